@@ -8,9 +8,9 @@ from benchgate import __version__
 from benchgate.deciding import Decision
 from benchgate.errors import ExitCode
 from benchgate.model.deployment import Deployment
-from benchgate.model.identity import adapters_in, identity_of
+from benchgate.model.identity import adapter_names, identity_of
 from benchgate.model.run import Run
-from benchgate.model.verdict import tested
+from benchgate.model.verdict import checks_by_result
 from benchgate.report.document import document_json
 from benchgate.report.sides import deployments
 from benchgate.report.statement import StatedArm, StatedFile, StatedRun, Statement
@@ -35,7 +35,7 @@ def statement_of(
         outcome=verdict.outcome,
         exit_code=exit_code,
         strict=decision.terms.strict,
-        tests=tested(verdict, exit_code),
+        tests=checks_by_result(verdict, exit_code),
         run=_run(run, decision.evidence_sha256),
         against=None if against is None else _run(against, decision.reference_sha256),
         arms={arm.value: _arm(one, of) for arm, (of, one) in deployments(run, against).items()},
@@ -64,7 +64,7 @@ def _run(run: Run, evidence_sha256: str | None) -> StatedRun:
 
 
 def _arm(deployment: Deployment, run: Run) -> StatedArm:
-    adapters = tuple(sorted(set(adapters_in(run.suite.get("load")))))
+    adapters = tuple(sorted(set(adapter_names(run.suite.get("load")))))
     return StatedArm(
         name=deployment.name,
         model=deployment.model,

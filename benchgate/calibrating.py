@@ -16,7 +16,7 @@ from benchgate.errors import StoreError, UsageError
 from benchgate.gate.calibration import disagreements, false_blocks, spreads
 from benchgate.measuring_load import Progress
 from benchgate.model.deployment import Arm
-from benchgate.model.noise import NoiseProfile, noise_key, version_of
+from benchgate.model.noise import NoiseProfile, engine_version_of, noise_key
 from benchgate.model.run import Evidence, RunStatus
 from benchgate.pipeline import RunOptions, measured_run, read_plan, require_runnable
 from benchgate.plan.schedule import measurement_sha256
@@ -151,7 +151,7 @@ def profile_of(suite: Suite, calibration: Evidence, measurement: str, progress: 
         false_block=false_blocks(
             suite, calibration, np.random.default_rng([suite.seed, 0]), draws=draws, told=progress.step
         ),
-        engine_version=version_of(deployment),
+        engine_version=engine_version_of(deployment),
     )
 
 

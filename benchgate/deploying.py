@@ -14,9 +14,9 @@ from benchgate.embedded.server import MODEL_ALIAS, serve
 from benchgate.embedded.weights import weights_file
 from benchgate.errors import EmbeddedError, TargetError, UsageError
 from benchgate.load.room import require_room
-from benchgate.model.deployment import Arm, Deployment, flattened
+from benchgate.model.deployment import Arm, Deployment, flatten_json
 from benchgate.model.request import Endpoint
-from benchgate.model.run import CHANGED, NOT_ALL_READY, ONE_SERVER, REPLICAS, ReplicaCount, StartUp, TargetFault
+from benchgate.model.run import CHANGED, NOT_ALL_READY, ONE_SERVER, REPLICAS, DeploymentFault, ReplicaCount, ServerStart
 from benchgate.plan.schedule import Plan
 from benchgate.sim.declared import settings_of
 from benchgate.sim.process import start_sim, stop_sim
@@ -48,7 +48,7 @@ class TargetDown(Exception):
     `faults` are what is known of it, and of others that are not there either.
     """
 
-    def __init__(self, fault: TargetFault, *others: TargetFault) -> None:
+    def __init__(self, fault: DeploymentFault, *others: DeploymentFault) -> None:
         super().__init__(fault.reason)
         self.faults = (fault, *others)
 
@@ -176,7 +176,7 @@ def bring_up(
         replicas.add(spec, target)
         replicas.require_all(arm, limits.ready_s)
     except (EmbeddedError, TargetError) as fault:
-        raise TargetDown(TargetFault(arm, "at the start", str(fault))) from fault
+        raise TargetDown(DeploymentFault(arm, "at the start", str(fault))) from fault
     require_room(suite, plan, arm, facts)
     facts |= accelerator_facts(sources_of(spec, target, os.environ), target)
     found = replace(deployment, facts=facts)
@@ -212,7 +212,7 @@ def bring_all_up(
     return targets
 
 
-def _down_too(suite: Suite, arms: Sequence[Arm], suite_dir: Path) -> Iterator[TargetFault]:
+def _down_too(suite: Suite, arms: Sequence[Arm], suite_dir: Path) -> Iterator[DeploymentFault]:
     """By one look at each: whoever mends one of two should know of both. What is ours to start is never down before."""
     for arm in arms:
         spec = suite.deployments[suite.baseline if arm is Arm.BASELINE else suite.candidate]
@@ -224,7 +224,7 @@ def _down_too(suite: Suite, arms: Sequence[Arm], suite_dir: Path) -> Iterator[Ta
         except TargetError as fault:
             reason = str(fault)
         if reason is not None:
-            yield TargetFault(arm, "at the start", f"by one look at it: {reason}")
+            yield DeploymentFault(arm, "at the start", f"by one look at it: {reason}")
 
 
 @contextmanager
@@ -274,8 +274,8 @@ def measure_starts(
                         wait_ready(target, endpoint="completions", ready_s=limits.ready_s, connect_s=limits.connect_s)
                     took_s = time.monotonic() - began_s
             except (EmbeddedError, TargetError) as fault:
-                raise TargetDown(TargetFault(arm, "at the start", str(fault))) from fault
-            writer.add_start(StartUp(arm, number, took_s))
+                raise TargetDown(DeploymentFault(arm, "at the start", str(fault))) from fault
+            writer.add_start(ServerStart(arm, number, took_s))
             told(f"{arm} {name} start {number + 1} of {wanted.times}: {show_duration(took_s)}")
 
 
@@ -286,7 +286,7 @@ def require_two(suite: Suite, targets: dict[Arm, Target]) -> None:
     """
     if suite.baseline != suite.candidate and same_server(targets[Arm.BASELINE], targets[Arm.CANDIDATE]):
         reason = f"{ONE_SERVER}; correct the url or the model of one of them"
-        raise TargetDown(TargetFault(Arm.CANDIDATE, "at the start", reason))
+        raise TargetDown(DeploymentFault(Arm.CANDIDATE, "at the start", reason))
 
 
 def _asked_of(suite: Suite) -> tuple[tuple[Endpoint, str | None], ...]:
@@ -310,7 +310,7 @@ def require_alive(suite: Suite, target: Target, when: str) -> None:
     """Raises TargetDown when the target does not answer any more."""
     reason = still_alive(target, endpoint=endpoints_of(suite)[0])
     if reason is not None:
-        raise TargetDown(TargetFault(target.arm, when, reason))
+        raise TargetDown(DeploymentFault(target.arm, when, reason))
 
 
 def said_by(suite: Suite, targets: Mapping[Arm, Target]) -> dict[Arm, dict[str, object]]:
@@ -327,11 +327,11 @@ def require_unchanged(suite: Suite, targets: Mapping[Arm, Target], said: Mapping
     What it no longer says is not known to have changed: a server need not answer such questions when it is busy.
     """
     for arm, now in said_by(suite, targets).items():
-        before, after = dict(flattened(said[arm])), dict(flattened(now))
+        before, after = dict(flatten_json(said[arm])), dict(flatten_json(now))
         changed = [name for name, value in before.items() if after.get(name, value) != value]
         if changed:
             told = "; ".join(f"{name} was {before[name]} and is {after[name]}" for name in changed)
-            raise TargetDown(TargetFault(arm, "after the last measurement", f"{CHANGED}: {told}"))
+            raise TargetDown(DeploymentFault(arm, "after the last measurement", f"{CHANGED}: {told}"))
 
 
 def same_server(one: Target, other: Target) -> bool:

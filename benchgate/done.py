@@ -19,12 +19,12 @@ from benchgate.model.run import (
     LOOK,
     MEASURED,
     RESUMED,
-    BudgetSpent,
+    BudgetReading,
+    DeploymentFault,
     LoadObservation,
     QualityObservation,
+    ServerStart,
     ShadowObservation,
-    StartUp,
-    TargetFault,
 )
 from benchgate.model.telemetry import TelemetryWindow
 from benchgate.plan.schedule import Plan
@@ -75,7 +75,7 @@ class Done:
     shadow: bool = False
     budget: tuple[int, ...] = ()
     begun: tuple[Begun, ...] = ()
-    down: TargetFault | None = None
+    down: DeploymentFault | None = None
     resumptions: int = 0
 
     def items(self) -> dict[str, tuple[Sequence[EvalItem], Sequence[EvalItem]]]:
@@ -103,10 +103,10 @@ def done_so_far(suite: Suite, plan: Plan, journal: Sequence[Entry]) -> Done:
         tasks=tasks,
         divergence=once[DivergenceObservation] is True,
         shadow=once[ShadowObservation] is True,
-        budget=tuple(entry.seq for entry in there if isinstance(entry.what, BudgetSpent)),
+        budget=tuple(entry.seq for entry in there if isinstance(entry.what, BudgetReading)),
         begun=(*begun, *unstarted, *unasked, *(one for one in once.values() if isinstance(one, Begun))),
         resumptions=sum(isinstance(entry.what, Event) and entry.what.kind == RESUMED for entry in there),
-        down=next((entry.what for entry in there if isinstance(entry.what, TargetFault)), None),
+        down=next((entry.what for entry in there if isinstance(entry.what, DeploymentFault)), None),
     )
 
 
@@ -168,7 +168,7 @@ def _starts(suite: Suite, there: Sequence[Entry]) -> tuple[int, list[Begun]]:
     """Whole rounds of starts from the first one on; a round that lacks an arm was begun."""
     rounds: dict[int, dict[Arm, int]] = defaultdict(dict)
     for entry in there:
-        if isinstance(entry.what, StartUp):
+        if isinstance(entry.what, ServerStart):
             rounds[entry.what.number][entry.what.arm] = entry.seq
     arms, whole = set(measured_arms(suite)), 0
     while set(rounds.get(whole, ())) == arms:

@@ -13,7 +13,7 @@ from benchgate.model.deployment import Arm
 from benchgate.model.metric import TASK_METRICS
 from benchgate.model.noise import NoiseProfile, noise_key
 from benchgate.model.run import LOAD_ENDED, Run, RunStatus
-from benchgate.plan.check_power import NOTHING_KNOWN, Earlier, JudgedCheck, Known
+from benchgate.plan.check_power import NO_KNOWN_NOISE, EarlierRun, JudgedCheck, KnownNoise
 from benchgate.plan.schedule import Plan, measurement_sha256
 from benchgate.store.repository import Store
 from benchgate.suite.schema import Suite
@@ -27,19 +27,19 @@ def judged_checks(suite: Suite, plan: Plan) -> tuple[JudgedCheck, ...]:
     return tuple(_judged(spec, suite, scales) for spec in specs_over(suite, scales))
 
 
-def known_at(store_address: str, suite: Suite, plan: Plan) -> Known:
+def known_at(store_address: str, suite: Suite, plan: Plan) -> KnownNoise:
     """What a store knows of such a run, writing nothing: one not yet there, old or unreadable knows nothing."""
     try:
         store = Store.open_as_is(store_address)
         if store is None:
-            return NOTHING_KNOWN
+            return NO_KNOWN_NOISE
         with store:
             return known_in(store, suite, plan, reading=True)
     except StoreError:
-        return NOTHING_KNOWN
+        return NO_KNOWN_NOISE
 
 
-def known_in(store: Store, suite: Suite, plan: Plan, *, reading: bool) -> Known:
+def known_in(store: Store, suite: Suite, plan: Plan, *, reading: bool) -> KnownNoise:
     """The newest noise profile of the suite's baseline, and how long such a run took.
 
     With `reading`, and without a profile, what the newest complete run of the same measurement observed stands in for
@@ -56,11 +56,11 @@ def known_in(store: Store, suite: Suite, plan: Plan, *, reading: bool) -> Known:
     profile = _profile(store, suite, runs, measurement)
     if profile is not None:
         stale = profile.age_at(utc_now()).total_seconds() > suite.gate.noise_max_age_s
-        return Known(profile, "stale calibration" if stale else "calibration", earlier)
+        return KnownNoise(profile, "stale calibration" if stale else "calibration", earlier)
     readable = next((run for run in same if store.removal(run.id) is None), None) if reading else None
     if readable is not None:
-        return Known(_observed(store, readable, suite), "run", earlier)
-    return Known(earlier=earlier)
+        return KnownNoise(_observed(store, readable, suite), "run", earlier)
+    return KnownNoise(earlier=earlier)
 
 
 def _judged(spec: CheckSpec, suite: Suite, scales: dict[str, bool]) -> JudgedCheck:
@@ -95,7 +95,7 @@ def _observed(store: Store, run: Run, suite: Suite) -> NoiseProfile:
     )
 
 
-def _took(store: Store, run: Run) -> Earlier | None:
+def _took(store: Store, run: Run) -> EarlierRun | None:
     """How long a run took, and for how many blocks: as many as its load had when it ended."""
     if run.finished_at is None:
         return None
@@ -103,4 +103,4 @@ def _took(store: Store, run: Run) -> Earlier | None:
     ends = [data.get("blocks") for kind, data in store.events(run.id) if kind == LOAD_ENDED]
     load = Suite.from_stored(run.suite).load
     blocks = ends[-1] if ends and isinstance(ends[-1], int) else (load.blocks if load is not None else 0)
-    return Earlier(run.id, run.finished_at, blocks, took_s)
+    return EarlierRun(run.id, run.finished_at, blocks, took_s)

@@ -10,9 +10,15 @@ from typing import Any
 from benchgate.errors import UsageError
 from benchgate.gate.summary.metric_rows import metric_rows
 from benchgate.model.deployment import Arm
-from benchgate.model.history import Deed, standing
+from benchgate.model.history import PromotionAction, current_promotions
 from benchgate.model.run import Run, RunStatus
-from benchgate.sizing.candidates import Newer, StoredRun, incomparable, unfit, unreadable
+from benchgate.sizing.candidates import (
+    NewerRun,
+    StoredRun,
+    incomparable_because,
+    ineligible_because,
+    unreadable_because,
+)
 from benchgate.store.repository import Store
 
 
@@ -25,7 +31,7 @@ class Chosen:
 
     runs: tuple[Run, ...]
     notes: tuple[str, ...]
-    newer: Mapping[str, Newer] = field(default_factory=dict)
+    newer: Mapping[str, NewerRun] = field(default_factory=dict)
 
 
 def chosen(store: Store, names: Sequence[str]) -> Chosen:
@@ -72,7 +78,7 @@ def _when(run: Run) -> tuple[str, str]:
     return run.started_at, run.id
 
 
-def _newer(store: Store, run: Run) -> Newer | None:
+def _newer(store: Store, run: Run) -> NewerRun | None:
     """The newest whole run of the same candidate: whoever names an older one may not know of it."""
     name = run.arms[Arm.CANDIDATE].name
     of_it = [
@@ -83,7 +89,7 @@ def _newer(store: Store, run: Run) -> Newer | None:
     newest = max(of_it, key=_when, default=run)
     if _when(newest) <= _when(run):
         return None
-    return Newer(newest.label or newest.id[:13], store.own_outcome(newest.id))
+    return NewerRun(newest.label or newest.id[:13], store.own_outcome(newest.id))
 
 
 def _judges(run: Run) -> bool:
@@ -104,9 +110,9 @@ def newest_of_each(runs: Sequence[Run]) -> Chosen:
         (whole if run.status is RunStatus.COMPLETE else unfinished).setdefault(name, run)
     if not whole:
         return Chosen((), ())
-    closed = {name: why for name, run in whole.items() if (why := unreadable(run)) is not None}
+    closed = {name: why for name, run in whole.items() if (why := unreadable_because(run)) is not None}
     open_to_us = [run for name, run in whole.items() if name not in closed]
-    apart = {run.arms[Arm.CANDIDATE].name: incomparable(run, open_to_us[0]) for run in open_to_us}
+    apart = {run.arms[Arm.CANDIDATE].name: incomparable_because(run, open_to_us[0]) for run in open_to_us}
     return Chosen(
         tuple(run for run in open_to_us if apart[run.arms[Arm.CANDIDATE].name] is None),
         (
@@ -132,7 +138,7 @@ def read_stored(
     run: Run,
     *,
     from_records: bool = True,
-    newer: Newer | None = None,
+    newer: NewerRun | None = None,
     verdict: Mapping[str, Any] | None = None,
 ) -> StoredRun:
     """What the store has of a run. Its numbers are made of its raw records, where they are there and anything counts.
@@ -145,7 +151,7 @@ def read_stored(
         verdict = own[-1] if own else None
     rows, withdrawn = store.metrics(run.id), _withdrawn(store, run)
     known = partial(StoredRun, run, verdict=verdict, newer=newer, withdrawn=withdrawn)
-    if unfit(run, verdict) is not None or not from_records:
+    if ineligible_because(run, verdict) is not None or not from_records:
         return known(rows=rows, evals="its tokens were not looked at")
     gone = store.removal(run.id)
     if gone is not None:
@@ -161,5 +167,5 @@ def read_stored(
 def _withdrawn(store: Store, run: Run) -> str | None:
     """Why the run's promotion was taken back; None where it stands, or never was."""
     records = [one for one in store.promotions(run.suite_name) if one.run_id == run.id]
-    reasons = [one.reason or "nobody said why" for one in records if one.deed is Deed.WITHDRAWN]
-    return reasons[-1] if reasons and run.id not in standing(records) else None
+    reasons = [one.reason or "nobody said why" for one in records if one.deed is PromotionAction.WITHDRAWN]
+    return reasons[-1] if reasons and run.id not in current_promotions(records) else None

@@ -31,7 +31,7 @@ from benchgate.load.fleet import Fleet
 from benchgate.looking import Looks
 from benchgate.measuring_load import LoadWork, Progress, measure_load
 from benchgate.model.deployment import Arm, Deployment
-from benchgate.model.run import AT_THE_END, AT_THE_START, PROCESSES, Evidence, TargetFault
+from benchgate.model.run import AT_THE_END, AT_THE_START, SERVER_PROCESSES, DeploymentFault, Evidence
 from benchgate.model.waiver import Waivers
 from benchgate.plan.schedule import Plan
 from benchgate.quality.divergence import diverge
@@ -65,12 +65,12 @@ class Sitting:
 
     def answered(self, processes: Mapping[Arm, str | None]) -> None:
         """Which process answers for each arm that is not ours to start, by its metrics; None where they do not say."""
-        self.writer.event(PROCESSES, {arm.value: marker for arm, marker in processes.items()})
+        self.writer.event(SERVER_PROCESSES, {arm.value: marker for arm, marker in processes.items()})
 
     def begin(self) -> None:
         """The first thing is about to be measured. May be told more than once."""
 
-    def end_without(self, faults: tuple[TargetFault, ...]) -> None:
+    def end_without(self, faults: tuple[DeploymentFault, ...]) -> None:
         """Deployments were not there, by which the run ends."""
         for fault in faults:
             self.writer.add_target_fault(fault)
@@ -168,7 +168,7 @@ def _processes(suite: Suite, targets: Mapping[Arm, Target]) -> dict[Arm, str | N
 def _require_scoring(suite: Suite, plan: Plan, targets: dict[Arm, Target]) -> None:
     """Raises TargetDown where a task needs the log-probabilities of given texts and a deployment cannot tell them."""
     for arm, fault in probe_scoring(targets, plan.tasks, suite.limits).items():
-        raise TargetDown(TargetFault(arm, "at the start", fault))
+        raise TargetDown(DeploymentFault(arm, "at the start", fault))
 
 
 def _measure_load(work: Work, stack: ExitStack, targets: Mapping[Arm, Target], replicas: Replicas) -> None:

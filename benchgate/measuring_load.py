@@ -26,9 +26,9 @@ from benchgate.looking import Looks
 from benchgate.model.deployment import Arm
 from benchgate.model.records import ErrorClass
 from benchgate.model.request_metrics import succeeded
-from benchgate.model.run import MEASURED, LoadObservation, TargetFault
+from benchgate.model.run import MEASURED, DeploymentFault, LoadObservation
 from benchgate.plan.schedule import Plan, PlannedBlock, PlannedStage, look_stage, warmup_round
-from benchgate.stats.capacity_search import Look
+from benchgate.stats.capacity_search import PlannedLook
 from benchgate.store.repository import RunWriter
 from benchgate.suite.capacity import CAPACITY_STAGE, Capacity, level_of_stage
 from benchgate.suite.schema import Load, Suite
@@ -196,7 +196,7 @@ def _bring_back(suite: Suite, target: Target, actions: Sequence[Action], when: s
     try:
         bring_back(actions, target, endpoints_of(suite)[0], suite.limits)
     except TargetError as fault:
-        raise TargetDown(TargetFault(target.arm, when, str(fault))) from fault
+        raise TargetDown(DeploymentFault(target.arm, when, str(fault))) from fault
 
 
 def _journal(writer: RunWriter, acts: Acts, arm: Arm, block: int) -> None:
@@ -245,7 +245,7 @@ def _warm_up_search(work: LoadWork, capacity: Capacity, searches: Mapping[Arm, A
             continue
         requests = load.warmup if load.warmup != "auto" else first_round(int(look.level) if concurrency else None)
 
-        def planned(number: int, requests: Mapping[str, int], look: Look = look) -> PlannedStage:
+        def planned(number: int, requests: Mapping[str, int], look: PlannedLook = look) -> PlannedStage:
             drawn_by = [work.suite.seed, _SEARCH_WARMUP, number]
             round_ = look_stage(load, capacity, replace(look, requests=requests[""]), drawn_by, work.plan.material)
             classes = tuple(replace(group, ramp=None) for group in round_.classes)

@@ -25,11 +25,11 @@ from benchgate.measuring import Sitting, Work
 from benchgate.measuring_load import Progress
 from benchgate.model.client import ClientProfile
 from benchgate.model.deployment import Arm, Deployment, sha256_of
-from benchgate.model.run import LOAD_SALT, BudgetSpent, Run, RunStatus
+from benchgate.model.run import LOAD_SALT, BudgetReading, Run, RunStatus
 from benchgate.model.waiver import Waivers
 from benchgate.plan.client_demand import chosen_workers
-from benchgate.plan.model import NOTHING
-from benchgate.plan.power import foretell, shortfalls
+from benchgate.plan.model import NO_MATERIAL
+from benchgate.plan.power import forecast_power, shortfalls
 from benchgate.plan.preview import Preview, client_problems, preview
 from benchgate.plan.salt import run_salt
 from benchgate.plan.schedule import Plan, make_plan, measurement_sha256
@@ -87,7 +87,7 @@ def measured_run(
     options: RunOptions,
     progress: Progress,
     *,
-    spent: BudgetSpent | None = None,
+    spent: BudgetReading | None = None,
 ) -> Kept:
     """Measure what the plan holds as a run of the store, whole or cut short.
 
@@ -125,7 +125,7 @@ def measured_run(
 
 def _require_power(store: Store, suite: Suite, plan: Plan, progress: Progress) -> None:
     """Checks that may not carry their margins are told; UsageError for required ones that can in no case."""
-    foretold = foretell(suite, plan, judged_checks(suite, plan), known_in(store, suite, plan, reading=False))
+    foretold = forecast_power(suite, plan, judged_checks(suite, plan), known_in(store, suite, plan, reading=False))
     short = shortfalls(foretold.checks)
     if short.certain:
         raise UsageError("\n".join(short.refused))
@@ -214,7 +214,7 @@ def read_plan(
     texts = _read(problems, lambda: load_texts(suite_dir / divergence.texts, divergence) if divergence else ())
     traces, material = _read(problems, lambda: read_inputs(suite, suite_dir, os.environ, asking=asking)) or (
         {},
-        NOTHING,
+        NO_MATERIAL,
     )
     if problems:
         raise SuiteError(problems)

@@ -16,9 +16,16 @@ from benchgate.circumstances import fresh_run_id, utc_now
 from benchgate.deciding import Decision, decide_stored, report_html
 from benchgate.errors import BenchgateError, EvidenceError, ExitCode, PublishError, UsageError
 from benchgate.model.deployment import Arm, sha256_of
-from benchgate.model.history import Deed, Grounds, Origin, Promotion, standing, told
-from benchgate.model.identity import HOW_TO_PIN, Identity, adapters_in, identity_of
-from benchgate.model.run import Run, RunStatus, too_old
+from benchgate.model.history import (
+    Promotion,
+    PromotionAction,
+    PromotionGrounds,
+    PromotionOrigin,
+    current_promotions,
+    promotion_labels,
+)
+from benchgate.model.identity import HOW_TO_PIN, ModelIdentity, adapter_names, identity_of
+from benchgate.model.run import Run, RunStatus, too_old_because
 from benchgate.model.waiver import Waivers
 from benchgate.report.untrusted import one_line
 from benchgate.store.repository import Store, StoredVerdict
@@ -43,13 +50,13 @@ class Recorded:
 
     promotion: Promotion
     new: bool
-    identity: Identity | None = None
+    identity: ModelIdentity | None = None
 
 
 def promote(
     store: Store,
     run_id: str,
-    origin: Origin,
+    origin: PromotionOrigin,
     *,
     max_age_s: float,
     waivers: Waivers | None = None,
@@ -94,14 +101,14 @@ def promote(
     return Recorded(kept, new=kept.id == promotion.id, identity=identity)
 
 
-def withdraw(store: Store, run_id: str, origin: Origin, reason: str) -> Recorded:
+def withdraw(store: Store, run_id: str, origin: PromotionOrigin, reason: str) -> Recorded:
     """Record that a promotion no longer stands: the run is out of the baseline series, and `@promoted` the one before.
 
     Raises UsageError where none stands, or where it is in the series and the origin is not protected.
     """
     _require_told(origin, reason)
     suite = store.run(run_id).suite_name
-    withdrawal = Promotion(fresh_run_id(), run_id, utc_now(), suite, Deed.WITHDRAWN, origin, None, reason)
+    withdrawal = Promotion(fresh_run_id(), run_id, utc_now(), suite, PromotionAction.WITHDRAWN, origin, None, reason)
     return Recorded(store.save_promotion(withdrawal), new=True)
 
 
@@ -112,8 +119,8 @@ def require_to_follow(store: Store, recorded: Recorded, *, again: bool, override
     an older candidate into the place of a newer one, nor do by a record of a yes what an override asks for.
     """
     one, why = recorded.promotion, None
-    stands = tuple(standing(store.promotions(one.suite)))
-    if override is not None and one.deed is not Deed.OVERRIDDEN:
+    stands = tuple(current_promotions(store.promotions(one.suite)))
+    if override is not None and one.deed is not PromotionAction.OVERRIDDEN:
         why = "it stands by a verdict that says no by now, and the override is recorded nowhere: --withdraw it first"
     elif one.run_id not in stands:
         why = "it was withdrawn meanwhile"
@@ -125,7 +132,7 @@ def require_to_follow(store: Store, recorded: Recorded, *, again: bool, override
         raise PublishError(f"nothing follows the promotion of run {one.run_id}: {why}")
 
 
-def _require_told(origin: Origin, reason: str | None) -> None:
+def _require_told(origin: PromotionOrigin, reason: str | None) -> None:
     """What people wrote is shown on terminals and in the logs of CI systems, which an escape would command."""
     told = {"--by": origin.by, "--ref": origin.ref, "--commit": origin.commit, "what the CI says": origin.ci}
     for what, said in (told | {"a reason": reason}).items():
@@ -152,7 +159,7 @@ def _require_judging(run: Run) -> None:
 
 
 def _require_recent(run: Run, max_age_s: float) -> None:
-    old = too_old(run.finished_at, utc_now(), max_age_s)
+    old = too_old_because(run.finished_at, utc_now(), max_age_s)
     if old is not None:
         raise NotPromoted(
             f"run {run.id} is not promoted: {old} (--max-age says how old a run may be)", ExitCode.INVALID
@@ -160,19 +167,19 @@ def _require_recent(run: Run, max_age_s: float) -> None:
 
 
 def _require_not_withdrawn(store: Store, run: Run, *, again: bool) -> None:
-    if not again and told(store.promotions(run.suite_name)).get(run.id) == Deed.WITHDRAWN:
+    if not again and promotion_labels(store.promotions(run.suite_name)).get(run.id) == PromotionAction.WITHDRAWN:
         raise NotPromoted(
             f"run {run.id} was promoted, and that was withdrawn; --again promotes it all the same",
             ExitCode.PUBLISH_FAILED,
         )
 
 
-def _require_fixed(run: Run, *, require_pinned: bool) -> Identity:
+def _require_fixed(run: Run, *, require_pinned: bool) -> ModelIdentity:
     """What is known of the candidate's weights. Raises NotPromoted where others may be served under their name."""
     candidate = run.arms.get(Arm.CANDIDATE)
     if candidate is None:
         raise NotPromoted(f"run {run.id} has no candidate, and so nothing to promote", ExitCode.INVALID)
-    identity = identity_of(candidate, adapters_in(run.suite.get("load")))
+    identity = identity_of(candidate, adapter_names(run.suite.get("load")))
     if identity.may_move or (require_pinned and not identity.is_fixed):
         raise NotPromoted(
             f"run {run.id} is not promoted: its candidate is {one_line(identity.told)}, so what is served under that "
@@ -196,29 +203,29 @@ def _stored_verdict(store: Store, decision: Decision) -> StoredVerdict:
     )
 
 
-def _deed(decision: Decision, override: str | None) -> Deed:
+def _deed(decision: Decision, override: str | None) -> PromotionAction:
     """Whether the verdict lets it through, or somebody does in its place. Raises NotPromoted where neither does."""
     run_id, outcome = decision.evidence.run.id, decision.verdict.outcome
     if decision.exit_code is ExitCode.OK and outcome.promotes:
         if override is not None:
             raise UsageError(f"run {run_id} is {outcome} and needs no override; leave --override out")
-        return Deed.PROMOTED
+        return PromotionAction.PROMOTED
     if override is None:
         why = "--strict treats WARN like BLOCK; leave it out to promote with care" if outcome.promotes else None
         raise NotPromoted(
             f"run {run_id} is {outcome} and is not promoted: {why or decision.verdict.reason}", decision.exit_code
         )
-    return Deed.OVERRIDDEN
+    return PromotionAction.OVERRIDDEN
 
 
-def _grounds(store: Store, decision: Decision, stored: StoredVerdict, report_sha256: str) -> Grounds:
+def _grounds(store: Store, decision: Decision, stored: StoredVerdict, report_sha256: str) -> PromotionGrounds:
     run, policy = decision.evidence.run, decision.verdict.policy_sha256
     evidence = store.evidence_sha256(run.id)
     if evidence is None or policy is None:
         raise EvidenceError(
             f"run {run.id}: its evidence or its policy has no hash, so nothing can be said to rest on it"
         )
-    return Grounds(
+    return PromotionGrounds(
         outcome=decision.verdict.outcome,
         verdict_sha256=stored.sha256,
         evidence_sha256=evidence,

@@ -20,7 +20,7 @@ from benchgate.errors import StoreError, SuiteError, TargetError, UsageError
 from benchgate.measuring import Sitting, Work
 from benchgate.measuring_load import Progress
 from benchgate.model.deployment import Arm, Deployment
-from benchgate.model.run import RESUMED, BudgetSpent, Resumption, Run, RunStatus, TargetFault
+from benchgate.model.run import RESUMED, BudgetReading, DeploymentFault, Resumption, Run, RunStatus
 from benchgate.pipeline import RunOptions, read_plan, require_runnable
 from benchgate.plan.client_demand import chosen_workers
 from benchgate.plan.schedule import Plan
@@ -108,7 +108,7 @@ class ResumedSitting(Sitting):
         run: Run,
         done: Done,
         reopen: Callable[[], RunWriter],
-        spent: BudgetSpent | None,
+        spent: BudgetReading | None,
         began: Mapping[str, object],
         before: Mapping[Arm, Sequence[str]] = NO_PROCESSES,
         found: SpoolFound = SpoolFound.NOT_NEEDED,
@@ -171,7 +171,7 @@ class ResumedSitting(Sitting):
         for arm, deployment in self._found.items():
             self.writer.set_arm(arm, deployment)
 
-    def end_without(self, faults: tuple[TargetFault, ...]) -> None:
+    def end_without(self, faults: tuple[DeploymentFault, ...]) -> None:
         """Raises TargetError where nothing was measured yet: the run can still go on, once they are there."""
         if not self._begun:
             told = "; ".join(f"the {fault.arm} {self._run.arms[fault.arm].name}: {fault.reason}" for fault in faults)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from benchgate.model.deployment import Arm, canonical_json
-from benchgate.model.run import SITTING
+from benchgate.model.run import SESSION_BEGUN
 from benchgate.store.spool import FILE_NAME
 from benchgate.suite.connection import reference_name, resolve_secret
 from benchgate.suite.schema import DeploymentSpec, Suite
@@ -45,7 +45,7 @@ def sitting_of(suite: Suite, environment: Mapping[str, str], run_id: str, spool:
 def moved(events: Sequence[tuple[str, Mapping[str, Any]]], now: Mapping[str, Any], suite: Suite) -> Iterator[str]:
     """What decides who answers and was another in an earlier sitting of the run with these events, in words."""
     names = {Arm.BASELINE: suite.baseline, Arm.CANDIDATE: suite.candidate}
-    before = [data.get("addresses", {}) for kind, data in events if kind == SITTING]
+    before = [data.get("addresses", {}) for kind, data in events if kind == SESSION_BEGUN]
     for arm, name in names.items():
         asked = now["addresses"].get(arm.value, {})
         was = [one.get(arm.value, {}) for one in before]

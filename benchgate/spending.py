@@ -15,7 +15,7 @@ import httpx2
 
 from benchgate.errors import BudgetError, Problem, SuiteError, TargetError, UsageError
 from benchgate.model.deployment import Arm
-from benchgate.model.run import BudgetSpent
+from benchgate.model.run import BudgetReading
 from benchgate.suite.error_budget import (
     BURN_ALARM,
     MOST_SPENT,
@@ -66,7 +66,7 @@ def require_askable(suite: Suite, folder: Path, environment: Mapping[str, str]) 
         _target(budget.spent.prometheus, folder, environment)
 
 
-def read_spent(suite: Suite, folder: Path, environment: Mapping[str, str], now: str) -> BudgetSpent | None:
+def read_spent(suite: Suite, folder: Path, environment: Mapping[str, str], now: str) -> BudgetReading | None:
     """What production has spent, read at `now` (RFC 3339 UTC); None for a suite without a budget.
 
     Raises SuiteError for a file that is not there or does not say it, BudgetError where Prometheus does not.
@@ -76,13 +76,13 @@ def read_spent(suite: Suite, folder: Path, environment: Mapping[str, str], now: 
         return None
     spent = budget.spent
     if spent.spent_ratio is not None:
-        return BudgetSpent(spent.spent_ratio, "the suite itself", now)
+        return BudgetReading(spent.spent_ratio, "the suite itself", now)
     if spent.file is not None:
-        return BudgetSpent(_from_file(folder / spent.file), f"the file {spent.file}", now)
+        return BudgetReading(_from_file(folder / spent.file), f"the file {spent.file}", now)
     assert spent.prometheus is not None, "it is one of the three: the suite was validated"
     target = _target(spent.prometheus, folder, environment)
     where = f"Prometheus at {show_address(target.url)}"
-    return BudgetSpent(_asked(spent.prometheus, target, where), where, now)
+    return BudgetReading(_asked(spent.prometheus, target, where), where, now)
 
 
 def _from_file(path: Path) -> float:

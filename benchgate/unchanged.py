@@ -12,8 +12,8 @@ from benchgate.circumstances import environment_facts
 from benchgate.done import Done
 from benchgate.errors import UsageError
 from benchgate.gate.guards.run import MOST_RESUMPTIONS, leaves
-from benchgate.model.deployment import Arm, Deployment, flattened
-from benchgate.model.run import LOAD_SALT, PROCESSES, Run
+from benchgate.model.deployment import Arm, Deployment, flatten_json
+from benchgate.model.run import LOAD_SALT, SERVER_PROCESSES, Run
 from benchgate.model.telemetry import TelemetryWindow
 from benchgate.plan.schedule import Plan
 from benchgate.sitting import moved
@@ -61,7 +61,7 @@ def require_unchanged(
 
 def require_same_facts(arm: Arm, before: Deployment, found: Deployment) -> None:
     """What a deployment no longer says is not known to have changed, as at the end of a run. Raises UsageError."""
-    was, now = dict(flattened(before.facts)), dict(flattened(found.facts))
+    was, now = dict(flatten_json(before.facts)), dict(flatten_json(found.facts))
     changed = [f"{name} was {was[name]} and is {now[name]}" for name in was if now.get(name, was[name]) != was[name]]
     if changed:
         raise UsageError(
@@ -76,7 +76,7 @@ def processes_before(journal: Sequence[Entry]) -> dict[Arm, tuple[str, ...]]:
     for entry in journal:
         if isinstance(entry.what, TelemetryWindow):
             told[entry.what.arm] += entry.what.markers
-        elif isinstance(entry.what, Event) and entry.what.kind == PROCESSES:
+        elif isinstance(entry.what, Event) and entry.what.kind == SERVER_PROCESSES:
             for arm, marker in entry.what.data.items():
                 told[Arm(arm)] += [str(marker)] if marker is not None else []
     return {arm: tuple(marker for marker, _ in groupby(markers)) for arm, markers in told.items()}

@@ -17,7 +17,7 @@ from benchgate.attesting import statement_of
 from benchgate.deciding import Decision, decide_stored, report_html
 from benchgate.errors import EvidenceError, ExitCode, SuiteError, UsageError
 from benchgate.model.deployment import sha256_of
-from benchgate.model.run import day_begun
+from benchgate.model.run import start_day
 from benchgate.model.waiver import Waivers
 from benchgate.pricing import with_prices
 from benchgate.report.statement import Statement
@@ -177,7 +177,7 @@ def _suite_lines(statement: Statement, file: Path | None) -> Iterator[Line]:
 
 def _said_by_suite(statement: Statement, file: Path, data: bytes) -> Line:
     """What the suite says, with its defaults and the prices of the run's day filled in, as the store keeps it."""
-    expected, day = statement.run.suite_sha256, day_begun(statement.run.id)
+    expected, day = statement.run.suite_sha256, start_day(statement.run.id)
     found = list[str | SuiteError]()
     try:
         suite = parse_suite(data.decode(), str(file))

@@ -19,11 +19,18 @@ from dataclasses import dataclass
 import numpy as np
 
 from benchgate.model.records import RequestColumns, RequestRecord, TokenSource
-from benchgate.model.request_metrics import Slo, good
+from benchgate.model.request_metrics import Slo, meets_slo
 from benchgate.sim.engine import Engine
 from benchgate.sim.jobs import Due, Job
 from benchgate.sim.settings import BatchingCosts
-from benchgate.stats.capacity_search import SearchResult, SearchSettings, Stop, TakenLook, next_look, search_result
+from benchgate.stats.capacity_search import (
+    FinishedLook,
+    SearchResult,
+    SearchSettings,
+    StopReason,
+    next_look,
+    search_result,
+)
 from benchgate.stats.load_probe import look_counts
 
 _NS = 1_000_000_000
@@ -108,12 +115,12 @@ def answered(server: Server, order: int, due_ns: int, first_ns: int, last_ns: in
 
 def search(server: Server, settings: SearchSettings, seed: int) -> SearchResult:
     """One whole search."""
-    looks: list[TakenLook] = []
-    while not isinstance(step := next_look(settings, looks), Stop):
+    looks: list[FinishedLook] = []
+    while not isinstance(step := next_look(settings, looks), StopReason):
         columns = ask(server, step.level, step.requests, (seed, len(looks)))
         counts = look_counts(columns, server.slo, None, step.requests)
         assert counts is not None, "an open loop with requests has a window"
-        looks.append(TakenLook(step.level, step.requests, counts))
+        looks.append(FinishedLook(step.level, step.requests, counts))
     return search_result(settings, looks)
 
 
@@ -131,7 +138,7 @@ def true_capacity(server: Server, low_rps: float, high_rps: float) -> float:
     """By bisection until the bracket is narrower than half a per cent."""
     while high_rps / low_rps > 1.005:
         middle = math.sqrt(low_rps * high_rps)
-        settled = good(ask(server, middle, _LONG, (7, 7)), server.slo)[_SETTLED:]
+        settled = meets_slo(ask(server, middle, _LONG, (7, 7)), server.slo)[_SETTLED:]
         low_rps, high_rps = (middle, high_rps) if settled.mean() >= _TARGET else (low_rps, middle)
     return math.sqrt(low_rps * high_rps)
 

@@ -19,11 +19,11 @@ import numpy as np
 from benchgate.load.worker import run_shard, stage_shard
 from benchgate.model.deployment import Arm
 from benchgate.model.records import ABSENT
-from benchgate.model.request import text_ask
+from benchgate.model.request import text_request
 from benchgate.plan.schedule import PlannedRequest, PlannedStage
 from benchgate.sim.process import serve_sim
 from benchgate.sim.settings import BatchingCosts, SimSettings
-from benchgate.sizing.simulation import Balance, Scaling, replay
+from benchgate.sizing.simulation import Balancer, Scaling, simulate_traffic
 from benchgate.suite.schema import Limits
 from benchgate.targets.dialect import DIALECTS, Target
 from benchmarks.queueing import erlang_c_wait_s
@@ -40,7 +40,9 @@ def against_formula(requests: int) -> bool:
     for per_s, places in ((0.5, 1), (6.4, 8), (25.6, 32)):
         generator = np.random.default_rng(places)
         arrivals = np.cumsum(generator.exponential(1 / per_s, requests))
-        found = replay(arrivals, generator.exponential(1.0, requests), Scaling(places, 1, 1), float(arrivals[-1]))
+        found = simulate_traffic(
+            arrivals, generator.exponential(1.0, requests), Scaling(places, 1, 1), float(arrivals[-1])
+        )
         expected, seen = erlang_c_wait_s(per_s, 1.0, places), float(found.waits_s.mean())
         off = seen / expected - 1
         held &= abs(off) <= _MOST_OFF_FORMULA
@@ -57,7 +59,7 @@ def asked(requests: int, seed: int) -> tuple[float, float]:
     costs = BatchingCosts(prefill_s=1e-6, decode_s=_STEP_S, decode_per_sequence_s=0.0, batch=_PLACES)
     with serve_sim(SimSettings(batching=costs, replicas=_REPLICAS)) as sim:
         each = [
-            PlannedRequest(i, int(at), text_ask("chat", f"prompt {i}", int(generator.integers(*_TOKENS))), i)
+            PlannedRequest(i, int(at), text_request("chat", f"prompt {i}", int(generator.integers(*_TOKENS))), i)
             for i, at in enumerate(due_ns)
         ]
         stage = PlannedStage.of("open", None, per_s, tuple(each))
@@ -73,8 +75,8 @@ def asked(requests: int, seed: int) -> tuple[float, float]:
     # Who has its place gets its first token with the end of a step of all that are inside. What the quickest got it in
     # is no measure of that: the few who came to an empty replica had no step to wait for.
     services = ((last_ns - first_ns) / 1e9 + _STEP_S)[order]
-    fleet = Scaling(_PLACES, _REPLICAS, _REPLICAS, balance=Balance.IN_TURN)
-    found = replay(arrivals, services, fleet, float(arrivals[-1]))
+    fleet = Scaling(_PLACES, _REPLICAS, _REPLICAS, balance=Balancer.IN_TURN)
+    found = simulate_traffic(arrivals, services, fleet, float(arrivals[-1]))
     return float(np.maximum(ttft_s - _STEP_S, 0).mean()), float(found.waits_s.mean())
 
 

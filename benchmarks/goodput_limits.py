@@ -15,7 +15,7 @@ import numpy as np
 from scipy.stats import t
 
 from benchgate.model.records import IntArray
-from benchgate.stats.overdispersed import attainment_limits
+from benchgate.stats.overdispersed import miss_share_limits
 from benchgate.stats.proportions import clopper_pearson
 
 ALPHA = 0.05
@@ -48,7 +48,7 @@ def drawn(share: float, correlation: float, shape: tuple[int, int], generator: n
 
 def own(missed: IntArray) -> float:
     """The limit that the gate uses."""
-    limits = attainment_limits([PER_BLOCK - int(count) for count in missed], [PER_BLOCK] * len(missed), ALPHA)
+    limits = miss_share_limits([PER_BLOCK - int(count) for count in missed], [PER_BLOCK] * len(missed), ALPHA)
     assert limits is not None, "there are two blocks and more"
     return limits.upper
 

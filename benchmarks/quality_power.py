@@ -13,7 +13,7 @@ import argparse
 
 import numpy as np
 
-from benchgate.stats.power import items_needed
+from benchgate.stats.power import items_for_power
 from benchgate.stats.proportions import tango_limits
 
 DISCORDANCES = (0.02, 0.05, 0.08, 0.10, 0.15)
@@ -48,7 +48,7 @@ def main() -> None:
 def _needed(discordance: float, margin: float) -> str:
     if margin >= discordance:
         return ""
-    return " / ".join(f"{items_needed(discordance, margin, power=power):,}" for power in (0.95, 0.80))
+    return " / ".join(f"{items_for_power(discordance, margin, power=power):,}" for power in (0.95, 0.80))
 
 
 def promoted(items: int, margin: float, discordance: float, simulations: int) -> float:

@@ -25,7 +25,7 @@ from benchgate.gate.judge import judge
 from benchgate.model.deployment import Arm
 from benchgate.model.records import EvalItem, ShadowItem
 from benchgate.model.run import ClientUse, Evidence, LoadObservation, QualityObservation, ShadowObservation
-from benchgate.model.telemetry import Counter, Gauge, Reading, TelemetryWindow, Word
+from benchgate.model.telemetry import Counter, Gauge, TelemetryMetric, TelemetrySample, TelemetryWindow
 from benchgate.model.verdict import Verdict
 from benchgate.report import drawing
 from benchgate.report.figures import Figures, figures_of
@@ -103,13 +103,15 @@ def _load(suite: Suite, generator: np.random.Generator) -> tuple[LoadObservation
 def _telemetry(seen: LoadObservation) -> TelemetryWindow:
     """A look a second, the queue as long as the answers are slow."""
     waits_s = float((seen.requests.first_answer_ns - seen.requests.intended_ns).max()) * 1e-9
-    before: dict[Word, float] = {Counter.QUEUE_S: 0.0, Counter.QUEUED: 0.0}
-    after: dict[Word, float] = {Counter.QUEUE_S: waits_s * _REQUESTS / 2, Counter.QUEUED: float(_REQUESTS)}
+    before: dict[TelemetryMetric, float] = {Counter.QUEUE_S: 0.0, Counter.QUEUED: 0.0}
+    after: dict[TelemetryMetric, float] = {Counter.QUEUE_S: waits_s * _REQUESTS / 2, Counter.QUEUED: float(_REQUESTS)}
     looks = [
-        Reading(at + 0.5, {Gauge.RUNNING: 8.0, Gauge.WAITING: waits_s * (at % 4), Gauge.KV_USAGE: 0.1 * (at % 9)})
+        TelemetrySample(
+            at + 0.5, {Gauge.RUNNING: 8.0, Gauge.WAITING: waits_s * (at % 4), Gauge.KV_USAGE: 0.1 * (at % 9)}
+        )
         for at in range(max(3, int(seen.window_s)))
     ]
-    readings = (Reading(-0.1, before), *looks, Reading(seen.window_s + 1, after))
+    readings = (TelemetrySample(-0.1, before), *looks, TelemetrySample(seen.window_s + 1, after))
     return TelemetryWindow(
         seen.stage, seen.arm, seen.block, seen.position, "vllm", seen.window_s, drained=True, readings=readings
     )

@@ -20,7 +20,7 @@ import uvloop
 
 from benchgate.load.bare import run_bare
 from benchgate.load.options import BareOptions
-from benchgate.model.arrivals import Arrival
+from benchgate.model.arrivals import ArrivalProcess
 from benchgate.sim.process import serve_sim
 from benchgate.sim.settings import SimSettings
 
@@ -37,7 +37,7 @@ def send_lag_ms(rate_rps: float, seconds: float) -> list[float]:
             "sim",
             "vllm",
             rate_rps=rate_rps,
-            arrival=Arrival("constant"),
+            arrival=ArrivalProcess("constant"),
             requests=int(rate_rps * seconds),
             input_tokens=16,
             output_tokens=1,

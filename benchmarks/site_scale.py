@@ -32,7 +32,7 @@ import numpy as np
 from benchgate.deciding import decide_stored, report_html
 from benchgate.gate.summary.metric_rows import metric_rows
 from benchgate.model.deployment import Arm
-from benchgate.model.history import Deed, Grounds, Origin, Promotion
+from benchgate.model.history import Promotion, PromotionAction, PromotionGrounds, PromotionOrigin
 from benchgate.model.run import RunStatus, new_run_id
 from benchgate.site.build import Built, build
 from benchgate.site.names import MANIFEST
@@ -112,7 +112,7 @@ def add_run(store: Store, number: int) -> None:
 def promote(store: Store, run_id: str, at: str) -> None:
     """Into the baseline series, on what is stored of it."""
     (verdict,), run = store.verdicts(run_id), store.run(run_id)
-    grounds = Grounds(
+    grounds = PromotionGrounds(
         outcome=verdict.outcome,
         verdict_sha256=verdict.sha256,
         evidence_sha256=store.evidence_sha256(run_id) or "",
@@ -121,8 +121,10 @@ def promote(store: Store, run_id: str, at: str) -> None:
         measurement_sha256=run.measurement_sha256,
         report_sha256="0" * 64,
     )
-    origin = Origin("release", "main", "c0ffee" * 6, protected=True)
-    store.save_promotion(Promotion(f"of-{run_id}", run_id, at, run.suite_name, Deed.PROMOTED, origin, grounds))
+    origin = PromotionOrigin("release", "main", "c0ffee" * 6, protected=True)
+    store.save_promotion(
+        Promotion(f"of-{run_id}", run_id, at, run.suite_name, PromotionAction.PROMOTED, origin, grounds)
+    )
 
 
 def fill(address: str, runs: int) -> None:

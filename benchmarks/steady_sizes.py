@@ -60,7 +60,7 @@ def measured(repeats: int) -> Iterator[tuple[int, RequestColumns]]:
 
 def figures(stages: Sequence[RequestColumns]) -> tuple[Figure, Figure]:
     """Return goodput (ratio) and TTFT p95 (s) of stages of one size, each with its 95 % limits."""
-    good = np.concatenate([request_metrics.good(columns, SLO) for columns in stages])
+    good = np.concatenate([request_metrics.meets_slo(columns, SLO) for columns in stages])
     ttft_s = np.concatenate([request_metrics.ttft_s(columns) for columns in stages])
     share, p95 = clopper_pearson(int(good.sum()), len(good), _ALPHA), order_statistic_limits(ttft_s, 0.95, _ALPHA)
     if p95 is None:

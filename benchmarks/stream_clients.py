@@ -108,7 +108,7 @@ def run_benchgate(job: Job) -> Document:
     from benchgate.load.bare import run_load
     from benchgate.load.options import BareOptions
     from benchgate.model import request_metrics
-    from benchgate.model.columns import joined
+    from benchgate.model.columns import concatenate_columns
     from benchgate.model.deployment import Arm
     from benchgate.targets.dialect import DIALECTS, Target
 
@@ -116,7 +116,7 @@ def run_benchgate(job: Job) -> Document:
         job.url, job.model, "vllm", concurrency=job.streams, duration_s=job.seconds, output_tokens=job.tokens
     )
     result = run_load(options, Target(Arm.CANDIDATE, job.url, job.model, DIALECTS["vllm"]))
-    columns = joined([result.requests, result.only.ramp])  # the client does the same work for all of them
+    columns = concatenate_columns([result.requests, result.only.ramp])  # the client does the same work for all of them
     if not request_metrics.succeeded(columns).all():
         raise SystemExit(f"requests failed: {set(columns.error_detail)}")
     ttft_s, gaps_s = request_metrics.ttft_s(columns), request_metrics.itl_s(columns)

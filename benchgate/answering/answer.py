@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from benchgate.answering.question import Question
 from benchgate.errors import UsageError
 from benchgate.model.deployment import Arm
-from benchgate.model.history import Deed, told
-from benchgate.model.identity import adapters_in, identity_of
-from benchgate.model.run import Run, RunStatus, too_old
+from benchgate.model.history import PromotionAction, promotion_labels
+from benchgate.model.identity import adapter_names, identity_of
+from benchgate.model.run import Run, RunStatus, too_old_because
 from benchgate.report.untrusted import one_line
 from benchgate.store.repository import Store, StoredVerdict
 
@@ -83,7 +83,7 @@ def _against(store: Store, asked: Question, run: Run, verdict: StoredVerdict | N
     if asked.strict and verdict.outcome.exit_code(strict=True):
         return "WARN is asked to count as a no"
     return (
-        too_old(run.finished_at, now, asked.max_age_s)
+        too_old_because(run.finished_at, now, asked.max_age_s)
         or _other_weights(run, asked.revision)
         or _promotion(store, asked, run)
     )
@@ -93,7 +93,7 @@ def _other_weights(run: Run, revision: str | None) -> str | None:
     candidate = run.arms.get(Arm.CANDIDATE)
     if candidate is None:
         return "it has no candidate"
-    identity = identity_of(candidate, adapters_in(run.suite.get("load")))
+    identity = identity_of(candidate, adapter_names(run.suite.get("load")))
     if identity.may_move:
         return f"its candidate is {one_line(identity.told)}"
     if revision is not None and identity.revision != revision:
@@ -103,8 +103,8 @@ def _other_weights(run: Run, revision: str | None) -> str | None:
 
 def _promotion(store: Store, asked: Question, run: Run) -> str | None:
     """A promotion that was taken back is a no, whatever the verdict says."""
-    became = told(store.promotions(run.suite_name)).get(run.id)
-    if became == Deed.WITHDRAWN:
+    became = promotion_labels(store.promotions(run.suite_name)).get(run.id)
+    if became == PromotionAction.WITHDRAWN:
         return "its promotion was withdrawn"
     return "it is asked to be promoted, and is not" if asked.promoted and became is None else None
 

@@ -13,8 +13,8 @@ from benchgate.errors import UsageError
 from benchgate.units import parse_memory_bytes, parse_percent_ratio, parse_price_usd_per_hour, show_found
 
 if TYPE_CHECKING:
-    from benchgate.sizing.fleet import Cache, Demand
-    from benchgate.sizing.operating_point import BestRow
+    from benchgate.sizing.fleet import Demand, KvCache
+    from benchgate.sizing.operating_point import LoadLevel
 
 _MOST_BYTES = 16 * 2**20  # of a century of hours, or a model's configuration
 _LONGER = 1.05  # times the tokens of an answer: two means of the same requests are seldom further apart
@@ -43,7 +43,7 @@ def demand_asked(
     traffic: Path | None,
 ) -> Asked:
     """What it counts, and how much of it: of exactly one of the three that say it."""
-    from benchgate.sizing.fleet import OUTPUT_TOKENS, REQUESTS, TOKENS, Demand, demand_of_hours, read_traffic
+    from benchgate.sizing.fleet import OUTPUT_TOKENS, REQUESTS, TOKENS, Demand, demand_from_hours, read_traffic
 
     said = {"--target-tokens-per-s": tokens_per_s, "--target-requests-per-s": requests_per_s, "--traffic": traffic}
     given = [name for name, value in said.items() if value is not None]
@@ -57,7 +57,7 @@ def demand_asked(
         if not any(hours.per_s):
             raise UsageError(f"{traffic}: every hour's {hours.column} is 0, and nothing to be carried needs no fleet")
         unit = OUTPUT_TOKENS if hours.column == TOKENS else REQUESTS
-        return Asked(unit, demand_of_hours(hours.per_s), hours.per_s)
+        return Asked(unit, demand_from_hours(hours.per_s), hours.per_s)
     unit, mean = (OUTPUT_TOKENS, tokens_per_s) if tokens_per_s is not None else (REQUESTS, requests_per_s)
     assert mean is not None
     if mean == 0:
@@ -68,7 +68,7 @@ def demand_asked(
         raise UsageError(f"this demand cannot be: {by_option(error)}") from None
 
 
-def carried(unit: str, given: tuple[float | None, float | None], row: BestRow | None) -> tuple[float, float | None]:
+def carried(unit: str, given: tuple[float | None, float | None], row: LoadLevel | None) -> tuple[float, float | None]:
     """What a replica carries in the demand's unit, and its lower limit: as said, else as measured."""
     from benchgate.sizing.fleet import OUTPUT_TOKENS
 
@@ -88,7 +88,7 @@ def carried(unit: str, given: tuple[float | None, float | None], row: BestRow | 
     return row.requests_per_s, row.requests_lower
 
 
-def require_no_longer_answers(unit: str, said: float | None, row: BestRow | None) -> None:
+def require_no_longer_answers(unit: str, said: float | None, row: LoadLevel | None) -> None:
     """Raises UsageError for answers longer than those with which so many requests per second were carried."""
     from benchgate.sizing.fleet import OUTPUT_TOKENS
 
@@ -145,9 +145,9 @@ def read_if_said(option: str, text: str | None, parse: Callable[[object], float]
 
 def cache_asked(
     config: Path | None, memory: str | None, request_tokens: int | None, dtype: str, accelerators: int | None
-) -> Cache | None:
+) -> KvCache | None:
     """The cache, where all that says what it holds is given. Raises UsageError where only some of it is."""
-    from benchgate.sizing.fleet import Cache
+    from benchgate.sizing.fleet import KvCache
     from benchgate.sizing.kv_cache import ConfigError, cache_layout, number_bytes
 
     needed = {"--model-config": config, "--cache-memory": memory, "--request-tokens": request_tokens}
@@ -164,7 +164,7 @@ def cache_asked(
         raise UsageError(f"--cache-dtype: {error}") from None
     try:
         shared = 1 if accelerators is None else accelerators
-        return Cache(cache_layout(_config(config)), room_bytes, request_tokens, dtype, shared)
+        return KvCache(cache_layout(_config(config)), room_bytes, request_tokens, dtype, shared)
     except ConfigError as error:
         raise UsageError(f"{config}: {error}") from None
     except ValueError as error:

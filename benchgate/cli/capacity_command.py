@@ -64,7 +64,7 @@ def capacity(
 ) -> None:
     """Size a fleet: from a stored run, or from numbers alone."""
     from benchgate.report.sizing import sizing_document, sizing_text
-    from benchgate.sizing.fleet import REQUESTS, Question, Replica, sizing
+    from benchgate.sizing.fleet import REQUESTS, Replica, SizingInput, size_demand
     from benchgate.units import parse_duration_s, parse_percent_ratio, parse_span_s
 
     words = said_in(context)
@@ -91,8 +91,8 @@ def capacity(
     )
     cache = cache_asked(model_config, cache_memory, request_tokens, cache_dtype, tensor_parallel)
     try:
-        found = sizing(
-            Question(
+        found = size_demand(
+            SizingInput(
                 unit=asked.unit,
                 demand=asked.demand,
                 replica=Replica(*rates, known.paid_usd_per_hour),

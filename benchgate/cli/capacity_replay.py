@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from benchgate.errors import UsageError
 
 if TYPE_CHECKING:
-    from benchgate.sizing.fleet import Question
-    from benchgate.sizing.simulation import Rehearsed
+    from benchgate.sizing.fleet import SizingInput
+    from benchgate.sizing.simulation import SimulatedHours
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class ReplayOptions:
     seed: int
 
 
-def rehearsed(asked: ReplayOptions, hours: Sequence[float] | None, fleet: Question) -> Rehearsed | None:
+def rehearsed(asked: ReplayOptions, hours: Sequence[float] | None, fleet: SizingInput) -> SimulatedHours | None:
     """The hours (requests per second) replayed; None where that was not asked for.
 
     Raises UsageError for what lacks, and where places and request time contradict what a replica of the fleet carries.
@@ -37,8 +37,8 @@ def rehearsed(asked: ReplayOptions, hours: Sequence[float] | None, fleet: Questi
     import numpy as np
 
     from benchgate.cli.capacity_asked import by_option, read_option
-    from benchgate.sizing.fleet import require_places
-    from benchgate.sizing.simulation import Balance, Scaling, Service, rehearse
+    from benchgate.sizing.fleet import require_slots
+    from benchgate.sizing.simulation import Balancer, Scaling, Service, simulate_hours
     from benchgate.units import parse_percent_ratio, parse_span_s
 
     if asked.most is None:
@@ -53,8 +53,8 @@ def rehearsed(asked: ReplayOptions, hours: Sequence[float] | None, fleet: Questi
             "--max-replicas needs --cold-start, how long a replica takes to its first answer, like 3min, or a run that"
             " timed starts"
         )
-    if asked.balance not in list(Balance):
-        raise UsageError(f"--balance is {asked.balance!r}; expected {', '.join(Balance)}")
+    if asked.balance not in list(Balancer):
+        raise UsageError(f"--balance is {asked.balance!r}; expected {', '.join(Balancer)}")
     try:
         scaling = Scaling(
             places=asked.places,
@@ -64,13 +64,13 @@ def rehearsed(asked: ReplayOptions, hours: Sequence[float] | None, fleet: Questi
             look_s=read_option("--look", asked.look, parse_span_s),
             cooldown_s=read_option("--cooldown", asked.cooldown, parse_span_s),
             cold_start_s=0.0 if cold_start_s is None else cold_start_s,  # of a fleet that never grows it is not asked
-            balance=Balance(asked.balance),
+            balance=Balancer(asked.balance),
         )
         wait_s = read_option("--wait", asked.wait, parse_span_s)
         generator = np.random.default_rng(asked.seed)
         service = Service(service_s, asked.request_cv)
-        require_places(fleet.replica.per_s, service_s, asked.places)
+        require_slots(fleet.replica.per_s, service_s, asked.places)
         usd_per_hour = fleet.replica.usd_per_hour
-        return rehearse(hours, service, scaling, wait_s=wait_s, usd_per_hour=usd_per_hour, generator=generator)
+        return simulate_hours(hours, service, scaling, wait_s=wait_s, usd_per_hour=usd_per_hour, generator=generator)
     except ValueError as error:
         raise UsageError(f"this cannot be replayed: {by_option(error)}") from None

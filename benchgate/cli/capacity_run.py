@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from benchgate.model.deployment import Arm, Deployment
     from benchgate.model.run import Evidence, MetricRow, Run
     from benchgate.report.sizing_run import NamedRun, RunSeen
-    from benchgate.sizing.operating_point import BestRow
+    from benchgate.sizing.operating_point import LoadLevel
     from benchgate.sizing.signals import ColdStarts
     from benchgate.suite.schema import Suite
 
@@ -107,14 +107,20 @@ def _seen(
     from benchgate.gate.summary.metric_rows import unlike
     from benchgate.report.client_care import client_care, widened_line
     from benchgate.report.sizing_run import RunSeen
-    from benchgate.sizing.operating_point import choose, known, levels_of, mean_stays_s, watched_stages
+    from benchgate.sizing.operating_point import (
+        choose_operating_point,
+        known_levels,
+        levels_of,
+        mean_residence_s,
+        queue_trends,
+    )
     from benchgate.sizing.signals import cache_use, cold_starts, scaling_signals
 
-    stays_s = {} if evidence is None else mean_stays_s(evidence, role)
-    watched = {} if evidence is None else watched_stages(evidence, suite, role)
+    stays_s = {} if evidence is None else mean_residence_s(evidence, role)
+    watched = {} if evidence is None else queue_trends(evidence, suite, role)
     piling_up = [stage for stage, seen in watched.items() if seen.piles_up]
     levels = levels_of(rows, suite, role, stays_s, piling_up)
-    choice = levels if isinstance(levels, str) else choose(levels, role, stage)
+    choice = levels if isinstance(levels, str) else choose_operating_point(levels, role, stage)
     searched = None if evidence is None else beside_the_sizing(evidence, suite, role)
     if isinstance(choice, str) or isinstance(levels, str):
         raise UsageError(str(choice) if searched is None else f"{choice}. {searched}")
@@ -123,7 +129,7 @@ def _seen(
         return RunSeen(choice, cache_use="the run's raw records were removed", from_records=False, care=care)
     return RunSeen(
         choice,
-        signals=scaling_signals(evidence, known(levels), choice.row, role),
+        signals=scaling_signals(evidence, known_levels(levels), choice.row, role),
         starts=cold_starts(evidence, role),
         cache_use=cache_use(evidence, choice.row.stage, role),
         care=client_care(suite, evidence),
@@ -147,7 +153,7 @@ def _named(run: Run, role: Arm, verdict: Mapping[str, Any]) -> NamedRun:
     )
 
 
-def _numbers(deployment: Deployment, row: BestRow, starts: ColdStarts | None) -> Numbers:
+def _numbers(deployment: Deployment, row: LoadLevel, starts: ColdStarts | None) -> Numbers:
     """The worst start is planned with: an autoscaler that counts on the usual one is late half of the time."""
     price = deployment.price_usd_per_hour
     return Numbers(
@@ -169,8 +175,8 @@ def _unpaid(deployment: Deployment, role: Arm) -> str | None:
 
 def _unfit(run: Run, verdict: Mapping[str, Any] | None) -> str | None:
     """Why nothing may be sized by a run: only what a verdict was reached on, with a load that no guard objects to."""
-    from benchgate.sizing.candidates import OF_LOAD, objection, unfit
+    from benchgate.sizing.candidates import OF_LOAD, guard_objection, ineligible_because
 
-    if verdict is not None and (doubt := objection(verdict, OF_LOAD)) is not None:
+    if verdict is not None and (doubt := guard_objection(verdict, OF_LOAD)) is not None:
         return f"was measured so that its load says nothing: {doubt}"
-    return unfit(run, verdict)
+    return ineligible_because(run, verdict)

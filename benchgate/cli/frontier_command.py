@@ -18,7 +18,7 @@ from benchgate.errors import UsageError
 
 if TYPE_CHECKING:
     from benchgate.model.run import Run
-    from benchgate.sizing.right_sizing import RightSizing
+    from benchgate.sizing.right_sizing import CandidateTable
     from benchgate.store.repository import Store
     from benchgate.suite.schema import Suite
 
@@ -45,7 +45,7 @@ def frontier(
     """Compare candidates by quality and cost; name the cheapest that passes."""
     from benchgate.cli.measure_commands import read_suite
     from benchgate.lining_up import chosen, read_stored
-    from benchgate.sizing.right_sizing import right_sizing
+    from benchgate.sizing.right_sizing import compare_candidates
     from benchgate.store.repository import Store
 
     require_place(output, out)
@@ -57,7 +57,7 @@ def frontier(
             replace(read_stored(opened, run, newer=picked.newer.get(run.id), verdict=anew[run.id]), policy=suite)
             for run in picked.runs
         ]
-    found = right_sizing(stored, in_use=in_use, as_of=today())
+    found = compare_candidates(stored, in_use=in_use, as_of=today())
     by = () if policy is None else (f"judged anew by the policy of {policy}, without waivers; no run keeps that",)
     emit(_document(replace(found, notes=(*by, *picked.notes, *found.notes)), output), output, out)
 
@@ -81,7 +81,7 @@ def _judged(store: Store, run: Run, policy: Suite) -> Mapping[str, Any] | None:
     return deciding.decide_stored(store, run.id, policy=policy, keep=False).document
 
 
-def _document(found: RightSizing, output: TrendFormat) -> str | bytes:
+def _document(found: CandidateTable, output: TrendFormat) -> str | bytes:
     from benchgate.report.frontier import COLUMNS, frontier_document, frontier_rows, frontier_text
 
     if output is TrendFormat.TEXT:

@@ -10,8 +10,8 @@ from benchgate.units import as_written, show_number, show_percent, show_points
 
 if TYPE_CHECKING:
     from benchgate.plan.check_power import CheckPower
-    from benchgate.plan.power import Promotion
-    from benchgate.plan.preview import Amount, Totals
+    from benchgate.plan.power import PromotionChance
+    from benchgate.plan.preview import RunCost, RunCostRange
 
 _HEADINGS = ("check", "margin", "sees (80 / 95 %)", "has", "needs", "equal passes", "spread")
 _MINUTE_S = 60.0
@@ -19,7 +19,7 @@ _WIDTH = 100
 _INDENT = " " * 9
 
 
-def check_lines(checks: Sequence[CheckPower], promotion: Promotion | None) -> Iterator[str]:
+def check_lines(checks: Sequence[CheckPower], promotion: PromotionChance | None) -> Iterator[str]:
     """A row for each check, what they rest on, and how often an equal candidate is promoted by all of them."""
     if not checks:
         return
@@ -37,7 +37,7 @@ def check_lines(checks: Sequence[CheckPower], promotion: Promotion | None) -> It
         yield from _wrapped("equal", _promotion(promotion, [c.id for c in checks if c.required and c.passes is None]))
 
 
-def total_lines(found: Totals) -> Iterator[str]:
+def total_lines(found: RunCostRange) -> Iterator[str]:
     """Requests, tokens, minutes and dollars, from the first look to the last."""
     least, most = found.least, found.most
     requests = f"{_span(least.requests, most.requests)} requests"
@@ -90,7 +90,7 @@ def _rests_on(checks: Sequence[CheckPower]) -> Iterator[str]:
         yield "         checks in brackets are advisory"
 
 
-def _promotion(promotion: Promotion, unknown: Sequence[str]) -> str:
+def _promotion(promotion: PromotionChance, unknown: Sequence[str]) -> str:
     """`unknown` are the required checks of which nobody knows how often they pass: the chance leaves them out."""
     if promotion.chance is None:
         return "how often an equal candidate is promoted cannot be foretold"
@@ -104,7 +104,7 @@ def _promotion(promotion: Promotion, unknown: Sequence[str]) -> str:
     return f"promoted {_chance(promotion.chance)} of the time by all {by}, were they independent{after}{without}"
 
 
-def _time(found: Totals) -> str:
+def _time(found: RunCostRange) -> str:
     least, most = found.least.seconds, found.most.seconds
     if least is None or most is None:
         return "minutes not known before"
@@ -117,7 +117,7 @@ def _time(found: Totals) -> str:
     )
 
 
-def _money(least: Amount, most: Amount) -> str:
+def _money(least: RunCost, most: RunCost) -> str:
     if least.usd is None or most.usd is None:
         return "dollars not known"
     return f"${_cents(least.usd)}" + (f" to ${_cents(most.usd)}" if most.usd > least.usd else "")

@@ -14,7 +14,7 @@ from benchgate.cli.saying import say, say_json
 from benchgate.cli.waiver_files import waivers_for_stored
 from benchgate.errors import UsageError
 from benchgate.escape import terminal_line
-from benchgate.model.run import PROMOTED_WITHIN_S
+from benchgate.model.run import MAX_PROMOTION_AGE_S
 
 if TYPE_CHECKING:
     from benchgate.promoting import Recorded
@@ -54,7 +54,7 @@ def promote(
     follows = {"--run-hook": run_hook, "--again": again}
     lately = {"--require-pinned": require_pinned, "--max-age": max_age}
     _require_fitting({**rests_on, **follows, **lately}, reason, withdraw=withdraw)
-    max_age_s = PROMOTED_WITHIN_S if max_age is None else _duration_s("--max-age", max_age)
+    max_age_s = MAX_PROMOTION_AGE_S if max_age is None else _duration_s("--max-age", max_age)
     hook = None if run_hook is None else hook_command(run_hook)
     hook_limit_s = _duration_s("--hook-timeout", hook_timeout)
     origin = origin_of(os.environ, by=by, ref=ref, commit=commit, protected=protected, user=_user())

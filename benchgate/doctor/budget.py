@@ -8,7 +8,7 @@ from pathlib import Path
 from benchgate.circumstances import utc_now
 from benchgate.doctor.machine import State, Symptom
 from benchgate.errors import BudgetError, SuiteError, UsageError
-from benchgate.model.run import BudgetSpent
+from benchgate.model.run import BudgetReading
 from benchgate.spending import read_spent
 from benchgate.suite.schema import Suite
 from benchgate.units import as_written, show_percent
@@ -32,7 +32,7 @@ def examine_budget(suite: Suite, folder: Path, environment: Mapping[str, str]) -
     return Symptom(_NAME, State.OK, f"{suite.suite} has none") if spent is None else _found(suite, spent)
 
 
-def _found(suite: Suite, spent: BudgetSpent) -> Symptom:
+def _found(suite: Suite, spent: BudgetReading) -> Symptom:
     budget = suite.error_budget
     assert budget is not None, "something of it is spent"
     found = f"{as_written(show_percent(spent.spent_ratio))} of the {budget.told} is spent, by {spent.source}"

@@ -18,7 +18,7 @@ from benchgate.measuring_load import Progress
 from benchgate.model import request_metrics
 from benchgate.model.client import ClientProfile, ClientStep
 from benchgate.model.deployment import Arm
-from benchgate.model.request import text_ask
+from benchgate.model.request import text_request
 from benchgate.plan.schedule import PlannedRequest, PlannedStage
 from benchgate.sim.process import Sim, serve_sim
 from benchgate.sim.settings import SimSettings
@@ -88,7 +88,7 @@ def _opened(rate_rps: int) -> PlannedStage:
 
 
 def _request(index: int, offset_ns: int | None, tokens: int) -> PlannedRequest:
-    return PlannedRequest(index=index, offset_ns=offset_ns, ask=text_ask("chat", _PROMPT, tokens), seed=index)
+    return PlannedRequest(index=index, offset_ns=offset_ns, ask=text_request("chat", _PROMPT, tokens), seed=index)
 
 
 def _measured(sim: Sim, target: Target, stage: PlannedStage) -> ClientStep:

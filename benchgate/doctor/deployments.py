@@ -14,7 +14,7 @@ from benchgate.doctor.machine import State, Symptom
 from benchgate.errors import TargetError, UsageError
 from benchgate.gate.guards.text import unexpected_names
 from benchgate.model.deployment import Arm
-from benchgate.model.request import GENERATING, Endpoint
+from benchgate.model.request import GENERATING_ENDPOINTS, Endpoint
 from benchgate.suite.schema import DeploymentSpec, Suite
 from benchgate.suite.shadow import Judge, Similarity
 from benchgate.targets.address import ServerAddress, show_address
@@ -198,7 +198,7 @@ def _answered(
         remedy = "a request without one counts as failed; mend the server, or ask another endpoint"
         return Symptom(name, State.FAIL, "answers without a finish reason of a whole answer", remedy)
     found = f"answers in {show_duration(trial.whole_s or 0.0)}"
-    if endpoint in GENERATING and trial.output_tokens is None:
+    if endpoint in GENERATING_ENDPOINTS and trial.output_tokens is None:
         return Symptom(name, State.WARN, f"{found}, without `usage`", "its tokens cannot be known: let it tell `usage`")
     other = [] if trial.model is None else unexpected_names([trial.model], target.model, declared)
     if other:

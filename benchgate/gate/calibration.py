@@ -26,7 +26,7 @@ from benchgate.gate.judge import judge
 from benchgate.gate.policy import concrete_checks
 from benchgate.model.deployment import Arm
 from benchgate.model.metric import MEAN, METRICS, QUANTILES, THROUGHPUT_METRICS
-from benchgate.model.noise import Disagreement, FalseBlocks, Spread
+from benchgate.model.noise import FalseBlocks, NoiseSpread, SelfDisagreement
 from benchgate.model.records import FloatArray
 from benchgate.model.run import Evidence, LoadEnd, LoadObservation
 from benchgate.model.telemetry import TelemetryWindow
@@ -38,13 +38,13 @@ SHARES = ("error_rate", "goodput", "rejected", "validity")
 """The shares of requests that a block has."""
 
 
-def spreads(evidence: Evidence, suite: Suite) -> tuple[Spread, ...]:
+def spreads(evidence: Evidence, suite: Suite) -> tuple[NoiseSpread, ...]:
     """Every number of every place of the load that both arms have in each of two blocks at least.
 
     A number that a block lacks (nothing succeeded, nothing of the kind was asked) has no spread, and is left out.
     Blocks that a high quantile needs together count as one, as in a check.
     """
-    found: list[Spread] = []
+    found: list[NoiseSpread] = []
     for place in places(suite):
         ratios = (_of_ratio(evidence, place, measure) for measure in _measures())
         shares = (_of_share(evidence, place, metric) for metric in SHARES)
@@ -62,7 +62,7 @@ def _measures() -> Iterator[Measure]:
         yield Measure(metric, 0.5)
 
 
-def _of_ratio(evidence: Evidence, place: Place, measure: Measure) -> Spread | None:
+def _of_ratio(evidence: Evidence, place: Place, measure: Measure) -> NoiseSpread | None:
     pairs = block_pairs(evidence, place.name, measure)
     if isinstance(pairs, Problem):
         return None
@@ -72,7 +72,7 @@ def _of_ratio(evidence: Evidence, place: Place, measure: Measure) -> Spread | No
     return _spread(measure.metric, measure.statistic, place, np.log(pairs.baseline), np.log(pairs.candidate))
 
 
-def _of_share(evidence: Evidence, place: Place, metric: str) -> Spread | None:
+def _of_share(evidence: Evidence, place: Place, metric: str) -> NoiseSpread | None:
     """Of requests that missed, in every block of both arms; None where a block has none that could."""
     if metric == "goodput" and place.slo is None:
         return None
@@ -84,14 +84,16 @@ def _of_share(evidence: Evidence, place: Place, metric: str) -> Spread | None:
     return _spread(metric, None, place, first, second)
 
 
-def _spread(metric: str, statistic: str | None, place: Place, first: FloatArray, second: FloatArray) -> Spread | None:
+def _spread(
+    metric: str, statistic: str | None, place: Place, first: FloatArray, second: FloatArray
+) -> NoiseSpread | None:
     deviation = pooled_deviation(first, second)
     if deviation is None:
         return None
-    return Spread(metric, statistic, place.name, deviation, float(np.std(second - first, ddof=1)), len(first))
+    return NoiseSpread(metric, statistic, place.name, deviation, float(np.std(second - first, ddof=1)), len(first))
 
 
-def disagreements(evidence: Evidence) -> tuple[Disagreement, ...]:
+def disagreements(evidence: Evidence) -> tuple[SelfDisagreement, ...]:
     """How often the deployment, asked twice, answered an item of each task otherwise (right one time, wrong the other;
     another score), and a shadow prompt. What could not be paired is left out."""
     found = []
@@ -100,12 +102,12 @@ def disagreements(evidence: Evidence) -> tuple[Disagreement, ...]:
         pairs = pair_task(first, again) if first is not None and again is not None else None
         if pairs is not None and not isinstance(pairs, Problem) and len(pairs):
             share = float(np.mean(pairs.baseline != pairs.candidate))
-            found.append(Disagreement("task", task, share, len(pairs)))
+            found.append(SelfDisagreement("task", task, share, len(pairs)))
     rows = usable_rows(evidence) if evidence.shadow is not None else ()
     twice = [row for row in rows if not row.once] if not isinstance(rows, Problem) else []
     if twice:
         share = sum(row.differs_itself for row in twice) / len(twice)
-        found.append(Disagreement("shadow", "shadow", share, len(twice)))
+        found.append(SelfDisagreement("shadow", "shadow", share, len(twice)))
     return tuple(found)
 
 

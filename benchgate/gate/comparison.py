@@ -23,13 +23,20 @@ import numpy as np
 from benchgate.gate.decision import Look, Problem
 from benchgate.model.deployment import Arm
 from benchgate.model.metric import COST_METRICS, noise_metric
-from benchgate.model.noise import NoiseProfile, Spread, hardware_of, show_age, stale_because, version_of
+from benchgate.model.noise import (
+    NoiseProfile,
+    NoiseSpread,
+    describe_hardware,
+    engine_version_of,
+    format_age,
+    staleness_reasons,
+)
 from benchgate.model.records import BoolArray, IntArray
 from benchgate.model.request_metrics import Slo
 from benchgate.model.run import Evidence, LoadObservation, QualityObservation
 from benchgate.model.verdict import Outcome
-from benchgate.stats.means import Part
-from benchgate.stats.sequential import look_tails
+from benchgate.stats.means import VarianceComponent
+from benchgate.stats.sequential import look_alphas
 from benchgate.suite.schema import Suite, arms_of_stored
 from benchgate.suite.stages import Level
 
@@ -201,7 +208,7 @@ def cannot_decide(comparison: Comparison, max_age_s: float) -> Problem | None:
     """Why the noise profile carries no decision between these runs: other machines, no profile, or a stale one."""
     assert comparison.reference is not None, "two runs are compared"
     runs = (comparison.judged, comparison.reference)
-    places = [hardware_of(one.run.arms[Arm.CANDIDATE], one.run.environment) for one in runs]
+    places = [describe_hardware(one.run.arms[Arm.CANDIDATE], one.run.environment) for one in runs]
     if places[0] != places[1]:
         reason = (
             f"without a live baseline, runs on what is not known to be the same say nothing: {' and '.join(places)}"
@@ -213,15 +220,17 @@ def cannot_decide(comparison: Comparison, max_age_s: float) -> Problem | None:
         return Problem(Outcome.INCONCLUSIVE, reason, _CALIBRATE)
     judged_at = comparison.judged.run.finished_at or comparison.judged.run.started_at
     for profile in known:
-        version = version_of(comparison.reference.run.arms[Arm.CANDIDATE])
-        stale = stale_because(profile, at=judged_at, engine_version=version, max_age_s=max_age_s)
+        version = engine_version_of(comparison.reference.run.arms[Arm.CANDIDATE])
+        stale = staleness_reasons(profile, at=judged_at, engine_version=version, max_age_s=max_age_s)
         if stale:
             reason = f"the noise profile that would stand in for a live baseline is stale: {'; '.join(stale)}"
             return Problem(Outcome.INCONCLUSIVE, reason, "run `benchgate calibrate` with this suite again")
     return None
 
 
-def between_runs(comparison: Comparison, metric: str, statistic: str | None, stage: str) -> tuple[Part, ...] | Problem:
+def between_runs(
+    comparison: Comparison, metric: str, statistic: str | None, stage: str
+) -> tuple[VarianceComponent, ...] | Problem:
     """The variance between runs, once for each run: of its own deployment where that was calibrated."""
     if metric in COST_METRICS and any(
         run is not None and run.run.arms[Arm.CANDIDATE].token_prices
@@ -233,16 +242,16 @@ def between_runs(comparison: Comparison, metric: str, statistic: str | None, sta
     if not spreads or any(spread is None or spread.n < 2 for spread in spreads):
         reason = f"no noise profile says how much {metric} at {stage} differs between runs without a live baseline"
         return Problem(Outcome.INCONCLUSIVE, reason, _CALIBRATE)
-    known: Sequence[Spread] = [spread for spread in spreads if spread is not None]
-    return tuple(Part(2 / len(known) * spread.cv_run**2, spread.n - 1) for spread in known)
+    known: Sequence[NoiseSpread] = [spread for spread in spreads if spread is not None]
+    return tuple(VarianceComponent(2 / len(known) * spread.cv_run**2, spread.n - 1) for spread in known)
 
 
-def apart_notes(comparison: Comparison, between: Sequence[Part]) -> tuple[str, ...]:
+def apart_notes(comparison: Comparison, between: Sequence[VarianceComponent]) -> tuple[str, ...]:
     """That there was no live baseline, and what was added in its place."""
     added = math.sqrt(sum(part.variance for part in between))
     profiles = _profiles(comparison)
     judged_at = comparison.judged.run.finished_at or comparison.judged.run.started_at
-    ages = " and ".join(f"{one.run_id[:13]}, {show_age(one.age_at(judged_at))} old" for one in profiles)
+    ages = " and ".join(f"{one.run_id[:13]}, {format_age(one.age_at(judged_at))} old" for one in profiles)
     return (f"no live baseline: the spread between two runs, {added:.1%}, is added from the noise profile ({ages})",)
 
 
@@ -265,7 +274,7 @@ def look_of(suite: Suite, evidence: Evidence) -> Look | None:
     measured = blocks_measured(suite, evidence)
     number = max(1, sum(measured >= blocks for blocks in looks))
     fractions = fractions_of(looks)
-    tails = look_tails(fractions, suite.gate.alpha)
+    tails = look_alphas(fractions, suite.gate.alpha)
     return Look(number, len(looks), looks[number - 1], looks[-1], tails[number - 1], fractions, evidence.ended)
 
 

@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass, replace
 
 from benchgate.model.run import LoadEnd
-from benchgate.model.verdict import Outcome, Scale, Step, Unit
+from benchgate.model.verdict import ArithmeticStep, Outcome, Scale, Unit
 from benchgate.stats.distributions import Limits, norm_ppf
 from benchgate.stats.sequential import repeated_p
 from benchgate.units import as_written, show_percent
@@ -79,7 +79,7 @@ class Finding:
     margin_told: str | None = None  # how the margin is said, where its number alone does not
     look: Look | None = None  # which look at the load it is from, where the suite has several
     needs: int | None = None  # about how many of `n_unit` in all would settle it, where the check itself can say
-    steps: tuple[Step, ...] = ()  # how the numbers came about, in order
+    steps: tuple[ArithmeticStep, ...] = ()  # how the numbers came about, in order
     n_of: int | None = None  # how many of `n_unit` there were in all, where some were left out
     ended_by: tuple[str, ...] = ()  # titles of the required checks of the load that block
     required: bool = False  # by the policy that judges it here
@@ -122,7 +122,7 @@ def at_look(finding: Finding, look: Look) -> Finding:
     if 0 < one_sided < 1:
         formula += f", where P(Z > z) = {one_sided:.8g}: z = {-norm_ppf(one_sided):.8g}"
     of = " of the likelier one" if sides == 2 else ""
-    step = Step(f"p-value{of} over all looks, seen at {look.told}", formula, f"{repeated:.6g}")
+    step = ArithmeticStep(f"p-value{of} over all looks, seen at {look.told}", formula, f"{repeated:.6g}")
     return replace(finding, p_value=p_value, steps=(*finding.steps, step))
 
 

@@ -28,14 +28,14 @@ from benchgate.gate.evidence.blocks import BlockPairs, Measure
 from benchgate.gate.evidence.shares import Counts
 from benchgate.model.history import PastRun
 from benchgate.model.records import FloatArray
-from benchgate.model.verdict import Outcome, Scale, Step
-from benchgate.stats.clusters import cluster_mean, pooled
+from benchgate.model.verdict import ArithmeticStep, Outcome, Scale
+from benchgate.stats.clusters import cluster_mean, pool_means
 from benchgate.stats.distributions import Limits, binom_sf, norm_ppf, t_ppf, t_sf
 from benchgate.stats.evals import ScorePairs
-from benchgate.stats.means import Paired, Part, combined_t
-from benchgate.stats.meta import Link, Summed
-from benchgate.stats.overdispersed import attainment_limits, effective_requests
-from benchgate.stats.proportions import mcnemar_harm_p, newcombe_difference, relative_errors_p, tango_limits, wilson
+from benchgate.stats.means import MeanTest, VarianceComponent, combined_t
+from benchgate.stats.meta import ChainLink, ChainSum
+from benchgate.stats.overdispersed import effective_sample_size, miss_share_limits
+from benchgate.stats.proportions import mcnemar_p, newcombe_difference, poisson_rates_p, tango_limits, wilson
 from benchgate.stats.quantiles import limit_ranks
 
 _SHOWN_VALUES = 200
@@ -53,29 +53,29 @@ def listed(values: Sequence[float] | FloatArray) -> str:
     return f"{shown}, and {more} more" if more > 0 else shown
 
 
-def observed(what: str, values: Sequence[float] | FloatArray) -> Step:
+def observed(what: str, values: Sequence[float] | FloatArray) -> ArithmeticStep:
     """Numbers as they were measured."""
-    return Step(what, "", listed(values))
+    return ArithmeticStep(what, "", listed(values))
 
 
-def count(what: str, value: int, formula: str = "") -> Step:
+def count(what: str, value: int, formula: str = "") -> ArithmeticStep:
     """A number of things."""
-    return Step(what, formula, str(value))
+    return ArithmeticStep(what, formula, str(value))
 
 
-def made(what: str, formula: str, value: float) -> Step:
+def made(what: str, formula: str, value: float) -> ArithmeticStep:
     """What a formula comes to."""
-    return Step(what, formula, number(value))
+    return ArithmeticStep(what, formula, number(value))
 
 
-def limits_steps(limits: Limits, how: tuple[str, str]) -> tuple[Step, Step]:
+def limits_steps(limits: Limits, how: tuple[str, str]) -> tuple[ArithmeticStep, ArithmeticStep]:
     """Both one-sided limits, with the formula of each."""
     return made("lower limit", how[0], limits.lower), made("upper limit", how[1], limits.upper)
 
 
 def mean_steps(
     values: FloatArray, what: str, alpha: float, *, margin: float = 0.0, two_sided: bool = False
-) -> tuple[Step, ...]:
+) -> tuple[ArithmeticStep, ...]:
     """Student's t over differences, from their list to limits and p-value. Nothing below two of them.
 
     Without any spread t is not defined: the limits are the mean, and the p-value is that of signs. `two_sided`: both
@@ -99,7 +99,7 @@ def mean_steps(
     )
 
 
-def _tails(mean: float, margin: float, error: float, freedom: float, *, two_sided: bool) -> tuple[Step, ...]:
+def _tails(mean: float, margin: float, error: float, freedom: float, *, two_sided: bool) -> tuple[ArithmeticStep, ...]:
     """Statistic and p-value of a mean beyond the margin; of either sign where both count."""
     if not two_sided:
         return _tail(mean, margin, error, freedom, "")
@@ -111,7 +111,7 @@ def _tails(mean: float, margin: float, error: float, freedom: float, *, two_side
     )
 
 
-def _tail(mean: float, margin: float, error: float, freedom: float, of: str) -> tuple[Step, Step]:
+def _tail(mean: float, margin: float, error: float, freedom: float, of: str) -> tuple[ArithmeticStep, ArithmeticStep]:
     ratio = (mean - margin) / error
     return (
         made(f"t statistic{of}", f"({number(mean)} - {number(margin)}) / {number(error)}", ratio),
@@ -121,7 +121,7 @@ def _tail(mean: float, margin: float, error: float, freedom: float, of: str) -> 
 
 def welch_steps(
     reference: FloatArray, judged: FloatArray, alpha: float, *, margin: float = 0.0, two_sided: bool = False
-) -> tuple[Step, ...]:
+) -> tuple[ArithmeticStep, ...]:
     """Welch's t for the difference of two means, from both lists to limits and statistic; `two_sided` as above."""
     if min(len(reference), len(judged)) < 2 or not (np.isfinite(reference).all() and np.isfinite(judged).all()):
         return ()
@@ -156,7 +156,7 @@ def welch_steps(
     )
 
 
-def score_steps(b: int, c: int, n: int, alpha: float) -> tuple[Step, ...]:
+def score_steps(b: int, c: int, n: int, alpha: float) -> tuple[ArithmeticStep, ...]:
     """Tango's limits: where the score statistic of the paired difference is z and -z; and exact McNemar."""
     z, limits = norm_ppf(1 - alpha), tango_limits(b, c, n, alpha)
     statistic = "q(x) = (sqrt(B^2 - 8n*C) - B) / (4n), B = (2n - b + c)*x - b - c, C = -c*x*(1 - x)"
@@ -169,17 +169,17 @@ def score_steps(b: int, c: int, n: int, alpha: float) -> tuple[Step, ...]:
         made("harm", f"({b} - {c}) / {n}", (b - c) / n),
         made("z", f"the {number(1 - alpha)} quantile of the normal law", z),
         *limits_steps(limits, (at.format(number(z)), at.format(number(-z)))),
-        made("p-value of no harm (exact McNemar)", f"P(X >= {b}), X ~ Bin({b + c}, 1/2)", mcnemar_harm_p(b, c)),
+        made("p-value of no harm (exact McNemar)", f"P(X >= {b}), X ~ Bin({b + c}, 1/2)", mcnemar_p(b, c)),
     )
 
 
-def answers_steps(tasks: Sequence[ScorePairs], alpha: float) -> tuple[Step, ...]:
+def answers_steps(tasks: Sequence[ScorePairs], alpha: float) -> tuple[ArithmeticStep, ...]:
     """Items that are right or wrong: each task's counts, and what they come to where it is one sample.
 
     Where items come in clusters, also the mean with its cluster-robust error; whichever claims less counts.
     """
     counts = [_counts(one) for one in tasks]
-    steps: list[Step] = []
+    steps: list[ArithmeticStep] = []
     if len({n for _, _, n, _, _ in counts}) == 1:
         b, c, n = (sum(one[at] for one in counts) for at in range(3))
         steps += [count("right answers of the baseline", sum(one[3] for one in counts))]
@@ -196,7 +196,7 @@ def answers_steps(tasks: Sequence[ScorePairs], alpha: float) -> tuple[Step, ...]
     return tuple(steps)
 
 
-def scores_steps(task: ScorePairs, alpha: float) -> tuple[Step, ...]:
+def scores_steps(task: ScorePairs, alpha: float) -> tuple[ArithmeticStep, ...]:
     """Scores by degrees: t over items, or over clusters where there are any."""
     gaps = task.baseline - task.candidate
     if task.clusters is None:
@@ -204,7 +204,7 @@ def scores_steps(task: ScorePairs, alpha: float) -> tuple[Step, ...]:
     return tuple(_cluster_steps([task], alpha))
 
 
-def _cluster_steps(tasks: Sequence[ScorePairs], alpha: float) -> list[Step]:
+def _cluster_steps(tasks: Sequence[ScorePairs], alpha: float) -> list[ArithmeticStep]:
     means = [cluster_mean(one.baseline - one.candidate, one.clusters) for one in tasks]
     known = [mean for mean in means if mean is not None]
     steps = []
@@ -214,14 +214,16 @@ def _cluster_steps(tasks: Sequence[ScorePairs], alpha: float) -> list[Step]:
         steps.append(made(what, formula, mean.error))
     if len(known) < len(means):
         return steps
-    pool = pooled(known)
+    pool = pool_means(known)
     quantile, limits = t_ppf(1 - alpha, pool.freedom), pool.limits(alpha)
     steps.append(made("t quantile", f"t({number(1 - alpha)}, {number(pool.freedom)})", quantile))
     ends = [f"{number(pool.mean)} {sign} {number(quantile)} * {number(pool.error)}" for sign in "-+"]
     return [*steps, *limits_steps(Limits(limits.lower, limits.upper), (ends[0], ends[1]))]
 
 
-def excess_steps(x: FloatArray, y: FloatArray, limits: Limits, alpha: float, *, by_score: bool) -> tuple[Step, ...]:
+def excess_steps(
+    x: FloatArray, y: FloatArray, limits: Limits, alpha: float, *, by_score: bool
+) -> tuple[ArithmeticStep, ...]:
     """How much oftener the candidate differs from the baseline than the baseline from itself.
 
     `by_score`: the limits are those of the score statistic over prompts of which each was asked of all three.
@@ -262,7 +264,7 @@ def log_ratio_steps(
     terms: Terms,
     limits: Limits,
     alpha: float,
-) -> tuple[Step, ...]:
+) -> tuple[ArithmeticStep, ...]:
     """From each block's two values to the `limits` of their mean log ratio, and the margin on that scale."""
     ratio = "ln(baseline / candidate)" if measure.rises else "ln(candidate / baseline)"
     tested, both = allowed.margin if terms.breach else 0.0, terms.two_sided
@@ -293,7 +295,7 @@ def log_ratio_steps(
 
 def share_steps(
     ours: Counts, theirs: Counts, differences: FloatArray, limits: Limits, p_value: float, alpha: float
-) -> tuple[Step, ...]:
+) -> tuple[ArithmeticStep, ...]:
     """Both arms' counts, and the three intervals of which the widest counts on each side: `limits`."""
     pooled = newcombe_difference(ours.missed, ours.scheduled, theirs.missed, theirs.scheduled, alpha)
     harm = ours.share - theirs.share
@@ -306,36 +308,38 @@ def share_steps(
     ]
     ends = [wilson(side.missed, side.scheduled, alpha) for side in (ours, theirs)]
     steps += _combined("2. over requests (Newcombe, from Wilson's limits)", ours, theirs, ends, pooled)
-    mine, other = (attainment_limits(side.kept, side.totals, alpha) for side in (ours, theirs))
+    mine, other = (miss_share_limits(side.kept, side.totals, alpha) for side in (ours, theirs))
     assert mine is not None and other is not None, "the widest of three limits is there only with these"
     bursty = Limits(
         harm - math.hypot(ours.share - mine.lower, other.upper - theirs.share),
         harm + math.hypot(mine.upper - ours.share, theirs.share - other.lower),
     )
-    worth = (effective_requests(side.kept, side.totals, alpha) for side in (ours, theirs))
+    worth = (effective_sample_size(side.kept, side.totals, alpha) for side in (ours, theirs))
     told = " and ".join(number(one or 0.0) for one in worth)
     steps += _combined(f"3. over the effective numbers of requests, n* = {told}", ours, theirs, [mine, other], bursty)
     failed = ours.missed + theirs.missed
     law = f"Bin({failed}, {ours.scheduled} / {ours.scheduled + theirs.scheduled})"
-    exact = relative_errors_p(ours.missed, ours.scheduled, theirs.missed, theirs.scheduled)
+    exact = poisson_rates_p(ours.missed, ours.scheduled, theirs.missed, theirs.scheduled)
     steps.append(made("p-value of misses falling so by chance", f"P(X >= {ours.missed}), X ~ {law}", exact))
     steps.append(_widest("the widest of the three limits on each side; the larger p-value", limits, p_value))
     return tuple(steps)
 
 
-def _widest(how: str, limits: Limits, p_value: float) -> Step:
+def _widest(how: str, limits: Limits, p_value: float) -> ArithmeticStep:
     """What of several ways counts."""
-    return Step("limits and p-value", how, f"{number(limits.lower)} to {number(limits.upper)}; p {number(p_value)}")
+    return ArithmeticStep(
+        "limits and p-value", how, f"{number(limits.lower)} to {number(limits.upper)}; p {number(p_value)}"
+    )
 
 
-def _side_steps(name: str, side: Counts, alpha: float) -> list[Step]:
+def _side_steps(name: str, side: Counts, alpha: float) -> list[ArithmeticStep]:
     steps = [
-        Step(
+        ArithmeticStep(
             f"{name}: misses of requests, in each block", "", ", ".join(map("{}/{}".format, side.misses, side.totals))
         ),
         made(f"{name}: share of misses", f"{side.missed} / {side.scheduled}", side.share),
     ]
-    effective, n, blocks = effective_requests(side.kept, side.totals, alpha), side.scheduled, len(side.totals)
+    effective, n, blocks = effective_sample_size(side.kept, side.totals, alpha), side.scheduled, len(side.totals)
     what = f"{name}: effective number of requests, n* (Korn and Graubard)"
     if effective is not None and 0 < side.missed < n:
         quantiles = f"(t({number(1 - alpha)}, {n - 1}) / t({number(1 - alpha)}, {blocks - 1}))^2"
@@ -347,19 +351,19 @@ def _side_steps(name: str, side: Counts, alpha: float) -> list[Step]:
     return steps
 
 
-def _combined(what: str, ours: Counts, theirs: Counts, sides: list[Limits], found: Limits) -> list[Step]:
+def _combined(what: str, ours: Counts, theirs: Counts, sides: list[Limits], found: Limits) -> list[ArithmeticStep]:
     """Each side's distance to its own limit, as a root sum of squares."""
     p, q = number(ours.share), number(theirs.share)
     shown = [f"{number(one.lower)} to {number(one.upper)}" for one in sides]
     lower = f"{p} - {q} - sqrt(({p} - {number(sides[0].lower)})^2 + ({number(sides[1].upper)} - {q})^2)"
     upper = f"{p} - {q} + sqrt(({number(sides[0].upper)} - {p})^2 + ({q} - {number(sides[1].lower)})^2)"
     limits = limits_steps(found, (lower, upper))
-    return [Step(what, "limits of the candidate's share, and of the baseline's", "; ".join(shown)), *limits]
+    return [ArithmeticStep(what, "limits of the candidate's share, and of the baseline's", "; ".join(shown)), *limits]
 
 
-def own_share_steps(counts: Counts, limits: Limits, alpha: float) -> tuple[Step, ...]:
+def own_share_steps(counts: Counts, limits: Limits, alpha: float) -> tuple[ArithmeticStep, ...]:
     """One arm's counts and the exact limits of the share that missed, on the effective number of requests."""
-    effective = effective_requests(counts.kept, counts.totals, alpha)
+    effective = effective_sample_size(counts.kept, counts.totals, alpha)
     beta = f"Beta({{}}) with n* = {number(effective or 0.0)} requests of which n* * {number(counts.share)} missed"
     low = beta.format("missed, kept + 1") + f", its {number(alpha)} quantile"
     high = beta.format("missed + 1, kept") + f", its {number(1 - alpha)} quantile"
@@ -378,8 +382,8 @@ class PooledQuantile:
 
 
 def quantile_steps(
-    pooled: PooledQuantile, slo: float, alpha: float, per_block: FloatArray, test: Paired | None
-) -> tuple[Step, ...]:
+    pooled: PooledQuantile, slo: float, alpha: float, per_block: FloatArray, test: MeanTest | None
+) -> tuple[ArithmeticStep, ...]:
     """Which of the ordered requests is the quantile and which are its limits; and t-limits over blocks beside them.
 
     `test` is None where a block's value has no logarithm: then there is no upper limit.
@@ -407,7 +411,9 @@ def quantile_steps(
     return (*steps, observed("its value in each block", per_block), *blocks, *shown, wider)
 
 
-def rate_steps(per_block: FloatArray, slo: float, value: float, limits: Limits, alpha: float) -> tuple[Step, ...]:
+def rate_steps(
+    per_block: FloatArray, slo: float, value: float, limits: Limits, alpha: float
+) -> tuple[ArithmeticStep, ...]:
     """A rate held to a least one: minus its logarithm, so that positive is harm."""
     return (
         observed("the rate in each block", per_block),
@@ -417,7 +423,9 @@ def rate_steps(per_block: FloatArray, slo: float, value: float, limits: Limits, 
     )
 
 
-def cost_steps(per_block: FloatArray, most: float, value: float, limits: Limits, alpha: float) -> tuple[Step, ...]:
+def cost_steps(
+    per_block: FloatArray, most: float, value: float, limits: Limits, alpha: float
+) -> tuple[ArithmeticStep, ...]:
     """A cost held to a highest one, by its logarithm."""
     return (
         observed("$ per million tokens in each block", per_block),
@@ -432,8 +440,8 @@ _BETWEEN = "variance between runs, by the noise profile"
 
 
 def apart_steps(
-    what: str, theirs: FloatArray, ours: FloatArray, parts: Sequence[Part], alpha: float, *, margin: float
-) -> tuple[Step, ...]:
+    what: str, theirs: FloatArray, ours: FloatArray, parts: Sequence[VarianceComponent], alpha: float, *, margin: float
+) -> tuple[ArithmeticStep, ...]:
     """From both runs' blocks, turned so that more is worse, to limits and p-value; nothing without any variance.
 
     The first two `parts` are each run's own, the others lie between runs.
@@ -468,7 +476,9 @@ def apart_steps(
     )
 
 
-def creep_steps(links: Sequence[Link], since: Sequence[PastRun], total: Summed, alpha: float) -> tuple[Step, ...]:
+def creep_steps(
+    links: Sequence[ChainLink], since: Sequence[PastRun], total: ChainSum, alpha: float
+) -> tuple[ArithmeticStep, ...]:
     """Every link of a chain of promotions with its standard errors, and what they come to."""
     steps = []
     for k, link in enumerate(links):
@@ -505,7 +515,7 @@ def decision_steps(
     alpha: float,
     *,
     ids: Sequence[str] = (),
-) -> tuple[Step, ...]:
+) -> tuple[ArithmeticStep, ...]:
     """From limits, margin and p-value to the outcome. `p_values` are those of all checks that share the error alpha.
 
     `ids` are those checks' own, in the same order; without them no other check is named.
@@ -514,16 +524,18 @@ def decision_steps(
     if finding.problem is not None:
         formula = f"no numbers decide: {finding.problem.reason}"
         numbers = (*finding.steps, *_numbers(finding, p_values, p_holm, ids)) if finding.steps else ()
-        return (*numbers, Step("outcome", formula, outcome.value))
+        return (*numbers, ArithmeticStep("outcome", formula, outcome.value))
     steps = tuple(finding.steps) or tuple(_plain(finding))
     numbers = _numbers(finding, p_values, p_holm, ids)
     if not numbers:
-        return (*steps, Step("outcome", "a value that is missing is never good", outcome.value))
+        return (*steps, ArithmeticStep("outcome", "a value that is missing is never good", outcome.value))
     assert p_holm is not None, "there is no last number without it"
-    return (*steps, *numbers, Step("outcome", _rule(finding, outcome, p_holm, alpha), outcome.value))
+    return (*steps, *numbers, ArithmeticStep("outcome", _rule(finding, outcome, p_holm, alpha), outcome.value))
 
 
-def _numbers(finding: Finding, p_values: Sequence[float], p_holm: float | None, ids: Sequence[str]) -> tuple[Step, ...]:
+def _numbers(
+    finding: Finding, p_values: Sequence[float], p_holm: float | None, ids: Sequence[str]
+) -> tuple[ArithmeticStep, ...]:
     """What the rule is applied to, as the verdict shows it; nothing where one of these is missing."""
     if finding.limits is None or finding.harm is None or finding.p_value is None or p_holm is None:
         return ()
@@ -539,15 +551,15 @@ def _numbers(finding: Finding, p_values: Sequence[float], p_holm: float | None, 
     )
 
 
-def _plain(finding: Finding) -> list[Step]:
+def _plain(finding: Finding) -> list[ArithmeticStep]:
     """What every check has, where its own way has no steps."""
-    steps = [Step("method", "", finding.method), Step(finding.n_unit, "", str(finding.n))]
+    steps = [ArithmeticStep("method", "", finding.method), ArithmeticStep(finding.n_unit, "", str(finding.n))]
     for what, value in (("baseline", finding.baseline), ("candidate", finding.candidate)):
         steps += [made(what, "", value)] if value is not None else []
     return steps
 
 
-def _bound(finding: Finding) -> list[Step]:
+def _bound(finding: Finding) -> list[ArithmeticStep]:
     """What the limits are held against, where its own way has not told it."""
     if any(step.what.startswith("margin") for step in finding.steps):
         return []

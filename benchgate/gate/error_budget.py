@@ -24,10 +24,10 @@ from benchgate.gate.evidence.shares import Counts, tally_of, unmeasured
 from benchgate.gate.guards.base import kinds_of_metric, spoiling
 from benchgate.gate.reasons import check_advice
 from benchgate.model.deployment import Arm
-from benchgate.model.run import BudgetSpent
-from benchgate.model.verdict import BUDGET, HISTORY, CheckResult, GuardResult, Outcome, Scale, Step, Unit
+from benchgate.model.run import BudgetReading
+from benchgate.model.verdict import BUDGET, HISTORY, ArithmeticStep, CheckResult, GuardResult, Outcome, Scale, Unit
 from benchgate.stats.distributions import Limits
-from benchgate.stats.overdispersed import attainment_limits, attainment_p, requests_needed
+from benchgate.stats.overdispersed import miss_share_limits, miss_share_p, sample_size_to_decide
 from benchgate.stats.sequential import holm
 from benchgate.suite.error_budget import (
     BURN,
@@ -99,7 +99,7 @@ def _burn(budget: ErrorBudget, place: Place | None, comparison: Comparison, alph
     counts = Counts.of(load_of(comparison.judged, place.name, Arm.CANDIDATE).values(), tally)
     allowed = 1 - budget.objective_ratio
     worst = worst_share(budget.objective_ratio)
-    limits = attainment_limits(counts.kept, counts.totals, alpha)
+    limits = miss_share_limits(counts.kept, counts.totals, alpha)
     if limits is None:
         return replace(finding, problem=unmeasured(budget.metric, place.name, counts))
     burn = counts.share / allowed
@@ -109,8 +109,8 @@ def _burn(budget: ErrorBudget, place: Place | None, comparison: Comparison, alph
         candidate=burn,
         harm=burn,
         limits=Limits(lower=limits.lower / allowed, upper=limits.upper / allowed),
-        p_value=attainment_p(counts.kept, counts.totals, worst, alpha),
-        needs=requests_needed(counts.kept, counts.totals, 1 - worst, alpha),
+        p_value=miss_share_p(counts.kept, counts.totals, worst, alpha),
+        needs=sample_size_to_decide(counts.kept, counts.totals, 1 - worst, alpha),
         warning=_lasts(burn, budget.window_s) if burn > 1 else None,
         warning_advice=f"find out what fails at {place.name} before production's requests do",
         notes=(_counted(budget, counts),),
@@ -129,7 +129,7 @@ def _counted(budget: ErrorBudget, counts: Counts) -> str:
     return f"{told}; the objective of {show_objective(budget.objective_ratio)} lets {allowed} of them"
 
 
-def _steps(objective_ratio: float, share: float, limits: Limits) -> tuple[Step, ...]:
+def _steps(objective_ratio: float, share: float, limits: Limits) -> tuple[ArithmeticStep, ...]:
     """From the share that failed and its limits to the burn and its limits."""
     allowed = 1 - objective_ratio
     ends = (("burn", share), ("burn at the lower limit", limits.lower), ("burn at the upper limit", limits.upper))
@@ -162,7 +162,7 @@ SPENT = "error_budget"
 
 
 def spent_checks(
-    suite: Suite, spent: BudgetSpent | None, others: Sequence[CheckResult], outcome: Outcome
+    suite: Suite, spent: BudgetReading | None, others: Sequence[CheckResult], outcome: Outcome
 ) -> tuple[CheckResult, ...]:
     """The one line on it; none for a suite without a budget.
 
@@ -179,9 +179,11 @@ def spent_checks(
     told = f"{as_written(show_percent(spent.spent_ratio))} of the {budget.told} is spent"
     steps = (
         made("share of the budget that is spent, as it was read", "", spent.spent_ratio),
-        Step("all other checks and guards", "", outcome.value),
-        Step("of these no clean PASS", "", ", ".join(check.id for check in risks) or "none"),
-        Step("outcome", why or f"{number(spent.spent_ratio)} <= {number(suite.gate.warn_fraction)}", found.value),
+        ArithmeticStep("all other checks and guards", "", outcome.value),
+        ArithmeticStep("of these no clean PASS", "", ", ".join(check.id for check in risks) or "none"),
+        ArithmeticStep(
+            "outcome", why or f"{number(spent.spent_ratio)} <= {number(suite.gate.warn_fraction)}", found.value
+        ),
     )
     return (_line(spent, found, f"{told}{why and f': {why}'}", advice, steps),)
 
@@ -198,7 +200,7 @@ _HARM = (Outcome.BLOCK, Outcome.INVALID)
 
 
 def _judged(
-    budget: ErrorBudget, spent: BudgetSpent, risks: Sequence[CheckResult], outcome: Outcome, warn_fraction: float
+    budget: ErrorBudget, spent: BudgetReading, risks: Sequence[CheckResult], outcome: Outcome, warn_fraction: float
 ) -> tuple[Outcome, str, str | None]:
     """The outcome, why, and what to do."""
     if not spent.blown:
@@ -230,7 +232,7 @@ _CLEAN = "promote a candidate that passes every check, or wait until the budget 
 
 
 def _line(
-    spent: BudgetSpent | None, outcome: Outcome, reason: str, advice: str | None, steps: tuple[Step, ...]
+    spent: BudgetReading | None, outcome: Outcome, reason: str, advice: str | None, steps: tuple[ArithmeticStep, ...]
 ) -> CheckResult:
     ratio = None if spent is None else spent.spent_ratio
     return CheckResult(
@@ -260,5 +262,5 @@ def _line(
         method="one reading, when the run started",
         notes=() if spent is None else (f"by {spent.source}, read at {spent.read_at}",),
         at_least=False,
-        steps=steps or (Step("outcome", reason, outcome.value),),
+        steps=steps or (ArithmeticStep("outcome", reason, outcome.value),),
     )

@@ -21,10 +21,10 @@ from benchgate.gate.guards.base import compared
 from benchgate.gate.policy import CheckSpec
 from benchgate.model.deployment import Arm
 from benchgate.model.metric import METRICS, TASK_METRICS
-from benchgate.model.noise import show_age, stale_because, version_of
+from benchgate.model.noise import engine_version_of, format_age, staleness_reasons
 from benchgate.model.run import Evidence
 from benchgate.model.verdict import CheckResult, GuardResult, Outcome, Scale, Unit
-from benchgate.stats.distributions import Limits, observations_needed
+from benchgate.stats.distributions import Limits, sample_size_for_width
 from benchgate.suite.schema import Suite
 
 _WRITTEN: Mapping[Unit, Callable[[float], str]] = MappingProxyType(
@@ -245,7 +245,7 @@ def _needed_for_bound(finding: Finding, value: float, limits: Limits, alpha: flo
             return None
         ends = (math.log(ends[0]), math.log(ends[1]), math.log(ends[2]))
     width, room = abs(ends[1] - ends[0]), abs(ends[2] - ends[0])
-    return observations_needed(finding.n, width, room, alpha)
+    return sample_size_for_width(finding.n, width, room, alpha)
 
 
 def _change(finding: Finding) -> str:
@@ -534,11 +534,11 @@ def _of_profile(evidence: Evidence, suite: Suite) -> tuple[str, ...]:
     if profile is None or Arm.BASELINE not in run.arms:
         return ()
     at = run.finished_at or run.started_at
-    told = f"noise profile of run {profile.run_id}, {show_age(profile.age_at(at))} old"
+    told = f"noise profile of run {profile.run_id}, {format_age(profile.age_at(at))} old"
     if profile.false_block is not None:
         found = profile.false_block
         told += f": of the unchanged baseline the policy it was made with {found.shares}, of {found.of:,} draws from it"
-    stale = stale_because(
-        profile, at=at, engine_version=version_of(run.arms[Arm.BASELINE]), max_age_s=suite.gate.noise_max_age_s
+    stale = staleness_reasons(
+        profile, at=at, engine_version=engine_version_of(run.arms[Arm.BASELINE]), max_age_s=suite.gate.noise_max_age_s
     )
     return (told, *(f"the noise profile is stale: {why}; run `benchgate calibrate` again" for why in stale))

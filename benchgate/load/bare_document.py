@@ -12,7 +12,7 @@ from benchgate.load.options import BareOptions
 from benchgate.load.worker import StageResult
 from benchgate.model import request_metrics
 from benchgate.model.records import BoolArray, ErrorClass, FloatArray, RequestColumns
-from benchgate.model.request import GENERATING
+from benchgate.model.request import GENERATING_ENDPOINTS
 from benchgate.model.request_metrics import Slo
 from benchgate.model.run import ClientUse
 from benchgate.model.verdict import Outcome
@@ -67,7 +67,7 @@ def describe(
         "down_after_s": result.down_after_s,
         "throughput": {
             "output_tokens_per_s": request_metrics.output_tokens_per_s(columns, result.window_s)
-            if options.endpoint in GENERATING
+            if options.endpoint in GENERATING_ENDPOINTS
             else None,
             "requests_per_s": request_metrics.requests_per_s(columns, result.window_s),
         },
@@ -153,7 +153,7 @@ def _verdict(
     outcome, lower, upper, method, needed = Outcome.INVALID, None, None, None, None
     reason = "the load was interrupted" if partial else _unusable(options, result, saturated)
     if reason is None:
-        good = request_metrics.good(result.requests, slo)
+        good = request_metrics.meets_slo(result.requests, slo)
         blocks = _stretches(good[np.argsort(result.requests.intended_ns, kind="stable")])
         limits, method = _limits(blocks)
         lower, upper = limits.lower, limits.upper
@@ -195,7 +195,7 @@ def _unusable(options: BareOptions, result: StageResult, saturated: tuple[str, .
 
 def _miscounted(options: BareOptions, columns: RequestColumns) -> str | None:
     """Why the server's counts of tokens are not to be judged by. The rows of a trace ask for lengths of their own."""
-    if options.endpoint not in GENERATING:
+    if options.endpoint not in GENERATING_ENDPOINTS:
         return None
     return miscounted(columns, options.output_tokens if options.replay is None else None)
 
@@ -211,20 +211,20 @@ def _stretches(good: BoolArray) -> list[BoolArray]:
 
 def _limits(blocks: list[BoolArray]) -> tuple[Limits, str]:
     """Limits of the share of good requests, and how they were found."""
-    from benchgate.stats.overdispersed import attainment_limits  # scipy takes a second to load
+    from benchgate.stats.overdispersed import miss_share_limits  # scipy takes a second to load
     from benchgate.stats.proportions import clopper_pearson
 
     good, scheduled = _counts(blocks)
-    missed = attainment_limits(good, scheduled, _ALPHA)
+    missed = miss_share_limits(good, scheduled, _ALPHA)
     if missed is None:
         return clopper_pearson(sum(good), sum(scheduled), _ALPHA), "clopper_pearson"
     return Limits(lower=1 - missed.upper, upper=1 - missed.lower), f"korn_graubard over {len(blocks)} blocks"
 
 
 def _needed(blocks: list[BoolArray]) -> int | None:
-    from benchgate.stats.overdispersed import requests_needed
+    from benchgate.stats.overdispersed import sample_size_to_decide
 
-    return requests_needed(*_counts(blocks), _TARGET_RATIO, _ALPHA)
+    return sample_size_to_decide(*_counts(blocks), _TARGET_RATIO, _ALPHA)
 
 
 def _counts(blocks: list[BoolArray]) -> tuple[list[int], list[int]]:

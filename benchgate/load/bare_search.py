@@ -16,7 +16,7 @@ from benchgate.load.result import StageResult
 from benchgate.load.warmup import mean_service_s
 from benchgate.model.request_metrics import Slo
 from benchgate.model.verdict import Outcome
-from benchgate.stats.capacity_search import Look, Probe, SearchResult, SearchSettings, search_result
+from benchgate.stats.capacity_search import PlannedLook, Probe, SearchResult, SearchSettings, search_result
 from benchgate.suite.capacity import LEAST_REQUESTS, MOST_REQUESTS
 from benchgate.suite.schema import ClientBounds
 
@@ -84,7 +84,7 @@ class SearchOptions:
             raise UsageError("--search needs to know what a good request is; add --slo ttft=500ms,tpot=80ms")
         return cls(base, base.slo, settings, None if least is None else _level("--min", kind, least))
 
-    def at(self, look: Look, number: int) -> BareOptions:
+    def at(self, look: PlannedLook, number: int) -> BareOptions:
         """The load of one look; `number` counts the looks of the search."""
         load = replace(self.base, requests=look.requests, seed=self.base.seed + _SEEDS_APART * number)
         if self.settings.over == "rate":
@@ -129,7 +129,7 @@ def _executed(search: ArmSearch) -> int:
     return len(search.looks) + len(search.left_out)
 
 
-def _take(look: Look, result: StageResult, search: ArmSearch) -> str | None:
+def _take(look: PlannedLook, result: StageResult, search: ArmSearch) -> str | None:
     """Take in what one look found; return why there is no server to look at, if so."""
     errors = result.requests.error
     if result.down_after_s is not None or all(error in NO_SERVER for error in errors):

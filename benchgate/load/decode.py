@@ -21,12 +21,12 @@ from benchgate.load.raw_body import Read
 from benchgate.load.seen import Stream
 from benchgate.load.validity import is_judged, is_valid
 from benchgate.model.records import RequestRecord, TokenSource
-from benchgate.model.request import GENERATING, Ask
-from benchgate.model.request_metrics import LEAST_VISIBLE, redundancy_percent, visible_characters
+from benchgate.model.request import GENERATING_ENDPOINTS, ModelRequest
+from benchgate.model.request_metrics import MIN_VISIBLE_CHARACTERS, redundancy_percent, visible_characters
 from benchgate.targets.dialect import Target
 from benchgate.targets.refusals import Secret, one_line
 
-_CHAT = Ask("chat", {}, None)
+_CHAT = ModelRequest("chat", {}, None)
 _LONGEST_NAME = 200  # characters of a model's name
 _MOST_CALLS, _MOST_CHARACTERS = 2**15 - 1, 2**31 - 1  # that their columns hold
 
@@ -37,7 +37,7 @@ def decode(
     epoch_ns: int,
     response: Response,
     *,
-    ask: Ask = _CHAT,
+    ask: ModelRequest = _CHAT,
     leaves: bool = False,
     secret: Secret = None,
     target: Target | None = None,
@@ -58,7 +58,7 @@ def decode_named(
     epoch_ns: int,
     response: Response,
     *,
-    ask: Ask,
+    ask: ModelRequest,
     leaves: bool,
     secret: Secret,
     target: Target | None = None,
@@ -67,7 +67,7 @@ def decode_named(
     stream = _read(response, ask, secret)
     fault = fault_of(response, stream, ask, target)
     tokens, source = _output_tokens(stream)
-    content = _content_of(stream) if _is_read(response) and ask.endpoint in GENERATING else _NO_CONTENT
+    content = _content_of(stream) if _is_read(response) and ask.endpoint in GENERATING_ENDPOINTS else _NO_CONTENT
     record = RequestRecord(
         index=index,
         intended_ns=intended_ns,
@@ -88,7 +88,7 @@ def decode_named(
         cached_tokens=stream.cached_tokens,
         valid=is_valid(ask, Words() if fault else stream.words) if is_judged(ask) and not leaves else None,
         left=leaves,
-        tokenless=ask.endpoint not in GENERATING,
+        tokenless=ask.endpoint not in GENERATING_ENDPOINTS,
         answer_chars=content.answer_chars,
         reasoning_chars=content.reasoning_chars,
         redundancy_percent=content.redundancy_percent,
@@ -118,7 +118,7 @@ def _content_of(stream: Stream) -> _Content:
     return _Content(
         answer_chars=min(answer_chars, _MOST_CHARACTERS),
         reasoning_chars=min(reasoning_chars, _MOST_CHARACTERS),
-        redundancy_percent=redundancy_percent(text) if visible >= LEAST_VISIBLE else None,
+        redundancy_percent=redundancy_percent(text) if visible >= MIN_VISIBLE_CHARACTERS else None,
         tool_calls=min(sum(words.calls for words in choices), _MOST_CALLS),
     )
 
@@ -128,13 +128,13 @@ def _model_name(told: str | None, secret: Secret) -> str | None:
     return None if told is None else one_line(told, _LONGEST_NAME, secret=secret) or None
 
 
-def fault_and_words(response: Response, ask: Ask, target: Target | None = None) -> tuple[Fault | None, Words]:
+def fault_and_words(response: Response, ask: ModelRequest, target: Target | None = None) -> tuple[Fault | None, Words]:
     """Return why a response is no success, None when it is one, and what it says."""
     stream = _read(response, ask, None)
     return fault_of(response, stream, ask, target), stream.words
 
 
-def words_of(body: Iterable[Read], ask: Ask) -> Words:
+def words_of(body: Iterable[Read], ask: ModelRequest) -> Words:
     """Return what the first choice of an answer says, as far as it can be read."""
     return _read_body(body, ask, None).words
 
@@ -144,11 +144,11 @@ def _is_read(response: Response) -> bool:
     return response.head is not None and response.head.status == 200
 
 
-def _read(response: Response, ask: Ask, secret: Secret) -> Stream:
+def _read(response: Response, ask: ModelRequest, secret: Secret) -> Stream:
     return _read_body(response.body, ask, secret) if _is_read(response) else Stream()
 
 
-def _read_body(body: Iterable[Read], ask: Ask, secret: Secret) -> Stream:
+def _read_body(body: Iterable[Read], ask: ModelRequest, secret: Secret) -> Stream:
     """What a body says, read as what was asked for."""
     if ask.endpoint == "embeddings":
         return read_embeddings(body, ask, secret=secret)
@@ -161,19 +161,19 @@ def _read_body(body: Iterable[Read], ask: Ask, secret: Secret) -> Stream:
     return read(body, secret=secret)
 
 
-def chunks_so_far(body: Iterable[Read], ask: Ask) -> int:
+def chunks_so_far(body: Iterable[Read], ask: ModelRequest) -> int:
     """How many chunks with output a body so far holds, of what is streamed."""
     return len(_streamed(body, ask).chunk_ns)
 
 
-def heard(body: Iterable[Read], ask: Ask = _CHAT) -> Heard:
+def heard(body: Iterable[Read], ask: ModelRequest = _CHAT) -> Heard:
     """How far a body so far has come, of what is streamed."""
     stream = _streamed(body, ask)
     finished = stream.finish_ns is not None and not stream.reasons_throughout
     return Heard(stream.chunk_ns[-1] if stream.chunk_ns else None, finished)
 
 
-def _streamed(body: Iterable[Read], ask: Ask) -> Stream:
+def _streamed(body: Iterable[Read], ask: ModelRequest) -> Stream:
     return (read_responses_stream if ask.endpoint == "responses" else read_stream)(body)
 
 

@@ -16,14 +16,14 @@ import numpy as np
 from benchgate.load.decode_document import any_document
 from benchgate.load.raw_body import Read
 from benchgate.load.seen import Stream
-from benchgate.model.request import Ask
+from benchgate.model.request import ModelRequest
 from benchgate.targets.refusals import Secret, event_error
 from benchgate.targets.usage import token_count
 
 _LARGEST = sys.float_info.max
 
 
-def read_embeddings(body: Iterable[Read], ask: Ask, *, secret: Secret = None) -> Stream:
+def read_embeddings(body: Iterable[Read], ask: ModelRequest, *, secret: Secret = None) -> Stream:
     """Read a body as the embeddings of what was asked. Without events when it is no JSON."""
     stream, at_ns, rows = _read(body, "data", secret)
     if rows is not None:
@@ -35,7 +35,7 @@ def read_embeddings(body: Iterable[Read], ask: Ask, *, secret: Secret = None) ->
     return stream
 
 
-def read_ranking(body: Iterable[Read], ask: Ask, *, secret: Secret = None) -> Stream:
+def read_ranking(body: Iterable[Read], ask: ModelRequest, *, secret: Secret = None) -> Stream:
     """Read a body as a ranking of the documents asked about. Without events when it is no JSON."""
     stream, at_ns, rows = _read(body, "results", secret)
     if rows is not None:

@@ -11,9 +11,9 @@ import numpy as np
 
 from benchgate.load.options import BareOptions
 from benchgate.load.shard import Find, Ramp
-from benchgate.model.request import text_ask
-from benchgate.plan.arrivals import TracedRequest, arrival_offsets_ns, offsets_within_ns, ramp_offsets_ns
-from benchgate.plan.prompts import Texts
+from benchgate.model.request import text_request
+from benchgate.plan.arrivals import TracedRequest, arrival_offsets_ns, arrival_offsets_within_ns, ramp_offsets_ns
+from benchgate.plan.prompts import SyntheticTexts
 from benchgate.plan.salt import salted_vocabulary
 from benchgate.plan.schedule import PlannedRequest
 from benchgate.plan.vocabulary import VOCABULARIES, keyed_text
@@ -54,13 +54,13 @@ class Drawn:
             offsets, lengths = options.replay.offsets_ns, options.replay.rows
         elif options.rate_rps is not None:
             offsets = schedule_ns(options, options.rate_rps)
-        texts = Texts(options.seed, 0, salted_vocabulary(VOCABULARIES["words"], options.salt), prefix=None)
+        texts = SyntheticTexts(options.seed, 0, salted_vocabulary(VOCABULARIES["words"], options.salt), prefix=None)
         planned = enumerate(zip(offsets, lengths, strict=False), start=self.first)
         for index, (offset_ns, row) in itertools.islice(planned, self.worker, None, self.workers):
             yield PlannedRequest(
                 index=index,
                 offset_ns=offset_ns,
-                ask=text_ask(
+                ask=text_request(
                     options.endpoint,
                     _prompt(texts, options, row, index),
                     row.output_tokens or options.output_tokens,
@@ -76,7 +76,7 @@ class Drawn:
         """They are all alike in what their answers are read by, and none is more than a request."""
         if self.options.endpoint in ("chat", "completions"):
             return lambda number: None
-        alike = text_ask(self.options.endpoint, "", self.options.output_tokens)
+        alike = text_request(self.options.endpoint, "", self.options.output_tokens)
         return lambda number: PlannedRequest(number, None, alike, 0)
 
 
@@ -96,7 +96,7 @@ def ramp_of(options: BareOptions, service_s: float | None) -> tuple[Ramp | None,
     return Ramp(Drawn(options, first=len(planned_ns), at_ns=at_ns), len(planned_ns)), round(ramp_s * _NS)
 
 
-def _prompt(texts: Texts, options: BareOptions, row: TracedRequest, index: int) -> str:
+def _prompt(texts: SyntheticTexts, options: BareOptions, row: TracedRequest, index: int) -> str:
     tokens = row.input_tokens or options.input_tokens
     if row.hash_ids:
         return texts.hashed(row.hash_ids, tokens, np.random.default_rng([options.seed, 1, index]))
@@ -107,6 +107,6 @@ def schedule_ns(options: BareOptions, rate_rps: float) -> tuple[int, ...]:
     """The intended sends of an open loop: so many, or as many as fall within the duration."""
     arrival, seeds = options.arrival, [options.seed, 0]
     if options.duration_s is not None:
-        return offsets_within_ns(arrival, rate_rps, options.duration_s, seeds)
+        return arrival_offsets_within_ns(arrival, rate_rps, options.duration_s, seeds)
     generator = np.random.default_rng(seeds)
     return arrival_offsets_ns(arrival.process, rate_rps, options.requests or 0, generator, cv=arrival.cv)

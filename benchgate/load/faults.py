@@ -9,12 +9,12 @@ from benchgate.load.http1 import Head
 from benchgate.load.raw_body import RawBody
 from benchgate.load.seen import Stream
 from benchgate.model.records import ACCEPTED_FINISH, ErrorClass
-from benchgate.model.request import Ask
+from benchgate.model.request import ModelRequest
 from benchgate.targets.dialect import Target, ask_body
 from benchgate.targets.refusals import json_object, said
 
 
-def fault_of(response: Response, stream: Stream, ask: Ask, target: Target | None = None) -> Fault | None:
+def fault_of(response: Response, stream: Stream, ask: ModelRequest, target: Target | None = None) -> Fault | None:
     """Why this is no success; None when it is one. The first reason that holds, the most telling one first.
 
     What the client did not wait for, because it left on purpose, is no fault. Without a `target` only what stands in
@@ -49,7 +49,7 @@ def fault_of(response: Response, stream: Stream, ask: Ask, target: Target | None
     return None if stream.tokenless else _unfinished(stream)
 
 
-def _unasked(stream: Stream, ask: Ask, target: Target | None) -> str | None:
+def _unasked(stream: Stream, ask: ModelRequest, target: Target | None) -> str | None:
     """Return what an answer holds that its request did not ask for, None if it holds nothing of the kind."""
     choice, calls = stream.other_choice, stream.words.calls or (stream.others is not None and stream.others.calls)
     if choice is None and not calls:

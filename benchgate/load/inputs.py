@@ -9,7 +9,7 @@ from benchgate.errors import SuiteError, TargetError, UsageError
 from benchgate.load.material import load_material
 from benchgate.load.traces import load_traces
 from benchgate.model.deployment import Arm
-from benchgate.plan.model import NOTHING, Material
+from benchgate.plan.model import NO_MATERIAL, Material
 from benchgate.plan.schedule import Traces
 from benchgate.plan.vocabulary import VOCABULARIES, Vocabulary
 from benchgate.suite.schema import Suite, declared_context_tokens
@@ -29,7 +29,7 @@ def read_inputs(
     files, and UsageError where a tokenizer cannot be had.
     """
     if suite.load is None:
-        return {}, NOTHING
+        return {}, NO_MATERIAL
     context_tokens = declared_context_tokens(suite)
 
     def vocabulary(tokenizer: str, kind: str) -> Vocabulary:
@@ -43,7 +43,7 @@ def read_inputs(
         except TargetError as exc:
             raise UsageError(f"`tokenizer: server`: {exc}") from exc
 
-    problems, traces, material = [], {}, NOTHING
+    problems, traces, material = [], {}, NO_MATERIAL
     try:
         traces = load_traces(suite_dir, suite.load, context_tokens)
     except SuiteError as error:

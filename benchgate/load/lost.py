@@ -7,7 +7,7 @@ from dataclasses import replace
 from benchgate.load.result import ClassResult, StageResult, no_rows
 from benchgate.load.shard import Part, Shard
 from benchgate.load.worker import read_result
-from benchgate.model.columns import ColumnBuilder, joined
+from benchgate.model.columns import ColumnBuilder, concatenate_columns
 from benchgate.model.records import ErrorClass, RequestColumns, RequestRecord
 from benchgate.model.run import ClientUse
 
@@ -36,7 +36,9 @@ def of_lost(shard: Shard) -> StageResult:
     fault = f"{shard.name} was lost"
     left = read_left(shard)
     classes = tuple(
-        read if part.requests.endless else replace(read, requests=joined([read.requests, _unsent(part, read, fault)]))
+        read
+        if part.requests.endless
+        else replace(read, requests=concatenate_columns([read.requests, _unsent(part, read, fault)]))
         for part, read in zip(shard.parts, left.classes, strict=True)
     )
     return replace(left, classes=classes, client=replace(_UNKNOWN, faults=(fault,)))

@@ -9,8 +9,8 @@ from benchgate.load.decode import chunks_so_far, heard
 from benchgate.load.exchange import Exchange, Heard
 from benchgate.load.leaving import LeavingExchange
 from benchgate.load.raw_body import Read
-from benchgate.model.request import Ask
-from benchgate.plan.schedule import Leave, PlannedRequest
+from benchgate.model.request import ModelRequest
+from benchgate.plan.schedule import ClientCancellation, PlannedRequest
 from benchgate.suite.schema import Limits
 
 _NS = 1_000_000_000
@@ -50,8 +50,8 @@ class Manner:
     `way_out` all of its class may be broken off.
     """
 
-    ask: Ask
-    leave: Leave | None
+    ask: ModelRequest
+    leave: ClientCancellation | None
     due_ns: int
     way_out: WayOut | None
 
@@ -73,7 +73,7 @@ class Manner:
         """How many chunks with output a body so far holds."""
         return chunks_so_far(body, self.ask)
 
-    def _leaving(self, leave: Leave, limits: Limits) -> Exchange:
+    def _leaving(self, leave: ClientCancellation, limits: Limits) -> Exchange:
         at_ns = None if leave.after_s is None else self.due_ns + int(leave.after_s * _NS)
         return LeavingExchange(limits, self.hear, self.chunks, at_ns=at_ns, after_chunks=leave.after_tokens)
 
@@ -85,4 +85,4 @@ def manner_of(special: PlannedRequest | None, due_ns: int, way_out: WayOut | Non
     return Manner(special.ask, special.leave, due_ns, way_out)
 
 
-_PLAIN = Ask("chat", {}, None)
+_PLAIN = ModelRequest("chat", {}, None)

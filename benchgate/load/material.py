@@ -10,8 +10,8 @@ from typing import TypeVar
 from benchgate.errors import Problem, SuiteError
 from benchgate.load.prompt_files import load_prompts_file
 from benchgate.load.rows import MOST_PROBLEMS, HeaderError, Row, RowError, beyond, csv_rows, tokens_of
-from benchgate.plan.model import Material, Recorded, SeenLengths
-from benchgate.plan.prompts import data_address, text_tokens
+from benchgate.plan.model import Material, ObservedLengths, RecordedRequest
+from benchgate.plan.prompts import data_url, text_tokens
 from benchgate.plan.salt import MARK_PIECES
 from benchgate.plan.vocabulary import Vocabulary
 from benchgate.suite.formats import parse_json, schema_problem
@@ -70,7 +70,7 @@ class _Reading:
                 self.problems.extend(error.problems)
         return found
 
-    def lengths(self, name: str, path: Path) -> tuple[SeenLengths, ...]:
+    def lengths(self, name: str, path: Path) -> tuple[ObservedLengths, ...]:
         """A file of lengths, of which the columns are read that a workload draws from."""
         columns = {
             column
@@ -81,7 +81,7 @@ class _Reading:
         most = self._context_tokens
         return read_lengths(path, columns, most)
 
-    def prompts(self, name: str, path: Path) -> tuple[Recorded, ...]:
+    def prompts(self, name: str, path: Path) -> tuple[RecordedRequest, ...]:
         """A file of prompts, held to every level that asks by it."""
         users = [level for level in self._levels if level.workload.prompts == name]
         talks = any(level.workload.session is not None for level in users)
@@ -93,12 +93,12 @@ class _Reading:
         return rows
 
 
-def read_lengths(path: Path, columns: set[str], context_tokens: int | None = None) -> tuple[SeenLengths, ...]:
+def read_lengths(path: Path, columns: set[str], context_tokens: int | None = None) -> tuple[ObservedLengths, ...]:
     """The rows of a CSV with the columns `input_tokens` and `output_tokens`, or `tokens` for either.
 
     Raises SuiteError for what cannot be read, lacks one of `columns`, or is no length.
     """
-    source, problems, rows = str(path), list[Problem](), list[SeenLengths]()
+    source, problems, rows = str(path), list[Problem](), list[ObservedLengths]()
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             for row in csv_rows(file):
@@ -107,7 +107,7 @@ def read_lengths(path: Path, columns: set[str], context_tokens: int | None = Non
                     if context_tokens is not None and sum(found.values()) > context_tokens:
                         what = f"comes to {sum(found.values()):,} tokens{beyond(context_tokens)}; take the row out"
                         raise RowError(row.line, None, "", what)
-                    rows.append(SeenLengths(found.get("input_tokens"), found.get("output_tokens")))
+                    rows.append(ObservedLengths(found.get("input_tokens"), found.get("output_tokens")))
                 except HeaderError:
                     raise
                 except RowError as error:
@@ -137,7 +137,7 @@ def _column(row: Row, wanted: str) -> str:
 
 
 def _unfit(
-    path: Path, level: Level, rows: Sequence[Recorded], mark_tokens: int, context_tokens: int | None
+    path: Path, level: Level, rows: Sequence[RecordedRequest], mark_tokens: int, context_tokens: int | None
 ) -> Iterator[Problem]:
     """What of a file of prompts a level cannot send. Salting puts `mark_tokens` before each turn of a user."""
     workload, source = level.workload, str(path)
@@ -205,4 +205,4 @@ def _picture(_: str, path: Path) -> str:
     if not 0 < len(content) <= _LARGEST_PICTURE:
         what = f"has {len(content):,} bytes; a picture has 1 to {_LARGEST_PICTURE:,}"
         raise SuiteError([Problem(source, None, None, "", what)])
-    return data_address(content, kind)
+    return data_url(content, kind)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 
 from benchgate.load.result import ClassResult, StageResult, no_rows
-from benchgate.model.columns import joined
+from benchgate.model.columns import concatenate_columns
 from benchgate.model.run import ClientUse
 
 _NS = 1_000_000_000
@@ -28,10 +28,10 @@ def _class(shares: Sequence[ClassResult]) -> ClassResult:
     """The shares of one class, which stands in the same place with every worker."""
     return ClassResult(
         shares[0].name,
-        joined([share.requests for share in shares]),
+        concatenate_columns([share.requests for share in shares]),
         _window_s([share for share in shares if len(share.requests)]),
-        joined([share.left for share in shares]),
-        joined([share.ramp for share in shares]),
+        concatenate_columns([share.left for share in shares]),
+        concatenate_columns([share.ramp for share in shares]),
         any(share.in_steady_state for share in shares),
     )
 

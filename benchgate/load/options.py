@@ -15,11 +15,11 @@ from benchgate.errors import TargetError, UsageError
 from benchgate.load.reach import read_headers, read_route
 from benchgate.load.replay import Replay, read_replay
 from benchgate.load.stamps import audit_refusal
-from benchgate.model.arrivals import POISSON, Arrival, parse_arrival
+from benchgate.model.arrivals import POISSON, ArrivalProcess, parse_arrival
 from benchgate.model.client import ClientProfile
 from benchgate.model.request import Endpoint
 from benchgate.model.request_metrics import Slo
-from benchgate.plan.client_demand import StageDemand, unasked_workers, workers_to_start
+from benchgate.plan.client_demand import StageDemand, default_workers, workers_to_start
 from benchgate.plan.salt import LARGEST_SALT
 from benchgate.suite.connection import version_problem
 from benchgate.suite.stages import parse_warmup
@@ -49,7 +49,7 @@ class BareOptions:
     engine: str = "auto"
     concurrency: int | None = None
     rate_rps: float | None = None
-    arrival: Arrival = POISSON
+    arrival: ArrivalProcess = POISSON
     replay: Replay | None = None
     requests: int | None = None
     duration_s: float | None = None
@@ -176,7 +176,7 @@ class BareOptions:
         )
         if options.workers is not None or cluster is not None:
             return options
-        return replace(options, workers=workers_to_start([options.demand], client, unasked_workers(cpus)))
+        return replace(options, workers=workers_to_start([options.demand], client, default_workers(cpus)))
 
 
 def _exactly_one(given: Mapping[str, object]) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from benchgate.errors import Problem, SuiteError
 from benchgate.load.rows import MOST_PROBLEMS, MOST_TOKENS, RowError
-from benchgate.plan.model import Recorded
+from benchgate.plan.model import RecordedRequest
 from benchgate.suite.formats import parse_object
 from benchgate.text_files import RECORDED_BYTES, text_of
 
@@ -25,7 +25,7 @@ _KEPT = ("tools", "tool_choice", "response_format", "stop")  # of a logged reque
 _LIMITS = ("max_tokens", "max_completion_tokens")
 
 
-def load_prompts_file(path: Path, *, conversing: bool) -> tuple[Recorded, ...]:
+def load_prompts_file(path: Path, *, conversing: bool) -> tuple[RecordedRequest, ...]:
     """Every request of the file. Conversations are kept whole with `conversing`, else up to their first question.
 
     Raises SuiteError with the problems of the file: it cannot be read, is empty, or has rows of no known kind.
@@ -36,7 +36,7 @@ def load_prompts_file(path: Path, *, conversing: bool) -> tuple[Recorded, ...]:
     except (OSError, UnicodeDecodeError) as error:
         what = f"the prompts cannot be read ({error}); `prompts` names a JSON or JSONL file beside the suite"
         raise SuiteError([Problem(source, None, None, "", what)]) from error
-    rows: list[Recorded] = []
+    rows: list[RecordedRequest] = []
     problems: list[Problem] = []
     for line, element in _elements(text):
         try:
@@ -83,7 +83,7 @@ def _object(line: int, text: str) -> dict[str, object]:
         raise RowError(line, None, "", str(error)) from None
 
 
-def _recorded(values: dict[str, object], line: int, conversing: bool) -> Recorded:
+def _recorded(values: dict[str, object], line: int, conversing: bool) -> RecordedRequest:
     body = values.get("body")
     if isinstance(body, dict):
         values = body
@@ -97,7 +97,7 @@ def _recorded(values: dict[str, object], line: int, conversing: bool) -> Recorde
     raise RowError(line, None, "", f"found {found}; expected `prompt`, `messages` (a chat request) or `conversations`")
 
 
-def _own(values: dict[str, object], line: int) -> Recorded:
+def _own(values: dict[str, object], line: int) -> RecordedRequest:
     if not set(values) & set(_LIMITS):  # a completion request as OpenAI spells it has further fields
         for key in values:
             if key not in _OWN:
@@ -108,10 +108,10 @@ def _own(values: dict[str, object], line: int) -> Recorded:
     if values.get("system") is not None:
         messages.append({"role": "system", "content": _text(values, "system", line)})
     messages.append({"role": "user", "content": _text(values, "prompt", line)})
-    return Recorded(tuple(messages), _limit(values, ("output_tokens", *_LIMITS), line), {}, line)
+    return RecordedRequest(tuple(messages), _limit(values, ("output_tokens", *_LIMITS), line), {}, line)
 
 
-def _logged(values: dict[str, object], line: int) -> Recorded:
+def _logged(values: dict[str, object], line: int) -> RecordedRequest:
     found = values["messages"]
     if not isinstance(found, list) or not found:
         raise RowError(line, None, "messages", "is no list of messages; write at least one")
@@ -121,7 +121,7 @@ def _logged(values: dict[str, object], line: int) -> Recorded:
     if not any(message["role"] == "user" for message in messages):
         raise RowError(line, None, "messages", "has no message of a user to be answered")
     fields = {key: values[key] for key in _KEPT if values.get(key) is not None}
-    return Recorded(tuple(messages), _limit(values, _LIMITS, line), fields, line)
+    return RecordedRequest(tuple(messages), _limit(values, _LIMITS, line), fields, line)
 
 
 def _message(message: object, line: int) -> Mapping[str, object]:
@@ -136,7 +136,7 @@ def _message(message: object, line: int) -> Mapping[str, object]:
     return message
 
 
-def _conversation(values: dict[str, object], line: int, conversing: bool) -> Recorded:
+def _conversation(values: dict[str, object], line: int, conversing: bool) -> RecordedRequest:
     found = values["conversations"]
     if not isinstance(found, list) or not found:
         raise RowError(line, None, "conversations", "is no list of turns; take the row out")
@@ -152,7 +152,7 @@ def _conversation(values: dict[str, object], line: int, conversing: bool) -> Rec
         messages.pop()
     if not messages:
         raise RowError(line, None, "conversations", "has no turn of a human to be answered; take the row out")
-    return Recorded(tuple(messages), None, {}, line)
+    return RecordedRequest(tuple(messages), None, {}, line)
 
 
 def _text(values: Mapping[str, object], key: str, line: int) -> str:

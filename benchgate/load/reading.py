@@ -15,13 +15,13 @@ from benchgate.load.repeats import NO_NAME, came_again
 from benchgate.load.result import ClassResult, no_rows
 from benchgate.load.shard import Part
 from benchgate.load.spool import Phase, read_spool
-from benchgate.model.columns import ColumnBuilder, parted
+from benchgate.model.columns import ColumnBuilder, split_by_use
 from benchgate.model.records import ErrorClass, IntArray, RequestColumns
-from benchgate.model.request import Ask
+from benchgate.model.request import ModelRequest
 from benchgate.targets.dialect import Target
 
 _NS = 1_000_000_000
-_PLAIN = Ask("chat", {}, None)
+_PLAIN = ModelRequest("chat", {}, None)
 _TWICE = "the same answer, byte for byte, under the same id as that of an earlier request, in no time"
 
 
@@ -57,7 +57,7 @@ def read_class(part: Part, spool: Path, target: Target) -> ClassResult:
     columns = _without_repeats(builder.columns(), np.frombuffer(names, dtype=np.int64), spool)
     unanswered = hung(columns, broken_off_ns, in_one_piece)
     last_ns = max([last_ns, *(broken_off_ns[number] for number in unanswered)])
-    parts = parted(with_failures(columns, unanswered))
+    parts = split_by_use(with_failures(columns, unanswered))
     if part.holds_slots and tail_ns is not None:
         last_ns = tail_ns
     window_s = max(0, last_ns - (first_ns or 0)) / _NS

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-from benchgate.model.request import Ask, Endpoint, text_content
+from benchgate.model.request import Endpoint, ModelRequest, text_content
 from benchgate.targets.dialect import Target, ask_body
 
 _Shape = tuple[Endpoint, bool, bool, bool, str | None]
@@ -19,7 +19,7 @@ _FIRST: _Values = ("the text of no request", 7_130_519_204, 8_240_613_957)  # as
 _OTHER: _Values = ('another "one"', 5, 3)  # chance as they are easy to find; the other ones prove that they were found
 
 
-def whole_body(target: Target, ask: Ask, seed: int) -> bytes:
+def whole_body(target: Target, ask: ModelRequest, seed: int) -> bytes:
     """What `ask_body` says, as it is sent."""
     return json.dumps(ask_body(target, ask, seed=seed)).encode()
 
@@ -31,7 +31,7 @@ class RequestBodies:
         self._target = target
         self._formats: dict[_Shape, bytes | None] = {}
 
-    def write(self, ask: Ask, seed: int) -> bytes:
+    def write(self, ask: ModelRequest, seed: int) -> bytes:
         """The body of one request."""
         text = ask.prompt
         if text is None or ask.fields or not _is_plain(ask, text):
@@ -44,7 +44,7 @@ class RequestBodies:
             return whole_body(self._target, ask, seed)
         return _filled(form, (text, ask.output_tokens or 0, seed))
 
-    def _format(self, ask: Ask) -> bytes | None:
+    def _format(self, ask: ModelRequest) -> bytes | None:
         """What all requests of a shape are made from; None when that cannot be told for certain."""
         form = self._with(ask, _FIRST).replace(b"%", b"%%")
         for value, slot in zip(_FIRST, _SLOTS, strict=True):
@@ -54,7 +54,7 @@ class RequestBodies:
             form = form.replace(found, slot)
         return form if _filled(form, _OTHER) == self._with(ask, _OTHER) else None
 
-    def _with(self, ask: Ask, values: _Values) -> bytes:
+    def _with(self, ask: ModelRequest, values: _Values) -> bytes:
         """The body of a request of the same shape with other values."""
         text, tokens, seed = values
         limit = None if ask.output_tokens is None else tokens
@@ -62,7 +62,7 @@ class RequestBodies:
         return whole_body(self._target, other, seed)
 
 
-def _is_plain(ask: Ask, text: str) -> bool:
+def _is_plain(ask: ModelRequest, text: str) -> bool:
     """Whether it says no more than the text, and in the order in which it is written here."""
     plain = text_content(ask.endpoint, text)
     if ask.content != plain:

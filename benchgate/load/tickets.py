@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from benchgate.errors import TargetError
 from benchgate.load.request_bodies import RequestBodies, whole_body
-from benchgate.model.request import Endpoint, carried_on
+from benchgate.model.request import Endpoint, fill_conversation
 from benchgate.plan.schedule import PlannedRequest
 from benchgate.targets.address import ServerAddress, show_address
 from benchgate.targets.dialect import PATHS, Target
@@ -114,7 +114,7 @@ def request_wire(target: Target, request: PlannedRequest, earlier: Sequence[str]
     Raises TargetError as `tickets_of`, and ValueError when the answers are not as many as there are places for them.
     """
     carries = request.turn is not None and request.turn.carries
-    ask = carried_on(request.ask, earlier) if carries else request.ask
+    ask = fill_conversation(request.ask, earlier) if carries else request.ask
     return _wire(_request_head(target, ask.endpoint), whole_body(target, ask, request.seed))
 
 

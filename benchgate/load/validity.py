@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from benchgate.load.answer_text import Key, Words
-from benchgate.model.request import Ask
+from benchgate.model.request import ModelRequest
 from benchgate.targets.answer_form import accepts, callable_tools, json_value
 
 
-def is_judged(ask: Ask) -> bool:
+def is_judged(ask: ModelRequest) -> bool:
     """Whether answers to this are valid or not; others are neither."""
     return ask.schema is not None or bool(ask.fields.get("tools"))
 
 
-def is_valid(ask: Ask, words: Words) -> bool | None:
+def is_valid(ask: ModelRequest, words: Words) -> bool | None:
     """Whether an answer is what was asked for. None when its validity is not judged.
 
     With a schema, all of the text must be JSON that the schema accepts; text around it is for nobody to cut off. Where
@@ -32,7 +32,7 @@ def is_valid(ask: Ask, words: Words) -> bool | None:
     return None if ask.schema is None else accepts(ask.schema, words.text)
 
 
-def _calls(ask: Ask, words: Words, key: Key) -> bool:
+def _calls(ask: ModelRequest, words: Words, key: Key) -> bool:
     """Whether this is a call that was asked for. A tool that needs no argument may be called with an empty text."""
     name, arguments = words.names.get(key), words.arguments[key]
     tools = ask.fields.get("tools")

@@ -10,36 +10,36 @@ import numpy as np
 
 from benchgate.model.records import FloatArray
 
-Process = Literal["poisson", "constant", "gamma"]
+ArrivalKind = Literal["poisson", "constant", "gamma"]
 
 _LARGEST_CV = 100.0
 
 
 @dataclass(frozen=True, slots=True)
-class Arrival:
+class ArrivalProcess:
     """Arrival process; `cv` is the coefficient of variation of the gaps of "gamma"."""
 
-    process: Process = "poisson"
+    process: ArrivalKind = "poisson"
     cv: float = 1.0
 
 
-POISSON = Arrival()
+POISSON = ArrivalProcess()
 
 
-def parse_arrival(text: str) -> Arrival:
+def parse_arrival(text: str) -> ArrivalProcess:
     """Parse `poisson`, `constant` or `gamma:2`. Raises ValueError with the accepted forms for anything else."""
     process, _, cv = text.partition(":")
     if process == "poisson" and not cv:
-        return Arrival("poisson")
+        return ArrivalProcess("poisson")
     if process == "constant" and not cv:
-        return Arrival("constant")
+        return ArrivalProcess("constant")
     try:
         value = float(cv) if process == "gamma" else 0.0
     except ValueError:
         value = 0.0
     if not 0 < value < _LARGEST_CV:
         raise ValueError(f'{text!r} is not an arrival process; write "poisson", "constant" or "gamma:2"')
-    return Arrival("gamma", value)
+    return ArrivalProcess("gamma", value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,22 +98,22 @@ class RateProfile:
         return instants
 
 
-def level(rate_rps: float, duration_s: float) -> RateProfile:
+def constant_rate(rate_rps: float, duration_s: float) -> RateProfile:
     """Return a constant rate."""
-    return ramp(rate_rps, rate_rps, duration_s)
+    return linear_ramp(rate_rps, rate_rps, duration_s)
 
 
-def ramp(start_rps: float, end_rps: float, duration_s: float) -> RateProfile:
+def linear_ramp(start_rps: float, end_rps: float, duration_s: float) -> RateProfile:
     """Return a rate that changes linearly from one value to the other."""
     return RateProfile((Segment(duration_s, start_rps, end_rps),))
 
 
-def steps(levels: Iterable[tuple[float, float]]) -> RateProfile:
+def rate_steps(levels: Iterable[tuple[float, float]]) -> RateProfile:
     """Return constant rates one after the other, each given as `(rate_rps, duration_s)`."""
     return RateProfile(tuple(Segment(duration_s, rate_rps, rate_rps) for rate_rps, duration_s in levels))
 
 
-def bursts(
+def rate_bursts(
     rate_rps: float, factors: tuple[float, ...], every_s: float, burst_s: float, duration_s: float
 ) -> RateProfile:
     """Return a constant rate, multiplied by the next factor in the last `burst_s` of every `every_s`.

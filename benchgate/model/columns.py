@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchgate.model.records import (
-    NARROW,
+    NARROW_TYPES,
     TEXT_COLUMNS,
     BoolArray,
     IntArray,
@@ -34,7 +34,7 @@ class ColumnBuilder:
         self._records: list[RequestRecord] = []  # not packed yet
         self._held = 0  # approximate count of their numbers
         self._chunk_lengths = _GrowingArray(np.int64)
-        self._numbers = {name: _GrowingArray(NARROW.get(name, np.int64)) for name in _NUMBERS}
+        self._numbers = {name: _GrowingArray(NARROW_TYPES.get(name, np.int64)) for name in _NUMBERS}
         self._texts = {name: TextBuilder() for name in TEXT_COLUMNS}
 
     def add(self, record: RequestRecord) -> None:
@@ -50,7 +50,7 @@ class ColumnBuilder:
         columns: dict[str, object] = {name: self._numbers.pop(name).whole() for name in _NUMBERS}
         columns["chunk_start"] = _starts(self._chunk_lengths.whole())
         columns |= {name: builder.column() for name, builder in self._texts.items()}
-        return in_order(RequestColumns(**columns))  # type: ignore[arg-type]  # typed by name
+        return sort_by_index(RequestColumns(**columns))  # type: ignore[arg-type]  # typed by name
 
     def _pack(self) -> None:
         packed = RequestColumns.pack(self._records)
@@ -94,14 +94,14 @@ class _GrowingArray:
         return whole
 
 
-def in_order(columns: RequestColumns) -> RequestColumns:
+def sort_by_index(columns: RequestColumns) -> RequestColumns:
     """Sort the rows by index, so that rows of baseline and candidate correspond."""
     if (np.diff(columns.index) >= 0).all():
         return columns
     return _rows(columns, np.argsort(columns.index, kind="stable"))
 
 
-class Parts(NamedTuple):
+class RowsByUse(NamedTuple):
     """Rows of one execution by their use.
 
     `measured` rows count fully, `ramp` rows were sent while the stage filled up or drained, `left` rows were cancelled
@@ -113,19 +113,19 @@ class Parts(NamedTuple):
     left: RequestColumns
 
 
-def parted(columns: RequestColumns) -> Parts:
+def split_by_use(columns: RequestColumns) -> RowsByUse:
     """Split the rows of one execution by their use."""
     left: BoolArray = columns.left == 1
     ramp: BoolArray = (columns.ramp == 1) & ~left
-    return Parts(taken(columns, ~left & ~ramp), taken(columns, ramp), taken(columns, left))
+    return RowsByUse(select_rows(columns, ~left & ~ramp), select_rows(columns, ramp), select_rows(columns, left))
 
 
-def taken(columns: RequestColumns, which: BoolArray) -> RequestColumns:
+def select_rows(columns: RequestColumns, which: BoolArray) -> RequestColumns:
     """Return the marked rows in order; the columns themselves if all are marked."""
     return columns if which.all() else _rows(columns, np.flatnonzero(which))
 
 
-def joined(parts: Sequence[RequestColumns]) -> RequestColumns:
+def concatenate_columns(parts: Sequence[RequestColumns]) -> RequestColumns:
     """Concatenate rows in order of index; no parts give no rows."""
     if not parts:
         return RequestColumns.pack([])
@@ -139,7 +139,7 @@ def joined(parts: Sequence[RequestColumns]) -> RequestColumns:
             whole[column.name] = np.concatenate(values)
         else:
             whole[column.name] = TextColumn.joined(values)
-    return in_order(RequestColumns(**whole))  # type: ignore[arg-type]  # typed by name
+    return sort_by_index(RequestColumns(**whole))  # type: ignore[arg-type]  # typed by name
 
 
 def _rows(columns: RequestColumns, rows: IntArray) -> RequestColumns:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 
-from benchgate.model.price import in_use_factor
+from benchgate.model.price import utilisation_cost_factor
 
 _PRICE_FIELDS = ("price_usd_per_hour", "price_terms", "token_prices", "price_entry")  # no part of the identity
 
@@ -70,7 +70,7 @@ class Deployment:
             return None
         if not (0 <= overhead < math.inf and 0 < utilisation <= 1):
             return None
-        return in_use_factor(overhead, utilisation)
+        return utilisation_cost_factor(overhead, utilisation)
 
     @property
     def release(self) -> str:
@@ -78,12 +78,12 @@ class Deployment:
         return sha256_of({k: v for k, v in asdict(self).items() if k not in ("name", *_PRICE_FIELDS, "url")})
 
 
-def flattened(values: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, str]]:
+def flatten_json(values: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, str]]:
     """Flatten nested plain JSON to dotted names and texts, sorted by name."""
     for key in sorted(values, key=str):
         value = values[key]
         if isinstance(value, Mapping) and value:
-            yield from flattened(value, f"{prefix}{key}.")
+            yield from flatten_json(value, f"{prefix}{key}.")
         else:
             if isinstance(value, float):
                 value = float(f"{value:.12g}")  # `9ms`, stored as 0.009000000000000001 s, is 0.009

@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 from benchgate.model.deployment import Deployment
-from benchgate.model.noise import hardware_of
+from benchgate.model.noise import describe_hardware
 from benchgate.model.verdict import Outcome, Scale, Unit
 
 
@@ -96,11 +96,11 @@ class Attempt:
 
 def past_arm(deployment: Deployment, environment: Mapping[str, object]) -> PastArm:
     """Describe a deployment of a run with this environment."""
-    hardware = hardware_of(deployment, environment)
+    hardware = describe_hardware(deployment, environment)
     return PastArm(deployment.name, deployment.fingerprint, deployment.release, hardware)
 
 
-class Deed(StrEnum):
+class PromotionAction(StrEnum):
     """Recorded action on a run."""
 
     PROMOTED = "promoted"
@@ -109,7 +109,7 @@ class Deed(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class PromotionOrigin:
     """Person and place of a promotion: `protected` if the code host protects that branch or tag.
 
     `ci` describes the CI job and its actor, if there was one.
@@ -123,7 +123,7 @@ class Origin:
 
 
 @dataclass(frozen=True, slots=True)
-class Grounds:
+class PromotionGrounds:
     """Verdict behind a promotion, and the hashes of its inputs.
 
     `verdict_sha256` is that of the stored verdict, `report_sha256` of the HTML report at that time. `revision` is the
@@ -152,20 +152,20 @@ class Promotion:
     run_id: str
     promoted_at: str
     suite: str
-    deed: Deed
-    origin: Origin
-    grounds: Grounds | None
+    deed: PromotionAction
+    origin: PromotionOrigin
+    grounds: PromotionGrounds | None
     reason: str | None = None
 
     @property
     def in_series(self) -> bool:
         """Return True if later candidates are compared along it: promoted by its verdict, on a protected ref."""
-        return self.deed is Deed.PROMOTED and self.origin.protected
+        return self.deed is PromotionAction.PROMOTED and self.origin.protected
 
     @property
     def weight(self) -> int:
         """Return its rank: an override least, a promotion on a protected ref most."""
-        return (self.deed is Deed.PROMOTED) + self.in_series
+        return (self.deed is PromotionAction.PROMOTED) + self.in_series
 
     @property
     def told(self) -> str:
@@ -188,19 +188,23 @@ class Promotion:
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Promotion:
         """Read what `to_json` wrote. Raises KeyError, TypeError or ValueError for anything else."""
-        origin, grounds = Origin(**document["origin"]), document["grounds"]
+        origin, grounds = PromotionOrigin(**document["origin"]), document["grounds"]
         if not isinstance(origin.protected, bool):
             raise ValueError(f"protected is {origin.protected!r}; expected true or false")
-        grounds = grounds and Grounds(**{**grounds, "outcome": Outcome(grounds["outcome"])})
-        promotion = cls(**{**document, "deed": Deed(document["deed"]), "origin": origin, "grounds": grounds})
-        if (promotion.grounds is None) != (promotion.deed is Deed.WITHDRAWN):
+        grounds = grounds and PromotionGrounds(**{**grounds, "outcome": Outcome(grounds["outcome"])})
+        promotion = cls(**{**document, "deed": PromotionAction(document["deed"]), "origin": origin, "grounds": grounds})
+        if (promotion.grounds is None) != (promotion.deed is PromotionAction.WITHDRAWN):
             raise ValueError("only a withdrawal has no grounds")
-        if promotion.deed is Deed.PROMOTED and promotion.grounds is not None and not promotion.grounds.outcome.promotes:
+        if (
+            promotion.deed is PromotionAction.PROMOTED
+            and promotion.grounds is not None
+            and not promotion.grounds.outcome.promotes
+        ):
             raise ValueError(f"{promotion.grounds.outcome} does not promote without an override")
         return promotion
 
 
-def standing(promotions: Iterable[Promotion]) -> dict[str, Promotion]:
+def current_promotions(promotions: Iterable[Promotion]) -> dict[str, Promotion]:
     """Return the current promotion of each run by id, from records in order of time.
 
     Of several records of a run, the first with the highest weight counts: promoting a run again changes nothing. A
@@ -209,7 +213,7 @@ def standing(promotions: Iterable[Promotion]) -> dict[str, Promotion]:
     current: dict[str, Promotion] = {}
     for one in promotions:
         known = current.get(one.run_id)
-        if one.deed is Deed.WITHDRAWN:
+        if one.deed is PromotionAction.WITHDRAWN:
             if known is not None and one.may_withdraw(known):
                 del current[one.run_id]
         elif known is None or one.weight > known.weight:
@@ -218,13 +222,13 @@ def standing(promotions: Iterable[Promotion]) -> dict[str, Promotion]:
     return current
 
 
-def series(promotions: Iterable[Promotion]) -> tuple[Promotion, ...]:
+def baseline_series(promotions: Iterable[Promotion]) -> tuple[Promotion, ...]:
     """Return the promotions of the baseline series, oldest first, from records in order of time."""
-    return tuple(one for one in standing(promotions).values() if one.in_series)
+    return tuple(one for one in current_promotions(promotions).values() if one.in_series)
 
 
-def told(promotions: Iterable[Promotion]) -> dict[str, str]:
+def promotion_labels(promotions: Iterable[Promotion]) -> dict[str, str]:
     """Return a label for each run with records: its current promotion, or that it was withdrawn."""
     records = tuple(promotions)
-    withdrawn = {one.run_id: one.told for one in records if one.deed is Deed.WITHDRAWN}
-    return withdrawn | {run_id: one.told for run_id, one in standing(records).items()}
+    withdrawn = {one.run_id: one.told for one in records if one.deed is PromotionAction.WITHDRAWN}
+    return withdrawn | {run_id: one.told for run_id, one in current_promotions(records).items()}

@@ -29,7 +29,7 @@ class NoiseKey:
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
+class NoiseSpread:
     """Variation of a metric's block values on an unchanged deployment, as standard deviations of natural logarithms.
 
     `cv_run` is that between blocks of one side, drift included, pooled over both sides (0.04 is 4%). `sd_paired` is
@@ -46,7 +46,7 @@ class Spread:
 
 
 @dataclass(frozen=True, slots=True)
-class Disagreement:
+class SelfDisagreement:
     """Share of `n` items or prompts that the same deployment answered differently when asked again."""
 
     kind: Literal["task", "shadow"]
@@ -111,12 +111,12 @@ class NoiseProfile:
     measured_at: str
     run_id: str
     blocks: int
-    spreads: tuple[Spread, ...]
-    disagreement: tuple[Disagreement, ...] = ()
+    spreads: tuple[NoiseSpread, ...]
+    disagreement: tuple[SelfDisagreement, ...] = ()
     false_block: FalseBlocks | None = None
     engine_version: str | None = None
 
-    def spread(self, metric: str, statistic: str | None, stage: str) -> Spread | None:
+    def spread(self, metric: str, statistic: str | None, stage: str) -> NoiseSpread | None:
         """Return the spread of a metric; None if it was not measured."""
         wanted = (metric, statistic, stage)
         return next((one for one in self.spreads if (one.metric, one.statistic, one.stage) == wanted), None)
@@ -138,14 +138,16 @@ class NoiseProfile:
             measured_at=data["measured_at"],
             run_id=data["run_id"],
             blocks=data["blocks"],
-            spreads=tuple(Spread(**one) for one in data["spreads"]),
-            disagreement=tuple(Disagreement(**one) for one in data["disagreement"]),
+            spreads=tuple(NoiseSpread(**one) for one in data["spreads"]),
+            disagreement=tuple(SelfDisagreement(**one) for one in data["disagreement"]),
             false_block=None if false_block is None else FalseBlocks.from_json(false_block),
             engine_version=data["engine_version"],
         )
 
 
-def stale_because(profile: NoiseProfile, *, at: str, engine_version: str | None, max_age_s: float) -> tuple[str, ...]:
+def staleness_reasons(
+    profile: NoiseProfile, *, at: str, engine_version: str | None, max_age_s: float
+) -> tuple[str, ...]:
     """Return the reasons why a profile is stale at an instant (RFC 3339) for this engine version; empty if it is not.
 
     An unreported version (None) is never known to be the same.
@@ -153,7 +155,7 @@ def stale_because(profile: NoiseProfile, *, at: str, engine_version: str | None,
     found = []
     age = profile.age_at(at)
     if age.total_seconds() > max_age_s:
-        found.append(f"it is {show_age(age)} old, and more than {show_age(timedelta(seconds=max_age_s))} is stale")
+        found.append(f"it is {format_age(age)} old, and more than {format_age(timedelta(seconds=max_age_s))} is stale")
     if profile.engine_version is None and engine_version is None:
         found.append("nobody told the engine's version, neither then nor now, so it is not known to be the same")
     elif profile.engine_version != engine_version:
@@ -162,7 +164,7 @@ def stale_because(profile: NoiseProfile, *, at: str, engine_version: str | None,
     return tuple(found)
 
 
-def show_age(age: timedelta) -> str:
+def format_age(age: timedelta) -> str:
     """Format an age: `12 days`, `1 day`, `5 hours`, or `less than an hour`."""
     number, unit = (age.days, "day") if age.days > 0 else (int(age.total_seconds() // 3600), "hour")
     if number < 1:
@@ -178,10 +180,10 @@ def noise_key(deployment: Deployment, environment: Mapping[str, object], measure
     model = deployment.model
     if deployment.url is None:
         model = f"{model} {sha256_of(deployment.settings)[:12]}"
-    return NoiseKey(hardware_of(deployment, environment), deployment.engine, model, measurement_sha256)
+    return NoiseKey(describe_hardware(deployment, environment), deployment.engine, model, measurement_sha256)
 
 
-def hardware_of(deployment: Deployment, environment: Mapping[str, object]) -> str:
+def describe_hardware(deployment: Deployment, environment: Mapping[str, object]) -> str:
     """Describe a deployment's hardware, in equal words for equal hardware.
 
     It is the reported accelerator names, or this machine for an embedded deployment. Otherwise only the address is
@@ -196,7 +198,7 @@ def hardware_of(deployment: Deployment, environment: Mapping[str, object]) -> st
     return f"not told: address {sha256_of(deployment.url)[:12]}, accelerators {deployment.accelerators}"
 
 
-def version_of(deployment: Deployment) -> str | None:
+def engine_version_of(deployment: Deployment) -> str | None:
     """Return the engine version reported by the server; None if there is none."""
     told = deployment.facts.get("engine_version", deployment.settings.get("engine_version"))
     return None if told is None else str(told)

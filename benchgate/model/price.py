@@ -18,7 +18,7 @@ def serving_usd_per_hour(
     return list_usd_per_hour / (1 - interruption_ratio) + energy_usd_per_hour
 
 
-def in_use_factor(overhead_ratio: float, utilisation_ratio: float) -> float:
+def utilisation_cost_factor(overhead_ratio: float, utilisation_ratio: float) -> float:
     """Return the ratio of actual to full-utilisation token cost: (1 + overhead) / utilisation.
 
     `overhead_ratio` is further cost per dollar, at least 0. `utilisation_ratio` is the share of paid time in which

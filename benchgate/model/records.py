@@ -29,12 +29,12 @@ ABSENT = -1
 """Value of a packed integer column for "never happened" or "not known"."""
 ColumnMap = Mapping[str, "npt.NDArray[Any] | Sequence[str | None]"]
 """Named columns of one observation: numeric arrays, or texts that may be None."""
-LATER = (
+OPTIONAL_COLUMNS = (
     "first_answer_ns", "reasoning_tokens", "cached_tokens", "valid", "left", "tokenless", "connecting_ns",
     "answer_chars", "reasoning_chars", "redundancy_percent", "tool_calls", "ramp", "answer_model",
 )  # fmt: skip
 """Columns of requests missing in runs of earlier versions."""
-NARROW: Mapping[str, type[np.signedinteger[Any]]] = MappingProxyType(
+NARROW_TYPES: Mapping[str, type[np.signedinteger[Any]]] = MappingProxyType(
     {
         "valid": np.int8,
         "left": np.int8,
@@ -49,7 +49,7 @@ NARROW: Mapping[str, type[np.signedinteger[Any]]] = MappingProxyType(
 """Types of integer columns with fewer than 64 bits, to save memory."""
 TEXT_COLUMNS = ("token_source", "finish_reason", "error", "error_detail", "answer_model")
 """Text columns of requests, with few distinct values."""
-UNREADABLE = "[invalid]"
+INVALID_CHOICE = "[invalid]"
 """`choice` of an eval item in which lm-eval's extraction found no answer."""
 ACCEPTED_FINISH = frozenset({"stop", "length", "tool_calls"})
 """Finish reasons of a success (docs/metrics.md). `abort` and unknown ones are failures, because the text was cut."""
@@ -191,7 +191,7 @@ class RequestColumns:
             elif name in TEXT_COLUMNS:
                 columns[name] = TextColumn.of(map(attrgetter(name), rows))
             else:
-                columns[name] = _ints(list(map(attrgetter(name), rows)), NARROW.get(name, np.int64))
+                columns[name] = _ints(list(map(attrgetter(name), rows)), NARROW_TYPES.get(name, np.int64))
         return cls(**columns)
 
     def to_columns(self) -> ColumnMap:
@@ -204,12 +204,12 @@ class RequestColumns:
         rows = len(columns["index"])
         found: dict[str, Any] = {}
         for name in (f.name for f in fields(cls)):
-            if name in LATER and name not in columns:
+            if name in OPTIONAL_COLUMNS and name not in columns:
                 unknown = 0 if name == "ramp" else ABSENT
                 text = name in TEXT_COLUMNS
-                found[name] = [None] * rows if text else np.full(rows, unknown, dtype=NARROW.get(name, np.int64))
-            elif name in NARROW:
-                found[name] = np.asarray(columns[name]).astype(NARROW[name], copy=False)
+                found[name] = [None] * rows if text else np.full(rows, unknown, dtype=NARROW_TYPES.get(name, np.int64))
+            elif name in NARROW_TYPES:
+                found[name] = np.asarray(columns[name]).astype(NARROW_TYPES[name], copy=False)
             else:
                 found[name] = columns[name]
         return cls(**found)
@@ -245,7 +245,7 @@ class EvalItem:
         return bool(self.score) if self.score in (0.0, 1.0) else None
 
 
-class Label(StrEnum):
+class AnswerAgreement(StrEnum):
     """Agreement of two answers, closest first."""
 
     EXACT = "exact"  # character by character
@@ -255,7 +255,7 @@ class Label(StrEnum):
     DIFFERENT = "different"
 
 
-class Judged(StrEnum):
+class JudgeVerdict(StrEnum):
     """Judge's verdict on an answer compared with the primary's, from both positions."""
 
     WIN = "win"  # better, both times
@@ -287,7 +287,7 @@ class PairFacts:
     the cosine of their embeddings; None if not requested or not available (the item's `similarity_error` says why).
     """
 
-    label: Label
+    label: AnswerAgreement
     differs: bool
     exact: bool
     normalised: bool
@@ -332,8 +332,8 @@ class ShadowItem:
     with_primary: PairFacts | None = None  # the candidate's answer and the primary's
     with_secondary: PairFacts | None = None  # the candidate's answer and the secondary's
     own: PairFacts | None = None  # the secondary's answer and the primary's
-    judged: Judged | None = None
-    judged_itself: Judged | None = None
+    judged: JudgeVerdict | None = None
+    judged_itself: JudgeVerdict | None = None
     judge_error: str | None = None
     similarity_error: str | None = None
 
@@ -360,7 +360,7 @@ def _differs(pair: PairFacts | None, one: str | None, other: str | None) -> bool
     return pair.differs if pair is not None else one != other
 
 
-Way = Literal["echo", "n_probs", "cut"]
+ProbabilitySource = Literal["echo", "n_probs", "cut"]
 """Source of token probabilities: those of the echoed text (`echo`), llama.cpp's own endpoint (`n_probs`), or a
 one-token completion of the text cut off at a position (`cut`)."""
 
@@ -405,7 +405,7 @@ class DivergenceObservation:
     items: tuple[DivergenceItem, ...]
     expected_n: int
     fault: str | None
-    way: Way | None
+    way: ProbabilitySource | None
     top: int
     whole: bool
     passed_over: tuple[str, ...] = ()
@@ -416,13 +416,13 @@ def unpack_divergence_items(columns: ColumnMap) -> tuple[DivergenceItem, ...]:
     return tuple(DivergenceItem(**row) for row in _rows(columns))
 
 
-def divergence_meta(seen: DivergenceObservation) -> dict[str, object]:
+def divergence_to_json(seen: DivergenceObservation) -> dict[str, object]:
     """Return everything of an observation but its items, as plain JSON."""
     meta = {field.name: getattr(seen, field.name) for field in fields(seen) if field.name != "items"}
     return {**meta, "passed_over": list(seen.passed_over)}
 
 
-def divergence_of(items: tuple[DivergenceItem, ...], meta: Mapping[str, Any]) -> DivergenceObservation:
+def divergence_from_json(items: tuple[DivergenceItem, ...], meta: Mapping[str, Any]) -> DivergenceObservation:
     """Rebuild an observation from its items and `divergence_to_json`."""
     return DivergenceObservation(items, **{**meta, "passed_over": tuple(meta["passed_over"])})
 
@@ -452,7 +452,9 @@ _TRUTHS = (
     "floor_same_top1",
 )  # fmt: skip
 _FRACTIONS = ("score", "similarity", "kld", "baseline_ln", "candidate_ln", "floor_kld")
-_WORDS: Mapping[str, type[StrEnum]] = MappingProxyType({"label": Label, "judged": Judged, "judged_itself": Judged})
+_WORDS: Mapping[str, type[StrEnum]] = MappingProxyType(
+    {"label": AnswerAgreement, "judged": JudgeVerdict, "judged_itself": JudgeVerdict}
+)
 
 
 def pack_rows(rows: Sequence[EvalItem] | Sequence[ShadowItem] | Sequence[DivergenceItem]) -> ColumnMap:

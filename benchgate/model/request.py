@@ -7,12 +7,12 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 Endpoint = Literal["chat", "completions", "responses", "embeddings", "rerank"]
-GENERATING: frozenset[Endpoint] = frozenset({"chat", "completions", "responses"})
+GENERATING_ENDPOINTS: frozenset[Endpoint] = frozenset({"chat", "completions", "responses"})
 """Endpoints that generate text; the others return numbers, in one piece."""
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class ModelRequest:
     """Request content and options.
 
     `content` is the endpoint's input: `{"messages": […]}` for chat, `{"prompt": …}` for completions, `{"input": …}` for
@@ -44,13 +44,15 @@ class Ask:
         return _text(messages[0].get("content"))
 
 
-def text_ask(endpoint: Endpoint, text: str, output_tokens: int | None, *, ignore_eos: bool = True) -> Ask:
+def text_request(endpoint: Endpoint, text: str, output_tokens: int | None, *, ignore_eos: bool = True) -> ModelRequest:
     """Build a request of one text. Raises ValueError for rerank, which takes several."""
     if endpoint == "rerank":
         raise ValueError("a rerank request is a query and documents, not one text")
     content = text_content(endpoint, text)
-    generates = endpoint in GENERATING
-    return Ask(endpoint, content, output_tokens if generates else None, stream=generates, ignore_eos=ignore_eos)
+    generates = endpoint in GENERATING_ENDPOINTS
+    return ModelRequest(
+        endpoint, content, output_tokens if generates else None, stream=generates, ignore_eos=ignore_eos
+    )
 
 
 def text_content(endpoint: Endpoint, text: str) -> dict[str, object]:
@@ -60,7 +62,7 @@ def text_content(endpoint: Endpoint, text: str) -> dict[str, object]:
     return {"prompt" if endpoint == "completions" else "input": text}
 
 
-def carried_on(ask: Ask, earlier: Sequence[str]) -> Ask:
+def fill_conversation(ask: ModelRequest, earlier: Sequence[str]) -> ModelRequest:
     """Fill the model's earlier answers into a later turn, in order.
 
     Raises ValueError unless there are as many answers as slots.

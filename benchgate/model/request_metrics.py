@@ -140,7 +140,7 @@ class Slo:
     e2e_s: float | None = None
 
 
-def good(columns: RequestColumns, slo: Slo) -> BoolArray:
+def meets_slo(columns: RequestColumns, slo: Slo) -> BoolArray:
     """Return which requests succeed and meet every bound; a bound that does not apply (TPOT of one chunk) is met.
 
     A server that holds back the whole answer meets a TPOT bound this way. The wait is in TTFT and E2E, so bound one of
@@ -156,12 +156,12 @@ def good(columns: RequestColumns, slo: Slo) -> BoolArray:
 
 def goodput_ratio(columns: RequestColumns, slo: Slo) -> float | None:
     """Return good requests over *scheduled* ones; None when none were scheduled."""
-    return float(np.mean(good(columns, slo))) if len(columns) else None
+    return float(np.mean(meets_slo(columns, slo))) if len(columns) else None
 
 
 def requests_per_s(columns: RequestColumns, window_s: float, *, slo: Slo | None = None) -> float | None:
     """Return successful requests over the window, with an `slo` good ones (goodput); None without a window."""
-    counted = succeeded(columns) if slo is None else good(columns, slo)
+    counted = succeeded(columns) if slo is None else meets_slo(columns, slo)
     return float(np.count_nonzero(counted)) / window_s if window_s > 0 else None
 
 
@@ -172,7 +172,7 @@ def output_tokens_per_s(columns: RequestColumns, window_s: float, *, slo: Slo | 
 
 def output_tokens(columns: RequestColumns, *, slo: Slo | None = None) -> float:
     """Return output tokens of successful requests, with an `slo` of good ones."""
-    return float(columns.output_tokens[succeeded(columns) if slo is None else good(columns, slo)].sum())
+    return float(columns.output_tokens[succeeded(columns) if slo is None else meets_slo(columns, slo)].sum())
 
 
 def input_tokens(columns: RequestColumns) -> float | None:
@@ -188,12 +188,12 @@ def cached_tokens(columns: RequestColumns) -> float:
     return float(np.maximum(told, 0).sum())
 
 
-def tells_of_cache(columns: RequestColumns) -> bool:
+def reports_cached_tokens(columns: RequestColumns) -> bool:
     """Return True if the server reported cached input tokens for any successful request, even 0."""
     return bool(np.any(columns.cached_tokens[succeeded(columns)] != ABSENT))
 
 
-def decoding_at_once(columns: RequestColumns, window_s: float) -> float | None:
+def mean_decoding_requests(columns: RequestColumns, window_s: float) -> float | None:
     """Return the mean number of requests between first and last output chunk over the window (Little's law).
 
     It counts requests being decoded, not waiting ones, so it stops growing when all slots of the server are taken.
@@ -226,7 +226,7 @@ def cached_ratio(*parts: RequestColumns) -> float | None:
     return _token_ratio([(part, part.cached_tokens, part.input_tokens) for part in parts])
 
 
-def arrivals(columns: RequestColumns) -> IntArray:
+def distinct_arrivals(columns: RequestColumns) -> IntArray:
     """Return the number of distinct arrival times of each request's output chunks; 0 without a chunk."""
     if len(columns.chunk_ns) == 0:
         return np.zeros(len(columns), dtype=np.int64)
@@ -266,7 +266,7 @@ def _edge(columns: RequestColumns, *, first: bool) -> IntArray:
     return np.where(_chunk_counts(columns) > 0, columns.chunk_ns[inside], ABSENT)
 
 
-LEAST_VISIBLE = 24
+MIN_VISIBLE_CHARACTERS = 24
 """Least visible characters for measuring redundancy; shorter texts do not compress."""
 _END = 512  # characters at the end of a text, where a loop is found
 _BLANKS = bytes(range(0x21)) + b"\x7f"

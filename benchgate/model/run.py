@@ -31,24 +31,24 @@ LOAD_ENDED = "load_ended"  # data: a `LoadEnd`
 LOOK = "look"  # result of an interim look at the load
 MEASURED = "measured"  # an execution of a stage is stored completely; data: its place
 RESUMED = "resumed"  # data: a `Resumption`; part of the run's hash
-SITTING = "sitting"  # a session of the run begins: its process, its spool, its servers
-PROCESSES = "processes"  # server process of each side when a session began
+SESSION_BEGUN = "sitting"  # a session of the run begins: its process, its spool, its servers
+SERVER_PROCESSES = "processes"  # server process of each side when a session began
 ALL_STORED = "all_stored"  # no spool has more of an interrupted run than the store
 
 
 # Times and reasons of faults.
 AT_THE_START = "at the start"
 AT_THE_END = "at the end"
-REFUSES = "refuses requests"  # the server answers, but not the request
+REFUSES_REQUESTS = "refuses requests"  # the server answers, but not the request
 NOT_ALL_READY = "replicas were ready"  # part of a reason: fewer replicas than declared
 NOT_COUNTABLE = "its replicas cannot be counted"  # part of a reason
 ONE_SERVER = "both arms are served by the same endpoint and model"
 CANNOT_SCORE = "it cannot score the given texts"  # the suite requires what the server does not support
 CHANGED = "it is not what it was at the start"  # the deployment was replaced or reconfigured during the run
 INTERRUPTED = "interrupted"  # the user ended the run
-NOT_TOLD = "not told"
+UNKNOWN_SERIES = "not told"
 """Series of points without a value for the grouping text."""
-PROMOTED_WITHIN_S = 30 * 86_400.0
+MAX_PROMOTION_AGE_S = 30 * 86_400.0
 """Default age limit of a run for promotion, from its end."""
 _AHEAD_S = 300.0  # tolerated difference of clocks
 
@@ -217,7 +217,7 @@ class ShadowObservation:
 
 
 @dataclass(frozen=True, slots=True)
-class TargetFault:
+class DeploymentFault:
     """Failed check of a deployment, at the start or after a stage."""
 
     arm: Arm
@@ -226,7 +226,7 @@ class TargetFault:
 
 
 @dataclass(frozen=True, slots=True)
-class StartUp:
+class ServerStart:
     """Start of a deployment's server until its first good completion; `number` counts from 0 per side."""
 
     arm: Arm
@@ -273,7 +273,7 @@ class ReplicaCount:
 
 
 @dataclass(frozen=True, slots=True)
-class BudgetSpent:
+class BudgetReading:
     """Reading of production's error budget at the start of a run, stored so that later verdicts need no request.
 
     `spent_ratio` is 0.4 when 40% of the budget of the whole window is used, and above 1 when it is exceeded. `source`
@@ -337,16 +337,16 @@ class Evidence:
     load: tuple[LoadObservation, ...]
     quality: tuple[QualityObservation, ...]
     shadow: ShadowObservation | None
-    target_faults: tuple[TargetFault, ...]
+    target_faults: tuple[DeploymentFault, ...]
     telemetry: tuple[TelemetryWindow, ...] = ()
-    starts: tuple[StartUp, ...] = ()
+    starts: tuple[ServerStart, ...] = ()
     divergence: DivergenceObservation | None = None
     noise: NoiseProfile | None = None
     ended: LoadEnd | None = None  # end of the load by the journal; None for a fixed number of blocks
     history: tuple[PastRun, ...] = ()  # earlier promoting runs of the same measurement, oldest first
     attempts: tuple[Attempt, ...] = ()  # earlier runs that did not promote, by their first verdict, oldest first
     unjudged: tuple[Attempt, ...] = ()  # earlier measured runs without a verdict, oldest first
-    budget_spent: BudgetSpent | None = None  # in production, at the start or resumption; None if not read
+    budget_spent: BudgetReading | None = None  # in production, at the start or resumption; None if not read
     resumptions: tuple[Resumption, ...] = ()  # oldest first
     replicas: tuple[ReplicaCount, ...] = ()  # counts of deployments that declare replicas, oldest first
 
@@ -401,7 +401,7 @@ class TrendPoint(NamedTuple):
     def series(self, by: str) -> str:
         """Return its series when points are grouped by a text such as `model` or `suite`."""
         value = getattr(self, by)
-        return NOT_TOLD if value is None else str(value)
+        return UNKNOWN_SERIES if value is None else str(value)
 
 
 def new_run_id(now_ms: int, random_bytes: bytes) -> str:
@@ -417,7 +417,7 @@ def new_run_id(now_ms: int, random_bytes: bytes) -> str:
     return str(UUID(int=value))
 
 
-def day_begun(run_id: str) -> date | None:
+def start_day(run_id: str) -> date | None:
     """Return the UTC day on which a run began, by its id; None for an id without a time."""
     try:
         known = UUID(run_id)
@@ -426,7 +426,7 @@ def day_begun(run_id: str) -> date | None:
         return None
 
 
-def too_old(ended: str | None, now: str, max_age_s: float) -> str | None:
+def too_old_because(ended: str | None, now: str, max_age_s: float) -> str | None:
     """Return why a run that ended at an instant is too old; None if it is not. Instants are RFC 3339 with an offset.
 
     A missing, invalid or future instant is too old. The end of the run counts, not its verdict: a new verdict does not

@@ -50,23 +50,23 @@ class Counter(StrEnum):
     GPU_ENERGY_J = "gpu_energy_j"
 
 
-Word = Gauge | Counter
+TelemetryMetric = Gauge | Counter
 
-FIRST_LOOK_S = 0.5
+FIRST_SAMPLE_S = 0.5
 """Time of the first sample after a stage's start; later ones come every second."""
 _AT_S = 1e-9  # tolerance of equal instants
 _UNDER_WAY = (Gauge.RUNNING, Gauge.WAITING)
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class TelemetrySample:
     """Sample of all values at about one instant, `at_s` seconds after the stage began; unreported ones are absent.
 
     `marker` changes when another server process answers; None if the server reports nothing of that kind.
     """
 
     at_s: float
-    values: Mapping[Word, float]
+    values: Mapping[TelemetryMetric, float]
     marker: str | None = None
 
 
@@ -85,7 +85,7 @@ class TelemetryWindow:
     engine: str | None  # engine by the metric names of the page; None when it was not read
     ended_s: float
     drained: bool
-    readings: tuple[Reading, ...]
+    readings: tuple[TelemetrySample, ...]
     problems: tuple[str, ...] = ()
 
     def change(self, word: Counter) -> float | None:
@@ -103,7 +103,7 @@ class TelemetryWindow:
         return tuple(value for reading in self.busy if (value := reading.values.get(word)) is not None)
 
     @property
-    def busy(self) -> tuple[Reading, ...]:
+    def busy(self) -> tuple[TelemetrySample, ...]:
         """Return the samples during the stage, from the first to the last with a request under way.
 
         The timed stage also includes opening connections and reading the last answers.
@@ -129,7 +129,7 @@ class TelemetryWindow:
         """Return a gauge when the server had become idle after the stage; None if it never did."""
         return self.readings[-1].values.get(word) if self.drained and self.readings else None
 
-    def tells(self, word: Word) -> bool:
+    def tells(self, word: TelemetryMetric) -> bool:
         """Return True if any sample reports this value."""
         return any(word in reading.values for reading in self.readings)
 
@@ -169,7 +169,7 @@ def _ratio(part: float | None, whole: float | None) -> float | None:
     return part / whole if part is not None and whole else None
 
 
-def _has_fallen(one: Reading, other: Reading) -> bool:
+def _has_fallen(one: TelemetrySample, other: TelemetrySample) -> bool:
     """Return True if any counter of the server fell; energy belongs to the machine and is ignored."""
     counters = (word for word in Counter if word is not Counter.GPU_ENERGY_J and word in one.values)
     return any(other.values.get(word, one.values[word]) < one.values[word] for word in counters)

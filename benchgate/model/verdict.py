@@ -86,7 +86,7 @@ class Scale(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ArithmeticStep:
     """Step of a check's arithmetic, for a reader who recomputes it.
 
     `what` names the quantity, `formula` has the numbers filled in (empty for observed values), `value` has all digits
@@ -139,7 +139,7 @@ class CheckResult:
     over: str | None = None  # stage whose value takes the place of the baseline's
     at_least: bool | None = None  # an ABSOLUTE margin is the least (True) or the most (False) allowed
     two_sided: bool = False  # a change in either direction is a regression, with the margin on both sides of 0
-    steps: tuple[Step, ...] = ()  # arithmetic, in documents only on request
+    steps: tuple[ArithmeticStep, ...] = ()  # arithmetic, in documents only on request
     limits_alpha: float | None = None  # error of `lower` and of `upper`, if not the verdict's own alpha
     n_of: int | None = None  # total number, if some were excluded
     waiver: Waiver | None = None  # waiver in effect; `outcome` is that without it
@@ -219,12 +219,12 @@ class Verdict:
 
 COMPARABILITY = "comparability"
 """Test that fails when the evidence allows no decision, for systems without a third state."""
-KEPT = "kept"
+STORED = "kept"
 """Test that fails when a verdict could not be stored."""
 
 
 @dataclass(frozen=True, slots=True)
-class ByResult:
+class ChecksByResult:
     """Ids of checks by result.
 
     `warned` also has guards that warn; `failed` has tripped guards, and COMPARABILITY or STORED.
@@ -235,7 +235,7 @@ class ByResult:
     failed: tuple[str, ...]
 
 
-def tested(verdict: Verdict, exit_code: ExitCode) -> ByResult:
+def checks_by_result(verdict: Verdict, exit_code: ExitCode) -> ChecksByResult:
     """Sort the checks of a verdict by result, for a process that ends with this exit code.
 
     Checks are listed as the roll-up counts them: advisory and waived ones can only warn. If a warning alone makes the
@@ -255,7 +255,7 @@ def tested(verdict: Verdict, exit_code: ExitCode) -> ByResult:
     if verdict.outcome in (Outcome.INVALID, Outcome.INCONCLUSIVE):
         failed.append(COMPARABILITY)
     if exit_code is ExitCode.PUBLISH_FAILED:
-        failed.append(KEPT)
+        failed.append(STORED)
     if strict and not failed:  # the verdict warns of the run it was compared with, but no check does
         failed.append(COMPARABILITY)
-    return ByResult(tuple(lists[Outcome.PASS]), tuple(lists[Outcome.WARN]), tuple(failed))
+    return ChecksByResult(tuple(lists[Outcome.PASS]), tuple(lists[Outcome.WARN]), tuple(failed))

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from datetime import date
 from enum import StrEnum
 
-SOON_DAYS = 14
+EXPIRY_NOTICE_DAYS = 14
 """Days before expiry from which a waiver is reported."""
-LONGEST_DAYS = 180
+MAX_WAIVER_DAYS = 180
 """Longest validity of a waiver; a permanent one is policy and belongs in the suite."""
 RELEASE_CHARACTERS = 12
 """Length of a fingerprint prefix that identifies a release."""
@@ -77,4 +77,4 @@ class WaiverState:
     @property
     def expires_soon(self) -> bool:
         """Return True if it is valid and about to expire."""
-        return 0 <= self.days_left <= SOON_DAYS
+        return 0 <= self.days_left <= EXPIRY_NOTICE_DAYS

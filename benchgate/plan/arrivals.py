@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from benchgate.model.arrivals import Arrival, Process, RateProfile
+from benchgate.model.arrivals import ArrivalKind, ArrivalProcess, RateProfile
 
 _NS_PER_S = 1_000_000_000
 
 
 def arrival_offsets_ns(
-    process: Process,
+    process: ArrivalKind,
     rate_rps: float,
     count: int,
     generator: np.random.Generator,
@@ -39,7 +39,9 @@ def arrival_offsets_ns(
     return tuple(int(ns) for ns in np.rint(offsets_s * _NS_PER_S))
 
 
-def offsets_within_ns(arrival: Arrival, rate_rps: float, length_s: float, seeds: Sequence[int]) -> tuple[int, ...]:
+def arrival_offsets_within_ns(
+    arrival: ArrivalProcess, rate_rps: float, length_s: float, seeds: Sequence[int]
+) -> tuple[int, ...]:
     """Draw intended sends within `length_s`, in ns, ascending, from the random stream of `seeds`."""
     end_ns = round(length_s * _NS_PER_S)
     count = 16 + math.ceil(2 * rate_rps * length_s)
@@ -52,7 +54,7 @@ def offsets_within_ns(arrival: Arrival, rate_rps: float, length_s: float, seeds:
 
 
 def ramp_offsets_ns(
-    arrival: Arrival, rate_rps: float, lead_s: float, tail_s: float, last_ns: int, seeds: Sequence[int]
+    arrival: ArrivalProcess, rate_rps: float, lead_s: float, tail_s: float, last_ns: int, seeds: Sequence[int]
 ) -> tuple[int, ...]:
     """Draw intended sends of an open loop's ramp in ns since the start of the stage, ascending.
 
@@ -61,14 +63,16 @@ def ramp_offsets_ns(
     """
     lead_ns = round(lead_s * _NS_PER_S)
     before, after = (
-        offsets_within_ns(arrival, rate_rps, length_s, [*seeds, number])
+        arrival_offsets_within_ns(arrival, rate_rps, length_s, [*seeds, number])
         for number, length_s in enumerate((lead_s, tail_s))
     )
     lead = sorted([lead_ns, *(lead_ns - ns for ns in before)])
     return (*lead, *(lead_ns + last_ns + ns for ns in after))
 
 
-def profile_offsets_ns(arrival: Arrival, profile: RateProfile, generator: np.random.Generator) -> tuple[int, ...]:
+def profile_offsets_ns(
+    arrival: ArrivalProcess, profile: RateProfile, generator: np.random.Generator
+) -> tuple[int, ...]:
     """Draw intended sends of a varying rate in ns, ascending: `profile.requests` of them, within its duration.
 
     The process is laid out in operational time, in which the rate is 1, and mapped through the inverse of the

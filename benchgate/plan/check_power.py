@@ -8,31 +8,31 @@ from types import MappingProxyType
 from typing import Literal
 
 from benchgate.model.metric import METRICS, noise_metric
-from benchgate.model.noise import NoiseProfile, Spread
-from benchgate.stats.power import Seen
+from benchgate.model.noise import NoiseProfile, NoiseSpread
+from benchgate.stats.power import LookDecisions
 from benchgate.suite.schema import Check, Suite
 from benchgate.suite.shadow import Shadow
 
 UNKNOWN_VALUE = "the deployment's own distance from the bound is not known"
 Measure = Literal["ratio", "difference", "share"]
 _MEASURES: Mapping[str | None, Measure] = MappingProxyType({"percent": "ratio", "points": "difference"})
-RUN_CV: Mapping[str | None, float] = MappingProxyType(
+ASSUMED_RUN_CV: Mapping[str | None, float] = MappingProxyType(
     {None: 0.03, "mean": 0.03, "p50": 0.03, "p90": 0.06, "p95": 0.06, "p99": 0.10}
 )
 """Assumed variation between blocks by statistic, None for a rate. The throughput of a quiet GPU varies by 1 to 3%; a
 p95 of some hundred requests by twice a median's spread, a p99 by three times and more. Shared machines vary more
 (Laaber, Scheuner and Leitner 2019 saw 0.03% to more than 100% in clouds)."""
-FLIPS = 0.05
+ASSUMED_FLIPS = 0.05
 """Assumed share of flipped items: greedy decoding flips 2 to 5% of its answers against itself."""
-FREE_TEXT_DIFFERS = 0.30
+ASSUMED_FREE_TEXT_DIFFERENCES = 0.30
 """Assumed share of prompts whose free-form answers differ, word by word, when repeated."""
-FORM_DIFFERS = 0.05
+ASSUMED_FORM_DIFFERENCES = 0.05
 """Assumed share of prompts whose answers differ when compared by JSON, tool calls or structure."""
-JUDGE_DIFFERS = 0.136
+ASSUMED_JUDGE_DIFFERENCES = 0.136
 """Assumed share of equal pairs of which a judge prefers one; that share of verdicts changes when repeated."""
-ALIKE_IN_CLUSTERS = 0.3
+ASSUMED_CLUSTER_CORRELATION = 0.3
 """Assumed intra-class correlation of the differences of items in one cluster."""
-MISSES = 0.01
+ASSUMED_MISSES = 0.01
 """Assumed share of requests that fail or are not valid."""
 _COMPARED_BY_FORM = ("json", "tool_calls", "structure")
 
@@ -97,14 +97,14 @@ class CheckPower:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Row:
+class PowerRow:
     """Power of a check, with its simulated decisions for an equal candidate at each look, if simulated."""
 
     power: CheckPower
-    seen: Seen | None = None
+    seen: LookDecisions | None = None
 
 
-def bare_row(one: JudgedCheck, suite: Suite, note: str | None = None) -> CheckPower:
+def unknown_power(one: JudgedCheck, suite: Suite, note: str | None = None) -> CheckPower:
     """Return a check of which nothing else is known."""
     return CheckPower(
         id=one.id,
@@ -118,7 +118,7 @@ def bare_row(one: JudgedCheck, suite: Suite, note: str | None = None) -> CheckPo
 
 
 @dataclass(frozen=True, slots=True)
-class Earlier:
+class EarlierRun:
     """Complete earlier run of the same measurement: its blocks of load and its duration."""
 
     run_id: str
@@ -128,7 +128,7 @@ class Earlier:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownNoise:
     """Known noise of the baseline and known duration of such a run.
 
     `noise` comes from a calibration, or from a `run` of both sides, whose pairs vary like the next one's. Only a recent
@@ -137,7 +137,7 @@ class Known:
 
     noise: NoiseProfile | None = None
     noise_from: Literal["calibration", "stale calibration", "run"] = "calibration"
-    earlier: Earlier | None = None
+    earlier: EarlierRun | None = None
 
     @property
     def noise_source(self) -> str:
@@ -154,21 +154,21 @@ class Known:
         """Return True if the spreads come from a valid calibration."""
         return self.noise is not None and self.noise_from == "calibration"
 
-    def spread(self, metric: str, statistic: str | None, stage: str | None) -> Spread | None:
+    def spread(self, metric: str, statistic: str | None, stage: str | None) -> NoiseSpread | None:
         """Return the spread of a metric per block; None if it was never measured."""
         return (
             None if self.noise is None or stage is None else self.noise.spread(noise_metric(metric), statistic, stage)
         )
 
 
-NOTHING_KNOWN = Known()
+NO_KNOWN_NOISE = KnownNoise()
 
 
-def cv_of(statistic: str | None) -> float:
+def assumed_cv(statistic: str | None) -> float:
     """Return the assumed variation of a statistic between blocks."""
-    return RUN_CV.get(statistic, RUN_CV["p99"])
+    return ASSUMED_RUN_CV.get(statistic, ASSUMED_RUN_CV["p99"])
 
 
-def shadow_differs(shadow: Shadow) -> float:
+def assumed_shadow_differences(shadow: Shadow) -> float:
     """Return the assumed share of answers that differ when one deployment repeats them."""
-    return FORM_DIFFERS if shadow.compare.by in _COMPARED_BY_FORM else FREE_TEXT_DIFFERS
+    return ASSUMED_FORM_DIFFERENCES if shadow.compare.by in _COMPARED_BY_FORM else ASSUMED_FREE_TEXT_DIFFERENCES

@@ -62,7 +62,7 @@ def workers_needed(demand: StageDemand, profile: ClientProfile) -> int | None:
     return _workers_for(share for share, _ in _shares(demand, profile))
 
 
-def beyond_the_client(demand: StageDemand, profile: ClientProfile, workers: int) -> str | None:
+def client_overload(demand: StageDemand, profile: ClientProfile, workers: int) -> str | None:
     """Explain why a stage exceeds `workers` processes on this machine, with a remedy; None if that is not shown.
 
     It is shown by a measured series that ended with the client as the bottleneck. Otherwise the measured CPU costs of a
@@ -89,24 +89,24 @@ def _beyond_cores(demand: StageDemand, profile: ClientProfile, workers: int) -> 
     return None
 
 
-def beyond_the_curve(demand: StageDemand, profile: ClientProfile, workers: int) -> str | None:
+def client_uncertainty(demand: StageDemand, profile: ClientProfile, workers: int) -> str | None:
     """Explain why it is unknown if `workers` processes suffice for a stage; None if it is known."""
     needed = workers_needed(demand, profile)
-    if (needed is not None and needed <= workers) or beyond_the_client(demand, profile, workers) is not None:
+    if (needed is not None and needed <= workers) or client_overload(demand, profile, workers) is not None:
         return None
     reached = _reached(demand, profile, workers)
     known = f"what {_processes(workers)} can deliver is not known" + (f" beyond {reached}" if reached else "")
     return f"stage {demand.name} asks for {_asked(demand)}, and {known}{_measured(profile)}; {_UNKNOWN_REMEDY}"
 
 
-def most_workers(suite: Suite, cpus: int) -> int:
+def max_workers(suite: Suite, cpus: int) -> int:
     """Return the most load generator processes that can run at a time: those of the suite, at most the cores."""
     if suite.load is not None and suite.load.workers != "auto":
         return min(suite.load.workers, cpus)
-    return unasked_workers(cpus)
+    return default_workers(cpus)
 
 
-def unasked_workers(cpus: int) -> int:
+def default_workers(cpus: int) -> int:
     """Return the default limit of processes: half the cores, because a server may run on the others."""
     return max(1, cpus // 2)
 
@@ -115,10 +115,10 @@ def chosen_workers(suite: Suite, plan: Plan, profile: ClientProfile | None, cpus
     """Return the processes started for a suite: its own number, or what its stages need."""
     if suite.load is not None and suite.load.workers != "auto":
         return suite.load.workers
-    return workers_to_start([*stage_demands(plan), *searched_demands(suite)], profile, most_workers(suite, cpus))
+    return workers_to_start([*stage_demands(plan), *search_demands(suite)], profile, max_workers(suite, cpus))
 
 
-def searched_demands(suite: Suite) -> list[StageDemand]:
+def search_demands(suite: Suite) -> list[StageDemand]:
     """Return the demand of a capacity search at its highest level."""
     capacity = suite.load.capacity if suite.load is not None else None
     if suite.load is None or capacity is None:

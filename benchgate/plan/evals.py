@@ -54,7 +54,7 @@ class PlannedTask:
         """Keep the first `limit` rows; the others remain a source of examples if they were one."""
         if limit is None or limit >= len(self.rows):
             return self
-        shots = self.rows[limit:] + self.shots if draws_from_itself(self.config) else self.shots
+        shots = self.rows[limit:] + self.shots if draws_shots_from_judged_split(self.config) else self.shots
         return replace(self, rows=self.rows[:limit], ids=self.ids[:limit] if self.ids else self.ids, shots=shots)
 
     def shuffled(self, generator: np.random.Generator) -> PlannedTask:
@@ -64,7 +64,7 @@ class PlannedTask:
         return replace(self, rows=tuple(self.rows[place] for place in order), ids=ids)
 
 
-def draws_from_itself(config: Mapping[str, object]) -> bool:
+def draws_shots_from_judged_split(config: Mapping[str, object]) -> bool:
     """Return True if few-shot examples come from the judged split itself."""
     return bool(config.get("num_fewshot")) and config.get("fewshot_split") == config.get("test_split")
 
@@ -83,7 +83,7 @@ def first_filter(config: Mapping[str, Any]) -> str:
     return str(filters[0].get("name", NO_FILTER))
 
 
-def spelled_task(task: PlannedTask) -> dict[str, object]:
+def task_to_json(task: PlannedTask) -> dict[str, object]:
     """Serialise a task as plain JSON values, for the plan's hash and the store.
 
     Values implied by the configuration and empty ones are omitted, so that tasks without them keep their bytes. Rows of

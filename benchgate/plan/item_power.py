@@ -9,30 +9,30 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from benchgate.plan.check_power import (
-    ALIKE_IN_CLUSTERS,
-    FLIPS,
-    JUDGE_DIFFERS,
+    ASSUMED_CLUSTER_CORRELATION,
+    ASSUMED_FLIPS,
+    ASSUMED_JUDGE_DIFFERENCES,
     UNKNOWN_VALUE,
     CheckPower,
     JudgedCheck,
-    Known,
-    bare_row,
-    shadow_differs,
+    KnownNoise,
+    assumed_shadow_differences,
+    unknown_power,
 )
 from benchgate.plan.evals import PlannedTask
 from benchgate.plan.schedule import Plan
-from benchgate.stats.clusters import FEWEST_CLUSTERS
+from benchgate.stats.clusters import MIN_CLUSTERS
 from benchgate.stats.distributions import norm_cdf, norm_ppf
-from benchgate.stats.evals import ScorePairs, answers_harm
+from benchgate.stats.evals import ScorePairs, accuracy_regression
 from benchgate.stats.power import (
-    chance_of_excess_pass,
-    chance_of_pass,
-    detectable_difference,
+    effective_items,
+    excess_noninferiority_power,
     excess_sd,
-    independent_items,
-    items_needed,
-    values_needed,
-    zero_misses_needed,
+    items_for_power,
+    minimum_detectable_difference,
+    tango_noninferiority_power,
+    values_for_power,
+    zero_miss_sample_size,
 )
 from benchgate.suite.schema import Suite
 from benchgate.units import show_percent, show_points
@@ -47,9 +47,9 @@ _MOST_DIFFER = 0.999
 _WIDER = "ask more items, or accept a wider margin"
 
 
-def item_power(one: JudgedCheck, suite: Suite, plan: Plan, known: Known) -> CheckPower:
+def item_power(one: JudgedCheck, suite: Suite, plan: Plan, known: KnownNoise) -> CheckPower:
     """Return the power of a check that is not on load."""
-    row, metric = bare_row(one, suite), one.check.metric
+    row, metric = unknown_power(one, suite), one.check.metric
     if metric in ("accuracy", "flips"):
         items = _items(suite, one.tasks, plan.tasks)
         if items is None:
@@ -62,27 +62,27 @@ def item_power(one: JudgedCheck, suite: Suite, plan: Plan, known: Known) -> Chec
     return replace(row, note=f"no forecast: {_NO_FORECAST.get(metric, 'nothing is known before the run')}")
 
 
-def _items_power(row: CheckPower, one: JudgedCheck, items: _Items, alpha: float, known: Known) -> CheckPower:
+def _items_power(row: CheckPower, one: JudgedCheck, items: _Items, alpha: float, known: KnownNoise) -> CheckPower:
     """Return the power of a check on items that are right or wrong."""
     row, margin = replace(row, n_unit="items", has=items.n), one.check.margin
-    if items.fewest_clusters is not None and items.fewest_clusters < FEWEST_CLUSTERS:
+    if items.fewest_clusters is not None and items.fewest_clusters < MIN_CLUSTERS:
         why = f"its items come in {items.fewest_clusters} clusters, too few to know how much clusters differ"
-        return _never_for_items(row, why, f"use items of at least {FEWEST_CLUSTERS} clusters")
+        return _never_for_items(row, why, f"use items of at least {MIN_CLUSTERS} clusters")
     if items.fewest_clusters is not None:
         worth = f"its clusters are worth {items.worth:,} independent items"
-        row = replace(row, note=f"{worth}, for an assumed correlation of {ALIKE_IN_CLUSTERS:g} within them")
+        row = replace(row, note=f"{worth}, for an assumed correlation of {ASSUMED_CLUSTER_CORRELATION:g} within them")
     if margin is None:
         return _floor(row, one.check.slo_value or 0.0, alpha)
     share = _self_disagreement(known, "task", one.tasks)
-    row = _with_spread(row, share, FLIPS, known)
+    row = _with_spread(row, share, ASSUMED_FLIPS, known)
     if one.check.metric == "flips":
         return _excess(row, margin, items.worth, alpha)
-    why_not = foregone(items.counts, margin, alpha)
+    why_not = underpowered_certain(items.counts, margin, alpha)
     row = _paired_items(row, margin, items.worth, alpha)
     return row if why_not is None else _never_for_items(row, why_not, _WIDER)
 
 
-def _prompts_power(row: CheckPower, one: JudgedCheck, suite: Suite, plan: Plan, known: Known) -> CheckPower:
+def _prompts_power(row: CheckPower, one: JudgedCheck, suite: Suite, plan: Plan, known: KnownNoise) -> CheckPower:
     """Return the power of a check on recorded prompts."""
     check, alpha, n = one.check, suite.gate.alpha, len(plan.shadow)
     row = replace(row, n_unit="prompts", has=n)
@@ -91,13 +91,15 @@ def _prompts_power(row: CheckPower, one: JudgedCheck, suite: Suite, plan: Plan, 
     if check.margin is None:
         return _floor(row, check.slo_value or 0.0, alpha)
     if check.metric != "shadow_excess":
-        row = _with_spread(row, None, FLIPS if check.metric == "shadow_validity" else JUDGE_DIFFERS, known)
-        why_not = foregone([n], check.margin, alpha)
+        row = _with_spread(
+            row, None, ASSUMED_FLIPS if check.metric == "shadow_validity" else ASSUMED_JUDGE_DIFFERENCES, known
+        )
+        why_not = underpowered_certain([n], check.margin, alpha)
         row = _paired_items(row, check.margin, n, alpha)
         if why_not is None:
             return row
         return _never_for_items(row, why_not.replace("items", "prompts", 1), "send more prompts")
-    row = _with_spread(row, _self_disagreement(known, "shadow", ()), shadow_differs(suite.shadow), known)
+    row = _with_spread(row, _self_disagreement(known, "shadow", ()), assumed_shadow_differences(suite.shadow), known)
     twice = sum(not prompt.once for prompt in plan.shadow)
     return _excess(row, check.margin, n, alpha) if twice == n else _excess_sampled(row, check.margin, n, twice, alpha)
 
@@ -105,21 +107,21 @@ def _prompts_power(row: CheckPower, one: JudgedCheck, suite: Suite, plan: Plan, 
 def _texts_power(row: CheckPower, one: JudgedCheck, plan: Plan, alpha: float) -> CheckPower:
     """Return the power of a check on fixed texts, whose positions are clustered by piece."""
     row = replace(row, n_unit="positions", has=sum(piece.positions for piece in plan.pieces))
-    if 0 < len(plan.pieces) < FEWEST_CLUSTERS:
-        why = f"the positions lie in {len(plan.pieces)} pieces of text, and it takes {FEWEST_CLUSTERS}"
+    if 0 < len(plan.pieces) < MIN_CLUSTERS:
+        why = f"the positions lie in {len(plan.pieces)} pieces of text, and it takes {MIN_CLUSTERS}"
         return _never_for_items(row, f"{why} to know their spread", "give more texts, or a smaller `divergence.window`")
     if one.check.metric == "same_top1" and row.has:
         return _floor(row, one.check.slo_value or 0.0, alpha)
     return replace(row, note="no forecast: the divergence of the two models is not known")
 
 
-def foregone(counts: Sequence[int], margin: float, alpha: float) -> str | None:
+def underpowered_certain(counts: Sequence[int], margin: float, alpha: float) -> str | None:
     """Explain why an accuracy check stays undecided even if no answer changes; None if it need not.
 
     `counts` are the items of each task judged together. They are taken as independent. Clustered items carry less, so a
     check reported here can never pass. Raises ValueError without items.
     """
-    least = answers_harm([ScorePairs(np.ones(count), np.ones(count)) for count in counts], alpha).limits.upper
+    least = accuracy_regression([ScorePairs(np.ones(count), np.ones(count)) for count in counts], alpha).limits.upper
     if least < margin:
         return None
     return (
@@ -134,27 +136,27 @@ def _paired_items(row: CheckPower, margin: float, n: int, alpha: float) -> Check
     return replace(
         row,
         measure="difference",
-        needs=items_needed(max(differ, margin), margin, alpha=alpha),
-        sees_80=detectable_difference(n, differ, alpha=alpha, power=0.8),
-        sees_95=detectable_difference(n, differ, alpha=alpha, power=0.95),
-        passes=chance_of_pass(n, differ, margin, alpha),
+        needs=items_for_power(max(differ, margin), margin, alpha=alpha),
+        sees_80=minimum_detectable_difference(n, differ, alpha=alpha, power=0.8),
+        sees_95=minimum_detectable_difference(n, differ, alpha=alpha, power=0.95),
+        passes=tango_noninferiority_power(n, differ, margin, alpha),
     )
 
 
 def _excess(row: CheckPower, margin: float, n: int, alpha: float) -> CheckPower:
     """Return the power for disagreement beyond the baseline's own."""
     itself = row.spread or 0.0
-    if chance_of_excess_pass(n, 0.0, margin, alpha) == 0:
+    if excess_noninferiority_power(n, 0.0, margin, alpha) == 0:
         why = f"with {n:,} {row.n_unit}, even where no answer differs, as much as the margin cannot be ruled out"
         return _never_for_items(replace(row, measure="difference"), why, _WIDER)
     sd, reach = excess_sd(itself), norm_ppf(1 - alpha)
     return replace(
         row,
         measure="difference",
-        needs=values_needed(sd, margin, alpha=alpha),
+        needs=values_for_power(sd, margin, alpha=alpha),
         sees_80=(reach + norm_ppf(0.8)) * sd / math.sqrt(n),
         sees_95=(reach + norm_ppf(0.95)) * sd / math.sqrt(n),
-        passes=chance_of_excess_pass(n, min(itself, 0.66), margin, alpha),
+        passes=excess_noninferiority_power(n, min(itself, 0.66), margin, alpha),
     )
 
 
@@ -177,7 +179,7 @@ def _excess_sampled(row: CheckPower, margin: float, n: int, twice: int, alpha: f
 def _floor(row: CheckPower, floor: float, alpha: float) -> CheckPower:
     """Return the power of a lower bound of the candidate's own share."""
     n = row.has or 0
-    row = replace(row, measure="share", needs=zero_misses_needed(1 - floor, alpha) if floor < 1 else None)
+    row = replace(row, measure="share", needs=zero_miss_sample_size(1 - floor, alpha) if floor < 1 else None)
     lowest = alpha ** (1 / n) if n else 0.0
     if lowest < floor:
         why = f"even where all {n:,} {row.n_unit} are right, the share may be as low as {show_percent(lowest)}"
@@ -214,7 +216,7 @@ def _items(suite: Suite, names: Sequence[str], tasks: Sequence[PlannedTask]) -> 
         clustered = any(task.cluster_key is not None for task in parts)
         counts.append(n)
         clusters += [groups] if clustered else []
-        worths.append(independent_items(n, groups, ALIKE_IN_CLUSTERS) if clustered else n)
+        worths.append(effective_items(n, groups, ASSUMED_CLUSTER_CORRELATION) if clustered else n)
     if not counts:
         return None
     worth = math.floor(len(worths) ** 2 / sum(1 / one for one in worths))
@@ -235,7 +237,7 @@ def _clusters(task: PlannedTask) -> int:
     return len({str(name) for name in named if name is not None}) + sum(name is None for name in named)
 
 
-def _self_disagreement(known: Known, kind: str, names: Sequence[str]) -> float | None:
+def _self_disagreement(known: KnownNoise, kind: str, names: Sequence[str]) -> float | None:
     """Return the measured share on which the baseline differs from itself; None if never measured."""
     known_shares = [
         one
@@ -246,7 +248,7 @@ def _self_disagreement(known: Known, kind: str, names: Sequence[str]) -> float |
     return sum(one.share * one.n for one in known_shares) / n if n else None
 
 
-def _with_spread(row: CheckPower, measured: float | None, assumed: float, known: Known) -> CheckPower:
+def _with_spread(row: CheckPower, measured: float | None, assumed: float, known: KnownNoise) -> CheckPower:
     share = assumed if measured is None else measured
     source = "assumed" if measured is None else known.noise_source
     return replace(row, spread=share, source=source, measured=measured is not None and known.calibrated)

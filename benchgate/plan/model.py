@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from benchgate.model.deployment import Arm
-from benchgate.model.request import Ask
+from benchgate.model.request import ModelRequest
 from benchgate.plan.arrivals import peak_rps
 from benchgate.plan.vocabulary import VOCABULARIES, Vocabulary
 
 
 @dataclass(frozen=True, slots=True)
-class Leave:
+class ClientCancellation:
     """Deliberate cancellation by the client: after a number of output chunks, or a time after the intended send."""
 
     after_tokens: int | None
@@ -50,10 +50,10 @@ class PlannedRequest:
 
     index: int
     offset_ns: int | None
-    ask: Ask
+    ask: ModelRequest
     seed: int
     turn: Turn | None = None
-    leave: Leave | None = None
+    leave: ClientCancellation | None = None
 
 
 class RampSource(Protocol):
@@ -156,7 +156,7 @@ class PlannedBlock:
 
 
 @dataclass(frozen=True, slots=True)
-class SeenLengths:
+class ObservedLengths:
     """Row of a length file; None for a missing column."""
 
     input_tokens: int | None
@@ -164,7 +164,7 @@ class SeenLengths:
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
+class RecordedRequest:
     """Recorded request: its messages up to the one to be answered, and its other fields.
 
     `line` is its line in the file, from 1.
@@ -180,8 +180,8 @@ class Recorded:
 class Material:
     """Contents of the load's files, by their names in the suite."""
 
-    lengths: Mapping[str, Sequence[SeenLengths]] = field(default_factory=dict)
-    prompts: Mapping[str, Sequence[Recorded]] = field(default_factory=dict)
+    lengths: Mapping[str, Sequence[ObservedLengths]] = field(default_factory=dict)
+    prompts: Mapping[str, Sequence[RecordedRequest]] = field(default_factory=dict)
     schemas: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     tools: Mapping[str, Sequence[Mapping[str, object]]] = field(default_factory=dict)
     images: Mapping[str, str] = field(default_factory=dict)  # as `data:` addresses
@@ -192,4 +192,4 @@ class Material:
         return None if tokenizer is None else self.vocabularies[tokenizer, text]
 
 
-NOTHING = Material()
+NO_MATERIAL = Material()

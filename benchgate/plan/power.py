@@ -20,35 +20,35 @@ from benchgate.model.metric import (
     TELEMETRY_METRICS,
 )
 from benchgate.plan.check_power import (
-    MISSES,
-    NOTHING_KNOWN,
+    ASSUMED_MISSES,
+    NO_KNOWN_NOISE,
     UNKNOWN_VALUE,
     CheckPower,
     JudgedCheck,
-    Known,
-    Row,
-    bare_row,
-    cv_of,
+    KnownNoise,
+    PowerRow,
+    assumed_cv,
+    unknown_power,
 )
 from benchgate.plan.item_power import item_power
 from benchgate.plan.schedule import Plan
 from benchgate.stats.power import (
-    Ends,
-    Looks,
-    Rule,
-    Seen,
-    blocks_needed,
-    chance_within,
-    detectable_harm,
-    drawn_course,
-    ends,
-    most_misses,
-    seen,
-    share_shown,
-    zero_misses_needed,
+    DecisionRule,
+    LookDecisions,
+    LookSchedule,
+    StoppingRates,
+    blocks_for_power,
+    decide_looks,
+    max_misses_within,
+    minimum_detectable_regression,
+    minimum_detectable_share,
+    share_noninferiority_power,
+    simulate_looks,
+    stopping_rates,
+    zero_miss_sample_size,
 )
-from benchgate.stats.quantiles import fewest_of_a_quantile, min_n_for_upper_limit
-from benchgate.stats.sequential import look_tails
+from benchgate.stats.quantiles import min_n_for_quantile, min_n_for_upper_limit
+from benchgate.stats.sequential import look_alphas
 from benchgate.suite.error_budget import BURN, BURN_ALARM, ErrorBudget, worst_share
 from benchgate.suite.rules.suite import burn_places
 from benchgate.suite.schema import Suite
@@ -69,7 +69,7 @@ _LEAST_SD = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
-class Promotion:
+class PromotionChance:
     """Probability that all required checks with a forecast, `checks` of `of`, promote an equal candidate.
 
     They are taken as independent. Latencies of the same requests are not and pass together more often, so the
@@ -83,37 +83,39 @@ class Promotion:
 
 
 @dataclass(frozen=True, slots=True)
-class Foretold:
+class PowerForecast:
     """Power of every check in the order of the policy, with added ones, and of all together."""
 
     checks: tuple[CheckPower, ...] = ()
-    promotion: Promotion | None = None
+    promotion: PromotionChance | None = None
 
 
-def foretell(suite: Suite, plan: Plan, judged: Sequence[JudgedCheck], known: Known) -> Foretold:
+def forecast_power(suite: Suite, plan: Plan, judged: Sequence[JudgedCheck], known: KnownNoise) -> PowerForecast:
     """Compute the power of a planned run's checks, and of its error budget. Empty without checks."""
     if not judged:
-        return Foretold()
-    blocks = blocks_of(suite, plan)
+        return PowerForecast()
+    blocks = planned_load(suite, plan)
     rows = [
         load_power(number, one, suite, blocks, known)
         if one.check.metric in STAGE_METRICS and blocks is not None
-        else Row(item_power(one, suite, plan, known))
+        else PowerRow(item_power(one, suite, plan, known))
         for number, one in enumerate(judged)
     ]
     rows += budget_power(suite, blocks)
-    return Foretold(tuple(row.power for row in rows), _promotion(rows, blocks))
+    return PowerForecast(tuple(row.power for row in rows), _promotion(rows, blocks))
 
 
-def _promotion(rows: Sequence[Row], blocks: Blocks | None) -> Promotion:
+def _promotion(rows: Sequence[PowerRow], blocks: PlannedLoad | None) -> PromotionChance:
     required = [row for row in rows if row.power.required]
     simulated = [row.seen for row in required if row.seen is not None]
-    together: Ends | None = ends(simulated, blocks.looks) if simulated and blocks is not None else None
+    together: StoppingRates | None = (
+        stopping_rates(simulated, blocks.looks) if simulated and blocks is not None else None
+    )
     alone = [row.power.passes for row in required if row.seen is None and row.power.passes is not None]
     counted = len(simulated) + len(alone)
     chance = math.prod(alone) * (together.promoted if together is not None else 1.0)
     several = blocks is not None and len(blocks.looks.blocks) > 1
-    return Promotion(
+    return PromotionChance(
         chance=chance if counted else None,
         checks=counted,
         of=len(required),
@@ -186,10 +188,10 @@ def _format(check: CheckPower, value: float | None) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Blocks:
+class PlannedLoad:
     """Interim looks of the load, and the requests that count in each block, by stage or class."""
 
-    looks: Looks
+    looks: LookSchedule
     requests: Mapping[str, tuple[int, ...]]
 
     @property
@@ -203,7 +205,7 @@ class Blocks:
         return self.looks.tails[-1]
 
 
-def blocks_of(suite: Suite, plan: Plan) -> Blocks | None:
+def planned_load(suite: Suite, plan: Plan) -> PlannedLoad | None:
     """Return the blocks of a plan; None without any. Requests cancelled on purpose count in no share and no latency."""
     if suite.load is None or not plan.blocks:
         return None
@@ -215,46 +217,46 @@ def blocks_of(suite: Suite, plan: Plan) -> Blocks | None:
                 if not group.background:
                     stays = sum(request.leave is None for request in group.requests)
                     counts.setdefault(stage.observed_as(group), []).append(stays)
-    tails = look_tails([look / looks[-1] for look in looks], suite.gate.alpha)
-    return Blocks(Looks(looks, tails), {name: tuple(found) for name, found in counts.items()})
+    tails = look_alphas([look / looks[-1] for look in looks], suite.gate.alpha)
+    return PlannedLoad(LookSchedule(looks, tails), {name: tuple(found) for name, found in counts.items()})
 
 
-def load_power(number: int, one: JudgedCheck, suite: Suite, blocks: Blocks, known: Known) -> Row:
+def load_power(number: int, one: JudgedCheck, suite: Suite, blocks: PlannedLoad, known: KnownNoise) -> PowerRow:
     """Return the power of a check on load; `number` selects its own random stream."""
-    check, row = one.check, bare_row(one, suite)
+    check, row = one.check, unknown_power(one, suite)
     if check.metric in TELEMETRY_METRICS:
-        return Row(replace(row, note="no forecast: it depends on the server's own reports"))
+        return PowerRow(replace(row, note="no forecast: it depends on the server's own reports"))
     if check.over is not None:
-        return Row(_over_power(replace(row, n_unit="blocks", has=blocks.most), one, blocks))
+        return PowerRow(_over_power(replace(row, n_unit="blocks", has=blocks.most), one, blocks))
     if check.metric in POINTS_METRICS:
         requests = blocks.requests.get(one.stage or "")
         if not requests or min(requests) == 0:
-            return Row(replace(row, note="no forecast: the number of requests is not known"))
+            return PowerRow(replace(row, note="no forecast: the number of requests is not known"))
         if check.margin is None:
-            return Row(_share_bound_power(row, one, requests, blocks))
+            return PowerRow(_share_bound_power(row, one, requests, blocks))
         return _share_margin_power(row, one, requests, blocks, known, number)
     deployments = (suite.deployments[suite.baseline], suite.deployments[suite.candidate])
     if check.metric in COST_METRICS and any(spec.token_prices for spec in deployments):
-        known = NOTHING_KNOWN  # the noise of a rate is not that of a price per token
+        known = NO_KNOWN_NOISE  # the noise of a rate is not that of a price per token
     if check.margin is None:
-        return Row(_slo_power(row, one, blocks, known))
+        return PowerRow(_slo_power(row, one, blocks, known))
     return _paired_power(row, one, blocks, known, number)
 
 
-def _paired_power(row: CheckPower, one: JudgedCheck, blocks: Blocks, known: Known, number: int) -> Row:
+def _paired_power(row: CheckPower, one: JudgedCheck, blocks: PlannedLoad, known: KnownNoise, number: int) -> PowerRow:
     """Return the power of a margin of a latency or a rate: log ratios over paired blocks."""
     check = one.check
     slower = not METRICS[check.metric].higher_is_better or check.direction == "either"
     assert check.margin is not None, "SLOs are handled elsewhere"
     margin = math.log1p(check.margin) if slower else -math.log1p(-check.margin)
     spread = known.spread(check.metric, one.statistic, one.stage)
-    sd = math.sqrt(2) * cv_of(one.statistic) if spread is None else max(spread.sd_paired, _LEAST_SD)
+    sd = math.sqrt(2) * assumed_cv(one.statistic) if spread is None else max(spread.sd_paired, _LEAST_SD)
     together = _together(one, blocks)
     counts = [max(look // together, 1) for look in blocks.looks.blocks]
     if counts[-1] < _FEWEST:
         fewest = _FEWEST * _for_quantile(one)
         why = f"its {blocks.most} blocks have fewer than the {fewest:,} requests that it takes for {_FEWEST} values"
-        return Row(_never(row, why, None, "send more, or judge a lower statistic"))
+        return PowerRow(_never(row, why, None, "send more, or judge a lower statistic"))
     row, looked = _by_blocks(row, blocks, counts, sd, margin, _rule(one, margin), number)
     row = replace(
         row,
@@ -265,10 +267,10 @@ def _paired_power(row: CheckPower, one: JudgedCheck, blocks: Blocks, known: Know
         measured=spread is not None and known.calibrated and spread.n >= _ENOUGH_PAIRS,
         note="`min_abs` may allow more than the margin" if check.min_abs is not None else None,
     )
-    return Row(row, looked)
+    return PowerRow(row, looked)
 
 
-def _together(one: JudgedCheck, blocks: Blocks) -> int:
+def _together(one: JudgedCheck, blocks: PlannedLoad) -> int:
     """Return the blocks that are pooled for one high quantile; a single one may have too few requests."""
     requests = blocks.requests.get(one.stage or "")
     if one.check.metric == "itl" or not requests:  # has many values a request
@@ -279,32 +281,38 @@ def _together(one: JudgedCheck, blocks: Blocks) -> int:
 def _for_quantile(one: JudgedCheck) -> int:
     """Return the requests that the gate needs for a high quantile; 1 for a median, a mean or a rate."""
     q = QUANTILES.get(one.statistic or "", 0.5)
-    return fewest_of_a_quantile(q) if q > 0.5 else 1
+    return min_n_for_quantile(q) if q > 0.5 else 1
 
 
 def _by_blocks(
-    row: CheckPower, blocks: Blocks, counts: Sequence[int], sd: float, margin: float, rule: Rule, number: int
-) -> tuple[CheckPower, Seen]:
+    row: CheckPower,
+    blocks: PlannedLoad,
+    counts: Sequence[int],
+    sd: float,
+    margin: float,
+    rule: DecisionRule,
+    number: int,
+) -> tuple[CheckPower, LookDecisions]:
     """Return the power of paired blocks (or groups of them) of this spread, on the scale of differences."""
-    course = drawn_course(counts, np.random.default_rng([_SEED, number]))
-    looked = seen(course, blocks.looks, rule, sd=sd)
+    course = simulate_looks(counts, np.random.default_rng([_SEED, number]))
+    looked = decide_looks(course, blocks.looks, rule, sd=sd)
     tail = blocks.last_tail
     sides = 2 if rule.two_sided else 1  # each of which may err half as often
     row = replace(
         row,
         has=counts[-1],
-        needs=blocks_needed(sd, margin, alpha=tail, power=1 - 0.05 / sides),
-        sees_80=detectable_harm(counts[-1], sd, alpha=tail / sides, power=0.8),
-        sees_95=detectable_harm(counts[-1], sd, alpha=tail / sides, power=0.95),
-        passes=ends([looked], blocks.looks).promoted,
+        needs=blocks_for_power(sd, margin, alpha=tail, power=1 - 0.05 / sides),
+        sees_80=minimum_detectable_regression(counts[-1], sd, alpha=tail / sides, power=0.8),
+        sees_95=minimum_detectable_regression(counts[-1], sd, alpha=tail / sides, power=0.95),
+        passes=stopping_rates([looked], blocks.looks).promoted,
         spread=sd,
     )
     return row, looked
 
 
 def _share_margin_power(
-    row: CheckPower, one: JudgedCheck, requests: Sequence[int], blocks: Blocks, known: Known, number: int
-) -> Row:
+    row: CheckPower, one: JudgedCheck, requests: Sequence[int], blocks: PlannedLoad, known: KnownNoise, number: int
+) -> PowerRow:
     """Return the power of a margin of a share, whose difference is at least as uncertain as that of its requests."""
     margin, total, tail = one.check.margin or 0.0, sum(requests), blocks.last_tail
     row = replace(row, measure="difference", n_unit="requests", has=total)
@@ -313,11 +321,15 @@ def _share_margin_power(
         shown = (
             f"even where none of {total:,} requests misses, a loss of up to {show_points(least)} cannot be ruled out"
         )
-        return Row(_never(row, f"{shown}, and the margin is {show_points(margin)}", zero_misses_needed(margin, tail)))
+        return PowerRow(
+            _never(row, f"{shown}, and the margin is {show_points(margin)}", zero_miss_sample_size(margin, tail))
+        )
     spread = known.spread(one.check.metric, None, one.stage) if one.check.of is None else None
     if spread is not None and spread.sd_paired < _LEAST_SD:
         spread = None  # no miss then does not exclude misses now: requests alone vary
-    misses = max(MISSES, 1 - one.target_ratio if one.check.metric == "goodput" and one.target_ratio else MISSES)
+    misses = max(
+        ASSUMED_MISSES, 1 - one.target_ratio if one.check.metric == "goodput" and one.target_ratio else ASSUMED_MISSES
+    )
     by_chance = math.sqrt(2 * misses * (1 - misses) / min(requests))
     sd = by_chance if spread is None else max(spread.sd_paired, _LEAST_SD)
     # Mean design effect of misses that cluster only by chance: about normal, and never taken as below 1.
@@ -335,10 +347,10 @@ def _share_margin_power(
         measured=spread is not None and known.calibrated and spread.n >= _ENOUGH_PAIRS,
         note=f"assuming that {show_percent(misses)} of the baseline's requests miss" if spread is None else None,
     )
-    return Row(row, looked)
+    return PowerRow(row, looked)
 
 
-def _share_bound_power(row: CheckPower, one: JudgedCheck, requests: Sequence[int], blocks: Blocks) -> CheckPower:
+def _share_bound_power(row: CheckPower, one: JudgedCheck, requests: Sequence[int], blocks: PlannedLoad) -> CheckPower:
     """Return the power of a bound of a share: the misses allowed, and the true share that is shown to exceed it."""
     check, total, tail = one.check, sum(requests), blocks.last_tail
     bound = check.slo_value if check.slo_value is not None else one.target_ratio
@@ -347,23 +359,23 @@ def _share_bound_power(row: CheckPower, one: JudgedCheck, requests: Sequence[int
     if bound is None or rises != at_least:
         return replace(row, note="no forecast: the share itself is not known")
     allowed = 1 - bound if rises else bound
-    most = most_misses(requests, allowed, tail)
+    most = max_misses_within(requests, allowed, tail)
     if most is None:
-        needs = zero_misses_needed(allowed, tail) if allowed > 0 else None
+        needs = zero_miss_sample_size(allowed, tail) if allowed > 0 else None
         least = 1 - tail ** (1 / total)
         why = f"even where none of {total:,} requests misses, up to {show_percent(least)} may"
         return _never(row, f"{why}, and {show_percent(allowed)} are allowed", needs)
     few = "no miss" if most == 0 else f"at most {most:,} miss{'es' if most > 1 else ''}"
     return replace(
         row,
-        needs=zero_misses_needed(allowed, tail),
-        sees_80=share_shown(requests, allowed, alpha=tail, power=0.8),
-        sees_95=share_shown(requests, allowed, alpha=tail, power=0.95),
+        needs=zero_miss_sample_size(allowed, tail),
+        sees_80=minimum_detectable_share(requests, allowed, alpha=tail, power=0.8),
+        sees_95=minimum_detectable_share(requests, allowed, alpha=tail, power=0.95),
         note=f"holds with {few} in {total:,}; the actual number is not known",
     )
 
 
-def _slo_power(row: CheckPower, one: JudgedCheck, blocks: Blocks, known: Known) -> CheckPower:
+def _slo_power(row: CheckPower, one: JudgedCheck, blocks: PlannedLoad, known: KnownNoise) -> CheckPower:
     """Return the power of an SLO of a latency or a rate, and check that its quantile can have an upper limit."""
     check, slower, tail = one.check, not METRICS[one.check.metric].higher_is_better, blocks.last_tail
     row = replace(row, n_unit="blocks", has=blocks.most, measure="ratio")
@@ -374,11 +386,11 @@ def _slo_power(row: CheckPower, one: JudgedCheck, blocks: Blocks, known: Known) 
         if sum(requests) < needs:
             return _never(row, f"the {one.statistic} of {sum(requests):,} requests has no upper limit", needs)
     spread = known.spread(check.metric, one.statistic, one.stage)
-    cv = cv_of(one.statistic) if spread is None else max(spread.cv_run, _LEAST_SD)
+    cv = assumed_cv(one.statistic) if spread is None else max(spread.cv_run, _LEAST_SD)
     return replace(
         row,
-        sees_80=_to_ratio(detectable_harm(blocks.most, cv, alpha=tail, power=0.8), slower=slower),
-        sees_95=_to_ratio(detectable_harm(blocks.most, cv, alpha=tail, power=0.95), slower=slower),
+        sees_80=_to_ratio(minimum_detectable_regression(blocks.most, cv, alpha=tail, power=0.8), slower=slower),
+        sees_95=_to_ratio(minimum_detectable_regression(blocks.most, cv, alpha=tail, power=0.95), slower=slower),
         spread=cv,
         source="assumed" if spread is None else known.noise_source,
         measured=spread is not None and known.calibrated and spread.n >= _ENOUGH_PAIRS,
@@ -386,25 +398,25 @@ def _slo_power(row: CheckPower, one: JudgedCheck, blocks: Blocks, known: Known) 
     )
 
 
-def _over_power(row: CheckPower, one: JudgedCheck, blocks: Blocks) -> CheckPower:
+def _over_power(row: CheckPower, one: JudgedCheck, blocks: PlannedLoad) -> CheckPower:
     """Return the power of one stage over another, for ratios."""
     if one.check.metric in POINTS_METRICS:
         return replace(row, note=UNKNOWN_VALUE)
-    sd, slower, tail = math.sqrt(2) * cv_of(one.statistic), one.check.max is not None, blocks.last_tail
+    sd, slower, tail = math.sqrt(2) * assumed_cv(one.statistic), one.check.max is not None, blocks.last_tail
     return replace(
         row,
         measure="ratio",
-        sees_80=_to_ratio(detectable_harm(blocks.most, sd, alpha=tail, power=0.8), slower=slower),
-        sees_95=_to_ratio(detectable_harm(blocks.most, sd, alpha=tail, power=0.95), slower=slower),
+        sees_80=_to_ratio(minimum_detectable_regression(blocks.most, sd, alpha=tail, power=0.8), slower=slower),
+        sees_95=_to_ratio(minimum_detectable_regression(blocks.most, sd, alpha=tail, power=0.95), slower=slower),
         spread=sd,
         source="assumed",
         note=UNKNOWN_VALUE,
     )
 
 
-def _rule(one: JudgedCheck, margin: float, *, least_sd: float = 0.0, lump: float = 0.0) -> Rule:
+def _rule(one: JudgedCheck, margin: float, *, least_sd: float = 0.0, lump: float = 0.0) -> DecisionRule:
     check = one.check
-    return Rule(margin, check.block_when == "breach", least_sd, lump, two_sided=check.direction == "either")
+    return DecisionRule(margin, check.block_when == "breach", least_sd, lump, two_sided=check.direction == "either")
 
 
 def _never(row: CheckPower, why: str, needs: int | None, remedy: str | None = None) -> CheckPower:
@@ -420,7 +432,7 @@ def _to_ratio(harm: float | None, *, slower: bool) -> float | None:
     return math.expm1(harm) if slower else -math.expm1(-harm)
 
 
-def budget_power(suite: Suite, blocks: Blocks | None) -> Iterator[Row]:
+def budget_power(suite: Suite, blocks: PlannedLoad | None) -> Iterator[PowerRow]:
     """Yield the power of each burn check that the gate will add; none without a budget."""
     budget = suite.error_budget
     if budget is None or blocks is None:
@@ -436,9 +448,9 @@ def budget_power(suite: Suite, blocks: Blocks | None) -> Iterator[Row]:
         )
         requests = blocks.requests.get(place.name)
         if place.background or not requests or min(requests) == 0:
-            yield Row(replace(row, note="no forecast: the number of requests is not known"))
+            yield PowerRow(replace(row, note="no forecast: the number of requests is not known"))
         else:
-            yield Row(_burn_power(row, budget, requests, blocks.last_tail))
+            yield PowerRow(_burn_power(row, budget, requests, blocks.last_tail))
 
 
 def _burn_power(row: CheckPower, budget: ErrorBudget, requests: Sequence[int], tail: float) -> CheckPower:
@@ -447,8 +459,8 @@ def _burn_power(row: CheckPower, budget: ErrorBudget, requests: Sequence[int], t
     Such a candidate burns at 1x, which warns now and then and promotes.
     """
     worst, total, allowed = worst_share(budget.objective_ratio), sum(requests), 1 - budget.objective_ratio
-    most = most_misses(requests, worst, tail)
-    needs = zero_misses_needed(worst, tail) if worst < 1 else None
+    most = max_misses_within(requests, worst, tail)
+    needs = zero_miss_sample_size(worst, tail) if worst < 1 else None
     if most is None:
         why = f"even where none of {total:,} requests fails, a burn above {BURN_ALARM}x cannot be ruled out"
         remedy = "send more" if needs is None else f"send at least {needs:,}"
@@ -458,9 +470,9 @@ def _burn_power(row: CheckPower, budget: ErrorBudget, requests: Sequence[int], t
         row,
         has=total,
         needs=needs,
-        sees_80=share_shown(requests, worst, alpha=tail, power=0.8),
-        sees_95=share_shown(requests, worst, alpha=tail, power=0.95),
-        passes=chance_within(requests, worst, allowed, tail),
+        sees_80=minimum_detectable_share(requests, worst, alpha=tail, power=0.8),
+        sees_95=minimum_detectable_share(requests, worst, alpha=tail, power=0.95),
+        passes=share_noninferiority_power(requests, worst, allowed, tail),
         note=f"rules out a burn of {BURN_ALARM}x with at most {most:,} of {total:,} that {failed}; assuming "
         f"{show_percent(allowed)}, as the objective allows",
     )

@@ -7,19 +7,19 @@ from dataclasses import dataclass
 
 from benchgate.model.client import ClientProfile
 from benchgate.model.deployment import Arm
-from benchgate.model.request import Ask
-from benchgate.plan.check_power import NOTHING_KNOWN, CheckPower, Earlier, JudgedCheck, Known
+from benchgate.model.request import ModelRequest
+from benchgate.plan.check_power import NO_KNOWN_NOISE, CheckPower, EarlierRun, JudgedCheck, KnownNoise
 from benchgate.plan.client_demand import (
     StageDemand,
-    beyond_the_client,
-    beyond_the_curve,
-    most_workers,
-    searched_demands,
+    client_overload,
+    client_uncertainty,
+    max_workers,
+    search_demands,
     stage_demands,
     workers_needed,
 )
 from benchgate.plan.model import PlannedClass, PlannedStage
-from benchgate.plan.power import Promotion, foretell, shortfalls
+from benchgate.plan.power import PromotionChance, forecast_power, shortfalls
 from benchgate.plan.prompts import text_tokens
 from benchgate.plan.salt import MARK_PIECES
 from benchgate.plan.schedule import Plan
@@ -30,7 +30,7 @@ _SECONDS_PER_HOUR = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Amount:
+class RunCost:
     """Cost of a run that ends at one look; None where unknown.
 
     Requests are of the load (with the minimal warm-up), evals and the shadow comparison, at most. Tokens are of the
@@ -48,19 +48,19 @@ class Amount:
 
 
 @dataclass(frozen=True, slots=True)
-class Totals:
+class RunCostRange:
     """Least and most cost of a run, equal for a fixed number of blocks.
 
     `seconds_from` names the earlier run that gave the duration, or "schedules", a lower bound of it. None if the
     duration is unknown.
     """
 
-    least: Amount
-    most: Amount
+    least: RunCost
+    most: RunCost
     seconds_from: str | None
 
 
-def totals(suite: Suite, plan: Plan, other_requests: int, earlier: Earlier | None) -> Totals:
+def estimate_run_cost(suite: Suite, plan: Plan, other_requests: int, earlier: EarlierRun | None) -> RunCostRange:
     """Estimate the cost of a planned run. `other_requests` are those outside of the load."""
     looks = suite.load.looks if suite.load is not None else ()
     least, most = (looks[0], looks[-1]) if looks else (len(plan.blocks), len(plan.blocks))
@@ -70,7 +70,7 @@ def totals(suite: Suite, plan: Plan, other_requests: int, earlier: Earlier | Non
     elif _is_scheduled(suite, plan):
         source = "schedules"
     amounts = [_amount(suite, plan, blocks, other_requests, earlier) for blocks in (least, most)]
-    return Totals(amounts[0], amounts[1], source)
+    return RunCostRange(amounts[0], amounts[1], source)
 
 
 def input_tokens(suite: Suite, stages: Sequence[PlannedStage]) -> int:
@@ -88,7 +88,9 @@ def output_tokens(stages: Sequence[PlannedStage]) -> int:
     return _with_ramp(stages, lambda stage, group, ask: ask.output_tokens or 0)
 
 
-def _with_ramp(stages: Sequence[PlannedStage], tokens: Callable[[PlannedStage, PlannedClass, Ask], int]) -> int:
+def _with_ramp(
+    stages: Sequence[PlannedStage], tokens: Callable[[PlannedStage, PlannedClass, ModelRequest], int]
+) -> int:
     """Sum over the requests of foreground classes; a ramp request counts as the mean of its class."""
     total = 0.0
     for stage in stages:
@@ -104,7 +106,7 @@ def schedule_s(stages: Sequence[PlannedStage]) -> float:
     return sum(max((request.offset_ns or 0 for request in stage.requests), default=0) for stage in stages) * 1e-9
 
 
-def _amount(suite: Suite, plan: Plan, blocks: int, other_requests: int, earlier: Earlier | None) -> Amount:
+def _amount(suite: Suite, plan: Plan, blocks: int, other_requests: int, earlier: EarlierRun | None) -> RunCost:
     stages = [*plan.warmup, *(stage for block in plan.blocks[:blocks] for stage in block.stages)]
     arms = len(measured_arms(suite))
     seconds = None
@@ -112,7 +114,7 @@ def _amount(suite: Suite, plan: Plan, blocks: int, other_requests: int, earlier:
         seconds = earlier.took_s * (blocks / earlier.blocks if earlier.blocks else 1.0)
     elif _is_scheduled(suite, plan):
         seconds = schedule_s(stages) * arms
-    return Amount(
+    return RunCost(
         blocks=blocks,
         requests=sum(len(stage.foreground) + stage.ramp_requests for stage in stages) * arms + other_requests,
         input_tokens=input_tokens(suite, stages) * arms,
@@ -190,8 +192,8 @@ class Preview:
     refused: tuple[str, ...]  # those, and required checks that measured noise leaves underpowered
     underpowered: tuple[str, ...]  # other checks that may be underpowered
     checks: tuple[CheckPower, ...]  # in the order of the policy; empty without known checks
-    promotion: Promotion | None
-    totals: Totals
+    promotion: PromotionChance | None
+    totals: RunCostRange
 
     @property
     def blocks_told(self) -> str:
@@ -211,7 +213,7 @@ def preview(
     profile: ClientProfile | None,
     cpus: int,
     judged: Sequence[JudgedCheck] = (),
-    known: Known = NOTHING_KNOWN,
+    known: KnownNoise = NO_KNOWN_NOISE,
 ) -> Preview:
     """Count a plan and compare it with the client profile of a machine with this number of cores, if there is one.
 
@@ -219,7 +221,7 @@ def preview(
     """
     demands, arms = stage_demands(plan), len(measured_arms(suite))
     stages = [*plan.warmup, *(stage for block in plan.blocks for stage in block.stages)]
-    foretold = foretell(suite, plan, judged, known)
+    foretold = forecast_power(suite, plan, judged, known)
     short = shortfalls(foretold.checks)
     repeats = suite.quality is not None and suite.quality.repeat_baseline
     eval_items = sum(len(task.rows) for task in plan.tasks) * (len(Arm) + repeats)
@@ -258,7 +260,7 @@ def preview(
         underpowered=short.told,
         checks=foretold.checks,
         promotion=foretold.promotion,
-        totals=totals(suite, plan, eval_items + shadow_requests, known.earlier),
+        totals=estimate_run_cost(suite, plan, eval_items + shadow_requests, known.earlier),
     )
 
 
@@ -297,8 +299,8 @@ def client_problems(suite: Suite, plan: Plan, profile: ClientProfile | None, cpu
     """Explain every stage beyond this machine's load generator; empty without a profile."""
     if profile is None:
         return ()
-    workers = most_workers(suite, cpus)
-    found = (beyond_the_client(demand, profile, workers) for demand in stage_demands(plan))
+    workers = max_workers(suite, cpus)
+    found = (client_overload(demand, profile, workers) for demand in stage_demands(plan))
     return tuple(problem for problem in found if problem is not None)
 
 
@@ -309,15 +311,15 @@ def _client_unknowns(suite: Suite, plan: Plan, profile: ClientProfile | None, cp
     """
     if profile is None:
         return ()
-    workers = most_workers(suite, cpus)
-    found = [beyond_the_curve(demand, profile, workers) for demand in stage_demands(plan)]
-    for demand in searched_demands(suite):
-        found += [beyond_the_client(demand, profile, workers) or beyond_the_curve(demand, profile, workers)]
+    workers = max_workers(suite, cpus)
+    found = [client_uncertainty(demand, profile, workers) for demand in stage_demands(plan)]
+    for demand in search_demands(suite):
+        found += [client_overload(demand, profile, workers) or client_uncertainty(demand, profile, workers)]
     return tuple(unknown for unknown in found if unknown is not None)
 
 
 @dataclass(frozen=True, slots=True)
-class Longest:
+class LongestRequest:
     """Longest request: at least `input_tokens` with earlier answers, at most `output_tokens`."""
 
     level: str
@@ -331,12 +333,12 @@ class Longest:
         return self.input_tokens + self.output_tokens
 
 
-def longest_request(load: Load, plan: Plan) -> Longest | None:
+def longest_request(load: Load, plan: Plan) -> LongestRequest | None:
     """Return the longest request of all blocks by words; None if none generates or embeds text."""
     return max(_lengths(load, plan), key=lambda one: one.tokens, default=None)
 
 
-def _lengths(load: Load, plan: Plan) -> Iterator[Longest]:
+def _lengths(load: Load, plan: Plan) -> Iterator[LongestRequest]:
     letters = {level.name: level.workload.text == "letters" for level in load.levels()}
     for block in plan.blocks:
         for stage in block.stages:
@@ -348,5 +350,5 @@ def _lengths(load: Load, plan: Plan) -> Iterator[Longest]:
                     asked = text_tokens(request.ask.content, letters=letters.get(level, False))
                     if load.salt and request.ask.recorded:  # in a conversation, each turn is marked
                         asked += MARK_PIECES * (1 if request.turn is None else request.turn.turn + 1)
-                    yield Longest(level, request.index, asked + answered, request.ask.output_tokens or 0)
+                    yield LongestRequest(level, request.index, asked + answered, request.ask.output_tokens or 0)
                     answered += request.ask.output_tokens or 0

@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from benchgate.model.records import IntArray
-from benchgate.model.request import Ask, text_ask
-from benchgate.plan.model import Material, Recorded, SeenLengths
-from benchgate.plan.vocabulary import VOCABULARIES, Vocabulary, drawn_text, stable_text
+from benchgate.model.request import ModelRequest, text_request
+from benchgate.plan.model import Material, ObservedLengths, RecordedRequest
+from benchgate.plan.vocabulary import VOCABULARIES, Vocabulary, random_text, stable_text
 from benchgate.suite.schema import Load
 from benchgate.suite.stages import Level, first_round_of
 from benchgate.suite.workload import Lengths, Pauses, Prefix, Workload
@@ -33,7 +33,7 @@ _NO_TEXT = frozenset({"role", "type", "image_url"})
 
 
 @dataclass(frozen=True, slots=True)
-class Texts:
+class SyntheticTexts:
     """Synthetic texts of one level in one block.
 
     Shared prefixes are equal in every block and in the warm-up, like a system prompt. Texts of a trace's hashes are the
@@ -51,7 +51,7 @@ class Texts:
     @classmethod
     def of(
         cls, workload: Workload, material: Material, seed: int, block: int, block_tokens: int | None = None
-    ) -> Texts:
+    ) -> SyntheticTexts:
         """Return the texts of a workload."""
         vocabulary = vocabulary_of(workload, material)
         return cls(seed, block, vocabulary, workload.prefix, block_tokens or MOONCAKE_BLOCK_TOKENS)
@@ -59,15 +59,15 @@ class Texts:
     def prompt(self, tokens: int, generator: np.random.Generator) -> str:
         """Return a prompt of `tokens` tokens, including its shared prefix."""
         if self.prefix is None:
-            return drawn_text(self.vocabulary, tokens, generator)
+            return random_text(self.vocabulary, tokens, generator)
         group = int(generator.integers(self.prefix.groups))
         shared = min(shared_tokens(self.prefix, tokens), tokens - 1)
-        own = drawn_text(self.vocabulary, tokens - shared, generator)
+        own = random_text(self.vocabulary, tokens - shared, generator)
         return self._joined([self._beginning(group, shared), own] if shared else [own])
 
     def own(self, tokens: int, generator: np.random.Generator) -> str:
         """Return a text that shares nothing."""
-        return drawn_text(self.vocabulary, tokens, generator)
+        return random_text(self.vocabulary, tokens, generator)
 
     def hashed(self, hash_ids: tuple[int, ...], tokens: int, generator: np.random.Generator) -> str:
         """Return a prompt whose blocks are given by hashes: equal hashes, equal texts. The rest is its own."""
@@ -78,7 +78,7 @@ class Texts:
             parts.append(self._piece(hash_id, min(left, self.block_tokens)))
             left -= self.block_tokens
         if left > 0:
-            parts.append(drawn_text(self.vocabulary, left, generator))
+            parts.append(random_text(self.vocabulary, left, generator))
         return self._joined(parts)
 
     def _beginning(self, group: int, tokens: int) -> str:
@@ -117,7 +117,7 @@ def noise_png(width: int, height: int, generator: np.random.Generator) -> bytes:
     return _grey_png(generator.integers(0, 256, size=(height, width), dtype=np.uint8))
 
 
-def salted_address(address: str, salt: int) -> str:
+def salted_image(address: str, salt: int) -> str:
     """Return the `data:` address of a `noise_png` with every pixel changed by the salt."""
     kind, content = address.split(",", 1)
     png = base64.b64decode(content)
@@ -137,7 +137,7 @@ def _grey_png(pixels: npt.NDArray[np.uint8]) -> bytes:
     return b"\x89PNG\r\n\x1a\n" + b"".join(chunks)
 
 
-def data_address(content: bytes, kind: str) -> str:
+def data_url(content: bytes, kind: str) -> str:
     """Return a file as a `data:` address for a message: `data:image/png;base64,…`."""
     return f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
 
@@ -157,7 +157,7 @@ def _stored_zlib(content: bytes) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Asking:
+class RequestBuilder:
     """Builder of the requests of one workload."""
 
     workload: Workload
@@ -166,27 +166,31 @@ class Asking:
     schema: Mapping[str, object] | None
 
     @classmethod
-    def of(cls, workload: Workload, material: Material) -> Asking:
+    def of(cls, workload: Workload, material: Material) -> RequestBuilder:
         """Prepare the builder from the workload's files."""
         files = workload.images.files if workload.images is not None else ()
         answer = workload.answer_schema
         schema = material.schemas[answer] if isinstance(answer, str) else answer
         return cls(workload, [material.images[name] for name in files], _fields(workload, material, schema), schema)
 
-    def made_up(self, texts: Texts, prompt: str, output_tokens: int | None, generator: np.random.Generator) -> Ask:
+    def made_up(
+        self, texts: SyntheticTexts, prompt: str, output_tokens: int | None, generator: np.random.Generator
+    ) -> ModelRequest:
         """Build a request with a synthetic prompt."""
         workload = self.workload
         if workload.endpoint == "rerank":
             length = len(prompt) if not texts.vocabulary.between else prompt.count(texts.vocabulary.between) + 1
             more = [texts.prompt(length, generator) for _ in range(workload.documents - 1)]
             query = texts.own(_QUERY_TOKENS, generator)
-            return self.whole(Ask("rerank", {"query": query, "documents": [prompt, *more]}, None, stream=False))
-        ask = text_ask(workload.endpoint, prompt, output_tokens)
+            return self.whole(
+                ModelRequest("rerank", {"query": query, "documents": [prompt, *more]}, None, stream=False)
+            )
+        ask = text_request(workload.endpoint, prompt, output_tokens)
         if workload.images is not None:
             ask = replace(ask, content={"messages": [self._with_images(prompt, generator)]})
         return self.whole(ask)
 
-    def talk(self, said: Sequence[str], output_tokens: int | None, generator: np.random.Generator) -> Ask:
+    def talk(self, said: Sequence[str], output_tokens: int | None, generator: np.random.Generator) -> ModelRequest:
         """Build a turn of a conversation: all user messages so far, with a slot for each answer between them."""
         messages: list[dict[str, object]] = []
         for number, text in enumerate(said):
@@ -196,13 +200,15 @@ class Asking:
                 messages.append({"role": "assistant", "content": None})
         return self.whole(self._of_messages(messages, output_tokens))
 
-    def recorded(self, row: Recorded, messages: Sequence[Mapping[str, object]], output_tokens: int | None) -> Ask:
+    def recorded(
+        self, row: RecordedRequest, messages: Sequence[Mapping[str, object]], output_tokens: int | None
+    ) -> ModelRequest:
         """Build a recorded request; its own settings take precedence."""
         ask = self._of_messages([dict(message) for message in messages], row.output_tokens or output_tokens)
         whole = self.whole(ask)
         return replace(whole, fields={**row.fields, **whole.fields}, recorded=True)
 
-    def whole(self, ask: Ask) -> Ask:
+    def whole(self, ask: ModelRequest) -> ModelRequest:
         """Add the workload's settings to a request."""
         workload = self.workload
         return replace(
@@ -214,14 +220,14 @@ class Asking:
             schema=self.schema,
         )
 
-    def _of_messages(self, messages: list[dict[str, object]], output_tokens: int | None) -> Ask:
+    def _of_messages(self, messages: list[dict[str, object]], output_tokens: int | None) -> ModelRequest:
         endpoint = self.workload.endpoint
         if endpoint == "chat":
-            return Ask("chat", {"messages": messages}, output_tokens)
+            return ModelRequest("chat", {"messages": messages}, output_tokens)
         if endpoint == "responses":
-            return Ask("responses", {"input": messages}, output_tokens)
+            return ModelRequest("responses", {"input": messages}, output_tokens)
         text = messages[-1].get("content")  # the other endpoints have one message, a text
-        return text_ask(endpoint, text if isinstance(text, str) else "", output_tokens)
+        return text_request(endpoint, text if isinstance(text, str) else "", output_tokens)
 
     def _with_images(self, text: str, generator: np.random.Generator) -> dict[str, object]:
         images = self.workload.images
@@ -231,7 +237,7 @@ class Asking:
             addresses = [self.images[(first + number) % len(self.images)] for number in range(images.count)]
         else:
             pngs = (noise_png(images.width, images.height, generator) for _ in range(images.count))
-            addresses = [data_address(png, "png") for png in pngs]
+            addresses = [data_url(png, "png") for png in pngs]
         parts: list[object] = [{"type": "text", "text": text}]
         parts += [{"type": "image_url", "image_url": {"url": address}} for address in addresses]
         return {"role": "user", "content": parts}
@@ -264,7 +270,7 @@ def _fields(workload: Workload, material: Material, schema: Mapping[str, object]
     return {**fields, **workload.body}
 
 
-def drawn_length(length: int | Lengths, generator: np.random.Generator) -> int:
+def draw_length(length: int | Lengths, generator: np.random.Generator) -> int:
     """Draw a length. A normal or lognormal draw beyond a bound becomes that bound."""
     if isinstance(length, int):
         return length
@@ -282,7 +288,7 @@ def drawn_length(length: int | Lengths, generator: np.random.Generator) -> int:
     return int(np.clip(round(drawn), bounds.least_tokens, bounds.most_tokens))
 
 
-def drawn_pause_s(pause: float | Pauses, generator: np.random.Generator) -> float:
+def draw_pause_s(pause: float | Pauses, generator: np.random.Generator) -> float:
     """Draw a pause in seconds, to the microsecond."""
     if not isinstance(pause, Pauses):
         return pause
@@ -294,7 +300,7 @@ def drawn_pause_s(pause: float | Pauses, generator: np.random.Generator) -> floa
     return round(float(drawn), 6)
 
 
-def drawn_lengths(
+def draw_lengths(
     workload: Workload, material: Material, generator: np.random.Generator
 ) -> Iterator[tuple[int, int | None]]:
     """Yield input and output tokens of successive requests without end; output None if no text is generated.
@@ -302,10 +308,10 @@ def drawn_lengths(
     Lengths of one file are drawn as a row; of two files, independently.
     """
     while True:
-        rows: dict[str, SeenLengths] = {}
+        rows: dict[str, ObservedLengths] = {}
         for name in workload.files:
             if name not in rows:
-                seen: Sequence[SeenLengths] = material.lengths[name]
+                seen: Sequence[ObservedLengths] = material.lengths[name]
                 rows[name] = seen[int(generator.integers(len(seen)))]
         yield (
             _length_of(workload.input_tokens or 1, rows, "input_tokens", generator),
@@ -315,17 +321,19 @@ def drawn_lengths(
         )
 
 
-def _length_of(length: int | Lengths, rows: dict[str, SeenLengths], column: str, generator: np.random.Generator) -> int:
+def _length_of(
+    length: int | Lengths, rows: dict[str, ObservedLengths], column: str, generator: np.random.Generator
+) -> int:
     if isinstance(length, Lengths) and length.file is not None:
         seen: int | None = getattr(rows[length.file], column)
         assert seen is not None, "the file was read for this column"
         return seen
-    return drawn_length(length, generator)
+    return draw_length(length, generator)
 
 
 def recorded_rows(
     load: Load, level: Level, material: Material, seed: int, block: int, count: int | None = None
-) -> Sequence[Recorded] | None:
+) -> Sequence[RecordedRequest] | None:
     """Return the recorded rows that a level sends in a block; None for synthetic texts.
 
     All levels and blocks with the same file go through it in one random order by the seed, the warm-up first, so no
@@ -354,7 +362,7 @@ def recorded_rows(
     return [rows[order[(first + step) % len(order)]] for step in range(count)]
 
 
-def spare_rows(load: Load, level: Level, material: Material, seed: int, block: int) -> Sequence[Recorded] | None:
+def spare_rows(load: Load, level: Level, material: Material, seed: int, block: int) -> Sequence[RecordedRequest] | None:
     """Return the recorded prompts that the ramp of a level may send in a block; None for synthetic prompts.
 
     These are rows that no block sends, if any, each block beginning at another one. Otherwise they are those that this
@@ -377,7 +385,7 @@ def spare_rows(load: Load, level: Level, material: Material, seed: int, block: i
     return [rows[at] for at in others if at not in here] or list(rows)
 
 
-def unsent_rows(rows: Sequence[Recorded], sent: Sequence[Recorded]) -> Sequence[Recorded]:
+def unsent_rows(rows: Sequence[RecordedRequest], sent: Sequence[RecordedRequest]) -> Sequence[RecordedRequest]:
     """Return the rows of a file that are not sent, by line; all of them if all are sent."""
     lines = {row.line for row in sent}
     return [row for row in rows if row.line not in lines] or rows
@@ -389,7 +397,7 @@ def _levels_sharing_prompts(load: Load, level: Level) -> tuple[list[Level], int]
     return users, [one.name for one in users].index(level.name)
 
 
-def _order(rows: Sequence[Recorded], seed: int) -> IntArray:
+def _order(rows: Sequence[RecordedRequest], seed: int) -> IntArray:
     generator = np.random.default_rng([seed, _PROMPTS])
     order: IntArray = generator.permutation(len(rows))
     return order

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from benchgate.plan.arrivals import ramp_offsets_ns
-from benchgate.plan.model import PlannedRequest, Recorded
-from benchgate.plan.requests import Group, drawn_requests
+from benchgate.plan.model import PlannedRequest, RecordedRequest
+from benchgate.plan.requests import RequestGroup, draw_requests
 from benchgate.suite.stages import Level
 
 POOL_UNITS = 4
@@ -29,15 +29,15 @@ class Ramp:
     `spare` are recorded prompts that the ramp may send; None for synthetic prompts.
     """
 
-    group: Group
+    group: RequestGroup
     seeds: tuple[int, ...]
     service_times: float
-    spare: Sequence[Recorded] | None = None
+    spare: Sequence[RecordedRequest] | None = None
 
     @classmethod
-    def of(cls, group: Group, seeds: Sequence[int], spare: Sequence[Recorded] | None) -> Ramp | None:
+    def of(cls, group: RequestGroup, seeds: Sequence[int], spare: Sequence[RecordedRequest] | None) -> Ramp | None:
         """Return the ramp of a class; None for one without ramp (`keeps_edges`)."""
-        if keeps_edges(group.level):
+        if has_no_ramp(group.level):
             return None
         return cls(group, (*seeds, _STREAM), group.level.course.ramp_service_times, spare)
 
@@ -67,10 +67,10 @@ class Ramp:
         spare = self.spare
         recorded = None if spare is None else [spare[unit % len(spare)] for unit in range(len(offsets))]
         generator = np.random.default_rng([*self.seeds, 2])
-        return drawn_requests(replace(self.group, generator=generator, recorded=recorded), offsets)
+        return draw_requests(replace(self.group, generator=generator, recorded=recorded), offsets)
 
 
-def keeps_edges(level: Level) -> bool:
+def has_no_ramp(level: Level) -> bool:
     """Return True for traffic whose beginning and end are part of the measurement: it has no ramp.
 
     These are an open loop with a varying rate or a trace, background traffic, a stage with actions, whose times count

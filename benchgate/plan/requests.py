@@ -8,17 +8,24 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from benchgate.model.request import Ask
+from benchgate.model.request import ModelRequest
 from benchgate.plan.arrivals import TracedRequest, arrival_offsets_ns, mean_rps, profile_offsets_ns, replayed_offsets_ns
-from benchgate.plan.model import Leave, Material, PlannedClass, PlannedRequest, Recorded, Turn
-from benchgate.plan.prompts import Asking, Texts, drawn_length, drawn_lengths, drawn_pause_s, vocabulary_of
+from benchgate.plan.model import ClientCancellation, Material, PlannedClass, PlannedRequest, RecordedRequest, Turn
+from benchgate.plan.prompts import (
+    RequestBuilder,
+    SyntheticTexts,
+    draw_length,
+    draw_lengths,
+    draw_pause_s,
+    vocabulary_of,
+)
 from benchgate.suite.stages import Level
 
 _SEEDS = 2**31
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class RequestGroup:
     """Material of a level's requests in one block, or in a warm-up round (`block` is -1 or below).
 
     `rows` are the trace rows, and `recorded` the recorded prompts, sent this time; None without any.
@@ -30,10 +37,10 @@ class Group:
     block: int
     generator: np.random.Generator
     rows: Sequence[TracedRequest] | None = None
-    recorded: Sequence[Recorded] | None = None
+    recorded: Sequence[RecordedRequest] | None = None
 
 
-def planned_class(group: Group, count: int | None = None) -> PlannedClass:
+def planned_class(group: RequestGroup, count: int | None = None) -> PlannedClass:
     """Plan a class with its level's number of requests and rate; with `count`, that many at its mean rate."""
     course, workload, rows = group.level.course, group.level.workload, group.rows
     planned = course.requests if count is None else count
@@ -61,7 +68,7 @@ def planned_class(group: Group, count: int | None = None) -> PlannedClass:
     )
 
 
-def drawn_requests(group: Group, offsets: Sequence[int | None]) -> tuple[PlannedRequest, ...]:
+def draw_requests(group: RequestGroup, offsets: Sequence[int | None]) -> tuple[PlannedRequest, ...]:
     """Draw requests, or whole conversations, that begin at these times; None for slots of a closed loop."""
     if group.level.workload.session is None:
         return _with_cancellations(group, _requests(group, offsets))
@@ -70,7 +77,7 @@ def drawn_requests(group: Group, offsets: Sequence[int | None]) -> tuple[Planned
     )
 
 
-def _at_mean_rate(group: Group, count: int) -> Sequence[int | None]:
+def _at_mean_rate(group: RequestGroup, count: int) -> Sequence[int | None]:
     """Draw `count` sends at the mean rate; without times in a closed loop."""
     course = group.level.course
     if course.mean_rps is None:
@@ -78,7 +85,7 @@ def _at_mean_rate(group: Group, count: int) -> Sequence[int | None]:
     return arrival_offsets_ns(course.process.process, course.mean_rps, count, group.generator, cv=course.process.cv)
 
 
-def _requests(group: Group, offsets: Sequence[int | None]) -> tuple[PlannedRequest, ...]:
+def _requests(group: RequestGroup, offsets: Sequence[int | None]) -> tuple[PlannedRequest, ...]:
     """Build single requests at these times."""
     asks = _asks(group, len(offsets))
     return tuple(
@@ -87,16 +94,16 @@ def _requests(group: Group, offsets: Sequence[int | None]) -> tuple[PlannedReque
     )
 
 
-def _asks(group: Group, count: int) -> Iterator[Ask]:
+def _asks(group: RequestGroup, count: int) -> Iterator[ModelRequest]:
     """Yield contents of single requests: recorded, by trace rows, or by the workload's lengths."""
     workload, generator = group.level.workload, group.generator
-    asking = Asking.of(workload, group.material)
-    lengths = drawn_lengths(workload, group.material, generator)
+    asking = RequestBuilder.of(workload, group.material)
+    lengths = draw_lengths(workload, group.material, generator)
     if group.recorded is not None:
         for recorded in group.recorded:
             yield asking.recorded(recorded, recorded.messages, next(lengths)[1])
         return
-    texts = Texts.of(workload, group.material, group.seed, group.block, group.level.course.block_tokens)
+    texts = SyntheticTexts.of(workload, group.material, group.seed, group.block, group.level.course.block_tokens)
     for row in group.rows if group.rows is not None else [TracedRequest(0, None, None)] * count:
         input_tokens, output_tokens = next(lengths)
         input_tokens = row.input_tokens or input_tokens
@@ -108,7 +115,9 @@ def _asks(group: Group, count: int) -> Iterator[Ask]:
         yield asking.made_up(texts, prompt, output_tokens, generator)
 
 
-def _conversations(group: Group, turns: Sequence[int], offsets: Iterable[int | None]) -> tuple[PlannedRequest, ...]:
+def _conversations(
+    group: RequestGroup, turns: Sequence[int], offsets: Iterable[int | None]
+) -> tuple[PlannedRequest, ...]:
     """Build conversations of these numbers of turns."""
     requests: list[PlannedRequest] = []
     for number, (length, offset) in enumerate(zip(turns, offsets, strict=True)):
@@ -125,7 +134,7 @@ def _conversations(group: Group, turns: Sequence[int], offsets: Iterable[int | N
     return tuple(requests)
 
 
-def _turns(group: Group, count: int) -> list[int]:
+def _turns(group: RequestGroup, count: int) -> list[int]:
     """Draw the turns of conversations, `count` in total; the last conversation is shortened to fit."""
     turns, lengths = list[int](), _turn_counts(group)
     while count > 0:
@@ -134,43 +143,43 @@ def _turns(group: Group, count: int) -> list[int]:
     return turns
 
 
-def _turn_counts(group: Group) -> Iterator[int]:
+def _turn_counts(group: RequestGroup) -> Iterator[int]:
     """Yield the turns of successive conversations; without end if they are not recorded."""
     session = group.level.workload.session
     assert session is not None
     for number in itertools.count():
-        length = drawn_length(session.turns, group.generator)
-        yield length if group.recorded is None else min(length, len(spoken(group.recorded[number])))
+        length = draw_length(session.turns, group.generator)
+        yield length if group.recorded is None else min(length, len(user_turns(group.recorded[number])))
 
 
-def _conversation(group: Group, number: int, turns: int) -> Iterator[Ask]:
+def _conversation(group: RequestGroup, number: int, turns: int) -> Iterator[ModelRequest]:
     workload, generator = group.level.workload, group.generator
-    asking = Asking.of(workload, group.material)
-    lengths = drawn_lengths(workload, group.material, generator)
+    asking = RequestBuilder.of(workload, group.material)
+    lengths = draw_lengths(workload, group.material, generator)
     if group.recorded is not None:
         row = group.recorded[number]
         for turn in range(turns):
-            yield asking.recorded(row, told_until(row, turn), next(lengths)[1])
+            yield asking.recorded(row, messages_until(row, turn), next(lengths)[1])
         return
-    texts, messages = Texts.of(workload, group.material, group.seed, group.block), list[str]()
+    texts, messages = SyntheticTexts.of(workload, group.material, group.seed, group.block), list[str]()
     for _ in range(turns):
         input_tokens, output_tokens = next(lengths)
         messages.append(texts.own(input_tokens, generator) if messages else texts.prompt(input_tokens, generator))
         yield asking.talk(messages, output_tokens, generator)
 
 
-def spoken(row: Recorded) -> list[int]:
+def user_turns(row: RecordedRequest) -> list[int]:
     """Return the positions of the user's messages in a recorded conversation."""
     return [place for place, message in enumerate(row.messages) if message.get("role") == "user"]
 
 
-def told_until(row: Recorded, turn: int) -> list[dict[str, object]]:
+def messages_until(row: RecordedRequest, turn: int) -> list[dict[str, object]]:
     """Return the messages up to a user's turn, with a slot for the answer to each earlier one.
 
     Recorded answers and tool results are left out, because they came from another model.
     """
     messages: list[dict[str, object]] = []
-    for message in row.messages[: spoken(row)[turn] + 1]:
+    for message in row.messages[: user_turns(row)[turn] + 1]:
         if message.get("role") == "user" and any(one.get("role") == "user" for one in messages):
             messages.append({"role": "assistant", "content": None})
         if message.get("role") in ("user", "system", "developer"):
@@ -178,14 +187,14 @@ def told_until(row: Recorded, turn: int) -> list[dict[str, object]]:
     return messages
 
 
-def _think_s(group: Group, turn: int) -> float:
+def _think_s(group: RequestGroup, turn: int) -> float:
     session = group.level.workload.session
     if session is None or session.think is None or turn == 0:
         return 0.0
-    return drawn_pause_s(session.think, group.generator)
+    return draw_pause_s(session.think, group.generator)
 
 
-def _with_cancellations(group: Group, requests: tuple[PlannedRequest, ...]) -> tuple[PlannedRequest, ...]:
+def _with_cancellations(group: RequestGroup, requests: tuple[PlannedRequest, ...]) -> tuple[PlannedRequest, ...]:
     """Let the client cancel a share of the requests; in conversations only the last turn, which none follows."""
     leave = group.level.workload.leave
     if leave is None:
@@ -193,5 +202,5 @@ def _with_cancellations(group: Group, requests: tuple[PlannedRequest, ...]) -> t
     eligible = [place for place, request in enumerate(requests) if request.turn is None or request.turn.last]
     drawn = group.generator.choice(len(eligible), size=round(leave.share_ratio * len(eligible)), replace=False)
     chosen = {eligible[place] for place in drawn.tolist()}
-    cancellation = Leave(leave.after_tokens, leave.after_s)
+    cancellation = ClientCancellation(leave.after_tokens, leave.after_s)
     return tuple(replace(r, leave=cancellation) if place in chosen else r for place, r in enumerate(requests))

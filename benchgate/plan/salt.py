@@ -17,12 +17,12 @@ from typing import TypeVar, cast
 
 import numpy as np
 
-from benchgate.model.request import Ask, text_content
+from benchgate.model.request import ModelRequest, text_content
 from benchgate.plan.model import PlannedRequest
-from benchgate.plan.prompts import salted_address
+from benchgate.plan.prompts import salted_image
 from benchgate.plan.vocabulary import Vocabulary
 
-_T = TypeVar("_T", Ask, PlannedRequest)
+_T = TypeVar("_T", ModelRequest, PlannedRequest)
 
 LARGEST_SALT = 2**32 - 1
 MARK_PIECES = 4  # of the line before a recorded text
@@ -73,7 +73,7 @@ def _replacing(kind: type[_T], name: str) -> Callable[[_T, object], _T]:
 
 
 _with_ask = _replacing(PlannedRequest, "ask")
-_with_content = _replacing(Ask, "content")
+_with_content = _replacing(ModelRequest, "content")
 
 
 class Salter:
@@ -92,7 +92,7 @@ class Salter:
         """Salt a request. Raises ValueError for a synthetic text with pieces not in the vocabulary."""
         return _with_ask(planned, self.ask(planned.ask, conversing=planned.turn is not None))
 
-    def ask(self, ask: Ask, *, conversing: bool = False) -> Ask:
+    def ask(self, ask: ModelRequest, *, conversing: bool = False) -> ModelRequest:
         """Salt the content of a request. `conversing`: it is a turn of a conversation held in the run."""
         if ask.recorded:
             return _with_content(ask, self._marked(ask, conversing))
@@ -116,9 +116,9 @@ class Salter:
     def _image(self, value: object) -> object:
         if not self._noise or not isinstance(value, Mapping) or not isinstance(value.get("url"), str):
             return value
-        return {**value, "url": salted_address(value["url"], self._salt)}
+        return {**value, "url": salted_image(value["url"], self._salt)}
 
-    def _marked(self, ask: Ask, conversing: bool) -> dict[str, object]:
+    def _marked(self, ask: ModelRequest, conversing: bool) -> dict[str, object]:
         """Mark the last user message; in a conversation of the run, all of them.
 
         Later turns repeat the earlier ones, and the server's cache must find these as they were sent.

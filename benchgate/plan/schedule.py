@@ -18,12 +18,12 @@ from types import MappingProxyType
 import numpy as np
 
 from benchgate.model.deployment import Arm, canonical_json
-from benchgate.model.request import Ask
+from benchgate.model.request import ModelRequest
 from benchgate.plan.arrivals import TracedRequest, replayed_rows
-from benchgate.plan.evals import PlannedTask, spelled_task
+from benchgate.plan.evals import PlannedTask, task_to_json
 from benchgate.plan.model import (
-    NOTHING,
-    Leave,
+    NO_MATERIAL,
+    ClientCancellation,
     Material,
     PlannedBlock,
     PlannedClass,
@@ -33,10 +33,10 @@ from benchgate.plan.model import (
 )
 from benchgate.plan.prompts import WARMUP, recorded_rows, spare_rows, unsent_rows
 from benchgate.plan.ramp import Ramp
-from benchgate.plan.requests import Group, planned_class
-from benchgate.plan.shadow import ShadowPrompt, some_asked_twice, spelled_prompt, text_sha256
-from benchgate.plan.texts import FixedText, Piece, planned_pieces, spelled_piece
-from benchgate.stats.capacity_search import Look
+from benchgate.plan.requests import RequestGroup, planned_class
+from benchgate.plan.shadow import ShadowPrompt, prompt_to_json, sample_repeated_prompts, text_sha256
+from benchgate.plan.texts import FixedText, Piece, piece_to_json, planned_pieces
+from benchgate.stats.capacity_search import PlannedLook
 from benchgate.suite.capacity import CAPACITY_STAGE, Capacity
 from benchgate.suite.schema import Load, Quality, Stage, Suite, measured_arms
 from benchgate.suite.stages import Level, first_round_of, level_of
@@ -58,7 +58,7 @@ class Plan:
     tasks: tuple[PlannedTask, ...]
     shadow: tuple[ShadowPrompt, ...]
     pieces: tuple[Piece, ...] = ()  # of fixed texts
-    material: Material = NOTHING  # source of the requests, no part of the identity
+    material: Material = NO_MATERIAL  # source of the requests, no part of the identity
     traces: Traces = field(default_factory=dict, compare=False, repr=False)  # likewise
     judge_prompt: str | None = None  # the suite's own prompt for a judge of shadow answers
 
@@ -70,13 +70,13 @@ class Plan:
         """
         spelled: dict[str, object] = {
             "seed": self.seed,
-            "warmup": [spelled_stage(stage) for stage in self.warmup],
-            "blocks": [spelled_block(block) for block in self.blocks],
-            "tasks": [spelled_task(task) for task in self.tasks],
-            "shadow": [spelled_prompt(row) for row in self.shadow],
+            "warmup": [stage_to_json(stage) for stage in self.warmup],
+            "blocks": [block_to_json(block) for block in self.blocks],
+            "tasks": [task_to_json(task) for task in self.tasks],
+            "shadow": [prompt_to_json(row) for row in self.shadow],
         }
         if self.pieces:
-            spelled["divergence"] = [spelled_piece(piece) for piece in self.pieces]
+            spelled["divergence"] = [piece_to_json(piece) for piece in self.pieces]
         if self.judge_prompt is not None:
             spelled["judge_prompt_sha256"] = text_sha256(self.judge_prompt)
         return canonical_json(spelled)
@@ -92,7 +92,7 @@ def make_plan(
     tasks: Sequence[PlannedTask] = (),
     shadow: Sequence[ShadowPrompt] = (),
     traces: Traces = MappingProxyType({}),
-    material: Material = NOTHING,
+    material: Material = NO_MATERIAL,
     texts: Sequence[FixedText] = (),
     judge_prompt: str | None = None,
 ) -> Plan:
@@ -108,7 +108,7 @@ def make_plan(
         tasks=tuple(_task_rows(task, suite.quality, suite.seed, number) for number, task in enumerate(tasks))
         if suite.quality
         else (),
-        shadow=some_asked_twice(shadow[: suite.shadow.limit], suite.shadow.secondary_ratio, suite.seed)
+        shadow=sample_repeated_prompts(shadow[: suite.shadow.limit], suite.shadow.secondary_ratio, suite.seed)
         if suite.shadow
         else (),
         pieces=planned_pieces(texts, suite.divergence.window, suite.divergence.positions, suite.seed)
@@ -173,7 +173,7 @@ def _stages(
         if level.group:
             begun = [*begun, len(stages[level.stage])]
         generator = np.random.default_rng(begun)
-        group = Group(
+        group = RequestGroup(
             level, material, seed, block, generator,
             rows=_replayed(load, level, traces, block, count),
             recorded=recorded_rows(load, level, material, seed, block, count),
@@ -205,7 +205,7 @@ def _task_rows(task: PlannedTask, quality: Quality, seed: int, number: int) -> P
 
 
 def planned_stage(
-    load: Load, stage: Stage, drawn_by: Sequence[int], material: Material = NOTHING, *, seed: int = 0
+    load: Load, stage: Stage, drawn_by: Sequence[int], material: Material = NO_MATERIAL, *, seed: int = 0
 ) -> PlannedStage:
     """Plan a stage of one class outside of the sweep, for a capacity search; not of a trace.
 
@@ -218,12 +218,12 @@ def planned_stage(
         recorded = material.prompts[level.workload.prompts]
         rows = [recorded[place] for place in generator.integers(len(recorded), size=stage.requests)]
         spare = unsent_rows(recorded, rows)
-    group = Group(level, material, seed, 0, generator, recorded=rows)
+    group = RequestGroup(level, material, seed, 0, generator, recorded=rows)
     return PlannedStage(stage.name, (replace(planned_class(group), ramp=Ramp.of(group, drawn_by, spare)),))
 
 
 def look_stage(
-    load: Load, capacity: Capacity, look: Look, seed: Sequence[int], material: Material = NOTHING
+    load: Load, capacity: Capacity, look: PlannedLook, seed: Sequence[int], material: Material = NO_MATERIAL
 ) -> PlannedStage:
     """Plan the requests of one look, under the name of its observation.
 
@@ -253,16 +253,16 @@ def measurement_sha256(suite: Suite, plan: Plan) -> str:
     return hashlib.sha256(canonical_json({"asked": asked, "plan": plan.sha256})).hexdigest()
 
 
-def spelled_block(block: PlannedBlock) -> dict[str, object]:
+def block_to_json(block: PlannedBlock) -> dict[str, object]:
     """Serialise a block as plain JSON values."""
     return {
         "number": block.number,
         "order": list(block.order),
-        "stages": [spelled_stage(stage) for stage in block.stages],
+        "stages": [stage_to_json(stage) for stage in block.stages],
     }
 
 
-def spelled_stage(stage: PlannedStage) -> dict[str, object]:
+def stage_to_json(stage: PlannedStage) -> dict[str, object]:
     """Serialise a stage as plain JSON values; a single class without a name appears as the stage itself."""
     classes = [_class(group) for group in stage.classes]
     if len(stage.classes) == 1 and not stage.classes[0].name:
@@ -288,7 +288,7 @@ def _request(request: PlannedRequest) -> dict[str, object]:
     return {**spelled, **_ask(request.ask)}
 
 
-def _ask(ask: Ask) -> dict[str, object]:
+def _ask(ask: ModelRequest) -> dict[str, object]:
     """Serialise a request's content, recorded ones by digest: a stored plan may be read by many."""
     spelled: dict[str, object] = {"output_tokens": ask.output_tokens}
     more = {"fields": dict(ask.fields), "model": ask.model, "schema": ask.schema}
@@ -305,6 +305,6 @@ def _ask(ask: Ask) -> dict[str, object]:
 
 
 __all__ = [
-    "Leave", "Plan", "PlannedBlock", "PlannedClass", "PlannedRequest", "PlannedStage", "PlannedTask", "ShadowPrompt",
-    "Traces", "Turn", "make_plan", "measurement_sha256", "planned_stage", "warmup_round",
+    "ClientCancellation", "Plan", "PlannedBlock", "PlannedClass", "PlannedRequest", "PlannedStage", "PlannedTask",
+    "ShadowPrompt", "Traces", "Turn", "make_plan", "measurement_sha256", "planned_stage", "warmup_round",
 ]  # fmt: skip

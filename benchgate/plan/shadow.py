@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 
 from benchgate.model.deployment import canonical_json
-from benchgate.model.request import Ask, text_ask
+from benchgate.model.request import ModelRequest, text_request
 
 _STREAM = 2  # random stream of the prompts sent twice; those of the load are 0 and 1
 
@@ -35,17 +35,17 @@ class ShadowPrompt:
     stratum: str | None = None
     once: bool = False
 
-    def ask(self, max_tokens: int) -> Ask:
+    def ask(self, max_tokens: int) -> ModelRequest:
         """Build the request, not streamed; `max_tokens` applies if the prompt has no limit of its own."""
         limit = self.max_tokens or max_tokens
         if not self.messages:
-            ask = text_ask(self.endpoint, self.prompt, limit, ignore_eos=False)
+            ask = text_request(self.endpoint, self.prompt, limit, ignore_eos=False)
             return replace(ask, stream=False, fields=self.fields, recorded=True)
         content = {"messages": [dict(message) for message in self.messages]}
-        return Ask("chat", content, limit, stream=False, ignore_eos=False, fields=self.fields, recorded=True)
+        return ModelRequest("chat", content, limit, stream=False, ignore_eos=False, fields=self.fields, recorded=True)
 
 
-def some_asked_twice(prompts: Sequence[ShadowPrompt], ratio: float, seed: int) -> tuple[ShadowPrompt, ...]:
+def sample_repeated_prompts(prompts: Sequence[ShadowPrompt], ratio: float, seed: int) -> tuple[ShadowPrompt, ...]:
     """Select at random the share of prompts that the baseline answers twice, reproducible by the seed."""
     if ratio >= 1:
         return tuple(prompts)
@@ -55,7 +55,7 @@ def some_asked_twice(prompts: Sequence[ShadowPrompt], ratio: float, seed: int) -
     return tuple(prompt if at in twice else replace(prompt, once=True) for at, prompt in enumerate(prompts))
 
 
-def spelled_prompt(row: ShadowPrompt) -> dict[str, object]:
+def prompt_to_json(row: ShadowPrompt) -> dict[str, object]:
     """Serialise the identity of a recorded prompt and its request, by digests of user text."""
     spelled: dict[str, object] = {"id": row.id, "prompt_sha256": text_sha256(row.prompt)}
     if row.fields:

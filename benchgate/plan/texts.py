@@ -39,7 +39,7 @@ class Piece:
         return f"text {self.text_id}, piece {self.number + 1}"
 
 
-def room_of(texts: Sequence[FixedText], window: int) -> int:
+def positions_available(texts: Sequence[FixedText], window: int) -> int:
     """Return the number of positions that texts have room for."""
     return sum(len(part) // _ROOM for text in texts for part in _parts(text, window))
 
@@ -64,7 +64,7 @@ def planned_pieces(texts: Sequence[FixedText], window: int, positions: int, seed
     return tuple(Piece(*part, count) for part, count in zip(parts, dealt, strict=True) if count)
 
 
-def drawn_places(piece: Piece, tokens: int, seed: int) -> tuple[int, ...]:
+def draw_positions(piece: Piece, tokens: int, seed: int) -> tuple[int, ...]:
     """Draw the compared tokens of a piece of `tokens` tokens, ascending, from its second half without repetition.
 
     There are fewer than the piece's positions if its second half has fewer tokens. The first token, which has no
@@ -73,7 +73,7 @@ def drawn_places(piece: Piece, tokens: int, seed: int) -> tuple[int, ...]:
     return _drawn(range(max(1, tokens // 2), tokens), piece, seed)
 
 
-def drawn_cuts(piece: Piece, seed: int) -> tuple[int, ...]:
+def draw_cuts(piece: Piece, seed: int) -> tuple[int, ...]:
     """Draw the character positions at which a piece is cut off, ascending, at word ends of its second half.
 
     A tokenizer splits a text that ends there like the whole. If there are too few word ends, any position is used.
@@ -84,7 +84,7 @@ def drawn_cuts(piece: Piece, seed: int) -> tuple[int, ...]:
     return _drawn(ends if len(ends) >= piece.positions else half, piece, seed)
 
 
-def spelled_piece(piece: Piece) -> dict[str, object]:
+def piece_to_json(piece: Piece) -> dict[str, object]:
     """Serialise a piece as plain JSON values, by the digest of its text, which may be private."""
     digest = hashlib.sha256(piece.text.encode("utf-8", "surrogatepass")).hexdigest()
     return {"text_id": piece.text_id, "number": piece.number, "text_sha256": digest, "positions": piece.positions}

@@ -45,10 +45,10 @@ _CHUNK_TOKENS = 512
 
 def prompt_text(kind: Literal["words", "letters"], tokens: int, generator: np.random.Generator) -> str:
     """Return a random text of about `tokens` tokens: words, or letters for byte-level models."""
-    return drawn_text(VOCABULARIES[kind], tokens, generator)
+    return random_text(VOCABULARIES[kind], tokens, generator)
 
 
-def drawn_text(vocabulary: Vocabulary, tokens: int, generator: np.random.Generator) -> str:
+def random_text(vocabulary: Vocabulary, tokens: int, generator: np.random.Generator) -> str:
     """Return a random text of `tokens` pieces."""
     pieces = vocabulary.pieces
     # Same draws as `generator.choice`, nine times as fast: a long trace has millions of words.

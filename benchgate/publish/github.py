@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from benchgate.errors import ExitCode, PublishError
-from benchgate.model.verdict import Verdict, tested
+from benchgate.model.verdict import Verdict, checks_by_result
 
 SUMMARY_LIMIT_BYTES = 1024 * 1024
 """GitHub drops a step's whole summary above this, and leaves the step green."""
@@ -111,7 +111,7 @@ def withdraw_outputs(environment: Mapping[str, str]) -> None:
 
 def _summary(verdict: Verdict, run_id: str, exit_code: ExitCode) -> dict[str, str]:
     """What failed, by name, and all of it as one line of JSON; the first names where they are very many."""
-    found = tested(verdict, exit_code)
+    found = checks_by_result(verdict, exit_code)
     failed = [_NOT_OF_A_NAME.sub("_", name)[:_LONGEST_NAME] for name in found.failed[:_MOST_NAMES]]
     summary = {
         "verdict": verdict.outcome.value.lower(),

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from benchgate.errors import UsageError
-from benchgate.model.history import Origin
+from benchgate.model.history import PromotionOrigin
 
 _CHANGES = ("refs/pull/", "refs/merge-requests/")
 _BRANCH_OR_TAG = ("refs/heads/", "refs/tags/")
@@ -58,7 +58,7 @@ def origin_of(
     commit: str | None = None,
     protected: bool | None = None,
     user: str | None = None,
-) -> Origin:
+) -> PromotionOrigin:
     """Who and where from: what the caller says, else what the CI says, else the `user` of this machine.
 
     In GitHub Actions and GitLab the ref and whether it is protected are the host's to say: a caller may only make less
@@ -71,13 +71,13 @@ def origin_of(
         raise UsageError("nobody says who promotes; name them with --by")
     if host is None:
         by_hand = _by_hand(environment, ref, protected=protected is True)
-        return Origin(by, ref, commit, by_hand, ci=_other_ci(environment))
+        return PromotionOrigin(by, ref, commit, by_hand, ci=_other_ci(environment))
     if ref is not None and _bare(ref) != _bare(host.ref or ""):
         raise UsageError(f"--ref {ref}: this job of {host.name} is of {host.ref}; leave --ref out")
     if protected and host.doubt is not None:
         raise UsageError(f"--protected: {host.doubt}; promote in a job on a protected ref, and leave --protected out")
     is_protected = host.doubt is None and protected is not False
-    return Origin(by, host.ref, commit or host.commit, is_protected, ci=host.told)
+    return PromotionOrigin(by, host.ref, commit or host.commit, is_protected, ci=host.told)
 
 
 def unprotected_because(environment: Mapping[str, str]) -> str:

@@ -14,12 +14,12 @@ from typing import TypeVar
 
 from benchgate.errors import TargetError
 from benchgate.model.deployment import Arm
-from benchgate.model.records import DivergenceItem, DivergenceObservation, Way
+from benchgate.model.records import DivergenceItem, DivergenceObservation, ProbabilitySource
 from benchgate.model.run import INTERRUPTED
 from benchgate.plan.texts import Piece
 from benchgate.quality.asking import Asker, asker_of
 from benchgate.quality.divergence_way import Chosen, Seen, choose_way, read_piece
-from benchgate.stats.divergence import exact_kld, kld_bound, same_top1, shared_tokens
+from benchgate.stats.divergence import exact_kld, kld_lower_bound, same_top1, shared_tokens
 from benchgate.suite.schema import Divergence, Limits
 from benchgate.targets.dialect import Target
 
@@ -105,7 +105,7 @@ class _Reading:
             workers = min(self._settings.concurrency, len(self._pieces))
             await asyncio.gather(*(self._work(queue, askers, self._chosen.way) for _ in range(workers)))
 
-    async def _work(self, queue: Iterator[tuple[int, Piece]], askers: Sequence[Asker], way: Way) -> None:
+    async def _work(self, queue: Iterator[tuple[int, Piece]], askers: Sequence[Asker], way: ProbabilitySource) -> None:
         for number, piece in queue:
             if self._failed_in_a_row >= _GIVE_UP_AFTER:
                 return
@@ -118,7 +118,7 @@ class _Reading:
             if self._on_progress is not None:
                 self._on_progress(len(self._items) + len(self._faults))
 
-    async def _read(self, piece: Piece, askers: Sequence[Asker], way: Way) -> list[DivergenceItem]:
+    async def _read(self, piece: Piece, askers: Sequence[Asker], way: ProbabilitySource) -> list[DivergenceItem]:
         """All arms at once; raises TargetError with the arm and the reason."""
         roles = ("baseline", "candidate", "baseline, asked again")
         (tokens, base), (others, cand), *again = await _all(
@@ -156,7 +156,7 @@ class _Reading:
         try:
             if not self._chosen.whole:
                 named = all(token.startswith("#") for token in (*base.top, *other.top))  # by ids
-                return kld_bound(base.top, other.top, named=named)
+                return kld_lower_bound(base.top, other.top, named=named)
             return exact_kld(base.top, other.top)
         except ValueError as exc:
             raise TargetError(str(exc)) from exc

@@ -6,7 +6,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from benchgate.errors import Problem, SuiteError
-from benchgate.plan.texts import FixedText, room_of
+from benchgate.plan.texts import FixedText, positions_available
 from benchgate.suite.formats import Row, parse_rows
 from benchgate.suite.schema import Divergence
 from benchgate.text_files import RECORDED_BYTES, text_of
@@ -31,7 +31,7 @@ def load_texts(path: Path, settings: Divergence) -> tuple[FixedText, ...]:
     if problems:
         raise SuiteError(problems)
     texts = tuple(FixedText(id=str(row.values["id"]), text=str(row.values["text"])) for row in rows)
-    room = room_of(texts, settings.window)
+    room = positions_available(texts, settings.window)
     if room < settings.positions:
         reason = (
             f"there is room for {room} positions in these texts, one for every 16 characters, and "

@@ -8,13 +8,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from benchgate.errors import TargetError
-from benchgate.model.records import Way
-from benchgate.plan.texts import Piece, drawn_cuts, drawn_places
+from benchgate.model.records import ProbabilitySource
+from benchgate.plan.texts import Piece, draw_cuts, draw_positions
 from benchgate.quality.asking import Asker
 from benchgate.quality.logprobs import next_token, text_positions, vocabulary_tokens
 from benchgate.suite.schema import Divergence
 
-_STRONGEST_FIRST: tuple[Way, ...] = ("n_probs", "echo", "cut")
+_STRONGEST_FIRST: tuple[ProbabilitySource, ...] = ("n_probs", "echo", "cut")
 _LARGEST_WHOLE = 4096
 """Vocabularies of more tokens are not listed whole: one answer would be megabytes."""
 _PROBED = 2  # positions
@@ -26,7 +26,7 @@ _MOST_MASS = 1.01  # of one listing, each probability rounded
 class Chosen:
     """The way taken, None when none works on both arms, and why stronger ones were passed over."""
 
-    way: Way | None
+    way: ProbabilitySource | None
     top: int
     whole: bool
     passed_over: tuple[str, ...]
@@ -57,27 +57,27 @@ async def choose_way(baseline: Asker, candidate: Asker, settings: Divergence, pi
     return Chosen(None, settings.top, False, tuple(passed_over))
 
 
-async def read_piece(asker: Asker, way: Way, piece: Piece, top: int, seed: int) -> tuple[int, list[Seen]]:
+async def read_piece(asker: Asker, way: ProbabilitySource, piece: Piece, top: int, seed: int) -> tuple[int, list[Seen]]:
     """How many tokens (`cut`: characters) an arm makes of a piece, and what it says at the drawn positions, in order.
 
     Raises TargetError with the reason when it says nothing that can be trusted.
     """
     if way == "cut":
-        cuts = drawn_cuts(piece, seed)
+        cuts = draw_cuts(piece, seed)
         seen = [Seen(cut, None, None, await _rivals(asker, piece.text[:cut], top)) for cut in cuts]
         return len(piece.text), _sound(seen, top)
     counts: list[int] = []
 
     def choose(tokens: int) -> Sequence[int]:
         counts.append(tokens)
-        return drawn_places(piece, tokens, seed)
+        return draw_positions(piece, tokens, seed)
 
     found = await text_positions(asker, way, piece.text, top=top, choose=choose)
     seen = [Seen(one.place, one.token, one.logprob, _most(one.top, top)) for one in found]
     return counts[0], _sound(seen, top)
 
 
-async def _fault(asker: Asker, way: Way, probe: Piece, top: int) -> str | None:
+async def _fault(asker: Asker, way: ProbabilitySource, probe: Piece, top: int) -> str | None:
     """Why a way does not work on an arm; None when it does."""
     try:
         _, seen = await read_piece(asker, way, probe, top, seed=0)

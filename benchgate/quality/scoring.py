@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from benchgate.model.records import UNREADABLE
+from benchgate.model.records import INVALID_CHOICE
 from benchgate.plan.schedule import PlannedTask
 from benchgate.quality.spool import Scored
 
@@ -36,7 +36,7 @@ def mean_scores(askings: Sequence[Sequence[Scored]]) -> list[Scored]:
 
 
 def _mean(lines: Sequence[Scored]) -> Scored:
-    unread = sum(line.choice == UNREADABLE for line in lines)
+    unread = sum(line.choice == INVALID_CHOICE for line in lines)
     return replace(lines[0], score=sum(line.score for line in lines) / len(lines), unread=unread)
 
 

@@ -12,7 +12,7 @@ from benchgate.report import show
 from benchgate.report.price_words import price_source_told, saving_told, used_told
 from benchgate.report.stage_rows import StageRow
 from benchgate.sizing.frontier import saving
-from benchgate.stats.meta import Figure, ratio
+from benchgate.stats.meta import EstimateWithLimits, ratio
 
 _OF_CLASSES = (
     "a class of traffic shares its deployment with the others of its stage: its row is the whole price over its own "
@@ -106,12 +106,12 @@ def _saved(best: StageRow, theirs: Sequence[StageRow], name: str) -> Iterator[st
     yield from _saved_in_use(best.deployment, other.deployment, share)
 
 
-def _good(row: StageRow) -> Figure | None:
+def _good(row: StageRow) -> EstimateWithLimits | None:
     found = None if row.figures is None else row.figures.usd_per_million_good
-    return None if found is None else Figure(found.value, found.limits)
+    return None if found is None else EstimateWithLimits(found.value, found.limits)
 
 
-def _saved_in_use(ours: Deployment, theirs: Deployment, share: Figure) -> Iterator[str]:
+def _saved_in_use(ours: Deployment, theirs: Deployment, share: EstimateWithLimits) -> Iterator[str]:
     """The same as both are used, where that is another share; tokens that are paid one by one are all used."""
     factor, beside = (1.0 if one.token_prices else one.in_use_factor for one in (ours, theirs))
     if factor is None or beside is None:

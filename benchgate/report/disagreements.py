@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from benchgate.model.records import Judged, Label, PairFacts, ShadowItem
+from benchgate.model.records import AnswerAgreement, JudgeVerdict, PairFacts, ShadowItem
 from benchgate.report import show
 from benchgate.report.tables import Column, Table
 
@@ -59,7 +59,7 @@ def worst(differing: Sequence[ShadowItem]) -> Table | None:
 def _worst_first(differing: Sequence[ShadowItem]) -> list[ShadowItem]:
     """What a judge finds worse, then what has least in common, then what parts earliest."""
     return sorted(
-        differing, key=lambda item: (item.judged is not Judged.LOSS, *_badness(item.with_primary), item.prompt_id)
+        differing, key=lambda item: (item.judged is not JudgeVerdict.LOSS, *_badness(item.with_primary), item.prompt_id)
     )
 
 
@@ -67,7 +67,7 @@ def _badness(pair: PairFacts | None) -> tuple[int, float, float]:
     if pair is None:
         return 0, 0.0, 0.0
     similarity = 0.0 if pair.similarity is None else pair.similarity
-    return -list(Label).index(pair.label), similarity, float("inf") if pair.at_word is None else pair.at_word
+    return -list(AnswerAgreement).index(pair.label), similarity, float("inf") if pair.at_word is None else pair.at_word
 
 
 def _cells(item: ShadowItem) -> tuple[str, ...]:

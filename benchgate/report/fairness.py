@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from benchgate.model.deployment import Deployment, flattened
+from benchgate.model.deployment import Deployment, flatten_json
 from benchgate.model.verdict import Difference, GuardResult, Outcome, Verdict
 from benchgate.report import show
 from benchgate.report.sides import Sides
@@ -87,8 +87,8 @@ def _described(deployment: Deployment) -> dict[str, str]:
     fixed = {"engine": deployment.engine, "model": deployment.model, "accelerators": str(deployment.accelerators)}
     if deployment.url is not None:
         fixed["url"] = deployment.url
-    declared = {f"declared: {name}": text for name, text in flattened(deployment.settings)}
-    probed = {f"server says: {name}": text for name, text in flattened(deployment.facts)}
+    declared = {f"declared: {name}": text for name, text in flatten_json(deployment.settings)}
+    probed = {f"server says: {name}": text for name, text in flatten_json(deployment.facts)}
     return fixed | declared | probed
 
 

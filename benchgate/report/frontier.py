@@ -9,11 +9,11 @@ from benchgate.model.deployment import Arm
 from benchgate.report.price_words import price_and_use_told, saving_told
 from benchgate.report.tables import Column, Table
 from benchgate.report.untrusted import one_line
-from benchgate.sizing.candidates import Sized
-from benchgate.sizing.frontier import Stand, Standing
+from benchgate.sizing.candidates import CandidateRow
+from benchgate.sizing.frontier import FrontierPosition, FrontierStatus
 from benchgate.sizing.operating_point import GOOD
-from benchgate.sizing.right_sizing import RightSizing
-from benchgate.stats.meta import Figure
+from benchgate.sizing.right_sizing import CandidateTable
+from benchgate.stats.meta import EstimateWithLimits
 from benchgate.units import show_percent, show_usd
 
 SCHEMA = "benchgate.frontier/1"
@@ -29,7 +29,7 @@ _LONGEST = 200
 _NOTHING = "-"
 
 
-def frontier_document(found: RightSizing) -> dict[str, object]:
+def frontier_document(found: CandidateTable) -> dict[str, object]:
     """All of it: shares, dollars; of a number that is not known its reason."""
     best, saved = found.cheapest, found.saving
     return {
@@ -46,7 +46,7 @@ def frontier_document(found: RightSizing) -> dict[str, object]:
     }
 
 
-def _row_document(row: Sized) -> dict[str, object]:
+def _row_document(row: CandidateRow) -> dict[str, object]:
     deployment, stand = row.run.arms.get(row.arm), _stand(row)
     return {
         "name": row.name,
@@ -79,15 +79,15 @@ def _row_document(row: Sized) -> dict[str, object]:
     }
 
 
-def _number(figure: Figure | str | None) -> dict[str, object]:
-    if not isinstance(figure, Figure):
+def _number(figure: EstimateWithLimits | str | None) -> dict[str, object]:
+    if not isinstance(figure, EstimateWithLimits):
         return {"value": None, "lower": None, "upper": None, "why": figure}
     limits = figure.limits
     ends = (None, None) if limits is None else (limits.lower, limits.upper)
     return {"value": figure.value, "lower": ends[0], "upper": ends[1], "why": None}
 
 
-def frontier_rows(found: RightSizing) -> Iterator[tuple[object, ...]]:
+def frontier_rows(found: CandidateTable) -> Iterator[tuple[object, ...]]:
     """A row of COLUMNS for each deployment; what is not known is None."""
     for row in found.rows:
         deployment, stand = row.run.arms.get(row.arm), _stand(row)
@@ -104,19 +104,19 @@ def frontier_rows(found: RightSizing) -> Iterator[tuple[object, ...]]:
         )
 
 
-def _source(row: Sized) -> str | None:
+def _source(row: CandidateRow) -> str | None:
     """What its figures are; None where nothing of it counts."""
     if row.fault is not None:
         return None
     return "records" if row.unchecked is None else "stored figures"
 
 
-def _ends(figure: Figure | str) -> tuple[object, ...]:
+def _ends(figure: EstimateWithLimits | str) -> tuple[object, ...]:
     known = _number(figure)
     return known["value"], known["lower"], known["upper"]
 
 
-def frontier_text(found: RightSizing) -> str:
+def frontier_text(found: CandidateTable) -> str:
     """The table, what stands against its numbers, and last the cheapest that passes."""
     of = ", ".join(found.tasks) or "no task"
     lines = [
@@ -135,7 +135,7 @@ def frontier_text(found: RightSizing) -> str:
     return "".join(f"{terminal_line(line).rstrip()}\n" for line in lines)
 
 
-def frontier_table(found: RightSizing) -> Table:
+def frontier_table(found: CandidateTable) -> Table:
     """The same for a page, without what right answers cost."""
     texts = {"deployment", "verdict", "price", "level", "frontier"}
     kept = [at for at, title in enumerate(_TITLES) if title != _PER_ANSWER]
@@ -154,13 +154,13 @@ _OF_BASELINE = "of baseline's"
 _TITLES = ("deployment", "verdict", "quality", "$/1M tokens", _OF_BASELINE, _PER_ANSWER, "price", "level", "frontier")
 
 
-def what_of(found: RightSizing) -> str:
+def what_of(found: CandidateTable) -> str:
     """What the dollars are per million of."""
     tokens = "good tokens (SLO met)" if found.cost.startswith(GOOD) else "output tokens (the suite has no SLO)"
     return f"{tokens}, as used" if found.cost.endswith("_in_use") else tokens
 
 
-def _cells(row: Sized) -> tuple[str, ...]:
+def _cells(row: CandidateRow) -> tuple[str, ...]:
     paid = row.run.arms.get(row.arm)
     price = "no price" if paid is None or not paid.has_price else price_and_use_told(paid)
     share = _NOTHING if row.arm is Arm.BASELINE else shown(row.share, percent=True)
@@ -178,14 +178,14 @@ def _cells(row: Sized) -> tuple[str, ...]:
     return tuple(one_line(cell, _LONGEST) for cell in cells)
 
 
-def judged(row: Sized) -> str:
+def judged(row: CandidateRow) -> str:
     """What became of its run; a dash of the baseline."""
     if row.arm is Arm.BASELINE:
         return _NOTHING
     return "no verdict" if row.outcome is None else row.outcome.value
 
 
-def marks(row: Sized) -> tuple[str, ...]:
+def marks(row: CandidateRow) -> tuple[str, ...]:
     """In a word each, what its verdict and its numbers do not say by themselves."""
     said = {
         "not comparable": row.apart is not None,
@@ -197,7 +197,7 @@ def marks(row: Sized) -> tuple[str, ...]:
     return tuple(word for word, so in said.items() if so)
 
 
-def shown(figure: Figure | str, *, percent: bool = False) -> str:
+def shown(figure: EstimateWithLimits | str, *, percent: bool = False) -> str:
     """A share or dollars with its interval; a dash where it is not known."""
     if isinstance(figure, str):
         return _NOTHING
@@ -207,17 +207,17 @@ def shown(figure: Figure | str, *, percent: bool = False) -> str:
     return f"{of(figure.value)} ({of(figure.limits.lower)} to {of(figure.limits.upper)})"
 
 
-def _million(figure: Figure | str) -> Figure | str:
+def _million(figure: EstimateWithLimits | str) -> EstimateWithLimits | str:
     """One right answer can cost a few millionths of a dollar."""
     return figure if isinstance(figure, str) else figure.times(1e6)
 
 
-def standing_told(stand: Stand) -> str:
+def standing_told(stand: FrontierPosition) -> str:
     """`no: f8 is as good and cheaper`."""
     others = ", ".join(stand.others)
-    if stand.standing is Standing.OFF:
+    if stand.standing is FrontierStatus.OFF:
         return f"no: {others} {'is' if len(stand.others) == 1 else 'are'} as good and cheaper"
-    return f"not shown against {others}" if stand.standing is Standing.NOT_SHOWN else stand.standing.value
+    return f"not shown against {others}" if stand.standing is FrontierStatus.NOT_SHOWN else stand.standing.value
 
 
 def _aligned(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
@@ -226,7 +226,7 @@ def _aligned(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
         yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
 
 
-def reasons(rows: Sequence[Sized], *, per_answer: bool = True) -> Iterator[str]:
+def reasons(rows: Sequence[CandidateRow], *, per_answer: bool = True) -> Iterator[str]:
     """Why a dash or a mark stands in the table, in sentences; `per_answer`: those of what right answers cost, too."""
     for row in rows:
         name = one_line(row.name)
@@ -243,7 +243,7 @@ def reasons(rows: Sequence[Sized], *, per_answer: bool = True) -> Iterator[str]:
             yield f"{name} has no {what}: {one_line(why)}."
 
 
-def _marked(row: Sized) -> Iterator[str]:
+def _marked(row: CandidateRow) -> Iterator[str]:
     """What the marks stand for, as what follows a name."""
     if row.apart is not None:
         yield f"cannot be compared with the others: {row.apart}"
@@ -258,7 +258,7 @@ def _marked(row: Sized) -> Iterator[str]:
         yield f"has stored figures, nothing here can check them: {row.unchecked}"
 
 
-def last_line(found: RightSizing) -> str:
+def last_line(found: CandidateTable) -> str:
     """The cheapest that passes by its own verdict, and what it saves; or why there is none."""
     best = found.cheapest
     if best is None:
@@ -274,11 +274,11 @@ def last_line(found: RightSizing) -> str:
     return f"{told} {one_line(', '.join(best.unsure))} {passes} not shown to be dearer."
 
 
-def _saved(saving: Figure | str | None) -> str:
-    if not isinstance(saving, Figure):
+def _saved(saving: EstimateWithLimits | str | None) -> str:
+    if not isinstance(saving, EstimateWithLimits):
         return one_line(f"against the baseline nothing is known: {saving}")
     return saving_told(saving)
 
 
-def _stand(row: Sized) -> Stand:
-    return row.stand or Stand(Standing.NOT_COUNTED)
+def _stand(row: CandidateRow) -> FrontierPosition:
+    return row.stand or FrontierPosition(FrontierStatus.NOT_COUNTED)

@@ -18,10 +18,10 @@ from benchgate.report.drawing import CONFIG, PAGE_COLOUR, TOLD, multiplied, shor
 from benchgate.report.frontier import judged, last_line, marks, reasons, shown, standing_told, what_of
 from benchgate.report.picture import png_file, svg_file
 from benchgate.report.untrusted import one_line
-from benchgate.sizing.candidates import Sized
-from benchgate.sizing.frontier import Standing
-from benchgate.sizing.right_sizing import RightSizing
-from benchgate.stats.meta import Figure
+from benchgate.sizing.candidates import CandidateRow
+from benchgate.sizing.frontier import FrontierStatus
+from benchgate.sizing.right_sizing import CandidateTable
+from benchgate.stats.meta import EstimateWithLimits
 
 _Spec = dict[str, object]
 
@@ -47,29 +47,29 @@ _WIDEST_LINE = 72  # letters of a note
 
 @dataclass(frozen=True, slots=True)
 class _Point:
-    row: Sized
-    quality: Figure
-    usd: Figure
+    row: CandidateRow
+    quality: EstimateWithLimits
+    usd: EstimateWithLimits
 
 
-def frontier_svg(found: RightSizing) -> str:
+def frontier_svg(found: CandidateTable) -> str:
     """The chart to stand in a page that has its notes. UsageError where nothing has both a quality and a cost."""
     points = _drawn(found)
     return svg_of(_spec(found, points, []), _label(points))
 
 
-def frontier_file(found: RightSizing) -> str:
+def frontier_file(found: CandidateTable) -> str:
     """The same as a file of its own, with all that is to be known of it."""
     points = _drawn(found)
     return svg_file(svg_of(_spec(found, points, _notes(found)), _label(points)))
 
 
-def frontier_png(found: RightSizing) -> bytes:
+def frontier_png(found: CandidateTable) -> bytes:
     """The same in pixels."""
     return png_file(_spec(found, _drawn(found), _notes(found)))
 
 
-def _drawn(found: RightSizing) -> list[_Point]:
+def _drawn(found: CandidateTable) -> list[_Point]:
     points = _points(found)
     if not points:
         whys = " ".join(reasons(found.rows, per_answer=False))
@@ -77,17 +77,17 @@ def _drawn(found: RightSizing) -> list[_Point]:
     return points
 
 
-def _notes(found: RightSizing) -> list[str]:
+def _notes(found: CandidateTable) -> list[str]:
     """What the table says below itself, in lines as wide as the picture."""
     said = [*reasons(found.rows, per_answer=False), *(f"Note: {one_line(note)}." for note in found.notes)]
     return [line for one in (*said, last_line(found)) for line in textwrap.wrap(one, _WIDEST_LINE)]
 
 
-def _points(found: RightSizing) -> list[_Point]:
+def _points(found: CandidateTable) -> list[_Point]:
     return [
         _Point(row, row.quality, row.usd)
         for row in found.rows
-        if isinstance(row.quality, Figure) and isinstance(row.usd, Figure)
+        if isinstance(row.quality, EstimateWithLimits) and isinstance(row.usd, EstimateWithLimits)
     ]
 
 
@@ -104,7 +104,7 @@ def _told(one: _Point) -> str:
     return one_line(f"{', '.join((row.name, became, *marks(row)))}: {numbers}{stand}")
 
 
-def _spec(found: RightSizing, points: Sequence[_Point], notes: Sequence[str]) -> _Spec:
+def _spec(found: CandidateTable, points: Sequence[_Point], notes: Sequence[str]) -> _Spec:
     low, high = _span([100 * end for one in points for end in _ends(one.quality)])
     low, high = max(0.0, low), min(100.0, high)
     least, most = (math.exp(end) for end in _span([math.log(end) for one in points for end in _ends(one.usd)]))
@@ -141,7 +141,7 @@ def _span(ends: Sequence[float]) -> tuple[float, float]:
     return low - room, high + room
 
 
-def _ends(figure: Figure) -> list[float]:
+def _ends(figure: EstimateWithLimits) -> list[float]:
     limits = figure.limits
     return [figure.value] if limits is None else [limits.lower, figure.value, limits.upper]
 
@@ -152,7 +152,7 @@ def _value(one: _Point) -> _Spec:
     drawn: _Spec = {"x": _rounded(one.usd.value), "y": _rounded(100 * one.quality.value), "told": _told(one)}
     drawn |= {"shape": _OF_BASELINE if baseline or row.outcome is None else _SHAPES[row.outcome]}
     drawn |= {"colour": _BASELINE if baseline or row.apart is not None else _CANDIDATE, "name": _called(row)}
-    drawn |= {"filled": row.stand is not None and row.stand.standing is Standing.ON}
+    drawn |= {"filled": row.stand is not None and row.stand.standing is FrontierStatus.ON}
     if one.usd.limits is not None:
         drawn |= {"left": _rounded(one.usd.limits.lower), "right": _rounded(one.usd.limits.upper)}
     if one.quality.limits is not None:
@@ -160,7 +160,7 @@ def _value(one: _Point) -> _Spec:
     return drawn
 
 
-def _called(row: Sized) -> str:
+def _called(row: CandidateRow) -> str:
     """The baseline is told by its shape; whatever is marked in the table is marked here."""
     name = short_name(row.name if row.arm is Arm.CANDIDATE else row.name.removesuffix(" (baseline)"))
     return f"{name} ({', '.join(marks(row))})" if marks(row) else name

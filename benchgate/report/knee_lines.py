@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from benchgate.model.deployment import Arm
 from benchgate.report import show
 from benchgate.report.summary import StageSummary
-from benchgate.stats.knee import LEAST_LEVELS, NoKnee, ServerKnee, find_server_knee
+from benchgate.stats.knee import MIN_LEVELS, NoKnee, ServerKnee, find_server_knee
 from benchgate.suite.schema import Suite
 
 
@@ -34,7 +34,7 @@ def _closed_loops(suite: Suite) -> dict[str, int]:
         for level in (suite.load.levels() if suite.load is not None else ())
         if level.course.concurrency is not None and not level.group
     }
-    return {} if len(set(loops.values())) < max(LEAST_LEVELS, len(loops)) else loops
+    return {} if len(set(loops.values())) < max(MIN_LEVELS, len(loops)) else loops
 
 
 @dataclass(frozen=True, slots=True)

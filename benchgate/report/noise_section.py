@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from benchgate import units
 from benchgate.model.metric import POINTS_METRICS
-from benchgate.model.noise import Disagreement, FalseBlocks, NoiseProfile, Spread, show_age
+from benchgate.model.noise import FalseBlocks, NoiseProfile, NoiseSpread, SelfDisagreement, format_age
 from benchgate.model.run import Evidence
 from benchgate.model.verdict import Verdict
 from benchgate.report import show
@@ -57,7 +57,7 @@ _COLUMNS = (
 )
 
 
-def _row(spread: Spread) -> tuple[str, ...]:
+def _row(spread: NoiseSpread) -> tuple[str, ...]:
     limits = deviation_limits(spread.cv_run, spread.n, _ALPHA)
     shown = units.show_points if spread.metric in POINTS_METRICS else units.show_percent
     run = f"{shown(spread.cv_run)} ({shown(limits.lower)} to {shown(limits.upper)})"
@@ -68,7 +68,7 @@ def _row(spread: Spread) -> tuple[str, ...]:
 def _head(profile: NoiseProfile, at: str) -> Iterator[str]:
     key = profile.key
     version = f" {profile.engine_version}" if profile.engine_version is not None else ""
-    measured = f"measured {profile.measured_at}, {show_age(profile.age_at(at))} before this run ended"
+    measured = f"measured {profile.measured_at}, {format_age(profile.age_at(at))} before this run ended"
     if at == profile.measured_at:
         measured = f"measured {profile.measured_at}"
     yield f"Noise profile of run {profile.run_id}, {measured}"
@@ -82,7 +82,7 @@ def _found(profile: NoiseProfile) -> Iterator[str]:
         yield _false_blocks(profile.false_block, profile.blocks)
 
 
-def _disagreement(one: Disagreement) -> str:
+def _disagreement(one: SelfDisagreement) -> str:
     limits = clopper_pearson(one.differing, one.n, _ALPHA)
     what = "shadow prompts" if one.kind == "shadow" else f"items of {one.name}"
     between = f"{units.show_percent(limits.lower)} to {units.show_percent(limits.upper)}"

@@ -94,7 +94,7 @@ def _block(row: StageRow, block: LoadObservation) -> dict[str, object]:
         "scheduled": len(columns),
         "ramp": len(block.ramp),
         "succeeded": int(request_metrics.succeeded(columns).sum()),
-        "good": None if row.slo is None else int(request_metrics.good(columns, row.slo).sum()),
+        "good": None if row.slo is None else int(request_metrics.meets_slo(columns, row.slo).sum()),
         "output_tokens_per_s": _number(request_metrics.output_tokens_per_s(columns, block.window_s)),
         "ttft_s": {"p50": _number(ttft[0]), "p95": _number(ttft[1])},
         "tpot_s": {"p50": _number(tpot[0]), "p95": _number(tpot[1])},

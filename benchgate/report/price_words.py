@@ -8,7 +8,7 @@ from benchgate import units
 from benchgate.model.deployment import Deployment
 from benchgate.report import show
 from benchgate.report.untrusted import one_line
-from benchgate.stats.meta import Figure
+from benchgate.stats.meta import EstimateWithLimits
 
 _KINDS = ("input", "cached_input", "output")  # of tokens, in the order in which they are paid for
 
@@ -58,7 +58,7 @@ def price_source_told(deployment: Deployment) -> str | None:
     return one_line(f"of {called} in {entry.get('file')}{days}: {written}")
 
 
-def saving_told(saving: Figure) -> str:
+def saving_told(saving: EstimateWithLimits) -> str:
     """`12.0 % less than the baseline beside it (8.00 % to 16.0 %)`; that nothing is shown where it may be none."""
     less, limits = saving.value >= 0, saving.limits
     word = "less" if less else "more"

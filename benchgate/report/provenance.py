@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from benchgate import units
-from benchgate.model.deployment import flattened
+from benchgate.model.deployment import flatten_json
 from benchgate.model.records import TokenSource
 from benchgate.model.run import Evidence, Run
 from benchgate.model.verdict import Verdict
@@ -60,7 +60,7 @@ def provenance(
         groups.append(FactGroup("Reference run", tuple(_run_facts(against))))
     groups.append(FactGroup("What was asked", tuple(_asked(terms.suite(run), evidence, verdict))))
     groups.append(
-        FactGroup("Where it was imported" if run.imported else "Where it ran", tuple(flattened(run.environment)))
+        FactGroup("Where it was imported" if run.imported else "Where it ran", tuple(flatten_json(run.environment)))
     )
     groups.append(FactGroup("The load generator", tuple(_client_facts(sides))))
     groups += [
@@ -187,9 +187,9 @@ def _deployment_facts(side: Side) -> Iterator[tuple[str, str]]:
     yield "engine", deployment.engine
     yield "url", deployment.url or ("embedded" if deployment.engine == "llamacpp" else "practice server")
     yield "fingerprint", deployment.fingerprint
-    for name, text in flattened(deployment.settings):
+    for name, text in flatten_json(deployment.settings):
         yield f"declared: {name}", text
-    for name, text in flattened(deployment.facts):
+    for name, text in flatten_json(deployment.facts):
         yield f"server says: {name}", text
 
 

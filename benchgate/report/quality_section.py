@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from benchgate import units
 from benchgate.gate.comparison import Comparison
-from benchgate.model.deployment import Arm, flattened
+from benchgate.model.deployment import Arm, flatten_json
 from benchgate.model.run import Evidence, QualityObservation
 from benchgate.model.verdict import Verdict
 from benchgate.report import show
@@ -163,7 +163,7 @@ def _facts(pairs: Mapping[str, _Pair]) -> Iterator[tuple[str, str]]:
 
 def _settings(observation: QualityObservation) -> dict[str, str]:
     kept = {k: v for k, v in observation.harness.items() if k not in _COUNTS and not k.endswith(_COUNTED)}
-    return dict(flattened(kept))
+    return dict(flatten_json(kept))
 
 
 def _headline(rows: Sequence[TaskRow]) -> Iterator[str]:

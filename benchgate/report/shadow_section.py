@@ -10,7 +10,7 @@ from statistics import median
 from benchgate.gate.checks.shadow import LENGTH_BAND, excess_over, itself, length_ratio
 from benchgate.gate.decision import Problem
 from benchgate.gate.evidence.prompts import is_unread, usable_rows
-from benchgate.model.records import AnswerFacts, Judged, Label, PairFacts, ShadowItem
+from benchgate.model.records import AnswerAgreement, AnswerFacts, JudgeVerdict, PairFacts, ShadowItem
 from benchgate.model.run import Evidence, ShadowObservation
 from benchgate.report import show
 from benchgate.report.disagreements import Example, examples, worst
@@ -106,7 +106,7 @@ def _in_common(rows: Sequence[ShadowItem]) -> Table | None:
     found = {name: [pair for row in rows if (pair := of(row)) is not None] for name, of in pairs.items()}
     if not any(found.values()):
         return None
-    columns = ("pairs", *(label.value for label in Label), "parts at word", "similarity")
+    columns = ("pairs", *(label.value for label in AnswerAgreement), "parts at word", "similarity")
     cells = tuple((name, *_common_cells(pairs_of)) for name, pairs_of in found.items())
     return Table(
         "What answers have in common",
@@ -121,7 +121,7 @@ def _common_cells(pairs: Sequence[PairFacts]) -> tuple[str, ...]:
     similar = [pair.similarity for pair in pairs if pair.similarity is not None]
     return (
         f"{len(pairs):,}",
-        *(f"{labels[label]:,}" for label in Label),
+        *(f"{labels[label]:,}" for label in AnswerAgreement),
         show.count(round(median(words))) if words else show.NOT_APPLICABLE,
         f"{median(similar):.3f}" if similar else show.NOT_APPLICABLE,
     )
@@ -176,17 +176,17 @@ def _verdicts(rows: Sequence[ShadowItem]) -> Table | None:
 
 
 _VERDICTS = {
-    Judged.LOSS: "worse",
-    Judged.WIN: "better",
-    Judged.TIE: "as good",
-    Judged.INCONSISTENT: "by position",
-    Judged.MISSING: "missing",
+    JudgeVerdict.LOSS: "worse",
+    JudgeVerdict.WIN: "better",
+    JudgeVerdict.TIE: "as good",
+    JudgeVerdict.INCONSISTENT: "by position",
+    JudgeVerdict.MISSING: "missing",
 }
 
 
-def _net(said: Counter[Judged | None]) -> str:
-    n = said.total() - said[None] - said[Judged.MISSING]
-    return show.points((said[Judged.LOSS] - said[Judged.WIN]) / n) if n else show.NOT_APPLICABLE
+def _net(said: Counter[JudgeVerdict | None]) -> str:
+    n = said.total() - said[None] - said[JudgeVerdict.MISSING]
+    return show.points((said[JudgeVerdict.LOSS] - said[JudgeVerdict.WIN]) / n) if n else show.NOT_APPLICABLE
 
 
 def _lines(rows: tuple[ShadowItem, ...]) -> Iterable[str]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from benchgate.model.deployment import Arm, Deployment
-from benchgate.model.run import Evidence, LoadObservation, QualityObservation, Run, TargetFault
+from benchgate.model.run import DeploymentFault, Evidence, LoadObservation, QualityObservation, Run
 from benchgate.model.telemetry import TelemetryWindow
 from benchgate.suite.capacity import level_of_stage
 from benchgate.suite.schema import arms_of_stored
@@ -24,7 +24,7 @@ class Side:
     deployment: Deployment
     load: tuple[LoadObservation, ...]
     quality: tuple[QualityObservation, ...]
-    faults: tuple[TargetFault, ...]
+    faults: tuple[DeploymentFault, ...]
     telemetry: tuple[TelemetryWindow, ...] = ()
 
 

@@ -19,8 +19,8 @@ from benchgate.report.sizing_run import (
     unlimited_lines,
     unpaid_lines,
 )
-from benchgate.sizing.fleet import Cache, Level, Sizing
-from benchgate.sizing.simulation import Rehearsed
+from benchgate.sizing.fleet import FleetSizing, KvCache, SizedLevel
+from benchgate.sizing.simulation import SimulatedHours
 from benchgate.units import show_duration, show_memory, show_number, show_percent
 
 SCHEMA = "benchgate.capacity/1"
@@ -32,7 +32,9 @@ _HALF_A_CENT, _MOST_WRITTEN_OUT = 0.005, 1e12
 _FASTER = 1.1  # times: beyond it the places of a replay carry more than was said or measured
 
 
-def sizing_document(found: Sizing, seen: RunSeen | None = None, replayed: Rehearsed | None = None) -> dict[str, object]:
+def sizing_document(
+    found: FleetSizing, seen: RunSeen | None = None, replayed: SimulatedHours | None = None
+) -> dict[str, object]:
     """All of it: rates per second, dollars, ratios; null where something is not known.
 
     `seen` is what a stored run showed of the replica, `replayed` what a week's traffic met.
@@ -50,7 +52,7 @@ def sizing_document(found: Sizing, seen: RunSeen | None = None, replayed: Rehear
     return document
 
 
-def sizing_text(found: Sizing, seen: RunSeen | None = None, replayed: Rehearsed | None = None) -> str:
+def sizing_text(found: FleetSizing, seen: RunSeen | None = None, replayed: SimulatedHours | None = None) -> str:
     """What one replica carries, the fleet at every level of the demand, and what follows from it."""
     question = found.question
     lines = [] if seen is None else [*run_lines(seen)]
@@ -75,7 +77,7 @@ def _is_full(seen: RunSeen | None) -> bool:
     return seen is None or not seen.choice.row.is_open
 
 
-def _replica(found: Sizing, loaded: str) -> Iterator[str]:
+def _replica(found: FleetSizing, loaded: str) -> Iterator[str]:
     question = found.question
     replica, unit, overhead = question.replica, question.unit, question.overhead_ratio or 0.0
     lower = "" if replica.lower_per_s is None else f" (lower 95 % limit {show_number(replica.lower_per_s)})"
@@ -90,7 +92,7 @@ def _replica(found: Sizing, loaded: str) -> Iterator[str]:
         yield f"{loaded}, 1M output tokens cost {_usd(found.full_usd_per_million_tokens)}{most}."
 
 
-def _table(found: Sizing) -> Iterator[str]:
+def _table(found: FleetSizing) -> Iterator[str]:
     rows = [_TITLES, *(_cells(level) for level in found.levels)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(_TITLES))]
     for row in rows:
@@ -98,7 +100,7 @@ def _table(found: Sizing) -> Iterator[str]:
         yield "  ".join((row[0].ljust(widths[0]), *others))
 
 
-def _cells(level: Level) -> tuple[str, ...]:
+def _cells(level: SizedLevel) -> tuple[str, ...]:
     sized = level.sized
     dollars = [
         "-" if value is None else _dollars(value)
@@ -111,7 +113,7 @@ def _cells(level: Level) -> tuple[str, ...]:
     return level.name, show_number(sized.demand_per_s), *counts, by_lower, load, inside, *dollars
 
 
-def _notes(found: Sizing) -> Iterator[str]:
+def _notes(found: FleetSizing) -> Iterator[str]:
     question = found.question
     spares = f"{question.spares} spare replica{'s' if question.spares != 1 else ''}"
     factor = show_number(question.safety_factor)
@@ -140,7 +142,7 @@ def _notes(found: Sizing) -> Iterator[str]:
         yield from _cache(question.cache, found.levels)
 
 
-def _cache(cache: Cache, levels: Sequence[Level]) -> Iterator[str]:
+def _cache(cache: KvCache, levels: Sequence[SizedLevel]) -> Iterator[str]:
     inside = max((level.in_flight or 0.0) / max(1, level.sized.replicas) for level in levels)
     token, request = show_memory(cache.bytes_per_token), show_memory(cache.bytes_per_request)
     yield (
@@ -165,7 +167,7 @@ def _cache(cache: Cache, levels: Sequence[Level]) -> Iterator[str]:
         )
 
 
-def _replayed(found: Rehearsed | None, carries_per_s: float) -> Iterator[str]:
+def _replayed(found: SimulatedHours | None, carries_per_s: float) -> Iterator[str]:
     if found is None:
         return
     scaling, service = found.scaling, found.service

@@ -7,10 +7,10 @@ from dataclasses import asdict, dataclass, field
 from types import MappingProxyType
 
 from benchgate.report.untrusted import one_line
-from benchgate.sizing.fleet import Cache, Question
-from benchgate.sizing.operating_point import Choice, Watched
-from benchgate.sizing.signals import KV_USAGE, CacheCheck, CacheUse, ColdStarts, Signal, cache_check
-from benchgate.stats.load_probe import RESIDENCES
+from benchgate.sizing.fleet import KvCache, SizingInput
+from benchgate.sizing.operating_point import OperatingPoint, QueueTrend
+from benchgate.sizing.signals import KV_USAGE, CacheCheck, CacheUse, ColdStarts, ScalingSignal, cache_check
+from benchgate.stats.load_probe import MIN_RESIDENCE_TIMES
 from benchgate.units import show_duration, show_number, show_percent
 
 _UNTOLD = "its server told in no two blocks of that level how many waited or how full its cache was (docs/telemetry.md)"
@@ -49,9 +49,9 @@ class RunSeen:
     which is not sized by. `watched` is how long the level was, where it has a steady rate.
     """
 
-    choice: Choice
+    choice: OperatingPoint
     run: NamedRun | None = None
-    signals: Sequence[Signal] = ()
+    signals: Sequence[ScalingSignal] = ()
     starts: ColdStarts | None = None
     cache_use: CacheUse | str = "nothing was recorded"
     accelerators: int = 1
@@ -62,16 +62,16 @@ class RunSeen:
     care: Sequence[str] = ()
     unpaid: str | None = None
     searched: str | None = None
-    watched: Watched | None = None
+    watched: QueueTrend | None = None
 
-    def cache_checked(self, cache: Cache | None) -> CacheCheck | str | None:
+    def cache_checked(self, cache: KvCache | None) -> CacheCheck | str | None:
         """What a cache is said to hold against what the run saw of it; why not; None where no cache is asked of."""
         if cache is None:
             return None
         return self.cache_use if isinstance(self.cache_use, str) else cache_check(self.cache_use, cache)
 
 
-def run_document(seen: RunSeen | None, question: Question) -> dict[str, object]:
+def run_document(seen: RunSeen | None, question: SizingInput) -> dict[str, object]:
     """All of it; null where it is not known or there was no run."""
     if seen is None:
         return dict.fromkeys(_KEYS) | {name: [] for name in ("signals", "from_run", "left_out", "care")}
@@ -138,7 +138,7 @@ def run_lines(seen: RunSeen) -> Iterator[str]:
         yield f"{line[0].upper()}{line[1:]}."
 
 
-def unlimited_lines(question: Question) -> Iterator[str]:
+def unlimited_lines(question: SizingInput) -> Iterator[str]:
     """That a rate is a mean of which nobody can say how far it may be counted on."""
     if question.replica.lower_per_s is None:
         yield "How much less it may be is not known: its blocks differ too much for a lower limit, or not at all."
@@ -178,13 +178,13 @@ def level_lines(seen: RunSeen) -> Iterator[str]:
         yield f"Said, not measured: {', '.join(_said(name, *both) for name, both in seen.said_instead.items())}."
 
 
-def _brief_lines(watched: Watched | None) -> Iterator[str]:
+def _brief_lines(watched: QueueTrend | None) -> Iterator[str]:
     """That a queue may have grown without being seen."""
     if watched is not None and watched.is_brief:
         window, stay = show_duration(watched.window_s), show_duration(watched.stay_s)
         yield (
-            f"Its blocks were watched for {window} each, less than {RESIDENCES} times the {stay} that their last"
-            " requests stayed: too short to show that no queue grows at this rate. Measure it longer before a fleet"
+            f"Its blocks were watched for {window} each, less than {MIN_RESIDENCE_TIMES} times the {stay} that"
+            " their last requests stayed: too short to show that no queue grows at this rate. Measure it longer before a fleet"
             " rests on it."
         )
 
@@ -223,7 +223,7 @@ def _said(name: str, said: float, measured: float) -> str:
     return f"{option} {shown(said)} (the run: {shown(measured)})"
 
 
-def overhead_lines(seen: RunSeen, question: Question) -> Iterator[str]:
+def overhead_lines(seen: RunSeen, question: SizingInput) -> Iterator[str]:
     """Where the overhead is from; that none is counted is said too."""
     if question.replica.usd_per_hour is None:
         return
@@ -233,7 +233,7 @@ def overhead_lines(seen: RunSeen, question: Question) -> Iterator[str]:
         yield f"The overhead of {show_percent(question.overhead_ratio)} is that of the run's `price_terms`."
 
 
-def start_lines(seen: RunSeen, question: Question) -> Iterator[str]:
+def start_lines(seen: RunSeen, question: SizingInput) -> Iterator[str]:
     """How long the run's own starts took, and what of it is planned with."""
     starts, planned_s = seen.starts, question.cold_start_s
     if starts is None or planned_s is None:
@@ -265,7 +265,7 @@ def signal_lines(seen: RunSeen) -> Iterator[str]:
         yield f"  {one.name}: {_amount(one, holds.mean)} at {one_line(holds.stage)}, which held{missed}"
 
 
-def _no_signal(signals: Sequence[Signal]) -> str:
+def _no_signal(signals: Sequence[ScalingSignal]) -> str:
     beyond = next((one.beyond.stage for one in signals if one.beyond is not None), None)
     if beyond is None:
         stage = one_line(signals[0].holds.stage)
@@ -276,11 +276,11 @@ def _no_signal(signals: Sequence[Signal]) -> str:
     )
 
 
-def _amount(signal: Signal, value: float) -> str:
+def _amount(signal: ScalingSignal, value: float) -> str:
     return show_percent(value) if signal.name == KV_USAGE else show_number(value)
 
 
-def cache_lines(seen: RunSeen, cache: Cache | None) -> Iterator[str]:
+def cache_lines(seen: RunSeen, cache: KvCache | None) -> Iterator[str]:
     """How full the cache should have been at that level, and how full it was told to be."""
     checked = seen.cache_checked(cache)
     if cache is None or checked is None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from benchgate.errors import BenchgateError, ExitCode
-from benchgate.model.verdict import ByResult, Outcome
+from benchgate.model.verdict import ChecksByResult, Outcome
 from benchgate.report.document import document_json
 
 TYPE = "https://in-toto.io/Statement/v1"
@@ -83,7 +83,7 @@ class Statement:
     outcome: Outcome
     exit_code: ExitCode
     strict: bool
-    tests: ByResult
+    tests: ChecksByResult
     run: StatedRun
     against: StatedRun | None
     arms: Mapping[str, StatedArm]
@@ -205,7 +205,9 @@ def _read(document: Any) -> Statement:
         outcome=outcome,
         exit_code=code,
         strict=strict,
-        tests=ByResult(*(tuple(map(_text, predicate[f"{name}Tests"])) for name in ("passed", "warned", "failed"))),
+        tests=ChecksByResult(
+            *(tuple(map(_text, predicate[f"{name}Tests"])) for name in ("passed", "warned", "failed"))
+        ),
         run=_run(own["run"]),
         against=None if own["against"] is None else _run(own["against"]),
         arms={_text(name): _arm(arm) for name, arm in own["arms"].items()},

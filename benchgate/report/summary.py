@@ -59,7 +59,7 @@ def summarise_stage(observations: Sequence[LoadObservation], slo: Slo | None) ->
         return None
     columns = [o.requests for o in observations]
     succeeded = [request_metrics.succeeded(c) for c in columns]
-    good = None if slo is None else [request_metrics.good(c, slo) for c in columns]
+    good = None if slo is None else [request_metrics.meets_slo(c, slo) for c in columns]
     scheduled = sum(len(c) for c in columns)
     ttft = _pooled(request_metrics.ttft_s, columns)
     return StageSummary(
@@ -80,7 +80,7 @@ def summarise_stage(observations: Sequence[LoadObservation], slo: Slo | None) ->
         input_tokens=_known_sum([c.input_tokens for c in columns]),
         output_tokens=sum(_tokens(c, s) for c, s in zip(columns, succeeded, strict=True)),
         token_sources=_token_sources(columns, succeeded),
-        decoding_at_once=_mean([request_metrics.decoding_at_once(o.requests, o.window_s) for o in observations]),
+        decoding_at_once=_mean([request_metrics.mean_decoding_requests(o.requests, o.window_s) for o in observations]),
         client_cpu_share=max(o.client.cpu_share for o in observations),
         send_lag_p99_s=request_metrics.quantile(_pooled(request_metrics.client_lag_s, columns), 0.99),
         read_delay_p99_s=_worst([o.client.read_delay_p99_s for o in observations]),

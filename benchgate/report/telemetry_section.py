@@ -16,7 +16,7 @@ from benchgate.gate.evidence.client_strain import STRAINED_SHARE, strains
 from benchgate.gate.summary.bottleneck import Bottleneck, bottleneck
 from benchgate.model.deployment import Arm
 from benchgate.model.records import BoolArray, RequestColumns
-from benchgate.model.request_metrics import Slo, good, succeeded
+from benchgate.model.request_metrics import Slo, meets_slo, succeeded
 from benchgate.model.run import LoadObservation
 from benchgate.model.telemetry import Counter, Gauge, TelemetryWindow
 from benchgate.report import show
@@ -71,7 +71,7 @@ class Told:
 
     def _good(self, level: str, columns: RequestColumns) -> BoolArray:
         slo = self.slos.get(level)
-        return np.zeros(len(columns), dtype=np.bool_) if slo is None else good(columns, slo)
+        return np.zeros(len(columns), dtype=np.bool_) if slo is None else meets_slo(columns, slo)
 
 
 @dataclass(frozen=True, slots=True)

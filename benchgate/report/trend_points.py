@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from benchgate.errors import UsageError
-from benchgate.model.run import NOT_TOLD, TrendPoint
+from benchgate.model.run import UNKNOWN_SERIES, TrendPoint
 from benchgate.model.verdict import Outcome
 from benchgate.report.drawing import NAME_LENGTH
 from benchgate.report.show import minute
@@ -55,7 +55,7 @@ def breaks_of(points: Sequence[TrendPoint], asked: Mapping[str, str], by: str | 
 
 
 def _is_told(hardware: str | None) -> bool:
-    return hardware is not None and not hardware.startswith(NOT_TOLD)
+    return hardware is not None and not hardware.startswith(UNKNOWN_SERIES)
 
 
 def _line_of(points: Sequence[TrendPoint], by: str | None) -> Callable[[TrendPoint], _Line]:

@@ -12,7 +12,7 @@ from contextlib import AsyncExitStack
 
 import httpx2
 
-from benchgate.model.records import NO_VERDICT, UNFIT_JUDGE, Judged
+from benchgate.model.records import NO_VERDICT, UNFIT_JUDGE, JudgeVerdict
 from benchgate.shadow.asking import Asking, ask, client_of
 from benchgate.shadow.compare import Said, are_plain_texts
 from benchgate.shadow.helpers import Helpers
@@ -124,8 +124,10 @@ class _Judge:
         if self._helpers.judge_prompt != BUILT_IN:
             return
         verdict, _ = await self._both(_QUESTION, _ANSWER, _NONSENSE)
-        if verdict not in (Judged.LOSS, Judged.MISSING):
-            said = "that is decided by the position" if verdict is Judged.INCONSISTENT else f"its verdict: {verdict}"
+        if verdict not in (JudgeVerdict.LOSS, JudgeVerdict.MISSING):
+            said = (
+                "that is decided by the position" if verdict is JudgeVerdict.INCONSISTENT else f"its verdict: {verdict}"
+            )
             self._unfit = f"{UNFIT_JUDGE} ({said})"
 
     async def judge(self, answered: Answered) -> None:
@@ -135,24 +137,24 @@ class _Judge:
             return
         candidate, secondary = answered.said(WITH_PRIMARY[0]), answered.said(OWN[0])
         if candidate is None:
-            answered.judged = Judged.LOSS
+            answered.judged = JudgeVerdict.LOSS
         else:
             answered.judged = await self._verdict(answered, primary, candidate)
         if secondary is not None:
             answered.judged_itself = await self._verdict(answered, primary, secondary)
 
-    async def _verdict(self, answered: Answered, primary: Said, other: Said) -> Judged:
+    async def _verdict(self, answered: Answered, primary: Said, other: Said) -> JudgeVerdict:
         if primary == other:
-            return Judged.TIE
+            return JudgeVerdict.TIE
         if self._unfit is not None or self._missed >= _GIVE_UP_AFTER:
             answered.judge_error = answered.judge_error or self._unfit
-            return Judged.MISSING
+            return JudgeVerdict.MISSING
         verdict, error = await self._both(answered.prompt.prompt, in_words(primary), in_words(other))
         answered.judge_error = answered.judge_error or error
-        self._missed = self._missed + 1 if verdict is Judged.MISSING else 0
+        self._missed = self._missed + 1 if verdict is JudgeVerdict.MISSING else 0
         return verdict
 
-    async def _both(self, prompt: str, first: str, second: str) -> tuple[Judged, str | None]:
+    async def _both(self, prompt: str, first: str, second: str) -> tuple[JudgeVerdict, str | None]:
         """The verdict on the second answer beside the first, asked in both positions, and why it is missing."""
         said = await asyncio.gather(self._choice(prompt, first, second), self._choice(prompt, second, first))
         (one, error), (other, another) = said

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Literal
 
-from benchgate.model.records import Label, PairFacts
+from benchgate.model.records import AnswerAgreement, PairFacts
 from benchgate.shadow.json_rules import JsonRules, NotJson, parsed, same, shape
 from benchgate.shadow.plain_text import plain
 from benchgate.shadow.tool_calls import same_calls, same_tools, spelled_calls
@@ -67,7 +67,7 @@ def compared(one: Said, other: Said, rules: Rules, *, in_any_order: bool, simila
     json_same = same(*values, rules.json) if is_json else None
     calls_same = same_calls(one.calls, other.calls, rules.json, in_any_order=in_any_order) if has_calls else None
     facts = PairFacts(
-        label=Label.DIFFERENT,
+        label=AnswerAgreement.DIFFERENT,
         differs=True,
         exact=one == other,
         normalised=_normalised(one, other, case=rules.json.case, in_any_order=in_any_order),
@@ -97,30 +97,30 @@ def settled(*pairs: PairFacts) -> tuple[PairFacts, ...]:
     return pairs
 
 
-def _counts_as_same(facts: PairFacts, label: Label, by: By) -> bool:
+def _counts_as_same(facts: PairFacts, label: AnswerAgreement, by: By) -> bool:
     if by == "exact":
         return facts.exact
     if by == "normalised":
-        return facts.normalised or label is Label.SEMANTIC
+        return facts.normalised or label is AnswerAgreement.SEMANTIC
     if by == "structure" and facts.structure is not None:
         return facts.structure
     if by == "json" and facts.json is not None:
         return facts.json and facts.calls is not False
     if facts.calls is not None:  # what it says beside a call is not what the call's receiver gets
         return facts.calls
-    return (facts.normalised if facts.json is None else facts.json) or label is Label.SEMANTIC
+    return (facts.normalised if facts.json is None else facts.json) or label is AnswerAgreement.SEMANTIC
 
 
-def _label(facts: PairFacts, same_above: float | None) -> Label:
+def _label(facts: PairFacts, same_above: float | None) -> AnswerAgreement:
     if facts.exact:
-        return Label.EXACT
+        return AnswerAgreement.EXACT
     values = [value for value in (facts.json, facts.calls) if value is not None]
     if facts.normalised or (values and all(values)):
-        return Label.NORMALISED
+        return AnswerAgreement.NORMALISED
     if facts.structure:
-        return Label.STRUCTURE
+        return AnswerAgreement.STRUCTURE
     near = same_above is not None and facts.similarity is not None and facts.similarity >= same_above
-    return Label.SEMANTIC if near and facts.structure is None else Label.DIFFERENT
+    return AnswerAgreement.SEMANTIC if near and facts.structure is None else AnswerAgreement.DIFFERENT
 
 
 def _normalised(one: Said, other: Said, *, case: bool, in_any_order: bool) -> bool:

@@ -19,7 +19,7 @@ from benchgate.shadow.asked import Asked
 from benchgate.shadow.logs import Reading, read_logs
 from benchgate.shadow.redaction import Redactor
 from benchgate.shadow.sampling import redacted_at
-from benchgate.stats.series import stability
+from benchgate.stats.series import population_stability_index
 
 SHIFTED, MOVED = 0.1, 0.25
 """Where a change is worth a look, and where the sample no longer stands for the traffic: the usual bounds of the index
@@ -106,7 +106,7 @@ def drift(sample: Sequence[Traits], now: Sequence[Traits]) -> Drift:
 def _change(of: str, category: Callable[[Traits], str], sample: Sequence[Traits], now: Sequence[Traits]) -> Change:
     was, is_now = Counter(map(category, sample)), Counter(map(category, now))
     names = sorted(was | is_now)
-    found = stability([was[name] for name in names], [is_now[name] for name in names])
+    found = population_stability_index([was[name] for name in names], [is_now[name] for name in names])
     if found is None:
         raise ValueError("nothing to compare")
     most = max(names, key=lambda name: abs(was[name] / len(sample) - is_now[name] / len(now)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from benchgate.model.records import AnswerFacts, Judged, PairFacts, ShadowItem
+from benchgate.model.records import AnswerFacts, JudgeVerdict, PairFacts, ShadowItem
 from benchgate.plan.shadow import ShadowPrompt, text_sha256
 from benchgate.shadow.asking import Reply
 from benchgate.shadow.compare import Rules, Said, compared, digest, settled
@@ -32,8 +32,8 @@ class Answered:
     replies: Mapping[str, Reply]
     similarities: dict[Pair, float] = field(default_factory=dict)
     similarity_error: str | None = None
-    judged: Judged | None = None
-    judged_itself: Judged | None = None
+    judged: JudgeVerdict | None = None
+    judged_itself: JudgeVerdict | None = None
     judge_error: str | None = None
 
     def said(self, name: str) -> Said | None:

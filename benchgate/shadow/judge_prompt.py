@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from benchgate.errors import Problem, SuiteError
-from benchgate.model.records import Judged
+from benchgate.model.records import JudgeVerdict
 from benchgate.text_files import text_of
 
 Choice = Literal["A", "B", "tie"]
@@ -78,22 +78,22 @@ def read_choice(text: str | None) -> Choice | None:
     return _CHOICES.get(value[0][1])
 
 
-def judged(primary_first: Choice | None, primary_second: Choice | None) -> Judged:
+def judged(primary_first: Choice | None, primary_second: Choice | None) -> JudgeVerdict:
     """The verdict on the answer beside the primary's: asked with the primary's as A, and as B.
 
     A preference counts only when both say it; a judge that goes by the position has none.
     """
     if primary_first is None or primary_second is None:
-        return Judged.MISSING
+        return JudgeVerdict.MISSING
     match primary_first, primary_second:
         case "A", "B":
-            return Judged.LOSS
+            return JudgeVerdict.LOSS
         case "B", "A":
-            return Judged.WIN
+            return JudgeVerdict.WIN
         case ("A", "A") | ("B", "B"):
-            return Judged.INCONSISTENT
+            return JudgeVerdict.INCONSISTENT
         case _:
-            return Judged.TIE
+            return JudgeVerdict.TIE
 
 
 def _pairs(pairs: list[tuple[str, object]]) -> object:

@@ -9,7 +9,7 @@ import httpx2
 import numpy as np
 
 from benchgate.model.records import FloatArray
-from benchgate.model.request import Ask
+from benchgate.model.request import ModelRequest
 from benchgate.shadow.asking import Asking, post
 from benchgate.targets.dialect import Target, ask_body
 from benchgate.targets.refusals import json_object
@@ -21,7 +21,7 @@ async def embedded(
     client: httpx2.AsyncClient, target: Target, texts: Sequence[str], asking: Asking
 ) -> tuple[FloatArray, ...] | str:
     """The embedding of every text, in order; in our own words why not, when any is missing or no direction."""
-    ask = Ask("embeddings", {"input": list(texts)}, None, stream=False)
+    ask = ModelRequest("embeddings", {"input": list(texts)}, None, stream=False)
     found = await post(client, "embeddings", ask_body(target, ask), asking)
     if isinstance(found, str):
         return found

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from benchgate.lining_up import read_stored
 from benchgate.model.deployment import sha256_of
-from benchgate.model.history import series, standing
+from benchgate.model.history import baseline_series, current_promotions
 from benchgate.report.frontier import frontier_document
 from benchgate.report.site_places import suite_folder
 from benchgate.site.badge import badge_json, badge_of, newest_judging
@@ -113,8 +113,8 @@ def _parts(
     known = {glance.run.id: glance for glance in seen.runs}
     for name, runs in suites.items():
         of_suite = [one for one in seen.promotions if one.suite == name]
-        newest, stands = newest_judging(runs), list(standing(of_suite).values())
-        in_series = series(of_suite)
+        newest, stands = newest_judging(runs), list(current_promotions(of_suite).values())
+        in_series = baseline_series(of_suite)
         service = (in_series or stands)[-1].run_id if stands else None
         parts[name] = suite_part(
             name,

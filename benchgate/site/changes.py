@@ -12,7 +12,7 @@ from itertools import pairwise
 
 from benchgate.model import identity
 from benchgate.model.deployment import Arm, Deployment
-from benchgate.model.noise import hardware_of
+from benchgate.model.noise import describe_hardware
 from benchgate.model.run import Run
 from benchgate.report.price_words import price_and_use_told
 from benchgate.report.show import minute
@@ -59,8 +59,8 @@ def place_of(run: Run) -> Place | None:
     if Arm.CANDIDATE not in run.arms:
         return None
     deployment = run.arms[Arm.CANDIDATE]
-    told = deployment.url is None or identity.tells_hardware(deployment)
-    hardware = hardware_of(deployment, run.environment) if told else None
+    told = deployment.url is None or identity.reports_hardware(deployment)
+    hardware = describe_hardware(deployment, run.environment) if told else None
     return Place(hardware, deployment.accelerators, deployment.url)
 
 
@@ -68,7 +68,7 @@ def engine_of(run: Run) -> str:
     """The candidate's engine, and its version where that is told."""
     if Arm.CANDIDATE not in run.arms:
         return "none"
-    return identity.engine_of(run.arms[Arm.CANDIDATE])
+    return identity.engine_label(run.arms[Arm.CANDIDATE])
 
 
 def price_of(run: Run) -> list[object] | None:

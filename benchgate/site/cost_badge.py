@@ -6,7 +6,7 @@ from benchgate.model.deployment import Arm
 from benchgate.report import show
 from benchgate.report.untrusted import one_line
 from benchgate.site.badge import UNKNOWN, Badge, made
-from benchgate.sizing.candidates import OF_LOAD, StoredRun, objection, unfit, unreadable
+from benchgate.sizing.candidates import OF_LOAD, StoredRun, guard_objection, ineligible_because, unreadable_because
 from benchgate.sizing.operating_point import GOOD, PricedLevel, cost_name
 from benchgate.suite.schema import Suite
 
@@ -35,7 +35,11 @@ def cost_badge(in_service: StoredRun | None) -> Badge:
 
 def _level(stored: StoredRun) -> PricedLevel | str:
     """What its tokens cost; else why nobody can say."""
-    fault = unfit(stored.run, stored.verdict)
+    fault = ineligible_because(stored.run, stored.verdict)
     if fault is not None or stored.verdict is None:
         return f"the run {fault}"
-    return unreadable(stored.run) or objection(stored.verdict, OF_LOAD) or stored.level(Arm.CANDIDATE, in_use=False)
+    return (
+        unreadable_because(stored.run)
+        or guard_objection(stored.verdict, OF_LOAD)
+        or stored.level(Arm.CANDIDATE, in_use=False)
+    )

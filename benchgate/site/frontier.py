@@ -10,8 +10,8 @@ from benchgate.model.deployment import Arm
 from benchgate.report.drawing import Figure
 from benchgate.report.frontier import frontier_table, last_line, reasons, what_of
 from benchgate.report.frontier_chart import frontier_svg
-from benchgate.sizing.candidates import Sized
-from benchgate.sizing.right_sizing import RightSizing, right_sizing
+from benchgate.sizing.candidates import CandidateRow
+from benchgate.sizing.right_sizing import CandidateTable, compare_candidates
 from benchgate.store.overview import Glance
 from benchgate.store.repository import Store
 
@@ -28,7 +28,7 @@ class Frontier:
     lines: tuple[str, ...]
 
 
-def lined_up(store: Store, runs: Sequence[Glance]) -> RightSizing | None:
+def lined_up(store: Store, runs: Sequence[Glance]) -> CandidateTable | None:
     """The candidates of a suite's `runs` (oldest first); None where not two of them have both quality and cost.
 
     By the figures that are stored: else all raw records of every run would be read again with every build.
@@ -36,12 +36,12 @@ def lined_up(store: Store, runs: Sequence[Glance]) -> RightSizing | None:
     picked = newest_of_each([glance.run for glance in reversed(runs)])
     if len(picked.runs) < 2:
         return None
-    found = right_sizing([read_stored(store, run, from_records=False) for run in picked.runs])
+    found = compare_candidates([read_stored(store, run, from_records=False) for run in picked.runs])
     found = replace(found, notes=(*picked.notes, *found.notes, _STORED))
     return found if len([row for row in _drawable(found) if row.arm is Arm.CANDIDATE]) > 1 else None
 
 
-def frontier(found: RightSizing | None) -> Frontier | None:
+def frontier(found: CandidateTable | None) -> Frontier | None:
     """The section of a page; None where there is none."""
     if found is None:
         return None
@@ -56,11 +56,11 @@ def frontier(found: RightSizing | None) -> Frontier | None:
     return Frontier(figure, (*reasons(found.rows, per_answer=False), *notes, last_line(found)))
 
 
-def _drawable(found: RightSizing) -> list[Sized]:
+def _drawable(found: CandidateTable) -> list[CandidateRow]:
     return [row for row in found.rows if not isinstance(row.quality, str) and not isinstance(row.usd, str)]
 
 
-def _drawn(found: RightSizing) -> tuple[Sized, ...]:
+def _drawn(found: CandidateTable) -> tuple[CandidateRow, ...]:
     """The baseline, the newest candidates, and the cheapest that passes, however old."""
     rows = _drawable(found)
     newest = sorted(rows, key=lambda row: (row.arm is Arm.CANDIDATE, row.run.started_at, row.run.id), reverse=True)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from benchgate.model.deployment import Arm
-from benchgate.model.history import Deed, Promotion, standing, told
+from benchgate.model.history import Promotion, PromotionAction, current_promotions, promotion_labels
 from benchgate.model.run import RunStatus
 from benchgate.model.verdict import Outcome
 from benchgate.report.show import MARKS, minute
@@ -74,7 +74,7 @@ def listed_runs(
     runs: Sequence[Glance], promotions: Sequence[Promotion], reports: Mapping[str, Entry]
 ) -> dict[str, ListedRun]:
     """Every run by its id, in the order given; `reports` are those that were made or could not be, by run."""
-    recorded, stands = told(promotions), standing(promotions)
+    recorded, stands = promotion_labels(promotions), current_promotions(promotions)
     found = {}
     for glance in runs:
         run_id = glance.run.id
@@ -133,14 +133,14 @@ def _known(glance: Glance, entry: Entry) -> list[str]:
 
 def listed_promotions(promotions: Sequence[Promotion], runs: Mapping[str, Glance]) -> list[ListedPromotion]:
     """Every promotion and withdrawal, newest first."""
-    stands = {one.id for one in standing(promotions).values()}
+    stands = {one.id for one in current_promotions(promotions).values()}
     return [_promotion(one, runs.get(one.run_id), one.id in stands) for one in reversed(promotions)]
 
 
 def _promotion(promotion: Promotion, glance: Glance | None, stands: bool) -> ListedPromotion:
     origin = promotion.origin
     at = f"{origin.ref or ''} {(origin.commit or '')[:_COMMIT_SHOWN]}".strip()
-    still = stands or promotion.deed is Deed.WITHDRAWN
+    still = stands or promotion.deed is PromotionAction.WITHDRAWN
     return ListedPromotion(
         when=minute(promotion.promoted_at),
         suite=promotion.suite,

@@ -42,7 +42,7 @@ from benchgate.site.changes import (
     price_of,
 )
 from benchgate.site.listed import name_of
-from benchgate.stats.series import LEAST_VALUES, level_changes
+from benchgate.stats.series import MIN_SEGMENT, level_changes
 from benchgate.store.overview import Glance
 from benchgate.store.repository import Store
 
@@ -190,7 +190,7 @@ def _shifts(
         for kind, of_kind in lines.items()
         for name, values in of_kind.items()
     }
-    looked_at = {key: values for key, values in newest.items() if len(values) >= 2 * LEAST_VALUES}
+    looked_at = {key: values for key, values in newest.items() if len(values) >= 2 * MIN_SEGMENT}
     for (kind, name), values in looked_at.items():
         as_ratio = all(one.value > 0 for one in values)  # what multiplies is looked at as what multiplies
         series = [math.log(one.value) if as_ratio else one.value for one in values]

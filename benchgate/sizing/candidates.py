@@ -19,14 +19,14 @@ from benchgate.gate.comparison import places
 from benchgate.gate.evidence.intervals import ALPHA
 from benchgate.gate.guards.base import ALL_OF_LOAD
 from benchgate.model.deployment import Arm, Deployment, sha256_of
-from benchgate.model.identity import hardware_told
+from benchgate.model.identity import hardware_label
 from benchgate.model.run import MetricRow, QualityObservation, Run, RunStatus
 from benchgate.model.verdict import Outcome
-from benchgate.sizing.frontier import Option, Stand
+from benchgate.sizing.frontier import FrontierPosition, Option
 from benchgate.sizing.operating_point import PricedLevel, priced_level
-from benchgate.stats.clusters import FEWEST_CLUSTERS, ClusterMean, cluster_mean, pooled
+from benchgate.stats.clusters import MIN_CLUSTERS, ClusterMean, cluster_mean, pool_means
 from benchgate.stats.distributions import Limits
-from benchgate.stats.meta import Figure, product, ratio, weighted_sum
+from benchgate.stats.meta import EstimateWithLimits, product, ratio, weighted_sum
 from benchgate.suite.schema import Suite
 from benchgate.units import show_percent, show_usd
 
@@ -36,12 +36,12 @@ _FEWEST_ITEMS = 30  # for a mean by Student's t
 _MILLIONTH = 1e-6
 OF_LOAD = ALL_OF_LOAD
 OF_QUALITY = frozenset({"quality"})
-Asked = Mapping[str, int]
+AnsweredTasks = Mapping[str, int]
 """Observed tasks with right or wrong items, and their numbers of items."""
 
 
 @dataclass(frozen=True, slots=True)
-class Newer:
+class NewerRun:
     """Newer complete run of the same candidate, and the outcome of its own verdict (None without one)."""
 
     short: str
@@ -76,7 +76,7 @@ class StoredRun:
     verdict: Mapping[str, Any] | None
     evals: Sequence[QualityObservation] | str
     policy: Suite | None = None
-    newer: Newer | None = None
+    newer: NewerRun | None = None
     unchecked: str | None = None
     withdrawn: str | None = None
 
@@ -123,7 +123,7 @@ class StoredRun:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Sized:
+class CandidateRow:
     """Row of the table of candidates.
 
     `outcome` is that of the run; None for the baseline and without a verdict. `fault` says why the row does not count
@@ -141,16 +141,16 @@ class Sized:
     outcome: Outcome | None
     fault: str | None
     stage: str | None
-    quality: Figure | str
-    usd: Figure | str
-    usd_per_correct: Figure | str
-    share: Figure | str = "it was not looked at"
+    quality: EstimateWithLimits | str
+    usd: EstimateWithLimits | str
+    usd_per_correct: EstimateWithLimits | str
+    share: EstimateWithLimits | str = "it was not looked at"
     apart: str | None = None
     held_back: str | None = None
     waived: tuple[WaivedCheck, ...] = ()
-    newer: Newer | None = None
+    newer: NewerRun | None = None
     judged_by: str | None = None
-    stand: Stand | None = None
+    stand: FrontierPosition | None = None
     unchecked: str | None = None
 
     @property
@@ -164,20 +164,22 @@ class Sized:
         """Return the values that are compared with others."""
         if self.apart is not None:
             return Option(self.name, None, None, None, passes=False)
-        quality, usd, share = (one if isinstance(one, Figure) else None for one in (self.quality, self.usd, self.share))
+        quality, usd, share = (
+            one if isinstance(one, EstimateWithLimits) else None for one in (self.quality, self.usd, self.share)
+        )
         return Option(self.name, quality, usd, share, self.passes)
 
 
-def sized_baseline(one: StoredRun, asked: Asked, *, in_use: bool) -> Sized:
+def baseline_row(one: StoredRun, asked: AnsweredTasks, *, in_use: bool) -> CandidateRow:
     """Build the row of a run's baseline, whose cost its candidate is compared with."""
     found = _measured(one, Arm.BASELINE, f"{one.called(Arm.BASELINE)} (baseline)", asked, in_use=in_use)
-    share = Figure(1.0, Limits(1.0, 1.0)) if isinstance(found.usd, Figure) else found.usd
+    share = EstimateWithLimits(1.0, Limits(1.0, 1.0)) if isinstance(found.usd, EstimateWithLimits) else found.usd
     return replace(found, share=share, unchecked=one.unchecked)
 
 
-def sized_candidate(
-    one: StoredRun, name: str, baseline: Sized, asked: Asked, *, in_use: bool, as_of: date | None
-) -> Sized:
+def candidate_row(
+    one: StoredRun, name: str, baseline: CandidateRow, asked: AnsweredTasks, *, in_use: bool, as_of: date | None
+) -> CandidateRow:
     """Build the row of a run's candidate under this name. `as_of` is the day for waivers; None if none counts."""
     found = _measured(one, Arm.CANDIDATE, name, asked, in_use=in_use)
     return replace(
@@ -192,23 +194,25 @@ def sized_candidate(
     )
 
 
-def _measured(one: StoredRun, arm: Arm, name: str, asked: Asked, *, in_use: bool) -> Sized:
+def _measured(one: StoredRun, arm: Arm, name: str, asked: AnsweredTasks, *, in_use: bool) -> CandidateRow:
     """Build a row without the numbers that a guard objects to, and without any if the run is unfit."""
-    fault = unfit(one.run, one.verdict)
+    fault = ineligible_because(one.run, one.verdict)
     if fault is not None or one.verdict is None:
         why = f"the run {fault}"
-        return Sized(name, one.run, one.short, arm, None, why, None, why, why, why)
+        return CandidateRow(name, one.run, one.short, arm, None, why, None, why, why, why)
     suite = Suite.from_stored(one.run.suite)
-    doubt = objection(one.verdict, OF_QUALITY)
+    doubt = guard_objection(one.verdict, OF_QUALITY)
     quality = doubt or own_accuracy(one.rows, suite, arm, asked)
-    level = objection(one.verdict, OF_LOAD) or one.level(arm, in_use=in_use)
+    level = guard_objection(one.verdict, OF_LOAD) or one.level(arm, in_use=in_use)
     if isinstance(level, str):
-        return Sized(name, one.run, one.short, arm, None, None, None, quality, level, level)
+        return CandidateRow(name, one.run, one.short, arm, None, None, None, quality, level, level)
     correct = doubt or _per_correct(one, suite, arm, asked, level.usd_output)
-    return Sized(name, one.run, one.short, arm, None, None, level.stage, quality, level.usd, correct)
+    return CandidateRow(name, one.run, one.short, arm, None, None, level.stage, quality, level.usd, correct)
 
 
-def _per_correct(one: StoredRun, suite: Suite, arm: Arm, asked: Asked, usd_per_million: Figure) -> Figure | str:
+def _per_correct(
+    one: StoredRun, suite: Suite, arm: Arm, asked: AnsweredTasks, usd_per_million: EstimateWithLimits
+) -> EstimateWithLimits | str:
     """Return dollars per right answer; token counts and price come from different requests, so errors are independent.
 
     Both use the server's own count, so its scale cancels. If the count under load does not match the transferred text,
@@ -223,7 +227,7 @@ def _per_correct(one: StoredRun, suite: Suite, arm: Arm, asked: Asked, usd_per_m
     return "its tokens cost nothing" if found is None else found.times(_MILLIONTH)
 
 
-def _cost_ratio(usd: Figure | str, baseline_usd: Figure | str) -> Figure | str:
+def _cost_ratio(usd: EstimateWithLimits | str, baseline_usd: EstimateWithLimits | str) -> EstimateWithLimits | str:
     """Divide two costs measured in the same blocks; limits that assume independence are not too narrow."""
     if isinstance(usd, str):
         return usd
@@ -249,7 +253,7 @@ def _held_back(one: StoredRun, as_of: date | None) -> str | None:
     return None
 
 
-def unfit(run: Run, verdict: Mapping[str, Any] | None) -> str | None:
+def ineligible_because(run: Run, verdict: Mapping[str, Any] | None) -> str | None:
     """Return why a run does not count, as text to follow its name; None if it does. `verdict` is its own latest one."""
     if run.status is not RunStatus.COMPLETE:
         return "is still running" if run.status is RunStatus.RUNNING else "was cut short"
@@ -262,7 +266,7 @@ def unfit(run: Run, verdict: Mapping[str, Any] | None) -> str | None:
     return "is INVALID: its evidence is not usable" if verdict["outcome"] == "INVALID" else None
 
 
-def objection(verdict: Mapping[str, Any], kinds: frozenset[str]) -> str | None:
+def guard_objection(verdict: Mapping[str, Any], kinds: frozenset[str]) -> str | None:
     """Return the reason of a tripped guard that invalidates numbers of these kinds; None without one."""
     for guard in verdict["guards"]:
         if guard["tripped"] and not kinds.isdisjoint(guard.get("spoils", kinds)):
@@ -270,7 +274,7 @@ def objection(verdict: Mapping[str, Any], kinds: frozenset[str]) -> str | None:
     return None
 
 
-def unreadable(run: Run) -> str | None:
+def unreadable_because(run: Run) -> str | None:
     """Return why this version cannot read the suite of a run; None if it can."""
     try:
         Suite.from_stored(run.suite)
@@ -279,7 +283,7 @@ def unreadable(run: Run) -> str | None:
     return None
 
 
-def incomparable(one: Run, other: Run) -> str | None:
+def incomparable_because(one: Run, other: Run) -> str | None:
     """Return why two runs with readable suites are not comparable; None if they are."""
     if one.measurement_sha256 != other.measurement_sha256:
         return "their plans differ (load, tasks, prompts or seed)"
@@ -290,7 +294,7 @@ def incomparable(one: Run, other: Run) -> str | None:
     return None if slos == other_slos else "their SLOs differ, and with them which tokens are good"
 
 
-def other_prices(one: StoredRun, first: StoredRun) -> str | None:
+def price_list_difference(one: StoredRun, first: StoredRun) -> str | None:
     """Return why the costs of two candidates are not comparable; None if both have the same price list."""
     why = of_no_one_list(first.run, one.run)
     if why is None:
@@ -298,8 +302,12 @@ def other_prices(one: StoredRun, first: StoredRun) -> str | None:
     return f"{why}; let one suite say what it and that of {first.short} cost, and measure both by it"
 
 
-def other_baseline(
-    one: StoredRun, first: StoredRun, qualities: tuple[Figure | str, Figure | str], *, in_use: bool
+def baseline_difference(
+    one: StoredRun,
+    first: StoredRun,
+    qualities: tuple[EstimateWithLimits | str, EstimateWithLimits | str],
+    *,
+    in_use: bool,
 ) -> str | None:
     """Return why a run is not comparable with `first` because of different baselines; None if no difference shows.
 
@@ -311,12 +319,12 @@ def other_baseline(
         return "one of the two has no baseline"
     if base.release != first_base.release:
         return f"its baseline is not served as that of {first.short}"
-    if hardware_told(base, one.run.environment) != hardware_told(first_base, first.run.environment):
+    if hardware_label(base, one.run.environment) != hardware_label(first_base, first.run.environment):
         return f"its baseline runs on other hardware than that of {first.short}"
     if _price_of(base, in_use=in_use) != _price_of(first_base, in_use=in_use):
         return f"its baseline is paid by another price than that of {first.short}"
     own, other = qualities
-    if isinstance(own, Figure) and isinstance(other, Figure) and _differ(own, other):
+    if isinstance(own, EstimateWithLimits) and isinstance(other, EstimateWithLimits) and _differ(own, other):
         shares = f"{show_percent(own.value)} of its answers are right there, and {show_percent(other.value)}"
         return f"its baseline does not answer as that of {first.short}: {shares} here"
     return None
@@ -327,22 +335,22 @@ def _price_of(one: Deployment, *, in_use: bool) -> tuple[object, ...]:
     return one.price_usd_per_hour, one.accelerators, one.token_prices, one.in_use_factor if in_use else None
 
 
-def _differ(one: Figure, other: Figure) -> bool:
+def _differ(one: EstimateWithLimits, other: EstimateWithLimits) -> bool:
     """Return True if two independent estimates differ at the level of their limits."""
     limits = weighted_sum([(1.0, one), (-1.0, other)]).limits
     return limits is not None and (limits.lower > 0 or limits.upper < 0)
 
 
-def told_apart(stored: Sequence[StoredRun], alike: Sequence[StoredRun], *, in_use: bool) -> Iterator[str]:
+def comparability_notes(stored: Sequence[StoredRun], alike: Sequence[StoredRun], *, in_use: bool) -> Iterator[str]:
     """Yield notes on other differences between runs than their candidates, as sentences without a period.
 
     `alike` are the runs that are comparable.
     """
     newest = stored[0]
     if others := [one for one in stored if _suite_of(one) != _suite_of(newest)]:
-        yield f"the suite of {listed(others)} is not that of {newest.short}: gate, prices or deployments may differ"
+        yield f"the suite of {list_runs(others)} is not that of {newest.short}: gate, prices or deployments may differ"
     if others := [one for one in stored if _machine(one) != _machine(newest)]:
-        yield f"{listed(others)} was measured from another machine than {newest.short}"
+        yield f"{list_runs(others)} was measured from another machine than {newest.short}"
     days = sorted({one.run.started_at[:10] for one in stored})
     if len(days) > 1:
         yield f"measured on {len(days)} days, {days[0]} to {days[-1]}: what differs between days is in no interval"
@@ -370,17 +378,17 @@ def _machine(one: StoredRun) -> tuple[str, ...]:
     return tuple(str(one.run.environment.get(key)) for key in _MACHINE)
 
 
-def listed(some: Sequence[StoredRun]) -> str:
+def list_runs(some: Sequence[StoredRun]) -> str:
     """Format the names of runs."""
     return ", ".join(one.short for one in some)
 
 
-def tasks_asked(rows: Sequence[MetricRow], arm: Arm) -> Asked:
+def answered_tasks(rows: Sequence[MetricRow], arm: Arm) -> AnsweredTasks:
     """Return the tasks that one side answered completely."""
     return {row.task: row.n for row in rows if row.arm is arm and row.name == "accuracy_ratio" and row.task is not None}
 
 
-def own_accuracy(rows: Sequence[MetricRow], suite: Suite, arm: Arm, asked: Asked) -> Figure | str:
+def own_accuracy(rows: Sequence[MetricRow], suite: Suite, arm: Arm, asked: AnsweredTasks) -> EstimateWithLimits | str:
     """Return the mean accuracy over the suite's tasks with equal weight, or the reason for its absence.
 
     It is that of an `accuracy` check without a task: a group of lm-eval is one task of all its items. Tasks with
@@ -406,11 +414,13 @@ def own_accuracy(rows: Sequence[MetricRow], suite: Suite, arm: Arm, asked: Asked
     for of_unit in units.values():
         for row in of_unit:
             limits = None if row.lower is None or row.upper is None else Limits(row.lower, row.upper)
-            parts.append((row.n / sum(one.n for one in of_unit) / len(units), Figure(row.value, limits)))
+            parts.append((row.n / sum(one.n for one in of_unit) / len(units), EstimateWithLimits(row.value, limits)))
     return weighted_sum(parts)
 
 
-def tokens_per_correct(observed: Sequence[QualityObservation], suite: Suite, arm: Arm, asked: Asked) -> Figure | str:
+def tokens_per_correct(
+    observed: Sequence[QualityObservation], suite: Suite, arm: Arm, asked: AnsweredTasks
+) -> EstimateWithLimits | str:
     """Return output tokens of the evals per right answer: mean tokens of an item over accuracy.
 
     For a ratio R = T/A of two means over the same items, the error is that of the mean of t - R·c (the delta method),
@@ -437,7 +447,7 @@ def tokens_per_correct(observed: Sequence[QualityObservation], suite: Suite, arm
     rest = {name: np.array(tokens[name]) - spent / share * np.array(right[name]) for name in units}
     means = [cluster_mean(rest[name], _clusters(of)) for name, of in units.items()]
     limits = _ratio_limits(spent / share, means, [_clusters(of) is not None for of in units.values()], spent)
-    return Figure(spent / share, limits)
+    return EstimateWithLimits(spent / share, limits)
 
 
 def _ratio_limits(
@@ -447,11 +457,11 @@ def _ratio_limits(
     known = [
         mean
         for mean, together in zip(means, clustered, strict=True)
-        if mean is not None and mean.clusters >= (FEWEST_CLUSTERS if together else _FEWEST_ITEMS)
+        if mean is not None and mean.clusters >= (MIN_CLUSTERS if together else _FEWEST_ITEMS)
     ]
     if len(known) < len(means):
         return None
-    whole = pooled(known)
+    whole = pool_means(known)
     if whole.error == 0:
         return None
     reach = (whole.limits(ALPHA).upper - whole.mean) / spent

@@ -93,7 +93,7 @@ class Demand:
         return Demand(mean_per_s, scaled(self.p95_per_s), scaled(self.peak_per_s), scaled(self.growth_per_s2))
 
 
-def demand_of_hours(per_s: Sequence[float]) -> Demand:
+def demand_from_hours(per_s: Sequence[float]) -> Demand:
     """Return the demand of consecutive hours, given as mean rates per second. Raises ValueError without any."""
     rates = np.asarray(per_s, dtype=np.float64)
     if not rates.size:
@@ -105,7 +105,7 @@ def demand_of_hours(per_s: Sequence[float]) -> Demand:
 
 
 @dataclass(frozen=True, slots=True)
-class Sized:
+class FleetSize:
     """Replicas for one demand: `bare` without, `replicas` with the safety factor, `with_spares` with spares too.
 
     `by_lower` is `with_spares` if every replica carries only the lower limit of the measured rate; None without one.
@@ -124,7 +124,7 @@ class Sized:
     by_lower_usd_per_month: float | None
 
 
-def size(demand_per_s: float, replica: Replica, *, safety_factor: float = 1.0, spares: int = 1) -> Sized:
+def size_fleet(demand_per_s: float, replica: Replica, *, safety_factor: float = 1.0, spares: int = 1) -> FleetSize:
     """Return ceil(demand · safety factor / rate of a replica) plus spares.
 
     Raises ValueError for a demand that is not finite or below 0, a factor below 1 or spares below 0.
@@ -144,7 +144,7 @@ def size(demand_per_s: float, replica: Replica, *, safety_factor: float = 1.0, s
         else replicas_for(demand_per_s * safety_factor, replica.lower_per_s) + spares
     )
     price = replica.usd_per_hour
-    return Sized(
+    return FleetSize(
         demand_per_s=demand_per_s,
         bare=bare,
         replicas=needed,
@@ -176,7 +176,7 @@ def in_flight(requests_per_s: float, residence_s: float) -> float:
     return inside
 
 
-def require_places(requests_per_s: float, residence_s: float, places: int) -> None:
+def require_slots(requests_per_s: float, residence_s: float, places: int) -> None:
     """Raise ValueError if a replica cannot serve this rate with its slots, by Little's law.
 
     Half a slot is tolerated: the slots of a run are a rounded mean.
@@ -190,7 +190,7 @@ def require_places(requests_per_s: float, residence_s: float, places: int) -> No
         )
 
 
-def replicas_while_one_starts(growth_per_s2: float, cold_start_s: float, replica: Replica) -> int:
+def replicas_ahead_of_growth(growth_per_s2: float, cold_start_s: float, replica: Replica) -> int:
     """Return the replicas needed ahead of a demand that grows while a new one starts.
 
     `growth_per_s2` is the steepest growth of the demand, per second squared.
@@ -201,7 +201,7 @@ def replicas_while_one_starts(growth_per_s2: float, cold_start_s: float, replica
 
 
 @dataclass(frozen=True, slots=True)
-class Cache:
+class KvCache:
     """KV-cache memory of a replica, and the tokens of a request with its answer.
 
     Memory and bytes are of all its accelerators together, `accelerators` of which share every layer.
@@ -250,7 +250,7 @@ class Cache:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class SizingInput:
     """Demand and replica to size a fleet from, both in `unit` per second.
 
     The replica's price includes the overhead, `overhead_ratio` of the price without; None if not stated. `residence_s`
@@ -267,7 +267,7 @@ class Question:
     residence_s: float | None = None
     tokens_per_request: float | None = None
     cold_start_s: float | None = None
-    cache: Cache | None = None
+    cache: KvCache | None = None
 
     def __post_init__(self) -> None:
         """Raises ValueError for numbers of a request that cannot be."""
@@ -278,7 +278,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Level:
+class SizedLevel:
     """Level of the demand, and the fleet for it.
 
     Dollars per million output tokens are the cost of that fleet over the mean demand, because it is paid in quiet hours
@@ -286,50 +286,50 @@ class Level:
     """
 
     name: str
-    sized: Sized
+    sized: FleetSize
     in_flight: float | None
     usd_per_million_tokens: float | None
 
 
 @dataclass(frozen=True, slots=True)
-class Sizing:
+class FleetSizing:
     """Fleet for every level of a demand.
 
     `full_usd_per_million_tokens` is the cost on a fully used replica, `_upper` if it carries only the lower limit of
     the measured rate. `ahead` are the replicas needed ahead of growing demand while one starts.
     """
 
-    question: Question
-    levels: tuple[Level, ...]
+    question: SizingInput
+    levels: tuple[SizedLevel, ...]
     full_usd_per_million_tokens: float | None
     full_usd_per_million_tokens_upper: float | None
     ahead: int | None
 
 
-def sizing(question: Question) -> Sizing:
+def size_demand(question: SizingInput) -> FleetSizing:
     """Size the fleet for every level of a demand. Raises ValueError for invalid numbers."""
     growth = question.demand.growth_per_s2
     ahead = None
     if growth is not None and question.cold_start_s is not None:
-        ahead = replicas_while_one_starts(growth, question.cold_start_s, question.replica)
+        ahead = replicas_ahead_of_growth(growth, question.cold_start_s, question.replica)
     levels = tuple(_level(question, name, per_s) for name, per_s in question.demand.levels)
     replica = question.replica
     full = _unit_price(question, replica.usd_per_hour, replica.per_s)
     lower_per_s = replica.lower_per_s
     upper = None if lower_per_s is None else _unit_price(question, replica.usd_per_hour, lower_per_s)
-    return Sizing(question, levels, full, upper, ahead)
+    return FleetSizing(question, levels, full, upper, ahead)
 
 
-def _level(question: Question, name: str, per_s: float) -> Level:
-    sized = size(per_s, question.replica, safety_factor=question.safety_factor, spares=question.spares)
+def _level(question: SizingInput, name: str, per_s: float) -> SizedLevel:
+    sized = size_fleet(per_s, question.replica, safety_factor=question.safety_factor, spares=question.spares)
     per_request = 1.0 if question.unit == REQUESTS else question.tokens_per_request
     inside = None
     if per_request is not None and question.residence_s is not None:
         inside = in_flight(per_s / per_request, question.residence_s)
-    return Level(name, sized, inside, _unit_price(question, sized.usd_per_hour, question.demand.mean_per_s))
+    return SizedLevel(name, sized, inside, _unit_price(question, sized.usd_per_hour, question.demand.mean_per_s))
 
 
-def _unit_price(question: Question, usd_per_hour: float | None, per_s: float) -> float | None:
+def _unit_price(question: SizingInput, usd_per_hour: float | None, per_s: float) -> float | None:
     tokens = 1.0 if question.unit == OUTPUT_TOKENS else question.tokens_per_request
     if usd_per_hour is None or tokens is None:
         return None

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from benchgate.stats.distributions import Limits
-from benchgate.stats.meta import Figure
+from benchgate.stats.meta import EstimateWithLimits
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,13 +21,13 @@ class Option:
     """
 
     name: str
-    quality: Figure | None
-    usd: Figure | None
-    share: Figure | None
+    quality: EstimateWithLimits | None
+    usd: EstimateWithLimits | None
+    share: EstimateWithLimits | None
     passes: bool
 
 
-class Standing(StrEnum):
+class FrontierStatus(StrEnum):
     """Position relative to the Pareto frontier, at the level of the limits."""
 
     ON = "yes"  # shown to be better or cheaper than every other option
@@ -37,15 +37,15 @@ class Standing(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Stand:
+class FrontierPosition:
     """Position of an option; `others` are those that dominate it (OFF) or may (NOT_SHOWN)."""
 
-    standing: Standing
+    standing: FrontierStatus
     others: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Cheapest:
+class CheapestOption:
     """Passing option with the lowest cost; `unsure` are passing ones not shown to be more expensive."""
 
     name: str
@@ -53,14 +53,14 @@ class Cheapest:
 
 
 @dataclass(frozen=True, slots=True)
-class Contested:
+class ContestedCheapest:
     """Undecided cheapest option: one is cheapest in dollars, another relative to its baseline."""
 
     by_usd: str
     by_share: str
 
 
-def stands(options: Sequence[Option]) -> dict[str, Stand]:
+def frontier_positions(options: Sequence[Option]) -> dict[str, FrontierPosition]:
     """Compare each option with all others, by name.
 
     Limits are each option's own, so conclusions hold with less error than theirs; where two overlap, nothing is shown.
@@ -70,14 +70,14 @@ def stands(options: Sequence[Option]) -> dict[str, Stand]:
     return {one.name: _stand(one, [other for other in options if other is not one]) for one in options}
 
 
-def _stand(one: Option, others: Sequence[Option]) -> Stand:
+def _stand(one: Option, others: Sequence[Option]) -> FrontierPosition:
     if one.quality is None or one.usd is None:
-        return Stand(Standing.NOT_COUNTED)
+        return FrontierPosition(FrontierStatus.NOT_COUNTED)
     dominating = tuple(o.name for o in others if _at_least(o.quality, one.quality) and _cheaper(o, one))
     if dominating:
-        return Stand(Standing.OFF, dominating)
+        return FrontierPosition(FrontierStatus.OFF, dominating)
     undecided = tuple(other.name for other in others if not _is_undominated(one, other))
-    return Stand(Standing.NOT_SHOWN, undecided) if undecided else Stand(Standing.ON)
+    return FrontierPosition(FrontierStatus.NOT_SHOWN, undecided) if undecided else FrontierPosition(FrontierStatus.ON)
 
 
 def _is_undominated(one: Option, other: Option) -> bool:
@@ -91,19 +91,19 @@ def _cheaper(one: Option, other: Option) -> bool:
     return _below(one.usd, other.usd) and _below(one.share, other.share)
 
 
-def _at_least(one: Figure | None, other: Figure | None) -> bool:
+def _at_least(one: EstimateWithLimits | None, other: EstimateWithLimits | None) -> bool:
     if one is None or other is None or one.limits is None or other.limits is None:
         return False
     return one.limits.lower >= other.limits.upper
 
 
-def _below(one: Figure | None, other: Figure | None) -> bool:
+def _below(one: EstimateWithLimits | None, other: EstimateWithLimits | None) -> bool:
     if one is None or other is None or one.limits is None or other.limits is None:
         return False
     return one.limits.upper < other.limits.lower
 
 
-def cheapest(options: Sequence[Option]) -> Cheapest | Contested | None:
+def cheapest_option(options: Sequence[Option]) -> CheapestOption | ContestedCheapest | None:
     """Return the passing option with the lowest estimated cost; None if none passes with a cost.
 
     Contested if another one has a lower share, as far as shares are known.
@@ -115,13 +115,13 @@ def cheapest(options: Sequence[Option]) -> Cheapest | Contested | None:
     shares = {name: one.share.value for name, one in priced.items() if one.share is not None}
     least = min(usd, key=lambda name: (usd[name], shares.get(name, math.inf)))
     if least in shares and shares[least] > min(shares.values()):
-        return Contested(least, min(shares, key=lambda name: shares[name]))
-    return Cheapest(
+        return ContestedCheapest(least, min(shares, key=lambda name: shares[name]))
+    return CheapestOption(
         least, tuple(name for name, one in priced.items() if name != least and not _cheaper(priced[least], one))
     )
 
 
-def saving(share: Figure) -> Figure:
+def saving(share: EstimateWithLimits) -> EstimateWithLimits:
     """Return the share saved: 1 - share of the cost, below 0 if it is more expensive."""
     limits = share.limits
-    return Figure(1 - share.value, None if limits is None else Limits(1 - limits.upper, 1 - limits.lower))
+    return EstimateWithLimits(1 - share.value, None if limits is None else Limits(1 - limits.upper, 1 - limits.lower))

@@ -22,8 +22,8 @@ from benchgate.model.records import FloatArray
 from benchgate.model.request_metrics import e2e_s
 from benchgate.model.run import Evidence, MetricRow
 from benchgate.stats.distributions import Limits
-from benchgate.stats.load_probe import RESIDENCES, LookCounts, growth_p, look_counts
-from benchgate.stats.meta import Figure
+from benchgate.stats.load_probe import MIN_RESIDENCE_TIMES, LookCounts, backlog_growth_p, look_counts
+from benchgate.stats.meta import EstimateWithLimits
 from benchgate.suite.schema import Suite
 from benchgate.suite.stages import Level
 from benchgate.units import show_number, show_percent
@@ -36,7 +36,7 @@ _EQUAL_LOADS = 0.05  # relative difference below which two loads count as equal
 
 
 @dataclass(frozen=True, slots=True)
-class BestRow:
+class LoadLevel:
     """Throughput of one side at a load level: all classes with an SLO together, with 95% limits.
 
     `goodput_lower` is the lower limit of the share of requests that met the SLO, compared with `target_ratio`; of
@@ -71,7 +71,7 @@ class BestRow:
         """Return True if only a growing queue keeps it from holding."""
         return self.goodput_lower >= self.target_ratio and self.piles_up
 
-    def has_less_load_than(self, other: BestRow) -> bool:
+    def has_less_load_than(self, other: LoadLevel) -> bool:
         """Return True if it has less load than another level of its kind, by more than random differences."""
         loads = _loads((self, other))
         return self.kind == other.kind and loads is not None and loads[0] < loads[1] * (1 - _EQUAL_LOADS)
@@ -99,7 +99,7 @@ class BestRow:
         return None if self.e2e_mean_s is None else self.requests_per_s * self.e2e_mean_s
 
 
-def lightest(levels: Sequence[BestRow]) -> BestRow | None:
+def lightest_level(levels: Sequence[LoadLevel]) -> LoadLevel | None:
     """Return the level with the least load, else the first one if loads are unknown; None without levels."""
     loads = _loads(levels)
     if loads is None:
@@ -107,7 +107,7 @@ def lightest(levels: Sequence[BestRow]) -> BestRow | None:
     return levels[loads.index(min(loads))] if levels else None
 
 
-def _loads(levels: Sequence[BestRow]) -> list[float] | None:
+def _loads(levels: Sequence[LoadLevel]) -> list[float] | None:
     """Return comparable loads of all levels in one unit; None without one.
 
     It is the offered load, or requests in flight if open and closed loops are mixed. It is never the throughput, which
@@ -121,16 +121,16 @@ def _loads(levels: Sequence[BestRow]) -> list[float] | None:
     return None
 
 
-def best_row(rows: Sequence[MetricRow], suite: Suite, arm: Arm) -> BestRow | str:
+def best_level(rows: Sequence[MetricRow], suite: Suite, arm: Arm) -> LoadLevel | str:
     """Return the level with the most output tokens per second of those that hold, or why there is none.
 
     A level holds if the lower limit of its goodput reaches the SLO's target, in every class with an SLO.
     """
     levels = levels_of(rows, suite, arm)
-    return levels if isinstance(levels, str) else best_of(known(levels), arm)
+    return levels if isinstance(levels, str) else best_of_levels(known_levels(levels), arm)
 
 
-def best_of(levels: Sequence[BestRow], arm: Arm) -> BestRow | str:
+def best_of_levels(levels: Sequence[LoadLevel], arm: Arm) -> LoadLevel | str:
     """Return the best of at least one known level, or why none holds."""
     held = [row for row in levels if row.holds]
     if not held:
@@ -148,7 +148,7 @@ def best_of(levels: Sequence[BestRow], arm: Arm) -> BestRow | str:
     return max(held, key=lambda row: row.tokens_per_s)
 
 
-def known(levels: Mapping[str, BestRow | str]) -> list[BestRow]:
+def known_levels(levels: Mapping[str, LoadLevel | str]) -> list[LoadLevel]:
     """Return the levels with known throughput, in the order of the sweep."""
     return [row for row in levels.values() if not isinstance(row, str)]
 
@@ -159,7 +159,7 @@ def levels_of(
     arm: Arm,
     stays_s: Mapping[str, float] = MappingProxyType({}),
     piling_up: Collection[str] = (),
-) -> dict[str, BestRow | str] | str:
+) -> dict[str, LoadLevel | str] | str:
     """Return every stage's level by name, in the order of the sweep, or why it is unknown.
 
     `stays_s` is the mean residence time by stage or class; `piling_up` are the stages with a growing queue. A text
@@ -177,7 +177,7 @@ def levels_of(
     if not any(held_to.values()):
         return "the suite states no SLO with a target, so no level of load is known to be good enough; add `slo`"
     kinds, asked = _kinds(suite), _asked_loads(suite)
-    found: dict[str, BestRow | str] = {}
+    found: dict[str, LoadLevel | str] = {}
     for stage, of in held_to.items():
         level = _level(stage, of, of_arm, stays_s)
         if not isinstance(level, str):
@@ -185,7 +185,7 @@ def levels_of(
             misses = level.misses or piles_up
             level = replace(level, kind=kinds[stage], asked_load=asked[stage], piles_up=piles_up, misses=misses)
         found[stage] = level
-    if not known(found):
+    if not known_levels(found):
         return "no level of load was measured on which to count: none has its tokens, requests and goodput kept"
     return found
 
@@ -230,21 +230,21 @@ def _asked_loads(suite: Suite) -> dict[str, float | None]:
 _Kept = Mapping[tuple[str | None, str, str | None], MetricRow]
 
 
-def _level(stage: str, classes: Sequence[Place], of_arm: _Kept, stays_s: Mapping[str, float]) -> BestRow | str:
+def _level(stage: str, classes: Sequence[Place], of_arm: _Kept, stays_s: Mapping[str, float]) -> LoadLevel | str:
     if not classes:
         return "no SLO with a target is stated for it"
     found = _combined_classes(stage, [_row(of_arm, place, stays_s.get(place.name)) for place in classes])
     return "its tokens, requests and goodput were not all measured, with limits" if found is None else found
 
 
-def _row(of_arm: _Kept, place: Place, stay_s: float | None) -> BestRow | None:
+def _row(of_arm: _Kept, place: Place, stay_s: float | None) -> LoadLevel | None:
     tokens, requests = (of_arm.get((place.name, name, None)) for name in RATES)
     goodput = of_arm.get((place.name, "goodput_ratio", None))
     if tokens is None or requests is None or goodput is None or goodput.lower is None or place.target_ratio is None:
         return None
     if not (tokens.value > 0 and requests.value > 0):
         return None
-    return BestRow(
+    return LoadLevel(
         stage=place.stage,
         tokens_per_s=tokens.value,
         tokens_lower=tokens.lower or None,
@@ -259,7 +259,7 @@ def _row(of_arm: _Kept, place: Place, stay_s: float | None) -> BestRow | None:
     )
 
 
-def _combined_classes(stage: str, classes: Sequence[BestRow | None]) -> BestRow | None:
+def _combined_classes(stage: str, classes: Sequence[LoadLevel | None]) -> LoadLevel | None:
     """Combine all classes of a level; None if a value of one of them is unknown."""
     all_of_it = [row for row in classes if row is not None]
     if len(all_of_it) < len(classes):
@@ -288,7 +288,7 @@ def _sum(of_classes: Sequence[float | None]) -> float | None:
 
 
 @dataclass(frozen=True, slots=True)
-class LeftOut:
+class ExcludedLevel:
     """Level that is not the operating point, and why."""
 
     stage: str
@@ -296,7 +296,7 @@ class LeftOut:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class OperatingPoint:
     """Operating point. `asked_for`: chosen by name, not as the best.
 
     `missed_at` is the next known level of its kind with more load, if that is shown to miss its SLO: capacity lies
@@ -304,49 +304,53 @@ class Choice:
     says nothing about rates.
     """
 
-    row: BestRow
-    left_out: tuple[LeftOut, ...] = ()
+    row: LoadLevel
+    left_out: tuple[ExcludedLevel, ...] = ()
     asked_for: bool = False
     missed_at: str | None = None
 
 
-def choose(levels: Mapping[str, BestRow | str], arm: Arm, stage: str | None = None) -> Choice | str:
+def choose_operating_point(
+    levels: Mapping[str, LoadLevel | str], arm: Arm, stage: str | None = None
+) -> OperatingPoint | str:
     """Choose the named level, else the best that holds, or return why there is none."""
-    all_known = known(levels)
+    all_known = known_levels(levels)
     if stage is None:
         consistent = [row for row in all_known if not (row.holds and _contradicting(row, all_known))]
-        found = best_of([row for row in consistent if row.is_open and row.holds] or consistent, arm)
+        found = best_of_levels([row for row in consistent if row.is_open and row.holds] or consistent, arm)
     else:
         found = _named(levels, stage)
     if isinstance(found, str):
         return found
     left_out = [
-        LeftOut(name, _why_left_out(level, found, all_known)) for name, level in levels.items() if name != found.stage
+        ExcludedLevel(name, _why_left_out(level, found, all_known))
+        for name, level in levels.items()
+        if name != found.stage
     ]
-    return Choice(found, tuple(left_out), stage is not None, _missed_at(all_known, found))
+    return OperatingPoint(found, tuple(left_out), stage is not None, _missed_at(all_known, found))
 
 
-def _missed_at(levels: Sequence[BestRow], chosen: BestRow) -> str | None:
+def _missed_at(levels: Sequence[LoadLevel], chosen: LoadLevel) -> str | None:
     beyond = [
         row
         for row in levels
         if (row.holds or row.misses) and (row.is_open or not chosen.is_open) and chosen.has_less_load_than(row)
     ]
-    nearest = lightest(beyond)
+    nearest = lightest_level(beyond)
     return nearest.stage if nearest is not None and nearest.misses else None
 
 
-def _contradicting(row: BestRow, levels: Sequence[BestRow]) -> BestRow | None:
+def _contradicting(row: LoadLevel, levels: Sequence[LoadLevel]) -> LoadLevel | None:
     """Return a level of its kind and loop with less load that is shown to miss its SLO."""
     lighter = (other for other in levels if other.misses and other.is_open == row.is_open)
     return next((other for other in lighter if other.has_less_load_than(row)), None)
 
 
-def _contradiction(lighter: BestRow) -> str:
+def _contradiction(lighter: LoadLevel) -> str:
     return f"holds, but {lighter.stage}, the same requests with less load, is shown to miss its SLO: one was chance"
 
 
-def _named(levels: Mapping[str, BestRow | str], stage: str) -> BestRow | str:
+def _named(levels: Mapping[str, LoadLevel | str], stage: str) -> LoadLevel | str:
     row = levels.get(stage)
     if row is None:
         near = get_close_matches(stage, levels, n=1)
@@ -359,12 +363,12 @@ def _named(levels: Mapping[str, BestRow | str], stage: str) -> BestRow | str:
             f"nothing is sized by stage {stage}, which is not shown to hold its SLO ({row.held_by}): what comes through"
             " beyond the SLO is no capacity; measure more requests of it, or name another stage"
         )
-    if (lighter := _contradicting(row, known(levels))) is not None:
+    if (lighter := _contradicting(row, known_levels(levels))) is not None:
         return f"nothing is sized by stage {stage}: it {_contradiction(lighter)}; measure both again"
     return row
 
 
-def _why_left_out(level: BestRow | str, chosen: BestRow, levels: Sequence[BestRow]) -> str:
+def _why_left_out(level: LoadLevel | str, chosen: LoadLevel, levels: Sequence[LoadLevel]) -> str:
     if isinstance(level, str):
         return level
     if not level.holds:
@@ -381,7 +385,7 @@ def _why_left_out(level: BestRow | str, chosen: BestRow, levels: Sequence[BestRo
     return carried
 
 
-def mean_stays_s(evidence: Evidence, arm: Arm) -> dict[str, float]:
+def mean_residence_s(evidence: Evidence, arm: Arm) -> dict[str, float]:
     """Return the mean residence time of successful requests in seconds, from due to end, by stage or class.
 
     It is the arithmetic mean over all blocks, as Little's law requires, not the geometric mean of a check.
@@ -395,7 +399,7 @@ def mean_stays_s(evidence: Evidence, arm: Arm) -> dict[str, float]:
 
 
 @dataclass(frozen=True, slots=True)
-class Watched:
+class QueueTrend:
     """Queue of a stage with a steady rate: mean window of its blocks, and mean residence time of their last requests.
 
     `piles_up`: the number in the system is shown to grow.
@@ -411,20 +415,20 @@ class Watched:
 
         At f times its capacity, residence times grow to (f - 1)t after t seconds.
         """
-        return self.window_s < RESIDENCES * self.stay_s
+        return self.window_s < MIN_RESIDENCE_TIMES * self.stay_s
 
 
-def watched_stages(evidence: Evidence, suite: Suite, arm: Arm) -> dict[str, Watched]:
+def queue_trends(evidence: Evidence, suite: Suite, arm: Arm) -> dict[str, QueueTrend]:
     """Return the queue of every stage with a steady rate, over all its classes of such a rate."""
     looks: dict[str, list[LookCounts]] = {}
     for level in suite.load.levels() if suite.load is not None else ():
         looks.setdefault(level.stage, []).extend(_block_looks(evidence, suite, level, arm))
-    found: dict[str, Watched] = {}
+    found: dict[str, QueueTrend] = {}
     for stage, of_stage in looks.items():
         stays_s = [look.backlog.residence_s for look in of_stage if look.backlog is not None]
         if stays_s:
             window_s = sum(look.window_s for look in of_stage) / len(of_stage)
-            found[stage] = Watched(window_s, sum(stays_s) / len(stays_s), growth_p(of_stage) <= ALPHA)
+            found[stage] = QueueTrend(window_s, sum(stays_s) / len(stays_s), backlog_growth_p(of_stage) <= ALPHA)
     return found
 
 
@@ -449,8 +453,8 @@ class PricedLevel:
     """
 
     stage: str
-    usd: Figure
-    usd_output: Figure
+    usd: EstimateWithLimits
+    usd_output: EstimateWithLimits
 
 
 def cost_name(suite: Suite, *, in_use: bool = False) -> str:
@@ -506,7 +510,7 @@ def _best_stage(
 ) -> str:
     """Return the stage that counts, or a sentence that says why there is none."""
     if name.startswith(GOOD):
-        best = best_row(rows, suite, arm)
+        best = best_level(rows, suite, arm)
         return best if isinstance(best, str) else best.stage
     paces = {
         stage: [kept[key].value for one in names if (key := ("output_tokens_per_s", one)) in kept]
@@ -518,7 +522,7 @@ def _best_stage(
     return max(whole, key=lambda stage: whole[stage])
 
 
-def _pooled_levels(kept: _KeptLevel, names: Sequence[str], metric: str) -> Figure | None:
+def _pooled_levels(kept: _KeptLevel, names: Sequence[str], metric: str) -> EstimateWithLimits | None:
     """Combine the costs of all classes: each is the whole price over its own tokens, so inverses add up.
 
     Limits are those that all classes reach at once, which is conservative.
@@ -531,8 +535,8 @@ def _pooled_levels(kept: _KeptLevel, names: Sequence[str], metric: str) -> Figur
     lower = [low for low, _ in ends if low is not None and low > 0]
     upper = [high for _, high in ends if high is not None and high > 0]
     if len(lower) < len(ends) or len(upper) < len(ends):
-        return Figure(value, None)
-    return Figure(value, Limits(_harmonic_total(lower), _harmonic_total(upper)))
+        return EstimateWithLimits(value, None)
+    return EstimateWithLimits(value, Limits(_harmonic_total(lower), _harmonic_total(upper)))
 
 
 def _harmonic_total(costs: Sequence[float]) -> float:

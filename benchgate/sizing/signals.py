@@ -20,8 +20,8 @@ from benchgate.model.records import ABSENT
 from benchgate.model.request_metrics import succeeded
 from benchgate.model.run import Evidence, LoadObservation
 from benchgate.model.telemetry import Gauge
-from benchgate.sizing.fleet import Cache
-from benchgate.sizing.operating_point import BestRow, lightest
+from benchgate.sizing.fleet import KvCache
+from benchgate.sizing.operating_point import LoadLevel, lightest_level
 
 WAITING, KV_USAGE, TOKENS = "waiting requests", "KV cache in use", "output tokens/s"
 _GAUGES = ((WAITING, Gauge.WAITING), (KV_USAGE, Gauge.KV_USAGE))
@@ -33,7 +33,7 @@ _S_PER_NS = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class SignalRange:
     """Value at one level: its mean, and its range over blocks (for tokens per second, its limits)."""
 
     stage: str
@@ -43,15 +43,15 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class Signal:
+class ScalingSignal:
     """Value of one replica at the operating point, and at the lightest level beyond that does not hold.
 
     `beyond` is None if no such level was measured, or its server did not report the value.
     """
 
     name: str
-    holds: Seen
-    beyond: Seen | None
+    holds: SignalRange
+    beyond: SignalRange | None
 
     @property
     def tells(self) -> bool:
@@ -66,7 +66,9 @@ class Signal:
         return max(self.holds.most, _LEAST.get(self.name, 0.0)) if self.tells else None
 
 
-def scaling_signals(evidence: Evidence, levels: Sequence[BestRow], sized_by: BestRow, arm: Arm) -> tuple[Signal, ...]:
+def scaling_signals(
+    evidence: Evidence, levels: Sequence[LoadLevel], sized_by: LoadLevel, arm: Arm
+) -> tuple[ScalingSignal, ...]:
     """Compare signals at the operating point and at the next level of its kind beyond, clear ones first.
 
     The order is by meaning: a queue shows a full replica for any requests; KV-cache usage depends on their lengths, and
@@ -75,18 +77,20 @@ def scaling_signals(evidence: Evidence, levels: Sequence[BestRow], sized_by: Bes
     alike = [row for row in levels if row.kind == sized_by.kind]
     missed = [row for row in alike if not row.holds and not row.has_less_load_than(sized_by)]
     more = [row for row in missed if sized_by.has_less_load_than(row)] or missed  # of as much load, where none has more
-    beyond = lightest(more)
+    beyond = lightest_level(more)
     found = [
-        Signal(name, holds, None if beyond is None else _gauge_range(evidence, beyond, arm, gauge))
+        ScalingSignal(name, holds, None if beyond is None else _gauge_range(evidence, beyond, arm, gauge))
         for name, gauge in _GAUGES
         if (holds := _gauge_range(evidence, sized_by, arm, gauge)) is not None
     ]
     holds = _token_rate_range(sized_by)
-    found += [] if holds is None else [Signal(TOKENS, holds, None if beyond is None else _token_rate_range(beyond))]
+    found += (
+        [] if holds is None else [ScalingSignal(TOKENS, holds, None if beyond is None else _token_rate_range(beyond))]
+    )
     return tuple(sorted(found, key=lambda one: not one.tells))
 
 
-def _gauge_range(evidence: Evidence, row: BestRow, arm: Arm, gauge: Gauge) -> Seen | None:
+def _gauge_range(evidence: Evidence, row: LoadLevel, arm: Arm, gauge: Gauge) -> SignalRange | None:
     """Return a gauge over blocks; None if unreported in a block, not a valid share, or for a single block."""
     windows = windows_of(evidence, row.stage, arm)
     means = [window.mean(gauge) for window in windows.values()]
@@ -94,14 +98,14 @@ def _gauge_range(evidence: Evidence, row: BestRow, arm: Arm, gauge: Gauge) -> Se
     unreported = executions_of(evidence, row.stage, arm).keys() - windows.keys()
     if unreported or len(known) < max(len(means), _FEWEST_BLOCKS):
         return None
-    return Seen(row.stage, fmean(known), min(known), max(known))
+    return SignalRange(row.stage, fmean(known), min(known), max(known))
 
 
-def _token_rate_range(row: BestRow) -> Seen | None:
+def _token_rate_range(row: LoadLevel) -> SignalRange | None:
     """Return tokens per second with their limits; None without limits."""
     if row.tokens_lower is None or row.tokens_upper is None:
         return None
-    return Seen(row.stage, row.tokens_per_s, row.tokens_lower, row.tokens_upper)
+    return SignalRange(row.stage, row.tokens_per_s, row.tokens_lower, row.tokens_upper)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +150,7 @@ def cache_use(evidence: Evidence, stage: str, arm: Arm) -> CacheUse | str:
     return CacheUse(stage, in_flight, fmean(tokens for _, tokens in inside) / in_flight, usage)
 
 
-def cache_check(use: CacheUse, cache: Cache) -> CacheCheck | str:
+def cache_check(use: CacheUse, cache: KvCache) -> CacheCheck | str:
     """Predict requests in flight x bytes of one of them / memory, in pages and windows for a request of that length."""
     if cache.memory_bytes <= 0:
         return "its memory is not stated"

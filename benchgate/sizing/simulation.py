@@ -23,8 +23,8 @@ from benchgate.sizing.fleet import HOURS_PER_MONTH
 
 Floats = npt.NDArray[np.float64]
 MOST_REPLAYED = 10_000  # replicas, all of which are examined for each request with a least-loaded balancer
-MOST_PLACES = 1_000_000
-LEAST_TARGET = 0.01
+MAX_SLOTS = 1_000_000
+MIN_TARGET_RATIO = 0.01
 MOST_REQUESTS = 20_000_000  # a second of CPU per million, and 16 bytes per request
 MOST_LOOKS = 20_000_000  # of the autoscaler, likewise
 _SECONDS_PER_HOUR = 3600.0
@@ -33,7 +33,7 @@ _LEAST_CV = 1e-3  # below it service times are taken as constant
 _MOST_SERVICE_S = 1e6
 
 
-class Balance(StrEnum):
+class Balancer(StrEnum):
     """Assignment of requests to replicas: one shared queue, round robin, or least loaded."""
 
     ONE_LINE = "one-line"
@@ -57,18 +57,20 @@ class Scaling:
     look_s: float = 15.0
     cooldown_s: float = 300.0
     cold_start_s: float = 0.0
-    balance: Balance = Balance.ONE_LINE
+    balance: Balancer = Balancer.ONE_LINE
 
     def __post_init__(self) -> None:
-        if not 1 <= self.places <= MOST_PLACES:
-            raise ValueError(f"places is {self.places}; it cannot be but 1 to {MOST_PLACES:,}")
+        if not 1 <= self.places <= MAX_SLOTS:
+            raise ValueError(f"places is {self.places}; it cannot be but 1 to {MAX_SLOTS:,}")
         if not 1 <= self.least <= self.most <= MOST_REPLAYED:
             raise ValueError(
                 f"the fleet cannot be of {self.least} to {self.most} replicas; expected 1 or more, the first not above"
                 f" the second, at most {MOST_REPLAYED:,}"
             )
-        if not LEAST_TARGET <= self.target_ratio <= 1:
-            raise ValueError(f"target_ratio cannot be {self.target_ratio:g}; expected {LEAST_TARGET:g} to 1 of places")
+        if not MIN_TARGET_RATIO <= self.target_ratio <= 1:
+            raise ValueError(
+                f"target_ratio cannot be {self.target_ratio:g}; expected {MIN_TARGET_RATIO:g} to 1 of places"
+            )
         if not self.look_s > 0:
             raise ValueError("look_s cannot be 0; expected some time between two looks")
         if not (self.cooldown_s >= 0 and self.cold_start_s >= 0):
@@ -80,7 +82,7 @@ class Scaling:
 
 
 @dataclass(frozen=True, slots=True)
-class Replayed:
+class SimulatedTraffic:
     """Result of a simulation: wait of each request for a slot, and replicas paid.
 
     `left_inside` were not answered at the end of the traffic, `left_waiting` of them still waiting; `over_s` is the
@@ -101,7 +103,7 @@ class Replayed:
         return float(np.mean(self.waits_s <= wait_s)) if self.waits_s.size else None
 
 
-def replay(arrivals_s: Floats, services_s: Floats, scaling: Scaling, until_s: float) -> Replayed:
+def simulate_traffic(arrivals_s: Floats, services_s: Floats, scaling: Scaling, until_s: float) -> SimulatedTraffic:
     """Simulate requests at `arrivals_s` (ascending, from 0), each of which occupies a slot for its `services_s`.
 
     Requests in the system at `until_s` are still answered, and the fleet is paid for it. Raises ValueError if the two
@@ -156,7 +158,7 @@ class Service:
 
 
 @dataclass(frozen=True, slots=True)
-class Rehearsed:
+class SimulatedHours:
     """Result of hourly traffic. `within_ratio` is the share of requests that waited at most `wait_s` for a slot.
 
     Waits are None without requests, dollars without a price. `left_inside` were not answered when the hours ended,
@@ -186,7 +188,7 @@ class Rehearsed:
     places_per_s: float
 
 
-def rehearse(
+def simulate_hours(
     requests_per_s: Sequence[float],
     service: Service,
     scaling: Scaling,
@@ -194,7 +196,7 @@ def rehearse(
     wait_s: float,
     usd_per_hour: float | None,
     generator: np.random.Generator,
-) -> Rehearsed:
+) -> SimulatedHours:
     """Simulate Poisson arrivals at each hour's rate.
 
     Raises ValueError for invalid rates, and for too many requests or looks.
@@ -209,11 +211,11 @@ def rehearse(
     services = service.draw(arrivals.size, generator)
     until_s = rates.size * _SECONDS_PER_HOUR
     _require_few_looks(services, scaling, until_s)
-    found = replay(arrivals, services, scaling, until_s)
+    found = simulate_traffic(arrivals, services, scaling, until_s)
     usd = None if usd_per_hour is None else found.replica_hours * usd_per_hour
     hour, worst = _worst_hour(arrivals, found, wait_s)
     waits = found.waits_s
-    return Rehearsed(
+    return SimulatedHours(
         scaling=scaling,
         service=service,
         requests=int(arrivals.size),
@@ -250,7 +252,7 @@ def _require_few_looks(services_s: Floats, scaling: Scaling, until_s: float) -> 
         )
 
 
-def _worst_hour(arrivals: Floats, found: Replayed, wait_s: float) -> tuple[int | None, float | None]:
+def _worst_hour(arrivals: Floats, found: SimulatedTraffic, wait_s: float) -> tuple[int | None, float | None]:
     if not arrivals.size:
         return None, None
     hours = (arrivals // _SECONDS_PER_HOUR).astype(np.int64)
@@ -281,7 +283,7 @@ class _Fleet:
     def __init__(self, scaling: Scaling, until_s: float) -> None:
         self._scaling = scaling
         self._until_s = until_s
-        self._one_line = scaling.balance is Balance.ONE_LINE
+        self._one_line = scaling.balance is Balancer.ONE_LINE
         at_first = 1 if self._one_line else scaling.least
         self._stations = [_Station(scaling.places * scaling.least // at_first) for _ in range(at_first)]
         self._leaving: list[_Station] = []  # removed but not empty yet
@@ -298,7 +300,7 @@ class _Fleet:
         self._highest = scaling.least
         self._scaled_up = self._scaled_down = 0
 
-    def serve(self, arrivals_s: list[float], services_s: list[float]) -> Replayed:
+    def serve(self, arrivals_s: list[float], services_s: list[float]) -> SimulatedTraffic:
         self._services, self._waits_s = services_s, np.zeros(len(arrivals_s))
         for number, at_s in enumerate(arrivals_s):
             while self._next_s() <= at_s:
@@ -316,7 +318,7 @@ class _Fleet:
             end_s = self._next_s()
             self._step()
         self._pay(end_s)
-        return Replayed(
+        return SimulatedTraffic(
             waits_s=self._waits_s,
             replica_hours=self._paid_replica_s / _SECONDS_PER_HOUR,
             highest=self._highest,
@@ -330,7 +332,7 @@ class _Fleet:
     def _choose(self) -> _Station:
         if self._one_line:
             return self._stations[0]
-        if self._scaling.balance is Balance.LEAST:
+        if self._scaling.balance is Balancer.LEAST:
             return min(self._stations, key=lambda station: station.inside)
         self._turn = (self._turn + 1) % len(self._stations)
         return self._stations[self._turn]

@@ -13,7 +13,7 @@ from enum import StrEnum
 from itertools import groupby, pairwise
 from typing import Literal
 
-from benchgate.stats.load_probe import LOOK_SHARES, LookCounts, ProbeFinding, Standing, judge_probe
+from benchgate.stats.load_probe import LOOK_SHARES, LevelStatus, LookCounts, ProbeResult, evaluate_probe
 
 SPARE_PROBES = 3  # beyond those of a search without unresolved levels
 _CLIFF_FROM, _CLIFF_TO = 0.95, 0.5
@@ -72,7 +72,7 @@ class SearchSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class PlannedLook:
     """Planned look at a level, with its number and its requests."""
 
     level: float
@@ -86,7 +86,7 @@ class Look:
 
 
 @dataclass(frozen=True, slots=True)
-class TakenLook:
+class FinishedLook:
     """Finished look; `sent` counts every request, also those outside of the measured window."""
 
     level: float
@@ -100,10 +100,10 @@ class Probe:
 
     level: float
     sent: int
-    finding: ProbeFinding
+    finding: ProbeResult
 
 
-class Stop(StrEnum):
+class StopReason(StrEnum):
     """Reason why a search ended."""
 
     CONVERGED = "converged"
@@ -124,38 +124,38 @@ class SearchResult:
     adjacent levels. `needs` is the least number of further requests that would resolve an unresolved probe.
     """
 
-    stop: Stop | None
+    stop: StopReason | None
     lower: float | None
     upper: float | None
     estimate: float | None
-    fit: FallingFit | None
+    fit: IsotonicFit | None
     cliff: tuple[float, float] | None
     probes: tuple[Probe, ...]
     sent: int
     needs: int | None
 
 
-def next_look(settings: SearchSettings, looks: Sequence[TakenLook]) -> Look | Stop:
+def next_look(settings: SearchSettings, looks: Sequence[FinishedLook]) -> PlannedLook | StopReason:
     """Return the next look to take, or the reason why there is none."""
     probes = _probes(settings, looks)
-    if probes and probes[-1].finding.standing is Standing.OPEN:
+    if probes and probes[-1].finding.standing is LevelStatus.OPEN:
         number = sum(1 for look in looks if look.level == probes[-1].level)
         return _within_budget(settings, looks, probes[-1].level, number)
     level = _next_level(settings, probes)
-    if isinstance(level, Stop):
+    if isinstance(level, StopReason):
         return level
     if len(probes) >= settings.most_probes:
-        return Stop.PROBES_EXHAUSTED
+        return StopReason.PROBES_EXHAUSTED
     return _within_budget(settings, looks, level, 0)
 
 
-def search_result(settings: SearchSettings, looks: Sequence[TakenLook]) -> SearchResult:
+def search_result(settings: SearchSettings, looks: Sequence[FinishedLook]) -> SearchResult:
     """Summarise the looks so far as a bracket and an estimate of the capacity."""
     probes = _probes(settings, looks)
     step = next_look(settings, looks)
     lower, upper = _bracket(probes)
     ordered = sorted(probes, key=lambda probe: probe.level)
-    fit = falling_fit(
+    fit = isotonic_fit(
         [probe.level for probe in ordered],
         [probe.finding.good for probe in ordered],
         [probe.finding.scheduled for probe in ordered],
@@ -165,7 +165,7 @@ def search_result(settings: SearchSettings, looks: Sequence[TakenLook]) -> Searc
         estimate = None
     needs = [probe.finding.needs for probe in probes if probe.finding.needs is not None]
     return SearchResult(
-        stop=step if isinstance(step, Stop) else None,
+        stop=step if isinstance(step, StopReason) else None,
         lower=lower,
         upper=upper,
         estimate=estimate,
@@ -177,12 +177,12 @@ def search_result(settings: SearchSettings, looks: Sequence[TakenLook]) -> Searc
     )
 
 
-def _probes(settings: SearchSettings, looks: Sequence[TakenLook]) -> list[Probe]:
+def _probes(settings: SearchSettings, looks: Sequence[FinishedLook]) -> list[Probe]:
     """Group the looks by level, in the order in which levels were probed."""
     found = []
     for level, group in groupby(looks, key=lambda look: look.level):
         taken = list(group)
-        finding = judge_probe([look.counts for look in taken], settings.target_ratio, settings.probe_alpha)
+        finding = evaluate_probe([look.counts for look in taken], settings.target_ratio, settings.probe_alpha)
         found.append(Probe(level, sum(look.sent for look in taken), finding))
     return found
 
@@ -193,14 +193,14 @@ def _bracket(probes: Sequence[Probe]) -> tuple[float | None, float | None]:
     Looks taken for another SLO may show a level that passed above one that failed. The two contradict each other, so
     neither is an end and both lie inside the bracket.
     """
-    passed = [probe.level for probe in probes if probe.finding.standing is Standing.PASS]
-    failed = [probe.level for probe in probes if probe.finding.standing is Standing.FAIL]
+    passed = [probe.level for probe in probes if probe.finding.standing is LevelStatus.PASS]
+    failed = [probe.level for probe in probes if probe.finding.standing is LevelStatus.FAIL]
     below = [level for level in passed if level < min(failed, default=math.inf)]
     above = [level for level in failed if level > max(passed, default=0.0)]
     return max(below, default=None), min(above, default=None)
 
 
-def _next_level(settings: SearchSettings, probes: Sequence[Probe]) -> float | Stop:
+def _next_level(settings: SearchSettings, probes: Sequence[Probe]) -> float | StopReason:
     """Double from the lowest level until one fails, then bisect between pass and fail on the log scale."""
     if not probes:
         return settings.lowest
@@ -209,22 +209,22 @@ def _next_level(settings: SearchSettings, probes: Sequence[Probe]) -> float | St
     if upper is None and highest < settings.highest:
         return min(2 * highest, settings.highest)
     if upper is None and lower == settings.highest:
-        return Stop.NEVER_BREACHED
+        return StopReason.NEVER_BREACHED
     if lower is None and upper == settings.lowest:
-        return Stop.UNMET_AT_MINIMUM
+        return StopReason.UNMET_AT_MINIMUM
     if lower is not None and upper is not None and _is_narrow(settings, lower, upper):
-        return Stop.CONVERGED
+        return StopReason.CONVERGED
     return _between(settings, probes, lower, upper)
 
 
 def _between(
     settings: SearchSettings, probes: Sequence[Probe], lower: float | None, upper: float | None
-) -> float | Stop:
+) -> float | StopReason:
     """Return the geometric middle of the bracket, or of the wider gap between its ends and the unresolved levels."""
     unresolved = sorted(
         probe.level
         for probe in probes
-        if probe.finding.standing is Standing.UNRESOLVED
+        if probe.finding.standing is LevelStatus.UNRESOLVED
         and (lower is None or probe.level > lower)
         and (upper is None or probe.level < upper)
     )
@@ -236,7 +236,7 @@ def _between(
         if low is not None and high is not None and not _is_narrow(settings, low, high)
     ]
     if not wide:
-        return Stop.UNRESOLVED
+        return StopReason.UNRESOLVED
     low, high = max(wide, key=lambda gap: gap[1] / gap[0])
     middle = math.sqrt(low * high)
     if settings.over == "concurrency":
@@ -250,12 +250,14 @@ def _is_narrow(settings: SearchSettings, low: float, high: float) -> bool:
     return high / low <= (1 + settings.resolution_ratio) * (1 + 1e-3)  # levels are rounded to their names
 
 
-def _within_budget(settings: SearchSettings, looks: Sequence[TakenLook], level: float, number: int) -> Look | Stop:
+def _within_budget(
+    settings: SearchSettings, looks: Sequence[FinishedLook], level: float, number: int
+) -> PlannedLook | StopReason:
     requests = settings.look_requests(level, number)
     sent = sum(look.sent for look in looks)
     if settings.budget_requests is not None and sent + requests > settings.budget_requests:
-        return Stop.BUDGET_EXHAUSTED
-    return Look(level, number, requests)
+        return StopReason.BUDGET_EXHAUSTED
+    return PlannedLook(level, number, requests)
 
 
 def _cliff(ordered: Sequence[Probe]) -> tuple[float, float] | None:
@@ -272,7 +274,7 @@ def level_name(level: float) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class FallingFit:
+class IsotonicFit:
     """Fitted share at each level, levels rising and shares never rising."""
 
     levels: tuple[float, ...]
@@ -292,7 +294,7 @@ class FallingFit:
         return math.exp((1 - part) * math.log(self.levels[low]) + part * math.log(self.levels[low + 1]))
 
 
-def falling_fit(levels: Sequence[float], good: Sequence[int], totals: Sequence[int]) -> FallingFit | None:
+def isotonic_fit(levels: Sequence[float], good: Sequence[int], totals: Sequence[int]) -> IsotonicFit | None:
     """Fit a non-increasing curve by least squares, each share weighted by its number of requests.
 
     Pool adjacent violators (Ayer et al. 1955; Barlow et al., Statistical Inference under Order Restrictions, 1972); for
@@ -318,4 +320,4 @@ def falling_fit(levels: Sequence[float], good: Sequence[int], totals: Sequence[i
             last, before_last = pools.pop(), pools.pop()
             pools.append((before_last[0] + last[0], before_last[1] + last[1], before_last[2] + last[2]))
     shares = (hits / total for hits, total, count in pools for _ in range(count))
-    return FallingFit(tuple(ordered), tuple(shares))
+    return IsotonicFit(tuple(ordered), tuple(shares))

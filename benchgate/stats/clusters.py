@@ -16,7 +16,7 @@ from benchgate.model.records import FloatArray
 from benchgate.stats.distributions import Limits, check_alpha, gamma_ppf, norm_ppf, t_ppf, t_sf
 from benchgate.stats.proportions import clopper_pearson
 
-FEWEST_CLUSTERS = 10
+MIN_CLUSTERS = 10
 """Least number of clusters for a trustworthy cluster-robust error (Cameron, Gelbach and Miller 2008)."""
 
 
@@ -87,7 +87,7 @@ def cluster_mean(values: FloatArray, clusters: Sequence[str] | None = None) -> C
     return ClusterMean(mean, error, groups, n)
 
 
-def pooled(means: Sequence[ClusterMean]) -> PooledMean:
+def pool_means(means: Sequence[ClusterMean]) -> PooledMean:
     """Average the means of independent tasks with equal weight.
 
     Degrees of freedom by Satterthwaite (Biometrics Bulletin 2, 1946); of one task, clusters - 1. Raises ValueError when
@@ -105,7 +105,7 @@ def pooled(means: Sequence[ClusterMean]) -> PooledMean:
 
 
 @dataclass(frozen=True, slots=True)
-class Units:
+class ClusterLosses:
     """Independent units of a task, items or clusters, scaled so that their mean is the mean over items.
 
     `harm` is the loss of each unit, `most` the largest loss possible: all that the baseline had there.
@@ -115,7 +115,7 @@ class Units:
     most: FloatArray
 
 
-def upper_limit(values: FloatArray, clusters: Sequence[str], alpha: float) -> float | None:
+def skewness_adjusted_upper_limit(values: FloatArray, clusters: Sequence[str], alpha: float) -> float | None:
     """Return a one-sided upper limit of a mean over clusters, adjusted for skewness (Hall 1992).
 
     For log-normal values with log deviation 1.5 in 65 clusters of three, the truth lies above it 9% of the time, above
@@ -133,7 +133,7 @@ def upper_limit(values: FloatArray, clusters: Sequence[str], alpha: float) -> fl
     return mean + _hall_reach(moments, t_ppf(1 - alpha, count - 1))
 
 
-def unseen_limit(tasks: Sequence[Units], freedom: float, alpha: float) -> float:
+def rare_loss_upper_limit(tasks: Sequence[ClusterLosses], freedom: float, alpha: float) -> float:
     """Return an upper limit of the mean loss over tasks of equal weight, when a few units may lose everything.
 
     It is the larger of two limits:

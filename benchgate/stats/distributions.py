@@ -150,7 +150,7 @@ def smallest_count(holds: Callable[[int], bool], *, most: int) -> int | None:
 _MOST_TIMES = 100
 
 
-def observations_needed(n: int, width: float, room: float, alpha: float) -> int | None:
+def sample_size_for_width(n: int, width: float, room: float, alpha: float) -> int | None:
     """Return the least number of observations whose t limit lies within `room` of their mean, at the same spread.
 
     `width` is the distance of the limit from the mean at `n` observations: t(1-alpha, n-1)·s/√n. It shrinks with the

@@ -12,7 +12,7 @@ import numpy as np
 
 from benchgate.model.records import FloatArray
 
-Listing = Mapping[str, float]
+ListedLogProbs = Mapping[str, float]
 _LEAST_LN = -87.3
 """ln of the smallest normal float32. A server that lists less, or nothing, computed 0."""
 _ROUNDING = 1e-6
@@ -21,7 +21,7 @@ _WHOLE = 0.999
 """Least sum of probabilities over a whole vocabulary."""
 
 
-def exact_kld(baseline: Listing, candidate: Listing) -> float:
+def exact_kld(baseline: ListedLogProbs, candidate: ListedLogProbs) -> float:
     """Return KL(baseline || candidate) in nats from listings of the whole vocabulary: sum of p ln(p / q).
 
     Both are normalised to 1. A probability that is left out or rounded to 0 counts as the smallest float32. Raises
@@ -32,7 +32,7 @@ def exact_kld(baseline: Listing, candidate: Listing) -> float:
     return max(0.0, float(np.sum(np.exp(p_ln) * (p_ln - q_ln))))
 
 
-def kld_bound(baseline: Listing, candidate: Listing, *, named: bool = True) -> float:
+def kld_lower_bound(baseline: ListedLogProbs, candidate: ListedLogProbs, *, named: bool = True) -> float:
     """Return a lower bound of KL(baseline || candidate) in nats from listings of the most probable tokens.
 
     Both are cut to the shorter one's length. With K the tokens listed by both, A those that only the baseline listed
@@ -59,17 +59,17 @@ def kld_bound(baseline: Listing, candidate: Listing, *, named: bool = True) -> f
     return max(0.0, known + _least_remainder(only, unlisted, left, min(q.values())))
 
 
-def same_top1(baseline: Listing, candidate: Listing) -> bool:
+def same_top1(baseline: ListedLogProbs, candidate: ListedLogProbs) -> bool:
     """Return True if both have the same most probable token; any of several tied ones counts."""
     return bool(_tops(baseline) & _tops(candidate))
 
 
-def shared_tokens(baseline: Listing, candidate: Listing) -> int:
+def shared_tokens(baseline: ListedLogProbs, candidate: ListedLogProbs) -> int:
     """Return the number of tokens that both list."""
     return len(baseline.keys() & candidate.keys())
 
 
-def _scaled(listing: Listing, tokens: Sequence[str]) -> FloatArray:
+def _scaled(listing: ListedLogProbs, tokens: Sequence[str]) -> FloatArray:
     """Return normalised ln p in the order of the tokens."""
     ln = np.array([max(listing.get(token, _LEAST_LN), _LEAST_LN) for token in tokens], dtype=np.float64)
     mass = float(np.sum(np.exp(ln)))
@@ -78,7 +78,7 @@ def _scaled(listing: Listing, tokens: Sequence[str]) -> FloatArray:
     return ln - math.log(mass)
 
 
-def _most_probable(listing: Listing, length: int) -> dict[str, float]:
+def _most_probable(listing: ListedLogProbs, length: int) -> dict[str, float]:
     """Return p by token for the `length` most probable tokens above 0."""
     ordered = sorted(listing.items(), key=lambda entry: (-entry[1], entry[0]))[:length]
     return {token: math.exp(ln) for token, ln in ordered if ln > _LEAST_LN}
@@ -102,6 +102,6 @@ def _least_remainder(only: Sequence[float], unlisted: float, left: float, cap: f
     return at_cap + rest * math.log(rest / max(spare, _ROUNDING))
 
 
-def _tops(listing: Listing) -> set[str]:
+def _tops(listing: ListedLogProbs) -> set[str]:
     most = max(listing.values())
     return {token for token, ln in listing.items() if ln == most}

@@ -13,22 +13,22 @@ from dataclasses import dataclass
 import numpy as np
 
 from benchgate.model.records import BoolArray, FloatArray
-from benchgate.stats.clusters import Units, cluster_mean, cluster_sums, pooled, unseen_limit
+from benchgate.stats.clusters import ClusterLosses, cluster_mean, cluster_sums, pool_means, rare_loss_upper_limit
 from benchgate.stats.distributions import Limits, binom_sf, bisect, check_alpha, norm_ppf, norm_sf
-from benchgate.stats.means import paired_t, sign_flip_p, sign_p, subset_mean_limits
+from benchgate.stats.means import paired_t, sign_flip_p, sign_test_p, subset_mean_limits
 from benchgate.stats.proportions import (
-    Counts,
+    PairedCounts,
     clopper_pearson,
-    mcnemar_harm_p,
+    mcnemar_p,
     newcombe_difference,
     score_limits,
     score_statistic,
     stratified_difference,
-    stratified_harm_p,
+    stratified_exact_p,
     stratified_limits,
-    stratified_p_above,
+    stratified_score_p,
     tango_limits,
-    tango_p_margin,
+    tango_noninferiority_p,
 )
 
 _FEW_DIFFER = 10
@@ -38,7 +38,7 @@ _FEW_ITEMS = 30
 _SELF_WEIGHT = 0.5
 """Weight of a prompt on which the baseline disagrees with itself and the candidate with one of its answers."""
 _LEAST_P = 1e-12
-WIDEST = 1.5
+MAX_EXCESS_CHANGE = 1.5
 """Largest difference of one prompt's excess between two runs: +1 in one, -1/2 in the other."""
 
 
@@ -52,7 +52,7 @@ class ScorePairs:
 
 
 @dataclass(frozen=True, slots=True)
-class ItemHarm:
+class ItemRegression:
     """Mean regression over items with limits, and the p-value of "the regression is at most `tested`"."""
 
     estimate: float
@@ -61,12 +61,12 @@ class ItemHarm:
     n: int
     method: str
 
-    def weakened(self, limits: Limits, p_harm: float, method: str) -> ItemHarm:
+    def weakened(self, limits: Limits, p_harm: float, method: str) -> ItemRegression:
         """Return the weaker of two claims: the wider limits and the larger p-value."""
-        return ItemHarm(self.estimate, self.limits.widened(limits), max(self.p_harm, p_harm), self.n, method)
+        return ItemRegression(self.estimate, self.limits.widened(limits), max(self.p_harm, p_harm), self.n, method)
 
 
-def answers_harm(tasks: Sequence[ScorePairs], alpha: float, *, tested: float = 0.0) -> ItemHarm:
+def accuracy_regression(tasks: Sequence[ScorePairs], alpha: float, *, tested: float = 0.0) -> ItemRegression:
     """Estimate the regression over items that are right or wrong (1 or 0).
 
     Tango's score limits and exact McNemar; for tasks of different sizes, their stratified counterparts. With clusters,
@@ -79,22 +79,24 @@ def answers_harm(tasks: Sequence[ScorePairs], alpha: float, *, tested: float = 0
     if len({one.n for one in counts}) == 1:
         b, c, n = (sum(getattr(one, name) for one in counts) for name in ("b", "c", "n"))
         estimate, limits = (b - c) / n, tango_limits(b, c, n, alpha)
-        p_harm = mcnemar_harm_p(b, c) if tested == 0 else 1 - tango_p_margin(b, c, n, tested)
+        p_harm = mcnemar_p(b, c) if tested == 0 else 1 - tango_noninferiority_p(b, c, n, tested)
         method = "Tango's score limits and exact McNemar, items paired by id"
     else:
         estimate = sum((one.b - one.c) / one.n for one in counts) / len(counts)
         limits = stratified_limits(counts, alpha)
-        p_harm = stratified_harm_p(counts) if tested == 0 else stratified_p_above(counts, tested)
+        p_harm = stratified_exact_p(counts) if tested == 0 else stratified_score_p(counts, tested)
         method = "score limits and exact test over tasks with equal weight, items paired by id"
     n = sum(one.n for one in counts)
-    found = ItemHarm(estimate, limits, p_harm, n, method)
+    found = ItemRegression(estimate, limits, p_harm, n, method)
     if all(one.clusters is None for one in tasks):
         return found
     over = _over_clusters(tasks, alpha, tested, f"{method}; t over clusters")
     return found.weakened(over.limits, over.p_harm, over.method)
 
 
-def scores_harm(task: ScorePairs, alpha: float, generator: np.random.Generator, *, tested: float = 0.0) -> ItemHarm:
+def score_regression(
+    task: ScorePairs, alpha: float, generator: np.random.Generator, *, tested: float = 0.0
+) -> ItemRegression:
     """Estimate the regression over items with a numeric score: t over items, or over clusters if there are any.
 
     The upper limit is raised for rare losses (`rare_loss_upper_limit`): down to 0, or to the lowest score of either
@@ -113,48 +115,48 @@ def scores_harm(task: ScorePairs, alpha: float, generator: np.random.Generator, 
     if np.count_nonzero(gaps) < _FEW_DIFFER:
         span = float(np.ptp(np.concatenate([task.baseline, task.candidate, [0.0]])))
         gain = span * clopper_pearson(int(np.count_nonzero(gaps < 0)), len(gaps), alpha).upper
-        p_sign = sign_p(gaps)
+        p_sign = sign_test_p(gaps)
         assert p_sign is not None, "t over the same items found them finite"
         found = found.weakened(Limits(-gain, found.limits.upper), p_sign, found.method)
     return found
 
 
-def _counts(one: ScorePairs) -> Counts:
+def _counts(one: ScorePairs) -> PairedCounts:
     baseline, candidate = one.baseline == 1, one.candidate == 1
-    return Counts(int(np.sum(baseline & ~candidate)), int(np.sum(candidate & ~baseline)), len(baseline))
+    return PairedCounts(int(np.sum(baseline & ~candidate)), int(np.sum(candidate & ~baseline)), len(baseline))
 
 
-def _over_clusters(tasks: Sequence[ScorePairs], alpha: float, tested: float, method: str) -> ItemHarm:
+def _over_clusters(tasks: Sequence[ScorePairs], alpha: float, tested: float, method: str) -> ItemRegression:
     """Estimate by Student's t over clusters, else over items, with the upper limit raised for rare losses."""
     means = [cluster_mean(one.baseline - one.candidate, one.clusters) for one in tasks]
     known = [mean for mean in means if mean is not None]
     if len(known) < len(means):
         raise ValueError("a task needs at least two items, of two clusters, with finite scores")
-    pool = pooled(known)
+    pool = pool_means(known)
     limits = pool.limits(alpha)
-    upper = max(limits.upper, unseen_limit([_units(one) for one in tasks], pool.freedom, alpha))
+    upper = max(limits.upper, rare_loss_upper_limit([_units(one) for one in tasks], pool.freedom, alpha))
     n = sum(len(one.baseline) for one in tasks)
-    return ItemHarm(pool.mean, Limits(limits.lower, upper), pool.p_above(tested), n, method)
+    return ItemRegression(pool.mean, Limits(limits.lower, upper), pool.p_above(tested), n, method)
 
 
-def _units(one: ScorePairs) -> Units:
+def _units(one: ScorePairs) -> ClusterLosses:
     """Return the loss of each cluster or item, and the largest loss possible above 0 or the lowest score."""
     gaps = one.baseline - one.candidate
     mean, lowest = float(np.mean(gaps)), min(0.0, float(np.min(one.baseline)), float(np.min(one.candidate)))
     lost, most = (cluster_sums(values, one.clusters) for values in (gaps - mean, one.baseline - lowest))
     mean_size = len(gaps) / len(lost)
-    return Units(mean + lost / mean_size, most / mean_size)
+    return ClusterLosses(mean + lost / mean_size, most / mean_size)
 
 
 @dataclass(frozen=True, slots=True)
-class Recovery:
+class ScoreRetention:
     """Ratio of candidate score to baseline score and its limits; None if the baseline's own spread leaves them open."""
 
     ratio: float
     limits: Limits | None
 
 
-def recovery(tasks: Sequence[ScorePairs], alpha: float, *, harm: Limits | None = None) -> Recovery | None:
+def score_retention(tasks: Sequence[ScorePairs], alpha: float, *, harm: Limits | None = None) -> ScoreRetention | None:
     """Divide the candidate's mean score by the baseline's, each task with equal weight, items paired.
 
     Limits by Fieller (Journal of the Royal Statistical Society B 16, 1954): all ratios R that a test of "mean(candidate
@@ -172,7 +174,7 @@ def recovery(tasks: Sequence[ScorePairs], alpha: float, *, harm: Limits | None =
     limits = _fieller(tasks, baseline_mean, candidate_mean, norm_ppf(1 - alpha))
     if limits is not None and harm is not None:
         limits = limits.widened(Limits(1 - harm.upper / baseline_mean, 1 - harm.lower / baseline_mean))
-    return Recovery(candidate_mean / baseline_mean, limits)
+    return ScoreRetention(candidate_mean / baseline_mean, limits)
 
 
 def _fieller(tasks: Sequence[ScorePairs], baseline_mean: float, candidate_mean: float, z: float) -> Limits | None:
@@ -266,21 +268,22 @@ def excess_of_tasks(
     means = [cluster_mean(x - y, clusters) for x, y, clusters in tasks]
     if any(mean is None for mean in means):
         return None
-    pool = pooled([mean for mean in means if mean is not None])
+    pool = pool_means([mean for mean in means if mean is not None])
     limits = found.limits.widened(pool.limits(alpha))
     return Excess(found.estimate, limits, max(found.p_harm, pool.p_above(margin)), found.n)
 
 
 def _stratified_excess(gaps: Sequence[FloatArray], alpha: float, margin: float) -> Excess:
     counts = [
-        Counts(int(np.count_nonzero(gap == 1)), int(np.count_nonzero(gap == -_SELF_WEIGHT)), len(gap)) for gap in gaps
+        PairedCounts(int(np.count_nonzero(gap == 1)), int(np.count_nonzero(gap == -_SELF_WEIGHT)), len(gap))
+        for gap in gaps
     ]
     return Excess(
         estimate=stratified_difference(counts, weight=_SELF_WEIGHT),
         limits=stratified_limits(counts, alpha, weight=_SELF_WEIGHT),
-        p_harm=stratified_harm_p(counts, weight=_SELF_WEIGHT)
+        p_harm=stratified_exact_p(counts, weight=_SELF_WEIGHT)
         if margin == 0
-        else stratified_p_above(counts, margin, weight=_SELF_WEIGHT),
+        else stratified_score_p(counts, margin, weight=_SELF_WEIGHT),
         n=sum(one.n for one in counts),
     )
 
@@ -307,7 +310,7 @@ def excess_sampled(differs: BoolArray, itself: BoolArray, alpha: float, *, margi
 
 
 def excess_change(
-    judged: FloatArray, reference: FloatArray, alpha: float, *, margin: float = 0.0, widest: float = WIDEST
+    judged: FloatArray, reference: FloatArray, alpha: float, *, margin: float = 0.0, widest: float = MAX_EXCESS_CHANGE
 ) -> Excess | None:
     """Estimate mean(judged - reference): the excess that one run's candidate adds to another's, prompt by prompt.
 
@@ -317,7 +320,7 @@ def excess_change(
     finite.
     """
     gap = np.asarray(judged, dtype=np.float64) - np.asarray(reference, dtype=np.float64)
-    test, sign = paired_t(gap, alpha, margin=margin), sign_p(gap)
+    test, sign = paired_t(gap, alpha, margin=margin), sign_test_p(gap)
     if test is None or sign is None:
         return None
     limits, p_harm, n = test.limits, test.p_harm, len(gap)
@@ -349,11 +352,11 @@ def excess_change_of_tasks(
     gaps = [judged - reference for judged, reference, _ in tasks]
     limits, p_harm = Limits(estimate - below, estimate + above), 0.0
     if sum(int(np.count_nonzero(gap)) for gap in gaps) < _FEW_DIFFER:
-        p_harm = sign_p(np.concatenate(gaps)) or 1.0
+        p_harm = sign_test_p(np.concatenate(gaps)) or 1.0
     for grouped in (False, True):
         means = [cluster_mean(gap, task[2] if grouped else None) for gap, task in zip(gaps, tasks, strict=True)]
         if any(mean is None for mean in means):
             return None
-        pool = pooled([mean for mean in means if mean is not None])
+        pool = pool_means([mean for mean in means if mean is not None])
         limits, p_harm = limits.widened(pool.limits(alpha)), max(p_harm, pool.p_above(margin))
     return Excess(estimate, limits, p_harm, sum(part.n for part in known))

@@ -11,7 +11,7 @@ import numpy as np
 
 from benchgate.model.records import FloatArray
 
-LEAST_LEVELS = 5
+MIN_LEVELS = 5
 _TAIL_SHARE = 0.25  # largest slope after the knee, as a share of the slope before it
 _LEAST_GAIN = 0.5  # least share of a straight line's squared error that the bend removes
 _NEAR_PEAK = 0.85  # least throughput at the knee, as a share of the highest
@@ -111,8 +111,8 @@ def find_knee(
         raise ValueError("levels, throughputs and latencies must be finite and above 0")
     if len(set(levels)) < len(levels):
         raise ValueError(f"levels {list(levels)} repeat; pool what was measured at one level")
-    if len(levels) < LEAST_LEVELS:
-        return NoKnee(f"{len(levels)} levels are too few to tell a bend from noise; sweep at least {LEAST_LEVELS}")
+    if len(levels) < MIN_LEVELS:
+        return NoKnee(f"{len(levels)} levels are too few to tell a bend from noise; sweep at least {MIN_LEVELS}")
     order = np.argsort(levels)
     x, y = np.log(np.asarray(levels, dtype=np.float64)[order]), np.log(np.asarray(throughputs)[order])
     line = _squared_error(_line_design(x), y)

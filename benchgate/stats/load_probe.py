@@ -14,16 +14,16 @@ from enum import StrEnum
 import numpy as np
 
 from benchgate.model.records import FloatArray, IntArray, RequestColumns
-from benchgate.model.request_metrics import Slo, e2e_s, good, succeeded, tpot_s, ttft_s
+from benchgate.model.request_metrics import Slo, e2e_s, meets_slo, succeeded, tpot_s, ttft_s
 from benchgate.stats.distributions import Limits, check_alpha, norm_sf
-from benchgate.stats.overdispersed import effective_requests
+from benchgate.stats.overdispersed import effective_sample_size
 from benchgate.stats.proportions import clopper_pearson, share_above_p, share_below_p
 
 LOOK_SHARES = (1 / 16, 1 / 16, 1 / 8, 1 / 4, 1 / 2)
 """Share of a probe's requests in each look."""
 LOOK_ALPHAS = (1 / 8, 1 / 8, 1 / 8, 1 / 8, 1 / 2)
 """Share of a probe's error probability at each look; the last look has most data and gets half."""
-RESIDENCES = 10
+MIN_RESIDENCE_TIMES = 10
 """Least length of a look at a steady server, in mean residence times of a request."""
 LEAD_IN_SHARE = 0.2  # of an open loop's requests: sent before the server is in a steady state
 LEAD_OUT_SHARE = 0.1  # of an open loop's requests: answered while no new ones come
@@ -108,8 +108,8 @@ def look_counts(
     all_over_ns = np.concatenate([_over_ns(rows) for rows in all_rows])
     inside = (due_ns >= window.start_ns) & (due_ns <= window.end_ns)
     count = max(1, min(stretches, int(inside.sum())))
-    parts = np.array_split(good(columns, slo)[order][inside], count)
-    used = used_share(columns, slo)[order][inside]
+    parts = np.array_split(meets_slo(columns, slo)[order][inside], count)
+    used = slo_usage(columns, slo)[order][inside]
     cut = max(0, planned - len(columns))
     hits, totals = [int(part.sum()) for part in parts], [len(part) for part in parts]
     totals[-1] += cut
@@ -160,7 +160,7 @@ def _held_between(columns: RequestColumns, level: int) -> tuple[int | None, int 
     return int(at_ns[order][reached[0]]), int(at_ns[order][min(reached[-1] + 1, len(held) - 1)])
 
 
-def used_share(columns: RequestColumns, slo: Slo) -> FloatArray:
+def slo_usage(columns: RequestColumns, slo: Slo) -> FloatArray:
     """Return the share of its tightest bound that each request used, at most 2: a miss is above 1, a failure 2."""
     shares = [np.zeros(len(columns))]
     for bound, values in ((slo.ttft_s, ttft_s), (slo.tpot_s, tpot_s), (slo.e2e_s, e2e_s)):
@@ -198,7 +198,7 @@ def _mean_in_flight(due_ns: IntArray, over_ns: IntArray, from_ns: float, to_ns: 
     return float(np.maximum(inside, 0).sum() / (to_ns - from_ns))
 
 
-class Standing(StrEnum):
+class LevelStatus(StrEnum):
     """Status of a load level against its target; OPEN is unresolved with looks to come."""
 
     PASS = "pass"
@@ -208,7 +208,7 @@ class Standing(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class ProbeFinding:
+class ProbeResult:
     """Result of all looks at one level; `limits` are those of the share of good requests at the look's own alpha.
 
     `unstable`: the backlog is shown to grow. `unsteady`: the level would pass, but the look is too short to exclude a
@@ -217,7 +217,7 @@ class ProbeFinding:
     over all looks, at most the alpha spent; None unless the level is resolved.
     """
 
-    standing: Standing
+    standing: LevelStatus
     good: int
     scheduled: int
     cut: int
@@ -240,7 +240,7 @@ class ProbeFinding:
         return self.good / self.scheduled if self.scheduled else None
 
 
-def judge_probe(looks: Sequence[LookCounts], target: float, alpha: float) -> ProbeFinding:
+def evaluate_probe(looks: Sequence[LookCounts], target: float, alpha: float) -> ProbeResult:
     """Test a level against its target after the looks so far, each direction wrong with probability at most `alpha`.
 
     PASS when the lower limit of the share of good requests is at least the target. FAIL when the upper limit is below
@@ -259,17 +259,17 @@ def judge_probe(looks: Sequence[LookCounts], target: float, alpha: float) -> Pro
     good, scheduled = sum(sum(look.good) for look in looks), sum(sum(look.scheduled) for look in looks)
     part = LOOK_ALPHAS[min(max(len(looks), 1), len(LOOK_ALPHAS)) - 1]
     spent = alpha * part
-    trials, grows_p = _effective_requests(looks, spent), growth_p(looks)
+    trials, grows_p = _effective_requests(looks, spent), backlog_growth_p(looks)
     limits = None if trials is None else clopper_pearson(good / scheduled * trials, trials, spent)
-    unsteady, standing = False, Standing.OPEN
+    unsteady, standing = False, LevelStatus.OPEN
     if grows_p <= spent or (limits is not None and limits.upper < target):
-        standing = Standing.FAIL
+        standing = LevelStatus.FAIL
     elif limits is not None and limits.lower >= target:
         unsteady = not _is_steady(looks)
-        standing = Standing.OPEN if unsteady else Standing.PASS
-    if standing is Standing.OPEN and len(looks) >= len(LOOK_SHARES):
-        standing = Standing.UNRESOLVED
-    return ProbeFinding(
+        standing = LevelStatus.OPEN if unsteady else LevelStatus.PASS
+    if standing is LevelStatus.OPEN and len(looks) >= len(LOOK_SHARES):
+        standing = LevelStatus.UNRESOLVED
+    return ProbeResult(
         standing=standing,
         good=good,
         scheduled=scheduled,
@@ -277,7 +277,9 @@ def judge_probe(looks: Sequence[LookCounts], target: float, alpha: float) -> Pro
         limits=limits,
         unstable=grows_p <= spent,
         unsteady=unsteady,
-        needs=_requests_needed(looks, limits, target, unsteady=unsteady) if standing is Standing.UNRESOLVED else None,
+        needs=_requests_needed(looks, limits, target, unsteady=unsteady)
+        if standing is LevelStatus.UNRESOLVED
+        else None,
         p_value=_p_value(standing, good, scheduled, trials, grows_p, target, part),
         window_s=sum(look.window_s for look in looks),
         stage_s=sum(look.stage_s for look in looks),
@@ -287,7 +289,7 @@ def judge_probe(looks: Sequence[LookCounts], target: float, alpha: float) -> Pro
 def _effective_requests(looks: Sequence[LookCounts], alpha: float) -> float | None:
     """Return the effective number of requests of the looks; None without two stretches that hold one."""
     stretches = [(k, n) for look in looks for k, n in zip(look.good, look.scheduled, strict=True) if n]
-    effective = effective_requests([k for k, _ in stretches], [n for _, n in stretches], alpha)
+    effective = effective_sample_size([k for k, _ in stretches], [n for _, n in stretches], alpha)
     if effective is None:
         return None
     return min(effective, sum(n for _, n in stretches) / _latency_design_effect(looks))
@@ -309,7 +311,7 @@ def _latency_design_effect(looks: Sequence[LookCounts]) -> float:
     return max(1.0, between / spread * len(means) / (len(means) - 1))
 
 
-def growth_p(looks: Sequence[LookCounts]) -> float:
+def backlog_growth_p(looks: Sequence[LookCounts]) -> float:
     """Return the p-value of "the backlog grows by at most 1% of the scheduled requests"; 1 for a closed loop.
 
     Numbers in flight vary like Poisson counts while requests do not slow each other, and with up to four times that
@@ -346,23 +348,23 @@ def _is_steady(looks: Sequence[LookCounts]) -> bool:
 def _relative_length(look: LookCounts) -> float:
     """Return the window's length over the least length of a look at a steady server."""
     stayed_s = look.backlog.residence_s if look.backlog is not None else 0.0
-    return look.window_s / (RESIDENCES * stayed_s) if stayed_s > 0 else math.inf
+    return look.window_s / (MIN_RESIDENCE_TIMES * stayed_s) if stayed_s > 0 else math.inf
 
 
 def _p_value(
-    standing: Standing, good: int, scheduled: int, trials: float | None, grows_p: float, target: float, part: float
+    standing: LevelStatus, good: int, scheduled: int, trials: float | None, grows_p: float, target: float, part: float
 ) -> float | None:
     """Return the p-value of a level that passed or failed, valid over all looks by weighted Bonferroni.
 
     It is P(as good or better | share is the target) for PASS and P(as bad or worse) for FAIL, over the look's part of
     alpha.
     """
-    if standing not in (Standing.PASS, Standing.FAIL):
+    if standing not in (LevelStatus.PASS, LevelStatus.FAIL):
         return None
-    p_value = grows_p if standing is Standing.FAIL else 1.0
+    p_value = grows_p if standing is LevelStatus.FAIL else 1.0
     if trials is not None:
         hits = trials * good / scheduled
-        if standing is Standing.PASS:
+        if standing is LevelStatus.PASS:
             p_value = share_above_p(hits, trials, target)
         else:
             p_value = min(p_value, share_below_p(hits, trials, target))

@@ -24,7 +24,7 @@ _SAMPLED_SUBSETS = 65_535
 
 
 @dataclass(frozen=True, slots=True)
-class Paired:
+class MeanTest:
     """Test of a mean difference: estimate, one-sided limits, p-value of "the mean is at most the margin".
 
     `n` is the number of differences, of two independent groups the size of the smaller one.
@@ -37,7 +37,7 @@ class Paired:
     n: int
 
 
-def paired_t(differences: FloatArray, alpha: float, *, margin: float = 0.0) -> Paired | None:
+def paired_t(differences: FloatArray, alpha: float, *, margin: float = 0.0) -> MeanTest | None:
     """Test paired differences by Student's t: limits mean ∓ t(1-alpha, n-1)·sd/√n, p-value of H0 "mean <= margin".
 
     Return None below two differences or when one is not finite: a failed block has no ratio, see `sign_p`. Without
@@ -52,13 +52,13 @@ def paired_t(differences: FloatArray, alpha: float, *, margin: float = 0.0) -> P
         return None
     if np.ptp(values) <= _ROUNDING:
         mean = float(values[0])
-        return Paired(mean, 0.0, Limits(mean, mean), 2.0**-n if mean > margin else 1.0, n)
+        return MeanTest(mean, 0.0, Limits(mean, mean), 2.0**-n if mean > margin else 1.0, n)
     mean, sd = float(np.mean(values)), float(np.std(values, ddof=1))
     limits, p_harm = _student(mean, sd / math.sqrt(n), n - 1, alpha, margin)
-    return Paired(mean, sd, limits, p_harm, n)
+    return MeanTest(mean, sd, limits, p_harm, n)
 
 
-def two_sample_t(a: FloatArray, b: FloatArray, alpha: float, *, margin: float = 0.0) -> Paired | None:
+def two_sample_t(a: FloatArray, b: FloatArray, alpha: float, *, margin: float = 0.0) -> MeanTest | None:
     """Test mean(b) - mean(a) by Welch's t, with Welch-Satterthwaite degrees of freedom.
 
     For groups that were not interleaved. `sd` is √(var(a) + var(b)), the deviation of one difference. Return None when
@@ -74,16 +74,16 @@ def two_sample_t(a: FloatArray, b: FloatArray, alpha: float, *, margin: float = 
     mean = float(np.mean(second) - np.mean(first))
     if max(np.ptp(first), np.ptp(second)) <= _ROUNDING:
         least = 1 / math.comb(len(first) + len(second), len(first))
-        return Paired(mean, 0.0, Limits(mean, mean), least if mean > margin else 1.0, n)
+        return MeanTest(mean, 0.0, Limits(mean, mean), least if mean > margin else 1.0, n)
     variances = float(np.var(first, ddof=1)), float(np.var(second, ddof=1))
     parts = variances[0] / len(first), variances[1] / len(second)
     freedom = sum(parts) ** 2 / (parts[0] ** 2 / (len(first) - 1) + parts[1] ** 2 / (len(second) - 1))
     limits, p_harm = _student(mean, math.sqrt(sum(parts)), freedom, alpha, margin)
-    return Paired(mean, math.sqrt(sum(variances)), limits, p_harm, n)
+    return MeanTest(mean, math.sqrt(sum(variances)), limits, p_harm, n)
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class VarianceComponent:
     """Independent component of a variance, with the degrees of freedom of its estimate."""
 
     variance: float
@@ -91,7 +91,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Combined:
+class CombinedTest:
     """Test of an estimate with several variance components: standard error, limits, p-value of "at most the margin"."""
 
     estimate: float
@@ -101,7 +101,9 @@ class Combined:
     p_harm: float
 
 
-def combined_t(estimate: float, parts: Sequence[Part], alpha: float, *, margin: float = 0.0) -> Combined | None:
+def combined_t(
+    estimate: float, parts: Sequence[VarianceComponent], alpha: float, *, margin: float = 0.0
+) -> CombinedTest | None:
     """Test an estimate whose variance is a sum of independent components by Student's t.
 
     SE² = Σ vᵢ with (Σ vᵢ)² / Σ(vᵢ²/fᵢ) degrees of freedom (Satterthwaite 1946; Welch 1947). Return None without any
@@ -116,7 +118,7 @@ def combined_t(estimate: float, parts: Sequence[Part], alpha: float, *, margin: 
     if not (math.isfinite(estimate) and _ROUNDING < error < math.inf):
         return None
     freedom = total**2 / sum(part.variance**2 / part.freedom for part in parts)
-    return Combined(estimate, error, freedom, *_student(estimate, error, freedom, alpha, margin))
+    return CombinedTest(estimate, error, freedom, *_student(estimate, error, freedom, alpha, margin))
 
 
 def _student(mean: float, error: float, freedom: float, alpha: float, margin: float) -> tuple[Limits, float]:
@@ -125,7 +127,7 @@ def _student(mean: float, error: float, freedom: float, alpha: float, margin: fl
     return Limits(mean - reach, mean + reach), t_sf((mean - margin) / error, freedom)
 
 
-def sign_p(differences: FloatArray) -> float | None:
+def sign_test_p(differences: FloatArray) -> float | None:
     """Return the one-sided exact sign test p: P(X >= number above 0), X ~ Bin(number not 0, 1/2).
 
     Infinite differences keep their sign, so latencies that failures made infinite count. Return None for no differences

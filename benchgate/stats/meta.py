@@ -15,19 +15,21 @@ from benchgate.stats.distributions import Limits, check_alpha, t_ppf, t_sf
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
+class EstimateWithLimits:
     """Estimate and its limits, None where the evidence gives none."""
 
     value: float
     limits: Limits | None
 
-    def times(self, factor: float) -> Figure:
+    def times(self, factor: float) -> EstimateWithLimits:
         """Multiply by a factor above 0."""
         limits = self.limits
-        return Figure(self.value * factor, None if limits is None else limits.mapped(lambda limit: limit * factor))
+        return EstimateWithLimits(
+            self.value * factor, None if limits is None else limits.mapped(lambda limit: limit * factor)
+        )
 
 
-def weighted_sum(parts: Sequence[tuple[float, Figure]]) -> Figure:
+def weighted_sum(parts: Sequence[tuple[float, EstimateWithLimits]]) -> EstimateWithLimits:
     """Return Σ weight·estimate with limits at the level of the parts' limits (MOVER).
 
     Zou and Donner (Statistics in Medicine 27, 2008) recover each variance from the part's own limit on the relevant
@@ -41,38 +43,38 @@ def weighted_sum(parts: Sequence[tuple[float, Figure]]) -> Figure:
     below, above = list[float](), list[float]()
     for weight, one in parts:
         if one.limits is None:
-            return Figure(total, None)
+            return EstimateWithLimits(total, None)
         ends = sorted((weight * (one.value - one.limits.lower), weight * (one.value - one.limits.upper)))
         below.append(ends[1])
         above.append(ends[0])
-    return Figure(total, Limits(total - math.hypot(*below), total + math.hypot(*above)))
+    return EstimateWithLimits(total, Limits(total - math.hypot(*below), total + math.hypot(*above)))
 
 
-def ratio(numerator: Figure, denominator: Figure) -> Figure | None:
+def ratio(numerator: EstimateWithLimits, denominator: EstimateWithLimits) -> EstimateWithLimits | None:
     """Divide one estimate by another on the log scale; None where either is not above 0."""
     return _powers((1.0, numerator), (-1.0, denominator))
 
 
-def product(one: Figure, other: Figure) -> Figure | None:
+def product(one: EstimateWithLimits, other: EstimateWithLimits) -> EstimateWithLimits | None:
     """Multiply two estimates on the log scale; None where either is not above 0."""
     return _powers((1.0, one), (1.0, other))
 
 
-def _powers(*parts: tuple[float, Figure]) -> Figure | None:
+def _powers(*parts: tuple[float, EstimateWithLimits]) -> EstimateWithLimits | None:
     if any(one.value <= 0 for _, one in parts):
         return None
     total = weighted_sum([(power, _logarithm(one)) for power, one in parts])
-    return Figure(math.exp(total.value), None if total.limits is None else total.limits.mapped(math.exp))
+    return EstimateWithLimits(math.exp(total.value), None if total.limits is None else total.limits.mapped(math.exp))
 
 
-def _logarithm(one: Figure) -> Figure:
+def _logarithm(one: EstimateWithLimits) -> EstimateWithLimits:
     """Take logarithms, without limits where one of them is 0 or below."""
     limits = one.limits if one.limits is not None and one.limits.lower > 0 else None
-    return Figure(math.log(one.value), None if limits is None else limits.mapped(math.log))
+    return EstimateWithLimits(math.log(one.value), None if limits is None else limits.mapped(math.log))
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class ChainLink:
     """Regression in one comparison with its limits, each wrong with probability `alpha`, from `n` observations."""
 
     harm: float
@@ -82,7 +84,7 @@ class Link:
 
 
 @dataclass(frozen=True, slots=True)
-class Summed:
+class ChainSum:
     """Sum of all links with its limits; `errors` are the standard errors downwards and upwards."""
 
     harm: float
@@ -91,7 +93,7 @@ class Summed:
     p_harm: float
 
 
-def summed(links: Sequence[Link], alpha: float) -> Summed:
+def sum_chain(links: Sequence[ChainLink], alpha: float) -> ChainSum:
     """Add independent links, with limits by MOVER (Zou and Donner 2008, Statistics in Medicine 27, 1693-1702).
 
     The variance of a link on each side comes from its own limit there, (limit - harm) / t(1-alpha, n-1), so asymmetric
@@ -109,10 +111,10 @@ def summed(links: Sequence[Link], alpha: float) -> Summed:
         p_harm = t_sf(harm / below[0], below[1])
     else:
         p_harm = 2.0 ** -min(link.n for link in links) if harm > 0 else 1.0
-    return Summed(harm, (below[0], above[0]), limits, p_harm)
+    return ChainSum(harm, (below[0], above[0]), limits, p_harm)
 
 
-def across_runs(log_ratio: float, cv_run: float, n: int, alpha: float) -> Link:
+def link_across_runs(log_ratio: float, cv_run: float, n: int, alpha: float) -> ChainLink:
     """Return the comparison of two values measured in two different runs as a link.
 
     Nothing cancels between runs, so each value brings the run-to-run variation: SE = √2·cv_run, where `cv_run` is the
@@ -120,10 +122,10 @@ def across_runs(log_ratio: float, cv_run: float, n: int, alpha: float) -> Link:
     """
     check_alpha(alpha)
     reach = t_ppf(1 - alpha, n - 1) * math.sqrt(2) * cv_run
-    return Link(log_ratio, Limits(log_ratio - reach, log_ratio + reach), alpha, n)
+    return ChainLink(log_ratio, Limits(log_ratio - reach, log_ratio + reach), alpha, n)
 
 
-def _side(links: Sequence[Link], *, lower: bool) -> tuple[float, float]:
+def _side(links: Sequence[ChainLink], *, lower: bool) -> tuple[float, float]:
     """Return the standard error and the degrees of freedom of the sum on one side of it."""
     variances = []
     for link in links:

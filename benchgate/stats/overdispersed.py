@@ -21,7 +21,7 @@ _AT_TARGET = 1e-9
 _MOST_NEEDED = 2**29
 
 
-def effective_requests(good: Sequence[int], scheduled: Sequence[int], alpha: float) -> float | None:
+def effective_sample_size(good: Sequence[int], scheduled: Sequence[int], alpha: float) -> float | None:
     """Return the number of independent requests whose miss share has the same variance (Korn and Graubard).
 
     n* = n / max(1, deff) · (t(1-alpha, n-1) / t(1-alpha, G-1))², G blocks, and the design effect deff = G/(G-1) ·
@@ -49,14 +49,14 @@ def effective_requests(good: Sequence[int], scheduled: Sequence[int], alpha: flo
     return min(float(requests), float(requests / design_effect * few_blocks**2))
 
 
-def attainment_limits(good: Sequence[int], scheduled: Sequence[int], alpha: float) -> Limits | None:
+def miss_share_limits(good: Sequence[int], scheduled: Sequence[int], alpha: float) -> Limits | None:
     """Return limits of the miss share 1 - Σgood/Σscheduled, Clopper-Pearson on `effective_sample_size` requests.
 
     They are never narrower than Clopper-Pearson limits on all requests, and equal to them when none or all missed:
     0 of 299 shows less than 1%. Student's t limits over the blocks' shares are far too narrow for rare misses
     (docs/metrics.md, goodput). Return None and raise ValueError as `effective_sample_size` does.
     """
-    effective = effective_requests(good, scheduled, alpha)
+    effective = effective_sample_size(good, scheduled, alpha)
     if effective is None:
         return None
     requests, missed = sum(scheduled), sum(scheduled) - sum(good)
@@ -66,13 +66,13 @@ def attainment_limits(good: Sequence[int], scheduled: Sequence[int], alpha: floa
     return clopper_pearson(effective * missed / requests, effective, alpha).widened(exact)
 
 
-def attainment_p(good: Sequence[int], scheduled: Sequence[int], allowed: float, alpha: float) -> float | None:
+def miss_share_p(good: Sequence[int], scheduled: Sequence[int], allowed: float, alpha: float) -> float | None:
     """Return the p-value of "the true miss share is at most `allowed`", the test that `miss_share_limits` inverts.
 
     It is below alpha exactly when the lower limit is above `allowed`; `alpha` enters the effective sample size. Return
     None and raise ValueError as `effective_sample_size` does.
     """
-    effective = effective_requests(good, scheduled, alpha)
+    effective = effective_sample_size(good, scheduled, alpha)
     if effective is None:
         return None
     missed, requests = sum(scheduled) - sum(good), sum(scheduled)
@@ -84,7 +84,7 @@ def attainment_p(good: Sequence[int], scheduled: Sequence[int], allowed: float, 
     return max(exact, share_above_p(effective * missed / requests, effective, allowed))
 
 
-def requests_needed(good: Sequence[int], scheduled: Sequence[int], target: float, alpha: float) -> int | None:
+def sample_size_to_decide(good: Sequence[int], scheduled: Sequence[int], target: float, alpha: float) -> int | None:
     """Estimate the number of requests that would show on which side of `target` the share of good ones lies.
 
     It is the least number at which a Clopper-Pearson limit reaches the target, if the share and the design effect stay
@@ -98,7 +98,7 @@ def requests_needed(good: Sequence[int], scheduled: Sequence[int], target: float
     allowed = 1 - target
     if requests == 0 or abs(missed / requests - allowed) < _AT_TARGET:
         return None
-    effective = effective_requests(good, scheduled, alpha)
+    effective = effective_sample_size(good, scheduled, alpha)
     worth = 1.0 if effective is None else effective / requests
 
     def shown(n: int) -> bool:
@@ -132,6 +132,6 @@ def mean_share_limits(
     return clopper_pearson(share * effective, effective, alpha), effective
 
 
-def p_at_least(share: float, effective: float, floor: float) -> float:
+def share_at_least_p(share: float, effective: float, floor: float) -> float:
     """Return the p-value of "the true share is at least `floor`", on an effective number of items."""
     return share_below_p(share * effective, effective, floor) if share < 1 else 1.0

@@ -30,8 +30,8 @@ from benchgate.stats.distributions import (
     smallest_count,
     t_ppf,
 )
-from benchgate.stats.overdispersed import attainment_limits
-from benchgate.stats.proportions import score_statistic, tango_p_margin
+from benchgate.stats.overdispersed import miss_share_limits
+from benchgate.stats.proportions import score_statistic, tango_noninferiority_p
 
 _MOST = 1_000_000
 """Largest reported number of pairs, and largest effect in standard errors."""
@@ -42,11 +42,11 @@ _SELF_WEIGHT = 0.5
 """Weight of a prompt on which the baseline disagrees with itself, as in `stats.evals`."""
 _MOST_ODD = 2 / 3
 """Share of prompts with one odd answer of three where the odd one is one of the baseline's two."""
-DRAWS = 20_000
+SIMULATED_GATES = 20_000
 """Simulated gates; their standard error is 0.35 points at 50% and 0.12 at 97%."""
 
 
-def chance_shown(n: int, sd: float, harm: float, *, alpha: float = 0.05) -> float:
+def paired_t_power(n: int, sd: float, harm: float, *, alpha: float = 0.05) -> float:
     """Return the power of a one-sided t-test over `n` paired differences of this deviation at a mean of `harm`.
 
     P(T > t(1-alpha, n-1)), T noncentral with shift harm·√n/sd (Johnson, Kotz and Balakrishnan 1995, chapter 31). By
@@ -64,14 +64,14 @@ def chance_shown(n: int, sd: float, harm: float, *, alpha: float = 0.05) -> floa
     return float(1 - nctdtr(n - 1, harm * math.sqrt(n) / sd, t_ppf(1 - alpha, n - 1)))
 
 
-def detectable_harm(n: int, sd: float, *, alpha: float = 0.05, power: float = 0.8) -> float | None:
+def minimum_detectable_regression(n: int, sd: float, *, alpha: float = 0.05, power: float = 0.8) -> float | None:
     """Return the smallest mean regression that `n` paired differences show with this power; None below two."""
     _check(alpha, power)
     if n < 2:
         return None
 
     def shown(harm: float) -> bool:
-        return chance_shown(n, sd, harm, alpha=alpha) >= power
+        return paired_t_power(n, sd, harm, alpha=alpha) >= power
 
     error = sd / math.sqrt(n)
     high = error
@@ -82,15 +82,15 @@ def detectable_harm(n: int, sd: float, *, alpha: float = 0.05, power: float = 0.
     return bisect(shown, 0.0, high)
 
 
-def blocks_needed(sd: float, harm: float, *, alpha: float = 0.05, power: float = 0.95) -> int | None:
+def blocks_for_power(sd: float, harm: float, *, alpha: float = 0.05, power: float = 0.95) -> int | None:
     """Return the paired differences that a t-test needs for this power at a mean of `harm`; None beyond a million."""
     _check(alpha, power)
     if not (sd > 0 and harm > 0):
         raise ValueError(f"deviation {sd!r} and harm {harm!r} must both be above 0")
-    return smallest_count(lambda n: chance_shown(n, sd, harm, alpha=alpha) >= power, most=_MOST)
+    return smallest_count(lambda n: paired_t_power(n, sd, harm, alpha=alpha) >= power, most=_MOST)
 
 
-def items_needed(discordance_ratio: float, margin: float, *, alpha: float = 0.05, power: float = 0.95) -> int:
+def items_for_power(discordance_ratio: float, margin: float, *, alpha: float = 0.05, power: float = 0.95) -> int:
     """Return the paired items needed for a difference of `margin` at discordance f = (b+c)/n.
 
     n = ((z(1-alpha)·√f + z(power)·√(f - margin²)) / margin)² (Connor 1987, Biometrics 43), rounded up. Raises
@@ -104,7 +104,9 @@ def items_needed(discordance_ratio: float, margin: float, *, alpha: float = 0.05
     return math.ceil((spread / margin) ** 2)
 
 
-def detectable_difference(n: int, discordance_ratio: float, *, alpha: float = 0.05, power: float = 0.8) -> float | None:
+def minimum_detectable_difference(
+    n: int, discordance_ratio: float, *, alpha: float = 0.05, power: float = 0.8
+) -> float | None:
     """Return the smallest difference, at most 1, that `n` paired items show by the formula of `items_for_power`.
 
     Items that are lost differ, so the discordance is at least the difference itself. Return None when no difference is
@@ -115,12 +117,12 @@ def detectable_difference(n: int, discordance_ratio: float, *, alpha: float = 0.
         raise ValueError(f"{n} items, discordance {discordance_ratio!r}: expected items, and a share from 0 to 1")
 
     def enough(difference: float) -> bool:
-        return items_needed(max(discordance_ratio, difference), difference, alpha=alpha, power=power) <= n
+        return items_for_power(max(discordance_ratio, difference), difference, alpha=alpha, power=power) <= n
 
     return bisect(enough, 0.0, 1.0) if enough(1.0) else None
 
 
-def values_needed(sd: float, difference: float, *, alpha: float = 0.05, power: float = 0.95) -> int:
+def values_for_power(sd: float, difference: float, *, alpha: float = 0.05, power: float = 0.95) -> int:
     """Return the independent paired values whose mean shows a difference: n = ((z(1-alpha) + z(power))·sd/difference)².
 
     For the excess disagreement of a shadow comparison, sd is that of x - y over prompts.
@@ -137,7 +139,7 @@ def _check(alpha: float, power: float) -> None:
         raise ValueError(f"power is {power!r}; expected a probability above 0 and below 1")
 
 
-def zero_misses_needed(share: float, alpha: float = 0.05) -> int:
+def zero_miss_sample_size(share: float, alpha: float = 0.05) -> int:
     """Return the requests without a miss that show a miss share below `share`: the least n with (1 - share)^n <= alpha.
 
     It is the Clopper-Pearson limit of 0 in n. At 5%: 299 for 1%, 598 for 0.5%, 2,995 for 0.1%.
@@ -148,7 +150,7 @@ def zero_misses_needed(share: float, alpha: float = 0.05) -> int:
     return math.ceil(math.log(alpha) / math.log1p(-share))
 
 
-def most_misses(requests: Sequence[int], allowed: float, alpha: float = 0.05) -> int | None:
+def max_misses_within(requests: Sequence[int], allowed: float, alpha: float = 0.05) -> int | None:
     """Return the largest number of misses whose upper limit is at most `allowed`, spread evenly over the blocks.
 
     Even spread is the best case. Return None when even no miss is too many. Raises ValueError for blocks without
@@ -164,7 +166,7 @@ def most_misses(requests: Sequence[int], allowed: float, alpha: float = 0.05) ->
     )
 
 
-def least_shown(requests: Sequence[int], allowed: float, alpha: float = 0.05) -> int | None:
+def min_misses_shown(requests: Sequence[int], allowed: float, alpha: float = 0.05) -> int | None:
     """Return the least number of even misses that shows a share above `allowed`; None when even all do not."""
     if _limits_of_even_misses(requests, sum(requests), alpha).lower <= allowed:
         return None
@@ -173,9 +175,11 @@ def least_shown(requests: Sequence[int], allowed: float, alpha: float = 0.05) ->
     )
 
 
-def share_shown(requests: Sequence[int], allowed: float, *, alpha: float = 0.05, power: float = 0.8) -> float | None:
+def minimum_detectable_share(
+    requests: Sequence[int], allowed: float, *, alpha: float = 0.05, power: float = 0.8
+) -> float | None:
     """Return the smallest true miss share shown to be above `allowed` with this power; None if there is none."""
-    least = least_shown(requests, allowed, alpha)
+    least = min_misses_shown(requests, allowed, alpha)
     if least is None:
         return None
     return bisect(
@@ -183,9 +187,9 @@ def share_shown(requests: Sequence[int], allowed: float, *, alpha: float = 0.05,
     )
 
 
-def chance_within(requests: Sequence[int], allowed: float, share: float, alpha: float = 0.05) -> float:
+def share_noninferiority_power(requests: Sequence[int], allowed: float, share: float, alpha: float = 0.05) -> float:
     """Return the probability that the upper limit is at most `allowed` when the true miss share is `share`."""
-    most = most_misses(requests, allowed, alpha)
+    most = max_misses_within(requests, allowed, alpha)
     return 0.0 if most is None else binom_cdf(most, sum(requests), share)
 
 
@@ -198,27 +202,27 @@ def _limits_of_even_misses(requests: Sequence[int], misses: int, alpha: float) -
         upto = misses * had // total if total else 0
         kept.append(count - (upto - done))
         done = upto
-    limits = attainment_limits(kept, list(requests), alpha)
+    limits = miss_share_limits(kept, list(requests), alpha)
     if limits is None:
         raise ValueError(f"blocks of {list(requests)} requests have no limits; expected two blocks, each with requests")
     return limits
 
 
-def chance_of_pass(n: int, flips: float, margin: float, alpha: float = 0.05, *, harm: float = 0.0) -> float:
+def tango_noninferiority_power(n: int, flips: float, margin: float, alpha: float = 0.05, *, harm: float = 0.0) -> float:
     """Return the probability that Tango's upper limit stays below the margin for a candidate that loses `harm`."""
     check_alpha(alpha)
     if n < 1 or not (abs(harm) <= flips < 1 or abs(harm) == flips == 1):
         raise ValueError(f"n={n}, flips={flips!r}, harm={harm!r}: expected items, and |harm| <= flips < 1")
 
     def shown(b: int, c: int) -> bool:
-        return tango_p_margin(b, c, n, margin) < alpha
+        return tango_noninferiority_p(b, c, n, margin) < alpha
 
     if flips in (0, 1) and flips == abs(harm):  # every item, or none, is lost (or gained)
         return float(shown(n if harm > 0 else 0, n if harm < 0 else 0))
     return _over_differing(n, flips, (flips + harm) / (2 * flips), shown)
 
 
-def chance_of_excess_pass(n: int, itself: float, margin: float, alpha: float = 0.05) -> float:
+def excess_noninferiority_power(n: int, itself: float, margin: float, alpha: float = 0.05) -> float:
     """Return the probability that the excess disagreement of an equal candidate is shown to be below the margin.
 
     `itself` is the share of prompts on which the baseline disagrees with itself. Of three equal answers of which one
@@ -244,7 +248,7 @@ def excess_sd(itself: float) -> float:
     return math.sqrt(0.75 * itself)
 
 
-def independent_items(n: int, clusters: int, alike: float) -> int:
+def effective_items(n: int, clusters: int, alike: float) -> int:
     """Return the effective number of n items in clusters (Kish 1965): n / (1 + (n/clusters - 1)·alike), at least 1.
 
     `alike` is the intra-class correlation of their differences, from 0 to 1.
@@ -269,7 +273,7 @@ def _over_differing(n: int, differ: float, loss: float, shown: Callable[[int, in
 
 
 @dataclass(frozen=True, slots=True)
-class Looks:
+class LookSchedule:
     """Schedule of interim analyses: cumulative blocks, from 2 rising, and the one-sided error of each look."""
 
     blocks: tuple[int, ...]
@@ -284,7 +288,7 @@ class Looks:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Course:
+class SimulatedLooks:
     """Mean and deviation of standard normal differences at each look; rows are simulated gates, columns looks.
 
     `counts` are the numbers of differences at each look; below two there are no limits.
@@ -296,7 +300,7 @@ class Course:
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class DecisionRule:
     """Decision rule of one check on its mean regression.
 
     `breach` tests against the margin and not against 0. `least_sd` is the least deviation that limits are computed
@@ -312,7 +316,7 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Seen:
+class LookDecisions:
     """Decisions of a check at each look: promoted, blocked, or neither."""
 
     promoted: BoolArray
@@ -320,7 +324,7 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class Ends:
+class StoppingRates:
     """Shares of gates that promote and block, and the mean number of blocks used."""
 
     promoted: float
@@ -328,7 +332,9 @@ class Ends:
     mean_blocks: float
 
 
-def drawn_course(counts: Sequence[int], generator: np.random.Generator, draws: int = DRAWS) -> Course:
+def simulate_looks(
+    counts: Sequence[int], generator: np.random.Generator, draws: int = SIMULATED_GATES
+) -> SimulatedLooks:
     """Draw the mean and deviation of `counts` standard normals at each look, for `draws` gates.
 
     Batches are added one by one: the mean of m more is normal with variance 1/m, the sum of their squares about it
@@ -350,10 +356,12 @@ def drawn_course(counts: Sequence[int], generator: np.random.Generator, draws: i
         had = count
         means.append(mean)
         deviations.append(np.sqrt(squares / max(count - 1, 1)))
-    return Course(tuple(counts), np.column_stack(means), np.column_stack(deviations))
+    return SimulatedLooks(tuple(counts), np.column_stack(means), np.column_stack(deviations))
 
 
-def seen(course: Course, looks: Looks, rule: Rule, *, sd: float, harm: float = 0.0) -> Seen:
+def decide_looks(
+    course: SimulatedLooks, looks: LookSchedule, rule: DecisionRule, *, sd: float, harm: float = 0.0
+) -> LookDecisions:
     """Decide at each look for differences of deviation `sd` about a mean of `harm`.
 
     Within the margin: promoted. Regression shown: blocked, before the last look only if the estimate itself reaches the
@@ -371,10 +379,10 @@ def seen(course: Course, looks: Looks, rule: Rule, *, sd: float, harm: float = 0
     size = np.abs(estimate) if rule.two_sided else estimate
     large = size >= rule.margin
     large[:, -1] = True
-    return Seen(within, shown & large & ~within)
+    return LookDecisions(within, shown & large & ~within)
 
 
-def ends(checks: Sequence[Seen], looks: Looks) -> Ends:
+def stopping_rates(checks: Sequence[LookDecisions], looks: LookSchedule) -> StoppingRates:
     """End each gate at the first look that promotes all checks or blocks one.
 
     Raises ValueError without a check.
@@ -387,14 +395,16 @@ def ends(checks: Sequence[Seen], looks: Looks) -> Ends:
     settled[:, -1] = True
     at = settled.argmax(axis=1)
     rows = np.arange(len(at))
-    return Ends(
+    return StoppingRates(
         promoted=float(promoted[rows, at].mean()),
         blocked=float(blocked[rows, at].mean()),
         mean_blocks=float(np.asarray(looks.blocks)[at].mean()),
     )
 
 
-def _half_widths(course: Course, looks: Looks, rule: Rule, sd: float, sides: int = 1) -> FloatArray:
+def _half_widths(
+    course: SimulatedLooks, looks: LookSchedule, rule: DecisionRule, sd: float, sides: int = 1
+) -> FloatArray:
     """Return the half-widths of the limits at each look; of two sides, each has half the error."""
     quantiles = [
         t_ppf(1 - tail / sides, max(count - 1, 1)) for count, tail in zip(course.counts, looks.tails, strict=True)

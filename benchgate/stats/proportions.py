@@ -86,7 +86,7 @@ def newcombe_difference(k_candidate: int, n_candidate: int, k_baseline: int, n_b
     )
 
 
-def relative_errors_p(k_candidate: int, n_candidate: int, k_baseline: int, n_baseline: int) -> float:
+def poisson_rates_p(k_candidate: int, n_candidate: int, k_baseline: int, n_baseline: int) -> float:
     """Return the exact one-sided p of "the candidate fails no more often": given k failures, Bin(k, n_c/(n_c+n_b)).
 
     The conditional test of two Poisson rates (Przyborowski and Wilenski 1940); conservative for large shares. Return 1
@@ -98,7 +98,7 @@ def relative_errors_p(k_candidate: int, n_candidate: int, k_baseline: int, n_bas
     return binom_sf(k_candidate - 1, k_candidate + k_baseline, share)
 
 
-def mcnemar_harm_p(b: int, c: int) -> float:
+def mcnemar_p(b: int, c: int) -> float:
     """Return the exact one-sided McNemar p of "no regression": P(X >= b), X ~ Bin(b+c, 1/2); 1 when no item differs."""
     if b < 0 or c < 0:
         raise ValueError(f"b={b}, c={c}; expected counts of at least 0")
@@ -114,7 +114,7 @@ def tango_limits(b: int, c: int, n: int, alpha: float) -> Limits:
     return score_limits(b, c, n, alpha, weight=1.0)
 
 
-def tango_p_margin(b: int, c: int, n: int, margin: float) -> float:
+def tango_noninferiority_p(b: int, c: int, n: int, margin: float) -> float:
     """Return the non-inferiority p-value Φ(T) of H0 "(b-c)/n is the margin or more" (Tango 1998).
 
     It is below alpha exactly when `tango_limits(b, c, n, alpha).upper < margin`. The margin lies in (-1, 1), exclusive.
@@ -168,7 +168,7 @@ def score_limits(b: int, c: int, n: int, alpha: float, *, weight: float) -> Limi
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
+class PairedCounts:
     """Paired items of one task."""
 
     b: int
@@ -183,12 +183,12 @@ class Counts:
         return (self.b - weight * self.c) / self.n
 
 
-def stratified_difference(tasks: Sequence[Counts], *, weight: float = 1.0) -> float:
+def stratified_difference(tasks: Sequence[PairedCounts], *, weight: float = 1.0) -> float:
     """Return the mean of the tasks' mean differences."""
     return sum(one.difference(weight) for one in tasks) / len(tasks)
 
 
-def stratified_limits(tasks: Sequence[Counts], alpha: float, *, weight: float = 1.0) -> Limits:
+def stratified_limits(tasks: Sequence[PairedCounts], alpha: float, *, weight: float = 1.0) -> Limits:
     """Return limits of the mean difference over tasks from each task's score limits, as a root sum of squares.
 
     The method of variance estimates recovery (MOVER; Zou and Donner, Statistics in Medicine 27, 2008, p. 1693). One
@@ -205,7 +205,7 @@ def stratified_limits(tasks: Sequence[Counts], alpha: float, *, weight: float = 
     )
 
 
-def stratified_p_above(tasks: Sequence[Counts], margin: float, *, weight: float = 1.0) -> float:
+def stratified_score_p(tasks: Sequence[PairedCounts], margin: float, *, weight: float = 1.0) -> float:
     """Return the p-value of "the mean difference is at most the margin" by inverting `stratified_limits`.
 
     It is the alpha at which the lower limit is the margin: 1 when the mean is not above the margin. The least value is
@@ -225,7 +225,7 @@ def stratified_p_above(tasks: Sequence[Counts], margin: float, *, weight: float 
     return norm_sf(_LARGEST_Z if room(_LARGEST_Z) >= 0 else float(brentq(room, start, _LARGEST_Z, xtol=1e-6)))
 
 
-def stratified_harm_p(tasks: Sequence[Counts], *, weight: float = 1.0) -> float:
+def stratified_exact_p(tasks: Sequence[PairedCounts], *, weight: float = 1.0) -> float:
     """Return the exact one-sided p of "no regression", given the number of differing items in each task.
 
     Under H0 each differing item is a loss with probability weight/(1 + weight), so the mean difference is a sum of

@@ -10,7 +10,7 @@ import numpy as np
 from benchgate.model.records import FloatArray
 from benchgate.stats.distributions import Limits, binom_cdf, binom_ppf, check_alpha
 
-MOST_POINTS = 200
+MAX_POINTS = 200
 """Points of a curve; each step is half a percent of the observations."""
 _ALPHA_OF_MIN_N = 0.05  # fixed, so that a check's error probability does not change the quantile that it compares
 
@@ -25,7 +25,7 @@ def min_n_for_upper_limit(q: float, alpha: float) -> int:
     return math.ceil(math.log(alpha) / math.log(q))
 
 
-def fewest_of_a_quantile(q: float) -> int:
+def min_n_for_quantile(q: float) -> int:
     """Return the least number of observations to estimate a high quantile from: 29 for p90, 59 for p95, 299 for p99.
 
     It is the number that its 95% upper limit takes; three values lie above it on average. With fewer, the estimate is
@@ -83,7 +83,7 @@ class Ecdf:
         return (self.n - self.never) / self.n
 
 
-def ecdf(values: FloatArray, most: int = MOST_POINTS) -> Ecdf | None:
+def ecdf(values: FloatArray, most: int = MAX_POINTS) -> Ecdf | None:
     """Return the empirical distribution at `most` evenly spaced ranks at most, both extremes included.
 
     +inf (a failure) counts in `n`. NaN ("does not apply") is dropped, as in `request_metrics.quantile`. Shares are

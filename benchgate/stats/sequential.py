@@ -63,7 +63,7 @@ def obrien_fleming(fractions: Sequence[float], alpha: float) -> tuple[float, ...
     return _boundary(_checked_fractions(fractions), alpha)
 
 
-def look_tails(fractions: Sequence[float], alpha: float) -> tuple[float, ...]:
+def look_alphas(fractions: Sequence[float], alpha: float) -> tuple[float, ...]:
     """Return the error probability P(Z > z) of each look, at which its limits and tests are computed.
 
     A t statistic takes the t quantile with this tail. Raises ValueError as `obrien_fleming`.

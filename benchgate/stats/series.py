@@ -12,7 +12,7 @@ import numpy as np
 from benchgate.model.records import FloatArray
 from benchgate.stats.distributions import check_alpha
 
-LEAST_VALUES = 5
+MIN_SEGMENT = 5
 """Least values on each side of a change; with fewer, hardly any order of values is unlikely."""
 _FEWEST = 20
 """Least values for a block bootstrap; with fewer, there are hardly any different blocks to draw."""
@@ -29,7 +29,7 @@ class Split:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ChangePoint:
     """Change point: index of the first value after it, medians of the segments before and after, and p-value."""
 
     at: int
@@ -38,7 +38,7 @@ class Change:
     p_value: float
 
 
-def level_changes(series: Sequence[float], seed: int, alpha: float, among: int) -> tuple[Change, ...]:
+def level_changes(series: Sequence[float], seed: int, alpha: float, among: int) -> tuple[ChangePoint, ...]:
     """Return every change of a series, oldest first, at `alpha` shared by the `among` series examined together.
 
     The same seed gives the same changes.
@@ -54,9 +54,9 @@ def change_points(
     generator: np.random.Generator,
     alpha: float,
     *,
-    least: int = LEAST_VALUES,
+    least: int = MIN_SEGMENT,
     permutations: int = 499,
-) -> tuple[Change, ...]:
+) -> tuple[ChangePoint, ...]:
     """Find change points, oldest first, by E-divisive: cut the best segment again while the cut is significant.
 
     Matteson and James, "A nonparametric approach for multiple change point analysis of multivariate data", JASA 109
@@ -83,7 +83,7 @@ def change_points(
     for at, p_value in sorted(found):
         cut = bounds.index(at)
         before, after = series[bounds[cut - 1] : at], series[at : bounds[cut + 1]]
-        changes.append(Change(at, float(np.median(before)), float(np.median(after)), p_value))
+        changes.append(ChangePoint(at, float(np.median(before)), float(np.median(after)), p_value))
     return tuple(changes)
 
 
@@ -141,7 +141,7 @@ def _permutation_p(
     return (1 + larger) / (1 + permutations)
 
 
-def block_length(n: int) -> int:
+def bootstrap_block_length(n: int) -> int:
     """Return the block length n^(1/3), the rate with the least error of the bootstrap variance (Künsch 1989)."""
     return max(1, math.ceil(round(math.cbrt(n), 9)))
 
@@ -162,7 +162,7 @@ def moving_block_error(
     n = len(values)
     if n < _FEWEST:
         return None
-    length = block_length(n)
+    length = bootstrap_block_length(n)
     found = np.empty(draws)
     for draw in range(draws):
         begun = generator.integers(0, n - length + 1, size=math.ceil(n / length))
@@ -172,14 +172,14 @@ def moving_block_error(
 
 
 @dataclass(frozen=True, slots=True)
-class Stability:
+class StabilityIndex:
     """Population stability index, and its 99th percentile by chance for samples of these sizes."""
 
     index: float
     chance: float
 
 
-def stability(expected: Sequence[int], found: Sequence[int]) -> Stability | None:
+def population_stability_index(expected: Sequence[int], found: Sequence[int]) -> StabilityIndex | None:
     """Return PSI = Σ (q - p) ln(q / p) over the categories, p and q their shares among `expected` and `found`.
 
     Under equal distributions it is about χ² with B - 1 degrees of freedom times 1/n + 1/m, B the number of categories
@@ -193,11 +193,11 @@ def stability(expected: Sequence[int], found: Sequence[int]) -> Stability | None
     if n == 0 or m == 0:
         return None
     if categories < 2:
-        return Stability(0.0, 0.0)
+        return StabilityIndex(0.0, 0.0)
     index = 0.0
     for was, now in zip(expected, found, strict=True):
         p, q = (was + _UNSEEN) / (n + _UNSEEN * categories), (now + _UNSEEN) / (m + _UNSEEN * categories)
         index += (q - p) * math.log(q / p)
     from scipy.special import chdtri  # slow to import
 
-    return Stability(index, float(chdtri(categories - 1, _CHANCE)) * (1 / n + 1 / m))
+    return StabilityIndex(index, float(chdtri(categories - 1, _CHANCE)) * (1 / n + 1 / m))

@@ -22,7 +22,8 @@ from benchgate.model.run import (
     LOAD_ENDED,
     REPLICAS,
     RESUMED,
-    BudgetSpent,
+    BudgetReading,
+    DeploymentFault,
     Evidence,
     LoadEnd,
     LoadObservation,
@@ -30,9 +31,8 @@ from benchgate.model.run import (
     ReplicaCount,
     Run,
     RunStatus,
+    ServerStart,
     ShadowObservation,
-    StartUp,
-    TargetFault,
 )
 from benchgate.model.telemetry import TelemetryWindow
 from benchgate.store import noise_profiles, rows, tables
@@ -45,7 +45,7 @@ EVENTS_READ = (LOAD_ENDED, RESUMED, REPLICAS)
 """The kinds of events that are a part of what a verdict rests on."""
 
 _READERS = 4
-_Once = TypeVar("_Once", ShadowObservation, DivergenceObservation, BudgetSpent)
+_Once = TypeVar("_Once", ShadowObservation, DivergenceObservation, BudgetReading)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,11 +116,11 @@ def read_evidence(found: RunRows, known: Known) -> Evidence:
         load=tuple(item for item in seen if isinstance(item, LoadObservation)),
         quality=tuple(item for item in seen if isinstance(item, QualityObservation)),
         shadow=_only(run.id, seen, ShadowObservation),
-        target_faults=tuple(item for item in seen if isinstance(item, TargetFault)),
-        starts=tuple(item for item in seen if isinstance(item, StartUp)),
+        target_faults=tuple(item for item in seen if isinstance(item, DeploymentFault)),
+        starts=tuple(item for item in seen if isinstance(item, ServerStart)),
         telemetry=telemetry,
         divergence=_only(run.id, seen, DivergenceObservation),
-        budget_spent=_only(run.id, seen, BudgetSpent),
+        budget_spent=_only(run.id, seen, BudgetReading),
         resumptions=resumed,
         replicas=_replica_counts(run.id, found.events),
     )

@@ -14,8 +14,8 @@ from sqlalchemy import Connection, Select, func, select
 
 from benchgate.errors import EvidenceError
 from benchgate.model.deployment import Arm
-from benchgate.model.history import Attempt, PastCheck, PastRun, Promotion, past_arm, series
-from benchgate.model.run import RESUMED, SITTING, Run, RunStatus
+from benchgate.model.history import Attempt, PastCheck, PastRun, Promotion, baseline_series, past_arm
+from benchgate.model.run import RESUMED, SESSION_BEGUN, Run, RunStatus
 from benchgate.model.verdict import Outcome, Scale, Unit
 from benchgate.store import promotions, results, rows, tables
 from benchgate.store.engine import fetch
@@ -51,7 +51,7 @@ def past_runs(connection: Connection, run: Run) -> Before:
     Raises EvidenceError for a verdict or a promotion that does not hash.
     """
     began_at = _began_at(connection, run)
-    recorded = series(promotions.promotions(connection, run.suite_name, until=began_at))
+    recorded = baseline_series(promotions.promotions(connection, run.suite_name, until=began_at))
     before = _before(run, began_at)
     newest = before.order_by(tables.run.c.started_at.desc(), tables.run.c.id.desc()).limit(_LOOKED_AT)
     compared = _with_verdicts(connection, newest, decided_by=began_at)
@@ -112,7 +112,7 @@ def _unjudged(connection: Connection, run: Run, began_at: str) -> tuple[Attempt,
     event = tables.event.c
     measured = select(1).where(seen.run_id == before.id, seen.kind.in_(MEASURED)).exists()
     removed = select(1).where(stone.run_id == before.id, stone.of_table == tables.observation.name).exists()
-    began = select(1).where(event.run_id == before.id, event.kind == SITTING).exists()
+    began = select(1).where(event.run_id == before.id, event.kind == SESSION_BEGUN).exists()
     over = before.finished_at.is_not(None) & (before.finished_at <= began_at)
     whole = (before.status == RunStatus.COMPLETE.value) & over
     in_time = func.coalesce(said.decided_at, "") <= began_at

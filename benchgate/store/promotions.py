@@ -12,7 +12,7 @@ from sqlalchemy import Connection, select, text
 from sqlalchemy import insert as insert_into
 
 from benchgate.errors import EvidenceError, StoreError, UsageError
-from benchgate.model.history import Deed, Promotion, series, standing
+from benchgate.model.history import Promotion, PromotionAction, baseline_series, current_promotions
 from benchgate.model.run import RunStatus
 from benchgate.store import clock, results, rows, tables, tombstones
 from benchgate.store.engine import fetch
@@ -73,8 +73,8 @@ def save_promotion(connection: Connection, promotion: Promotion) -> Promotion:
     clock.require_by_now(connection, promotion.run_id, [("promotion", promotion.promoted_at)])
     (run,) = fetch(connection, select(tables.run).where(tables.run.c.id == promotion.run_id))
     known = promotions(connection, run["suite_name"])
-    stands = standing(known).get(promotion.run_id)
-    if promotion.deed is Deed.WITHDRAWN:
+    stands = current_promotions(known).get(promotion.run_id)
+    if promotion.deed is PromotionAction.WITHDRAWN:
         _require_withdrawable(promotion, stands)
     else:
         if stands is not None and promotion.weight <= stands.weight:
@@ -133,7 +133,7 @@ def promoted_run(connection: Connection, suite: str | None) -> str:
 
     Raises UsageError where there is none, and without a suite where several have a series.
     """
-    newest = {one.suite: one.run_id for one in series(promotions(connection, suite))}
+    newest = {one.suite: one.run_id for one in baseline_series(promotions(connection, suite))}
     if not newest:
         of_suite = f" of suite {suite!r}" if suite is not None else ""
         raise UsageError(

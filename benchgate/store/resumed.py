@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 
 from benchgate.errors import EvidenceError
-from benchgate.model.run import ALL_STORED, RESUMED, SITTING, Resumption
+from benchgate.model.run import ALL_STORED, RESUMED, SESSION_BEGUN, Resumption
 from benchgate.store import rows
 
 
@@ -27,7 +27,7 @@ def spool_left(events: Iterable[tuple[str, Mapping[str, object]]]) -> str | None
     """
     left: str | None = None
     for kind, data in events:
-        if kind == SITTING:
+        if kind == SESSION_BEGUN:
             left = str(data.get("spool", "a place that its journal does not name"))
         elif kind == ALL_STORED:
             left = None

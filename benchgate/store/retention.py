@@ -16,7 +16,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, func, select, text
 
-from benchgate.model.history import Deed, standing
+from benchgate.model.history import PromotionAction, current_promotions
 from benchgate.model.run import RunStatus
 from benchgate.store import clock, promotions, tables, tombstones
 from benchgate.store.checking import run_findings
@@ -156,15 +156,15 @@ def _looked_at(
 def _promoted(connection: Connection, suite: str | None) -> set[str]:
     """Runs whose promotion stands, or will by a record that is ahead of the clock: what goes does not come back."""
     return {
-        *standing(promotions.promotions(connection, suite)),
-        *standing(promotions.promotions(connection, suite, until=_LAST)),
+        *current_promotions(promotions.promotions(connection, suite)),
+        *current_promotions(promotions.promotions(connection, suite, until=_LAST)),
     }
 
 
 def _withdrawn(connection: Connection, suite: str | None) -> dict[str, str]:
     """When the promotion of a run was withdrawn, by its id: the last time."""
     records = promotions.promotions(connection, suite)
-    return {one.run_id: one.promoted_at for one in records if one.deed is Deed.WITHDRAWN}
+    return {one.run_id: one.promoted_at for one in records if one.deed is PromotionAction.WITHDRAWN}
 
 
 def _age_s(finished_at: str, now: str) -> float:

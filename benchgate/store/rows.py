@@ -9,14 +9,14 @@ from dataclasses import asdict
 from typing import Any
 
 from benchgate.errors import EvidenceError, StoreError
-from benchgate.model.columns import joined, parted
+from benchgate.model.columns import concatenate_columns, split_by_use
 from benchgate.model.deployment import Arm, Deployment
 from benchgate.model.records import (
     ColumnMap,
     DivergenceObservation,
     RequestColumns,
-    divergence_meta,
-    divergence_of,
+    divergence_from_json,
+    divergence_to_json,
     pack_rows,
     unpack_divergence_items,
     unpack_eval_items,
@@ -25,15 +25,15 @@ from benchgate.model.records import (
 from benchgate.model.run import (
     REPLICAS,
     RESUMED,
-    BudgetSpent,
+    BudgetReading,
     ClientUse,
+    DeploymentFault,
     LoadObservation,
     QualityObservation,
     Run,
     RunStatus,
+    ServerStart,
     ShadowObservation,
-    StartUp,
-    TargetFault,
 )
 from benchgate.store import codec
 
@@ -43,9 +43,9 @@ Observation = (
     | QualityObservation
     | DivergenceObservation
     | ShadowObservation
-    | TargetFault
-    | StartUp
-    | BudgetSpent
+    | DeploymentFault
+    | ServerStart
+    | BudgetReading
 )
 
 OBSERVATION_SEALED = ("seq", "kind", "arm", "stage", "task", "block", "position", "meta", "codec", "sha256", "n_rows")
@@ -168,7 +168,7 @@ def load_row(seen: LoadObservation) -> Row:
     meta = {"window_s": seen.window_s, "client": asdict(seen.client)}
     place = {"arm": seen.arm.value, "stage": seen.stage, "block": seen.block, "position": seen.position}
     parts = [part for part in seen.parts if len(part)]
-    rows = joined(parts) if len(parts) > 1 else next(iter(parts), seen.requests)
+    rows = concatenate_columns(parts) if len(parts) > 1 else next(iter(parts), seen.requests)
     return _observation_row("load", meta, rows.to_columns(), seen.recorded, **place)
 
 
@@ -182,7 +182,7 @@ def quality_row(seen: QualityObservation) -> Row:
 
 def divergence_row(seen: DivergenceObservation) -> Row:
     """The reading of the fixed texts as a row."""
-    return _observation_row("divergence", divergence_meta(seen), pack_rows(seen.items), len(seen.items))
+    return _observation_row("divergence", divergence_to_json(seen), pack_rows(seen.items), len(seen.items))
 
 
 def shadow_row(seen: ShadowObservation) -> Row:
@@ -191,19 +191,19 @@ def shadow_row(seen: ShadowObservation) -> Row:
     return _observation_row("shadow", meta, pack_rows(seen.items), len(seen.items))
 
 
-def target_fault_row(fault: TargetFault) -> Row:
+def target_fault_row(fault: DeploymentFault) -> Row:
     """A deployment that was not there, as a row without columns."""
     return _observation_row("target_fault", {"when": fault.when, "reason": fault.reason}, {}, 0, arm=fault.arm.value)
 
 
-def start_row(start: StartUp) -> Row:
+def start_row(start: ServerStart) -> Row:
     """One start of a deployment's server, as a row without columns."""
     return _observation_row(
         "start", {"number": start.number, "to_answer_s": start.to_answer_s}, {}, 0, arm=start.arm.value
     )
 
 
-def budget_row(spent: BudgetSpent) -> Row:
+def budget_row(spent: BudgetReading) -> Row:
     """What production had spent of its error budget, as a row without columns."""
     return _observation_row("error_budget", asdict(spent), {}, 0)
 
@@ -221,17 +221,17 @@ def read_observation(row: Mapping[str, Any]) -> Observation:
             items = unpack_eval_items(columns)
             seen, rows = QualityObservation(row["task"], Arm(row["arm"]), items, **meta), len(items)
         case "divergence":
-            seen = divergence_of(unpack_divergence_items(columns), meta)
+            seen = divergence_from_json(unpack_divergence_items(columns), meta)
             rows = len(seen.items)
         case "shadow":
             prompts = unpack_shadow_items(columns)
             seen, rows = ShadowObservation(prompts, **meta), len(prompts)
         case "target_fault":
-            seen, rows = TargetFault(Arm(row["arm"]), **meta), 0
+            seen, rows = DeploymentFault(Arm(row["arm"]), **meta), 0
         case "start":
-            seen, rows = StartUp(Arm(row["arm"]), **meta), 0
+            seen, rows = ServerStart(Arm(row["arm"]), **meta), 0
         case "error_budget":
-            seen, rows = BudgetSpent(**meta), 0
+            seen, rows = BudgetReading(**meta), 0
         case kind:
             raise EvidenceError(f"it is of the unknown kind {kind!r}; install a newer benchgate")
     if rows != row["n_rows"]:
@@ -240,7 +240,7 @@ def read_observation(row: Mapping[str, Any]) -> Observation:
 
 
 def _read_load(row: Mapping[str, Any], meta: Mapping[str, Any], columns: ColumnMap) -> LoadObservation:
-    parts = parted(RequestColumns.from_columns(columns))
+    parts = split_by_use(RequestColumns.from_columns(columns))
     return LoadObservation(
         stage=row["stage"],
         arm=Arm(row["arm"]),

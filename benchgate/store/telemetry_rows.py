@@ -12,7 +12,7 @@ import numpy as np
 from benchgate.errors import EvidenceError
 from benchgate.model.deployment import Arm
 from benchgate.model.records import ColumnMap
-from benchgate.model.telemetry import Counter, Gauge, Reading, TelemetryWindow, Word
+from benchgate.model.telemetry import Counter, Gauge, TelemetryMetric, TelemetrySample, TelemetryWindow
 from benchgate.store import codec
 from benchgate.store.rows import Row, check_text, to_json
 
@@ -21,7 +21,7 @@ TELEMETRY_SEALED = ("seq", "arm", "stage", "block", "position", "meta", "codec",
 
 _AT = "at_s"
 _MARKER = "marker"
-_WORDS: Mapping[str, Word] = {word.value: word for kind in (Gauge, Counter) for word in kind}
+_WORDS: Mapping[str, TelemetryMetric] = {word.value: word for kind in (Gauge, Counter) for word in kind}
 
 
 def telemetry_row(window: TelemetryWindow) -> Row:
@@ -66,7 +66,7 @@ def read_telemetry(row: Mapping[str, Any]) -> TelemetryWindow:
     )
 
 
-def _columns(readings: Sequence[Reading]) -> ColumnMap:
+def _columns(readings: Sequence[TelemetrySample]) -> ColumnMap:
     told = {word for reading in readings for word in reading.values}
     columns: dict[str, Any] = {
         word.value: np.array([reading.values.get(word, np.nan) for reading in readings], dtype=np.float64)
@@ -77,8 +77,8 @@ def _columns(readings: Sequence[Reading]) -> ColumnMap:
     return columns
 
 
-def _readings(columns: ColumnMap) -> tuple[Reading, ...]:
-    told: dict[Word, list[float]] = {
+def _readings(columns: ColumnMap) -> tuple[TelemetrySample, ...]:
+    told: dict[TelemetryMetric, list[float]] = {
         _WORDS[name]: np.asarray(column, dtype=np.float64).tolist()
         for name, column in columns.items()
         if name not in (_AT, _MARKER)
@@ -86,6 +86,6 @@ def _readings(columns: ColumnMap) -> tuple[Reading, ...]:
     instants: list[float] = np.asarray(columns[_AT], dtype=np.float64).tolist()
     markers = [None if marker is None else str(marker) for marker in columns[_MARKER]]
     return tuple(
-        Reading(at_s, {word: column[i] for word, column in told.items() if not math.isnan(column[i])}, marker)
+        TelemetrySample(at_s, {word: column[i] for word, column in told.items() if not math.isnan(column[i])}, marker)
         for i, (at_s, marker) in enumerate(zip(instants, markers, strict=True))
     )

@@ -15,8 +15,8 @@ from sqlalchemy import Connection, Select, and_, select
 
 from benchgate.gate.checks.cost import NOT_OF_WHAT_RAN, not_of_what_ran
 from benchgate.model.deployment import Arm, Deployment
-from benchgate.model.history import told
-from benchgate.model.identity import engine_of, hardware_told, model_of, tells_hardware
+from benchgate.model.history import promotion_labels
+from benchgate.model.identity import engine_label, hardware_label, model_label, reports_hardware
 from benchgate.model.run import TrendPoint
 from benchgate.model.verdict import Outcome
 from benchgate.store import promotions, results, tables
@@ -39,7 +39,7 @@ def trend(connection: Connection, name: str, suite: str | None, where: Mapping[s
     if not found:
         return []
     runs, outcomes = _runs(connection, suite), _own_outcomes(connection)
-    promoted = told(promotions.promotions(connection, suite))
+    promoted = promotion_labels(promotions.promotions(connection, suite))
     known = [row for row in found if row[0] in runs]
     known.sort(key=lambda row: runs[row[0]][0] * _MOST_NUMBERS + row[1])
     served = _served(connection, suite, known)
@@ -80,7 +80,7 @@ def _served(connection: Connection, suite: str | None, known: Iterable[Sequence[
     which is large, so it is read only where benchgate itself served something.
     """
     read = {text: Deployment(**json.loads(text)) for text in {row[2] for row in known}}
-    ours = {text for text, one in read.items() if one.url is None and not tells_hardware(one)}
+    ours = {text for text, one in read.items() if one.url is None and not reports_hardware(one)}
     run = tables.run.c
     wanted = select(run.id, run.environment)
     rows = connection.execute(wanted if suite is None else wanted.where(run.suite_name == suite)) if ours else ()
@@ -89,7 +89,7 @@ def _served(connection: Connection, suite: str | None, known: Iterable[Sequence[
     @cache
     def told(text: str, machine: str) -> _Served:
         one = read[text]
-        return one.name, model_of(one), engine_of(one), hardware_told(one, json.loads(machine))
+        return one.name, model_label(one), engine_label(one), hardware_label(one, json.loads(machine))
 
     anywhere = {text: told(text, "{}") for text in read.keys() - ours}
     return lambda run_id, text: anywhere.get(text) or told(text, machines[run_id])

@@ -17,17 +17,17 @@ from benchgate.model.deployment import Arm, Deployment
 from benchgate.model.records import DivergenceObservation
 from benchgate.model.run import (
     RESUMED,
-    SITTING,
-    BudgetSpent,
+    SESSION_BEGUN,
+    BudgetReading,
+    DeploymentFault,
     Evidence,
     LoadObservation,
     QualityObservation,
     Resumption,
     Run,
     RunStatus,
+    ServerStart,
     ShadowObservation,
-    StartUp,
-    TargetFault,
 )
 from benchgate.model.telemetry import TelemetryWindow
 from benchgate.store import clock, rows, sealing, tables
@@ -138,15 +138,15 @@ class RunWriter:
         """Keeps the shadow comparison; a run has at most one."""
         self._insert_once(rows.shadow_row(observation), "has its shadow comparison already")
 
-    def add_target_fault(self, fault: TargetFault) -> None:
+    def add_target_fault(self, fault: DeploymentFault) -> None:
         """Keeps that a deployment was not there, and why."""
         self._insert(tables.observation, rows.target_fault_row(fault))
 
-    def add_start(self, start: StartUp) -> None:
+    def add_start(self, start: ServerStart) -> None:
         """Keeps how long one start of a deployment's server took."""
         self._insert(tables.observation, rows.start_row(start))
 
-    def add_budget(self, spent: BudgetSpent) -> None:
+    def add_budget(self, spent: BudgetReading) -> None:
         """Keeps what production had spent of its error budget; a run reads it once."""
         self._insert_once(rows.budget_row(spent), "has read its error budget already")
 
@@ -186,7 +186,7 @@ class RunWriter:
 
         Raises StoreError where the store does not take that: nobody would know later that there was a spool with more.
         """
-        self.event(SITTING, data)
+        self.event(SESSION_BEGUN, data)
         self._keeping.require_stored()
 
     def go_on(self, resumption: Resumption, kinds: Collection[str]) -> None:

@@ -35,7 +35,15 @@ from pydantic import (
 )
 
 from benchgate import units
-from benchgate.model.arrivals import Arrival, RateProfile, bursts, level, parse_arrival, ramp, steps
+from benchgate.model.arrivals import (
+    ArrivalProcess,
+    RateProfile,
+    constant_rate,
+    linear_ramp,
+    parse_arrival,
+    rate_bursts,
+    rate_steps,
+)
 from benchgate.model.request_metrics import Slo
 from benchgate.suite.simulator import MOST_REPLICAS
 from benchgate.suite.types import (
@@ -199,17 +207,17 @@ def profile_of(known: Mapping[str, Any]) -> RateProfile | None:
     """The profile that the fields of a stage, which need not fit together, describe; None where they describe none."""
     rate_rps, duration_s = known.get("rate_rps"), known.get("duration_s")
     if known.get("steps") is not None:
-        return steps((step.rate_rps, step.duration_s) for step in known["steps"])
+        return rate_steps((step.rate_rps, step.duration_s) for step in known["steps"])
     if rate_rps is None or duration_s is None:
         return None
     if known.get("ramp_to_rps") is not None:
-        return ramp(rate_rps, known["ramp_to_rps"], duration_s)
+        return linear_ramp(rate_rps, known["ramp_to_rps"], duration_s)
     spikes: Bursts | None = known.get("bursts")
     if spikes is None:
-        return level(rate_rps, duration_s)
+        return constant_rate(rate_rps, duration_s)
     if duration_s / spikes.every_s > MOST_BURSTS:
         return None
-    return bursts(rate_rps, spikes.factors, spikes.every_s, spikes.duration_s, duration_s)
+    return rate_bursts(rate_rps, spikes.factors, spikes.every_s, spikes.duration_s, duration_s)
 
 
 def requests_of(known: Mapping[str, Any]) -> int:
@@ -535,7 +543,7 @@ class Stage(Section):
         return RAMP_SERVICE_TIMES if self.ramp is None else self.ramp
 
     @property
-    def process(self) -> Arrival:
+    def process(self) -> ArrivalProcess:
         """How the sends are spread around their rate."""
         return parse_arrival(self.arrival)
 

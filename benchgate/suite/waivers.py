@@ -25,7 +25,7 @@ from pydantic import (
 from benchgate import units
 from benchgate.errors import SuiteError
 from benchgate.model.metric import METRICS
-from benchgate.model.waiver import LONGEST_DAYS, RELEASE_CHARACTERS, Waiver, Waivers
+from benchgate.model.waiver import MAX_WAIVER_DAYS, RELEASE_CHARACTERS, Waiver, Waivers
 from benchgate.suite.checks import Check
 from benchgate.suite.messages import Slot, faults_of, suggestion
 from benchgate.suite.types import Day, Expected, Name, Section, Text, Written, key, text
@@ -219,10 +219,10 @@ def parse_waivers(text: str, source: str, as_of: date) -> WaiverFile:
 
 def check_expiry(expires: date, as_of: date) -> None:
     """Raise ValueError for a day further ahead than a waiver may end."""
-    if expires > as_of + timedelta(days=LONGEST_DAYS):
-        last = as_of + timedelta(days=LONGEST_DAYS)
+    if expires > as_of + timedelta(days=MAX_WAIVER_DAYS):
+        last = as_of + timedelta(days=MAX_WAIVER_DAYS)
         raise ValueError(
-            f"{expires} is more than {LONGEST_DAYS} days ahead; write {last} at most, or change the suite's policy"
+            f"{expires} is more than {MAX_WAIVER_DAYS} days ahead; write {last} at most, or change the suite's policy"
         )
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from benchgate.model.deployment import Arm
-from benchgate.model.request import GENERATING, Ask, Endpoint, text_ask
+from benchgate.model.request import GENERATING_ENDPOINTS, Endpoint, ModelRequest, text_request
 from benchgate.suite.schema import OFF, DeploymentSpec, MaxTokensField
 from benchgate.targets.route import DIRECT, Route
 from benchgate.targets.spelling import spelled_fields
@@ -122,7 +122,7 @@ def secrets_in(credentials: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(sorted(found, key=lambda part: (-len(part), part)))
 
 
-def ask_body(target: Target, ask: Ask, *, seed: int | None = None) -> dict[str, object]:
+def ask_body(target: Target, ask: ModelRequest, *, seed: int | None = None) -> dict[str, object]:
     """The JSON body of one request in the target's dialect; where text is generated, greedily.
 
     `stream_options` goes only with `stream` (vLLM answers 400 to it otherwise), and the responses endpoint, which
@@ -131,7 +131,7 @@ def ask_body(target: Target, ask: Ask, *, seed: int | None = None) -> dict[str, 
     """
     dialect = target.dialect
     body: dict[str, object] = {"model": ask.model or target.model}
-    if ask.endpoint in GENERATING:
+    if ask.endpoint in GENERATING_ENDPOINTS:
         body[_limit_field(dialect, ask.endpoint)] = ask.output_tokens
         body["temperature"] = 0
     body.update(ask.content)
@@ -159,7 +159,7 @@ def request_body(
     ignore_eos: bool = False,
 ) -> dict[str, object]:
     """`ask_body` of one text."""
-    ask = text_ask(endpoint, prompt, max_tokens, ignore_eos=ignore_eos)
+    ask = text_request(endpoint, prompt, max_tokens, ignore_eos=ignore_eos)
     return ask_body(target, replace(ask, stream=stream and ask.stream), seed=seed)
 
 

@@ -16,7 +16,7 @@ import httpx2
 
 from benchgate.errors import TargetError
 from benchgate.model.request import Endpoint
-from benchgate.model.run import REFUSES
+from benchgate.model.run import REFUSES_REQUESTS
 from benchgate.targets.address import ServerAddress, show_address
 from benchgate.targets.clients import client_of
 from benchgate.targets.dialect import PATHS, Target, ask_body
@@ -74,7 +74,7 @@ def wait_ready(
             if now_s - refused_since_s >= answer.hopeless_after_s or (over and answer.hopeless_after_s < math.inf):
                 others = _others(client, target, answer.problem)
                 said = f"{answer.problem.rstrip('.')}; it serves {others}" if others else answer.problem
-                raise TargetError(f"{where} {REFUSES}: {said}")
+                raise TargetError(f"{where} {REFUSES_REQUESTS}: {said}")
             if now_s - last_s >= _NOTE_EVERY_S:
                 last_s = now_s
                 waiting(f"{where} is not ready after {now_s - began_s:.0f} s of {ready_s:g}: {answer.problem}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from benchgate.model.request import Ask, Endpoint, text_ask
+from benchgate.model.request import Endpoint, ModelRequest, text_request
 from benchgate.targets.content import holds_call, holds_thinking, text_in
 from benchgate.targets.finish import finish_reason
 from benchgate.targets.refusals import json_object
@@ -16,12 +16,12 @@ _TOKENS = 8  # one token of a reasoning model is a mark without any text
 _TEXT_FIELDS = ("content", "refusal", "reasoning_content", "reasoning", "reasoning_details")
 
 
-def probe_ask(endpoint: Endpoint) -> Ask:
+def probe_ask(endpoint: Endpoint) -> ModelRequest:
     """The shortest request that shows that a server does what this endpoint is for."""
     if endpoint == "rerank":
-        return Ask("rerank", {"query": _PROMPT, "documents": ["Hello.", "Goodbye."]}, None, stream=False)
-    ask = text_ask(endpoint, _PROMPT, _TOKENS)
-    return Ask(endpoint, ask.content, ask.output_tokens, stream=False)
+        return ModelRequest("rerank", {"query": _PROMPT, "documents": ["Hello.", "Goodbye."]}, None, stream=False)
+    ask = text_request(endpoint, _PROMPT, _TOKENS)
+    return ModelRequest(endpoint, ask.content, ask.output_tokens, stream=False)
 
 
 def answered(endpoint: Endpoint, content: bytes) -> dict[str, object] | None:

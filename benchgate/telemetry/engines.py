@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal
 
-from benchgate.model.telemetry import Counter, Gauge, Word
+from benchgate.model.telemetry import Counter, Gauge, TelemetryMetric
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Told:
     across: Literal["sum", "max", "mean"] = "sum"
 
 
-Words = Mapping[Word, tuple[Told, ...]]
+Words = Mapping[TelemetryMetric, tuple[Told, ...]]
 
 
 def _told(*names: str) -> tuple[Told, ...]:

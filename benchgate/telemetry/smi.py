@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
-from benchgate.model.telemetry import Gauge, Word
+from benchgate.model.telemetry import Gauge, TelemetryMetric
 from benchgate.telemetry.sources import UnreadError
 
 COMMAND = (
@@ -66,7 +66,7 @@ class SmiSource:
         if self._process.stdout is not None:
             self._process.stdout.close()
 
-    def fetch(self) -> Mapping[Word, float]:
+    def fetch(self) -> Mapping[TelemetryMetric, float]:
         """The accelerators' state as last reported. Raises UnreadError when there is no fresh report."""
         if self._process is None:
             raise UnreadError("there is no nvidia-smi on this machine", hopeless=True)
@@ -94,13 +94,13 @@ def parse_line(line: str) -> tuple[int, tuple[float | None, ...]] | None:
     return int(cells[0]), tuple(_number(cell) for cell in cells[1:])
 
 
-def together(rows: Sequence[tuple[float | None, ...]]) -> dict[Word, float]:
+def together(rows: Sequence[tuple[float | None, ...]]) -> dict[TelemetryMetric, float]:
     """Reports of several accelerators as one: shares and clocks are means, power is a sum.
 
     What one of them does not tell is left out.
     """
     busy, memory_busy, power, used, total, clock = ([row[i] for row in rows] for i in range(6))
-    values: dict[Word, float] = {}
+    values: dict[TelemetryMetric, float] = {}
     means = (Gauge.GPU_BUSY, busy, 0.01), (Gauge.GPU_MEMORY_BUSY, memory_busy, 0.01), (Gauge.GPU_CLOCK, clock, 1e6)
     for word, told, scale in means:
         known = _whole(told)

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from benchgate.model.deployment import Arm
-from benchgate.model.telemetry import FIRST_LOOK_S, Gauge, Reading, TelemetryWindow, Word
+from benchgate.model.telemetry import FIRST_SAMPLE_S, Gauge, TelemetryMetric, TelemetrySample, TelemetryWindow
 from benchgate.suite.schema import NVIDIA_SMI
 from benchgate.targets.dialect import Target
 from benchgate.telemetry.page import BadPageError
@@ -33,7 +33,7 @@ class Look:
 
     at_s: float
     page: Fetched | None
-    gpu: Fetched | Mapping[Word, float] | None
+    gpu: Fetched | Mapping[TelemetryMetric, float] | None
     client_load: float | None
     problems: tuple[UnreadError, ...] = ()
 
@@ -55,7 +55,7 @@ class Watch:
         self._target = target
         self._stack = ExitStack()
         self._page: Callable[[], Fetched] | None = None
-        self._gpu: Callable[[], Fetched | Mapping[Word, float]] | None = None
+        self._gpu: Callable[[], Fetched | Mapping[TelemetryMetric, float]] | None = None
         self._given_up: dict[str, UnreadError] = {}  # what has no such page will not have one later
 
     def __enter__(self) -> Self:
@@ -112,7 +112,7 @@ class Watch:
                 engines.add(page.engine)
             if look.client_load is not None:
                 values[Gauge.CLIENT_LOAD] = look.client_load
-            readings.append(Reading(look.at_s, values, page.marker if page is not None else None))
+            readings.append(TelemetrySample(look.at_s, values, page.marker if page is not None else None))
         return TelemetryWindow(
             stage=stage,
             arm=arm,
@@ -131,7 +131,7 @@ class Watch:
         return all(name in self._given_up for name in there)
 
     def _follow(self, looks: Looks, began_s: float, over: threading.Event) -> None:
-        due_s = FIRST_LOOK_S
+        due_s = FIRST_SAMPLE_S
         while not over.wait(max(0.0, due_s - (time.monotonic() - began_s))):
             look = self._look(time.monotonic() - began_s)
             looks.taken.append(look)
@@ -173,9 +173,9 @@ class Watch:
             problems.append(exc)
             return None
 
-    def _understood(self, look: Look, problems: dict[str, None]) -> tuple[Page | None, dict[Word, float]]:
+    def _understood(self, look: Look, problems: dict[str, None]) -> tuple[Page | None, dict[TelemetryMetric, float]]:
         """The page of the engine, and every value of it and of the accelerators. What is no page is not asked again."""
-        page, values = None, dict[Word, float]()
+        page, values = None, dict[TelemetryMetric, float]()
         try:
             if look.page is not None:
                 page = read_page(look.page.text, self._target.model, look.page.born)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from benchgate.model.telemetry import Word
+from benchgate.model.telemetry import TelemetryMetric
 from benchgate.telemetry.engines import DCGM, GPU_LABEL, MODEL_LABELS, PAGES, Told, Words
 from benchgate.telemetry.page import BadPageError, Sample, samples_of
 
@@ -15,7 +15,7 @@ class Page:
     """One page as it was understood. `marker` is None where nothing on it tells one process from another."""
 
     engine: str
-    values: Mapping[Word, float]
+    values: Mapping[TelemetryMetric, float]
     marker: str | None
 
 
@@ -33,7 +33,7 @@ def read_page(text: str, model: str, born: str | None = None) -> Page:
     return Page(engine, _values(samples, page.words, model), ",".join(sorted(marker)) or None)
 
 
-def read_dcgm(text: str, devices: Collection[int] | None) -> Mapping[Word, float]:
+def read_dcgm(text: str, devices: Collection[int] | None) -> Mapping[TelemetryMetric, float]:
     """What an exporter of DCGM says of these accelerators, or of all it knows. Raises BadPageError."""
     names = set(_names(DCGM))
     samples = [sample for sample in samples_of(text) if sample.name in names]
@@ -61,7 +61,7 @@ def _names(words: Words) -> Iterator[str]:
                 yield from told.over.names
 
 
-def _values(samples: Sequence[Sample], words: Words, model: str | None) -> dict[Word, float]:
+def _values(samples: Sequence[Sample], words: Words, model: str | None) -> dict[TelemetryMetric, float]:
     by_name: dict[str, list[Sample]] = {}
     for sample in samples:
         by_name.setdefault(sample.name, []).append(sample)

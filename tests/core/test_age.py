@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from benchgate.model.run import too_old
+from benchgate.model.run import too_old_because
 
 NOW, DAY_S = "2026-03-01T00:00:00.000Z", 86_400.0
 
@@ -25,14 +25,14 @@ NOW, DAY_S = "2026-03-01T00:00:00.000Z", 86_400.0
     ],
 )
 def test_what_ended_long_ago_or_nobody_knows_when_is_too_old(ended: str | None, says: str) -> None:
-    assert too_old(ended, NOW, 30 * DAY_S) == says
+    assert too_old_because(ended, NOW, 30 * DAY_S) == says
 
 
 def test_what_ended_lately_is_not_and_another_clock_may_be_minutes_ahead() -> None:
     for ended in ("2026-01-30T00:00:00.000Z", "2026-03-01T00:04:00.000Z", "2026-03-01T01:00:00.000+01:00"):
-        assert too_old(ended, NOW, 30 * DAY_S) is None
+        assert too_old_because(ended, NOW, 30 * DAY_S) is None
 
 
 def test_no_bound_takes_any_age_but_none_that_is_not_known() -> None:
-    assert too_old("2001-01-01T00:00:00.000Z", NOW, math.inf) is None
-    assert too_old(None, NOW, math.inf) is not None
+    assert too_old_because("2001-01-01T00:00:00.000Z", NOW, math.inf) is None
+    assert too_old_because(None, NOW, math.inf) is not None

@@ -13,10 +13,10 @@ from benchgate.errors import UsageError
 from benchgate.model.deployment import Arm
 from benchgate.model.run import MetricRow
 from benchgate.sizing.candidates import StoredRun
-from benchgate.sizing.frontier import Cheapest
+from benchgate.sizing.frontier import CheapestOption
 from benchgate.sizing.operating_point import OUTPUT
-from benchgate.sizing.right_sizing import right_sizing as as_stored
-from benchgate.stats.meta import Figure
+from benchgate.sizing.right_sizing import compare_candidates as as_stored
+from benchgate.stats.meta import EstimateWithLimits
 from benchgate.suite.error_budget import ErrorBudget
 from benchgate.suite.schema import Suite
 from tests.core.test_right_sizing import BASE, DAY, OURS, right_sizing, row, stored, with_rows
@@ -99,8 +99,8 @@ def test_a_right_answer_costs_its_output_tokens_whatever_good_ones_cost() -> Non
     """36 and 37 of 40 right and two tokens each, at half of what a million output tokens cost before."""
     half = with_rows(stored("q4"), lambda _: 0.5, OUTPUT, OURS)
     found, whole = (row(right_sizing([one]), "q4") for one in (half, stored("q4")))
-    assert isinstance(whole.usd, Figure)
-    assert isinstance(found.usd_per_correct, Figure)
+    assert isinstance(whole.usd, EstimateWithLimits)
+    assert isinstance(found.usd_per_correct, EstimateWithLimits)
     assert found.usd == whole.usd
     assert found.usd_per_correct.value == pytest.approx(whole.usd.value / 2 / 1e6 * 2 * 80 / 73)
 
@@ -190,7 +190,7 @@ def test_candidates_of_which_both_suites_say_one_price_stand_beside_each_other_w
         said_by(stored(name, price=prices[name], started_at=f"2026-{month}-02T01:00:00Z"), **prices)
         for name, month in (("q8", "01"), ("q4", "06"))
     )
-    assert as_stored([now, then]).cheapest == Cheapest("q4", ())
+    assert as_stored([now, then]).cheapest == CheapestOption("q4", ())
     untold = said_by(stored("q8", price=0.9), q8=0.9)
     assert as_stored([now, untold]).cheapest is None  # what q4 cost on its day nobody says
 
@@ -198,4 +198,4 @@ def test_candidates_of_which_both_suites_say_one_price_stand_beside_each_other_w
 def test_a_candidate_without_a_cost_is_of_no_price_list() -> None:
     found = right_sizing([stored("free", price=None), stored("q8", price=0.9), stored("q4", price=0.6)])
     assert [one.apart for one in found.rows] == [None] * 4
-    assert found.cheapest == Cheapest("q4", ())
+    assert found.cheapest == CheapestOption("q4", ())

@@ -11,7 +11,7 @@ from benchgate.gate.checks.timing import timing_between_runs
 from benchgate.gate.comparison import Comparison, beside
 from benchgate.gate.evidence.blocks import Measure
 from benchgate.model.deployment import Arm
-from benchgate.model.run import Evidence, TargetFault
+from benchgate.model.run import DeploymentFault, Evidence
 from tests.fakes.apart import alone
 from tests.fakes.measured import HEALTHY, Effect, SuiteText, measured
 
@@ -35,7 +35,7 @@ def test_a_live_baseline_of_one_run_is_no_side_of_the_comparison(stored: bool) -
 
 
 def test_the_stored_candidate_stands_where_the_baseline_would_with_what_went_wrong_in_either_run() -> None:
-    faults = [TargetFault(Arm.CANDIDATE, "before block 1", told) for told in ("theirs", "ours")]
+    faults = [DeploymentFault(Arm.CANDIDATE, "before block 1", told) for told in ("theirs", "ours")]
     arms = ALONE.run.arms.items()
     named = [{arm: replace(one, name=f"{name} {arm}") for arm, one in arms} for name in ("theirs", "ours")]
     names = [replace(ALONE, run=replace(ALONE.run, arms=both)) for both in named]

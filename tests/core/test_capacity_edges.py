@@ -22,8 +22,8 @@ from benchgate.gate.decision import Finding, Problem, decide
 from benchgate.model.deployment import Arm
 from benchgate.model.run import Evidence
 from benchgate.model.verdict import Outcome
-from benchgate.stats.capacity_search import Look, Probe, SearchResult, SearchSettings, Stop
-from benchgate.stats.load_probe import ProbeFinding, Standing
+from benchgate.stats.capacity_search import PlannedLook, Probe, SearchResult, SearchSettings, StopReason
+from benchgate.stats.load_probe import LevelStatus, ProbeResult
 from benchgate.suite.schema import Suite
 from tests.core.test_gate_capacity import CALM, IN_FLIGHT, LATE, answered, searched_run, suite
 from tests.fakes.evidence import run
@@ -44,13 +44,13 @@ def bracket(
     *,
     over: str = "rate",
     p_value: float | None = SURE,
-    stop: Stop | None = Stop.CONVERGED,
+    stop: StopReason | None = StopReason.CONVERGED,
     estimate: float | None = None,
 ) -> Searched:
     """A search that showed this level to meet the target, and that one to miss it."""
-    standings = (Standing.PASS, Standing.FAIL)
+    standings = (LevelStatus.PASS, LevelStatus.FAIL)
     probes = tuple(
-        Probe(level, 100, ProbeFinding(standing, 90, 100, 0, None, False, False, None, p_value, 99.0, 99.0))
+        Probe(level, 100, ProbeResult(standing, 90, 100, 0, None, False, False, None, p_value, 99.0, 99.0))
         for level, standing in zip(ends, standings, strict=True)
         if level is not None
     )
@@ -163,18 +163,18 @@ def test_of_whole_numbers_the_most_is_one_less_than_what_missed(monkeypatch: pyt
 @pytest.mark.parametrize(
     ("stop", "says"),
     [
-        (Stop.NEVER_BREACHED, "even the highest level met the target"),
-        (Stop.UNMET_AT_MINIMUM, "even the lowest level missed the target"),
-        (Stop.BUDGET_EXHAUSTED, "ran out of requests"),
+        (StopReason.NEVER_BREACHED, "even the highest level met the target"),
+        (StopReason.UNMET_AT_MINIMUM, "even the lowest level missed the target"),
+        (StopReason.BUDGET_EXHAUSTED, "ran out of requests"),
         (None, "did not come to its end"),
     ],
 )
-def test_an_open_end_is_told_with_why(stop: Stop | None, says: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_open_end_is_told_with_why(stop: StopReason | None, says: str, monkeypatch: pytest.MonkeyPatch) -> None:
     theirs, ours = bracket(Arm.BASELINE, (20, 22)), bracket(Arm.CANDIDATE, (None, 21), stop=stop)
     problem = against(monkeypatch, theirs, ours).problem
     assert problem is not None and problem.outcome is Outcome.INCONCLUSIVE
     assert "the capacity of the candidate is open" in problem.reason and says in problem.reason
-    enclose = stop in (Stop.NEVER_BREACHED, Stop.UNMET_AT_MINIMUM)
+    enclose = stop in (StopReason.NEVER_BREACHED, StopReason.UNMET_AT_MINIMUM)
     assert ("let `from` and `to` enclose it" in problem.advice) is enclose
 
 
@@ -208,7 +208,7 @@ def test_candidates_of_two_runs_are_held_against_each_other_and_not_their_baseli
 def test_a_level_that_was_never_in_flight_ends_a_search_by_name() -> None:
     search = search_of(suite(capacity=IN_FLIGHT, slo="ttft: 15ms"))
     assert search is not None
-    search.take(8.0, answered(Look(2.0, 0, 40), 4, over="concurrency"), CALM)
+    search.take(8.0, answered(PlannedLook(2.0, 0, 40), 4, over="concurrency"), CALM)
     assert (search.fault, search.next) == ("8 requests were never in flight", None)
 
 

@@ -5,14 +5,14 @@ import math
 import pytest
 
 from benchgate.sizing.fleet import (
-    Cache,
     Demand,
+    KvCache,
     Replica,
-    demand_of_hours,
+    demand_from_hours,
     in_flight,
-    replicas_while_one_starts,
-    require_places,
-    size,
+    replicas_ahead_of_growth,
+    require_slots,
+    size_fleet,
 )
 from benchgate.sizing.kv_cache import ConfigError, cache_layout, number_bytes
 
@@ -23,7 +23,7 @@ LLAMA_70B = {
 
 
 def test_five_thousand_tokens_per_second_need_eight_replicas_of_seven_hundred() -> None:
-    found = size(5000, Replica(700, usd_per_hour=1.2), spares=0)
+    found = size_fleet(5000, Replica(700, usd_per_hour=1.2), spares=0)
     assert (found.replicas, found.with_spares) == (8, 8)
     assert found.usd_per_hour == pytest.approx(9.6)
     assert found.usd_per_month == pytest.approx(7008)
@@ -31,7 +31,7 @@ def test_five_thousand_tokens_per_second_need_eight_replicas_of_seven_hundred() 
 
 
 def test_spares_and_a_safety_factor_are_paid_for_and_the_lower_limit_asks_for_more() -> None:
-    found = size(5000, Replica(700, lower_per_s=600, usd_per_hour=1.2), safety_factor=1.3, spares=1)
+    found = size_fleet(5000, Replica(700, lower_per_s=600, usd_per_hour=1.2), safety_factor=1.3, spares=1)
     assert (found.replicas, found.with_spares, found.by_lower) == (10, 11, 12)
     assert found.usd_per_hour == pytest.approx(13.2)
 
@@ -42,8 +42,8 @@ def test_spares_and_a_safety_factor_are_paid_for_and_the_lower_limit_asks_for_mo
 def test_replicas_are_the_least_whole_number_that_carries_the_demand(
     demand: float, carries: float, replicas: int
 ) -> None:
-    assert size(demand, Replica(carries)).replicas == replicas
-    assert size(demand, Replica(carries)).usd_per_hour is None
+    assert size_fleet(demand, Replica(carries)).replicas == replicas
+    assert size_fleet(demand, Replica(carries)).usd_per_hour is None
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_replicas_are_the_least_whole_number_that_carries_the_demand(
 )
 def test_fleet_that_cannot_be_is_refused(demand: float, options: tuple[float, int]) -> None:
     with pytest.raises(ValueError, match="expected"):
-        size(demand, Replica(1), safety_factor=options[0], spares=options[1])
+        size_fleet(demand, Replica(1), safety_factor=options[0], spares=options[1])
 
 
 @pytest.mark.parametrize(
@@ -71,37 +71,37 @@ def test_requests_inside_are_arrivals_times_residence() -> None:
 
 def test_places_must_be_there_for_all_who_are_inside_at_once() -> None:
     """Little's law; places that a run tells are rounded, so half a request more is none too many."""
-    require_places(3, 2.5, 8)
-    require_places(3, 2.8, 8)
+    require_slots(3, 2.5, 8)
+    require_slots(3, 2.8, 8)
     with pytest.raises(
         ValueError, match=r"has 30 inside at once \(Little's law\), and 4 places carry no more than 0.4"
     ):
-        require_places(3, 10, 4)
+        require_slots(3, 10, 4)
 
 
 def test_fleet_beyond_all_reason_is_refused() -> None:
     for demand, carries in ((1e12, 1.0), (5000, 1e-300)):
         with pytest.raises(ValueError, match="takes more than 1,000,000 replicas"):
-            size(demand, Replica(carries))
+            size_fleet(demand, Replica(carries))
     with pytest.raises(ValueError, match="takes more than"):
-        size(5000, Replica(700), safety_factor=1e308)
+        size_fleet(5000, Replica(700), safety_factor=1e308)
 
 
 def test_fleet_is_ahead_of_a_demand_that_grows_while_a_replica_starts() -> None:
-    assert replicas_while_one_starts(2.0, 180, Replica(100)) == 4  # 360 more by then
-    assert replicas_while_one_starts(-2.0, 180, Replica(100)) == 0
+    assert replicas_ahead_of_growth(2.0, 180, Replica(100)) == 4  # 360 more by then
+    assert replicas_ahead_of_growth(-2.0, 180, Replica(100)) == 0
     with pytest.raises(ValueError, match="finite"):
-        replicas_while_one_starts(1, math.inf, Replica(1))
+        replicas_ahead_of_growth(1, math.inf, Replica(1))
 
 
 def test_demand_of_hours_is_their_mean_their_busy_hours_and_their_steepest_rise() -> None:
-    found = demand_of_hours([*range(1, 100), 460])
+    found = demand_from_hours([*range(1, 100), 460])
     assert found.mean_per_s == pytest.approx(54.1)
     assert (found.p95_per_s, found.peak_per_s) == (95, 460)
     assert found.growth_per_s2 == pytest.approx(361 / 3600)
     assert found.times(2).levels[1:] == (("p95", 190), ("peak", 920))
-    assert demand_of_hours([7, 5]).growth_per_s2 == 0
-    assert demand_of_hours([7]).growth_per_s2 is None
+    assert demand_from_hours([7, 5]).growth_per_s2 == 0
+    assert demand_from_hours([7]).growth_per_s2 is None
     assert Demand(7).times(3) == Demand(21)
 
 
@@ -110,7 +110,7 @@ def test_demand_that_contradicts_itself_is_refused(wrong: tuple[float, ...]) -> 
     with pytest.raises(ValueError, match=r"demand|above"):
         Demand(*wrong)
     with pytest.raises(ValueError, match="no hour"):
-        demand_of_hours([])
+        demand_from_hours([])
 
 
 def test_request_of_8192_tokens_of_a_70b_takes_2_7_gb_and_half_of_it_in_fp8() -> None:
@@ -222,7 +222,7 @@ def test_tokens_are_kept_in_whole_pages() -> None:
             layout.bytes_per_request(tokens, page_tokens=page)
     for memory in (math.nan, -1.0, 1e300):
         with pytest.raises(ValueError, match="expected"):
-            Cache(layout, memory, 1)
+            KvCache(layout, memory, 1)
 
 
 @pytest.mark.parametrize(

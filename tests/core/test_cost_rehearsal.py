@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from benchgate.sizing.simulation import Balance, Scaling, Service, rehearse, replay
+from benchgate.sizing.simulation import Balancer, Scaling, Service, simulate_hours, simulate_traffic
 
 RNG_SEED = 20261121
 
@@ -41,7 +41,7 @@ def test_services_of_which_none_is_drawn_above_nothing_have_the_mean() -> None:
 
 def test_more_variation_makes_a_fleet_hardly_cheaper() -> None:
     paid = [
-        rehearse([3.0], Service(2.0, cv), Scaling(2, 1, 6), wait_s=1.0, usd_per_hour=1.0, generator=rng()).usd
+        simulate_hours([3.0], Service(2.0, cv), Scaling(2, 1, 6), wait_s=1.0, usd_per_hour=1.0, generator=rng()).usd
         for cv in (1.0, 10.0)
     ]
     assert None not in paid
@@ -52,11 +52,11 @@ def test_request_without_end_counts_among_the_looks() -> None:
     """The work is little for a thousand places, but one request alone keeps its own for days."""
     scaling = Scaling(1000, 1, 2, look_s=0.02)
     with pytest.raises(ValueError, match="let it look less often"):
-        rehearse([0.001], Service(1e6), scaling, wait_s=1.0, usd_per_hour=None, generator=rng())
+        simulate_hours([0.001], Service(1e6), scaling, wait_s=1.0, usd_per_hour=None, generator=rng())
 
 
 def test_worst_hour_is_the_one_in_which_most_wait() -> None:
-    found = rehearse(
+    found = simulate_hours(
         [0.5, 3.0, 0.0, 0.5], Service(1.0), Scaling(2, 1, 1), wait_s=1.0, usd_per_hour=4.0, generator=rng()
     )
     assert (found.worst_hour, found.worst_per_s) == (2, 3.0)
@@ -70,7 +70,7 @@ def test_worst_hour_is_the_one_in_which_most_wait() -> None:
 def test_fleet_that_may_grow_lets_fewer_wait_and_is_paid_for() -> None:
     rates = [0.5, 3.0, 0.5]
     fixed, scaled = (
-        rehearse(rates, Service(1.0), Scaling(2, 1, most), wait_s=1.0, usd_per_hour=None, generator=rng())
+        simulate_hours(rates, Service(1.0), Scaling(2, 1, most), wait_s=1.0, usd_per_hour=None, generator=rng())
         for most in (1, 4)
     )
     assert fixed.requests == scaled.requests
@@ -81,7 +81,7 @@ def test_fleet_that_may_grow_lets_fewer_wait_and_is_paid_for() -> None:
 
 
 def test_no_traffic_has_no_waits() -> None:
-    found = rehearse([0.0, 0.0], Service(1.0), Scaling(1, 2, 2), wait_s=1.0, usd_per_hour=1.0, generator=rng())
+    found = simulate_hours([0.0, 0.0], Service(1.0), Scaling(1, 2, 2), wait_s=1.0, usd_per_hour=1.0, generator=rng())
     assert (found.requests, found.within_ratio, found.wait_mean_s, found.wait_p99_s) == (0, None, None, None)
     assert (found.worst_hour, found.worst_per_s, found.worst_within_ratio) == (None, None, None)
     assert found.usd == pytest.approx(4)
@@ -89,20 +89,22 @@ def test_no_traffic_has_no_waits() -> None:
 
 def test_more_than_is_worth_waiting_for_is_refused() -> None:
     with pytest.raises(ValueError, match="give fewer hours"):
-        rehearse([1e6], Service(1.0), Scaling(1, 1, 1), wait_s=1.0, usd_per_hour=None, generator=rng())
+        simulate_hours([1e6], Service(1.0), Scaling(1, 1, 1), wait_s=1.0, usd_per_hour=None, generator=rng())
 
 
 def test_autoscaler_that_looks_all_the_time_is_refused() -> None:
     scaling = Scaling(1, 1, 2, look_s=1e-4)
     with pytest.raises(ValueError, match="let it look less often"):
-        rehearse([1.0], Service(1.0), scaling, wait_s=1.0, usd_per_hour=None, generator=rng())
+        simulate_hours([1.0], Service(1.0), scaling, wait_s=1.0, usd_per_hour=None, generator=rng())
     with pytest.raises(ValueError, match="wait_s cannot be nan"):
-        rehearse([1.0], Service(1.0), Scaling(1, 1, 1), wait_s=float("nan"), usd_per_hour=None, generator=rng())
+        simulate_hours([1.0], Service(1.0), Scaling(1, 1, 1), wait_s=float("nan"), usd_per_hour=None, generator=rng())
 
 
 def test_backlog_is_told_and_paid_and_counts_as_late() -> None:
     """Half of what comes in the last hour is left at its end: 3,600 requests, an hour's work of the one replica."""
-    found = rehearse([0.1, 2.0], Service(1.0, 0.0), Scaling(1, 1, 1), wait_s=1.0, usd_per_hour=2.0, generator=rng())
+    found = simulate_hours(
+        [0.1, 2.0], Service(1.0, 0.0), Scaling(1, 1, 1), wait_s=1.0, usd_per_hour=2.0, generator=rng()
+    )
     assert found.left_waiting == pytest.approx(3600, rel=0.05)
     assert found.over_s == pytest.approx(3600, rel=0.05)
     assert found.usd == pytest.approx(2 * (7200 + found.over_s) / 3600)
@@ -118,8 +120,8 @@ def test_variation_next_to_nothing_is_none() -> None:
 def test_line_of_its_own_makes_a_request_wait_while_others_are_free() -> None:
     arrivals, services = np.array([0.0, 0.0, 0.1, 0.2]), np.array([10.0, 1.0, 1.0, 1.0])
     in_turn, least, one_line = (
-        replay(arrivals, services, Scaling(1, 2, 2, balance=balance), 20.0).waits_s
-        for balance in (Balance.IN_TURN, Balance.LEAST, Balance.ONE_LINE)
+        simulate_traffic(arrivals, services, Scaling(1, 2, 2, balance=balance), 20.0).waits_s
+        for balance in (Balancer.IN_TURN, Balancer.LEAST, Balancer.ONE_LINE)
     )
     # the third stands behind the long one: its turn again, and as few inside there as with the other
     assert in_turn.tolist() == pytest.approx([0, 0, 9.9, 0.8])
@@ -127,12 +129,12 @@ def test_line_of_its_own_makes_a_request_wait_while_others_are_free() -> None:
     assert one_line.tolist() == pytest.approx([0, 0, 0.9, 1.8])
 
 
-@pytest.mark.parametrize("balance", [Balance.IN_TURN, Balance.LEAST])
-def test_replica_that_is_let_go_ends_what_it_has_and_is_paid_for_so_long(balance: Balance) -> None:
+@pytest.mark.parametrize("balance", [Balancer.IN_TURN, Balancer.LEAST])
+def test_replica_that_is_let_go_ends_what_it_has_and_is_paid_for_so_long(balance: Balancer) -> None:
     # a second one is wanted at 10 s, and is given the fourth; let go at 20 s, it has that one until 61 s
     scaling = Scaling(2, 1, 2, target_ratio=1.0, look_s=10.0, cooldown_s=0.0, cold_start_s=0.0, balance=balance)
     arrivals, services = np.array([0.0, 0.0, 0.0, 11.0, 30.0]), np.array([20.0, 15.0, 50.0, 50.0, 1.0])
-    found = replay(arrivals, services, scaling, 200.0)
+    found = simulate_traffic(arrivals, services, scaling, 200.0)
     assert found.waits_s.tolist() == pytest.approx([0, 0, 15, 0, 0])
     assert found.replica_hours * 3600 == pytest.approx(255)
     assert (found.highest, found.scaled_up, found.scaled_down) == (2, 1, 1)
@@ -142,9 +144,9 @@ def test_every_request_is_served_whoever_it_was_given_to() -> None:
     generator = rng()
     arrivals = np.cumsum(generator.exponential(0.05, 3000))
     services = generator.exponential(1.0, 3000)
-    for balance in Balance:
+    for balance in Balancer:
         scaling = Scaling(4, 1, 10, look_s=2.0, cooldown_s=4.0, cold_start_s=3.0, balance=balance)
-        found = replay(arrivals, services, scaling, float(arrivals[-1]) + 60)
+        found = simulate_traffic(arrivals, services, scaling, float(arrivals[-1]) + 60)
         assert np.all(found.waits_s >= 0)
         assert found.scaled_up > 3 < found.scaled_down
         assert 0 < found.replica_hours < 10 * (arrivals[-1] + 60) / 3600

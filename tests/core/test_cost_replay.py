@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from benchgate.sizing.simulation import Balance, Scaling, hourly_arrivals, replay
+from benchgate.sizing.simulation import Balancer, Scaling, hourly_arrivals, simulate_traffic
 from benchmarks.queueing import erlang_c_wait_s
 
 RNG_SEED = 20261121
@@ -17,20 +17,20 @@ def test_fixed_fleet_waits_as_long_as_the_formula_of_mmc_says(per_s: float, plac
     n = 500_000
     arrivals = np.cumsum(generator.exponential(1 / per_s, n))
     fleet = Scaling(places=places, least=1, most=1)
-    found = replay(arrivals, generator.exponential(1.0, n), fleet, float(arrivals[-1]))
+    found = simulate_traffic(arrivals, generator.exponential(1.0, n), fleet, float(arrivals[-1]))
     assert found.waits_s.mean() == pytest.approx(erlang_c_wait_s(per_s, 1.0, places), rel=0.03)
 
 
 def test_places_of_several_replicas_are_one_fleet() -> None:
     generator = np.random.default_rng(RNG_SEED)
     arrivals, services = np.cumsum(generator.exponential(0.2, 5000)), generator.exponential(1.0, 5000)
-    one, four = (replay(arrivals, services, Scaling(8 // n, n, n), 1000.0 + arrivals[-1]) for n in (1, 4))
+    one, four = (simulate_traffic(arrivals, services, Scaling(8 // n, n, n), 1000.0 + arrivals[-1]) for n in (1, 4))
     assert np.array_equal(one.waits_s, four.waits_s)
     assert four.replica_hours == pytest.approx(4 * one.replica_hours)
 
 
 def test_those_who_wait_are_served_in_the_order_they_came() -> None:
-    found = replay(np.array([0.0, 0.0, 1.0, 1.5]), np.array([2.0, 4.0, 1.0, 1.0]), Scaling(2, 1, 1), 3.0)
+    found = simulate_traffic(np.array([0.0, 0.0, 1.0, 1.5]), np.array([2.0, 4.0, 1.0, 1.0]), Scaling(2, 1, 1), 3.0)
     assert found.waits_s.tolist() == [0, 0, 1, 1.5]
     assert found.replica_hours == pytest.approx(4 / 3600)  # the last but one and the last end there
     assert found.share_within(1.0) == pytest.approx(0.75)
@@ -38,19 +38,19 @@ def test_those_who_wait_are_served_in_the_order_they_came() -> None:
 
 def test_fleet_goes_on_and_is_paid_until_the_last_is_answered() -> None:
     """Ten come at once to one place, for 100 s each: at the end, at 250 s, one is inside and seven wait."""
-    found = replay(np.zeros(10), np.full(10, 100.0), Scaling(1, 1, 1), 250.0)
+    found = simulate_traffic(np.zeros(10), np.full(10, 100.0), Scaling(1, 1, 1), 250.0)
     assert (found.left_inside, found.left_waiting, found.over_s) == (8, 7, 750)
     assert found.replica_hours * 3600 == pytest.approx(1000)
     assert found.waits_s.max() == 900
     assert found.share_within(250.0) == pytest.approx(0.3)
-    empty = replay(np.zeros(10), np.full(10, 100.0), Scaling(1, 1, 1), 1000.0)
+    empty = simulate_traffic(np.zeros(10), np.full(10, 100.0), Scaling(1, 1, 1), 1000.0)
     assert (empty.left_inside, empty.left_waiting, empty.over_s) == (0, 0, 0)
     assert empty.replica_hours * 3600 == pytest.approx(1000)
 
 
-@pytest.mark.parametrize("balance", list(Balance))
-def test_request_that_keeps_its_place_beyond_the_end_is_paid_for(balance: Balance) -> None:
-    found = replay(np.array([10.0]), np.array([7200.0]), Scaling(1, 1, 1, balance=balance), 3600.0)
+@pytest.mark.parametrize("balance", list(Balancer))
+def test_request_that_keeps_its_place_beyond_the_end_is_paid_for(balance: Balancer) -> None:
+    found = simulate_traffic(np.array([10.0]), np.array([7200.0]), Scaling(1, 1, 1, balance=balance), 3600.0)
     assert (found.left_inside, found.left_waiting, found.over_s) == (1, 0, 3610)
     assert found.replica_hours * 3600 == pytest.approx(7210)
 
@@ -58,7 +58,7 @@ def test_request_that_keeps_its_place_beyond_the_end_is_paid_for(balance: Balanc
 def test_fleet_goes_on_growing_after_the_end_and_is_paid_for_it() -> None:
     # a second one is wanted from the look at 10 s on and there at 40 s: both work until the last, with a place at 90 s
     scaling = Scaling(1, 1, 2, target_ratio=1.0, look_s=10.0, cooldown_s=1e6, cold_start_s=30.0)
-    found = replay(np.zeros(4), np.full(4, 50.0), scaling, 20.0)
+    found = simulate_traffic(np.zeros(4), np.full(4, 50.0), scaling, 20.0)
     assert (found.waits_s.tolist(), found.left_waiting, found.over_s) == ([0, 40, 50, 90], 3, 120)
     assert found.replica_hours * 3600 == pytest.approx(10 + 2 * 130)
 
@@ -66,7 +66,7 @@ def test_fleet_goes_on_growing_after_the_end_and_is_paid_for_it() -> None:
 def test_fleet_grows_after_its_cold_start_and_shrinks_after_its_cooldown() -> None:
     # 3 places are wanted from the look at 10 s on, and are there at 40 s; nothing is inside after 100 s
     scaling = Scaling(places=1, least=1, most=5, target_ratio=1.0, look_s=10.0, cooldown_s=60.0, cold_start_s=30.0)
-    found = replay(np.zeros(3), np.full(3, 50.0), scaling, 1000.0)
+    found = simulate_traffic(np.zeros(3), np.full(3, 50.0), scaling, 1000.0)
     assert found.waits_s.tolist() == [0, 40, 40]
     assert (found.highest, found.scaled_up, found.scaled_down) == (3, 1, 1)
     # three wanted at 10 s; fewer (two inside) at every look from 50 s on: two are kept from 110 s, one would be wanted
@@ -79,7 +79,7 @@ def test_fleet_that_shrinks_keeps_a_place_for_everyone_inside() -> None:
     rates = np.array([0.2, 1.5, 0.1, 1.0])
     arrivals = hourly_arrivals(rates, generator)
     scaling = Scaling(places=4, least=1, most=20, target_ratio=1.0, look_s=5.0, cooldown_s=0.0, cold_start_s=0.0)
-    found = replay(arrivals, generator.exponential(20.0, arrivals.size), scaling, 4 * 3600.0)
+    found = simulate_traffic(arrivals, generator.exponential(20.0, arrivals.size), scaling, 4 * 3600.0)
     assert found.scaled_down > 50
     # nobody waits longer than to the next look: what is wanted is there at once, for all who are inside or wait
     assert found.waits_s.max() <= 5.0
@@ -87,7 +87,7 @@ def test_fleet_that_shrinks_keeps_a_place_for_everyone_inside() -> None:
 
 def test_one_that_is_starting_is_let_go_first_and_was_paid_for() -> None:
     scaling = Scaling(places=1, least=1, most=3, target_ratio=1.0, look_s=10.0, cooldown_s=10.0, cold_start_s=1000.0)
-    found = replay(np.zeros(3), np.array([12.0, 6.0, 6.0]), scaling, 200.0)
+    found = simulate_traffic(np.zeros(3), np.array([12.0, 6.0, 6.0]), scaling, 200.0)
     assert found.waits_s.tolist() == [0, 12, 18]
     assert (found.scaled_up, found.scaled_down, found.highest) == (1, 1, 3)
     # one all the time, and two that never took a request, from the look at 10 s to the one at 30 s
@@ -96,9 +96,9 @@ def test_one_that_is_starting_is_let_go_first_and_was_paid_for() -> None:
 
 def test_one_that_is_leaving_counts_among_those_that_are_paid_at_once() -> None:
     """One of three is let go at 40 s with a request inside, and another is asked for at 50 s."""
-    scaling = Scaling(2, 1, 3, target_ratio=1.0, look_s=10.0, cooldown_s=20.0, balance=Balance.LEAST)
+    scaling = Scaling(2, 1, 3, target_ratio=1.0, look_s=10.0, cooldown_s=20.0, balance=Balancer.LEAST)
     arrivals = np.array([1.0] * 5 + [32.0] * 3 + [45.0] * 3)
-    found = replay(arrivals, np.array([10.0] * 5 + [1000.0] * 6), scaling, 60.0)
+    found = simulate_traffic(arrivals, np.array([10.0] * 5 + [1000.0] * 6), scaling, 60.0)
     assert (found.scaled_up, found.scaled_down, found.highest) == (2, 2, 4)
 
 
@@ -115,7 +115,7 @@ def test_traffic_of_an_hour_has_its_rate_and_no_other() -> None:
 
 
 def test_no_request_has_no_share() -> None:
-    found = replay(np.empty(0), np.empty(0), Scaling(1, 2, 2), 3600.0)
+    found = simulate_traffic(np.empty(0), np.empty(0), Scaling(1, 2, 2), 3600.0)
     assert found.share_within(1.0) is None
     assert found.replica_hours == pytest.approx(2)
 
@@ -127,7 +127,7 @@ def test_arrivals_that_run_backwards_or_have_no_service_are_refused(
     arrivals: list[float], services: list[float]
 ) -> None:
     with pytest.raises(ValueError, match="arrivals"):
-        replay(np.array(arrivals), np.array(services), Scaling(1, 1, 1), 10.0)
+        simulate_traffic(np.array(arrivals), np.array(services), Scaling(1, 1, 1), 10.0)
 
 
 @pytest.mark.parametrize(("places", "least", "most"), [(0, 1, 2), (10**7, 1, 2), (1, 0, 2), (1, 1, 0), (1, 1, 10_001)])

@@ -14,7 +14,7 @@ from benchgate.gate.history.cumulative import attempt_notes
 from benchgate.gate.judge import judge
 from benchgate.model.deployment import Arm
 from benchgate.model.history import Attempt, past_arm
-from benchgate.model.verdict import Outcome, Scale, Step, Unit
+from benchgate.model.verdict import ArithmeticStep, Outcome, Scale, Unit
 from benchgate.stats.distributions import Limits
 from tests.fakes.measured import SuiteText, measured
 
@@ -27,7 +27,7 @@ LEAST = replace(MOST, margin=0.1, lower_is_worse=True, unit=Unit.REQUESTS_PER_S)
 EARLY = Look(1, 2, 4, 8, 0.00882, (0.5, 1.0))
 
 
-def steps(finding: Finding, *others: float, p_holm: float | None = None) -> tuple[tuple[Step, ...], Outcome]:
+def steps(finding: Finding, *others: float, p_holm: float | None = None) -> tuple[tuple[ArithmeticStep, ...], Outcome]:
     """All steps and the outcome, with the p-values of these other checks."""
     p_holm = finding.p_value if p_holm is None else p_holm
     outcome = decide(finding, p_holm, 0.05, 0.8)
@@ -82,15 +82,15 @@ def test_a_number_that_is_missing_ends_the_arithmetic(missing: str) -> None:
     finding = replace(HARM, **{missing: None})  # type: ignore[arg-type]  # one of its fields, by name
     found, outcome = steps(finding)
     assert outcome is Outcome.INVALID
-    assert found[-1] == Step("outcome", "a value that is missing is never good", "INVALID")
+    assert found[-1] == ArithmeticStep("outcome", "a value that is missing is never good", "INVALID")
     assert [one.what for one in found[:-1]] == ["method", "blocks", "baseline", "candidate"]
 
 
 def test_a_problem_decides_and_shows_only_numbers_that_were_made() -> None:
     spoilt = replace(HARM, problem=Problem(Outcome.INVALID, "the client was late", "mend it"))
     (only,), _ = steps(spoilt)
-    assert only == Step("outcome", "no numbers decide: the client was late", "INVALID")
-    made = replace(spoilt, steps=(Step("made", "1 + 1", "2"),))
+    assert only == ArithmeticStep("outcome", "no numbers decide: the client was late", "INVALID")
+    made = replace(spoilt, steps=(ArithmeticStep("made", "1 + 1", "2"),))
     found, _ = steps(made)
     assert [one.what for one in found][:3] == ["made", "harm that is judged", "its lower limit"]
     assert found[-1] == only
@@ -102,7 +102,10 @@ def test_numbers_are_named_for_what_they_are_and_the_margin_is_told_once() -> No
     for finding, names in (
         (HARM, ["method", "blocks", "baseline", "candidate", "harm that is judged", "margin"]),
         (MOST, ["method", "blocks", "candidate", "value that is judged", "bound"]),
-        (replace(HARM, steps=(Step("margin: ln 1.1", "", "0.1"),)), ["margin: ln 1.1", "harm that is judged"]),
+        (
+            replace(HARM, steps=(ArithmeticStep("margin: ln 1.1", "", "0.1"),)),
+            ["margin: ln 1.1", "harm that is judged"],
+        ),
     ):
         found, _ = steps(finding)
         assert [one.what for one in found if one.what.split()[0] not in ("its", "p-value", "outcome")] == names
@@ -127,7 +130,7 @@ def test_holms_product_is_the_largest_up_to_the_check(others: tuple[float, ...],
 # What the lists come to
 
 
-def value(found: tuple[Step, ...], what: str) -> float:
+def value(found: tuple[ArithmeticStep, ...], what: str) -> float:
     return float(next(one.value for one in found if one.what == what))
 
 

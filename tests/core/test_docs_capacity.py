@@ -11,48 +11,50 @@ import pytest
 from benchgate.model.deployment import Arm
 from benchgate.report.sizing import sizing_text
 from benchgate.report.sizing_run import NamedRun, RunSeen
-from benchgate.sizing.fleet import OUTPUT_TOKENS, REQUESTS, Cache, Demand, Question, Replica, sizing
+from benchgate.sizing.fleet import OUTPUT_TOKENS, REQUESTS, Demand, KvCache, Replica, SizingInput, size_demand
 from benchgate.sizing.kv_cache import cache_layout
-from benchgate.sizing.operating_point import BestRow, Choice, Watched, choose
-from benchgate.sizing.signals import KV_USAGE, TOKENS, WAITING, Seen, Signal
+from benchgate.sizing.operating_point import LoadLevel, OperatingPoint, QueueTrend, choose_operating_point
+from benchgate.sizing.signals import KV_USAGE, TOKENS, WAITING, ScalingSignal, SignalRange
 from benchgate.suite.loader import parse_suite
 from tests.core.test_cost_fleet import LLAMA_70B
 
 PAGE = (Path(__file__).parents[2] / "docs" / "capacity.md").read_text(encoding="utf-8")
 
 # What the run of the page measured, by its own JSON.
-R4 = BestRow(
+R4 = LoadLevel(
     "r4", 135.50828106889344, 115.84434527381039, 3.387707026722336, 2.8961086318452596, 0.9898054331179876, 0.9,
     0.8491315062722223, is_open=True, tokens_upper=155.1722168639765, asked_load=4.0,
 )  # fmt: skip
-C6 = BestRow("c6", 257.9130317713664, 257.91, 6.4478, 6.4477, 0.9847, 0.9, 0.9267, asked_load=6)
-R16 = BestRow(
+C6 = LoadLevel("c6", 257.9130317713664, 257.91, 6.4478, 6.4477, 0.9847, 0.9, 0.9267, asked_load=6)
+R16 = LoadLevel(
     "r16", 319.5594401240209, 313.4, 7.98, 7.83, 0.0721, 0.9, 3.38, is_open=True, misses=True, piles_up=True,
     asked_load=16.0,
 )  # fmt: skip
 SIGNALS = (
-    Signal(WAITING, Seen("r4", 0.026667, 0.0, 0.083333), Seen("r16", 18.58333, 13.5, 22.33)),
-    Signal(TOKENS, Seen("r4", R4.tokens_per_s, 115.8, 155.2), Seen("r16", R16.tokens_per_s, 313.4, 325.7)),
-    Signal(KV_USAGE, Seen("r4", 0.17155, 0.12656, 0.21159), Seen("r16", 0.45996, 0.4443, 0.4688)),
+    ScalingSignal(WAITING, SignalRange("r4", 0.026667, 0.0, 0.083333), SignalRange("r16", 18.58333, 13.5, 22.33)),
+    ScalingSignal(
+        TOKENS, SignalRange("r4", R4.tokens_per_s, 115.8, 155.2), SignalRange("r16", R16.tokens_per_s, 313.4, 325.7)
+    ),
+    ScalingSignal(KV_USAGE, SignalRange("r4", 0.17155, 0.12656, 0.21159), SignalRange("r16", 0.45996, 0.4443, 0.4688)),
 )
-WATCHED = Watched(13.8598488244, 0.8638234960266192, piles_up=False)
+WATCHED = QueueTrend(13.8598488244, 0.8638234960266192, piles_up=False)
 RUN = NamedRun("01a1ff9c-7f9a-75f3-a73c-b678abe15fed", None, "fleet", "2026-11-21", "fp8", "candidate", "PASS")
 
 
 def test_answer_of_the_page_is_what_the_command_says_of_that_run() -> None:
-    choice = choose({row.stage: row for row in (R4, C6, R16)}, Arm.CANDIDATE)
-    assert isinstance(choice, Choice)
-    asked = Question(
+    choice = choose_operating_point({row.stage: row for row in (R4, C6, R16)}, Arm.CANDIDATE)
+    assert isinstance(choice, OperatingPoint)
+    asked = SizingInput(
         REQUESTS, Demand(30, None, 75), Replica(R4.requests_per_s, R4.requests_lower, 4.0), residence_s=R4.e2e_mean_s,
         tokens_per_request=R4.tokens_per_request,
     )  # fmt: skip
-    said = sizing_text(sizing(asked), RunSeen(choice, RUN, signals=SIGNALS, watched=WATCHED))
+    said = sizing_text(size_demand(asked), RunSeen(choice, RUN, signals=SIGNALS, watched=WATCHED))
     assert f"```\n{said}```\n" in PAGE
     assert [one.tells for one in SIGNALS] == [True, True, False]
 
 
 def test_answer_without_a_run_is_what_the_command_says() -> None:
-    said = sizing_text(sizing(Question(OUTPUT_TOKENS, Demand(5000), Replica(700, None, 1.2))))
+    said = sizing_text(size_demand(SizingInput(OUTPUT_TOKENS, Demand(5000), Replica(700, None, 1.2))))
     assert f"```\n{said}```\n" in PAGE
 
 
@@ -65,7 +67,7 @@ def test_suite_of_the_page_is_of_the_servers_that_it_starts() -> None:
 
 def test_sizes_of_a_shared_cache_are_those_of_the_page() -> None:
     layout = cache_layout(LLAMA_70B)
-    alone, shared = Cache(layout, 1e12, 8192), Cache(layout, 1e12, 8192, accelerators=16)
+    alone, shared = KvCache(layout, 1e12, 8192), KvCache(layout, 1e12, 8192, accelerators=16)
     assert alone.bytes_per_token == 327_680
     assert alone.bytes_per_request / 1e9 == pytest.approx(2.7, abs=0.05)
     assert "8 KV heads on 16 accelerators take 5.37 GB for those 8,192 tokens, 336 MB on each" in PAGE

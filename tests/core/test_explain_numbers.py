@@ -13,9 +13,9 @@ from benchgate.gate.decision import Finding
 from benchgate.gate.derivation import decision_steps, own_share_steps, welch_steps
 from benchgate.gate.evidence.shares import Counts
 from benchgate.gate.judge import judge
-from benchgate.model.verdict import CheckResult, Outcome, Scale, Step, Unit
+from benchgate.model.verdict import ArithmeticStep, CheckResult, Outcome, Scale, Unit
 from benchgate.stats.distributions import Limits
-from benchgate.stats.overdispersed import attainment_limits
+from benchgate.stats.overdispersed import miss_share_limits
 from benchgate.suite.schema import Suite
 from tests.fakes.measured import Effect, Noise, SuiteText, measured
 
@@ -34,7 +34,7 @@ def judged(suite: Suite, effect: Effect | None = None, other: Effect | None = No
     return judge(suite, measured(suite, effect or Effect(), other or Effect(), noise=Noise(cv=0.02))).checks
 
 
-def step_of(check: CheckResult, what: str) -> Step:
+def step_of(check: CheckResult, what: str) -> ArithmeticStep:
     """The first step whose name begins so."""
     return next(step for step in check.steps if step.what.startswith(what))
 
@@ -161,7 +161,7 @@ def test_no_step_sends_the_reader_elsewhere_and_the_last_limits_are_the_verdicts
 
 def test_where_nothing_or_everything_missed_all_requests_count() -> None:
     counts = Counts((60, 60), (60, 60))
-    limits = attainment_limits(counts.kept, counts.totals, 0.05)
+    limits = miss_share_limits(counts.kept, counts.totals, 0.05)
     assert limits is not None
     (told,) = [step for step in own_share_steps(counts, limits, 0.05) if "effective number" in step.what]
     assert (told.formula, told.value) == ("all of them: each missed", "120")

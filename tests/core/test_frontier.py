@@ -12,11 +12,27 @@ import pytest
 from benchgate.model.deployment import Arm
 from benchgate.model.records import EvalItem
 from benchgate.model.run import MetricRow, QualityObservation
-from benchgate.sizing.candidates import OF_LOAD, OF_QUALITY, objection, own_accuracy, tasks_asked, tokens_per_correct
-from benchgate.sizing.frontier import Cheapest, Contested, Option, Stand, Standing, cheapest, saving, stands
+from benchgate.sizing.candidates import (
+    OF_LOAD,
+    OF_QUALITY,
+    answered_tasks,
+    guard_objection,
+    own_accuracy,
+    tokens_per_correct,
+)
+from benchgate.sizing.frontier import (
+    CheapestOption,
+    ContestedCheapest,
+    FrontierPosition,
+    FrontierStatus,
+    Option,
+    cheapest_option,
+    frontier_positions,
+    saving,
+)
 from benchgate.sizing.operating_point import GOOD, OUTPUT, cost_name, priced_level
 from benchgate.stats.distributions import Limits
-from benchgate.stats.meta import Figure, product, ratio, weighted_sum
+from benchgate.stats.meta import EstimateWithLimits, product, ratio, weighted_sum
 from benchgate.suite.loader import parse_suite
 from benchgate.suite.pricing import TokenPrices
 from benchgate.suite.schema import Suite
@@ -25,8 +41,8 @@ from tests.core.test_sizing import LEVELS, SUITE
 OURS = Arm.CANDIDATE
 
 
-def figure(value: float, spread: float = 0.0) -> Figure:
-    return Figure(value, Limits(value - spread, value + spread))
+def figure(value: float, spread: float = 0.0) -> EstimateWithLimits:
+    return EstimateWithLimits(value, Limits(value - spread, value + spread))
 
 
 def option(name: str, quality: float, usd: float, *, passes: bool = True, spread: float = 0.01) -> Option:
@@ -39,13 +55,15 @@ BIG, MIDDLE, SMALL = option("70b", 0.90, 4.0), option("13b", 0.80, 1.0), option(
 
 
 def test_each_step_down_in_quality_that_is_shown_to_save_is_on_the_frontier() -> None:
-    assert {name: one.standing for name, one in stands([BIG, MIDDLE, SMALL]).items()} == {
-        "70b": Standing.ON, "13b": Standing.ON, "7b": Standing.ON,
+    assert {name: one.standing for name, one in frontier_positions([BIG, MIDDLE, SMALL]).items()} == {
+        "70b": FrontierStatus.ON, "13b": FrontierStatus.ON, "7b": FrontierStatus.ON,
     }  # fmt: skip
 
 
 def test_what_another_is_shown_to_beat_both_ways_is_off_the_frontier() -> None:
-    assert stands([BIG, MIDDLE, option("old", 0.70, 2.0)])["old"] == Stand(Standing.OFF, ("13b",))
+    assert frontier_positions([BIG, MIDDLE, option("old", 0.70, 2.0)])["old"] == FrontierPosition(
+        FrontierStatus.OFF, ("13b",)
+    )
 
 
 @pytest.mark.parametrize(
@@ -53,71 +71,79 @@ def test_what_another_is_shown_to_beat_both_ways_is_off_the_frontier() -> None:
     [
         option("old", 0.79, 2.0),  # its quality overlaps
         option("old", 0.70, 1.1),  # its cost overlaps
-        Option("old", Figure(0.70, None), figure(2.0, 0.1), figure(1.0), True),  # its quality has no interval
-        Option("old", figure(0.70), Figure(2.0, None), figure(1.0), True),  # its cost has none
+        Option(
+            "old", EstimateWithLimits(0.70, None), figure(2.0, 0.1), figure(1.0), True
+        ),  # its quality has no interval
+        Option("old", figure(0.70), EstimateWithLimits(2.0, None), figure(1.0), True),  # its cost has none
         Option("old", figure(0.70), figure(2.0), figure(0.55, 0.1), True),  # its share of the baseline's overlaps
         Option("old", figure(0.70), figure(2.0), None, True),  # nothing is known of the baseline beside it
     ],
     ids=["quality overlaps", "cost overlaps", "no interval of quality", "no interval of cost", "share", "no share"],
 )
 def test_where_intervals_overlap_or_are_missing_nothing_is_shown(other: Option) -> None:
-    assert stands([MIDDLE, other])["old"] == Stand(Standing.NOT_SHOWN, ("13b",))
+    assert frontier_positions([MIDDLE, other])["old"] == FrontierPosition(FrontierStatus.NOT_SHOWN, ("13b",))
 
 
 @pytest.mark.parametrize("missing", [Option("x", None, *CHEAP, True), Option("x", figure(0.99), None, None, True)])
 def test_what_is_not_known_neither_stands_on_the_frontier_nor_pushes_others_off(missing: Option) -> None:
-    found = stands([BIG, MIDDLE, missing])
-    assert found["x"] == Stand(Standing.NOT_COUNTED)
-    assert (found["70b"].standing, found["13b"].standing) == (Standing.ON, Standing.ON)
+    found = frontier_positions([BIG, MIDDLE, missing])
+    assert found["x"] == FrontierPosition(FrontierStatus.NOT_COUNTED)
+    assert (found["70b"].standing, found["13b"].standing) == (FrontierStatus.ON, FrontierStatus.ON)
 
 
 def test_two_of_the_same_quality_and_cost_do_not_beat_each_other() -> None:
     same = [Option(name, figure(0.8), figure(1.0), figure(0.5), True) for name in "ab"]
-    assert {one.standing for one in stands(same).values()} == {Standing.ON}
+    assert {one.standing for one in frontier_positions(same).values()} == {FrontierStatus.ON}
 
 
 def test_cheapest_is_of_those_that_pass_and_says_who_may_be_as_cheap() -> None:
     failed = option("3b", 0.5, 0.1, passes=False)
     free = Option("free", figure(0.9), None, None, True)
     near = option("8b", 0.71, 0.55)
-    assert cheapest([failed, free, BIG, MIDDLE, SMALL]) == Cheapest("7b", ())
-    assert cheapest([BIG, near, SMALL]) == Cheapest("7b", ("8b",))
-    assert cheapest([failed, free]) is None
+    assert cheapest_option([failed, free, BIG, MIDDLE, SMALL]) == CheapestOption("7b", ())
+    assert cheapest_option([BIG, near, SMALL]) == CheapestOption("7b", ("8b",))
+    assert cheapest_option([failed, free]) is None
 
 
 def test_no_option_is_cheapest_where_dollars_and_the_baseline_beside_each_name_two() -> None:
     """An hour in which the baseline took $1.40 instead of $1.00, and everything beside it as much more."""
     here = Option("here", figure(0.8), figure(0.80, 0.01), figure(0.80, 0.01), True)
     there = Option("there", figure(0.8), figure(0.98, 0.01), figure(0.70, 0.01), True)
-    assert cheapest([here, there]) == Contested("here", "there")
-    assert {one.standing for one in stands([here, there]).values()} == {Standing.NOT_SHOWN}
-    assert cheapest([here, there, Option("dear", None, figure(9.0), None, True)]) == Contested("here", "there")
-    assert cheapest([here, replace(there, share=None)]) == Cheapest("here", ("there",))
-    assert cheapest([here, replace(there, share=figure(0.98))]) == Cheapest("here", ())
+    assert cheapest_option([here, there]) == ContestedCheapest("here", "there")
+    assert {one.standing for one in frontier_positions([here, there]).values()} == {FrontierStatus.NOT_SHOWN}
+    assert cheapest_option([here, there, Option("dear", None, figure(9.0), None, True)]) == ContestedCheapest(
+        "here", "there"
+    )
+    assert cheapest_option([here, replace(there, share=None)]) == CheapestOption("here", ("there",))
+    assert cheapest_option([here, replace(there, share=figure(0.98))]) == CheapestOption("here", ())
 
 
 def test_saving_is_the_share_that_is_not_paid() -> None:
-    assert saving(Figure(0.75, Limits(0.5, 1.25))) == Figure(0.25, Limits(-0.25, 0.5))
-    assert saving(Figure(0.75, None)) == Figure(0.25, None)
+    assert saving(EstimateWithLimits(0.75, Limits(0.5, 1.25))) == EstimateWithLimits(0.25, Limits(-0.25, 0.5))
+    assert saving(EstimateWithLimits(0.75, None)) == EstimateWithLimits(0.25, None)
 
 
 def test_limits_of_a_sum_reach_as_far_as_the_root_of_the_squares() -> None:
-    found = weighted_sum([(0.5, Figure(0.8, Limits(0.74, 0.85))), (0.5, Figure(0.6, Limits(0.52, 0.72)))])
+    found = weighted_sum(
+        [(0.5, EstimateWithLimits(0.8, Limits(0.74, 0.85))), (0.5, EstimateWithLimits(0.6, Limits(0.52, 0.72)))]
+    )
     assert found.limits is not None
     assert found.value == pytest.approx(0.7)
     assert found.limits.lower == pytest.approx(0.7 - 0.05)  # 0.03² + 0.04²
     assert found.limits.upper == pytest.approx(0.7 + 0.065)  # 0.025² + 0.06²
-    less = weighted_sum([(1.0, Figure(5.0, Limits(2.0, 6.0))), (-1.0, Figure(1.0, Limits(0.0, 5.0)))])
+    less = weighted_sum(
+        [(1.0, EstimateWithLimits(5.0, Limits(2.0, 6.0))), (-1.0, EstimateWithLimits(1.0, Limits(0.0, 5.0)))]
+    )
     assert less.limits == Limits(4 - 5.0, 4 + math.sqrt(2.0))  # 3 down with 4 up, 1 up with 1 down
-    assert weighted_sum([(1.0, figure(1.0)), (1.0, Figure(1.0, None))]).limits is None
+    assert weighted_sum([(1.0, figure(1.0)), (1.0, EstimateWithLimits(1.0, None))]).limits is None
     with pytest.raises(ValueError, match="no estimate"):
         weighted_sum([])
 
 
-def wilson(hits: int, n: int) -> Figure:
+def wilson(hits: int, n: int) -> EstimateWithLimits:
     z, share = 1.959964, hits / n
     middle, half = share + z**2 / (2 * n), z * math.sqrt(share * (1 - share) / n + z**2 / (4 * n**2))
-    return Figure(share, Limits((middle - half) / (1 + z**2 / n), (middle + half) / (1 + z**2 / n)))
+    return EstimateWithLimits(share, Limits((middle - half) / (1 + z**2 / n), (middle + half) / (1 + z**2 / n)))
 
 
 def test_difference_of_two_shares_has_newcombes_limits() -> None:
@@ -134,7 +160,8 @@ def test_interval_of_a_product_covers_what_is_true() -> None:
     covered = 0
     for means, ends in zip(draws.mean(axis=2), reach, strict=True):
         parts = [
-            Figure(math.exp(m), Limits(math.exp(m - e), math.exp(m + e))) for m, e in zip(means, ends, strict=True)
+            EstimateWithLimits(math.exp(m), Limits(math.exp(m - e), math.exp(m + e)))
+            for m, e in zip(means, ends, strict=True)
         ]
         found = product(*parts)
         assert found is not None
@@ -144,10 +171,10 @@ def test_interval_of_a_product_covers_what_is_true() -> None:
 
 
 def test_a_ratio_or_product_of_what_may_be_nothing_is_not_known() -> None:
-    nothing = Figure(1.0, Limits(0.0, 2.0))
-    assert ratio(nothing, figure(2.0, 0.1)) == Figure(0.5, None)
-    assert ratio(Figure(0.0, None), figure(2.0)) is None
-    assert product(figure(2.0), Figure(0.0, None)) is None
+    nothing = EstimateWithLimits(1.0, Limits(0.0, 2.0))
+    assert ratio(nothing, figure(2.0, 0.1)) == EstimateWithLimits(0.5, None)
+    assert ratio(EstimateWithLimits(0.0, None), figure(2.0)) is None
+    assert product(figure(2.0), EstimateWithLimits(0.0, None)) is None
 
 
 def costs(stage: str, good: float, output: float, arm: Arm = OURS) -> list[MetricRow]:
@@ -165,7 +192,7 @@ def test_price_counts_at_the_best_level_that_is_shown_to_hold_its_slo() -> None:
     found = priced_level(PRICED, parse_suite(SUITE, "s"), OURS)
     assert not isinstance(found, str)
     assert (found.stage, found.usd, found.usd_output) == (
-        "c8", Figure(2.0, Limits(1.8, 2.4)), Figure(1.9, Limits(0.9 * 1.9, 1.2 * 1.9)),
+        "c8", EstimateWithLimits(2.0, Limits(1.8, 2.4)), EstimateWithLimits(1.9, Limits(0.9 * 1.9, 1.2 * 1.9)),
     )  # fmt: skip
 
 
@@ -244,8 +271,8 @@ def accuracy(task: str, share: float, n: int, arm: Arm = OURS) -> MetricRow:
 
 def test_every_task_has_equal_weight_and_a_group_is_one_task() -> None:
     rows = [accuracy("mmlu/law", 0.9, 100), accuracy("mmlu/art", 0.5, 300), accuracy("gsm8k", 0.8, 50)]
-    found = own_accuracy(rows, evals("mmlu", "gsm8k"), OURS, tasks_asked(rows, OURS))
-    assert isinstance(found, Figure)
+    found = own_accuracy(rows, evals("mmlu", "gsm8k"), OURS, answered_tasks(rows, OURS))
+    assert isinstance(found, EstimateWithLimits)
     assert found.value == pytest.approx((0.6 + 0.8) / 2)
     assert found.limits is not None
     assert found.limits.lower == pytest.approx(0.7 - 0.03 * math.sqrt(0.125**2 + 0.375**2 + 0.5**2))
@@ -279,7 +306,7 @@ def answered(task: str, right: Sequence[bool], tokens: Sequence[int | None]) -> 
 def test_a_right_answer_takes_the_tokens_of_the_wrong_ones_too() -> None:
     half = answered("gsm8k", [True, False] * 20, [10, 30] * 20)
     found = tokens_per_correct([half], evals("gsm8k"), OURS, {"gsm8k": 40})
-    assert isinstance(found, Figure)
+    assert isinstance(found, EstimateWithLimits)
     assert found.value == pytest.approx(40.0)  # 20 tokens an item, half of them right
     assert found.limits is not None
     # residuals t - 40c are ±30 around 0: error 30/√39, over T = 20, times t(39) at 97.5 %: 2.0227
@@ -298,7 +325,7 @@ def test_tokens_that_are_not_known_are_no_cost_of_a_right_answer() -> None:
         assert isinstance(found, str)
         assert says in found
     few = tokens_per_correct([answered("gsm8k", [True, False], [3, 4])], suite, OURS, asked)
-    assert few == Figure(7.0, None)
+    assert few == EstimateWithLimits(7.0, None)
 
 
 def test_interval_of_tokens_per_right_answer_covers_what_is_true() -> None:
@@ -310,7 +337,7 @@ def test_interval_of_tokens_per_right_answer_covers_what_is_true() -> None:
         found = tokens_per_correct(
             [answered("gsm8k", list(right), [int(n) for n in tokens])], suite, OURS, {"gsm8k": 120}
         )
-        assert isinstance(found, Figure)
+        assert isinstance(found, EstimateWithLimits)
         assert found.limits is not None
         covered += found.limits.lower <= 32 / 0.7 <= found.limits.upper
     assert 0.92 <= covered / rounds <= 0.98
@@ -318,6 +345,6 @@ def test_interval_of_tokens_per_right_answer_covers_what_is_true() -> None:
 
 def test_a_guard_takes_away_only_what_it_spoils() -> None:
     verdict = {"outcome": "BLOCK", "guards": [{"tripped": True, "spoils": ["speed"], "reason": "late"}]}
-    assert (objection(verdict, OF_LOAD), objection(verdict, OF_QUALITY)) == ("late", None)
+    assert (guard_objection(verdict, OF_LOAD), guard_objection(verdict, OF_QUALITY)) == ("late", None)
     untold = {"guards": [{"tripped": True, "reason": "old"}]}  # it does not say what it spoils: everything
-    assert objection(untold, OF_QUALITY) == "old"
+    assert guard_objection(untold, OF_QUALITY) == "old"

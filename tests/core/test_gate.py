@@ -13,7 +13,7 @@ from benchgate.errors import ExitCode
 from benchgate.gate.judge import judge, roll_up
 from benchgate.model.deployment import Arm
 from benchgate.model.records import TokenSource
-from benchgate.model.run import CANNOT_SCORE, ONE_SERVER, Evidence, RunStatus, TargetFault
+from benchgate.model.run import CANNOT_SCORE, ONE_SERVER, DeploymentFault, Evidence, RunStatus
 from benchgate.model.verdict import CheckResult, Outcome, Verdict
 from tests.fakes.measured import HEALTHY, Effect, Noise, SuiteText, measured, with_status
 
@@ -129,7 +129,7 @@ def test_an_interrupted_run_never_passes() -> None:
 
 
 def test_a_deployment_that_was_not_there_is_named_with_its_reason() -> None:
-    fault = TargetFault(Arm.CANDIDATE, "at the start", "connection refused")
+    fault = DeploymentFault(Arm.CANDIDATE, "at the start", "connection refused")
     verdict = judged(replace(equal(), load=(), target_faults=(fault,)))
     assert verdict.outcome is Outcome.INVALID
     assert "candidate did not answer at the start: connection refused" in verdict.reason
@@ -137,7 +137,7 @@ def test_a_deployment_that_was_not_there_is_named_with_its_reason() -> None:
 
 def test_a_deployment_that_refuses_is_not_said_to_be_down_and_the_rest_is_not_held_against_it() -> None:
     said = "the candidate at http://h:1 refuses requests: HTTP 404: the model `x` does not exist."
-    fault = TargetFault(Arm.CANDIDATE, "at the start", said)
+    fault = DeploymentFault(Arm.CANDIDATE, "at the start", said)
     verdict = judged(replace(equal(), load=(), target_faults=(fault,)))
     remedies = {guard.id: guard.remedy for guard in verdict.guards if guard.tripped}
     assert "the model's name" in (remedies["targets-up"] or "")
@@ -151,7 +151,7 @@ def test_a_deployment_that_refuses_is_not_said_to_be_down_and_the_rest_is_not_he
 def test_a_deployment_that_is_there_is_not_said_to_be_silent_and_what_follows_from_it_has_no_remedy_of_its_own(
     fault: str,
 ) -> None:
-    verdict = judged(replace(equal(), load=(), target_faults=(TargetFault(Arm.CANDIDATE, "at the start", fault),)))
+    verdict = judged(replace(equal(), load=(), target_faults=(DeploymentFault(Arm.CANDIDATE, "at the start", fault),)))
     found = {guard.id: guard for guard in verdict.guards if guard.tripped}
     assert f"cannot be measured: {fault}" in found["targets-up"].reason
     assert found["targets-up"].remedy == "correct the suite and run again"

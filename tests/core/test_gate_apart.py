@@ -12,11 +12,11 @@ from scipy import stats
 from benchgate.gate.comparison import Comparison
 from benchgate.gate.derivation import apart_steps
 from benchgate.gate.judge import judge
-from benchgate.model.noise import Spread
+from benchgate.model.noise import NoiseSpread
 from benchgate.model.request_metrics import quantile, ttft_s
 from benchgate.model.run import Evidence
 from benchgate.model.verdict import Outcome
-from benchgate.stats.means import Part
+from benchgate.stats.means import VarianceComponent
 from tests.fakes.apart import TTFT, Line, alone, check_of, known, profile, suite
 from tests.fakes.measured import Effect, Noise, SuiteText, measured
 
@@ -129,7 +129,7 @@ def test_shares_are_shown_and_never_decided_whatever_the_profile_says(
 def test_goodput_falls_where_misses_rise() -> None:
     """A calibration in which every request met the SLO says nothing of one in which many just miss it."""
     lines: Line = {"metric": "goodput", "margin": "5 points"}
-    still = replace(profile(alone()), spreads=(Spread("goodput", None, "c4", 0.0, 0.0, 10),))
+    still = replace(profile(alone()), spreads=(NoiseSpread("goodput", None, "c4", 0.0, 0.0, 10),))
     check = check_of(alone(Effect(slowdown=5.0), seed=2), replace(alone(), noise=still), lines)
     assert check.outcome is Outcome.INCONCLUSIVE
     assert check.harm == 1.0
@@ -161,7 +161,7 @@ def first_block(evidence: Evidence) -> Evidence:
 def test_one_block_each_is_judged_by_the_spread_of_its_requests() -> None:
     lines: list[Line] = [{"metric": metric, "margin": "10%"} for metric in ("ttft", "output_throughput", "itl")]
     policy = suite(*lines, {**TTFT, "statistic": "mean"}, {"metric": "error_rate", "margin": "5 points"})
-    more = (Spread("itl", "p50", "c4", 0.02, 0.02, 10), Spread("ttft", "mean", "c4", 0.02, 0.02, 10))
+    more = (NoiseSpread("itl", "p50", "c4", 0.02, 0.02, 10), NoiseSpread("ttft", "mean", "c4", 0.02, 0.02, 10))
     spreads = (*profile(alone()).spreads, *more)
     reference = known(first_block(alone(cv=0.0)), spreads=spreads)
     times, *others = judge(policy, first_block(alone(seed=2, cv=0.0)), reference).checks
@@ -246,5 +246,10 @@ def test_two_blocks_show_how_much_they_differ() -> None:
 
 def test_arithmetic_without_any_variance_has_no_steps() -> None:
     still, moving = np.array([0.1, 0.1]), np.array([0.1, 0.2])
-    assert apart_steps("ln", still, moving, [Part(0.0, 1), Part(0.0, 1)], 0.05, margin=0.0) == ()
-    assert apart_steps("ln", still, moving, [Part(0.0, 1), Part(0.0025, 1)], 0.05, margin=0.0) != ()
+    assert (
+        apart_steps("ln", still, moving, [VarianceComponent(0.0, 1), VarianceComponent(0.0, 1)], 0.05, margin=0.0) == ()
+    )
+    assert (
+        apart_steps("ln", still, moving, [VarianceComponent(0.0, 1), VarianceComponent(0.0025, 1)], 0.05, margin=0.0)
+        != ()
+    )

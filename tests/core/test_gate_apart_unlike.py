@@ -10,7 +10,7 @@ from benchgate.gate.checks import evaluate
 from benchgate.gate.comparison import Comparison
 from benchgate.gate.judge import judge
 from benchgate.gate.policy import concrete_checks
-from benchgate.model.noise import Spread
+from benchgate.model.noise import NoiseSpread
 from benchgate.model.run import ClientUse, Evidence
 from benchgate.model.verdict import Outcome
 from tests.fakes.apart import TOLD, TTFT, Line, alone, check_of, known, profile, suite
@@ -115,7 +115,7 @@ def test_age_is_that_at_the_end_of_the_judged_run() -> None:
 def test_answers_in_other_pieces_are_no_pace_across_runs_either(fewer: str) -> None:
     pieces, plain = alone(Effect(usage=20), seed=2), alone()
     judged, reference = (pieces, plain) if fewer == "judged" else (plain, pieces)
-    reference = known(reference, spreads=(*profile(plain).spreads, Spread("tpot", "p50", "c4", 0.02, 0.02, 10)))
+    reference = known(reference, spreads=(*profile(plain).spreads, NoiseSpread("tpot", "p50", "c4", 0.02, 0.02, 10)))
     policy = suite({"metric": "tpot", "margin": "10%"}, TTFT)
     specs = tuple(concrete_checks(policy, judged))
     pace, first = (one.finding.problem for one in evaluate.measured(specs, policy, Comparison(judged, reference)))

@@ -16,7 +16,7 @@ from benchgate.model.deployment import Arm
 from benchgate.model.records import RequestColumns, RequestRecord, TokenSource
 from benchgate.model.run import ClientUse, Evidence, LoadObservation
 from benchgate.model.verdict import CheckResult, Outcome
-from benchgate.stats.capacity_search import Look
+from benchgate.stats.capacity_search import PlannedLook
 from benchgate.suite.loader import parse_suite
 from benchgate.suite.schema import Suite
 from tests.fakes.evidence import run
@@ -50,7 +50,7 @@ def suite(**changed: str) -> Suite:
     return parse_suite(text(**changed), "suite.yaml")
 
 
-def answered(look: Look, servers: int, *, over: str) -> RequestColumns:
+def answered(look: PlannedLook, servers: int, *, over: str) -> RequestColumns:
     """So many servers, each answering in 100 ms, the first token at once; those who find all of them busy wait."""
     free_ns = [0] * servers
     ends_ns = [0] * int(look.level)  # of a closed loop's clients
@@ -92,7 +92,7 @@ def searched_run(baseline: int, candidate: int, late: tuple[int, ...] = (), **ch
     assert asked.load.capacity is not None
     searches = {arm: search for arm in Arm if (search := search_of(asked)) is not None}
     load = [
-        LoadObservation("c1", arm, block, 0, answered(Look(1.0, 0, 4), 8, over="concurrency"), 1.0, CALM)
+        LoadObservation("c1", arm, block, 0, answered(PlannedLook(1.0, 0, 4), 8, over="concurrency"), 1.0, CALM)
         for arm in Arm
         for block in range(asked.load.blocks)
     ]

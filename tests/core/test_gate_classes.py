@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from benchgate.gate.judge import judge
-from benchgate.model.columns import parted
+from benchgate.model.columns import split_by_use
 from benchgate.model.deployment import Arm
 from benchgate.model.records import RequestColumns
 from benchgate.model.run import ClientUse, Evidence
@@ -111,7 +111,7 @@ def starving(evidence: Evidence, share: float, place: str = "mix/batch") -> Evid
         few = o.arm is Arm.CANDIDATE and o.stage == place
         keep = int(len(o.requests) * share) if few else len(o.requests)
         some = replace(o.requests, left=(o.requests.index >= keep).astype(o.requests.left.dtype))
-        parts = parted(some)
+        parts = split_by_use(some)
         load.append(replace(o, requests=parts.measured, left=parts.left))
     return replace(evidence, load=tuple(load))
 

@@ -13,7 +13,7 @@ from benchgate.gate.history.cumulative import creep_checks
 from benchgate.gate.judge import judge
 from benchgate.model.deployment import Arm
 from benchgate.model.history import Attempt, PastArm, PastCheck, PastRun, past_arm
-from benchgate.model.noise import NoiseProfile, Spread, noise_key
+from benchgate.model.noise import NoiseProfile, NoiseSpread, noise_key
 from benchgate.model.run import Evidence
 from benchgate.model.verdict import CheckResult, Outcome, Scale, Unit, Verdict
 from benchgate.suite.schema import Suite
@@ -235,7 +235,7 @@ def test_costs_add_up_and_bridge_no_gap_over_which_prices_may_have_moved() -> No
     assert found is not None
     assert found.harm == pytest.approx(0.12 + math.log(1.01), abs=0.02)
     assert found.outcome is Outcome.BLOCK
-    spread = Spread(COST, None, "c4", 0.01, 0.01, 10)
+    spread = NoiseSpread(COST, None, "c4", 0.01, 0.01, 10)
     profile = NoiseProfile(
         noise_key(evidence.run.arms[Arm.BASELINE], {}, "m"),
         "2025-12-20T00:00:00Z",

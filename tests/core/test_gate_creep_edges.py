@@ -12,11 +12,11 @@ from benchgate.gate.history.cumulative import creep_checks
 from benchgate.gate.judge import judge
 from benchgate.model.deployment import Arm
 from benchgate.model.history import PastArm, PastRun
-from benchgate.model.noise import NoiseProfile, Spread, noise_key
+from benchgate.model.noise import NoiseProfile, NoiseSpread, noise_key
 from benchgate.model.run import Evidence
 from benchgate.model.verdict import CheckResult, Outcome, Scale, Unit
 from benchgate.stats.distributions import Limits
-from benchgate.stats.meta import Link, summed
+from benchgate.stats.meta import ChainLink, sum_chain
 from benchgate.suite.schema import Suite
 from tests.core.test_gate_creep import CHECK, arm, chain, last_baseline, promoted, run_of, suite
 from tests.fakes.measured import Effect, Noise, SuiteText, measured
@@ -78,7 +78,7 @@ def test_a_way_that_is_long_enough_needs_nothing_beyond_it() -> None:
 # Across runs
 
 
-def across(noise: Spread | None, old: PastRun, *, check: CheckResult = OWN) -> CheckResult:
+def across(noise: NoiseSpread | None, old: PastRun, *, check: CheckResult = OWN) -> CheckResult:
     """A baseline that no run promoted, after the one of an old run."""
     evidence = with_history(old)
     if noise is not None:
@@ -87,7 +87,7 @@ def across(noise: Spread | None, old: PastRun, *, check: CheckResult = OWN) -> C
     return line_of(REQUIRED, evidence, check)
 
 
-SPREAD = Spread("ttft", "p50", "c4", 0.02, 0.01, 9)
+SPREAD = NoiseSpread("ttft", "p50", "c4", 0.02, 0.01, 9)
 BEFORE = promoted(0, here("r0"), here("r1"), 0.0, CHECK)
 
 
@@ -117,7 +117,7 @@ def test_a_release_that_no_run_promoted_is_compared_across_runs_with_their_noise
         (SPREAD, at(BEFORE, baseline=-1.0), "no run promoted baseline, the baseline now"),
     ],
 )
-def test_what_nobody_can_compare_across_runs_is_not_added(noise: Spread | None, old: PastRun, says: str) -> None:
+def test_what_nobody_can_compare_across_runs_is_not_added(noise: NoiseSpread | None, old: PastRun, says: str) -> None:
     line = across(noise, old)
     assert line.outcome is Outcome.INCONCLUSIVE
     assert says in line.reason
@@ -278,11 +278,11 @@ def test_releases_on_record_share_one_error() -> None:
     """Limits at a fifth of alpha reach beyond a margin that those at alpha stay inside of."""
     history = chain(RUN, CHECK, [0.1, 0.0, 0.0, 0.0, 0.0])
     assert OWN.harm is not None and OWN.lower is not None and OWN.upper is not None
-    links = [Link(OWN.harm, Limits(OWN.lower, OWN.upper), 0.05, OWN.n)]
+    links = [ChainLink(OWN.harm, Limits(OWN.lower, OWN.upper), 0.05, OWN.n)]
     for run in reversed(history):
         past = run.checks[CHECK]
-        links.append(Link(past.harm, Limits(past.lower, past.upper), past.alpha, past.n))
-    sure, all_of_it, sharing = (summed(links, alpha).limits.upper for alpha in (0.25, 0.05, 0.01))
+        links.append(ChainLink(past.harm, Limits(past.lower, past.upper), past.alpha, past.n))
+    sure, all_of_it, sharing = (sum_chain(links, alpha).limits.upper for alpha in (0.25, 0.05, 0.01))
     assert sure < all_of_it < sharing
     for upper, outcome in (((all_of_it + sharing) / 2, Outcome.WARN), (sharing + 1e-6, Outcome.PASS)):
         policy = suite(required=True, releases=3, margin=f"{100 * math.expm1(upper):.6f}%")

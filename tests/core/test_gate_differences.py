@@ -12,8 +12,8 @@ from benchgate.gate.evidence.deployments import Declared, between, counts_other_
 from benchgate.gate.guards.arms import arms_alike, sides_alike
 from benchgate.gate.judge import judge
 from benchgate.model.deployment import Arm, Deployment
-from benchgate.model.run import AT_THE_START, Evidence, TargetFault
-from benchgate.model.telemetry import Counter, Gauge, Reading, TelemetryWindow
+from benchgate.model.run import AT_THE_START, DeploymentFault, Evidence
+from benchgate.model.telemetry import Counter, Gauge, TelemetrySample, TelemetryWindow
 from benchgate.model.verdict import Difference, GuardResult, Outcome, Verdict
 from benchgate.suite.schema import Suite
 from tests.fakes.measured import SuiteText, measured
@@ -149,7 +149,7 @@ def test_how_the_limit_of_an_answer_is_called_is_said_and_trips_nothing() -> Non
 
 
 def test_of_a_deployment_that_was_never_there_nothing_is_compared() -> None:
-    fault = TargetFault(Arm.CANDIDATE, AT_THE_START, "refused")
+    fault = DeploymentFault(Arm.CANDIDATE, AT_THE_START, "refused")
     evidence = replace(with_arms(measured(suite()), {"engine_version": "1"}), target_faults=(fault,))
     assert judge(suite(), evidence).differences == ()
 
@@ -188,7 +188,11 @@ def window(evidence: Evidence, place: int, hits: float | None = None, clock_hz: 
     if hits is not None:
         counters[Counter.PREFIX_HITS] = hits
     state: dict[Counter | Gauge, float] = {} if clock_hz is None else {Gauge.GPU_CLOCK: clock_hz}
-    readings = (Reading(0, dict.fromkeys(counters, 0.0)), Reading(1, state), Reading(2, counters))
+    readings = (
+        TelemetrySample(0, dict.fromkeys(counters, 0.0)),
+        TelemetrySample(1, state),
+        TelemetrySample(2, counters),
+    )
     return TelemetryWindow(seen.stage, seen.arm, seen.block, seen.position, "vllm", 1.5, True, readings)
 
 

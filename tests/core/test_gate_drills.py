@@ -10,8 +10,8 @@ import pytest
 from benchgate.gate.judge import judge
 from benchgate.model.deployment import Arm
 from benchgate.model.records import ErrorClass, RequestColumns
-from benchgate.model.run import Evidence, LoadObservation, StartUp
-from benchgate.model.telemetry import Counter, Gauge, Reading, TelemetryWindow, Word
+from benchgate.model.run import Evidence, LoadObservation, ServerStart
+from benchgate.model.telemetry import Counter, Gauge, TelemetryMetric, TelemetrySample, TelemetryWindow
 from benchgate.model.verdict import Outcome
 from benchgate.suite.schema import Suite
 from tests.fakes.drills import Line, checked, drill, seen
@@ -173,20 +173,22 @@ def test_a_knee_takes_every_level_in_the_same_block_and_answers_at_each() -> Non
         assert (check.outcome, says in check.reason) == (Outcome.INVALID, True)
 
 
-def window(block: int, arm: Arm, stage: str, before: dict[Word, float], after: dict[Word, float]) -> TelemetryWindow:
-    during: dict[Word, float] = {Gauge.WAITING: 3.0} if Gauge.WAITING in before else {}
-    readings = (Reading(0.0, before), Reading(1.0, {**before, **during}), Reading(3.0, after))
+def window(
+    block: int, arm: Arm, stage: str, before: dict[TelemetryMetric, float], after: dict[TelemetryMetric, float]
+) -> TelemetryWindow:
+    during: dict[TelemetryMetric, float] = {Gauge.WAITING: 3.0} if Gauge.WAITING in before else {}
+    readings = (TelemetrySample(0.0, before), TelemetrySample(1.0, {**before, **during}), TelemetrySample(3.0, after))
     return TelemetryWindow(stage, arm, block, 0, "vllm", 2.0, drained=True, readings=readings)
 
 
-TOLD: dict[Word, float] = {
+TOLD: dict[TelemetryMetric, float] = {
     Gauge.KV_USAGE: 0.0,
     Gauge.WAITING: 0.0,
     Counter.PREEMPTIONS: 5.0,
     Counter.PREFIX_QUERIES: 100.0,
     Counter.PREFIX_HITS: 10.0,
 }
-LATER: dict[Word, float] = {
+LATER: dict[TelemetryMetric, float] = {
     Gauge.KV_USAGE: 0.04,
     Gauge.WAITING: 0.0,
     Counter.PREEMPTIONS: 7.0,
@@ -259,7 +261,7 @@ STARTS = Suite.model_validate(
     ],
 )
 def test_a_cold_start_is_held_to_its_bound_over_all_starts(times_s: tuple[float, ...], outcome: Outcome) -> None:
-    starts = tuple(StartUp(Arm.CANDIDATE, number, time_s) for number, time_s in enumerate(times_s))
+    starts = tuple(ServerStart(Arm.CANDIDATE, number, time_s) for number, time_s in enumerate(times_s))
     verdict = judge(STARTS, replace(measured(STARTS), starts=starts))
     assert verdict.outcome is outcome, verdict.reason
     if outcome is Outcome.PASS:
@@ -268,9 +270,9 @@ def test_a_cold_start_is_held_to_its_bound_over_all_starts(times_s: tuple[float,
 
 
 def test_one_start_gives_no_interval_and_those_of_the_baseline_none_of_the_candidate() -> None:
-    one = replace(measured(STARTS), starts=(StartUp(Arm.CANDIDATE, 0, 2.0),))
+    one = replace(measured(STARTS), starts=(ServerStart(Arm.CANDIDATE, 0, 2.0),))
     assert judge(STARTS, one).checks[0].outcome is Outcome.INCONCLUSIVE
-    theirs = tuple(StartUp(Arm.BASELINE, number, 2.0) for number in range(4))
+    theirs = tuple(ServerStart(Arm.BASELINE, number, 2.0) for number in range(4))
     assert judge(STARTS, replace(one, starts=theirs)).checks[0].outcome is Outcome.INVALID
 
 

@@ -13,7 +13,7 @@ from benchgate.gate.comparison import Comparison
 from benchgate.gate.error_budget import burn_checks, spent_checks
 from benchgate.gate.interim import GoOn, Settled, next_step
 from benchgate.gate.judge import judge
-from benchgate.model.run import BudgetSpent, Evidence, LoadEnd
+from benchgate.model.run import BudgetReading, Evidence, LoadEnd
 from benchgate.model.verdict import CheckResult, GuardResult, Outcome, Scale, Verdict
 from benchgate.model.waiver import Waiver, Waivers
 from benchgate.report.explained import find_check, render_explanation
@@ -44,8 +44,8 @@ def budgeted(*checks: Line, blocks: int = 8, **said: object) -> Suite:
     return with_budget(SuiteText(list(checks or (ERRORS,)), blocks=blocks).suite(), **said)
 
 
-def spent(ratio: float) -> BudgetSpent:
-    return BudgetSpent(ratio, "the suite itself", "2026-01-01T00:00:00.000Z")
+def spent(ratio: float) -> BudgetReading:
+    return BudgetReading(ratio, "the suite itself", "2026-01-01T00:00:00.000Z")
 
 
 def run_of(suite: Suite, candidate: Effect = HEALTHY, *, ratio: float | None = 0.1) -> Evidence:

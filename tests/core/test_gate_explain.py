@@ -11,7 +11,7 @@ from scipy import stats as scipy_stats
 
 from benchgate.errors import UsageError
 from benchgate.gate.judge import judge
-from benchgate.model.verdict import CheckResult, Step
+from benchgate.model.verdict import ArithmeticStep, CheckResult
 from benchgate.report.document import verdict_document
 from benchgate.report.explained import find_check, render_explanation, with_steps
 from benchgate.report.terms import Terms
@@ -33,7 +33,7 @@ def check_of(metric: str) -> CheckResult:
     return next(check for check in VERDICT.checks if check.metric == metric)
 
 
-def steps_of(metric: str) -> list[Step]:
+def steps_of(metric: str) -> list[ArithmeticStep]:
     return list(check_of(metric).steps)
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from benchgate.gate.judge import judge
-from benchgate.model.records import NO_VERDICT, UNFIT_JUDGE, Judged, ShadowItem
+from benchgate.model.records import NO_VERDICT, UNFIT_JUDGE, JudgeVerdict, ShadowItem
 from benchgate.model.verdict import CheckResult, Outcome
 from benchgate.suite.rules.suite import rule_problems
 from tests.fakes.shadow_rows import (
@@ -25,10 +25,10 @@ from tests.fakes.shadow_rows import (
 
 
 def judged(lost: int, won: int, *, missing: int = 0, itself: tuple[int, int] = (0, 0)) -> list[ShadowItem]:
-    said = [Judged.LOSS] * lost + [Judged.WIN] * won + [Judged.MISSING] * missing
-    said += [Judged.TIE] * (N - len(said))
-    own = [Judged.LOSS] * itself[0] + [Judged.WIN] * itself[1]
-    own += [Judged.TIE] * (N - len(own))
+    said = [JudgeVerdict.LOSS] * lost + [JudgeVerdict.WIN] * won + [JudgeVerdict.MISSING] * missing
+    said += [JudgeVerdict.TIE] * (N - len(said))
+    own = [JudgeVerdict.LOSS] * itself[0] + [JudgeVerdict.WIN] * itself[1]
+    own += [JudgeVerdict.TIE] * (N - len(own))
     return [item(n, judged=one, judged_itself=other) for n, (one, other) in enumerate(zip(said, own, strict=True))]
 
 
@@ -73,10 +73,10 @@ def test_what_to_do_about_missing_verdicts_follows_from_why_they_are(why: str, s
 
 def by_position(swayed: int, lost: int, won: int, *, asked: int) -> list[ShadowItem]:
     """Of so many pairs that a judge was asked about; the others are one answer, and a tie."""
-    said = [Judged.INCONSISTENT] * swayed + [Judged.LOSS] * lost + [Judged.WIN] * won
-    said += [Judged.TIE] * (asked - len(said))
+    said = [JudgeVerdict.INCONSISTENT] * swayed + [JudgeVerdict.LOSS] * lost + [JudgeVerdict.WIN] * won
+    said += [JudgeVerdict.TIE] * (asked - len(said))
     spoken = [different(n, judged=one) for n, one in enumerate(said)]
-    return [*spoken, *range_of(item, asked, N, judged=Judged.TIE)]
+    return [*spoken, *range_of(item, asked, N, judged=JudgeVerdict.TIE)]
 
 
 def test_a_judge_that_goes_by_the_position_finds_nothing_worse_and_says_nothing() -> None:
@@ -126,7 +126,7 @@ def test_a_check_of_a_judge_needs_one_and_it_may_not_judge_itself() -> None:
 
 def test_two_runs_that_have_no_verdict_on_the_same_prompts_are_not_compared() -> None:
     asked = suite(JUDGE)
-    rows = [item(0, judged=Judged.TIE), item(1, judged=Judged.MISSING)]
+    rows = [item(0, judged=JudgeVerdict.TIE), item(1, judged=JudgeVerdict.MISSING)]
     other = evidence(asked, rows)
     check = only(judge(asked, evidence(asked, rows), replace(other, run=replace(other.run, id="other"))))
     assert check.outcome is Outcome.INVALID
@@ -171,7 +171,7 @@ def test_neither_missing_verdicts_nor_pairs_decided_by_the_position_hide_losses_
 def test_verdicts_that_are_missing_are_no_pairs_decided_otherwise_than_by_the_position() -> None:
     """62 of 100 are shown to be more than half, and 62 of 115 are not."""
     rows = by_position(62, 0, 0, asked=100)
-    rows[100:115] = [different(n, judged=Judged.MISSING) for n in range(100, 115)]
+    rows[100:115] = [different(n, judged=JudgeVerdict.MISSING) for n in range(100, 115)]
     check = only(verdict(rows, JUDGE))
     assert (check.outcome, "in 62 of the 100 pairs" in check.reason) == (Outcome.INVALID, True)
 

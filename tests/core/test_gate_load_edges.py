@@ -19,7 +19,7 @@ from benchgate.gate.evidence.shares import Counts, tally_of, widened
 from benchgate.model.deployment import Arm
 from benchgate.model.verdict import Outcome
 from benchgate.stats.distributions import Limits
-from benchgate.stats.overdispersed import attainment_limits
+from benchgate.stats.overdispersed import miss_share_limits
 from tests.fakes.blocks import Blocks, block, both, compared
 
 ALPHA = 0.05
@@ -207,7 +207,7 @@ def limits_of(limits: Limits, ours: Counts, theirs: Counts) -> Limits:
 def test_the_difference_of_two_shares_is_as_wide_as_the_widest_of_its_limits() -> None:
     assert limits_of(Limits(-0.5, 0.5), STEADY, NOTHING_MISSED) == Limits(-0.5, 0.5)
     for ours in (STEADY, BURST):
-        own = attainment_limits(ours.kept, ours.totals, ALPHA)
+        own = miss_share_limits(ours.kept, ours.totals, ALPHA)
         assert own is not None
         found = limits_of(POINT, ours, NOTHING_MISSED)
         assert (found.lower, found.upper) == pytest.approx((own.lower, own.upper), abs=1e-5)

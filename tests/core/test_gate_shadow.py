@@ -8,7 +8,7 @@ import pytest
 
 from benchgate.errors import UsageError
 from benchgate.gate.judge import judge
-from benchgate.model.records import Judged, Label, ShadowItem
+from benchgate.model.records import AnswerAgreement, JudgeVerdict, ShadowItem
 from benchgate.model.run import Evidence
 from benchgate.model.verdict import Outcome
 from benchgate.suite.rules.suite import only_shadow, rule_problems
@@ -35,7 +35,12 @@ from tests.fakes.shadow_rows import (
 
 def test_equal_answers_pass_every_shadow_check() -> None:
     rows = [
-        item(n, primary_facts=replace(FACTS, valid=True), candidate_facts=replace(FACTS, valid=True), judged=Judged.TIE)
+        item(
+            n,
+            primary_facts=replace(FACTS, valid=True),
+            candidate_facts=replace(FACTS, valid=True),
+            judged=JudgeVerdict.TIE,
+        )
         for n in range(N)
     ]
     assert verdict(rows, EXCESS, VALIDITY, JUDGE).outcome is Outcome.PASS
@@ -45,7 +50,7 @@ def test_equal_answers_pass_every_shadow_check() -> None:
 
 
 def test_what_the_rule_calls_the_same_is_the_same_whatever_the_digests_say() -> None:
-    near = replace(EQUAL, label=Label.NORMALISED, exact=False)
+    near = replace(EQUAL, label=AnswerAgreement.NORMALISED, exact=False)
     rows = [item(n, candidate="another spelling", with_primary=near, with_secondary=near) for n in range(N)]
     assert verdict(rows, EXCESS).outcome is Outcome.PASS
     assert verdict(items(*range_of(different, 0, 60)), EXCESS).outcome is Outcome.BLOCK
@@ -140,7 +145,7 @@ UNREAD: Line = {"similarity_error": "HTTP 503"}
 
 
 def test_answers_that_could_not_be_embedded_are_neither_the_same_nor_different() -> None:
-    near = replace(EQUAL, label=Label.SEMANTIC, exact=False)
+    near = replace(EQUAL, label=AnswerAgreement.SEMANTIC, exact=False)
     alike = [item(n, candidate="in other words", with_primary=near, with_secondary=near) for n in range(N)]
 
     def outcome(rows: list[ShadowItem], unread: int, *, margin: str) -> tuple[Outcome, str]:

@@ -11,7 +11,7 @@ from benchgate.gate.guards.run import MOST_RESUMPTIONS, sitting_notes, to_its_en
 from benchgate.gate.judge import judge
 from benchgate.model.deployment import Arm
 from benchgate.model.run import Evidence, Resumption, RunStatus
-from benchgate.model.telemetry import Reading, TelemetryWindow
+from benchgate.model.telemetry import TelemetrySample, TelemetryWindow
 from benchgate.model.verdict import Outcome, Verdict
 from tests.fakes.measured import Effect, SuiteText, measured
 
@@ -100,7 +100,7 @@ def test_a_spool_that_nobody_vouches_for_stands_in_the_verdict() -> None:
 
 
 def window(arm: Arm, block: int, marker: str | None) -> TelemetryWindow:
-    readings = (Reading(0.0, {}, marker), Reading(1.0, {}, marker))
+    readings = (TelemetrySample(0.0, {}, marker), TelemetrySample(1.0, {}, marker))
     return TelemetryWindow("c4", arm, block, 2 * block + (arm is Arm.CANDIDATE), "vllm", 1.0, True, readings)
 
 

@@ -9,8 +9,8 @@ import pytest
 from benchgate.gate.guards.run import what_differs
 from benchgate.gate.judge import judge
 from benchgate.model.deployment import Arm
-from benchgate.model.run import RunStatus, StartUp, TargetFault
-from benchgate.model.telemetry import Counter, Gauge, Reading, TelemetryWindow, Word
+from benchgate.model.run import DeploymentFault, RunStatus, ServerStart
+from benchgate.model.telemetry import Counter, Gauge, TelemetryMetric, TelemetrySample, TelemetryWindow
 from benchgate.model.verdict import CheckResult, Outcome
 from tests.fakes.drills import drill
 from tests.fakes.measured import Effect, SuiteText, measured
@@ -37,7 +37,7 @@ def test_a_run_that_goes_on_says_so_before_all_else() -> None:
 
 def test_a_server_that_tells_nothing_is_not_excused_by_a_short_stage() -> None:
     suite = drill({"metric": "queue_depth", "stage": "long", "max": 10}, ERRORS, blocks=2)
-    silent = (Reading(0.0, {Counter.PREEMPTIONS: 1.0}), Reading(0.3, {Counter.PREEMPTIONS: 1.0}))
+    silent = (TelemetrySample(0.0, {Counter.PREEMPTIONS: 1.0}), TelemetrySample(0.3, {Counter.PREEMPTIONS: 1.0}))
     windows = tuple(
         TelemetryWindow("long", arm, block, 0, "vllm", 0.3, drained=True, readings=silent)
         for block in range(2)
@@ -48,17 +48,17 @@ def test_a_server_that_tells_nothing_is_not_excused_by_a_short_stage() -> None:
 
 
 def _window(arm: Arm, block: int, value: float, looks_inside: int) -> TelemetryWindow:
-    at_rest: dict[Word, float] = {Gauge.WAITING: 0.0, Counter.PREEMPTIONS: 1.0}
-    inside = [Reading(0.5 + i, {Gauge.WAITING: value, Counter.PREEMPTIONS: 1.0}) for i in range(looks_inside)]
+    at_rest: dict[TelemetryMetric, float] = {Gauge.WAITING: 0.0, Counter.PREEMPTIONS: 1.0}
+    inside = [TelemetrySample(0.5 + i, {Gauge.WAITING: value, Counter.PREEMPTIONS: 1.0}) for i in range(looks_inside)]
     ended_s = 0.31 if not looks_inside else 3.0
-    after = Reading(ended_s, {Gauge.WAITING: 0.0, Counter.PREEMPTIONS: 1.0 + value})
-    readings = (Reading(0.0, at_rest), *inside, after)
+    after = TelemetrySample(ended_s, {Gauge.WAITING: 0.0, Counter.PREEMPTIONS: 1.0 + value})
+    readings = (TelemetrySample(0.0, at_rest), *inside, after)
     return TelemetryWindow("long", arm, block, 0, "vllm", ended_s, drained=True, readings=readings)
 
 
 def test_a_deployment_that_was_not_there_is_not_asked_for_its_metrics() -> None:
     suite = drill({"metric": "queue_depth", "stage": "long", "max": 10}, ERRORS, blocks=2)
-    gone = TargetFault(Arm.CANDIDATE, "at the start", "connection refused")
+    gone = DeploymentFault(Arm.CANDIDATE, "at the start", "connection refused")
     check = judge(suite, replace(measured(suite), load=(), telemetry=(), target_faults=(gone,))).checks[0]
     assert check.outcome is Outcome.INVALID
     assert (check.reason, check.advice) == ("stage long was not measured", "see the faults of the targets")
@@ -99,7 +99,7 @@ def test_an_estimate_at_its_bound_promises_no_number() -> None:
 
 def test_starts_that_are_too_few_say_how_many_would_do() -> None:
     suite = drill({"metric": "cold_start", "max": "5s"}, ERRORS)
-    starts = tuple(StartUp(Arm.CANDIDATE, i, s) for i, s in enumerate((1.0, 5.5)))
+    starts = tuple(ServerStart(Arm.CANDIDATE, i, s) for i, s in enumerate((1.0, 5.5)))
     stored = {**suite.to_stored(), "start": {"times": 2}}
     told = suite.model_validate(stored, by_name=True, by_alias=False, context={"stored": True})
     check = judge(told, replace(measured(told), starts=starts)).checks[0]
@@ -133,7 +133,7 @@ def test_two_deployments_are_still_promoted_or_not() -> None:
 
 def test_a_guard_that_had_nothing_to_look_at_is_not_known_to_hold() -> None:
     suite = drill(ERRORS)
-    one = Reading(0.0, {Gauge.WAITING: 0.0})
+    one = TelemetrySample(0.0, {Gauge.WAITING: 0.0})
     windows = tuple(TelemetryWindow("long", arm, 0, 0, "vllm", 1.0, drained=True, readings=(one,)) for arm in Arm)
     guards = {g.id: g for g in judge(suite, replace(measured(suite), telemetry=windows)).guards}
     assert (guards["cache-cold"].known, guards["cache-cold"].tripped) == (False, False)
@@ -147,7 +147,7 @@ def test_prompts_that_share_their_beginnings_leave_the_cache_guard_nothing_to_lo
     stored = suite.to_stored()
     stored["load"]["workload"]["prefix"] = {"prefix_tokens": 4, "share_ratio": None, "groups": 1}
     shared = suite.from_stored(stored)
-    one = Reading(0.0, {Gauge.WAITING: 0.0})
+    one = TelemetrySample(0.0, {Gauge.WAITING: 0.0})
     windows = tuple(TelemetryWindow("c4", arm, 0, 0, "vllm", 1.0, drained=True, readings=(one,)) for arm in Arm)
     for asked, known_why in ((shared, "the prompts share prefixes on purpose"), (suite, "not known")):
         evidence = replace(measured(asked), telemetry=windows)

@@ -15,14 +15,14 @@ from benchgate.model.run import (
     CANNOT_SCORE,
     CHANGED,
     ONE_SERVER,
-    REFUSES,
+    REFUSES_REQUESTS,
+    DeploymentFault,
     Evidence,
     LoadEnd,
     LoadObservation,
     QualityObservation,
     RunStatus,
     ShadowObservation,
-    TargetFault,
 )
 from benchgate.model.telemetry import TelemetryWindow
 from benchgate.model.verdict import GuardResult, Outcome
@@ -120,7 +120,7 @@ def test_only_a_run_that_came_to_its_end_may_pass(status: RunStatus) -> None:
 @pytest.mark.parametrize(
     ("mark", "says"),
     [
-        (REFUSES, "correct in the suite what it refuses"),
+        (REFUSES_REQUESTS, "correct in the suite what it refuses"),
         (ONE_SERVER, "correct the suite and run again"),
         (CANNOT_SCORE, "correct the suite and run again"),
         (CHANGED, "let nobody deploy to it"),
@@ -128,7 +128,7 @@ def test_only_a_run_that_came_to_its_end_may_pass(status: RunStatus) -> None:
     ],
 )
 def test_a_deployment_that_was_not_there_is_named_with_what_to_do(mark: str, says: str) -> None:
-    fault = TargetFault(Arm.CANDIDATE, "after block 1 of 3, stage c4", f"{mark}: told")
+    fault = DeploymentFault(Arm.CANDIDATE, "after block 1 of 3, stage c4", f"{mark}: told")
     faulty = replace(with_status(RUN, RunStatus.PARTIAL), target_faults=(fault,))
     found = guard("targets-up", faulty)
     assert found.tripped
@@ -294,5 +294,5 @@ def test_of_evals_made_elsewhere_nobody_knows_what_a_server_was_and_what_is_know
     assert [guard(name, brought).known for name in ("targets-up", "arms-alike")] == [False, False]
     assert not guard("sides-alike", brought, other).known
     assert [guard(name, RUN, OTHER).known for name in ("targets-up", "arms-alike", "sides-alike")] == [True] * 3
-    fault = TargetFault(Arm.CANDIDATE, "after block 1 of 3, stage c4", "connection refused")
+    fault = DeploymentFault(Arm.CANDIDATE, "after block 1 of 3, stage c4", "connection refused")
     assert guard("targets-up", replace(brought, target_faults=(fault,))).tripped

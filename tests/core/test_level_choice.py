@@ -10,28 +10,37 @@ from benchgate.model.deployment import Arm
 from benchgate.model.run import MetricRow
 from benchgate.report.sizing import sizing_document, sizing_text
 from benchgate.report.sizing_run import NamedRun, RunSeen
-from benchgate.sizing.fleet import OUTPUT_TOKENS, Demand, Question, Replica, sizing
-from benchgate.sizing.operating_point import BestRow, Choice, LeftOut, Watched, choose, known, levels_of, lightest
+from benchgate.sizing.fleet import OUTPUT_TOKENS, Demand, Replica, SizingInput, size_demand
+from benchgate.sizing.operating_point import (
+    ExcludedLevel,
+    LoadLevel,
+    OperatingPoint,
+    QueueTrend,
+    choose_operating_point,
+    known_levels,
+    levels_of,
+    lightest_level,
+)
 from tests.core.test_sizing import CLASSES, LEVELS, SUITE, a_suite, level
 
 ARM = Arm.CANDIDATE
-ROW = BestRow("c8", 700.0, 630.0, 14.0, 12.0, 0.955, 0.95, 2.0)
+ROW = LoadLevel("c8", 700.0, 630.0, 14.0, 12.0, 0.955, 0.95, 2.0)
 OPEN = SUITE.replace("{stage: c4, concurrency: 4,", "{stage: r4, rate: 4/s,")
 
 
-def chosen(rows: list[MetricRow], text: str = SUITE, stage: str | None = None) -> Choice | str:
+def chosen(rows: list[MetricRow], text: str = SUITE, stage: str | None = None) -> OperatingPoint | str:
     levels = levels_of(rows, a_suite(text), ARM)
     assert not isinstance(levels, str)
-    return choose(levels, ARM, stage)
+    return choose_operating_point(levels, ARM, stage)
 
 
 def test_others_are_left_out_with_the_reason() -> None:
     found = chosen([*LEVELS])
-    assert isinstance(found, Choice)
+    assert isinstance(found, OperatingPoint)
     assert (found.row.stage, found.missed_at, found.asked_for) == ("c8", None, False)
     assert found.left_out == (
-        LeftOut("c4", "holds, at 400 output tokens/s"),
-        LeftOut("c16", "not shown to hold its SLO (goodput 93.0 % at least, target 95.0 %)"),
+        ExcludedLevel("c4", "holds, at 400 output tokens/s"),
+        ExcludedLevel("c16", "not shown to hold its SLO (goodput 93.0 % at least, target 95.0 %)"),
     )
 
 
@@ -43,7 +52,7 @@ def test_a_suite_without_any_load_has_no_level_to_choose() -> None:
 
 def test_level_with_less_load_that_did_not_hold_is_told_as_one() -> None:
     found = chosen([*level("c4", 400, (0.9, 0.8)), *LEVELS[3:6]])  # 16 inside, and 28 at c8
-    assert isinstance(found, Choice)
+    assert isinstance(found, OperatingPoint)
     assert found.missed_at is None
     low, missing = found.left_out
     assert low.why.endswith("though it has less load than this one")
@@ -56,11 +65,11 @@ def test_level_with_less_load_that_did_not_hold_is_told_as_one() -> None:
 def test_arrivals_by_a_rate_stand_before_a_closed_loop() -> None:
     rows = [*level("r4", 400, (0.99, 0.97)), *LEVELS[3:]]
     found = chosen(rows, OPEN)
-    assert isinstance(found, Choice)
+    assert isinstance(found, OperatingPoint)
     assert (found.row.stage, found.row.is_open, found.missed_at) == ("r4", True, None)
     assert "is a closed loop, whose rate is no rate of arrivals" in found.left_out[0].why
     closed = chosen([*level("r4", 400, (0.9, 0.8)), *LEVELS[3:]], OPEN)
-    assert isinstance(closed, Choice)
+    assert isinstance(closed, OperatingPoint)
     assert (closed.row.stage, closed.row.is_open) == ("c8", False)
 
 
@@ -70,9 +79,9 @@ def test_only_an_open_level_that_is_shown_to_miss_limits_what_an_open_one_carrie
     unsure = replace(beyond, misses=False)
     closed = replace(beyond, stage="c9", is_open=False, goodput_lower=0.97, misses=False)
 
-    def missed_at(*rows: BestRow) -> str | None:
-        found = choose({row.stage: row for row in (held, *rows)}, ARM)
-        assert isinstance(found, Choice)
+    def missed_at(*rows: LoadLevel) -> str | None:
+        found = choose_operating_point({row.stage: row for row in (held, *rows)}, ARM)
+        assert isinstance(found, OperatingPoint)
         assert found.row is held
         return found.missed_at
 
@@ -84,7 +93,7 @@ def test_only_an_open_level_that_is_shown_to_miss_limits_what_an_open_one_carrie
     assert missed_at(replace(beyond, kind=1)) is None  # other requests: it is not beyond either
 
 
-def levels(*rows: BestRow) -> dict[str, BestRow | str]:
+def levels(*rows: LoadLevel) -> dict[str, LoadLevel | str]:
     return {row.stage: row for row in rows}
 
 
@@ -96,16 +105,18 @@ def test_what_held_is_not_counted_on_where_the_same_requests_with_less_load_are_
     """More were inside at the lower rate, for it was in trouble: what was asked for says which rate is lower."""
     low = replace(HELD, stage="r4", asked_load=4.0, tokens_per_s=100.0)
     said = "holds, but r8, the same requests with less load, is shown to miss its SLO: one was chance"
-    found = choose(levels(low, MISSED, HELD), ARM)
-    assert isinstance(found, Choice)
+    found = choose_operating_point(levels(low, MISSED, HELD), ARM)
+    assert isinstance(found, OperatingPoint)
     assert (found.row.stage, found.missed_at, found.left_out[1].why) == ("r4", "r8", said)
-    none = choose(levels(MISSED, HELD), ARM)
+    none = choose_operating_point(levels(MISSED, HELD), ARM)
     assert isinstance(none, str)
     assert "nearest is r8" in none
-    assert choose(levels(MISSED, HELD), ARM, "r16") == (f"nothing is sized by stage r16: it {said}; measure both again")
+    assert choose_operating_point(levels(MISSED, HELD), ARM, "r16") == (
+        f"nothing is sized by stage r16: it {said}; measure both again"
+    )
     for other in (replace(MISSED, kind=1), replace(MISSED, is_open=False), replace(MISSED, misses=False)):
-        found = choose(levels(other, HELD), ARM)
-        assert isinstance(found, Choice)
+        found = choose_operating_point(levels(other, HELD), ARM)
+        assert isinstance(found, OperatingPoint)
         assert found.row.stage == "r16"
 
 
@@ -113,14 +124,16 @@ def test_levels_of_which_nothing_orders_them_are_neither_more_nor_less() -> None
     closed = replace(MISSED, is_open=False, e2e_mean_s=None, tokens_per_s=1.0)
     assert not closed.has_less_load_than(HELD)
     assert not HELD.has_less_load_than(closed)
-    assert lightest([HELD, closed]) is HELD
-    assert lightest([HELD, MISSED]) is MISSED
-    assert lightest([]) is None
+    assert lightest_level([HELD, closed]) is HELD
+    assert lightest_level([HELD, MISSED]) is MISSED
+    assert lightest_level([]) is None
 
 
 def test_level_of_other_requests_is_told_as_one() -> None:
-    found = choose(levels(HELD, replace(ROW, stage="long", is_open=True, kind=1, tokens_per_s=90.0)), ARM)
-    assert isinstance(found, Choice)
+    found = choose_operating_point(
+        levels(HELD, replace(ROW, stage="long", is_open=True, kind=1, tokens_per_s=90.0)), ARM
+    )
+    assert isinstance(found, OperatingPoint)
     assert found.left_out[0].why == (
         "holds, at 90.0 output tokens/s, with another workload, arrival process, action or SLO; if that is your"
         " demand, name it by --stage"
@@ -132,22 +145,22 @@ def test_stages_are_of_one_kind_where_they_ask_for_the_same() -> None:
         text = OPEN.replace("concurrency: 16", changed)
         found = levels_of([*level("r4", 400, (0.99, 0.97)), *LEVELS[3:]], a_suite(text), ARM)
         assert not isinstance(found, str)
-        assert [(row.kind, row.asked_load) for row in known(found)] == [(0, 4.0), (0, 8.0), (1, 16.0)]
+        assert [(row.kind, row.asked_load) for row in known_levels(found)] == [(0, 4.0), (0, 8.0), (1, 16.0)]
 
 
 def test_level_at_which_requests_pile_up_does_not_hold_whatever_its_goodput() -> None:
     rows = [*level("r4", 400, (0.99, 0.97)), *LEVELS[3:6]]
     piling = levels_of(rows, a_suite(OPEN), ARM, piling_up=["r4"])
     assert not isinstance(piling, str)
-    found = choose(piling, ARM)
-    assert isinstance(found, Choice)
+    found = choose_operating_point(piling, ARM)
+    assert isinstance(found, OperatingPoint)
     assert (found.row.stage, found.left_out[0].why) == (
         "c8",
         "not shown to hold its SLO (more and more of its requests were inside at once, which no replica withstands for"
         " long)",
     )
     assert "goodput 10.0 % at least" in replace(MISSED, piles_up=True).held_by
-    alone = choose({"r4": piling["r4"]}, ARM)
+    alone = choose_operating_point({"r4": piling["r4"]}, ARM)
     assert isinstance(alone, str)
     assert alone.endswith("at r4 more and more of its requests were inside at once, which no replica withstands for"
                           " long; measure less load")  # fmt: skip
@@ -157,37 +170,39 @@ def test_level_misses_where_its_whole_interval_is_below_the_target() -> None:
     rows = [replace(row, upper=0.94) if row.name == "goodput_ratio" else row for row in level("c16", 900, (0.9, 0.8))]
     for of_it, missed_at in ((rows, "c16"), (level("c16", 900, (0.9, 0.8)), None)):
         found = chosen([*LEVELS[:6], *of_it])
-        assert isinstance(found, Choice)
+        assert isinstance(found, OperatingPoint)
         assert (found.row.stage, found.missed_at) == ("c8", missed_at)
 
 
 def test_rate_that_was_offered_is_never_called_full_and_no_limit_unless_one_beyond_misses() -> None:
     row, asked = replace(ROW, stage="r4", is_open=True), replace(QUESTION, replica=Replica(700, None, 4.0))
-    offered = sizing_text(sizing(asked), RunSeen(Choice(row)))
+    offered = sizing_text(size_demand(asked), RunSeen(OperatingPoint(row)))
     assert "Always full" not in offered
     assert "Loaded like this all the time, 1M output tokens cost $1.59." in offered
     assert "No open level right beyond it is shown to miss its SLO" in offered
     assert "cannot be told apart in what they carry" in offered
-    assert sizing_document(sizing(asked), RunSeen(Choice(row)))["full_usd_per_million_tokens"] is None
-    limited = sizing_text(sizing(asked), RunSeen(Choice(row, missed_at="r9"), searched="its search found 5 to 6"))
+    assert sizing_document(size_demand(asked), RunSeen(OperatingPoint(row)))["full_usd_per_million_tokens"] is None
+    limited = sizing_text(
+        size_demand(asked), RunSeen(OperatingPoint(row, missed_at="r9"), searched="its search found 5 to 6")
+    )
     assert "What it carries lies between this and r9, which is shown to miss its SLO.\nIts search found" in limited
     assert "may carry much more" not in limited
 
 
 def test_level_that_was_watched_too_briefly_to_show_a_queue_is_told_as_one() -> None:
-    brief = RunSeen(Choice(replace(ROW, is_open=True)), watched=Watched(6.0, 0.7, piles_up=False))
+    brief = RunSeen(OperatingPoint(replace(ROW, is_open=True)), watched=QueueTrend(6.0, 0.7, piles_up=False))
     assert (
         "Its blocks were watched for 6.00 s each, less than 10 times the 700 ms that their last requests stayed: too"
         " short to show that no queue grows at this rate."
     ) in text(brief)
-    document = sizing_document(sizing(QUESTION), brief)
+    document = sizing_document(size_demand(QUESTION), brief)
     assert document["watched"] == {"window_s": 6.0, "stay_s": 0.7, "piles_up": False, "is_brief": True}
-    assert "were watched for" not in text(replace(brief, watched=Watched(7.0, 0.7, piles_up=False)))
+    assert "were watched for" not in text(replace(brief, watched=QueueTrend(7.0, 0.7, piles_up=False)))
 
 
 def test_stage_that_is_named_is_taken_where_it_holds() -> None:
     found = chosen([*LEVELS], stage="c4")
-    assert isinstance(found, Choice)
+    assert isinstance(found, OperatingPoint)
     assert (found.row.stage, found.asked_for) == ("c4", True)
     assert found.left_out[0].why == "holds, at 700 output tokens/s"
 
@@ -210,8 +225,8 @@ def test_stage_without_an_slo_or_without_numbers_is_refused_and_left_out() -> No
     bare = CLASSES.replace("slo: {ttft: 500ms, target: 95%}\n", "")
     two = bare.replace("gate:", "    - {stage: c2, workload: short, concurrency: 2, requests: 100}\ngate:")
     found = chosen(level("mix/batch", 200, (0.99, 0.96)), two)
-    assert isinstance(found, Choice)
-    assert found.left_out == (LeftOut("c2", "no SLO with a target is stated for it"),)
+    assert isinstance(found, OperatingPoint)
+    assert found.left_out == (ExcludedLevel("c2", "no SLO with a target is stated for it"),)
     said = chosen(level("mix/batch", 200, (0.99, 0.96)), two, "c2")
     assert said == "nothing is sized by stage c2: no SLO with a target is stated for it"
 
@@ -222,25 +237,25 @@ def test_no_level_that_holds_is_no_choice() -> None:
     assert "nearest is c16" in found
 
 
-QUESTION = Question(OUTPUT_TOKENS, Demand(5000), Replica(700))
+QUESTION = SizingInput(OUTPUT_TOKENS, Demand(5000), Replica(700))
 RUN = NamedRun("0190b2c4-7d1e", "nightly", "sized", "2026-11-20", "q8_0", "candidate", "PASS")
 
 
 def text(seen: RunSeen) -> str:
-    return sizing_text(sizing(QUESTION), seen)
+    return sizing_text(size_demand(QUESTION), seen)
 
 
 def test_answer_names_run_suite_candidate_and_verdict() -> None:
-    assert text(RunSeen(Choice(ROW), RUN)).splitlines()[:2] == [
+    assert text(RunSeen(OperatingPoint(ROW), RUN)).splitlines()[:2] == [
         "Run 0190b2c4-7d1e (nightly) of suite sized, 2026-11-20: candidate q8_0. Its verdict is PASS.",
         "One replica carries 700 output tokens/s.",
     ]
-    bad = text(RunSeen(Choice(ROW), replace(RUN, label=None, outcome="BLOCK")))
+    bad = text(RunSeen(OperatingPoint(ROW), replace(RUN, label=None, outcome="BLOCK")))
     assert "Run 0190b2c4-7d1e of suite sized" in bad
     assert "Its verdict is BLOCK.\nThat is not PASS: read why (`benchgate report 0190b2c4-7d1e`), and size by" in bad
-    base = text(RunSeen(Choice(ROW), replace(RUN, arm="baseline", outcome="BLOCK")))
+    base = text(RunSeen(OperatingPoint(ROW), replace(RUN, arm="baseline", outcome="BLOCK")))
     assert "The verdict on its candidate is BLOCK." in base
-    document = sizing_document(sizing(QUESTION), RunSeen(Choice(ROW), RUN))
+    document = sizing_document(size_demand(QUESTION), RunSeen(OperatingPoint(ROW), RUN))
     assert document["run"] == {
         "id": "0190b2c4-7d1e", "label": "nightly", "suite": "sized", "day": "2026-11-20", "deployment": "q8_0",
         "arm": "candidate", "outcome": "PASS",
@@ -248,17 +263,19 @@ def test_answer_names_run_suite_candidate_and_verdict() -> None:
 
 
 def test_answer_says_how_its_level_was_chosen_and_what_a_closed_loop_is() -> None:
-    others = (LeftOut("c4", "holds, at 400 output tokens/s"),)
-    closed = text(RunSeen(Choice(ROW, others)))
+    others = (ExcludedLevel("c4", "holds, at 400 output tokens/s"),)
+    closed = text(RunSeen(OperatingPoint(ROW, others)))
     assert "That is stage c8, the fastest whose goodput" in closed
     assert "It is a closed loop" in closed
     assert "Not by c4: holds, at 400 output tokens/s." in closed
     assert "it carries at least this, and may carry more" in closed
-    opened = text(RunSeen(Choice(replace(ROW, is_open=True))))
+    opened = text(RunSeen(OperatingPoint(replace(ROW, is_open=True))))
     assert "the fastest open loop whose goodput" in opened
     assert "closed loop" not in opened
     assert "Loaded like this all the time" not in closed
-    assert "That is stage c8, which --stage names, and whose goodput" in text(RunSeen(Choice(ROW, asked_for=True)))
+    assert "That is stage c8, which --stage names, and whose goodput" in text(
+        RunSeen(OperatingPoint(ROW, asked_for=True))
+    )
 
 
 def test_answer_says_what_was_said_instead_of_measured() -> None:
@@ -266,26 +283,26 @@ def test_answer_says_what_was_said_instead_of_measured() -> None:
         "tokens_per_request": (100.0, 50.0), "residence_s": (5.0, 2.0), "overhead_ratio": (0.1, 0.25),
         "usd_per_hour": (4.0, 2.0), "cold_start_s": (60.0, 70.0), "places": (8, 28),
     }  # fmt: skip
-    seen = RunSeen(Choice(ROW), said_instead=instead)
+    seen = RunSeen(OperatingPoint(ROW), said_instead=instead)
     assert (
         "Said, not measured: --output-tokens 100 (the run: 50.0), --request-time 5.00 s (the run: 2.00 s),"
         " --overhead 10.0 % (the run: 25.0 %), --price-per-hour 4.00 (the run: 2.00),"
         " --cold-start 60.0 s (the run: 70.0 s), --places 8 (the run: 28)."
     ) in text(seen)
-    document = sizing_document(sizing(QUESTION), seen)
+    document = sizing_document(size_demand(QUESTION), seen)
     assert document["said_instead"]["residence_s"] == {"said": 5.0, "measured": 2.0}  # type: ignore[index]  # JSON
 
 
 def test_answer_says_what_its_figures_rest_on() -> None:
-    kept = text(RunSeen(Choice(ROW), from_records=False))
+    kept = text(RunSeen(OperatingPoint(ROW), from_records=False))
     assert "this rests on the figures that the store kept, held against nothing" in kept
     assert "3 of the figures that the store keeps of it are not what its records make" in text(
-        RunSeen(Choice(ROW), unlike=3)
+        RunSeen(OperatingPoint(ROW), unlike=3)
     )
-    document = sizing_document(sizing(QUESTION), RunSeen(Choice(ROW), from_records=False))
+    document = sizing_document(size_demand(QUESTION), RunSeen(OperatingPoint(ROW), from_records=False))
     assert document["figures"] == {"from": "stored figures", "stored_unlike": 0}
 
 
 def test_answer_says_that_the_load_was_measured_with_less_care() -> None:
-    seen = RunSeen(Choice(ROW), care=("the policy widens the client's bounds: cpu 95 % (usual 70 %)",))
+    seen = RunSeen(OperatingPoint(ROW), care=("the policy widens the client's bounds: cpu 95 % (usual 70 %)",))
     assert "The policy widens the client's bounds: cpu 95 % (usual 70 %)." in text(seen)

@@ -15,10 +15,10 @@ from benchgate.gate.decision import Finding, Look, at_look, decide
 from benchgate.gate.interim import next_step
 from benchgate.gate.judge import judge
 from benchgate.model.run import Evidence, LoadEnd
-from benchgate.model.verdict import CheckResult, Outcome, Scale, Step, Unit, Verdict
+from benchgate.model.verdict import ArithmeticStep, CheckResult, Outcome, Scale, Unit, Verdict
 from benchgate.stats.distributions import Limits
 from benchgate.stats.means import paired_t
-from benchgate.stats.sequential import look_tails
+from benchgate.stats.sequential import look_alphas
 from benchgate.suite.schema import Suite
 from tests.fakes.measured import Effect, Noise, SuiteText, measured
 
@@ -184,7 +184,7 @@ def test_a_reference_that_ended_early_is_no_looser_beside_a_fixed_number_of_bloc
 def test_the_arithmetic_tells_of_the_repeated_p_value() -> None:
     plain = at_look(found(0.0, -0.01, 0.01, p_value=0.5), look(1))
     assert plain.steps == ()
-    told = at_look(replace(found(0.0, -0.01, 0.01, p_value=0.03), steps=(Step("a", "", "b"),)), look(2))
+    told = at_look(replace(found(0.0, -0.01, 0.01, p_value=0.03), steps=(ArithmeticStep("a", "", "b"),)), look(2))
     assert told.p_value is not None and told.p_value > 0.03
     assert told.steps[-1].value == f"{told.p_value:.6g}"
     assert "look 2 of 3" in told.steps[-1].what
@@ -192,7 +192,7 @@ def test_the_arithmetic_tells_of_the_repeated_p_value() -> None:
 
 def test_a_change_either_way_pays_for_both_sides() -> None:
     # Of two sides, each crosses its boundary half as often: at a boundary of half the tail, alpha is met again.
-    half = look_tails(FRACTIONS, 0.025)[1]
+    half = look_alphas(FRACTIONS, 0.025)[1]
     both = at_look(replace(found(0.0, -0.01, 0.01, p_value=2 * half), two_sided=True), look(2))
     assert both.p_value == pytest.approx(0.05, abs=1e-6)
     assert at_look(found(0.0, -0.01, 0.01, p_value=1.0), look(2)).p_value == 1.0
@@ -256,7 +256,7 @@ def test_what_is_still_open_says_what_would_settle_it() -> None:
 
 def ends(harms: np.ndarray, alpha: float = 0.05, margin: float = math.log1p(0.05)) -> list[Outcome]:
     """How simulated gates end, one row of paired differences each, by the shipped limits, p-values and rule."""
-    tails = look_tails(FRACTIONS, alpha)
+    tails = look_alphas(FRACTIONS, alpha)
     outcomes = []
     for row in harms:
         outcome = Outcome.INCONCLUSIVE

@@ -139,7 +139,7 @@ def test_one_flaw_makes_a_request_a_failure(flaw: dict[str, object]) -> None:
     flawed = replace(ANSWERED, **flaw)  # type: ignore[arg-type]  # one valid field at a time, see the table
     both = columns(ANSWERED, flawed)
     assert list(request_metrics.succeeded(both)) == [True, False]
-    assert list(request_metrics.good(both, Slo())) == [True, False]
+    assert list(request_metrics.meets_slo(both, Slo())) == [True, False]
     for metric in (request_metrics.ttft_s, request_metrics.tpot_s, request_metrics.e2e_s):
         assert metric(both)[1] == math.inf
 
@@ -152,13 +152,13 @@ def test_every_accepted_finish_is_a_success(finish: str) -> None:
 def test_tpot_of_one_token_does_not_apply() -> None:
     one = replace(ANSWERED, chunk_ns=(110,), output_tokens=1)
     assert np.isnan(request_metrics.tpot_s(only(one))).all()
-    assert request_metrics.good(only(one), Slo(tpot_s=1 * NS)).all()
+    assert request_metrics.meets_slo(only(one), Slo(tpot_s=1 * NS)).all()
 
 
 def test_whole_answer_in_one_chunk_shows_no_pace() -> None:
     held_back = replace(ANSWERED, chunk_ns=(150,), output_tokens=100)
     assert np.isnan(request_metrics.tpot_s(only(held_back))).all()
-    assert not request_metrics.good(only(held_back), Slo(tpot_s=1 * NS, ttft_s=50 * NS)).any()
+    assert not request_metrics.meets_slo(only(held_back), Slo(tpot_s=1 * NS, ttft_s=50 * NS)).any()
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ def test_whole_answer_in_one_chunk_shows_no_pace() -> None:
 def test_good_meets_every_bound_at_once(slo: Slo, is_good: bool) -> None:
     # Bounds are inclusive; a nanosecond's rounding must not decide, so they are compared a hair above.
     roomy = Slo(*(None if bound is None else bound * (1 + 1e-12) for bound in (slo.ttft_s, slo.tpot_s, slo.e2e_s)))
-    assert request_metrics.good(only(ANSWERED), roomy).all() == is_good
+    assert request_metrics.meets_slo(only(ANSWERED), roomy).all() == is_good
 
 
 def test_timed_out_request_is_not_good() -> None:
@@ -221,7 +221,7 @@ def test_empty_columns_have_no_values() -> None:
     ):
         assert len(metric(nothing)) == 0
         assert request_metrics.quantile(metric(nothing), 0.5) is None
-    assert len(request_metrics.good(nothing, Slo(ttft_s=1.0))) == 0
+    assert len(request_metrics.meets_slo(nothing, Slo(ttft_s=1.0))) == 0
 
 
 def test_columns_without_a_single_chunk_are_all_failures() -> None:
@@ -305,10 +305,12 @@ def test_every_metric_class_and_source_is_documented() -> None:
 
 def test_decoding_at_once_is_the_time_between_first_and_last_chunk_over_the_window() -> None:
     """Two spans of 40 ns in a window of 50 ns; what failed was served to nobody."""
-    assert request_metrics.decoding_at_once(columns(ANSWERED, ANSWERED, BROKEN, REFUSED), 50 * NS) == pytest.approx(1.6)
+    assert request_metrics.mean_decoding_requests(
+        columns(ANSWERED, ANSWERED, BROKEN, REFUSED), 50 * NS
+    ) == pytest.approx(1.6)
 
 
 @pytest.mark.parametrize("rows", [(), (REFUSED,), (replace(ANSWERED, chunk_ns=(110,)),)])
 def test_answers_in_one_piece_do_not_say_how_many_were_decoded_at_once(rows: tuple[RequestRecord, ...]) -> None:
-    assert request_metrics.decoding_at_once(columns(*rows), 50 * NS) is None
-    assert request_metrics.decoding_at_once(columns(ANSWERED), 0.0) is None
+    assert request_metrics.mean_decoding_requests(columns(*rows), 50 * NS) is None
+    assert request_metrics.mean_decoding_requests(columns(ANSWERED), 0.0) is None

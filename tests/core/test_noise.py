@@ -12,19 +12,19 @@ from benchgate.gate.calibration import disagreements, false_blocks, spreads
 from benchgate.gate.judge import judge
 from benchgate.model.deployment import Arm, Deployment
 from benchgate.model.noise import (
-    Disagreement,
     FalseBlocks,
     NoiseKey,
     NoiseProfile,
-    Spread,
-    hardware_of,
+    NoiseSpread,
+    SelfDisagreement,
+    describe_hardware,
+    engine_version_of,
+    format_age,
     noise_key,
-    show_age,
-    stale_because,
-    version_of,
+    staleness_reasons,
 )
 from benchgate.model.run import ClientUse, Evidence
-from benchgate.model.telemetry import Counter, Gauge, Reading, TelemetryWindow
+from benchgate.model.telemetry import Counter, Gauge, TelemetrySample, TelemetryWindow
 from benchgate.model.verdict import Outcome
 from benchgate.report.noise_section import noise_lines
 from benchgate.suite.schema import Suite
@@ -53,7 +53,9 @@ def calibrated(suite: Suite, *, blocks: int, cv: float = 0.02, seed: int = 1, ef
 
 def profile(**changes: object) -> NoiseProfile:
     key = NoiseKey("2 x H200", "vllm", "m", "s" * 64)
-    made = NoiseProfile(key, "2025-12-31T00:00:00Z", "calibration", 10, (Spread("ttft", "p50", "c4", 0.02, 0.03, 10),))
+    made = NoiseProfile(
+        key, "2025-12-31T00:00:00Z", "calibration", 10, (NoiseSpread("ttft", "p50", "c4", 0.02, 0.03, 10),)
+    )
     return replace(made, **changes)  # type: ignore[arg-type]  # fields of the profile by name
 
 
@@ -78,7 +80,7 @@ def test_drift_counts_from_run_to_run_and_not_between_the_arms_of_a_pair() -> No
 def test_shares_vary_in_points_and_a_measured_zero_is_a_measurement() -> None:
     suite = asked()
     found = {one.metric: one for one in spreads(calibrated(suite, blocks=6), suite)}
-    assert found["error_rate"] == Spread("error_rate", None, "c4", 0.0, 0.0, 6)
+    assert found["error_rate"] == NoiseSpread("error_rate", None, "c4", 0.0, 0.0, 6)
     seen = calibrated(suite, blocks=2)
     failing = measured(asked(blocks=2), Effect(failed=6, failed_block=1))  # 10 % of one of the blocks of one arm
     one = next(s for s in spreads(replace(seen, load=failing.load), suite) if s.metric == "error_rate")
@@ -99,9 +101,9 @@ def test_answers_that_differ_are_counted_by_task_and_for_the_recorded_prompts() 
     own = asked().model_copy(update={"candidate": "baseline"})
     seen = measured(own, Effect(wrong=tuple(range(6))), self_differs=tuple(range(9)))
     assert disagreements(seen) == (
-        Disagreement("task", "add", 0.02, 300),
-        Disagreement("task", "sort", 0.02, 300),
-        Disagreement("shadow", "shadow", 0.045, 200),
+        SelfDisagreement("task", "add", 0.02, 300),
+        SelfDisagreement("task", "sort", 0.02, 300),
+        SelfDisagreement("shadow", "shadow", 0.045, 200),
     )
     assert [one.differing for one in disagreements(seen)] == [6, 6, 9]
 
@@ -214,12 +216,14 @@ def test_verdict_names_the_profile_and_its_age_and_says_when_it_is_stale() -> No
 def test_staleness_begins_after_the_allowed_age() -> None:
     one = profile(engine_version="1")
     day_s = 86_400.0
-    assert stale_because(one, at="2026-01-30T00:00:00Z", engine_version="1", max_age_s=30 * day_s) == ()
-    assert len(stale_because(one, at="2026-01-30T00:00:01Z", engine_version="1", max_age_s=30 * day_s)) == 1
-    assert len(stale_because(one, at="2026-01-01T00:00:00Z", engine_version=None, max_age_s=30 * day_s)) == 1
+    assert staleness_reasons(one, at="2026-01-30T00:00:00Z", engine_version="1", max_age_s=30 * day_s) == ()
+    assert len(staleness_reasons(one, at="2026-01-30T00:00:01Z", engine_version="1", max_age_s=30 * day_s)) == 1
+    assert len(staleness_reasons(one, at="2026-01-01T00:00:00Z", engine_version=None, max_age_s=30 * day_s)) == 1
     untold = profile(engine_version=None)
     for version in (None, "1"):
-        assert len(stale_because(untold, at="2026-01-01T00:00:00Z", engine_version=version, max_age_s=30 * day_s)) == 1
+        assert (
+            len(staleness_reasons(untold, at="2026-01-01T00:00:00Z", engine_version=version, max_age_s=30 * day_s)) == 1
+        )
 
 
 @pytest.mark.parametrize(
@@ -234,18 +238,18 @@ def test_staleness_begins_after_the_allowed_age() -> None:
     ],
 )
 def test_age_in_words(at: str, shown: str) -> None:
-    assert show_age(profile().age_at(at)) == shown
+    assert format_age(profile().age_at(at)) == shown
 
 
 def test_hardware_is_the_accelerators_that_are_told_or_this_machine_or_no_more_than_an_address() -> None:
     environment = {"cpu": "EPYC", "cpus": 8}
     told = Deployment("p", "m", "vllm", "http://h:1", facts={"accelerator_names": ["H200", "L4", "H200"]})
-    assert hardware_of(told, environment) == "2 x H200, 1 x L4"
-    assert hardware_of(replace(told, facts={}, url=None), environment) == "this machine: EPYC, 8 processors"
-    address = hardware_of(replace(told, facts={}), environment)
+    assert describe_hardware(told, environment) == "2 x H200, 1 x L4"
+    assert describe_hardware(replace(told, facts={}, url=None), environment) == "this machine: EPYC, 8 processors"
+    address = describe_hardware(replace(told, facts={}), environment)
     assert address.startswith("not told: address ") and "h:1" not in address
-    assert address != hardware_of(replace(told, facts={}, url="http://h:2"), environment)
-    assert address != hardware_of(replace(told, facts={}, accelerators=2), environment)
+    assert address != describe_hardware(replace(told, facts={}, url="http://h:2"), environment)
+    assert address != describe_hardware(replace(told, facts={}, accelerators=2), environment)
 
 
 def test_key_tells_what_benchgate_serves_itself_apart_by_its_settings() -> None:
@@ -258,15 +262,18 @@ def test_key_tells_what_benchgate_serves_itself_apart_by_its_settings() -> None:
 
 def test_version_is_what_the_server_told_or_the_suite_declared() -> None:
     one = Deployment("p", "m", "vllm", "http://h", settings={"engine_version": "1"}, facts={"engine_version": "2"})
-    assert version_of(one) == "2"
-    assert version_of(replace(one, facts={})) == "1"
-    assert version_of(replace(one, facts={}, settings={})) is None
+    assert engine_version_of(one) == "2"
+    assert engine_version_of(replace(one, facts={})) == "1"
+    assert engine_version_of(replace(one, facts={}, settings={})) is None
 
 
 def test_profile_is_told_in_lines_with_the_limits_of_its_numbers() -> None:
     told = profile(
-        spreads=(Spread("ttft", "p50", "c4", 0.04, 0.03, 10), Spread("error_rate", None, "c4", 0.01, 0.02, 10)),
-        disagreement=(Disagreement("task", "add", 0.02, 300), Disagreement("shadow", "shadow", 0.0, 200)),
+        spreads=(
+            NoiseSpread("ttft", "p50", "c4", 0.04, 0.03, 10),
+            NoiseSpread("error_rate", None, "c4", 0.01, 0.02, 10),
+        ),
+        disagreement=(SelfDisagreement("task", "add", 0.02, 300), SelfDisagreement("shadow", "shadow", 0.0, 200)),
         false_block=FalseBlocks(200, 0, 4, 1, (("client-keeps-up", 1),)),
         engine_version="0.11",
     )
@@ -312,6 +319,6 @@ def test_telemetry_is_exchanged_with_the_blocks_that_it_is_of() -> None:
     assert found.promoted < 20  # the candidate's own queue alone would pass in every draw
 
 
-def looks(waiting: float) -> tuple[Reading, ...]:
+def looks(waiting: float) -> tuple[TelemetrySample, ...]:
     told: dict[Gauge | Counter, float] = {Gauge.RUNNING: 1.0, Gauge.WAITING: waiting}
-    return tuple(Reading(at_s, told) for at_s in (-0.1, 0.5, 1.5, 2.5))
+    return tuple(TelemetrySample(at_s, told) for at_s in (-0.1, 0.5, 1.5, 2.5))

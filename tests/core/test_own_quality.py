@@ -10,8 +10,8 @@ import pytest
 
 from benchgate.model.deployment import Arm
 from benchgate.model.run import MetricRow, QualityObservation
-from benchgate.sizing.candidates import own_accuracy, tasks_asked, tokens_per_correct
-from benchgate.stats.meta import Figure
+from benchgate.sizing.candidates import answered_tasks, own_accuracy, tokens_per_correct
+from benchgate.stats.meta import EstimateWithLimits
 from benchgate.suite.loader import parse_suite
 from tests.core.test_frontier import accuracy, answered, evals
 from tests.core.test_sizing import SUITE
@@ -27,15 +27,15 @@ def score(task: str, arm: Arm = OURS) -> MetricRow:
 def test_tasks_are_those_that_the_arm_itself_answered_and_is_right_or_wrong_in() -> None:
     overall = replace(accuracy("gsm8k", 0.9, 90), task=None)  # over all tasks
     rows = [accuracy("gsm8k", 0.8, 40), accuracy("arc", 0.7, 50, THEIRS), score("chrf"), overall]
-    assert tasks_asked(rows, OURS) == ASKED
-    assert tasks_asked(rows, THEIRS) == {"arc": 50}
+    assert answered_tasks(rows, OURS) == ASKED
+    assert answered_tasks(rows, THEIRS) == {"arc": 50}
 
 
 def test_what_the_other_arm_answered_is_no_quality_of_ones_own() -> None:
     suite, theirs = evals("gsm8k"), accuracy("gsm8k", 0.9, 40, THEIRS)
     assert own_accuracy([theirs], suite, OURS, ASKED) == "task gsm8k was not answered whole on the candidate"
     both = own_accuracy([theirs, accuracy("gsm8k", 0.5, 40)], suite, OURS, ASKED)
-    assert isinstance(both, Figure)
+    assert isinstance(both, EstimateWithLimits)
     assert both.value == pytest.approx(0.5)
     assert own_accuracy([theirs], suite, THEIRS, ASKED) != own_accuracy([theirs], suite, OURS, ASKED)
 
@@ -49,7 +49,7 @@ def test_a_share_of_other_items_than_were_asked_is_not_compared(n: int) -> None:
 def test_a_task_scored_by_degrees_counts_as_answered_where_this_arm_has_its_score() -> None:
     suite, rows = evals("gsm8k", "chrf"), [accuracy("gsm8k", 0.8, 40)]
     found = own_accuracy([*rows, score("chrf")], suite, OURS, ASKED)
-    assert isinstance(found, Figure)
+    assert isinstance(found, EstimateWithLimits)
     assert found.value == pytest.approx(0.8)
     for missing in (rows, [*rows, score("chrf", THEIRS)], [*rows, replace(score("chrf"), name="exact_ratio")]):
         assert own_accuracy(missing, suite, OURS, ASKED) == "task chrf was not answered whole on the candidate"
@@ -64,7 +64,7 @@ def test_one_task_without_a_limit_leaves_the_mean_without_an_interval(end: str) 
     open_ended = replace(accuracy("arc", 0.6, 50), **{end: None})  # type: ignore[arg-type]  # a field of it
     rows = [accuracy("gsm8k", 0.8, 40), open_ended]
     found = own_accuracy(rows, evals("gsm8k", "arc"), OURS, {**ASKED, "arc": 50})
-    assert isinstance(found, Figure)
+    assert isinstance(found, EstimateWithLimits)
     assert found.value == pytest.approx(0.7)
     assert found.limits is None
 
@@ -77,7 +77,9 @@ def in_clusters(one: QualityObservation, clusters: Sequence[str | None]) -> Qual
 HALF = answered("gsm8k", [True, False] * 20, [10, 30] * 20)
 
 
-def tokens(*observed: QualityObservation, asked: dict[str, int] | None = None, suite: str = "gsm8k") -> Figure | str:
+def tokens(
+    *observed: QualityObservation, asked: dict[str, int] | None = None, suite: str = "gsm8k"
+) -> EstimateWithLimits | str:
     return tokens_per_correct(observed, evals(*suite.split()), OURS, asked or ASKED)
 
 
@@ -85,7 +87,7 @@ def test_only_the_answers_that_are_judged_are_counted() -> None:
     """Those of the other arm, and those of an arm that was asked once more, are of other requests."""
     cheap = answered("gsm8k", [True] * 40, [1] * 40)
     expected = tokens(HALF)
-    assert isinstance(expected, Figure)
+    assert isinstance(expected, EstimateWithLimits)
     assert tokens(HALF, replace(cheap, arm=THEIRS), replace(cheap, repeat=1)) == expected
     assert tokens(replace(cheap, arm=THEIRS)) == "the items of task gsm8k are not there"
     assert tokens(replace(cheap, repeat=1)) == "the items of task gsm8k are not there"
@@ -99,7 +101,7 @@ def test_an_answer_that_is_not_simply_right_is_none_of_the_right_ones() -> None:
     """Half right, and the rest scored by degrees or not at all: 20 tokens for each half."""
     items = tuple(replace(item, score=(1.0, 0.99, 1.0, None)[i % 4]) for i, item in enumerate(HALF.items))
     found = tokens(replace(HALF, items=items))
-    assert isinstance(found, Figure)
+    assert isinstance(found, EstimateWithLimits)
     assert found.value == pytest.approx(40.0)
 
 
@@ -115,7 +117,7 @@ def test_tasks_have_equal_weight_and_a_group_is_one_of_them() -> None:
     ]
     asked = {"gsm8k": 40, "mmlu/law": 10, "mmlu/art": 10}
     found = tokens(*observed, asked=asked, suite="gsm8k mmlu")
-    assert isinstance(found, Figure)
+    assert isinstance(found, EstimateWithLimits)
     assert found.value == pytest.approx(22.5 / 0.75)
 
 
@@ -128,7 +130,7 @@ def test_thirty_items_or_ten_clusters_give_an_interval_and_fewer_do_not() -> Non
     def has_interval(n: int, clusters: Sequence[str | None] | None = None) -> bool:
         one = answered("gsm8k", [True, False] * (n // 2), [10, 31] * (n // 2))
         found = tokens(one if clusters is None else in_clusters(one, clusters), asked={"gsm8k": n})
-        assert isinstance(found, Figure)
+        assert isinstance(found, EstimateWithLimits)
         return found.limits is not None
 
     assert has_interval(30)
@@ -141,17 +143,17 @@ def test_thirty_items_or_ten_clusters_give_an_interval_and_fewer_do_not() -> Non
 def test_one_task_of_too_few_items_leaves_the_whole_without_an_interval() -> None:
     few = answered("arc", [True, False], [10, 30])
     found = tokens(HALF, few, asked={**ASKED, "arc": 2}, suite="gsm8k arc")
-    assert isinstance(found, Figure)
+    assert isinstance(found, EstimateWithLimits)
     assert found.limits is None
 
 
 def test_items_that_do_not_differ_give_no_interval() -> None:
     found = tokens(answered("gsm8k", [True] * 40, [7] * 40))
-    assert found == Figure(7.0, None)
+    assert found == EstimateWithLimits(7.0, None)
 
 
-def reach(found: Figure | str) -> float:
-    assert isinstance(found, Figure)
+def reach(found: EstimateWithLimits | str) -> float:
+    assert isinstance(found, EstimateWithLimits)
     assert found.limits is not None
     return math.log(found.limits.upper / found.value)
 

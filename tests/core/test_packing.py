@@ -4,8 +4,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchgate.model import columns as packed
-from benchgate.model.columns import ColumnBuilder, in_order, joined, parted
-from benchgate.model.records import LATER, NARROW, TEXT_COLUMNS, ErrorClass, RequestColumns, RequestRecord, TokenSource
+from benchgate.model.columns import ColumnBuilder, concatenate_columns, sort_by_index, split_by_use
+from benchgate.model.records import (
+    NARROW_TYPES,
+    OPTIONAL_COLUMNS,
+    TEXT_COLUMNS,
+    ErrorClass,
+    RequestColumns,
+    RequestRecord,
+    TokenSource,
+)
 from benchgate.model.text_column import TextColumn
 
 INSTANTS = st.integers(-(2**62), 2**62)
@@ -76,7 +84,9 @@ def test_a_built_column_is_written_to_like_one_that_was_packed() -> None:
 
 @given(RECORDS, st.integers(1, 4))
 def test_joined_parts_are_the_whole(records: list[RequestRecord], parts: int) -> None:
-    assert plain(joined([built(records[part::parts]) for part in range(parts)])) == plain(RequestColumns.pack(records))
+    assert plain(concatenate_columns([built(records[part::parts]) for part in range(parts)])) == plain(
+        RequestColumns.pack(records)
+    )
 
 
 def test_chunks_follow_their_rows_over_the_border_of_a_block() -> None:
@@ -89,13 +99,17 @@ def test_chunks_follow_their_rows_over_the_border_of_a_block() -> None:
             **RequestColumns.pack([]).to_columns(),
             **{name: index for name in ("index", "intended_ns", "sent_ns", "end_ns", "input_tokens")},
             **{name: index for name in ("output_tokens", "http_status", "reconnects")},
-            **{name: index.astype(NARROW.get(name, np.int64)) for name in LATER if name not in TEXT_COLUMNS},
+            **{
+                name: index.astype(NARROW_TYPES.get(name, np.int64))
+                for name in OPTIONAL_COLUMNS
+                if name not in TEXT_COLUMNS
+            },
             "chunk_start": np.concatenate([[0], np.cumsum(lengths)]),
             "chunk_ns": np.repeat(index, lengths),
             **{name: TextColumn.of([None] * count) for name in TEXT_COLUMNS},
         }  # type: ignore[arg-type]  # typed by name
     )
-    moved = in_order(columns)
+    moved = sort_by_index(columns)
     assert (moved.index == np.arange(count)).all()
     assert (np.diff(moved.chunk_start) == np.arange(count) % 10).all()
     assert (moved.chunk_ns == np.repeat(np.arange(count), np.arange(count) % 10)).all()
@@ -103,7 +117,7 @@ def test_chunks_follow_their_rows_over_the_border_of_a_block() -> None:
 
 @given(RECORDS)
 def test_measured_ramp_and_left_requests_are_told_apart(records: list[RequestRecord]) -> None:
-    parts = parted(built(records))
+    parts = split_by_use(built(records))
     stayed = [record for record in records if not record.left]
     assert plain(parts.measured) == plain(RequestColumns.pack([record for record in stayed if not record.ramp]))
     assert plain(parts.ramp) == plain(RequestColumns.pack([record for record in stayed if record.ramp]))

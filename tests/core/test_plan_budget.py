@@ -7,10 +7,10 @@ import pytest
 from scipy.stats import binom
 
 from benchgate.foretelling import judged_checks
-from benchgate.plan.check_power import NOTHING_KNOWN, CheckPower
-from benchgate.plan.power import Foretold, foretell, shortfalls
+from benchgate.plan.check_power import NO_KNOWN_NOISE, CheckPower
+from benchgate.plan.power import PowerForecast, forecast_power, shortfalls
 from benchgate.plan.schedule import make_plan
-from benchgate.stats.overdispersed import attainment_limits
+from benchgate.stats.overdispersed import miss_share_limits
 from benchgate.suite.error_budget import ErrorBudget
 from benchgate.suite.schema import Suite
 
@@ -35,9 +35,9 @@ def budgeted(requests: int = 60, *, load: dict[str, object] | None = None, gate:
     return suite.model_copy(update={"error_budget": ErrorBudget.model_validate(SAID | said)})
 
 
-def told(suite: Suite) -> Foretold:
+def told(suite: Suite) -> PowerForecast:
     plan = make_plan(suite)
-    return foretell(suite, plan, judged_checks(suite, plan), NOTHING_KNOWN)
+    return forecast_power(suite, plan, judged_checks(suite, plan), NO_KNOWN_NOISE)
 
 
 def burn(suite: Suite) -> CheckPower:
@@ -53,7 +53,7 @@ def test_burn_is_a_row_and_counts_in_the_chance_of_a_promotion() -> None:
     assert row.note is not None and row.note.startswith("rules out a burn of 14.4x with at most ")
     most = int(row.note.split("at most ")[1].split(" ")[0])
     even = [60 - most // 10 - (block < most % 10) for block in range(10)]
-    limits = attainment_limits(even, [60] * 10, 0.05)
+    limits = miss_share_limits(even, [60] * 10, 0.05)
     assert limits is not None and limits.upper <= 0.072
     assert row.passes == pytest.approx(binom.cdf(most, 600, 0.005))
     assert row.sees_80 is not None and row.sees_95 is not None and 0.072 < row.sees_80 < row.sees_95 < 0.13
@@ -69,7 +69,7 @@ def test_chance_is_how_often_the_gate_finds_so() -> None:
     held = 0
     for _ in range(runs):
         kept = 12 - generator.binomial(12, 0.005, size=10)
-        limits = attainment_limits([int(k) for k in kept], [12] * 10, 0.05)
+        limits = miss_share_limits([int(k) for k in kept], [12] * 10, 0.05)
         held += limits is not None and limits.upper <= 0.072
     assert row.passes is not None and 0.5 < row.passes < 0.999
     assert held / runs == pytest.approx(row.passes, abs=3 * (row.passes * (1 - row.passes) / runs) ** 0.5 + 0.01)

@@ -8,15 +8,15 @@ import pytest
 
 from benchgate.model.client import ClientProfile, ClientStep
 from benchgate.model.deployment import Arm
-from benchgate.model.request import Ask, text_ask
+from benchgate.model.request import ModelRequest, text_request
 from benchgate.plan.client_demand import (
     StageDemand,
-    beyond_the_client,
-    beyond_the_curve,
     chosen_workers,
-    most_workers,
+    client_overload,
+    client_uncertainty,
+    default_workers,
+    max_workers,
     stage_demands,
-    unasked_workers,
     workers_needed,
     workers_to_start,
 )
@@ -53,7 +53,7 @@ NOTHING_SOUND = replace(CURVE, steps=(step(50, 2_500, 25, bound=True), step(None
 
 def open_stage(offsets_s: list[float], tokens: int) -> PlannedStage:
     requests = tuple(
-        PlannedRequest(index=i, offset_ns=int(at * NS), ask=text_ask("chat", "a", tokens), seed=i)
+        PlannedRequest(index=i, offset_ns=int(at * NS), ask=text_request("chat", "a", tokens), seed=i)
         for i, at in enumerate(offsets_s)
     )
     return PlannedStage.of("r", None, 1.0, requests)
@@ -120,20 +120,20 @@ def test_the_rates_of_a_closed_loop_are_the_servers_to_say() -> None:
 )
 def test_tokens_and_requests_take_their_parts_of_a_worker(asked: StageDemand, workers: int) -> None:
     assert workers_needed(asked, CURVE) == workers
-    assert beyond_the_client(asked, CURVE, workers) is None
+    assert client_overload(asked, CURVE, workers) is None
     if workers > 1:
-        assert beyond_the_client(asked, CURVE, workers - 1) is not None
+        assert client_overload(asked, CURVE, workers - 1) is not None
 
 
 def test_a_refusal_says_what_is_asked_what_can_be_had_and_what_to_do() -> None:
-    message = beyond_the_client(opened(900, 128), CURVE, 1)
+    message = client_overload(opened(900, 128), CURVE, 1)
     assert message is not None
     assert "stage r asks for up to 115,200 tokens/s in 900 requests/s" in message
     assert "1 load generator process on this machine can deliver 20,000 tokens/s, or 1,000 requests/s" in message
     assert "(measured 2026-11-20)" in message
     for way_out in ("benchgate doctor --client", "`load.workers`", "`--cluster`"):
         assert way_out in message
-    streams = beyond_the_client(closed(1000), CURVE, 2)
+    streams = client_overload(closed(1000), CURVE, 2)
     assert streams is not None
     assert "1,000 streams in flight" in streams
     assert "2 load generator processes on this machine can deliver 800 streams, beyond which" in streams
@@ -141,8 +141,8 @@ def test_a_refusal_says_what_is_asked_what_can_be_had_and_what_to_do() -> None:
 
 def test_a_curve_without_a_sound_step_carries_nothing() -> None:
     assert workers_needed(closed(1), NOTHING_SOUND) is None
-    assert beyond_the_client(closed(1), NOTHING_SOUND, 4) is not None
-    assert beyond_the_client(opened(1, 1), NOTHING_SOUND, 4) is not None
+    assert client_overload(closed(1), NOTHING_SOUND, 4) is not None
+    assert client_overload(opened(1, 1), NOTHING_SOUND, 4) is not None
 
 
 LATE = replace(step(700, 35_000, 350), server_late="the practice server was 9 ms late itself")
@@ -160,36 +160,36 @@ LATE_WITH_RATES = replace(CURVE, steps=(*CURVE.steps[:2], LATE, *CURVE.steps[3:]
 )
 def test_a_load_beyond_a_limit_that_was_not_found_is_unknown_and_not_refused(curve: ClientProfile) -> None:
     for asked in (closed(1000), opened(900, 128)):
-        assert beyond_the_client(asked, curve, 1) is None
-        unknown = beyond_the_curve(asked, curve, 1)
+        assert client_overload(asked, curve, 1) is None
+        unknown = client_uncertainty(asked, curve, 1)
         assert unknown is not None
         assert "is not known" in unknown
-    assert beyond_the_client(opened(1001, 1), curve, 1) is not None  # of requests the limit was found
-    assert beyond_the_curve(opened(1001, 1), curve, 1) is None
+    assert client_overload(opened(1001, 1), curve, 1) is not None  # of requests the limit was found
+    assert client_uncertainty(opened(1001, 1), curve, 1) is None
 
 
 def test_what_takes_more_cores_than_the_processes_have_is_refused_though_no_limit_was_found() -> None:
     """10 µs a token were measured, and 2.5 would do for no more than 400,000 of them on a core."""
     never_late = replace(CURVE, steps=(*CURVE.steps[:2], *CURVE.steps[3:5]))
     for workers in (1, 2):
-        assert beyond_the_client(opened(400 * workers, 1_000), never_late, workers) is None
-        refused = beyond_the_client(opened(401 * workers, 1_000), never_late, workers) or ""
+        assert client_overload(opened(400 * workers, 1_000), never_late, workers) is None
+        refused = client_overload(opened(401 * workers, 1_000), never_late, workers) or ""
         assert "requests/s: a token took 10.0 µs of processor time at least (measured 2026-11-20)" in refused
         assert f"the work of {4.01 * workers:.2f} cores, and {workers} load generator process" in refused
         assert f"on this machine can have {workers}; lower the load" in refused
-        assert beyond_the_curve(opened(401 * workers, 1_000), never_late, workers) is None
+        assert client_uncertainty(opened(401 * workers, 1_000), never_late, workers) is None
     costly = replace(never_late, steps=(never_late.steps[0], replace(never_late.steps[2], cpu_us_per_token=500.0)))
-    assert beyond_the_client(opened(8_000, 1), costly, 1) is None
-    answers = beyond_the_client(opened(8_100, 1), costly, 1)
+    assert client_overload(opened(8_000, 1), costly, 1) is None
+    answers = client_overload(opened(8_100, 1), costly, 1)
     assert answers is not None
     assert "an answer of one token took 500 µs" in answers
     unmeasured = tuple(replace(one, cpu_us_per_token=None) for one in never_late.steps)
-    assert beyond_the_client(opened(10_000, 1_000), replace(never_late, steps=unmeasured), 1) is None
+    assert client_overload(opened(10_000, 1_000), replace(never_late, steps=unmeasured), 1) is None
 
 
 def test_what_comes_in_one_piece_costs_as_a_token_does() -> None:
     requests = tuple(
-        PlannedRequest(index, int(index * NS / 100), Ask("chat", {}, 2_000, stream=False), index)
+        PlannedRequest(index, int(index * NS / 100), ModelRequest("chat", {}, 2_000, stream=False), index)
         for index in range(300)
     )
     asked = demand(PlannedStage.of("documents", None, 100.0, requests))
@@ -210,8 +210,8 @@ def test_a_search_that_may_come_to_more_than_can_be_delivered_is_told_and_not_re
 
 
 def test_an_unknown_says_what_was_tried() -> None:
-    assert beyond_the_curve(closed(400), LATE_WITH_RATES, 1) is None
-    unknown = beyond_the_curve(closed(1000), LATE_WITH_RATES, 2)
+    assert client_uncertainty(closed(400), LATE_WITH_RATES, 1) is None
+    unknown = client_uncertainty(closed(1000), LATE_WITH_RATES, 2)
     assert unknown is not None
     assert "2 load generator processes on this machine can deliver is not known beyond 800 streams" in unknown
     suite = SuiteText([{"metric": "error_rate", "max": "1%"}]).suite()
@@ -250,8 +250,8 @@ def test_as_many_processes_are_started_as_the_most_demanding_stage_needs_or_the_
     assert chosen_workers(suite, plan, one_stream_each, cpus=4) == 2  # half the cores; `run` refuses such a plan before
     stated = suite.model_copy(update={"load": suite.load.model_copy(update={"workers": 3})})
     assert chosen_workers(stated, plan, one_stream_each, cpus=4) == 3
-    assert most_workers(stated, cpus=4) == 3
-    assert (chosen_workers(stated, plan, one_stream_each, cpus=2), most_workers(stated, cpus=2)) == (3, 2)
+    assert max_workers(stated, cpus=4) == 3
+    assert (chosen_workers(stated, plan, one_stream_each, cpus=2), max_workers(stated, cpus=2)) == (3, 2)
 
 
 @pytest.mark.parametrize(
@@ -270,7 +270,7 @@ def test_as_many_processes_are_started_as_the_most_demanding_stage_needs_or_the_
 def test_workers_follow_from_the_load_and_leave_half_the_cores(
     asked: StageDemand, curve: ClientProfile | None, cpus: int, workers: int
 ) -> None:
-    assert workers_to_start([closed(1), asked], curve, unasked_workers(cpus)) == workers
+    assert workers_to_start([closed(1), asked], curve, default_workers(cpus)) == workers
 
 
 def test_more_processes_than_cores_carry_no_more_than_the_cores() -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 
 from benchgate.plan.schedule import make_plan, measurement_sha256
-from benchgate.plan.texts import FixedText, Piece, drawn_cuts, drawn_places, planned_pieces, room_of
+from benchgate.plan.texts import FixedText, Piece, draw_cuts, draw_positions, planned_pieces, positions_available
 from benchgate.suite.schema import Suite
 
 WORDS = "the quick brown fox jumps over the lazy dog and goes home again "
@@ -31,7 +31,7 @@ def test_positions_are_dealt_out_evenly_over_pieces_as_far_as_there_is_room() ->
     ]  # fmt: skip
     assert sorted(piece.positions for piece in pieces) == [2, 2, 2, 3, 3]
     assert "".join(piece.text for piece in pieces[:4]) == TEXTS[0].text
-    assert room_of(TEXTS, 64) == 20
+    assert positions_available(TEXTS, 64) == 20
     assert sum(piece.positions for piece in planned_pieces(TEXTS, 64, 1000, seed=1)) == 20
 
 
@@ -45,19 +45,19 @@ def test_fewer_positions_than_pieces_are_at_pieces_drawn_by_the_seed() -> None:
 
 def test_positions_are_of_the_second_half_and_the_same_at_every_call() -> None:
     piece = Piece("t", 0, WORDS, 6)
-    places = drawn_places(piece, 31, seed=9)
+    places = draw_positions(piece, 31, seed=9)
     assert len(set(places)) == 6 and list(places) == sorted(places)
     assert min(places) >= 15 and max(places) < 31
-    assert drawn_places(piece, 31, seed=9) == places != drawn_places(piece, 31, seed=10)
-    assert drawn_places(piece, 3, seed=9) == (1, 2)  # no more there
-    assert drawn_places(piece, 1, seed=9) == ()  # nothing stands before the only token
+    assert draw_positions(piece, 31, seed=9) == places != draw_positions(piece, 31, seed=10)
+    assert draw_positions(piece, 3, seed=9) == (1, 2)  # no more there
+    assert draw_positions(piece, 1, seed=9) == ()  # nothing stands before the only token
 
 
 def test_texts_are_cut_at_the_ends_of_words_or_anywhere_where_there_are_too_few() -> None:
-    cuts = drawn_cuts(Piece("t", 0, WORDS, 3), seed=2)
+    cuts = draw_cuts(Piece("t", 0, WORDS, 3), seed=2)
     assert all(WORDS[cut].isspace() and not WORDS[cut - 1].isspace() for cut in cuts)
     assert min(cuts) >= len(WORDS) // 2
-    assert len(drawn_cuts(Piece("t", 0, "x" * 64, 3), seed=2)) == 3
+    assert len(draw_cuts(Piece("t", 0, "x" * 64, 3), seed=2)) == 3
 
 
 def test_plan_names_texts_by_their_digests_and_without_any_keeps_its_bytes() -> None:

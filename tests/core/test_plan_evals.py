@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from benchgate.plan.evals import PlannedTask, spelled_task
+from benchgate.plan.evals import PlannedTask, task_to_json
 from benchgate.plan.schedule import make_plan, measurement_sha256
 from benchgate.suite.quality import Quality
 from benchgate.suite.schema import Suite
@@ -78,12 +78,12 @@ def test_other_values_are_refused(wrong: dict[str, Any]) -> None:
 
 
 def test_a_task_that_uses_nothing_new_is_spelled_as_it_was() -> None:
-    assert spelled_task(TASK) == {"name": "t", "config": CONFIG, "rows": ROWS}
+    assert task_to_json(TASK) == {"name": "t", "config": CONFIG, "rows": ROWS}
 
 
 def test_what_is_judged_otherwise_than_the_task_itself_says_is_spelled_out() -> None:
     other = replace(TASK, filter="loose", scale="continuous", cluster_key="question", system="Be brief.")
-    told = spelled_task(other)
+    told = task_to_json(other)
     assert {key: told[key] for key in told.keys() - {"name", "config", "rows"}} == {
         "filter": "loose", "scale": "continuous", "cluster_key": "question", "system": "Be brief.",
     }  # fmt: skip
@@ -95,14 +95,14 @@ def test_where_a_functions_module_lies_is_no_part_of_a_plan_and_what_it_says_is(
     )
     there = replace(here, config={**here.config, "process_docs": {**FUNCTION, "folder": "/elsewhere"}})
     changed = replace(here, config={**here.config, "process_docs": {**FUNCTION, "sha256": "cd" * 32}})
-    assert spelled_task(here) == spelled_task(there)
-    assert spelled_task(here) != spelled_task(changed)
-    assert "metric" not in spelled_task(here)  # a function's metric is called as it is
+    assert task_to_json(here) == task_to_json(there)
+    assert task_to_json(here) != task_to_json(changed)
+    assert "metric" not in task_to_json(here)  # a function's metric is called as it is
 
 
 def test_rows_of_a_data_set_that_is_not_the_suites_are_spelled_by_their_digests() -> None:
     ids = tuple(f"t-{n}" for n in range(4))
-    told = spelled_task(replace(TASK, ids=ids))["rows"]
+    told = task_to_json(replace(TASK, ids=ids))["rows"]
     assert isinstance(told, list)
     assert [row["id"] for row in told] == list(ids)
     assert all(len(row["doc_sha256"]) == 64 for row in told)

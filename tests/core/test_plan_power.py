@@ -12,15 +12,15 @@ import pytest
 from benchgate.foretelling import judged_checks
 from benchgate.gate.evidence.shares import Counts, widened
 from benchgate.gate.judge import judge
-from benchgate.model.noise import Disagreement, NoiseKey, NoiseProfile, Spread
+from benchgate.model.noise import NoiseKey, NoiseProfile, NoiseSpread, SelfDisagreement
 from benchgate.model.verdict import Outcome
-from benchgate.plan.check_power import NOTHING_KNOWN, CheckPower, Known
-from benchgate.plan.power import Foretold, foretell, shortfalls
+from benchgate.plan.check_power import NO_KNOWN_NOISE, CheckPower, KnownNoise
+from benchgate.plan.power import PowerForecast, forecast_power, shortfalls
 from benchgate.plan.preview import Preview, preview
 from benchgate.plan.schedule import Plan, make_plan
 from benchgate.stats.means import paired_t
-from benchgate.stats.power import chance_shown
-from benchgate.stats.sequential import look_tails
+from benchgate.stats.power import paired_t_power
+from benchgate.stats.sequential import look_alphas
 from benchgate.suite.schema import Suite
 from tests.fakes.measured import Noise, measured
 
@@ -51,18 +51,18 @@ def load_suite(*checks: Line, load: Line | None = None, gate: Line | None = None
     )
 
 
-def told(suite: Suite, plan: Plan | None = None, known: Known = NOTHING_KNOWN) -> Foretold:
+def told(suite: Suite, plan: Plan | None = None, known: KnownNoise = NO_KNOWN_NOISE) -> PowerForecast:
     planned = make_plan(suite) if plan is None else plan
-    return foretell(suite, planned, judged_checks(suite, planned), known)
+    return forecast_power(suite, planned, judged_checks(suite, planned), known)
 
 
-def only(suite: Suite, plan: Plan | None = None, known: Known = NOTHING_KNOWN) -> CheckPower:
+def only(suite: Suite, plan: Plan | None = None, known: KnownNoise = NO_KNOWN_NOISE) -> CheckPower:
     return told(suite, plan, known).checks[0]
 
 
-def calibrated(*spreads: Spread, disagreement: tuple[Disagreement, ...] = ()) -> Known:
+def calibrated(*spreads: NoiseSpread, disagreement: tuple[SelfDisagreement, ...] = ()) -> KnownNoise:
     key = NoiseKey("h", "vllm", "m", "0" * 64)
-    return Known(NoiseProfile(key, "2026-11-20T12:00:00.000Z", "run-9", 10, spreads, disagreement))
+    return KnownNoise(NoiseProfile(key, "2026-11-20T12:00:00.000Z", "run-9", 10, spreads, disagreement))
 
 
 def test_a_latency_sees_needs_and_passes_what_the_tables_say() -> None:
@@ -84,11 +84,11 @@ def test_what_it_says_of_an_equal_candidate_is_what_the_gate_does() -> None:
     cv = 0.05
     load = {"blocks": None, "looks": [4, 8], "sweep": [{"stage": "c4", "concurrency": 4, "requests": 6}]}
     suite = load_suite({"metric": "e2e", "margin": "10%"}, {"metric": "error_rate", "max": "50%"}, load=load)
-    row = only(suite, known=calibrated(Spread("e2e", "p50", "c4", cv, 2**0.5 * cv, 10)))
+    row = only(suite, known=calibrated(NoiseSpread("e2e", "p50", "c4", cv, 2**0.5 * cv, 10)))
     runs = [measured(suite, noise=Noise(cv=cv, seed=seed)) for seed in range(50)]
     outcomes = [judge(suite, run).checks[0].outcome for run in runs]
     promoted = sum(one in (Outcome.PASS, Outcome.WARN) for one in outcomes) / len(outcomes)
-    at_the_end = chance_shown(8, 2**0.5 * cv, math.log1p(0.10), alpha=look_tails((0.5, 1.0), 0.05)[-1])
+    at_the_end = paired_t_power(8, 2**0.5 * cv, math.log1p(0.10), alpha=look_alphas((0.5, 1.0), 0.05)[-1])
     assert promoted == pytest.approx(at_the_end, abs=0.16)  # three standard errors of so many runs
     assert row.passes == pytest.approx(at_the_end, abs=0.01)
 
@@ -178,7 +178,9 @@ def test_what_was_measured_goes_before_what_is_assumed() -> None:
         {"metric": "goodput", "margin": "5 points"},
         ERRORS,
     )
-    known = calibrated(Spread("ttft", "p50", "c4", 0.10, 0.12, 10), Spread("goodput", None, "c4", 0.01, 0.02, 10))
+    known = calibrated(
+        NoiseSpread("ttft", "p50", "c4", 0.10, 0.12, 10), NoiseSpread("goodput", None, "c4", 0.01, 0.02, 10)
+    )
     rows = told(suite, known=known).checks
     assert [(row.spread, row.source, row.measured) for row in rows[:3]] == [
         (0.12, "noise profile of 2026-11-20", True),
@@ -189,17 +191,17 @@ def test_what_was_measured_goes_before_what_is_assumed() -> None:
     assert (stale.source, stale.measured) == ("stale noise profile of 2026-11-20", False)
     seen = told(suite, known=replace(known, noise_from="run")).checks[0]
     assert (seen.source, seen.short) == ("run run-9 of 2026-11-20", "assumed")
-    assert Known().noise_source == ""
+    assert KnownNoise().noise_source == ""
 
 
 def test_two_arms_that_agreed_to_the_last_digit_do_not_make_everything_certain() -> None:
-    row = only(load_suite(TTFT, ERRORS), known=calibrated(Spread("ttft", "p50", "c4", 0.0, 0.0, 10)))
+    row = only(load_suite(TTFT, ERRORS), known=calibrated(NoiseSpread("ttft", "p50", "c4", 0.0, 0.0, 10)))
     assert (row.needs, row.passes) == (2, 1.0)
 
 
 @pytest.mark.parametrize(("pairs", "refused"), [(2, 0), (7, 0), (8, 1)])
 def test_spread_of_a_few_pairs_refuses_nothing(pairs: int, refused: int) -> None:
-    known = calibrated(Spread("ttft", "p50", "c4", 0.03, 0.042, pairs))
+    known = calibrated(NoiseSpread("ttft", "p50", "c4", 0.03, 0.042, pairs))
     found = shortfalls(told(load_suite({"metric": "ttft", "margin": "1%"}, ERRORS), known=known).checks)
     assert len(found.refused) == refused
 
@@ -214,7 +216,7 @@ def test_spread_of_a_few_pairs_refuses_nothing(pairs: int, refused: int) -> None
 def test_pace_foretells_no_cost_that_is_paid_by_the_token(prices: Line, source: str) -> None:
     cost = {"metric": "usd_per_million_output_tokens", "margin": "1%"}
     arms = {name: {"url": f"http://{name}", "model": "m", **prices} for name in ("baseline", "candidate")}
-    known = calibrated(Spread("output_throughput", None, "c4", 0.03, 0.042, 10))
+    known = calibrated(NoiseSpread("output_throughput", None, "c4", 0.03, 0.042, 10))
     row = only(load_suite(cost, ERRORS, deployments=arms), known=known)
     assert (row.source, row.measured) == (source, source != "assumed")
 
@@ -224,7 +226,7 @@ def test_only_what_is_certain_or_measured_is_refused() -> None:
     assumed = shortfalls(told(load_suite(narrow, ERRORS)).checks)
     assert (assumed.refused, len(assumed.told)) == ((), 1)
     assert assumed.told[0].startswith("by assumed spreads, the measurement is too small for the margin of ttft-p50@c4")
-    known = calibrated(Spread("ttft", "p50", "c4", 0.03, 0.042, 10))
+    known = calibrated(NoiseSpread("ttft", "p50", "c4", 0.03, 0.042, 10))
     by_noise = shortfalls(told(load_suite(narrow, ERRORS), known=known).checks)
     assert by_noise.certain == by_noise.told == ()
     assert len(by_noise.likely) == len(by_noise.refused) == 1
@@ -346,14 +348,14 @@ def test_background_traffic_is_of_unknown_number() -> None:
 
 def test_a_share_that_missed_nothing_in_the_calibration_may_miss_something_in_the_run() -> None:
     suite = load_suite({"metric": "error_rate", "margin": "5 points"})
-    still = calibrated(Spread("error_rate", None, "c4", 0.0, 0.0, 10))
-    noisy = calibrated(Spread("error_rate", None, "c4", 0.02, 0.03, 10))
-    assumed, zero, seen = (only(suite, known=known) for known in (Known(), still, noisy))
+    still = calibrated(NoiseSpread("error_rate", None, "c4", 0.0, 0.0, 10))
+    noisy = calibrated(NoiseSpread("error_rate", None, "c4", 0.02, 0.03, 10))
+    assumed, zero, seen = (only(suite, known=known) for known in (KnownNoise(), still, noisy))
     assert (zero.source, zero.measured, zero.spread) == ("assumed", False, assumed.spread)
     assert (seen.measured, seen.spread) == (True, 0.03)
 
 
-def seen(suite: Suite, known: Known = NOTHING_KNOWN) -> Preview:
+def seen(suite: Suite, known: KnownNoise = NO_KNOWN_NOISE) -> Preview:
     plan = make_plan(suite)
     return preview(suite, plan, None, 2, judged_checks(suite, plan), known)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from benchgate.model.noise import Disagreement
+from benchgate.model.noise import SelfDisagreement
 from benchgate.plan.check_power import CheckPower
 from benchgate.plan.evals import PlannedTask
 from benchgate.plan.power import shortfalls
@@ -97,7 +97,9 @@ def test_flips_and_scores() -> None:
     # 3.29 · √(0.75 · 0.05) / 0.05, squared
     assert (row.needs, row.source) == (163, "assumed")
     assert row.passes == pytest.approx(0.99, abs=0.01)
-    floor = calibrated(disagreement=(Disagreement("task", "t", 0.2, 400), Disagreement("task", "other", 0.9, 400)))
+    floor = calibrated(
+        disagreement=(SelfDisagreement("task", "t", 0.2, 400), SelfDisagreement("task", "other", 0.9, 400))
+    )
     noisy = told(suite, plan, floor).checks[1]
     assert noisy.spread == pytest.approx(0.2)
     assert noisy.measured
@@ -138,14 +140,14 @@ def test_recorded_prompts_by_how_their_answers_are_compared() -> None:
     assert (sampled.sees_80 or 0) > (forms.sees_80 or 1)
     assert "300 of the 1,000" in (sampled.note or "")
     seen = only(
-        shadow_suite(excess), prompts(1000), calibrated(disagreement=(Disagreement("shadow", "shadow", 0.0, 500),))
+        shadow_suite(excess), prompts(1000), calibrated(disagreement=(SelfDisagreement("shadow", "shadow", 0.0, 500),))
     )
     assert (seen.sees_80, seen.needs, seen.passes) == (0.0, 1, 1.0)
     never_twice = only(shadow_suite(excess, secondary="1%"), prompts(10, once=10))
     assert "twice" in (never_twice.cannot or "")
     quiet = only(
         shadow_suite(excess, secondary="50%"), prompts(100, once=50),
-        calibrated(disagreement=(Disagreement("shadow", "shadow", 0.0, 50),)),
+        calibrated(disagreement=(SelfDisagreement("shadow", "shadow", 0.0, 50),)),
     )  # fmt: skip
     assert quiet.passes is None
     assert only(shadow_suite(excess), prompts(0)).note == "no forecast: there are no prompts"

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchgate.model.arrivals import Arrival
+from benchgate.model.arrivals import ArrivalProcess
 from benchgate.plan.arrivals import ramp_offsets_ns
-from benchgate.plan.model import Material, PlannedClass, RampSource, Recorded
+from benchgate.plan.model import Material, PlannedClass, RampSource, RecordedRequest
 from benchgate.plan.ramp import POOL_UNITS
 from benchgate.plan.schedule import Plan, look_stage
-from benchgate.stats.capacity_search import Look
+from benchgate.stats.capacity_search import PlannedLook
 from tests.core.test_workload_plan import planned, suite
 
 S = 1_000_000_000
@@ -92,7 +92,7 @@ def test_clients_leave_in_the_ramp_as_often_as_among_the_measured() -> None:
 
 
 def recorded(count: int) -> Material:
-    rows = [Recorded(({"role": "user", "content": f"row {line}"},), line=line) for line in range(1, count + 1)]
+    rows = [RecordedRequest(({"role": "user", "content": f"row {line}"},), line=line) for line in range(1, count + 1)]
     return Material(prompts={"file": rows})
 
 
@@ -126,7 +126,7 @@ def test_ramp_of_a_file_that_one_block_sends_as_a_whole_sends_it_too() -> None:
 def test_ramp_of_an_open_loop_continues_its_process(process: Any) -> None:
     gaps, counts = [], []
     for seed in range(200):
-        at_ns = ramp_offsets_ns(Arrival(process, 2.0), 50.0, 1.0, 0.4, 3 * S, [seed])
+        at_ns = ramp_offsets_ns(ArrivalProcess(process, 2.0), 50.0, 1.0, 0.4, 3 * S, [seed])
         lead, tail = [ns for ns in at_ns if ns <= S], [ns for ns in at_ns if ns > S]
         assert list(at_ns) == sorted(at_ns)
         assert (lead[-1], lead[0] >= 0) == (S, True)  # the measured schedule begins one gap after an arrival
@@ -154,7 +154,7 @@ def test_looks_of_a_capacity_search_have_a_ramp() -> None:
     asked = suite(WORDS, capacity={"over": "concurrency", "from": 1, "to": 64})
     load = asked.load
     assert load is not None and load.capacity is not None
-    looks = [look_stage(load, load.capacity, Look(8.0, number, 40), [7, number]) for number in (0, 1)]
+    looks = [look_stage(load, load.capacity, PlannedLook(8.0, number, 40), [7, number]) for number in (0, 1)]
     pools = [prompts(ramp_of(look.only).pool()) for look in looks]
     assert [len(pool) for pool in pools] == [32, 32]
     everything = [*pools[0], *pools[1], *(prompt for look in looks for prompt in prompts(look.requests))]

@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 import pytest
 
-from benchgate.plan.check_power import Earlier, Known
+from benchgate.plan.check_power import EarlierRun, KnownNoise
 from benchgate.plan.preview import preview
 from benchgate.plan.schedule import Plan, make_plan
 from tests.core.test_plan_power import ERRORS, TTFT, load_suite, seen
@@ -29,7 +29,7 @@ def test_totals_are_from_the_first_look_to_the_last() -> None:
     assert found.seconds_from == "schedules"
     assert found.most.seconds == pytest.approx(2 * 20 * 20.0)
     assert found.most.usd == pytest.approx(10 * (found.most.seconds or 0) / 3600)
-    again = seen(suite, Known(earlier=Earlier("run-1", "2026-11-20T12:00:00Z", 10, 600.0))).totals
+    again = seen(suite, KnownNoise(earlier=EarlierRun("run-1", "2026-11-20T12:00:00Z", 10, 600.0))).totals
     assert (again.least.seconds, again.most.seconds, again.seconds_from) == (300.0, 1200.0, "run run-1")
 
 
@@ -43,7 +43,7 @@ def test_time_and_money_are_unknown_where_something_of_them_is() -> None:
         suite_of([{"metric": "accuracy", "min": "1%"}], ["t"]), Plan(0, (), (), (task("t", 9),), ()), None, 2
     )
     assert (evals_alone.totals.most.requests, evals_alone.totals.most.seconds) == (18, None)
-    earlier = Known(earlier=Earlier("run-1", "2026-11-20T12:00:00Z", 0, 600.0))
+    earlier = KnownNoise(earlier=EarlierRun("run-1", "2026-11-20T12:00:00Z", 0, 600.0))
     took = preview(
         suite_of([{"metric": "accuracy", "min": "1%"}], ["t"]), Plan(0, (), (), (), ()), None, 2, (), earlier
     )

@@ -9,7 +9,7 @@ import pytest
 
 from benchgate.errors import EvidenceError
 from benchgate.plan.arrivals import TracedRequest
-from benchgate.plan.model import Material, PlannedStage, Recorded
+from benchgate.plan.model import Material, PlannedStage, RecordedRequest
 from benchgate.plan.schedule import Plan, make_plan, warmup_round
 from benchgate.suite.schema import Load, Suite
 
@@ -119,7 +119,9 @@ def test_a_trace_warms_up_with_its_first_rows_and_each_round_with_other_texts() 
 
 def chats(count: int) -> Material:
     return Material(
-        prompts={"p.jsonl": [Recorded(({"role": "user", "content": f"q{n}"},), line=n + 1) for n in range(count)]}
+        prompts={
+            "p.jsonl": [RecordedRequest(({"role": "user", "content": f"q{n}"},), line=n + 1) for n in range(count)]
+        }
     )
 
 

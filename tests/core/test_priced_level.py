@@ -10,7 +10,7 @@ import pytest
 from benchgate.model.deployment import Arm
 from benchgate.model.run import MetricRow
 from benchgate.sizing.operating_point import GOOD, OUTPUT, PricedLevel, priced_level
-from benchgate.stats.meta import Figure
+from benchgate.stats.meta import EstimateWithLimits
 from benchgate.suite.loader import parse_suite
 from benchgate.suite.pricing import TokenPrices
 from benchgate.suite.schema import Suite
@@ -81,7 +81,7 @@ def test_tokens_that_cost_nothing_are_not_cheap_but_without_a_cost(value: float)
 
 @pytest.mark.parametrize("limit", [{"lower": None}, {"lower": 0.0}, {"upper": None}, {"upper": 0.0}])
 def test_a_limit_that_is_not_known_leaves_the_cost_without_an_interval(limit: dict[str, float | None]) -> None:
-    assert priced(changed(PRICED, GOOD, **limit)).usd == Figure(2.0, None)
+    assert priced(changed(PRICED, GOOD, **limit)).usd == EstimateWithLimits(2.0, None)
 
 
 PACES = {"both/chat": (100.0, 6.0), "both/batch": (200.0, 3.0)}

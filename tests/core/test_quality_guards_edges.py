@@ -12,7 +12,7 @@ from benchgate.gate.comparison import Comparison
 from benchgate.model.deployment import Arm
 from benchgate.model.run import Evidence
 from benchgate.model.verdict import GuardResult
-from benchgate.stats.evals import ScorePairs, answers_harm
+from benchgate.stats.evals import ScorePairs, accuracy_regression
 from tests.fakes.evals import Answers, Line, evidence_of, right_but, suite_of
 from tests.fakes.guards import of_evals
 
@@ -224,7 +224,7 @@ def test_how_long_answers_took_must_be_known_of_every_one() -> None:
 @pytest.mark.parametrize(("gained", "lower", "tripped"), [(27, 0.0496, False), (28, 0.0518, True)])
 def test_a_gain_is_implausible_where_five_points_are_shown(gained: int, lower: float, tripped: bool) -> None:
     theirs, ours = right_but(400, *range(gained)), [1.0] * 400
-    assert answers_harm([ScorePairs(np.array(ours), np.array(theirs))], 0.05).limits.lower == pytest.approx(
+    assert accuracy_regression([ScorePairs(np.array(ours), np.array(theirs))], 0.05).limits.lower == pytest.approx(
         lower, abs=1e-4
     )
     assert guard("gain-plausible", {"t": (Answers(theirs), Answers(ours))}).tripped is tripped

@@ -9,7 +9,7 @@ from benchgate.gate.checks.accuracy import accuracy_against_baseline
 from benchgate.gate.comparison import Comparison
 from benchgate.gate.decision import Finding, decide
 from benchgate.model.verdict import Outcome
-from benchgate.stats.evals import ScorePairs, answers_harm
+from benchgate.stats.evals import ScorePairs, accuracy_regression
 from tests.fakes.evals import Answers, evidence_of, suite_of
 
 SUITE = suite_of([{"metric": "accuracy", "margin": "5 points"}], ["t"])
@@ -37,7 +37,7 @@ def upper_of(lost: int, gained: int) -> float:
     """The upper limit of the harm of so many lost and gained items."""
     ours = [0.0 if i < lost else 1.0 for i in range(N)]
     theirs = [0.0 if lost <= i < lost + gained else 1.0 for i in range(N)]
-    return answers_harm([ScorePairs(np.array(theirs), np.array(ours))], 0.05).limits.upper
+    return accuracy_regression([ScorePairs(np.array(theirs), np.array(ours))], 0.05).limits.upper
 
 
 @pytest.mark.parametrize(

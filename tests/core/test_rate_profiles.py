@@ -10,22 +10,31 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchgate.model.arrivals import Arrival, RateProfile, Segment, bursts, level, parse_arrival, ramp, steps
+from benchgate.model.arrivals import (
+    ArrivalProcess,
+    RateProfile,
+    Segment,
+    constant_rate,
+    linear_ramp,
+    parse_arrival,
+    rate_bursts,
+    rate_steps,
+)
 from benchgate.plan.arrivals import profile_offsets_ns
 
-POISSON, CONSTANT = Arrival("poisson"), Arrival("constant")
-CLIMB = ramp(2, 20, 60)  # cumulative rate 2t + 0.15t², in all 660
-SPIKES = bursts(4, (1, 2, 5), every_s=20, burst_s=5, duration_s=60)
+POISSON, CONSTANT = ArrivalProcess("poisson"), ArrivalProcess("constant")
+CLIMB = linear_ramp(2, 20, 60)  # cumulative rate 2t + 0.15t², in all 660
+SPIKES = rate_bursts(4, (1, 2, 5), every_s=20, burst_s=5, duration_s=60)
 
 Array = np.ndarray[tuple[int], np.dtype[np.float64]]
 
 
-def offsets_s(profile: RateProfile, arrival: Arrival = POISSON, seed: int = 1) -> Array:
+def offsets_s(profile: RateProfile, arrival: ArrivalProcess = POISSON, seed: int = 1) -> Array:
     return np.array(profile_offsets_ns(arrival, profile, np.random.default_rng(seed))) * 1e-9
 
 
 def counts(
-    profile: RateProfile, arrival: Arrival, edges_s: list[float], draws: int
+    profile: RateProfile, arrival: ArrivalProcess, edges_s: list[float], draws: int
 ) -> np.ndarray[tuple[int, int], Any]:
     """Requests between the edges: one row a draw."""
     found = [np.histogram(offsets_s(profile, arrival, seed), edges_s)[0] for seed in range(draws)]
@@ -35,18 +44,18 @@ def counts(
 @pytest.mark.parametrize(
     ("profile", "requests"),
     [
-        (level(8, 60), 480),
-        (level(0.3, 5), 2),  # 1.5, to even
+        (constant_rate(8, 60), 480),
+        (constant_rate(0.3, 5), 2),  # 1.5, to even
         (CLIMB, 660),
-        (ramp(20, 2, 60), 660),
-        (steps([(2, 20), (4, 20), (8, 10)]), 200),
+        (linear_ramp(20, 2, 60), 660),
+        (rate_steps([(2, 20), (4, 20), (8, 10)]), 200),
         (SPIKES, 340),  # 45 s at 4/s, 5 s at 4/s, 8/s and 20/s
-        (bursts(10, (3,), every_s=10, burst_s=1, duration_s=25), 290),  # 23 s at 10/s, two bursts of 30
+        (rate_bursts(10, (3,), every_s=10, burst_s=1, duration_s=25), 290),  # 23 s at 10/s, two bursts of 30
     ],
 )
 def test_requests_are_the_integral_of_the_rate(profile: RateProfile, requests: int) -> None:
     assert profile.requests == requests
-    for arrival in (POISSON, CONSTANT, Arrival("gamma", 3)):
+    for arrival in (POISSON, CONSTANT, ArrivalProcess("gamma", 3)):
         assert len(offsets_s(profile, arrival)) == requests
 
 
@@ -60,12 +69,12 @@ def test_inverse_of_a_ramp_is_the_root_of_its_quadratic() -> None:
 
 def test_inverse_of_a_ramp_down_is_that_of_the_ramp_up_seen_from_the_end() -> None:
     mass = np.linspace(0, 660, 12)
-    down = ramp(20, 2, 60).instants_s(mass)
+    down = linear_ramp(20, 2, 60).instants_s(mass)
     assert down.tolist() == pytest.approx((60 - CLIMB.instants_s(660 - mass)).tolist())
 
 
 def test_inverse_of_steps_goes_by_each_step_in_turn() -> None:
-    profile = steps([(2, 20), (4, 20), (10, 1)])
+    profile = rate_steps([(2, 20), (4, 20), (10, 1)])
     # 40 requests by 20 s, 120 by 40 s, 130 by 41 s
     assert profile.instants_s(np.array([1.0, 40.0, 41.0, 120.0, 125.0, 130.0])).tolist() == pytest.approx(
         [0.5, 20, 20.25, 40, 40.5, 41]
@@ -73,7 +82,7 @@ def test_inverse_of_steps_goes_by_each_step_in_turn() -> None:
 
 
 def test_constant_arrivals_of_a_level_rate_are_evenly_spaced_to_the_end() -> None:
-    assert offsets_s(level(8, 1), CONSTANT).tolist() == pytest.approx([k / 8 for k in range(1, 9)])
+    assert offsets_s(constant_rate(8, 1), CONSTANT).tolist() == pytest.approx([k / 8 for k in range(1, 9)])
 
 
 def test_constant_arrivals_on_a_ramp_come_closer_together() -> None:
@@ -105,17 +114,17 @@ def test_poisson_counts_follow_the_rate_and_vary_as_a_multinomial_draw_does() ->
 def test_index_of_dispersion_is_the_square_of_the_cv(cv: float, low: float, high: float) -> None:
     # Counts of a renewal process over a long window have variance / mean → cv² (Cox 1962); a window of a 20th of the
     # stage keeps the fixed total from mattering much.
-    found = counts(level(20, 100), Arrival("gamma", cv), [50.0, 55.0], 400)
+    found = counts(constant_rate(20, 100), ArrivalProcess("gamma", cv), [50.0, 55.0], 400)
     assert low < found.var(ddof=1) / found.mean() < high
 
 
 def test_gamma_of_cv_one_is_poisson() -> None:
-    assert offsets_s(CLIMB, Arrival("gamma", 1.0)).tolist() == offsets_s(CLIMB, POISSON).tolist()
+    assert offsets_s(CLIMB, ArrivalProcess("gamma", 1.0)).tolist() == offsets_s(CLIMB, POISSON).tolist()
 
 
 def test_gaps_of_gamma_have_the_spread_asked_for() -> None:
     for cv in (0.25, 0.5, 2.0):
-        gaps = np.diff(offsets_s(level(20, 1000), Arrival("gamma", cv)))
+        gaps = np.diff(offsets_s(constant_rate(20, 1000), ArrivalProcess("gamma", cv)))
         assert gaps.mean() == pytest.approx(0.05, rel=0.01)  # the total is fixed
         assert gaps.std() / gaps.mean() == pytest.approx(cv, rel=0.05)
 
@@ -128,19 +137,23 @@ def test_same_seed_gives_the_same_instants_and_another_seed_others() -> None:
 @pytest.mark.parametrize("cv", [20.0, 99.0])
 def test_the_wildest_gamma_still_gives_every_instant(cv: float) -> None:
     for seed in range(20):
-        found = offsets_s(level(1, 3), Arrival("gamma", cv), seed)
+        found = offsets_s(constant_rate(1, 3), ArrivalProcess("gamma", cv), seed)
         assert len(found) == 3
         assert np.all((found >= 0) & (found <= 3))
 
 
 _RATES = st.floats(0.01, 300)
 _SEGMENTS = st.builds(Segment, duration_s=st.floats(0.01, 20), start_rps=_RATES, end_rps=_RATES)
-_PROCESSES = st.one_of(st.just(POISSON), st.just(CONSTANT), st.builds(Arrival, st.just("gamma"), st.floats(0.05, 20)))
+_PROCESSES = st.one_of(
+    st.just(POISSON), st.just(CONSTANT), st.builds(ArrivalProcess, st.just("gamma"), st.floats(0.05, 20))
+)
 
 
 @settings(max_examples=60, deadline=None)
 @given(segments=st.lists(_SEGMENTS, min_size=1, max_size=5), arrival=_PROCESSES, seed=st.integers(0, 2**32))
-def test_offsets_ascend_within_the_profile_whatever_it_is(segments: list[Segment], arrival: Arrival, seed: int) -> None:
+def test_offsets_ascend_within_the_profile_whatever_it_is(
+    segments: list[Segment], arrival: ArrivalProcess, seed: int
+) -> None:
     profile = RateProfile(tuple(segments))
     found = profile_offsets_ns(arrival, profile, np.random.default_rng(seed))
     assert len(found) == round(sum(s.duration_s * (s.start_rps + s.end_rps) / 2 for s in segments))
@@ -169,7 +182,7 @@ def test_known_processes_are_read(text: str) -> None:
 
 
 def test_gamma_carries_its_cv() -> None:
-    assert parse_arrival("gamma:2.5") == Arrival("gamma", 2.5)
+    assert parse_arrival("gamma:2.5") == ArrivalProcess("gamma", 2.5)
 
 
 @pytest.mark.parametrize(

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from benchgate.model.records import (
     ABSENT,
-    NARROW,
+    NARROW_TYPES,
+    AnswerAgreement,
     AnswerFacts,
     ErrorClass,
     EvalItem,
-    Judged,
-    Label,
+    JudgeVerdict,
     PairFacts,
     RequestColumns,
     RequestRecord,
@@ -96,7 +96,7 @@ def test_integer_columns_have_one_type_each_whatever_they_hold() -> None:
     for packed in (RequestColumns.pack([]), RequestColumns.pack([record(0, (4_000_000_000_000,))])):
         arrays = {name: column for name, column in packed.to_columns().items() if isinstance(column, np.ndarray)}
         assert {name: array.dtype for name, array in arrays.items()} == {
-            name: np.dtype(NARROW.get(name, np.int64)) for name in arrays
+            name: np.dtype(NARROW_TYPES.get(name, np.int64)) for name in arrays
         }
         assert {"index", "end_ns", "chunk_ns", "ramp", "answer_chars"} <= set(arrays)
 
@@ -129,10 +129,12 @@ def test_shadow_items_come_back_as_they_went() -> None:
 def test_what_is_known_of_answers_and_pairs_survives_the_store_and_what_is_not_has_no_column() -> None:
     plain = ShadowItem("p0", "d0", "a", "b", "a", "stop", "stop", "stop", None)
     facts = AnswerFacts(characters=0, latency_ns=5, refusal=True, tokens=None, valid=False)
-    pair = PairFacts(Label.STRUCTURE, True, exact=False, normalised=False, json=False, structure=True, at_character=0)
+    pair = PairFacts(
+        AnswerAgreement.STRUCTURE, True, exact=False, normalised=False, json=False, structure=True, at_character=0
+    )
     rich = replace(
         plain, prompt_id="p1", stratum="chat/short", once=True, secondary=None, candidate_facts=facts,
-        with_primary=pair, judged=Judged.LOSS, judge_error="no answer",
+        with_primary=pair, judged=JudgeVerdict.LOSS, judge_error="no answer",
         similarity_error="HTTP 503",
     )  # fmt: skip
     columns = pack_rows([plain, rich])
@@ -147,6 +149,6 @@ def test_what_is_known_of_answers_and_pairs_survives_the_store_and_what_is_not_h
 def test_rows_without_facts_differ_by_their_digests_and_an_answer_that_is_missing_always_does() -> None:
     old = ShadowItem("p0", "d0", "a", "b", "a", "stop", "stop", "stop", None)
     assert (old.differs_from_primary, old.differs_from_secondary, old.differs_itself) == (False, True, True)
-    same = PairFacts(Label.NORMALISED, False, exact=False, normalised=True)
+    same = PairFacts(AnswerAgreement.NORMALISED, False, exact=False, normalised=True)
     assert not replace(old, with_secondary=same).differs_from_secondary
     assert replace(old, candidate=None, with_primary=same).differs_from_primary

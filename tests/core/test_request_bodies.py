@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from benchgate.load.request_bodies import RequestBodies, whole_body
 from benchgate.model.deployment import Arm
-from benchgate.model.request import Ask, Endpoint, text_ask
+from benchgate.model.request import Endpoint, ModelRequest, text_request
 from benchgate.targets.dialect import DIALECTS, Target
 
 ENDPOINTS: tuple[Endpoint, ...] = ("chat", "completions", "responses", "embeddings")
@@ -26,8 +26,8 @@ def target(engine: str = "vllm", **dialect: Any) -> Target:
 
 
 @st.composite
-def asks(draw: st.DrawFn) -> Ask:
-    ask = text_ask(draw(st.sampled_from(ENDPOINTS)), draw(TEXTS), draw(NUMBERS), ignore_eos=draw(st.booleans()))
+def asks(draw: st.DrawFn) -> ModelRequest:
+    ask = text_request(draw(st.sampled_from(ENDPOINTS)), draw(TEXTS), draw(NUMBERS), ignore_eos=draw(st.booleans()))
     if draw(st.booleans()):
         ask = replace(ask, model=draw(st.sampled_from([None, "", "adapter", "%(seed)d"])))
     if draw(st.booleans()):
@@ -38,7 +38,7 @@ def asks(draw: st.DrawFn) -> Ask:
 
 
 @given(st.lists(st.tuples(asks(), NUMBERS), max_size=12), st.sampled_from(sorted(DIALECTS)))
-def test_each_body_is_what_it_would_be_by_itself(requests: list[tuple[Ask, int]], engine: str) -> None:
+def test_each_body_is_what_it_would_be_by_itself(requests: list[tuple[ModelRequest, int]], engine: str) -> None:
     to = target(engine)
     bodies = RequestBodies(to)
     assert [bodies.write(ask, seed) for ask, seed in requests] == [whole_body(to, ask, seed) for ask, seed in requests]
@@ -61,12 +61,12 @@ def test_what_a_suite_says_of_a_server_stands_above_all_else(dialect: dict[str, 
     to = target(**dialect)
     bodies = RequestBodies(to)
     for number, text in enumerate(("one", "two", "the text of no request")):
-        ask = text_ask("chat", text, 100 + number)
+        ask = text_request("chat", text, 100 + number)
         assert bodies.write(ask, number) == whole_body(to, ask, number)
 
 
 def test_a_request_of_more_than_one_text_is_written_by_itself() -> None:
-    plain = text_ask("chat", "hello", 5)
+    plain = text_request("chat", "hello", 5)
     messages = [{"role": "user", "content": "hello", "name": "Ann"}]
     others = [
         replace(plain, content={"messages": messages}),

@@ -17,12 +17,12 @@ from benchgate.model.verdict import Outcome
 from benchgate.model.waiver import Waiver
 from benchgate.report.document import verdict_document
 from benchgate.report.frontier import frontier_text
-from benchgate.sizing.candidates import Newer, Sized, StoredRun, WaivedCheck
-from benchgate.sizing.frontier import Cheapest, Stand, Standing
+from benchgate.sizing.candidates import CandidateRow, NewerRun, StoredRun, WaivedCheck
+from benchgate.sizing.frontier import CheapestOption, FrontierPosition, FrontierStatus
 from benchgate.sizing.operating_point import GOOD
-from benchgate.sizing.right_sizing import RightSizing
-from benchgate.sizing.right_sizing import right_sizing as as_stored
-from benchgate.stats.meta import Figure
+from benchgate.sizing.right_sizing import CandidateTable
+from benchgate.sizing.right_sizing import compare_candidates as as_stored
+from benchgate.stats.meta import EstimateWithLimits
 from benchgate.suite.loader import parse_suite
 from benchgate.suite.schema import Suite
 from tests.fakes import evidence as fake
@@ -33,7 +33,7 @@ DAY = date(2026, 1, 10)
 HALF_USED = {"overhead_ratio": 0.0, "utilisation_ratio": 0.5}
 
 
-def right_sizing(some: Sequence[StoredRun], **said: Any) -> RightSizing:
+def right_sizing(some: Sequence[StoredRun], **said: Any) -> CandidateTable:
     """The table of runs at the prices of one list."""
     runs = one_list(*(one.run for one in some))
     return as_stored([replace(one, run=run) for one, run in zip(some, runs, strict=True)], **said)
@@ -65,7 +65,7 @@ def with_rows(one: StoredRun, change: Callable[[MetricRow], float], name: str, *
     return replace(one, rows=rows)
 
 
-def row(found: RightSizing, name: str) -> Sized:
+def row(found: CandidateTable, name: str) -> CandidateRow:
     (only,) = [one for one in found.rows if one.name == name]
     return only
 
@@ -111,9 +111,9 @@ def test_a_run_whose_baseline_was_another_counts_by_itself_alone(
     assert q4.apart is not None
     assert says in q4.apart
     assert q4.passes
-    assert isinstance(q4.usd, Figure)
-    assert q4.stand == Stand(Standing.NOT_COUNTED)
-    assert found.cheapest == Cheapest("q8", ())
+    assert isinstance(q4.usd, EstimateWithLimits)
+    assert q4.stand == FrontierPosition(FrontierStatus.NOT_COUNTED)
+    assert found.cheapest == CheapestOption("q8", ())
     assert "q4" not in [name for one in found.rows if one.stand is not None for name in one.stand.others]
 
 
@@ -136,15 +136,15 @@ def test_a_slow_hour_makes_no_candidate_dearer_than_one_of_another_hour() -> Non
     assert found.cheapest is None
     assert str(found.why_none).startswith("by dollars it is q8, and against the baseline beside each q4, for the basel")
     assert "the baseline itself costs $3.24 in q4 and $2.31 in q8" in found.notes[-1]
-    assert {one.stand.standing for one in found.rows if one.arm is OURS and one.stand} == {Standing.NOT_SHOWN}
+    assert {one.stand.standing for one in found.rows if one.arm is OURS and one.stand} == {FrontierStatus.NOT_SHOWN}
 
 
 def test_what_is_cheaper_in_its_own_hour_too_is_the_cheapest() -> None:
     found = right_sizing([stored("q8", price=1.5), slow_hour("q4", 1.4, price=0.6)])
-    assert found.cheapest == Cheapest("q4", ())
+    assert found.cheapest == CheapestOption("q4", ())
     share = row(found, "q4").share
-    assert isinstance(share, Figure)
-    assert isinstance(found.saving, Figure)
+    assert isinstance(share, EstimateWithLimits)
+    assert isinstance(found.saving, EstimateWithLimits)
     assert found.saving.value == pytest.approx(1 - share.value)
 
 
@@ -158,7 +158,7 @@ def test_a_laxer_policy_earns_no_candidate_the_name_of_the_cheapest() -> None:
     assert found.why_none == ("they were judged by 2 policies (q8; q4); `--policy SUITE` judges them all by one")
     assert row(found, "q8").judged_by != row(found, "q4").judged_by
     by_one = [replace(one, policy=suite) for one in (strict, lax)]
-    assert right_sizing(by_one).cheapest == Cheapest("q4", ())
+    assert right_sizing(by_one).cheapest == CheapestOption("q4", ())
 
 
 @pytest.mark.parametrize(
@@ -168,10 +168,10 @@ def test_a_laxer_policy_earns_no_candidate_the_name_of_the_cheapest() -> None:
 def test_an_older_pass_does_not_outlive_the_newest_verdict_on_its_candidate(
     became: Outcome | None, passes: bool
 ) -> None:
-    old = replace(stored("q4", price=0.5), newer=Newer("nightly-7", became))
+    old = replace(stored("q4", price=0.5), newer=NewerRun("nightly-7", became))
     found = right_sizing([stored("q8"), old])
     assert row(found, "q4").passes is passes
-    assert found.cheapest == Cheapest("q4" if passes else "q8", ())
+    assert found.cheapest == CheapestOption("q4" if passes else "q8", ())
     if not passes:
         assert "was measured again in nightly-7" in str(row(found, "q4").held_back)
 
@@ -184,18 +184,18 @@ def waived(one: StoredRun, *, required: bool = True) -> StoredRun:
 
 def test_a_waiver_lets_a_candidate_pass_to_the_end_of_its_last_day_and_no_longer() -> None:
     some = [stored("q8"), waived(stored("q4", price=0.5))]
-    assert right_sizing(some, as_of=DAY).cheapest == Cheapest("q4", ())
+    assert right_sizing(some, as_of=DAY).cheapest == CheapestOption("q4", ())
     later = right_sizing(some, as_of=date(2026, 1, 11))
-    assert later.cheapest == Cheapest("q8", ())
+    assert later.cheapest == CheapestOption("q8", ())
     assert row(later, "q4").held_back == "its check accuracy is BLOCK: its waiver held until 2026-01-10"
-    assert right_sizing(some).cheapest == Cheapest("q8", ())  # nobody says which day it is
+    assert right_sizing(some).cheapest == CheapestOption("q8", ())  # nobody says which day it is
     advisory = [stored("q8"), waived(stored("q4", price=0.5), required=False)]
-    assert right_sizing(advisory).cheapest == Cheapest("q4", ())  # it stops no promotion without a waiver either
+    assert right_sizing(advisory).cheapest == CheapestOption("q4", ())  # it stops no promotion without a waiver either
 
 
 def test_a_candidate_whose_promotion_was_taken_back_is_not_the_cheapest_that_passes() -> None:
     found = right_sizing([stored("q8"), replace(stored("q4", price=0.5), withdrawn="answers leak")], as_of=DAY)
-    assert found.cheapest == Cheapest("q8", ())
+    assert found.cheapest == CheapestOption("q8", ())
     assert row(found, "q4").held_back == "its promotion was withdrawn (answers leak)"
 
 
@@ -210,7 +210,7 @@ def test_a_pass_that_is_too_old_to_be_promoted_is_told() -> None:
 def test_only_what_was_let_through_can_be_held_back() -> None:
     found = right_sizing([waived(stored("q4"))])
     assert found.why_none == "no candidate passes by its own verdict: 1 WARN, 1 of them held back"
-    blocked = replace(stored("q4", "BLOCK"), newer=Newer("nightly-7", Outcome.BLOCK))
+    blocked = replace(stored("q4", "BLOCK"), newer=NewerRun("nightly-7", Outcome.BLOCK))
     assert row(right_sizing([blocked]), "q4").held_back is None
 
 
@@ -226,8 +226,8 @@ def test_a_guard_that_spoils_the_evals_leaves_the_cost_and_takes_the_quality() -
     spoiled = replace(stored("q4"), verdict={"outcome": "BLOCK", "guards": [guard], "checks": []})
     (row,) = [one for one in right_sizing([spoiled]).rows if one.arm is OURS]
     assert (row.quality, row.usd_per_correct) == ("answers were cut", "answers were cut")
-    assert isinstance(row.usd, Figure)
-    assert row.stand == Stand(Standing.NOT_COUNTED)
+    assert isinstance(row.usd, EstimateWithLimits)
+    assert row.stand == FrontierPosition(FrontierStatus.NOT_COUNTED)
 
 
 def test_a_run_that_was_cut_short_never_passes_whatever_its_verdict_says() -> None:
@@ -257,9 +257,9 @@ def test_a_model_that_is_paid_by_the_token_costs_the_same_however_it_is_used() -
     suite = {**one.run.suite, "deployments": {**known, "api": hosted()}, "candidate": "api"}
     one = replace(one, run=replace(one.run, suite=suite))
     at_full, as_used = (row(right_sizing([one], in_use=way), "api") for way in (False, True))
-    assert isinstance(at_full.usd, Figure)
+    assert isinstance(at_full.usd, EstimateWithLimits)
     assert as_used.usd == at_full.usd
-    assert isinstance(as_used.usd_per_correct, Figure)
+    assert isinstance(as_used.usd_per_correct, EstimateWithLimits)
 
 
 def hosted() -> dict[str, Any]:
@@ -281,9 +281,9 @@ def test_without_a_cost_of_the_baseline_beside_it_nothing_is_shown_of_what_it_sa
     """Of the cheapest by its dollars the others are told, for nothing says what its hour was like."""
     free = {BASE: {"price_usd_per_hour": None}}
     found = right_sizing([with_arms(stored(name, price=price), free) for name, price in (("q8", 1.5), ("q4", 0.5))])
-    assert found.cheapest == Cheapest("q4", ("q8",))
+    assert found.cheapest == CheapestOption("q4", ("q8",))
     assert str(found.saving).startswith("the baseline beside it has no cost: stage c4 has no cost: no price was stated")
-    assert {one.stand.standing for one in found.rows if one.arm is OURS and one.stand} == {Standing.NOT_SHOWN}
+    assert {one.stand.standing for one in found.rows if one.arm is OURS and one.stand} == {FrontierStatus.NOT_SHOWN}
 
 
 def test_a_run_without_a_baseline_stands_beside_no_other() -> None:
@@ -308,7 +308,7 @@ def test_waivers_are_read_as_a_verdict_writes_them() -> None:
     document = verdict_document(one.run, replace(given, checks=checks, guards=()))
     found = replace(one, verdict=document)
     assert found.waived == (WaivedCheck(checks[0].id, "BLOCK", DAY),)
-    assert right_sizing([found], as_of=DAY).cheapest == Cheapest("q4", ())
+    assert right_sizing([found], as_of=DAY).cheapest == CheapestOption("q4", ())
 
 
 @pytest.mark.parametrize(
@@ -328,5 +328,5 @@ def test_waivers_are_read_as_a_verdict_writes_them() -> None:
 def test_a_price_of_something_else_than_what_ran_is_no_cost(told: dict[str, Any], says: str) -> None:
     found = right_sizing([with_arms(stored("q8", price=0.5), {OURS: told}), stored("q4", price=0.6)])
     assert row(found, "q8").usd == f"its price is not of what ran: {says}"
-    assert found.cheapest == Cheapest("q4", ())
+    assert found.cheapest == CheapestOption("q4", ())
     assert f"q8 has no cost: its price is not of what ran: {says}." in frontier_text(found)

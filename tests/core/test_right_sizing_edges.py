@@ -8,8 +8,8 @@ import pytest
 
 from benchgate.model.deployment import Arm
 from benchgate.sizing.candidates import StoredRun
-from benchgate.sizing.frontier import Cheapest, Stand, Standing
-from benchgate.stats.meta import Figure
+from benchgate.sizing.frontier import CheapestOption, FrontierPosition, FrontierStatus
+from benchgate.stats.meta import EstimateWithLimits
 from tests.core.test_right_sizing import (
     BASE,
     OURS,
@@ -38,8 +38,8 @@ def test_a_part_of_a_task_that_any_run_was_asked_is_missed_in_the_others(
     whole, less = in_parts(stored("q8"), *Arm), in_parts(stored("q4", price=0.1), *answered)
     found = right_sizing([less, whole] if is_newest else [whole, less])
     assert row(found, "q4").quality == "task add/two was not answered whole on the candidate"
-    assert row(found, "q4").stand == Stand(Standing.NOT_COUNTED)
-    assert isinstance(row(found, "q8").quality, Figure)
+    assert row(found, "q4").stand == FrontierPosition(FrontierStatus.NOT_COUNTED)
+    assert isinstance(row(found, "q8").quality, EstimateWithLimits)
 
 
 def test_the_baseline_of_the_table_is_one_whose_cost_counts() -> None:
@@ -47,11 +47,11 @@ def test_the_baseline_of_the_table_is_one_whose_cost_counts() -> None:
     spoiled = replace(stored("q4"), verdict={"outcome": "BLOCK", "guards": [late], "checks": []})
     found = right_sizing([spoiled, stored("q8")])
     (base,) = [one for one in found.rows if one.arm is BASE]
-    assert isinstance(base.usd, Figure)
+    assert isinstance(base.usd, EstimateWithLimits)
     assert base.run.id == row(found, "q8").run.id
     assert row(found, "q4").usd == "the client was late"
     assert row(found, "q4").share == "the client was late"
-    assert found.cheapest == Cheapest("q8", ())
+    assert found.cheapest == CheapestOption("q8", ())
     alone = right_sizing([spoiled])
     assert [(one.usd, one.share) for one in alone.rows] == [("the client was late",) * 2] * 2
 
@@ -71,7 +71,7 @@ def test_two_runs_of_one_candidate_are_told_apart_by_what_each_is_called() -> No
     old = with_rows(stored("q4", label="old"), lambda _: 0.5, "usd_", OURS)
     found = right_sizing([stored("q4", label="new"), old, stored("q8")])
     assert {one.name for one in found.rows if one.arm is OURS} == {"q4 (new)", "q4 (old)", "q8"}
-    assert found.cheapest == Cheapest("q4 (old)", ())
+    assert found.cheapest == CheapestOption("q4 (old)", ())
 
 
 def test_one_that_passes_beside_another_baseline_than_the_others_is_told_and_not_named() -> None:
@@ -88,7 +88,7 @@ def test_one_that_passes_beside_another_baseline_than_the_others_is_told_and_not
 def test_only_what_its_verdict_lets_through_is_the_cheapest(outcome: str) -> None:
     found = right_sizing([stored("q8"), stored("q4", outcome, price=0.1)])
     assert row(found, "q4").passes is (outcome in ("PASS", "WARN"))
-    assert found.cheapest == Cheapest("q4" if outcome in ("PASS", "WARN") else "q8", ())
+    assert found.cheapest == CheapestOption("q4" if outcome in ("PASS", "WARN") else "q8", ())
 
 
 def test_what_the_baseline_cost_is_told_beside_the_candidate_it_stood_beside() -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from benchgate.gate.decision import Finding, Look, Problem, at_look, decide, slo_share, too_soon
-from benchgate.model.verdict import Outcome, Scale, Step, Unit
+from benchgate.model.verdict import ArithmeticStep, Outcome, Scale, Unit
 from benchgate.stats.distributions import Limits
 
 ALPHA, MARGIN = 0.05, 0.1
@@ -257,7 +257,7 @@ def test_a_look_leaves_what_has_no_p_value_without_one_and_says_where_it_was() -
 
 
 def test_a_look_adds_one_step_to_those_there_were() -> None:
-    before = Step("a", "b", "c")
+    before = ArithmeticStep("a", "b", "c")
     seen = at_look(replace(HARMLESS, p_value=0.04658, steps=(before,)), LAST)
     assert seen.steps[0] == before
     (added,) = seen.steps[1:]

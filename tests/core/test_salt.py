@@ -11,15 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchgate.errors import EvidenceError
-from benchgate.model.request import Ask, Endpoint, carried_on, text_ask
+from benchgate.model.request import Endpoint, ModelRequest, fill_conversation, text_request
 from benchgate.model.run import LOAD_SALT
 from benchgate.plan.arrivals import TracedRequest
-from benchgate.plan.model import Material, Recorded
+from benchgate.plan.model import Material, RecordedRequest
 from benchgate.plan.preview import longest_request
-from benchgate.plan.prompts import data_address, noise_png, salted_address
+from benchgate.plan.prompts import data_url, noise_png, salted_image
 from benchgate.plan.salt import LARGEST_SALT, MARK_PIECES, Salter, run_salt, salted_vocabulary
 from benchgate.plan.schedule import Plan, PlannedRequest, make_plan, measurement_sha256
-from benchgate.plan.vocabulary import VOCABULARIES, Vocabulary, drawn_text
+from benchgate.plan.vocabulary import VOCABULARIES, Vocabulary, random_text
 from benchgate.suite.schema import Suite
 from tests.fakes.evidence import run
 
@@ -68,7 +68,7 @@ def blocks(text: str, vocabulary: Vocabulary) -> set[tuple[str, ...]]:
 
 
 def rewritten(text: str, vocabulary: Vocabulary, salt: int) -> str:
-    prompt = Salter(salt, vocabulary).ask(text_ask("completions", text, 1)).prompt
+    prompt = Salter(salt, vocabulary).ask(text_request("completions", text, 1)).prompt
     assert prompt is not None
     return prompt
 
@@ -77,7 +77,7 @@ def rewritten(text: str, vocabulary: Vocabulary, salt: int) -> str:
 def test_a_made_up_text_keeps_its_length_and_its_pieces_are_others(
     salt: int, seed: int, tokens: int, vocabulary: Vocabulary
 ) -> None:
-    text = drawn_text(vocabulary, tokens, np.random.default_rng(seed))
+    text = random_text(vocabulary, tokens, np.random.default_rng(seed))
     found = rewritten(text, vocabulary, salt)
     assert len(pieces(found, vocabulary)) == tokens
     assert set(pieces(found, vocabulary)) <= set(vocabulary.pieces)
@@ -92,7 +92,7 @@ def test_two_salts_share_no_block_of_a_prefix_cache(one: int, other: int, seed: 
     if one == other:
         return
     for vocabulary in (VOCABULARIES["words"], VOCABULARIES["letters"]):
-        text = drawn_text(vocabulary, 300, np.random.default_rng(seed))
+        text = random_text(vocabulary, 300, np.random.default_rng(seed))
         assert not blocks(rewritten(text, vocabulary, one), vocabulary) & blocks(
             rewritten(text, vocabulary, other), vocabulary
         )
@@ -176,7 +176,7 @@ def test_conversations_repeat_what_was_said_and_keep_their_places_for_answers() 
     for one, other in zip(before, after, strict=True):
         assert one.turn is not None
         said = said if one.turn.turn else []
-        told = carried_on(other.ask, ["an answer"] * one.turn.turn).content["messages"]
+        told = fill_conversation(other.ask, ["an answer"] * one.turn.turn).content["messages"]
         assert isinstance(told, list)
         users = [message["content"] for message in told if message["role"] == "user"]
         assert users[:-1] == said
@@ -200,7 +200,7 @@ def test_blocks_that_a_trace_shares_stay_shared() -> None:
 
 
 RECORDED = (
-    Recorded(
+    RecordedRequest(
         (
             {"role": "system", "content": "Be brief."},
             {"role": "user", "content": "What is a salt?"},
@@ -208,14 +208,14 @@ RECORDED = (
             {"role": "user", "content": "And in a hash?"},
         )
     ),
-    Recorded(
+    RecordedRequest(
         (
             {"role": "system", "content": "Be brief."},
             {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:,"}},
                                          {"type": "text", "text": "What is this?"}]},
         )
     ),
-    Recorded(({"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:,"}}]},)),
+    RecordedRequest(({"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:,"}}]},)),
 )  # fmt: skip
 
 
@@ -237,12 +237,12 @@ def test_recorded_texts_stay_behind_one_line_before_the_last_message_of_the_user
                      {"type": "text", "text": f"{line}\nWhat is this?"}]  # fmt: skip
     assert silent[0]["content"][0] == {"type": "text", "text": line}
     assert line not in str(recorded(6))
-    asked = Ask("responses", {"input": list(RECORDED[2].messages)}, 4, recorded=True)
+    asked = ModelRequest("responses", {"input": list(RECORDED[2].messages)}, 4, recorded=True)
     assert f"'type': 'input_text', 'text': '{line}'" in str(Salter(5, VOCABULARIES["words"]).ask(asked).content)
 
 
 def test_recorded_conversations_that_are_held_have_the_line_before_every_turn() -> None:
-    rows = (Recorded(tuple({"role": "user", "content": f"question {n}"} for n in range(3))),)
+    rows = (RecordedRequest(tuple({"role": "user", "content": f"question {n}"} for n in range(3))),)
     asked = suite({"prompts": "p.jsonl", "output": 4, "session": {"turns": 3}}, {"requests": 3})
     plan = make_plan(asked, material=Material(prompts={"p.jsonl": rows * 3}))
     _, after = both(plan, 5)
@@ -258,7 +258,7 @@ def test_recorded_conversations_that_are_held_have_the_line_before_every_turn() 
 
 
 def test_recorded_prompts_of_one_text_have_the_line_too() -> None:
-    ask = Ask("completions", {"prompt": "Once upon a time"}, 4, recorded=True)
+    ask = ModelRequest("completions", {"prompt": "Once upon a time"}, 4, recorded=True)
     found = Salter(5, VOCABULARIES["words"]).ask(ask).prompt
     assert found is not None
     assert found.endswith("\nOnce upon a time")
@@ -269,10 +269,10 @@ def test_recorded_prompts_of_one_text_have_the_line_too() -> None:
 
 @given(SALTS, st.integers(1, 20), st.integers(1, 20))
 def test_noise_pictures_change_in_every_pixel_and_stay_sound(salt: int, width: int, height: int) -> None:
-    before = data_address(noise_png(width, height, np.random.default_rng(1)), "png")
-    after = salted_address(before, salt)
+    before = data_url(noise_png(width, height, np.random.default_rng(1)), "png")
+    after = salted_image(before, salt)
     assert len(after) == len(before)
-    assert salted_address(after, salt) == before  # the checksums are right, and every pixel was read
+    assert salted_image(after, salt) == before  # the checksums are right, and every pixel was read
     one, other = (np.frombuffer(base64.b64decode(address.split(",")[1]), dtype=np.uint8) for address in (before, after))
     assert np.count_nonzero(one != other) >= width * height
 

@@ -7,12 +7,19 @@ import pytest
 
 from benchgate.model.deployment import Arm
 from benchgate.model.run import Evidence, MetricRow
-from benchgate.model.telemetry import Gauge, Reading, TelemetryWindow, Word
+from benchgate.model.telemetry import Gauge, TelemetryMetric, TelemetrySample, TelemetryWindow
 from benchgate.report.sizing import sizing_document, sizing_text
 from benchgate.report.sizing_run import RunSeen
-from benchgate.sizing.fleet import OUTPUT_TOKENS, Demand, Question, Replica, sizing
-from benchgate.sizing.operating_point import BestRow, Choice, best_of, choose, known, levels_of
-from benchgate.sizing.signals import Seen, Signal, scaling_signals
+from benchgate.sizing.fleet import OUTPUT_TOKENS, Demand, Replica, SizingInput, size_demand
+from benchgate.sizing.operating_point import (
+    LoadLevel,
+    OperatingPoint,
+    best_of_levels,
+    choose_operating_point,
+    known_levels,
+    levels_of,
+)
+from benchgate.sizing.signals import ScalingSignal, SignalRange, scaling_signals
 from tests.core.test_sizing import LEVELS, a_suite, level
 from tests.fakes.measured import SuiteText, measured
 
@@ -25,27 +32,27 @@ def told(waiting: Mapping[str, Blocks], usage: Mapping[str, Blocks]) -> Evidence
     windows = []
     for stage, blocks in waiting.items():
         for block, depth in enumerate(blocks):
-            at: dict[Word, float] = {Gauge.WAITING: depth, Gauge.RUNNING: 4.0}
+            at: dict[TelemetryMetric, float] = {Gauge.WAITING: depth, Gauge.RUNNING: 4.0}
             at |= {Gauge.KV_USAGE: usage[stage][block]} if stage in usage else {}
-            looks = tuple(Reading(float(second), at) for second in range(4))
+            looks = tuple(TelemetrySample(float(second), at) for second in range(4))
             windows.append(TelemetryWindow(stage, Arm.CANDIDATE, block, 0, "vllm", 3.0, True, looks))
     return replace(empty, telemetry=tuple(windows))
 
 
-def signals(evidence: Evidence, rows: list[MetricRow] = LEVELS) -> tuple[Signal, ...]:
+def signals(evidence: Evidence, rows: list[MetricRow] = LEVELS) -> tuple[ScalingSignal, ...]:
     """c8 is the best level of the usual ones, c16 the next one, which is not shown to hold."""
     levels = levels_of(rows, a_suite(), Arm.CANDIDATE)
     assert not isinstance(levels, str)
-    best = best_of(known(levels), Arm.CANDIDATE)
+    best = best_of_levels(known_levels(levels), Arm.CANDIDATE)
     assert not isinstance(best, str)
-    return scaling_signals(evidence, known(levels), best, Arm.CANDIDATE)
+    return scaling_signals(evidence, known_levels(levels), best, Arm.CANDIDATE)
 
 
 def test_fleet_is_scaled_by_the_queue_where_it_tells_and_else_by_what_does() -> None:
     usage = {"c4": (0.2, 0.2), "c8": (0.4, 0.4), "c16": (0.45, 0.45)}
     queue, cache, tokens = signals(told({"c4": (0, 0), "c8": (0.5, 1.5), "c16": (5, 7)}, usage))
     assert (queue.name, queue.holds, queue.beyond) == (
-        "waiting requests", Seen("c8", 1.0, 0.5, 1.5), Seen("c16", 6, 5, 7),
+        "waiting requests", SignalRange("c8", 1.0, 0.5, 1.5), SignalRange("c16", 6, 5, 7),
     )  # fmt: skip
     assert (queue.tells, cache.tells, tokens.tells) == (True, False, False)
     assert (queue.threshold, cache.threshold) == (1.5, None)
@@ -93,18 +100,18 @@ def test_no_level_beyond_the_best_one_is_no_threshold() -> None:
     ],
 )
 def test_levels_with_hardly_anything_in_flight_are_ordered_by_their_load(beyond_s: float, stage: str | None) -> None:
-    held = BestRow("r50", 500, 490, 50, 49, 0.98, 0.95, 0.010, is_open=True, tokens_upper=510)
-    missed = BestRow("r130", 1300, 1270, 130, 127, 0.2, 0.95, beyond_s, is_open=True, tokens_upper=1330)
+    held = LoadLevel("r50", 500, 490, 50, 49, 0.98, 0.95, 0.010, is_open=True, tokens_upper=510)
+    missed = LoadLevel("r130", 1300, 1270, 130, 127, 0.2, 0.95, beyond_s, is_open=True, tokens_upper=1330)
     assert held.in_flight == missed.in_flight == 1
     (pace,) = scaling_signals(told({}, {}), [held, missed], held, Arm.CANDIDATE)
     assert (pace.beyond and pace.beyond.stage) == stage
-    choice = choose({row.stage: row for row in (held, missed)}, Arm.CANDIDATE)
-    assert isinstance(choice, Choice)
+    choice = choose_operating_point({row.stage: row for row in (held, missed)}, Arm.CANDIDATE)
+    assert isinstance(choice, OperatingPoint)
     assert choice.left_out[0].why.endswith("though it has less load than this one") is (stage is None)
 
 
 def test_level_of_more_load_stands_before_one_of_as_much() -> None:
-    held = BestRow("c8", 800, 780, 80, 78, 0.98, 0.95, 0.1, tokens_upper=820)
+    held = LoadLevel("c8", 800, 780, 80, 78, 0.98, 0.95, 0.1, tokens_upper=820)
     alike, more = (
         replace(held, stage=stage, goodput_lower=0.5, e2e_mean_s=s) for stage, s in (("b8", 0.101), ("c9", 0.12))
     )
@@ -115,7 +122,7 @@ def test_level_of_more_load_stands_before_one_of_as_much() -> None:
 
 
 def test_level_of_other_requests_is_not_beyond() -> None:
-    held = BestRow("r8", 800, 780, 80, 78, 0.98, 0.95, 0.1, is_open=True, asked_load=8.0, tokens_upper=820)
+    held = LoadLevel("r8", 800, 780, 80, 78, 0.98, 0.95, 0.1, is_open=True, asked_load=8.0, tokens_upper=820)
     other = replace(held, stage="long", goodput_lower=0.5, asked_load=16.0, kind=1)
     (pace,) = scaling_signals(told({}, {}), [held, other], held, Arm.CANDIDATE)
     assert pace.beyond is None
@@ -135,12 +142,12 @@ def test_cache_that_is_more_than_full_is_not_known() -> None:
     assert [one.name for one in signals(percents)] == ["waiting requests", "output tokens/s"]
 
 
-FOUND = sizing(Question(unit=OUTPUT_TOKENS, demand=Demand(5000), replica=Replica(700)))
-ROW = BestRow("c8", 700.0, 630.0, 14.0, 12.0, 0.955, 0.95, 2.0)
+FOUND = size_demand(SizingInput(unit=OUTPUT_TOKENS, demand=Demand(5000), replica=Replica(700)))
+ROW = LoadLevel("c8", 700.0, 630.0, 14.0, 12.0, 0.955, 0.95, 2.0)
 
 
-def said(*seen: Signal, from_records: bool = True) -> str:
-    return sizing_text(FOUND, RunSeen(Choice(ROW), signals=seen, from_records=from_records))
+def said(*seen: ScalingSignal, from_records: bool = True) -> str:
+    return sizing_text(FOUND, RunSeen(OperatingPoint(ROW), signals=seen, from_records=from_records))
 
 
 def test_sizing_says_by_what_to_scale_and_what_was_seen() -> None:
@@ -148,7 +155,7 @@ def test_sizing_says_by_what_to_scale_and_what_was_seen() -> None:
     assert "Scale up by waiting requests of a replica, above 1.00. Seen in the run:" in said(*seen)
     assert "  KV cache in use: 40.0 % at c8, which held, 45.0 % at c16, which did not" in said(*seen)
     assert "cale" not in sizing_text(FOUND)
-    document = sizing_document(FOUND, RunSeen(Choice(ROW), signals=seen))
+    document = sizing_document(FOUND, RunSeen(OperatingPoint(ROW), signals=seen))
     told_of = [(one["tells"], one["threshold"]) for one in document["signals"]]  # type: ignore[attr-defined]  # JSON
     assert told_of == [(True, 1.0), (False, None), (False, None)]
 

@@ -8,15 +8,15 @@ from collections.abc import Callable
 import pytest
 
 from benchgate.stats.capacity_search import (
-    Look,
+    FinishedLook,
+    PlannedLook,
     SearchResult,
     SearchSettings,
-    Stop,
-    TakenLook,
+    StopReason,
     next_look,
     search_result,
 )
-from benchgate.stats.load_probe import Backlog, LookCounts, Standing
+from benchgate.stats.load_probe import Backlog, LevelStatus, LookCounts
 
 Server = Callable[[float], float]
 
@@ -33,19 +33,19 @@ def settings(**changed: object) -> SearchSettings:
     return SearchSettings(**{**values, **changed})  # type: ignore[arg-type]  # by name
 
 
-def seen(share: float, requests: int, level: float) -> TakenLook:
+def seen(share: float, requests: int, level: float) -> FinishedLook:
     """A look at a server that answers exactly this share well, evenly spread."""
     good = tuple(round(share * requests / 5) for _ in range(5))
     each = tuple(round(requests / 5) for _ in range(5))
     still = Backlog(1, 1, 1.0, 1.0, residence_s=1.0)
-    return TakenLook(level, requests, LookCounts(good, each, 0, (0.5,) * 5, 0.26 * sum(each), still, window_s=60.0))
+    return FinishedLook(level, requests, LookCounts(good, each, 0, (0.5,) * 5, 0.26 * sum(each), still, window_s=60.0))
 
 
 def searched(server: Server, asked: SearchSettings) -> tuple[SearchResult, list[float]]:
     """The result, and the levels in the order they were looked at."""
-    looks: list[TakenLook] = []
-    while not isinstance(step := next_look(asked, looks), Stop):
-        assert isinstance(step, Look)
+    looks: list[FinishedLook] = []
+    while not isinstance(step := next_look(asked, looks), StopReason):
+        assert isinstance(step, PlannedLook)
         looks.append(seen(server(step.level), step.requests, step.level))
     levels = [look.level for look in looks]
     return search_result(asked, looks), list(dict.fromkeys(levels))
@@ -58,7 +58,7 @@ def cliff_at(capacity: float) -> Server:
 @pytest.mark.parametrize("capacity", [1.0, 1.05, 2.0, 7.3, 23.0, 63.9])
 def test_bracket_closes_around_the_capacity(capacity: float) -> None:
     result, _ = searched(cliff_at(capacity), settings())
-    assert result.stop is Stop.CONVERGED
+    assert result.stop is StopReason.CONVERGED
     assert result.lower is not None
     assert result.upper is not None
     assert result.lower <= capacity < result.upper
@@ -81,31 +81,31 @@ def test_far_levels_cost_few_requests_and_only_near_ones_many() -> None:
 
 def test_concurrencies_are_whole_numbers_and_neighbours_are_as_near_as_it_gets() -> None:
     result, levels = searched(cliff_at(5), settings(over="concurrency", highest=64.0))
-    assert (result.stop, result.lower, result.upper) == (Stop.CONVERGED, 5, 6)
+    assert (result.stop, result.lower, result.upper) == (StopReason.CONVERGED, 5, 6)
     assert all(level % 1 == 0 for level in levels)
 
 
 def test_look_at_a_concurrency_sends_several_times_as_many_requests() -> None:
     looked = settings(over="concurrency", lowest=64.0, highest=128.0, probe_requests=160)
     step = next_look(looked, [])
-    assert isinstance(step, Look)
+    assert isinstance(step, PlannedLook)
     assert step.requests == 4 * 64
 
 
 def test_target_missed_at_the_lowest_level_is_said() -> None:
     result, levels = searched(cliff_at(0.5), settings())
-    assert (result.stop, result.lower, result.upper, levels) == (Stop.UNMET_AT_MINIMUM, None, 1.0, [1.0])
+    assert (result.stop, result.lower, result.upper, levels) == (StopReason.UNMET_AT_MINIMUM, None, 1.0, [1.0])
 
 
 def test_target_met_at_the_highest_level_is_said() -> None:
     result, levels = searched(cliff_at(100.0), settings(highest=48.0))
-    assert (result.stop, result.lower, result.upper, levels[-1]) == (Stop.NEVER_BREACHED, 48.0, None, 48.0)
+    assert (result.stop, result.lower, result.upper, levels[-1]) == (StopReason.NEVER_BREACHED, 48.0, None, 48.0)
 
 
 def test_level_on_the_target_itself_stays_unresolved_and_is_no_end_of_the_bracket() -> None:
     result, _ = searched(lambda level: 1.0 if level < 7 else 0.9 if level < 12 else 0.3, settings())
-    assert result.stop is Stop.UNRESOLVED
-    unresolved = [probe.level for probe in result.probes if probe.finding.standing is Standing.UNRESOLVED]
+    assert result.stop is StopReason.UNRESOLVED
+    unresolved = [probe.level for probe in result.probes if probe.finding.standing is LevelStatus.UNRESOLVED]
     assert unresolved
     assert result.lower is not None
     assert result.upper is not None
@@ -115,14 +115,14 @@ def test_level_on_the_target_itself_stays_unresolved_and_is_no_end_of_the_bracke
 
 def test_unresolved_search_says_how_many_more_requests_it_needs() -> None:
     result, _ = searched(lambda level: 1.0 if level < 7 else 0.92 if level < 12 else 0.3, settings(probe_requests=400))
-    assert result.stop is Stop.UNRESOLVED
+    assert result.stop is StopReason.UNRESOLVED
     assert result.needs is not None
     assert result.needs > 100
 
 
 def test_budget_stops_a_search_before_it_is_passed() -> None:
     result, _ = searched(cliff_at(10.0), settings(budget_requests=500))
-    assert result.stop is Stop.BUDGET_EXHAUSTED
+    assert result.stop is StopReason.BUDGET_EXHAUSTED
     assert result.sent <= 500
     assert (result.lower, result.upper) == (8.0, None)
 
@@ -131,7 +131,7 @@ def test_every_search_ends_within_its_probes() -> None:
     asked = settings(resolution_ratio=0.01)
     result, levels = searched(lambda level: 0.9 if 3 < level < 40 else float(level <= 3), asked)
     assert len(levels) <= asked.most_probes
-    assert result.stop in (Stop.UNRESOLVED, Stop.PROBES_EXHAUSTED)
+    assert result.stop in (StopReason.UNRESOLVED, StopReason.PROBES_EXHAUSTED)
 
 
 def test_cliff_between_neighbouring_levels_is_named() -> None:
@@ -154,7 +154,7 @@ def test_levels_that_contradict_each_other_lie_inside_the_bracket() -> None:
     looks = [seen(share, 400, level) for level, share in ((1.0, 1.0), (2.0, 0.2), (4.0, 1.0), (8.0, 0.2))]
     result = search_result(settings(), looks)
     assert (result.lower, result.upper) == (1.0, 8.0)
-    assert result.stop is not Stop.CONVERGED
+    assert result.stop is not StopReason.CONVERGED
 
 
 def test_fit_never_rises_although_shares_do() -> None:

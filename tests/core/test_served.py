@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from benchgate.model.deployment import Deployment
-from benchgate.model.identity import engine_of, hardware_told, model_of
+from benchgate.model.identity import engine_label, hardware_label, model_label
 
 COMMIT, OTHER = "a" * 40, "b" * 40
 MACHINE = {"cpu": "a processor", "cpus": 8, "os": "Linux"}
@@ -33,7 +33,7 @@ def deployment(url: str | None = "http://a", model: str = "org/name", **said: An
     ],
 )
 def test_a_model_is_known_by_its_revision_as_its_server_told_it_first(known: Deployment, model: str) -> None:
-    assert model_of(known) == model
+    assert model_label(known) == model
 
 
 @pytest.mark.parametrize(
@@ -49,9 +49,9 @@ def test_a_model_is_known_by_its_revision_as_its_server_told_it_first(known: Dep
     ],
 )
 def test_hardware_is_what_was_told_and_no_address(known: Deployment, hardware: str) -> None:
-    assert hardware_told(known, MACHINE) == hardware
+    assert hardware_label(known, MACHINE) == hardware
 
 
 def test_an_engine_has_its_version_where_it_is_told() -> None:
-    assert engine_of(deployment()) == "vllm"
-    assert engine_of(deployment(facts={"engine_version": "0.11.0"})) == "vllm 0.11.0"
+    assert engine_label(deployment()) == "vllm"
+    assert engine_label(deployment(facts={"engine_version": "0.11.0"})) == "vllm 0.11.0"

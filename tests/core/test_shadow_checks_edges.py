@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from benchgate.gate.judge import judge
-from benchgate.model.records import Judged, ShadowItem
+from benchgate.model.records import JudgeVerdict, ShadowItem
 from benchgate.model.run import Evidence, ShadowObservation
 from benchgate.model.verdict import CheckResult, Outcome
 from tests.fakes.shadow_rows import (
@@ -40,7 +40,7 @@ def names(check: Line) -> str:
 def sound(n: int) -> ShadowItem:
     """A prompt that every check can judge, and likes."""
     facts = replace(FACTS, valid=True)
-    return item(n, primary_facts=facts, secondary_facts=facts, candidate_facts=facts, judged=Judged.TIE)
+    return item(n, primary_facts=facts, secondary_facts=facts, candidate_facts=facts, judged=JudgeVerdict.TIE)
 
 
 WHOLE = [sound(n) for n in range(N)]
@@ -97,23 +97,23 @@ def test_one_prompt_is_no_evidence(check: Line) -> None:
     assert one.outcome in (Outcome.INVALID, Outcome.INCONCLUSIVE)
 
 
-def said(*groups: tuple[int, Judged | None]) -> list[ShadowItem]:
+def said(*groups: tuple[int, JudgeVerdict | None]) -> list[ShadowItem]:
     """So many verdicts of each kind, ties for the rest."""
     verdicts = [kind for count, kind in groups for _ in range(count)]
-    verdicts += [Judged.TIE] * (N - len(verdicts))
+    verdicts += [JudgeVerdict.TIE] * (N - len(verdicts))
     return [item(n, judged=one) for n, one in enumerate(verdicts)]
 
 
-@pytest.mark.parametrize("kind", [Judged.MISSING, None])
-def test_a_twentieth_of_the_verdicts_may_be_missing_and_one_more_may_not(kind: Judged | None) -> None:
+@pytest.mark.parametrize("kind", [JudgeVerdict.MISSING, None])
+def test_a_twentieth_of_the_verdicts_may_be_missing_and_one_more_may_not(kind: JudgeVerdict | None) -> None:
     assert only(verdict(said((15, kind)), {**JUDGE, "margin": "20 points"})).outcome is Outcome.PASS
     found = only(verdict(said((16, kind)), {**JUDGE, "margin": "20 points"}))
     assert (found.outcome, "16 of 300 verdicts are missing" in found.reason) == (Outcome.INVALID, True)
 
 
-@pytest.mark.parametrize("kind", [Judged.MISSING, None])
-def test_verdicts_that_are_missing_are_in_no_denominator(kind: Judged | None) -> None:
-    found = only(verdict(said((12, kind), (36, Judged.LOSS), (4, Judged.WIN)), JUDGE))
+@pytest.mark.parametrize("kind", [JudgeVerdict.MISSING, None])
+def test_verdicts_that_are_missing_are_in_no_denominator(kind: JudgeVerdict | None) -> None:
+    found = only(verdict(said((12, kind), (36, JudgeVerdict.LOSS), (4, JudgeVerdict.WIN)), JUDGE))
     assert found.n == 288
     assert found.candidate == pytest.approx(36 / 288)
     assert found.baseline == pytest.approx(4 / 288)
@@ -121,20 +121,20 @@ def test_verdicts_that_are_missing_are_in_no_denominator(kind: Judged | None) ->
 
 
 def test_a_candidate_that_gave_no_answer_has_lost_and_thins_out_no_position() -> None:
-    asked: Sequence[ShadowItem] = [different(n, judged=Judged.INCONSISTENT) for n in range(100)]
+    asked: Sequence[ShadowItem] = [different(n, judged=JudgeVerdict.INCONSISTENT) for n in range(100)]
     silent: Line = {"candidate": None, "candidate_facts": None, "with_primary": None}
-    lost = range_of(item, 100, 200, **silent, judged=Judged.LOSS)
-    ties = range_of(item, 200, N, judged=Judged.TIE)
+    lost = range_of(item, 100, 200, **silent, judged=JudgeVerdict.LOSS)
+    ties = range_of(item, 200, N, judged=JudgeVerdict.TIE)
     found = only(verdict([*asked, *lost, *ties], JUDGE))
     assert (found.outcome, "in 100 of the 100 pairs" in found.reason) == (Outcome.INVALID, True)
 
 
 def test_a_tie_between_answers_that_differ_was_a_judges_own() -> None:
     """100 of 200 pairs by the position are no more than half; of equal answers nobody was asked."""
-    swayed = [different(n, judged=Judged.INCONSISTENT) for n in range(100)]
-    ties = [different(n, judged=Judged.TIE) for n in range(100, 200)]
+    swayed = [different(n, judged=JudgeVerdict.INCONSISTENT) for n in range(100)]
+    ties = [different(n, judged=JudgeVerdict.TIE) for n in range(100, 200)]
     found = only(
-        verdict([*swayed, *ties, *range_of(item, 200, N, judged=Judged.TIE)], {**JUDGE, "margin": "40 points"})
+        verdict([*swayed, *ties, *range_of(item, 200, N, judged=JudgeVerdict.TIE)], {**JUDGE, "margin": "40 points"})
     )
     assert found.outcome is Outcome.PASS
 
@@ -222,7 +222,7 @@ def test_runs_of_which_only_one_asked_its_baseline_twice_asked_something_else() 
     once: Line = {"secondary": None, "with_secondary": None, "own": None, "once": True}
     halves = [item(n, **(once if n % 2 else {})) for n in range(N)]
     for check in (EXCESS, JUDGE):
-        found = stored(check, WHOLE, [replace(row, judged=Judged.TIE) for row in halves])
+        found = stored(check, WHOLE, [replace(row, judged=JudgeVerdict.TIE) for row in halves])
         assert (found.outcome, "different prompts" in found.reason) == (Outcome.INVALID, True)
 
 
@@ -237,7 +237,7 @@ def test_losses_of_form_by_cuts_hide_no_losses_without_them() -> None:
 
 def test_few_verdicts_that_differ_between_two_runs_are_no_spread_to_rest_on() -> None:
     """Three losses of 300: twice Clopper-Pearson's upper limit is 5.1 points, and t's 2.0."""
-    lost = said((3, Judged.LOSS))
+    lost = said((3, JudgeVerdict.LOSS))
     for margin, outcome in (("5 points", Outcome.INCONCLUSIVE), ("5.2 points", Outcome.PASS)):
         assert stored({**JUDGE, "margin": margin}, lost, said()).outcome is outcome
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from benchgate.gate.judge import judge
-from benchgate.model.columns import taken
+from benchgate.model.columns import select_rows
 from benchgate.model.deployment import Arm
 from benchgate.model.records import ErrorClass, RequestColumns
 from benchgate.model.run import Evidence
@@ -108,7 +108,7 @@ def test_requests_of_the_ramp_are_not_among_those_that_were_planned() -> None:
     suite = of(ERRORS)
     evidence = with_ramp(measured(suite), 0, 7)
     assert "all-measured" not in tripped_by(suite, evidence)
-    gone = [replace(o, requests=taken(o.requests, o.requests.index > 0)) for o in evidence.load]
+    gone = [replace(o, requests=select_rows(o.requests, o.requests.index > 0)) for o in evidence.load]
     assert "all-measured" in tripped_by(suite, replace(evidence, load=tuple(gone)))
 
 

@@ -16,16 +16,16 @@ from benchgate.sizing.fleet import (
     OUTPUT_TOKENS,
     REQUESTS,
     TOKENS,
-    Cache,
     Demand,
-    Question,
+    KvCache,
     Replica,
+    SizingInput,
     read_traffic,
-    sizing,
+    size_demand,
 )
 from benchgate.sizing.fleet import TRAFFIC_REQUESTS as REQUEST_COLUMN
 from benchgate.sizing.kv_cache import cache_layout
-from benchgate.sizing.operating_point import BestRow, Choice, best_row, known, levels_of
+from benchgate.sizing.operating_point import LoadLevel, OperatingPoint, best_level, known_levels, levels_of
 from benchgate.suite.loader import parse_suite
 from benchgate.suite.schema import Suite
 
@@ -64,8 +64,8 @@ LEVELS = [*level("c4", 400, (0.99, 0.97)), *level("c8", 700, (0.98, 0.955)), *le
 
 
 def test_best_level_is_the_fastest_that_is_shown_to_hold_its_slo() -> None:
-    found = best_row(LEVELS, a_suite(), Arm.CANDIDATE)
-    assert isinstance(found, BestRow)
+    found = best_level(LEVELS, a_suite(), Arm.CANDIDATE)
+    assert isinstance(found, LoadLevel)
     assert (found.stage, found.tokens_per_s, found.e2e_mean_s) == ("c8", 700, None)
     assert (found.tokens_lower, found.goodput_lower, found.target_ratio) == (630, 0.955, 0.95)
     assert (found.tokens_per_request, found.in_flight) == (50, None)
@@ -76,7 +76,7 @@ def test_time_that_a_request_stays_is_of_the_records_and_not_the_geometric_mean_
     kept = [MetricRow(Arm.CANDIDATE, "e2e_s", "mean", one.stage, None, 0.5, 500, 0.4, 0.6) for one in LEVELS]
     levels = levels_of([*LEVELS, *kept], a_suite(), Arm.CANDIDATE, {"c8": 2.0})
     assert not isinstance(levels, str)
-    c4, c8, _ = known(levels)
+    c4, c8, _ = known_levels(levels)
     assert (c4.e2e_mean_s, c8.e2e_mean_s, c8.in_flight) == (None, 2.0, 28)
 
 
@@ -98,19 +98,19 @@ def test_stage_of_several_classes_holds_only_where_all_of_them_do() -> None:
     levels = levels_of(held, a_suite(CLASSES), Arm.CANDIDATE, {"mix/chat": 1.0, "mix/batch": 4.0})
     assert not isinstance(levels, str)
     found = levels["mix"]
-    assert isinstance(found, BestRow)
+    assert isinstance(found, LoadLevel)
     assert (found.stage, found.tokens_per_s, found.tokens_lower, found.requests_per_s) == ("mix", 600, 540, 12)
     assert (found.asked_load, found.is_open) == (5.0, True)
     assert (found.goodput_lower, found.target_ratio, found.e2e_mean_s) == (0.97, 0.95, 2.0)
     failed = [*level("mix/chat", 400, (0.0, 0.0)), *level("mix/batch", 988, (1.0, 0.99))]
-    said = best_row(failed, a_suite(CLASSES), Arm.CANDIDATE)
+    said = best_level(failed, a_suite(CLASSES), Arm.CANDIDATE)
     assert isinstance(said, str)
     assert "nearest is mix, whose goodput may be as low as 0 %" in said
-    missing = best_row(held[:4], a_suite(CLASSES), Arm.CANDIDATE)
+    missing = best_level(held[:4], a_suite(CLASSES), Arm.CANDIDATE)
     assert isinstance(missing, str)
     unlimited = [replace(row, lower=None) if row.name == "output_tokens_per_s" else row for row in held]
-    found = best_row(unlimited, a_suite(CLASSES), Arm.CANDIDATE)
-    assert isinstance(found, BestRow)
+    found = best_level(unlimited, a_suite(CLASSES), Arm.CANDIDATE)
+    assert isinstance(found, LoadLevel)
     assert (found.tokens_lower, found.e2e_mean_s) == (None, None)
 
 
@@ -127,22 +127,22 @@ def test_stage_of_several_classes_holds_only_where_all_of_them_do() -> None:
     ],
 )
 def test_level_that_is_not_shown_to_hold_is_not_counted_on(rows: list[MetricRow], suite: str, said: str) -> None:
-    found = best_row(rows, a_suite(suite), Arm.CANDIDATE)
+    found = best_level(rows, a_suite(suite), Arm.CANDIDATE)
     assert isinstance(found, str)
     assert said in found
 
 
-def a_question(**changed: Any) -> Question:
+def a_question(**changed: Any) -> SizingInput:
     return replace(
-        Question(OUTPUT_TOKENS, Demand(5000), Replica(700, None, 1.2), safety_factor=1.0, spares=0), **changed
+        SizingInput(OUTPUT_TOKENS, Demand(5000), Replica(700, None, 1.2), safety_factor=1.0, spares=0), **changed
     )
 
 
 def test_fleet_of_the_guide_costs_what_the_guide_says() -> None:
     # $32/h for 4 replicas of 1,800 tokens/s: $1.23 per 1M when full, twice that at half, a quarter more with overhead
-    full = sizing(a_question(demand=Demand(7200), replica=Replica(1800, None, 8.0)))
-    half = sizing(a_question(demand=Demand(3600), replica=Replica(1800, None, 8.0), safety_factor=2.0))
-    dearer = sizing(a_question(demand=Demand(3600), replica=Replica(1800, None, 10.0), safety_factor=2.0))
+    full = size_demand(a_question(demand=Demand(7200), replica=Replica(1800, None, 8.0)))
+    half = size_demand(a_question(demand=Demand(3600), replica=Replica(1800, None, 8.0), safety_factor=2.0))
+    dearer = size_demand(a_question(demand=Demand(3600), replica=Replica(1800, None, 10.0), safety_factor=2.0))
     assert [round(one.levels[0].usd_per_million_tokens or 0, 2) for one in (full, half, dearer)] == [1.23, 2.47, 3.09]
     assert full.full_usd_per_million_tokens == full.levels[0].usd_per_million_tokens
     assert [one.levels[0].sized.usd_per_hour for one in (full, half)] == [32, 32]
@@ -153,7 +153,7 @@ def test_every_level_of_the_demand_has_its_fleet_and_its_requests_inside() -> No
         unit=REQUESTS, demand=Demand(10, 20, 30, 0.05), replica=Replica(4, 3, 2.0), residence_s=2.5, cold_start_s=120.0,
         tokens_per_request=100.0, spares=1,
     )  # fmt: skip
-    found = sizing(asked)
+    found = size_demand(asked)
     assert [(one.name, one.sized.bare, one.sized.with_spares, one.sized.by_lower) for one in found.levels] == [
         ("mean", 3, 4, 5), ("p95", 5, 6, 8), ("peak", 8, 9, 11),
     ]  # fmt: skip
@@ -166,26 +166,26 @@ def test_every_level_of_the_demand_has_its_fleet_and_its_requests_inside() -> No
 
 
 def test_what_is_not_known_is_not_told() -> None:
-    found = sizing(a_question(replica=Replica(700), residence_s=2.0))
+    found = size_demand(a_question(replica=Replica(700), residence_s=2.0))
     assert (found.full_usd_per_million_tokens, found.levels[0].in_flight, found.ahead) == (None, None, None)
     text = sizing_text(found)
     assert "$" not in text.replace("$/", "")
     assert "give --output-tokens" in text
-    assert sizing(a_question(unit=REQUESTS)).levels[0].usd_per_million_tokens is None
+    assert size_demand(a_question(unit=REQUESTS)).levels[0].usd_per_million_tokens is None
 
 
 def test_text_says_fleet_cache_and_the_level_it_was_read_from() -> None:
     layout = cache_layout(
         {"num_hidden_layers": 80, "num_attention_heads": 64, "num_key_value_heads": 8, "head_dim": 128, "dtype": "bf16"}
     )
-    cache = Cache(layout, 40 * 2.0**30, 8192)
+    cache = KvCache(layout, 40 * 2.0**30, 8192)
     asked = a_question(
         demand=Demand(5000, None, 9000, 1.0), residence_s=20.0, tokens_per_request=50.0, cold_start_s=700.0,
         cache=cache, replica=Replica(700, 600, 1.2), spares=2,
     )  # fmt: skip
-    row = best_row(LEVELS, a_suite(), Arm.CANDIDATE)
-    assert isinstance(row, BestRow)
-    text = sizing_text(sizing(asked), RunSeen(Choice(row)))
+    row = best_level(LEVELS, a_suite(), Arm.CANDIDATE)
+    assert isinstance(row, LoadLevel)
+    text = sizing_text(size_demand(asked), RunSeen(OperatingPoint(row)))
     for said in (
         "One replica carries 700 output tokens/s (lower 95 % limit 600), at $1.20/h.",
         "stage c8, the fastest whose goodput is shown to reach its target (95.5 % at least, target 95.0 %)",
@@ -197,18 +197,18 @@ def test_text_says_fleet_cache_and_the_level_it_was_read_from() -> None:
         "Each replica would have 277 requests in flight",
     ):
         assert said in text
-    assert "Each replica" not in sizing_text(sizing(a_question(cache=cache)))
+    assert "Each replica" not in sizing_text(size_demand(a_question(cache=cache)))
 
 
 def test_layers_that_keep_a_state_are_told_for_less_fits_than_is_counted() -> None:
     kinds = ["linear_attention"] * 3 + ["full_attention"]
     config = {"num_hidden_layers": 4, "num_attention_heads": 8, "head_dim": 64, "dtype": "bf16", "layer_types": kinds}
-    text = sizing_text(sizing(a_question(cache=Cache(cache_layout(config), 1e9, 1024))))
+    text = sizing_text(size_demand(a_question(cache=KvCache(cache_layout(config), 1e9, 1024))))
     assert "3 of its layers keep a state of each request, which does not grow and is not counted here" in text
 
 
 def test_cost_has_its_interval_by_the_lower_limit_of_what_a_replica_carries() -> None:
-    found = sizing(a_question(replica=Replica(700, 350, 1.2)))
+    found = size_demand(a_question(replica=Replica(700, 350, 1.2)))
     (level,) = found.levels
     assert found.full_usd_per_million_tokens is not None
     assert found.full_usd_per_million_tokens_upper == pytest.approx(2 * found.full_usd_per_million_tokens)
@@ -216,24 +216,24 @@ def test_cost_has_its_interval_by_the_lower_limit_of_what_a_replica_carries() ->
     text = sizing_text(found)
     assert "1M output tokens cost $0.476 (up to $0.952 by that limit)." in text
     assert "By lower limit a month would cost $13,140.00 for the mean." in text
-    offered = sizing_document(found, RunSeen(Choice(replace(ROW, is_open=True))))
+    offered = sizing_document(found, RunSeen(OperatingPoint(replace(ROW, is_open=True))))
     assert offered["full_usd_per_million_tokens_upper"] is None
     assert offered["loaded_usd_per_million_tokens_upper"] == pytest.approx(0.952, abs=0.001)
 
 
 def test_rate_of_a_run_without_a_lower_limit_is_told_as_one() -> None:
     said = "How much less it may be is not known: its blocks differ too much for a lower limit, or not at all."
-    assert said in sizing_text(sizing(a_question()), RunSeen(Choice(ROW)))
-    assert said not in sizing_text(sizing(a_question(replica=Replica(700, 600))), RunSeen(Choice(ROW)))
-    assert said not in sizing_text(sizing(a_question()))
+    assert said in sizing_text(size_demand(a_question()), RunSeen(OperatingPoint(ROW)))
+    assert said not in sizing_text(size_demand(a_question(replica=Replica(700, 600))), RunSeen(OperatingPoint(ROW)))
+    assert said not in sizing_text(size_demand(a_question()))
 
 
-ROW = BestRow("c8", 700.0, None, 14.0, None, 0.955, 0.95, 2.0)
+ROW = LoadLevel("c8", 700.0, None, 14.0, None, 0.955, 0.95, 2.0)
 
 
 def test_document_is_plain_json_without_anything_left_out() -> None:
-    cache = Cache(cache_layout({"n_layer": 12, "n_head": 12, "n_embd": 768, "dtype": "f16"}), 1e9, 1024)
-    document = json.loads(json.dumps(sizing_document(sizing(a_question(cache=cache))), allow_nan=False))
+    cache = KvCache(cache_layout({"n_layer": 12, "n_head": 12, "n_embd": 768, "dtype": "f16"}), 1e9, 1024)
+    document = json.loads(json.dumps(sizing_document(size_demand(a_question(cache=cache))), allow_nan=False))
     assert document["levels"][0]["sized"]["replicas"] == 8
     assert document["cache"] == {
         "bytes_per_token": 36864, "bytes_per_request": 37748736, "requests_that_fit": 26, "accelerators": 1,
@@ -245,7 +245,7 @@ def test_document_is_plain_json_without_anything_left_out() -> None:
 @pytest.mark.parametrize("demand", [1e-300, 1e-3, 5000.0])
 @pytest.mark.parametrize("usd_per_hour", [1e-6, 1.2])
 def test_dollars_are_never_nothing_nor_more_digits_than_anyone_reads(demand: float, usd_per_hour: float) -> None:
-    found = sizing(a_question(demand=Demand(demand), replica=Replica(700, None, usd_per_hour)))
+    found = size_demand(a_question(demand=Demand(demand), replica=Replica(700, None, usd_per_hour)))
     text = sizing_text(found)
     assert max(map(len, text.split())) < 25
     row = next(line for line in text.splitlines() if line.startswith("mean")).split()
@@ -289,4 +289,4 @@ def test_traffic_that_cannot_be_read_is_refused_with_its_place(text: str, said: 
 
 def test_numbers_that_cannot_be_are_refused() -> None:
     with pytest.raises(ValueError, match="expected"):
-        sizing(a_question(safety_factor=math.inf))
+        size_demand(a_question(safety_factor=math.inf))

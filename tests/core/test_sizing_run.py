@@ -10,20 +10,20 @@ import pytest
 
 from benchgate.model.deployment import Arm
 from benchgate.model.records import RequestColumns, RequestRecord
-from benchgate.model.run import Evidence, LoadObservation, StartUp
-from benchgate.model.telemetry import Gauge, Reading, TelemetryWindow
+from benchgate.model.run import Evidence, LoadObservation, ServerStart
+from benchgate.model.telemetry import Gauge, TelemetrySample, TelemetryWindow
 from benchgate.report.sizing import sizing_document, sizing_text
 from benchgate.report.sizing_run import RunSeen
-from benchgate.sizing.fleet import OUTPUT_TOKENS, Cache, Demand, Question, Replica, sizing
+from benchgate.sizing.fleet import OUTPUT_TOKENS, Demand, KvCache, Replica, SizingInput, size_demand
 from benchgate.sizing.kv_cache import cache_layout
-from benchgate.sizing.operating_point import BestRow, Choice
+from benchgate.sizing.operating_point import LoadLevel, OperatingPoint
 from benchgate.sizing.signals import CacheCheck, CacheUse, ColdStarts, cache_check, cache_use, cold_starts
 from tests.fakes import evidence as fake
 
 ARM = Arm.CANDIDATE
 GPT2 = {"n_layer": 12, "n_head": 12, "n_embd": 768, "dtype": "f16"}  # 2 x 12 x 768 numbers of two bytes a token
-ROW = BestRow("c8", 700.0, 630.0, 14.0, 12.0, 0.955, 0.95, 2.0)
-CHOICE = Choice(ROW)
+ROW = LoadLevel("c8", 700.0, 630.0, 14.0, 12.0, 0.955, 0.95, 2.0)
+CHOICE = OperatingPoint(ROW)
 
 
 def answered(index: int, stay_s: int, read: int | None, wrote: int) -> RequestRecord:
@@ -42,7 +42,7 @@ def block(number: int, *records: RequestRecord, left: tuple[RequestRecord, ...] 
 
 
 def told(number: int, usage: float) -> TelemetryWindow:
-    looks = tuple(Reading(float(at), {Gauge.RUNNING: 2.0, Gauge.KV_USAGE: usage}) for at in range(4))
+    looks = tuple(TelemetrySample(float(at), {Gauge.RUNNING: 2.0, Gauge.KV_USAGE: usage}) for at in range(4))
     return TelemetryWindow("c8", ARM, number, 0, "vllm", 3.0, True, looks)
 
 
@@ -56,12 +56,12 @@ def evidence(load: tuple[LoadObservation, ...] = BLOCKS, telemetry: tuple[Teleme
 
 
 def started(*times_s: float) -> Evidence:
-    ours = [StartUp(ARM, number, time_s) for number, time_s in enumerate(times_s)]
-    return replace(fake.evidence(), starts=(StartUp(Arm.BASELINE, 0, 99.0), *ours))
+    ours = [ServerStart(ARM, number, time_s) for number, time_s in enumerate(times_s)]
+    return replace(fake.evidence(), starts=(ServerStart(Arm.BASELINE, 0, 99.0), *ours))
 
 
-def a_cache(memory_bytes: float = 1e8) -> Cache:
-    return Cache(cache_layout(GPT2), memory_bytes, 1024)
+def a_cache(memory_bytes: float = 1e8) -> KvCache:
+    return KvCache(cache_layout(GPT2), memory_bytes, 1024)
 
 
 def test_starts_of_an_arm_are_its_own_with_the_usual_and_the_worst() -> None:
@@ -114,16 +114,16 @@ def test_cache_is_held_against_what_the_server_told(measured: float, differs: bo
 
 
 def a_question(
-    *, overhead: float | None = None, cold_start_s: float | None = None, cache: Cache | None = None
-) -> Question:
+    *, overhead: float | None = None, cold_start_s: float | None = None, cache: KvCache | None = None
+) -> SizingInput:
     demand = Demand(5000, None, 9000, 1.0)
-    return Question(
+    return SizingInput(
         OUTPUT_TOKENS, demand, Replica(700, None, 1.25), overhead, cold_start_s=cold_start_s, cache=cache
     )  # fmt: skip
 
 
-def text(seen: RunSeen | None, question: Question) -> str:
-    return sizing_text(sizing(question), seen)
+def text(seen: RunSeen | None, question: SizingInput) -> str:
+    return sizing_text(size_demand(question), seen)
 
 
 def test_text_says_what_was_taken_from_the_run_and_what_of_its_starts_was_not() -> None:
@@ -146,7 +146,7 @@ def test_what_the_run_does_not_tell_is_said_to_be_unknown() -> None:
     assert "No overhead is counted" in said
     assert "How far to be ahead where the demand rises is not known" in said
     assert "This is not held against the run: nothing was recorded." in said
-    document = json.loads(json.dumps(sizing_document(sizing(a_question(cache=a_cache())), RunSeen(CHOICE))))
+    document = json.loads(json.dumps(sizing_document(size_demand(a_question(cache=a_cache())), RunSeen(CHOICE))))
     assert (document["starts"], document["cache_check"], document["question"]["overhead_ratio"]) == (None, None, None)
     assert document["cache_not_checked"] == "nothing was recorded"
     alone = text(None, a_question(cache=a_cache()))

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from benchgate.stats.clusters import ClusterMean, PooledMean, cluster_mean, cluster_sums, pooled
+from benchgate.stats.clusters import ClusterMean, PooledMean, cluster_mean, cluster_sums, pool_means
 
 
 def test_sums_are_each_clusters_own_in_the_order_of_names() -> None:
@@ -32,20 +32,20 @@ def test_two_items_of_two_clusters_are_enough() -> None:
 
 
 def test_one_task_keeps_its_clusters_degrees_of_freedom() -> None:
-    pool = pooled([ClusterMean(0.2, 0.1, 12, 500)])
+    pool = pool_means([ClusterMean(0.2, 0.1, 12, 500)])
     assert (pool.mean, pool.error, pool.freedom) == pytest.approx((0.2, 0.1, 11))
 
 
 def test_tasks_count_equally_and_their_errors_add_as_squares() -> None:
     # Satterthwaite: (4 + 1)² / (16/9 + 1/4), halves of the errors 4 and 2 (hundredths) with 9 and 4 degrees of freedom
-    pool = pooled([ClusterMean(0.5, 0.04, 10, 1000), ClusterMean(0.1, 0.02, 5, 10)])
+    pool = pool_means([ClusterMean(0.5, 0.04, 10, 1000), ClusterMean(0.1, 0.02, 5, 10)])
     assert pool.mean == pytest.approx(0.3)
     assert pool.error == pytest.approx(math.sqrt(5) / 100)
     assert pool.freedom == pytest.approx(25 / (16 / 9 + 1 / 4))
 
 
 def test_tasks_without_any_spread_have_the_freedom_of_the_fewest_clusters() -> None:
-    pool = pooled([ClusterMean(0.5, 0.0, 10, 1000), ClusterMean(0.1, 0.0, 5, 10)])
+    pool = pool_means([ClusterMean(0.5, 0.0, 10, 1000), ClusterMean(0.1, 0.0, 5, 10)])
     assert (pool.error, pool.freedom) == (0.0, 4.0)
 
 

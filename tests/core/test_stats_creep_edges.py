@@ -10,20 +10,20 @@ from scipy import stats as scipy_stats
 
 from benchgate.stats.distributions import Limits
 from benchgate.stats.means import paired_t
-from benchgate.stats.meta import Link, across_runs, summed
+from benchgate.stats.meta import ChainLink, link_across_runs, sum_chain
 
 
-def link(harm: float, error: float, n: int = 6, alpha: float = 0.05, up: float | None = None) -> Link:
+def link(harm: float, error: float, n: int = 6, alpha: float = 0.05, up: float | None = None) -> ChainLink:
     """A link whose limits are Student's of this standard error, another one upwards where said."""
     reach = float(scipy_stats.t.ppf(1 - alpha, n - 1))
-    return Link(harm, Limits(harm - reach * error, harm + reach * (error if up is None else up)), alpha, n)
+    return ChainLink(harm, Limits(harm - reach * error, harm + reach * (error if up is None else up)), alpha, n)
 
 
 def test_one_link_is_itself() -> None:
     values = np.array([0.02, -0.01, 0.03, 0.05, 0.00, 0.04])
     test = paired_t(values, 0.05)
     assert test is not None
-    found = summed([Link(test.mean, test.limits, 0.05, 6)], 0.05)
+    found = sum_chain([ChainLink(test.mean, test.limits, 0.05, 6)], 0.05)
     assert found.harm == test.mean
     assert (found.limits.lower, found.limits.upper) == pytest.approx((test.limits.lower, test.limits.upper))
     assert found.p_harm == pytest.approx(test.p_harm)
@@ -31,7 +31,7 @@ def test_one_link_is_itself() -> None:
 
 def test_harms_add_and_errors_add_as_squares() -> None:
     # Errors 3 and 4 hundredths with 5 and 9 degrees of freedom: 5, and Satterthwaite's (9+16)² / (81/5 + 256/9)
-    found = summed([link(0.01, 0.03), link(0.02, 0.04, n=10)], 0.05)
+    found = sum_chain([link(0.01, 0.03), link(0.02, 0.04, n=10)], 0.05)
     freedom = 625 / (81 / 5 + 256 / 9)
     reach = float(scipy_stats.t.ppf(0.95, freedom)) * 0.05
     assert found.harm == pytest.approx(0.03)
@@ -41,27 +41,27 @@ def test_harms_add_and_errors_add_as_squares() -> None:
 
 
 def test_limits_that_are_not_symmetrical_stay_so() -> None:
-    found = summed([link(0.02, 0.01, up=0.03), link(0.01, 0.01, up=0.04)], 0.05)
+    found = sum_chain([link(0.02, 0.01, up=0.03), link(0.01, 0.01, up=0.04)], 0.05)
     assert found.errors == pytest.approx((0.01 * math.sqrt(2), 0.05))
     assert found.limits.upper - found.harm > 3 * (found.harm - found.limits.lower)
 
 
 def test_a_links_own_error_rate_is_taken_out_of_its_limits() -> None:
-    strict, loose = (summed([link(0.02, 0.01, alpha=alpha)], 0.05) for alpha in (0.001, 0.2))
+    strict, loose = (sum_chain([link(0.02, 0.01, alpha=alpha)], 0.05) for alpha in (0.001, 0.2))
     assert strict.errors == pytest.approx(loose.errors)
     assert strict.p_harm == pytest.approx(loose.p_harm)
 
 
 @pytest.mark.parametrize(("harm", "p_harm"), [(0.01, 2**-4), (0.0, 1.0), (-0.01, 1.0)])
 def test_links_without_spread_show_no_more_than_their_signs(harm: float, p_harm: float) -> None:
-    still = Link(harm, Limits(harm, harm), 0.05, 4), Link(0.0, Limits(0.0, 0.0), 0.05, 9)
-    found = summed(still, 0.05)
+    still = ChainLink(harm, Limits(harm, harm), 0.05, 4), ChainLink(0.0, Limits(0.0, 0.0), 0.05, 9)
+    found = sum_chain(still, 0.05)
     assert (found.harm, found.errors, found.p_harm) == (harm, (0.0, 0.0), p_harm)
     assert found.limits == Limits(harm, harm)
 
 
 def test_links_without_spread_downwards_may_have_some_upwards() -> None:
-    found = summed([link(0.02, 0.0, up=0.01, n=5)], 0.05)
+    found = sum_chain([link(0.02, 0.0, up=0.01, n=5)], 0.05)
     assert found.p_harm == 2**-5
     assert found.limits.lower == 0.02 < found.limits.upper
 
@@ -69,30 +69,30 @@ def test_links_without_spread_downwards_may_have_some_upwards() -> None:
 @pytest.mark.parametrize("n", [1, 0])
 def test_sums_of_nothing_or_of_one_observation_are_refused(n: int) -> None:
     with pytest.raises(ValueError, match="two observations"):
-        summed([], 0.05)
+        sum_chain([], 0.05)
     with pytest.raises(ValueError, match="two observations"):
-        summed([link(0.02, 0.01), Link(0.01, Limits(0.0, 0.02), 0.05, n)], 0.05)
-    assert summed([link(0.02, 0.01, n=2)], 0.05).harm == 0.02
+        sum_chain([link(0.02, 0.01), ChainLink(0.01, Limits(0.0, 0.02), 0.05, n)], 0.05)
+    assert sum_chain([link(0.02, 0.01, n=2)], 0.05).harm == 0.02
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.5])
 def test_error_rates_that_are_none_are_refused(alpha: float) -> None:
     with pytest.raises(ValueError, match="alpha"):
-        summed([link(0.02, 0.01)], alpha)
+        sum_chain([link(0.02, 0.01)], alpha)
     with pytest.raises(ValueError, match="alpha"):
-        across_runs(0.02, 0.01, 5, alpha)
+        link_across_runs(0.02, 0.01, 5, alpha)
 
 
 def test_across_runs_each_of_two_values_brings_its_variation() -> None:
     # t(0.95, 4) = 2.131847: 2.131847 · √2 · 0.03
-    found = across_runs(0.05, 0.03, 5, 0.05)
+    found = link_across_runs(0.05, 0.03, 5, 0.05)
     assert (found.harm, found.n, found.alpha) == (0.05, 5, 0.05)
     assert (found.limits.lower, found.limits.upper) == pytest.approx((0.05 - 0.0904466, 0.05 + 0.0904466))
-    assert summed([found], 0.01).errors == pytest.approx((0.03 * math.sqrt(2), 0.03 * math.sqrt(2)))
+    assert sum_chain([found], 0.01).errors == pytest.approx((0.03 * math.sqrt(2), 0.03 * math.sqrt(2)))
 
 
 def test_ten_small_losses_are_found_where_none_alone_is() -> None:
     losses = [link(0.01, 0.01)] * 10
-    assert summed(losses[:1], 0.05).p_harm > 0.1
-    assert summed(losses, 0.05).p_harm < 0.01
-    assert summed(losses, 0.05).limits.lower > 0.04
+    assert sum_chain(losses[:1], 0.05).p_harm > 0.1
+    assert sum_chain(losses, 0.05).p_harm < 0.01
+    assert sum_chain(losses, 0.05).limits.lower > 0.04

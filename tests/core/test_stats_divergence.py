@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from benchgate.model.records import FloatArray
-from benchgate.stats.clusters import cluster_mean, pooled, upper_limit
-from benchgate.stats.divergence import exact_kld, kld_bound, same_top1, shared_tokens
+from benchgate.stats.clusters import cluster_mean, pool_means, skewness_adjusted_upper_limit
+from benchgate.stats.divergence import exact_kld, kld_lower_bound, same_top1, shared_tokens
 
 
 def ln(**probabilities: float) -> dict[str, float]:
@@ -41,35 +41,35 @@ def test_listing_of_a_part_is_not_taken_for_the_whole_vocabulary() -> None:
 
 
 def test_bound_over_shared_tokens_is_the_one_computed_by_hand() -> None:
-    found = kld_bound(ln(a=0.6, b=0.2), ln(a=0.3, b=0.3))
+    found = kld_lower_bound(ln(a=0.6, b=0.2), ln(a=0.3, b=0.3))
     assert found == pytest.approx(0.6 * math.log(2) + 0.2 * math.log(2 / 3) + 0.2 * math.log(0.5))
 
 
 def test_bound_knows_that_what_is_not_listed_is_no_more_than_the_least_listed() -> None:
     """b is not listed by the candidate, whose least is 0.01: so it has 0.01 there at most, and 0.39 are elsewhere."""
-    found = kld_bound(ln(a=0.6, b=0.2), ln(a=0.6, c=0.01))
+    found = kld_lower_bound(ln(a=0.6, b=0.2), ln(a=0.6, c=0.01))
     assert found == pytest.approx(0.2 * math.log(20) + 0.2 * math.log(0.2 / 0.39))
-    assert kld_bound(ln(a=0.6, b=0.2), ln(a=0.6, c=0.3)) == pytest.approx(0)  # b may have its 0.2 there too
+    assert kld_lower_bound(ln(a=0.6, b=0.2), ln(a=0.6, c=0.3)) == pytest.approx(0)  # b may have its 0.2 there too
 
 
 def test_candidate_that_shares_no_token_is_far_and_not_near() -> None:
-    found = kld_bound(ln(a=0.9, b=0.05), ln(c=0.9, d=0.05))
+    found = kld_lower_bound(ln(a=0.9, b=0.05), ln(c=0.9, d=0.05))
     assert found == pytest.approx(0.9 * math.log(18) + 0.05 * math.log(0.05 / 0.9))
 
 
 def test_tokens_that_are_told_by_texts_alone_give_the_simple_bound() -> None:
     """What one list does not show may stand in it under a text that another token has, too."""
-    assert kld_bound(ln(a=0.9, b=0.05), ln(c=0.9, d=0.05), named=False) == 0
+    assert kld_lower_bound(ln(a=0.9, b=0.05), ln(c=0.9, d=0.05), named=False) == 0
     generator = np.random.default_rng(14)
     for _ in range(200):
         p, q = random_pair(generator)
         lists = listing(p, 5), listing(q, 5)
-        assert kld_bound(*lists, named=False) == pytest.approx(max(0.0, simple_bound(*lists)), abs=1e-4)
+        assert kld_lower_bound(*lists, named=False) == pytest.approx(max(0.0, simple_bound(*lists)), abs=1e-4)
 
 
 def test_bound_of_listings_of_unlike_lengths_uses_as_many_tokens_of_both() -> None:
-    short = kld_bound(ln(a=0.6, b=0.2), ln(a=0.3, b=0.3))
-    assert kld_bound(ln(a=0.6, b=0.2, c=0.1, d=0.05), ln(a=0.3, b=0.3)) == pytest.approx(short)
+    short = kld_lower_bound(ln(a=0.6, b=0.2), ln(a=0.3, b=0.3))
+    assert kld_lower_bound(ln(a=0.6, b=0.2, c=0.1, d=0.05), ln(a=0.3, b=0.3)) == pytest.approx(short)
 
 
 def random_pair(generator: np.random.Generator) -> tuple[FloatArray, FloatArray]:
@@ -102,7 +102,7 @@ def test_bound_never_passes_the_truth_and_is_never_less_than_the_simple_one() ->
         p, q = random_pair(generator)
         top = int(generator.integers(2, len(p) + 1))
         truth = exact_kld(listing(p, len(p)), listing(q, len(q)))
-        found = kld_bound(listing(p, top), listing(q, top))
+        found = kld_lower_bound(listing(p, top), listing(q, top))
         assert found <= truth + 1e-5
         assert found >= simple_bound(listing(p, top), listing(q, top)) - 1e-4
         gaps.append(truth - found)
@@ -114,7 +114,7 @@ def test_bound_of_two_whole_vocabularies_is_the_divergence_itself() -> None:
     for _ in range(100):
         p, q = random_pair(generator)
         whole = listing(p, len(p)), listing(q, len(q))
-        assert kld_bound(*whole) == pytest.approx(exact_kld(*whole), abs=2e-5)
+        assert kld_lower_bound(*whole) == pytest.approx(exact_kld(*whole), abs=2e-5)
 
 
 def test_same_most_probable_token_counts_ties_as_the_same() -> None:
@@ -151,9 +151,9 @@ def coverage(sigma: float, times: int) -> tuple[float, float]:
         common = np.repeat(generator.normal(0, 0.4 * sigma, 65), 3)
         values = np.exp(common + generator.normal(0, math.sqrt(1 - 0.4**2) * sigma, 195))
         found = cluster_mean(values, pieces)
-        raised = upper_limit(values, pieces, 0.05)
+        raised = skewness_adjusted_upper_limit(values, pieces, 0.05)
         assert found is not None and raised is not None
-        beyond += [raised < truth, pooled([found]).limits(0.05).upper < truth]
+        beyond += [raised < truth, pool_means([found]).limits(0.05).upper < truth]
     return float(beyond[0]) / times, float(beyond[1]) / times
 
 
@@ -167,7 +167,7 @@ def test_upper_limit_of_what_is_not_skewed_is_students() -> None:
     values = np.array([-1.0, 1.0] * 10)
     found = cluster_mean(values, pieces)
     assert found is not None
-    assert upper_limit(values, pieces, 0.05) == pytest.approx(pooled([found]).limits(0.05).upper)
-    assert upper_limit(np.zeros(20), pieces, 0.05) == 0
-    assert upper_limit(np.array([1.0, 2.0]), ["a", "b"], 0.05) is None
-    assert upper_limit(np.array([1.0, math.nan, 3.0]), ["a", "b", "c"], 0.05) is None
+    assert skewness_adjusted_upper_limit(values, pieces, 0.05) == pytest.approx(pool_means([found]).limits(0.05).upper)
+    assert skewness_adjusted_upper_limit(np.zeros(20), pieces, 0.05) == 0
+    assert skewness_adjusted_upper_limit(np.array([1.0, 2.0]), ["a", "b"], 0.05) is None
+    assert skewness_adjusted_upper_limit(np.array([1.0, math.nan, 3.0]), ["a", "b", "c"], 0.05) is None

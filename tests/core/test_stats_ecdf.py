@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from benchgate.stats.quantiles import MOST_POINTS, ecdf
+from benchgate.stats.quantiles import MAX_POINTS, ecdf
 
 
 def test_each_value_has_the_share_at_or_below_it() -> None:
@@ -48,7 +48,7 @@ def test_leaving_points_out_keeps_both_extremes_and_moves_none_that_stay() -> No
     values[:40] = math.inf
     found = ecdf(values)
     assert found is not None
-    assert len(found.values) == MOST_POINTS
+    assert len(found.values) == MAX_POINTS
     arrived = sorted(v for v in values.tolist() if math.isfinite(v))
     assert (found.values[0], found.values[-1]) == (arrived[0], arrived[-1])
     at_or_below = [sum(one <= value for one in arrived) / 5_001 for value in found.values[::20]]

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from benchgate.model.records import FloatArray
-from benchgate.stats.clusters import cluster_mean, pooled
+from benchgate.stats.clusters import cluster_mean, pool_means
 from benchgate.stats.evals import (
-    WIDEST,
+    MAX_EXCESS_CHANGE,
     Excess,
     excess_change,
     excess_change_of_tasks,
@@ -177,7 +177,7 @@ def test_prompts_that_differ_either_way_are_few_together() -> None:
 
 
 def test_the_widest_difference_of_a_prompt_is_one_and_a_half_unless_said() -> None:
-    assert WIDEST == 1.5
+    assert MAX_EXCESS_CHANGE == 1.5
     narrow = known(excess_change(np.zeros(100), np.zeros(100), 0.05, widest=0.5))
     assert narrow.limits.upper == pytest.approx(0.5 * (1 - 0.05 ** (1 / 100)))
     assert narrow.limits.lower == pytest.approx(-narrow.limits.upper)
@@ -219,7 +219,7 @@ def test_below_ten_differing_prompts_of_all_tasks_their_signs_are_asked(differin
     found = known(excess_change_of_tasks([(judged, np.zeros(2000), None)] * 2, 0.05))
     mean = cluster_mean(judged)
     assert mean is not None
-    students = pooled([mean, mean]).p_above(0.0)
+    students = pool_means([mean, mean]).p_above(0.0)
     assert found.p_harm == pytest.approx(max(students, 2.0**-8) if few else students)
     assert (found.p_harm > students) == few
 

@@ -12,18 +12,18 @@ import pytest
 from scipy import stats as scipy_stats
 
 from benchgate.model.records import FloatArray
-from benchgate.stats.clusters import cluster_mean, pooled
-from benchgate.stats.evals import ScorePairs, answers_harm, recovery, scores_harm
+from benchgate.stats.clusters import cluster_mean, pool_means
+from benchgate.stats.evals import ScorePairs, accuracy_regression, score_regression, score_retention
 from benchgate.stats.means import subset_mean_limits
-from benchgate.stats.overdispersed import mean_share_limits, p_at_least
+from benchgate.stats.overdispersed import mean_share_limits, share_at_least_p
 from benchgate.stats.proportions import (
-    Counts,
-    mcnemar_harm_p,
-    stratified_harm_p,
+    PairedCounts,
+    mcnemar_p,
+    stratified_exact_p,
     stratified_limits,
-    stratified_p_above,
+    stratified_score_p,
     tango_limits,
-    tango_p_margin,
+    tango_noninferiority_p,
 )
 
 
@@ -59,20 +59,20 @@ def as_pairs(differences: FloatArray, right: float = 0.7) -> ScorePairs:
 
 
 @functools.cache
-def upper_limit(counts: tuple[Counts, ...]) -> float:
+def upper_limit(counts: tuple[PairedCounts, ...]) -> float:
     """Cached: the same tables come up over and over."""
     return stratified_limits(counts, 0.05).upper
 
 
 def test_one_task_is_tango_and_exact_mcnemar() -> None:
-    found = answers_harm([pairs(9, 3, 200)], 0.05)
+    found = accuracy_regression([pairs(9, 3, 200)], 0.05)
     limits = tango_limits(9, 3, 200, 0.05)
     assert (found.estimate, found.limits) == (0.03, limits)
     assert found.p_harm == pytest.approx(scipy_stats.binomtest(9, 12, 0.5, alternative="greater").pvalue)
 
 
 def test_tasks_of_one_size_are_one_sample() -> None:
-    found = answers_harm([pairs(6, 1, 100), pairs(3, 2, 100)], 0.05)
+    found = accuracy_regression([pairs(6, 1, 100), pairs(3, 2, 100)], 0.05)
     assert (found.estimate, found.limits) == (0.03, tango_limits(9, 3, 200, 0.05))
 
 
@@ -81,7 +81,7 @@ def test_mcnemar_agrees_with_scipy_over_all_small_tables() -> None:
         for c in range(0, 30, 4):
             if b + c:
                 theirs = scipy_stats.binomtest(b, b + c, 0.5, alternative="greater").pvalue
-                assert mcnemar_harm_p(b, c) == pytest.approx(theirs)
+                assert mcnemar_p(b, c) == pytest.approx(theirs)
 
 
 @pytest.mark.parametrize(("n", "discordance", "margin"), [(500, 0.05, 0.02), (164, 0.06, 0.05), (1319, 0.10, 0.02)])
@@ -91,31 +91,31 @@ def test_tango_promotes_what_is_at_the_margin_at_most_as_often_as_promised(
     shares = [(discordance + margin) / 2, (discordance - margin) / 2, 1 - discordance]
     drawn = np.random.default_rng(12).multinomial(n, shares, size=10_000)
     seen = Counter((int(b), int(c)) for b, c in drawn[:, :2])
-    promoted = sum(times for (b, c), times in seen.items() if tango_p_margin(b, c, n, margin) <= 0.05)
+    promoted = sum(times for (b, c), times in seen.items() if tango_noninferiority_p(b, c, n, margin) <= 0.05)
     assert 0.035 <= promoted / 10_000 <= 0.05
 
 
 def test_strata_of_one_task_are_its_own_limits_and_tests() -> None:
-    one = [Counts(9, 3, 200)]
+    one = [PairedCounts(9, 3, 200)]
     limits, tango = stratified_limits(one, 0.05), tango_limits(9, 3, 200, 0.05)
     assert (limits.lower, limits.upper) == pytest.approx((tango.lower, tango.upper))
-    assert stratified_harm_p(one) == pytest.approx(mcnemar_harm_p(9, 3))
-    assert stratified_p_above(one, 0.01) == pytest.approx(1 - tango_p_margin(9, 3, 200, 0.01), abs=1e-6)
+    assert stratified_exact_p(one) == pytest.approx(mcnemar_p(9, 3))
+    assert stratified_score_p(one, 0.01) == pytest.approx(1 - tango_noninferiority_p(9, 3, 200, 0.01), abs=1e-6)
     with pytest.raises(ValueError, match="impossible"):
-        Counts(3, 3, 5)
+        PairedCounts(3, 3, 5)
 
 
 def test_a_small_task_counts_as_much_as_a_large_one() -> None:
     # 10 of 100 lost in one, 0 of 10,000 in the other: 5 points on the mean over tasks, 0.1 in all items together.
-    found = answers_harm([pairs(10, 0, 100), pairs(0, 0, 10_000)], 0.05)
+    found = accuracy_regression([pairs(10, 0, 100), pairs(0, 0, 10_000)], 0.05)
     assert found.estimate == pytest.approx(0.05)
     assert found.limits.lower < 0.05 < found.limits.upper
     assert found.p_harm < 0.01
-    assert answers_harm([pairs(10, 0, 100), pairs(0, 0, 10_000)], 0.05, tested=0.05).p_harm > 0.3
+    assert accuracy_regression([pairs(10, 0, 100), pairs(0, 0, 10_000)], 0.05, tested=0.05).p_harm > 0.3
 
 
 def test_gains_of_a_large_task_do_not_hide_the_losses_of_a_small_one() -> None:
-    found = answers_harm([pairs(12, 0, 60), pairs(2, 20, 2000)], 0.05)
+    found = accuracy_regression([pairs(12, 0, 60), pairs(2, 20, 2000)], 0.05)
     assert found.estimate == pytest.approx((0.2 - 0.009) / 2)
     assert found.p_harm < 0.01
 
@@ -132,33 +132,33 @@ def test_a_stratified_pool_keeps_its_size_at_the_margin(tasks: tuple[tuple[int, 
     drawn = [
         generator.multinomial(n, [(f + harm) / 2, (f - harm) / 2, 1 - f], size=runs)[:, :2] for n, f, harm in tasks
     ]
-    tables = [[Counts(int(b), int(c), n) for b, c in d] for d, (n, _, _) in zip(drawn, tasks, strict=True)]
+    tables = [[PairedCounts(int(b), int(c), n) for b, c in d] for d, (n, _, _) in zip(drawn, tasks, strict=True)]
     promoted = sum(upper_limit(counts) < margin for counts in zip(*tables, strict=True))
     assert 0.02 <= promoted / runs <= 0.055  # a simulation's own noise is 0.4 points
 
 
 def test_an_exact_test_over_tasks_is_the_sum_over_all_ways_the_items_may_fall() -> None:
     # 3 of 4 differing items lost of 10, 2 of 2 of 40: mean difference (2/10 + 2/40)/2 = 0.125
-    tasks = [Counts(3, 1, 10), Counts(2, 0, 40)]
+    tasks = [PairedCounts(3, 1, 10), PairedCounts(2, 0, 40)]
     as_large = sum(
         math.comb(4, i) * math.comb(2, j)
         for i in range(5)
         for j in range(3)
         if (2 * i - 4) / 10 + (2 * j - 2) / 40 > 0.2499
     )
-    assert stratified_harm_p(tasks) == pytest.approx(as_large / 64)
+    assert stratified_exact_p(tasks) == pytest.approx(as_large / 64)
 
 
 def test_stratified_harm_is_found_in_equal_models_at_most_as_often_as_promised() -> None:
     generator, runs, sizes = np.random.default_rng(14), 1_000, (50, 164, 1000)
     drawn = [generator.multinomial(n, [0.04, 0.04, 0.92], size=runs)[:, :2] for n in sizes]
     found = sum(
-        stratified_harm_p([Counts(int(d[run, 0]), int(d[run, 1]), n) for d, n in zip(drawn, sizes, strict=True)])
+        stratified_exact_p([PairedCounts(int(d[run, 0]), int(d[run, 1]), n) for d, n in zip(drawn, sizes, strict=True)])
         <= 0.05
         for run in range(runs)
     )
     assert 0.02 <= found / runs <= 0.065  # an exact test; a simulation's own noise is 0.7 points
-    assert stratified_harm_p([Counts(0, 0, 10), Counts(0, 0, 20)]) == 1.0
+    assert stratified_exact_p([PairedCounts(0, 0, 10), PairedCounts(0, 0, 20)]) == 1.0
 
 
 def test_clusters_keep_the_size_that_items_taken_for_independent_do_not() -> None:
@@ -166,8 +166,8 @@ def test_clusters_keep_the_size_that_items_taken_for_independent_do_not() -> Non
     naive = robust = 0
     for _ in range(runs):
         one = as_pairs(clustered_differences(generator, 60, 10, harm=margin, flips=0.2, icc=0.3))
-        robust += answers_harm([one], 0.05).limits.upper < margin
-        naive += answers_harm([ScorePairs(one.baseline, one.candidate)], 0.05).limits.upper < margin
+        robust += accuracy_regression([one], 0.05).limits.upper < margin
+        naive += accuracy_regression([ScorePairs(one.baseline, one.candidate)], 0.05).limits.upper < margin
     assert robust / runs <= 0.06  # a simulation's own noise is 0.7 points
     assert naive / runs >= 0.12
 
@@ -177,8 +177,8 @@ def test_clusters_find_harm_in_equal_models_at_most_as_often_as_promised() -> No
     naive = robust = 0
     for _ in range(runs):
         one = as_pairs(clustered_differences(generator, 40, 8, harm=0.0, flips=0.2, icc=0.3))
-        robust += answers_harm([one], 0.05).p_harm <= 0.05
-        naive += answers_harm([ScorePairs(one.baseline, one.candidate)], 0.05).p_harm <= 0.05
+        robust += accuracy_regression([one], 0.05).p_harm <= 0.05
+        naive += accuracy_regression([ScorePairs(one.baseline, one.candidate)], 0.05).p_harm <= 0.05
     assert robust / runs <= 0.06  # as above
     assert naive / runs >= 0.12
 
@@ -192,7 +192,7 @@ def test_clusters_that_lose_in_part_are_promoted_at_the_margin_at_most_as_often_
     shares = generator.beta(margin * 7 / 3, (1 - margin) * 7 / 3, (runs, clusters, 1))
     for share in shares:
         lost = generator.random((clusters, size)) < share
-        promoted += answers_harm([as_pairs(lost.astype(float), right=1.0)], 0.05).limits.upper < margin
+        promoted += accuracy_regression([as_pairs(lost.astype(float), right=1.0)], 0.05).limits.upper < margin
     assert promoted / runs <= 0.06  # a simulation's own noise is a point; Student's limit: 10 to 12 %
 
 
@@ -200,7 +200,7 @@ def test_equal_arms_over_clusters_still_pass() -> None:
     generator, runs, promoted = np.random.default_rng(21), 300, 0
     for _ in range(runs):
         one = as_pairs(clustered_differences(generator, 100, 10, harm=0.0, flips=0.05, icc=0.3), right=0.7)
-        promoted += answers_harm([one], 0.05).limits.upper < 0.05
+        promoted += accuracy_regression([one], 0.05).limits.upper < 0.05
     assert promoted / runs >= 0.86  # Student's limit: 97 %
 
 
@@ -228,14 +228,14 @@ def test_clusters_without_two_of_them_have_no_error() -> None:
     with pytest.raises(ValueError, match="one for each"):
         cluster_mean(np.array([1.0, 0.0]), ["a"])
     with pytest.raises(ValueError, match="no mean"):
-        pooled([])
+        pool_means([])
 
 
 def test_scores_are_the_paired_t_of_scipy() -> None:
     generator = np.random.default_rng(17)
     baseline = generator.normal(0.6, 0.2, 80)
     candidate = baseline - generator.normal(0.02, 0.1, 80)
-    found = scores_harm(ScorePairs(baseline, candidate), 0.05, generator)
+    found = score_regression(ScorePairs(baseline, candidate), 0.05, generator)
     theirs = scipy_stats.ttest_rel(baseline, candidate, alternative="greater")
     assert found.p_harm == pytest.approx(theirs.pvalue)
     assert found.limits.lower == pytest.approx(theirs.confidence_interval(0.95).low)
@@ -244,7 +244,7 @@ def test_scores_are_the_paired_t_of_scipy() -> None:
 def test_few_scores_are_permuted() -> None:
     # Eight differences, all harm: no sign-flip can be rarer than 2^-8, whatever a t distribution says.
     gaps = np.array([0.10, 0.11, 0.12, 0.10, 0.11, 0.12, 0.11, 0.10])
-    found = scores_harm(ScorePairs(gaps, np.zeros(8)), 0.05, np.random.default_rng(0))
+    found = score_regression(ScorePairs(gaps, np.zeros(8)), 0.05, np.random.default_rng(0))
     assert found.p_harm == 2**-8
     assert "sign flips" in found.method
     # With fewer than ten items a ninth may be as far the other way as scores were seen to go.
@@ -256,7 +256,7 @@ def test_few_skewed_scores_promote_what_is_at_the_margin_at_most_as_often_as_pro
     promoted = 0
     for _ in range(runs):
         gaps = generator.laplace(margin, 0.1, 14)
-        promoted += scores_harm(ScorePairs(np.full(14, 0.7), 0.7 - gaps), 0.05, generator).limits.upper < margin
+        promoted += score_regression(ScorePairs(np.full(14, 0.7), 0.7 - gaps), 0.05, generator).limits.upper < margin
     assert 0 < promoted / runs <= 0.065
 
 
@@ -273,7 +273,7 @@ def test_subset_means_are_the_sign_flip_test_turned_round() -> None:
 def test_recovery_of_accuracies_has_fiellers_limits() -> None:
     # R solves (y - R x)² = z² (s_yy - 2 R s_xy + R² s_xx)/n: at either limit the test statistic is z
     one = pairs(30, 10, 400, right=300)
-    found = recovery([one], 0.05)
+    found = score_retention([one], 0.05)
     assert found is not None and found.limits is not None
     assert found.ratio == pytest.approx(310 / 330)
     for limit, sign in ((found.limits.lower, 1), (found.limits.upper, -1)):
@@ -283,16 +283,16 @@ def test_recovery_of_accuracies_has_fiellers_limits() -> None:
 
 def test_recovery_of_models_that_never_differ_is_not_a_point() -> None:
     harm = tango_limits(0, 0, 100, 0.05)
-    found = recovery([pairs(0, 0, 100, right=80)], 0.05, harm=harm)
+    found = score_retention([pairs(0, 0, 100, right=80)], 0.05, harm=harm)
     assert found is not None and found.limits is not None
     assert found.ratio == 1.0
     assert (found.limits.lower, found.limits.upper) == pytest.approx((1 - harm.upper / 0.8, 1 - harm.lower / 0.8))
 
 
 def test_recovery_of_nothing_is_nothing() -> None:
-    assert recovery([pairs(0, 0, 10, right=0)], 0.05) is None
-    assert recovery([], 0.05) is None
-    hardly = recovery([pairs(1, 0, 30, right=0)], 0.05)
+    assert score_retention([pairs(0, 0, 10, right=0)], 0.05) is None
+    assert score_retention([], 0.05) is None
+    hardly = score_retention([pairs(1, 0, 30, right=0)], 0.05)
     assert hardly is not None and hardly.limits is None
 
 
@@ -304,7 +304,7 @@ def test_a_mean_share_over_unlike_tasks_is_surer_the_more_items_each_has() -> No
     assert limits.lower < 0.575 < limits.upper
     # As many as items of equal weight are worth, 4 / (1/200 + 1/1000): the tasks' own spread would say a few more.
     assert effective == pytest.approx(666.667, abs=0.001)
-    assert p_at_least(0.575, effective, limits.upper) == pytest.approx(0.05)
+    assert share_at_least_p(0.575, effective, limits.upper) == pytest.approx(0.05)
     assert mean_share_limits([np.array([1.0])], [None], 0.05) is None
 
 
@@ -318,22 +318,25 @@ def test_clusters_make_a_share_less_sure() -> None:
 
 
 def test_strata_mirror_when_arms_swap() -> None:
-    ours, swapped = [Counts(12, 3, 90), Counts(5, 8, 700)], [Counts(3, 12, 90), Counts(8, 5, 700)]
+    ours, swapped = (
+        [PairedCounts(12, 3, 90), PairedCounts(5, 8, 700)],
+        [PairedCounts(3, 12, 90), PairedCounts(8, 5, 700)],
+    )
     limits, mirrored = stratified_limits(ours, 0.05), stratified_limits(swapped, 0.05)
     assert (limits.lower, limits.upper) == pytest.approx((-mirrored.upper, -mirrored.lower))
-    assert stratified_p_above(ours, limits.lower) == pytest.approx(0.05, abs=1e-6)
-    assert stratified_p_above(ours, 0.2) == 1.0
+    assert stratified_score_p(ours, limits.lower) == pytest.approx(0.05, abs=1e-6)
+    assert stratified_score_p(ours, 0.2) == 1.0
 
 
 @pytest.mark.parametrize(
     "tasks",
     [
-        (Counts(3, 1, 7), Counts(2, 1, 31)),
-        (Counts(1, 1, 53), Counts(2, 3, 41)),  # rounded down it would be 0.58, where 0.73 is true
-        (Counts(5, 0, 11), Counts(1, 4, 13), Counts(0, 1, 997)),
+        (PairedCounts(3, 1, 7), PairedCounts(2, 1, 31)),
+        (PairedCounts(1, 1, 53), PairedCounts(2, 3, 41)),  # rounded down it would be 0.58, where 0.73 is true
+        (PairedCounts(5, 0, 11), PairedCounts(1, 4, 13), PairedCounts(0, 1, 997)),
     ],
 )
-def test_the_rounded_test_over_tasks_never_claims_more_than_the_exact_one(tasks: tuple[Counts, ...]) -> None:
+def test_the_rounded_test_over_tasks_never_claims_more_than_the_exact_one(tasks: tuple[PairedCounts, ...]) -> None:
     seen = sum((one.b - one.c) / one.n for one in tasks)
     ways = itertools.product(*(range(one.b + one.c + 1) for one in tasks))
     exact = sum(
@@ -341,4 +344,4 @@ def test_the_rounded_test_over_tasks_never_claims_more_than_the_exact_one(tasks:
         for way in ways
         if sum((2 * lost - one.b - one.c) / one.n for one, lost in zip(tasks, way, strict=True)) >= seen - 1e-12
     )
-    assert exact - 1e-12 <= stratified_harm_p(tasks) <= exact + 0.02
+    assert exact - 1e-12 <= stratified_exact_p(tasks) <= exact + 0.02

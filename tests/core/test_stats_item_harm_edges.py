@@ -9,22 +9,22 @@ import pytest
 from scipy import stats as scipy_stats
 
 from benchgate.model.records import FloatArray
-from benchgate.stats.clusters import cluster_mean, pooled
+from benchgate.stats.clusters import cluster_mean, pool_means
 from benchgate.stats.distributions import Limits
-from benchgate.stats.evals import ItemHarm, ScorePairs, answers_harm, recovery, scores_harm
+from benchgate.stats.evals import ItemRegression, ScorePairs, accuracy_regression, score_regression, score_retention
 from benchgate.stats.means import paired_t, sign_flip_p, subset_mean_limits
-from benchgate.stats.overdispersed import mean_share_limits, p_at_least
+from benchgate.stats.overdispersed import mean_share_limits, share_at_least_p
 from benchgate.stats.proportions import (
-    Counts,
+    PairedCounts,
     clopper_pearson,
-    mcnemar_harm_p,
+    mcnemar_p,
     score_limits,
     stratified_difference,
-    stratified_harm_p,
+    stratified_exact_p,
     stratified_limits,
-    stratified_p_above,
+    stratified_score_p,
     tango_limits,
-    tango_p_margin,
+    tango_noninferiority_p,
 )
 
 
@@ -36,10 +36,10 @@ def answers(b: int, c: int, n: int, clusters: tuple[str, ...] | None = None) -> 
     return ScorePairs(baseline, candidate, clusters)
 
 
-def scored(gaps: FloatArray, tested: float = 0.0, *, clusters: tuple[str, ...] | None = None) -> ItemHarm:
+def scored(gaps: FloatArray, tested: float = 0.0, *, clusters: tuple[str, ...] | None = None) -> ItemRegression:
     baseline = np.full(len(gaps), 0.5)
     pairs = ScorePairs(baseline, baseline - gaps, clusters)
-    return scores_harm(pairs, 0.05, np.random.default_rng(0), tested=tested)
+    return score_regression(pairs, 0.05, np.random.default_rng(0), tested=tested)
 
 
 def spread(n: int, mean: float = 0.02) -> FloatArray:
@@ -50,42 +50,44 @@ def spread(n: int, mean: float = 0.02) -> FloatArray:
 @pytest.mark.parametrize("scores", [[0.5], [], [0.5, math.nan], [0.5, math.inf]])
 def test_scores_that_no_mean_can_be_had_of_are_refused(scores: list[float]) -> None:
     with pytest.raises(ValueError, match="at least two items"):
-        scores_harm(ScorePairs(np.array(scores), np.full(len(scores), 0.5)), 0.05, np.random.default_rng(0))
+        score_regression(ScorePairs(np.array(scores), np.full(len(scores), 0.5)), 0.05, np.random.default_rng(0))
 
 
 def test_items_of_one_cluster_are_refused() -> None:
     with pytest.raises(ValueError, match="two clusters"):
-        scores_harm(ScorePairs(np.ones(4), np.ones(4), ("a",) * 4), 0.05, np.random.default_rng(0))
+        score_regression(ScorePairs(np.ones(4), np.ones(4), ("a",) * 4), 0.05, np.random.default_rng(0))
     with pytest.raises(ValueError, match="two clusters"):
-        answers_harm([answers(1, 0, 4, ("a",) * 4)], 0.05)
+        accuracy_regression([answers(1, 0, 4, ("a",) * 4)], 0.05)
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.5])
 def test_error_rates_that_are_none_are_refused(alpha: float) -> None:
     with pytest.raises(ValueError, match="alpha"):
-        answers_harm([answers(1, 0, 4)], alpha)
+        accuracy_regression([answers(1, 0, 4)], alpha)
     with pytest.raises(ValueError, match="alpha"):
-        scores_harm(ScorePairs(np.ones(4), np.ones(4)), alpha, np.random.default_rng(0))
+        score_regression(ScorePairs(np.ones(4), np.ones(4)), alpha, np.random.default_rng(0))
 
 
 def test_what_is_tested_is_no_harm_unless_said() -> None:
-    assert answers_harm([answers(9, 3, 100)], 0.05) == answers_harm([answers(9, 3, 100)], 0.05, tested=0.0)
+    assert accuracy_regression([answers(9, 3, 100)], 0.05) == accuracy_regression(
+        [answers(9, 3, 100)], 0.05, tested=0.0
+    )
     assert scored(spread(40)) == scored(spread(40), 0.0)
-    assert answers_harm([answers(9, 3, 100)], 0.05).p_harm == mcnemar_harm_p(9, 3)
+    assert accuracy_regression([answers(9, 3, 100)], 0.05).p_harm == mcnemar_p(9, 3)
 
 
 @pytest.mark.parametrize("tested", [0.01, 0.06, 0.2])
 def test_harm_of_answers_is_tested_against_what_is_said(tested: float) -> None:
-    one = answers_harm([answers(9, 3, 100)], 0.05, tested=tested)
-    assert one.p_harm == pytest.approx(1 - tango_p_margin(9, 3, 100, tested))
+    one = accuracy_regression([answers(9, 3, 100)], 0.05, tested=tested)
+    assert one.p_harm == pytest.approx(1 - tango_noninferiority_p(9, 3, 100, tested))
     unlike = [answers(9, 3, 100), answers(2, 0, 50)]
-    counts = [Counts(9, 3, 100), Counts(2, 0, 50)]
-    assert answers_harm(unlike, 0.05, tested=tested).p_harm == stratified_p_above(counts, tested)
-    assert answers_harm(unlike, 0.05).p_harm == stratified_harm_p(counts)
+    counts = [PairedCounts(9, 3, 100), PairedCounts(2, 0, 50)]
+    assert accuracy_regression(unlike, 0.05, tested=tested).p_harm == stratified_score_p(counts, tested)
+    assert accuracy_regression(unlike, 0.05).p_harm == stratified_exact_p(counts)
 
 
 def test_losses_are_harm_and_gains_are_not() -> None:
-    lost, gained = answers_harm([answers(10, 0, 100)], 0.05), answers_harm([answers(0, 10, 100)], 0.05)
+    lost, gained = accuracy_regression([answers(10, 0, 100)], 0.05), accuracy_regression([answers(0, 10, 100)], 0.05)
     assert (lost.estimate, gained.estimate) == (0.1, -0.1)
     assert lost.p_harm == 2**-10 and gained.p_harm == 1.0
     assert scored(np.full(40, 0.1) + 0.001 * np.arange(40)).estimate > 0.1
@@ -93,28 +95,31 @@ def test_losses_are_harm_and_gains_are_not() -> None:
 
 def test_wrong_in_both_arms_or_right_in_both_is_no_difference() -> None:
     both = ScorePairs(np.array([0.0, 0.0, 1.0, 1.0]), np.array([0.0, 0.0, 1.0, 1.0]))
-    assert answers_harm([both], 0.05).limits == tango_limits(0, 0, 4, 0.05)
+    assert accuracy_regression([both], 0.05).limits == tango_limits(0, 0, 4, 0.05)
 
 
 def test_items_of_all_tasks_are_counted() -> None:
-    assert answers_harm([answers(1, 0, 50), answers(1, 0, 50)], 0.05).n == 100
-    assert answers_harm([answers(1, 0, 50), answers(1, 0, 70)], 0.05).n == 120
-    clustered = answers_harm([answers(1, 0, 50, tuple(f"c{i // 5}" for i in range(50)))], 0.05)
+    assert accuracy_regression([answers(1, 0, 50), answers(1, 0, 50)], 0.05).n == 100
+    assert accuracy_regression([answers(1, 0, 50), answers(1, 0, 70)], 0.05).n == 120
+    clustered = accuracy_regression([answers(1, 0, 50, tuple(f"c{i // 5}" for i in range(50)))], 0.05)
     assert (clustered.estimate, clustered.n) == (0.02, 50)
     assert (scored(spread(12)).n, scored(np.zeros(40)).n) == (12, 40)
 
 
 def test_the_method_says_what_was_done() -> None:
-    one, unlike = answers_harm([answers(1, 0, 50)], 0.05), answers_harm([answers(1, 0, 50), answers(1, 0, 70)], 0.05)
+    one, unlike = (
+        accuracy_regression([answers(1, 0, 50)], 0.05),
+        accuracy_regression([answers(1, 0, 50), answers(1, 0, 70)], 0.05),
+    )
     assert "Tango" in one.method and "McNemar" in one.method
     assert "equal weight" in unlike.method
 
 
 def test_clusters_of_one_task_are_heard_beside_another_without_any() -> None:
     labels = tuple(f"c{i // 10}" for i in range(100))
-    plain = answers_harm([answers(20, 0, 100), answers(5, 5, 100)], 0.05)
+    plain = accuracy_regression([answers(20, 0, 100), answers(5, 5, 100)], 0.05)
     for tasks in ([answers(20, 0, 100, labels), answers(5, 5, 100)], [answers(5, 5, 100), answers(20, 0, 100, labels)]):
-        found = answers_harm(tasks, 0.05)
+        found = accuracy_regression(tasks, 0.05)
         assert "clusters" in found.method
         assert found.limits.lower < plain.limits.lower
         assert found.limits.upper > plain.limits.upper
@@ -125,7 +130,7 @@ def test_clusters_that_balance_never_claim_more_than_the_items_alone() -> None:
     # In each cluster of two one item is lost and one gained: over clusters nothing varies at all.
     baseline, candidate = np.tile([1.0, 0.0], 50), np.tile([0.0, 1.0], 50)
     labels = tuple(f"c{i // 2}" for i in range(100))
-    found, alone = (answers_harm([ScorePairs(baseline, candidate, of)], 0.05) for of in (labels, None))
+    found, alone = (accuracy_regression([ScorePairs(baseline, candidate, of)], 0.05) for of in (labels, None))
     assert found.limits.lower == alone.limits.lower < 0 < alone.limits.upper <= found.limits.upper
     assert found.p_harm == max(alone.p_harm, 1.0)
 
@@ -180,8 +185,8 @@ def test_scores_over_clusters_are_students_over_clusters_from_below() -> None:
     gaps, labels = spread(60), tuple(f"c{i // 3}" for i in range(60))
     found, mean = scored(gaps, clusters=labels), cluster_mean(gaps, labels)
     assert mean is not None
-    assert found.limits.lower == pytest.approx(pooled([mean]).limits(0.05).lower)
-    assert found.p_harm == pytest.approx(pooled([mean]).p_above(0.0))
+    assert found.limits.lower == pytest.approx(pool_means([mean]).limits(0.05).lower)
+    assert found.p_harm == pytest.approx(pool_means([mean]).p_above(0.0))
     assert "over clusters" in found.method and "over items" in scored(gaps).method
     assert found.n == 60
 
@@ -200,13 +205,13 @@ def test_scores_below_zero_have_more_to_lose() -> None:
     for low_of in ("baseline", "candidate"):
         baseline, candidate = np.full(50, 0.5), np.full(50, 0.5)
         (baseline if low_of == "baseline" else candidate)[0] = -1.5
-        found = scores_harm(ScorePairs(baseline, candidate), 0.05, np.random.default_rng(0))
+        found = score_regression(ScorePairs(baseline, candidate), 0.05, np.random.default_rng(0))
         assert found.limits.upper >= share * float(np.mean(baseline + 1.5)) - 1e-12
     baseline, candidate = np.full(50, 0.5), np.full(50, 0.5)
     baseline[0], candidate[0] = -1.0, -1.5  # one of either arm may be the lowest
-    found = scores_harm(ScorePairs(baseline, candidate), 0.05, np.random.default_rng(0))
+    found = score_regression(ScorePairs(baseline, candidate), 0.05, np.random.default_rng(0))
     assert found.limits.upper == pytest.approx(share * float(np.mean(baseline + 1.5)))
-    same = scores_harm(ScorePairs(np.full(50, 0.5), np.full(50, 0.5)), 0.05, np.random.default_rng(0))
+    same = score_regression(ScorePairs(np.full(50, 0.5), np.full(50, 0.5)), 0.05, np.random.default_rng(0))
     assert same.limits.upper == pytest.approx(share * 0.5)
 
 
@@ -222,7 +227,7 @@ def test_a_few_scores_that_collapse_are_limited_as_poisson_counts_are(collapsed:
 def test_a_few_clusters_that_collapse_are_limited_as_poisson_counts_are(collapsed: int) -> None:
     labels = tuple(f"c{i // 5}" for i in range(20_000))
     exact = float(scipy_stats.gamma.ppf(0.95, collapsed + 1))
-    assert 4_000 * answers_harm([answers(5 * collapsed, 0, 20_000, labels)], 0.05).limits.upper == pytest.approx(
+    assert 4_000 * accuracy_regression([answers(5 * collapsed, 0, 20_000, labels)], 0.05).limits.upper == pytest.approx(
         exact, rel=5e-3
     )
 
@@ -265,22 +270,22 @@ def test_subsets_of_broken_values_limit_nothing(values: list[float]) -> None:
 
 
 def test_recovery_of_one_item_has_no_limits_and_of_no_item_nothing() -> None:
-    found = recovery([ScorePairs(np.array([1.0]), np.array([0.5]))], 0.05)
+    found = score_retention([ScorePairs(np.array([1.0]), np.array([0.5]))], 0.05)
     assert found is not None and (found.ratio, found.limits) == (0.5, None)
-    assert recovery([ScorePairs(np.empty(0), np.empty(0))], 0.05) is None
+    assert score_retention([ScorePairs(np.empty(0), np.empty(0))], 0.05) is None
     whole = ScorePairs(np.ones(4), np.ones(4))
-    assert recovery([whole, ScorePairs(np.empty(0), np.empty(0))], 0.05) is None
-    assert recovery([ScorePairs(np.zeros(4), np.ones(4))], 0.05) is None
-    assert recovery([ScorePairs(-np.ones(4), np.ones(4))], 0.05) is None
-    broken = recovery([whole, ScorePairs(np.ones(4), np.ones(4), ("a",) * 4)], 0.05)
+    assert score_retention([whole, ScorePairs(np.empty(0), np.empty(0))], 0.05) is None
+    assert score_retention([ScorePairs(np.zeros(4), np.ones(4))], 0.05) is None
+    assert score_retention([ScorePairs(-np.ones(4), np.ones(4))], 0.05) is None
+    broken = score_retention([whole, ScorePairs(np.ones(4), np.ones(4), ("a",) * 4)], 0.05)
     assert broken is not None and (broken.ratio, broken.limits) == (1.0, None)
 
 
 def test_a_share_of_all_is_never_below_a_floor() -> None:
-    assert p_at_least(1.0, 50.0, 0.999) == 1.0
-    assert p_at_least(0.0, 5.0, 0.5) == pytest.approx(0.5**5)
+    assert share_at_least_p(1.0, 50.0, 0.999) == 1.0
+    assert share_at_least_p(0.0, 5.0, 0.5) == pytest.approx(0.5**5)
     # P(X <= 8), X ~ Bin(10, 0.9), by hand
-    assert p_at_least(0.8, 10.0, 0.9) == pytest.approx(1 - 0.9**10 - 10 * 0.9**9 * 0.1)
+    assert share_at_least_p(0.8, 10.0, 0.9) == pytest.approx(1 - 0.9**10 - 10 * 0.9**9 * 0.1)
     assert clopper_pearson(50.0, 50.0, 0.05).upper == 1.0
     assert clopper_pearson(0.0, 50.0, 0.05).lower == 0.0
     assert clopper_pearson(50.0, 50.0, 0.05).lower == pytest.approx(0.05 ** (1 / 50))
@@ -308,7 +313,7 @@ def test_clusters_that_balance_tell_no_more_than_their_items() -> None:
 def test_recovery_of_two_tasks_alike_is_that_of_both_together() -> None:
     task = ScorePairs(np.tile([1.0, 1.0, 1.0, 0.0], 100), np.tile([1.0, 1.0, 0.0, 0.0, 1.0, 1.0, 1.0, 1.0], 50))
     both = ScorePairs(np.tile(task.baseline, 2), np.tile(task.candidate, 2))
-    apart, together = recovery([task, task], 0.05), recovery([both], 0.05)
+    apart, together = score_retention([task, task], 0.05), score_retention([both], 0.05)
     assert apart is not None and together is not None and apart.limits is not None and together.limits is not None
     assert apart.ratio == together.ratio
     assert apart.limits.lower == pytest.approx(together.limits.lower, rel=1e-3)
@@ -318,17 +323,17 @@ def test_recovery_of_two_tasks_alike_is_that_of_both_together() -> None:
 def test_the_test_over_tasks_is_mcnemars_over_every_small_table() -> None:
     for b in range(13):
         for c in range(13 - b):
-            assert stratified_harm_p([Counts(b, c, 30)]) == pytest.approx(mcnemar_harm_p(b, c))
+            assert stratified_exact_p([PairedCounts(b, c, 30)]) == pytest.approx(mcnemar_p(b, c))
 
 
 def test_one_item_that_differs_counts_in_every_task() -> None:
-    assert stratified_harm_p([Counts(1, 0, 10), Counts(1, 0, 20)]) == pytest.approx(1 / 4)
-    assert stratified_harm_p([Counts(0, 0, 1), Counts(0, 0, 1)]) == 1.0
-    assert Counts(1, 0, 1).difference(1.0) == 1.0
+    assert stratified_exact_p([PairedCounts(1, 0, 10), PairedCounts(1, 0, 20)]) == pytest.approx(1 / 4)
+    assert stratified_exact_p([PairedCounts(0, 0, 1), PairedCounts(0, 0, 1)]) == 1.0
+    assert PairedCounts(1, 0, 1).difference(1.0) == 1.0
 
 
 def test_half_weights_are_half_in_estimate_and_limits() -> None:
-    tasks = [Counts(4, 6, 40), Counts(10, 20, 300)]
+    tasks = [PairedCounts(4, 6, 40), PairedCounts(10, 20, 300)]
     own = [(4 - 3) / 40, (10 - 10) / 300]
     limits = [score_limits(4, 6, 40, 0.05, weight=0.5), score_limits(10, 20, 300, 0.05, weight=0.5)]
     found, mean = stratified_limits(tasks, 0.05, weight=0.5), sum(own) / 2
@@ -340,21 +345,21 @@ def test_half_weights_are_half_in_estimate_and_limits() -> None:
     assert found.upper == pytest.approx(
         mean + math.hypot(*(of.upper - at for at, of in zip(own, limits, strict=True))) / 2
     )
-    assert stratified_p_above(tasks, found.lower, weight=0.5) == pytest.approx(0.05, abs=1e-5)
-    assert stratified_p_above(tasks, mean - 0.001, weight=0.5) < 1.0 == stratified_p_above(tasks, mean, weight=0.5)
+    assert stratified_score_p(tasks, found.lower, weight=0.5) == pytest.approx(0.05, abs=1e-5)
+    assert stratified_score_p(tasks, mean - 0.001, weight=0.5) < 1.0 == stratified_score_p(tasks, mean, weight=0.5)
 
 
 def test_a_mean_a_hair_above_the_margin_shows_no_harm() -> None:
-    tasks = [Counts(4, 0, 20), Counts(1, 0, 100)]
+    tasks = [PairedCounts(4, 0, 20), PairedCounts(1, 0, 100)]
     mean = (4 / 20 + 1 / 100) / 2
-    assert stratified_p_above(tasks, mean - 1e-9) == 0.5
-    assert stratified_p_above(tasks, mean) == 1.0
-    assert stratified_p_above(tasks, stratified_limits(tasks, 0.05).lower) == pytest.approx(0.05, abs=1e-6)
-    certain = stratified_p_above([Counts(1000, 0, 1000), Counts(900, 0, 900)], 0.01)
+    assert stratified_score_p(tasks, mean - 1e-9) == 0.5
+    assert stratified_score_p(tasks, mean) == 1.0
+    assert stratified_score_p(tasks, stratified_limits(tasks, 0.05).lower) == pytest.approx(0.05, abs=1e-6)
+    certain = stratified_score_p([PairedCounts(1000, 0, 1000), PairedCounts(900, 0, 900)], 0.01)
     assert 0 < certain < 1e-14  # that of eight standard errors, and not 0
 
 
 @pytest.mark.parametrize(("b", "c", "n"), [(-1, 0, 5), (0, -1, 5), (3, 3, 5), (0, 0, 0)])
 def test_counts_that_cannot_be_are_refused(b: int, c: int, n: int) -> None:
     with pytest.raises(ValueError, match="impossible"):
-        Counts(b, c, n)
+        PairedCounts(b, c, n)

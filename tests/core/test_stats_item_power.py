@@ -10,7 +10,7 @@ import pytest
 from benchgate.stats.clusters import cluster_mean
 from benchgate.stats.distributions import binom_pmf, norm_ppf
 from benchgate.stats.evals import excess_disagreement
-from benchgate.stats.power import chance_of_excess_pass, chance_of_pass, excess_sd, independent_items
+from benchgate.stats.power import effective_items, excess_noninferiority_power, excess_sd, tango_noninferiority_power
 from benchgate.stats.proportions import tango_limits
 
 
@@ -19,16 +19,16 @@ def test_chance_that_an_equal_candidate_passes_is_what_draws_give(n: int, flips:
     drawn = np.random.default_rng(21).multinomial(n, [flips / 2, flips / 2, 1 - flips], size=10_000)
     seen = Counter((int(b), int(c)) for b, c in drawn[:, :2])
     passed = sum(times for (b, c), times in seen.items() if tango_limits(b, c, n, 0.05).upper < margin)
-    assert chance_of_pass(n, flips, margin) == pytest.approx(passed / 10_000, abs=0.015)
+    assert tango_noninferiority_power(n, flips, margin) == pytest.approx(passed / 10_000, abs=0.015)
 
 
 def test_a_candidate_at_the_margin_passes_at_most_as_often_as_promised() -> None:
-    assert 0.03 <= chance_of_pass(500, 0.05, 0.02, harm=0.02) <= 0.05
+    assert 0.03 <= tango_noninferiority_power(500, 0.05, 0.02, harm=0.02) <= 0.05
 
 
 def test_arms_that_never_differ_pass_when_there_are_items_enough() -> None:
-    assert (chance_of_pass(100, 0.0, 0.02), chance_of_pass(200, 0.0, 0.02)) == (0.0, 1.0)
-    assert chance_of_pass(100, 1.0, 0.02, harm=1.0) == 0.0
+    assert (tango_noninferiority_power(100, 0.0, 0.02), tango_noninferiority_power(200, 0.0, 0.02)) == (0.0, 1.0)
+    assert tango_noninferiority_power(100, 1.0, 0.02, harm=1.0) == 0.0
 
 
 def test_standard_error_of_an_accuracy_is_lm_evals() -> None:
@@ -46,9 +46,9 @@ def test_binomial_law_sums_to_one_and_has_its_mean() -> None:
 
 def test_what_cannot_be_is_refused() -> None:
     with pytest.raises(ValueError, match="harm"):
-        chance_of_pass(100, 0.01, 0.02, harm=0.02)
+        tango_noninferiority_power(100, 0.01, 0.02, harm=0.02)
     with pytest.raises(ValueError, match="alpha"):
-        chance_of_pass(100, 0.1, 0.02, alpha=0.9)
+        tango_noninferiority_power(100, 0.1, 0.02, alpha=0.9)
     assert norm_ppf(0.95) == pytest.approx(1.6448536)
 
 
@@ -65,25 +65,25 @@ def test_chance_that_an_equals_disagreement_is_shown_to_be_small_is_what_draws_g
         found = excess_disagreement(x, np.where(row == 1, 1.0, 0.0), 0.05)
         assert found is not None
         passed.append(found.limits.upper < margin)
-    assert chance_of_excess_pass(n, itself, margin) == pytest.approx(np.mean(passed), abs=0.075)
+    assert excess_noninferiority_power(n, itself, margin) == pytest.approx(np.mean(passed), abs=0.075)
     spread = np.std(np.where(kinds == 0, 1.0, np.where(kinds == 1, -0.5, 0.0)))
     assert excess_sd(itself) == pytest.approx(spread, rel=0.04)
 
 
 def test_a_baseline_that_never_differs_from_itself_leaves_all_or_nothing() -> None:
-    assert (chance_of_excess_pass(20, 0.0, 0.02), chance_of_excess_pass(500, 0.0, 0.02)) == (0.0, 1.0)
+    assert (excess_noninferiority_power(20, 0.0, 0.02), excess_noninferiority_power(500, 0.0, 0.02)) == (0.0, 1.0)
 
 
 def test_items_of_clusters_are_worth_their_number_of_clusters_at_least() -> None:
-    assert independent_items(400, 40, 0.0) == 400
-    assert independent_items(400, 40, 1.0) == 40
-    assert independent_items(400, 40, 0.3) == 108  # 400 / (1 + 9 * 0.3)
+    assert effective_items(400, 40, 0.0) == 400
+    assert effective_items(400, 40, 1.0) == 40
+    assert effective_items(400, 40, 0.3) == 108  # 400 / (1 + 9 * 0.3)
 
 
 def test_disagreements_and_clusters_that_cannot_be_are_refused() -> None:
     for n, itself, margin in ((0, 0.1, 0.1), (10, 0.7, 0.1), (10, 0.1, 1.0)):
         with pytest.raises(ValueError, match="expected prompts"):
-            chance_of_excess_pass(n, itself, margin)
+            excess_noninferiority_power(n, itself, margin)
     for n, clusters, alike in ((10, 0, 0.5), (10, 11, 0.5), (10, 5, 1.5)):
         with pytest.raises(ValueError, match="clusters"):
-            independent_items(n, clusters, alike)
+            effective_items(n, clusters, alike)

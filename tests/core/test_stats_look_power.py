@@ -11,14 +11,24 @@ from benchgate.gate.decision import Finding, Look, decide
 from benchgate.model.verdict import Outcome, Scale, Unit
 from benchgate.stats.distributions import norm_sf
 from benchgate.stats.means import paired_t
-from benchgate.stats.power import DRAWS, Course, Looks, Rule, Seen, chance_shown, drawn_course, ends, seen
-from benchgate.stats.sequential import look_tails
+from benchgate.stats.power import (
+    SIMULATED_GATES,
+    DecisionRule,
+    LookDecisions,
+    LookSchedule,
+    SimulatedLooks,
+    decide_looks,
+    paired_t_power,
+    simulate_looks,
+    stopping_rates,
+)
+from benchgate.stats.sequential import look_alphas
 
 MARGIN = math.log1p(0.05)
-USUAL = Looks((5, 10, 20), look_tails((0.25, 0.5, 1.0), 0.05))
+USUAL = LookSchedule((5, 10, 20), look_alphas((0.25, 0.5, 1.0), 0.05))
 # The table was made with the cut-offs of looks that are equally far apart.
-TO_20 = Looks((5, 10, 20), tuple(map(norm_sf, (2.967, 2.098, 1.713))))
-TO_40 = Looks((5, 10, 20, 40), tuple(map(norm_sf, (3.462, 2.448, 1.999, 1.731))))
+TO_20 = LookSchedule((5, 10, 20), tuple(map(norm_sf, (2.967, 2.098, 1.713))))
+TO_40 = LookSchedule((5, 10, 20, 40), tuple(map(norm_sf, (3.462, 2.448, 1.999, 1.731))))
 
 
 @pytest.mark.parametrize(
@@ -38,16 +48,16 @@ TO_40 = Looks((5, 10, 20, 40), tuple(map(norm_sf, (3.462, 2.448, 1.999, 1.731)))
     ],
 )
 def test_gates_end_as_often_as_simulated_before(
-    looks: Looks, cv: float, slower: float, promoted: float, blocked: float, blocks: float
+    looks: LookSchedule, cv: float, slower: float, promoted: float, blocked: float, blocks: float
 ) -> None:
-    found = seen(
-        drawn_course(looks.blocks, np.random.default_rng(5)),
+    found = decide_looks(
+        simulate_looks(looks.blocks, np.random.default_rng(5)),
         looks,
-        Rule(MARGIN),
+        DecisionRule(MARGIN),
         sd=math.sqrt(2) * cv,
         harm=math.log1p(slower),
     )
-    end = ends([found], looks)
+    end = stopping_rates([found], looks)
     # 20,000 gates there and here: three standard errors of their difference are 1.5 points near a half
     assert end.promoted == pytest.approx(promoted, abs=0.015)
     assert end.blocked == pytest.approx(blocked, abs=0.015)
@@ -73,17 +83,20 @@ def test_gates_end_as_often_as_simulated_before(
 def test_a_single_look_ends_as_often_as_simulated_before(
     cv: float, pairs: int, slower: float, promoted: float, blocked: float
 ) -> None:
-    looks, course = Looks((pairs,), (0.05,)), drawn_course((pairs,), np.random.default_rng(9))
-    found = seen(course, looks, Rule(MARGIN), sd=math.sqrt(2) * cv, harm=math.log1p(slower))
-    end = ends([found], looks)
+    looks, course = LookSchedule((pairs,), (0.05,)), simulate_looks((pairs,), np.random.default_rng(9))
+    found = decide_looks(course, looks, DecisionRule(MARGIN), sd=math.sqrt(2) * cv, harm=math.log1p(slower))
+    end = stopping_rates([found], looks)
     assert end.promoted == pytest.approx(promoted, abs=0.02)  # the table has two digits
     assert end.blocked == pytest.approx(blocked, abs=0.02)
 
 
 def test_one_look_is_the_t_test_itself() -> None:
-    looks = Looks((10,), (0.05,))
-    end = ends([seen(drawn_course(looks.blocks, np.random.default_rng(3)), looks, Rule(0.05), sd=0.06)], looks)
-    assert end.promoted == pytest.approx(chance_shown(10, 0.06, 0.05), abs=4 * 0.5 / math.sqrt(DRAWS))
+    looks = LookSchedule((10,), (0.05,))
+    end = stopping_rates(
+        [decide_looks(simulate_looks(looks.blocks, np.random.default_rng(3)), looks, DecisionRule(0.05), sd=0.06)],
+        looks,
+    )
+    assert end.promoted == pytest.approx(paired_t_power(10, 0.06, 0.05), abs=4 * 0.5 / math.sqrt(SIMULATED_GATES))
     assert end.mean_blocks == 10
 
 
@@ -93,7 +106,7 @@ def test_it_says_what_the_gate_says_of_the_same_differences(harm: float, breach:
     wrong = []
     for row in draws:
         course = _course(row)
-        said = seen(course, USUAL, Rule(MARGIN, breach), sd=1.0)
+        said = decide_looks(course, USUAL, DecisionRule(MARGIN, breach), sd=1.0)
         for number, blocks in enumerate(USUAL.blocks):
             expected = _decided(row[:blocks], number, breach)
             ours = (bool(said.promoted[0, number]), bool(said.blocked[0, number]))
@@ -102,9 +115,9 @@ def test_it_says_what_the_gate_says_of_the_same_differences(harm: float, breach:
     assert wrong == []
 
 
-def _course(row: np.ndarray) -> Course:
+def _course(row: np.ndarray) -> SimulatedLooks:
     firsts = [row[:blocks] for blocks in USUAL.blocks]
-    return Course(
+    return SimulatedLooks(
         USUAL.blocks, np.array([[one.mean() for one in firsts]]), np.array([[one.std(ddof=1) for one in firsts]])
     )
 
@@ -123,65 +136,71 @@ def _decided(differences: np.ndarray, number: int, breach: bool) -> Outcome:
 
 
 def test_limits_are_never_narrower_than_chance_allows() -> None:
-    looks = Looks((5,), (0.05,))
-    course = drawn_course(looks.blocks, np.random.default_rng(1))
-    alone = ends([seen(course, looks, Rule(0.05), sd=0.01)], looks).promoted
-    held = ends([seen(course, looks, Rule(0.05, least_sd=0.2), sd=0.01)], looks).promoted
+    looks = LookSchedule((5,), (0.05,))
+    course = simulate_looks(looks.blocks, np.random.default_rng(1))
+    alone = stopping_rates([decide_looks(course, looks, DecisionRule(0.05), sd=0.01)], looks).promoted
+    held = stopping_rates([decide_looks(course, looks, DecisionRule(0.05, least_sd=0.2), sd=0.01)], looks).promoted
     assert alone == pytest.approx(1.0, abs=0.01)
     assert held == 0
-    lumped = ends([seen(course, looks, Rule(0.05, lump=0.26), sd=0.01)], looks).promoted  # 0.052 over five blocks
+    lumped = stopping_rates(
+        [decide_looks(course, looks, DecisionRule(0.05, lump=0.26), sd=0.01)], looks
+    ).promoted  # 0.052 over five blocks
     assert lumped == pytest.approx(0.3, abs=0.05)
 
 
 def test_a_gain_beyond_the_margin_is_no_equality() -> None:
-    looks = Looks((5, 20), look_tails((0.25, 1.0), 0.05))
-    course = drawn_course(looks.blocks, np.random.default_rng(1))
-    both = seen(course, looks, Rule(MARGIN, two_sided=True), sd=0.02, harm=-0.2)
-    assert ends([both], looks).blocked == pytest.approx(1.0)
-    assert ends([seen(course, looks, Rule(MARGIN), sd=0.02, harm=-0.2)], looks).promoted == pytest.approx(1.0)
-    breached = seen(course, looks, Rule(MARGIN, breach=True, two_sided=True), sd=0.02, harm=-0.2)
-    assert ends([breached], looks).blocked == pytest.approx(1.0)
+    looks = LookSchedule((5, 20), look_alphas((0.25, 1.0), 0.05))
+    course = simulate_looks(looks.blocks, np.random.default_rng(1))
+    both = decide_looks(course, looks, DecisionRule(MARGIN, two_sided=True), sd=0.02, harm=-0.2)
+    assert stopping_rates([both], looks).blocked == pytest.approx(1.0)
+    assert stopping_rates(
+        [decide_looks(course, looks, DecisionRule(MARGIN), sd=0.02, harm=-0.2)], looks
+    ).promoted == pytest.approx(1.0)
+    breached = decide_looks(course, looks, DecisionRule(MARGIN, breach=True, two_sided=True), sd=0.02, harm=-0.2)
+    assert stopping_rates([breached], looks).blocked == pytest.approx(1.0)
 
 
 def test_all_checks_must_hold_at_one_look_and_any_may_end_it() -> None:
-    looks = Looks((5, 10), (0.05, 0.05))
+    looks = LookSchedule((5, 10), (0.05, 0.05))
     yes, no = [[True, True]], [[False, False]]
-    late = Seen(np.array([[False, True]]), np.array(no))
-    early = Seen(np.array(yes), np.array(no))
-    bad = Seen(np.array(no), np.array([[True, True]]))
-    never = Seen(np.array(no), np.array(no))
-    assert [ends(checks, looks).mean_blocks for checks in ([early], [early, late], [early, bad], [never])] == [
+    late = LookDecisions(np.array([[False, True]]), np.array(no))
+    early = LookDecisions(np.array(yes), np.array(no))
+    bad = LookDecisions(np.array(no), np.array([[True, True]]))
+    never = LookDecisions(np.array(no), np.array(no))
+    assert [
+        stopping_rates(checks, looks).mean_blocks for checks in ([early], [early, late], [early, bad], [never])
+    ] == [
         5,
         10,
         5,
         10,
     ]
-    assert (ends([early, bad], looks).promoted, ends([early, bad], looks).blocked) == (0.0, 1.0)
-    assert (ends([never], looks).promoted, ends([never], looks).blocked) == (0.0, 0.0)
+    assert (stopping_rates([early, bad], looks).promoted, stopping_rates([early, bad], looks).blocked) == (0.0, 1.0)
+    assert (stopping_rates([never], looks).promoted, stopping_rates([never], looks).blocked) == (0.0, 0.0)
 
 
 def test_looks_that_cannot_be_are_refused() -> None:
     for blocks, tails in (((), ()), ((5, 5), (0.01, 0.05)), ((1, 5), (0.01, 0.05)), ((5, 10), (0.05,))):
         with pytest.raises(ValueError, match="expected rising"):
-            Looks(blocks, tails)
+            LookSchedule(blocks, tails)
     with pytest.raises(ValueError, match="without a check"):
-        ends([], USUAL)
+        stopping_rates([], USUAL)
 
 
 def test_looks_one_block_apart_are_drawn_as_any_other() -> None:
-    looks = Looks((2, 3), (0.05, 0.05))
-    course = drawn_course(looks.blocks, np.random.default_rng(1))
+    looks = LookSchedule((2, 3), (0.05, 0.05))
+    course = simulate_looks(looks.blocks, np.random.default_rng(1))
     assert np.mean(course.deviations**2, axis=0) == pytest.approx([1.0, 1.0], abs=0.05)
     assert np.var(course.means, axis=0) == pytest.approx([1 / 2, 1 / 3], abs=0.02)
 
 
 def test_one_difference_settles_nothing_and_no_more_of_them_nothing_new() -> None:
-    looks = Looks((5, 10, 20), (0.04, 0.04, 0.05))
-    course = drawn_course((1, 2, 2), np.random.default_rng(1), 500)
-    found = seen(course, looks, Rule(1e6), sd=1.0)
+    looks = LookSchedule((5, 10, 20), (0.04, 0.04, 0.05))
+    course = simulate_looks((1, 2, 2), np.random.default_rng(1), 500)
+    found = decide_looks(course, looks, DecisionRule(1e6), sd=1.0)
     assert found.promoted.mean(axis=0).tolist() == [0.0, 1.0, 1.0]
     assert not found.blocked.any()
     assert np.array_equal(course.means[:, 1], course.means[:, 2])
     for counts in ((), (0, 5), (5, 4)):
         with pytest.raises(ValueError, match="do not fall"):
-            drawn_course(counts, np.random.default_rng(1))
+            simulate_looks(counts, np.random.default_rng(1))

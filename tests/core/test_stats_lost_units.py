@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats as scipy_stats
 
-from benchgate.stats.evals import ScorePairs, answers_harm, scores_harm
+from benchgate.stats.evals import ScorePairs, accuracy_regression, score_regression
 
 
 def largest_size(n: int, loss: float, limit: Callable[[int], float]) -> float:
@@ -29,7 +29,7 @@ def test_clusters_that_lose_as_wholes_are_promoted_at_the_margin_at_most_as_ofte
 
     def limit(lost: int) -> float:
         candidate = np.where(np.arange(5 * clusters) < 5 * lost, 0.0, 1.0)
-        return answers_harm([ScorePairs(baseline, candidate, labels)], 0.05).limits.upper
+        return accuracy_regression([ScorePairs(baseline, candidate, labels)], 0.05).limits.upper
 
     limits = [limit(lost) for lost in range(clusters // 2)]
     assert limits == sorted(limits)
@@ -42,7 +42,7 @@ def test_scores_that_collapse_are_promoted_at_the_margin_at_most_as_often_as_pro
 
     def limit(collapsed: int) -> float:
         candidate = np.where(np.arange(n) < collapsed, 0.0, 0.6)
-        return scores_harm(ScorePairs(baseline, candidate), 0.05, generator).limits.upper
+        return score_regression(ScorePairs(baseline, candidate), 0.05, generator).limits.upper
 
     assert largest_size(n, 0.6, limit) <= 0.05
 
@@ -54,21 +54,21 @@ def test_rare_collapses_under_small_noise_are_promoted_at_the_margin_at_most_as_
         noisy = baseline + generator.normal(0, 0.01, 200)
         for margin, share in ((0.01, 0.01 / 0.6), (0.02, 0.02 / 0.6), (0.02001, 0.0)):  # the last one is equal
             candidate = np.where(generator.random(200) < share, 0.0, noisy)
-            promoted[margin] += scores_harm(ScorePairs(baseline, candidate), 0.05, generator).limits.upper < margin
+            promoted[margin] += score_regression(ScorePairs(baseline, candidate), 0.05, generator).limits.upper < margin
     assert promoted[0.01] / runs <= 0.06  # a simulation's own noise is 0.9 points
     assert promoted[0.02] / runs <= 0.06
     assert promoted[0.02001] == runs
 
 
 def test_ten_perfect_scores_in_both_arms_are_no_certainty() -> None:
-    found = scores_harm(ScorePairs(np.ones(10), np.ones(10)), 0.05, np.random.default_rng(0))
+    found = score_regression(ScorePairs(np.ones(10), np.ones(10)), 0.05, np.random.default_rng(0))
     assert found.limits.upper == pytest.approx(0.2589, abs=1e-4)  # 1 - 0.05^(1/10)
 
 
 def test_scores_that_never_differ_still_leave_room() -> None:
     # 1 - 0.05^(1/100) of the items may be unlike those seen, and lose what the mean item has: all of 0.5
     scores = np.linspace(0.2, 0.8, 100)
-    found = scores_harm(ScorePairs(scores, scores), 0.05, np.random.default_rng(0))
+    found = score_regression(ScorePairs(scores, scores), 0.05, np.random.default_rng(0))
     assert found.limits.upper == pytest.approx(0.5 * 0.029513, rel=1e-4)
     assert found.p_harm == 1.0
 
@@ -76,7 +76,7 @@ def test_scores_that_never_differ_still_leave_room() -> None:
 def test_clusters_without_any_difference_prove_as_much_as_so_many_items() -> None:
     right = {n: np.ones(10 * n) for n in (10, 100)}
     few, many = (ScorePairs(ones, ones, tuple(f"c{i // 10}" for i in range(10 * n))) for n, ones in right.items())
-    assert answers_harm([few], 0.05).limits.upper == pytest.approx(0.2589, abs=1e-4)  # 1 - 0.05^(1/10)
-    assert answers_harm([many], 0.05).limits.upper == pytest.approx(0.0295, abs=1e-4)
+    assert accuracy_regression([few], 0.05).limits.upper == pytest.approx(0.2589, abs=1e-4)  # 1 - 0.05^(1/10)
+    assert accuracy_regression([many], 0.05).limits.upper == pytest.approx(0.0295, abs=1e-4)
     # Over both, whatever is lost may be lost where there are the fewest clusters.
-    assert answers_harm([few, many], 0.05).limits.upper == pytest.approx(0.1294, abs=1e-4)
+    assert accuracy_regression([few, many], 0.05).limits.upper == pytest.approx(0.1294, abs=1e-4)

@@ -10,8 +10,8 @@ from scipy import stats
 
 from benchgate.model.records import FloatArray
 from benchgate.stats.distributions import deviation_limits, pooled_deviation
-from benchgate.stats.means import Part, combined_t
-from benchgate.stats.series import block_length, moving_block_error
+from benchgate.stats.means import VarianceComponent, combined_t
+from benchgate.stats.series import bootstrap_block_length, moving_block_error
 
 
 def mean(values: FloatArray) -> float:
@@ -62,7 +62,7 @@ def test_pooled_deviation_of_what_has_none_is_none(first: list[float], second: l
 
 
 def test_blocks_are_as_long_as_the_cube_root() -> None:
-    assert [block_length(n) for n in (1, 8, 27, 28, 1000)] == [1, 2, 3, 4, 10]
+    assert [bootstrap_block_length(n) for n in (1, 8, 27, 28, 1000)] == [1, 2, 3, 4, 10]
 
 
 def test_bootstrap_of_independent_values_knows_the_errors_of_mean_and_median() -> None:
@@ -104,7 +104,7 @@ def test_same_generator_gives_the_same_error() -> None:
 def test_two_parts_alone_are_welchs_t() -> None:
     generator = np.random.default_rng(7)
     first, second = generator.normal(0, 1, 6), generator.normal(0.5, 3, 11)
-    parts = [Part(float(np.var(side, ddof=1)) / len(side), len(side) - 1) for side in (first, second)]
+    parts = [VarianceComponent(float(np.var(side, ddof=1)) / len(side), len(side) - 1) for side in (first, second)]
     found = combined_t(mean(second) - mean(first), parts, 0.05, margin=0.1)
     known = stats.ttest_ind(second - 0.1, first, equal_var=False, alternative="greater")
     interval = stats.ttest_ind(second, first, equal_var=False).confidence_interval(0.90)
@@ -115,8 +115,8 @@ def test_two_parts_alone_are_welchs_t() -> None:
 
 
 def test_what_lies_between_runs_widens_the_limits_and_costs_degrees_of_freedom() -> None:
-    own = [Part(1e-4, 9), Part(1e-4, 9)]
-    narrow, wide = combined_t(0.0, own, 0.05), combined_t(0.0, [*own, Part(2 * 0.05**2, 3)], 0.05)
+    own = [VarianceComponent(1e-4, 9), VarianceComponent(1e-4, 9)]
+    narrow, wide = combined_t(0.0, own, 0.05), combined_t(0.0, [*own, VarianceComponent(2 * 0.05**2, 3)], 0.05)
     assert narrow is not None and wide is not None
     assert wide.error == pytest.approx(math.sqrt(2e-4 + 2 * 0.05**2))
     assert wide.freedom < 4 < narrow.freedom
@@ -129,8 +129,8 @@ def test_limits_cover_the_difference_of_runs_that_differ_as_a_calibration_says()
     for _ in range(3000):
         profile = generator.normal(0, cv, 10)
         runs = [generator.normal(0, cv) + generator.normal(0, 0.02, blocks) for _ in range(2)]
-        parts = [Part(float(np.var(run, ddof=1)) / blocks, blocks - 1) for run in runs]
-        parts.append(Part(2 * float(np.var(profile, ddof=1)), 9))
+        parts = [VarianceComponent(float(np.var(run, ddof=1)) / blocks, blocks - 1) for run in runs]
+        parts.append(VarianceComponent(2 * float(np.var(profile, ddof=1)), 9))
         found = combined_t(mean(runs[1]) - mean(runs[0]), parts, 0.05)
         assert found is not None
         above += found.limits.lower > 0
@@ -142,14 +142,20 @@ def test_limits_cover_the_difference_of_runs_that_differ_as_a_calibration_says()
 
 @pytest.mark.parametrize(
     ("estimate", "parts"),
-    [(0.1, [Part(0.0, 5)]), (0.1, [Part(1e-32, 5)]), (math.inf, [Part(1.0, 5)]), (0.1, [Part(math.inf, 5)]), (0.1, [])],
+    [
+        (0.1, [VarianceComponent(0.0, 5)]),
+        (0.1, [VarianceComponent(1e-32, 5)]),
+        (math.inf, [VarianceComponent(1.0, 5)]),
+        (0.1, [VarianceComponent(math.inf, 5)]),
+        (0.1, []),
+    ],
 )
-def test_nothing_is_said_without_a_finite_spread(estimate: float, parts: list[Part]) -> None:
+def test_nothing_is_said_without_a_finite_spread(estimate: float, parts: list[VarianceComponent]) -> None:
     assert combined_t(estimate, parts, 0.05) is None
 
 
 def test_part_without_degrees_of_freedom_is_refused() -> None:
     with pytest.raises(ValueError, match="degrees of freedom"):
-        combined_t(0.1, [Part(1.0, 0)], 0.05)
+        combined_t(0.1, [VarianceComponent(1.0, 0)], 0.05)
     with pytest.raises(ValueError, match="alpha"):
-        combined_t(0.1, [Part(1.0, 5)], 0.6)
+        combined_t(0.1, [VarianceComponent(1.0, 5)], 0.6)

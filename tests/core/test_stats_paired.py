@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchgate.stats.means import Paired, paired_t, sign_flip_p, sign_p, two_sample_t
+from benchgate.stats.means import MeanTest, paired_t, sign_flip_p, sign_test_p, two_sample_t
 
 DIFFERENCES = np.array([0.02, -0.01, 0.03, 0.05, 0.00, 0.04])
 
@@ -87,7 +87,7 @@ def test_operating_characteristics_of_the_three_way_rule(
 ) -> None:
     generator, margin = np.random.default_rng(3), math.log1p(0.05)
     drawn = generator.normal(math.log1p(change), math.sqrt(2) * cv, size=(1500, pairs))
-    tests: list[Paired] = [test for row in drawn if (test := paired_t(row, 0.05)) is not None]
+    tests: list[MeanTest] = [test for row in drawn if (test := paired_t(row, 0.05)) is not None]
     within = np.array([test.limits.upper < margin for test in tests])
     harmed = np.array([test.p_harm <= 0.05 for test in tests])
     assert np.mean(within) == pytest.approx(promoted, abs=0.04)
@@ -161,15 +161,15 @@ def test_sign_flips_of_broken_differences_are_undefined(values: list[float]) -> 
 
 
 def test_infinite_differences_count_in_the_sign_test() -> None:
-    assert sign_p(np.array([math.inf] * 4 + [0.1])) == 2**-5
-    assert sign_p(np.array([-math.inf] * 5)) == 1.0
+    assert sign_test_p(np.array([math.inf] * 4 + [0.1])) == 2**-5
+    assert sign_test_p(np.array([-math.inf] * 5)) == 1.0
 
 
 def test_ties_carry_no_sign() -> None:
-    assert sign_p(np.array([0.0, 0.0, 0.3, 0.1, 0.2])) == 2**-3
-    assert sign_p(np.zeros(4)) == 1.0
+    assert sign_test_p(np.array([0.0, 0.0, 0.3, 0.1, 0.2])) == 2**-3
+    assert sign_test_p(np.zeros(4)) == 1.0
 
 
 @pytest.mark.parametrize("values", [[], [math.nan, 1.0]])
 def test_sign_test_without_differences_is_undefined(values: list[float]) -> None:
-    assert sign_p(np.array(values)) is None
+    assert sign_test_p(np.array(values)) is None

@@ -9,19 +9,19 @@ import pytest
 
 from benchgate.stats.means import paired_t
 from benchgate.stats.power import (
-    blocks_needed,
-    chance_shown,
-    detectable_difference,
-    detectable_harm,
+    blocks_for_power,
     excess_sd,
-    items_needed,
-    values_needed,
+    items_for_power,
+    minimum_detectable_difference,
+    minimum_detectable_regression,
+    paired_t_power,
+    values_for_power,
 )
 
 
 def pairs_needed(cv: float, change: float, power: float = 0.95) -> int | None:
     """Blocks for a change of a value that varies by `cv` from block to block on each arm by itself."""
-    return blocks_needed(math.sqrt(2) * cv, math.log1p(change), power=power)
+    return blocks_for_power(math.sqrt(2) * cv, math.log1p(change), power=power)
 
 
 @pytest.mark.parametrize(
@@ -83,65 +83,65 @@ def test_a_hopeless_plan_has_no_number() -> None:
     ],
 )
 def test_items_needed(discordance: float, margin: float, items: int, items_at_80_percent: int) -> None:
-    assert items_needed(discordance, margin) == items
-    assert items_needed(discordance, margin, power=0.8) == items_at_80_percent
+    assert items_for_power(discordance, margin) == items
+    assert items_for_power(discordance, margin, power=0.8) == items_at_80_percent
 
 
 def test_impossible_plans_are_refused() -> None:
     with pytest.raises(ValueError, match="margin"):
-        items_needed(0.01, 0.02)
+        items_for_power(0.01, 0.02)
     with pytest.raises(ValueError, match="above 0"):
-        blocks_needed(0.0, 0.05)
+        blocks_for_power(0.0, 0.05)
     with pytest.raises(ValueError, match="power"):
-        items_needed(0.05, 0.02, power=1.0)
+        items_for_power(0.05, 0.02, power=1.0)
     with pytest.raises(ValueError, match="alpha"):
-        blocks_needed(0.02, 0.05, alpha=0.7)
+        blocks_for_power(0.02, 0.05, alpha=0.7)
 
 
 def test_a_chance_of_finding_it_is_that_of_drawn_differences() -> None:
     drawn = np.random.default_rng(2).normal(0.05, 0.06, size=(4000, 8))
     found = [test.p_harm <= 0.05 for row in drawn if (test := paired_t(row, 0.05)) is not None]
-    assert chance_shown(8, 0.06, 0.05) == pytest.approx(np.mean(found), abs=0.025)
-    assert chance_shown(1, 0.06, 0.05) == 0
-    assert chance_shown(8, 0.06, 0.0) == pytest.approx(0.05)
+    assert paired_t_power(8, 0.06, 0.05) == pytest.approx(np.mean(found), abs=0.025)
+    assert paired_t_power(1, 0.06, 0.05) == 0
+    assert paired_t_power(8, 0.06, 0.0) == pytest.approx(0.05)
 
 
 @pytest.mark.parametrize("power", [0.8, 0.95])
 def test_the_smallest_harm_that_is_seen_is_the_one_that_takes_so_many_blocks(power: float) -> None:
-    harm = detectable_harm(10, 0.05, power=power)
+    harm = minimum_detectable_regression(10, 0.05, power=power)
     assert harm is not None
-    assert chance_shown(10, 0.05, harm) == pytest.approx(power, abs=1e-6)
-    assert blocks_needed(0.05, harm * 1.0001, power=power) == 10
-    assert detectable_harm(1, 0.05) is None
+    assert paired_t_power(10, 0.05, harm) == pytest.approx(power, abs=1e-6)
+    assert blocks_for_power(0.05, harm * 1.0001, power=power) == 10
+    assert minimum_detectable_regression(1, 0.05) is None
 
 
 def test_no_harm_is_told_that_no_number_holds() -> None:
-    assert detectable_harm(2, 1.0, alpha=1e-15, power=0.999) is None
+    assert minimum_detectable_regression(2, 1.0, alpha=1e-15, power=0.999) is None
 
 
 def test_the_smallest_difference_of_items_is_the_one_that_takes_so_many() -> None:
-    seen = detectable_difference(1348, 0.05, power=0.95)
+    seen = minimum_detectable_difference(1348, 0.05, power=0.95)
     assert seen is not None
     assert seen == pytest.approx(0.02, abs=1e-4)
     # above the discordance, items that are lost are what differs
-    harm = detectable_difference(30, 0.01)
+    harm = minimum_detectable_difference(30, 0.01)
     assert harm is not None
-    assert items_needed(harm, harm, power=0.8) == 30
-    assert detectable_difference(1, 0.05) is None
+    assert items_for_power(harm, harm, power=0.8) == 30
+    assert minimum_detectable_difference(1, 0.05) is None
 
 
 @pytest.mark.parametrize(("itself", "excess", "prompts"), [(0.05, 0.02, 1000), (0.3, 0.05, 974)])
 def test_prompts_for_an_excess(itself: float, excess: float, prompts: int) -> None:
     # (3.29 sd / e)²: 2 points over 5 % are seen with 95 % in about a thousand
-    assert values_needed(excess_sd(itself), excess) == pytest.approx(prompts, rel=0.02)
+    assert values_for_power(excess_sd(itself), excess) == pytest.approx(prompts, rel=0.02)
 
 
 def test_powers_of_what_cannot_be_are_refused() -> None:
     with pytest.raises(ValueError, match="deviation"):
-        chance_shown(5, 0.0, 0.1)
+        paired_t_power(5, 0.0, 0.1)
     with pytest.raises(ValueError, match="above 0"):
-        blocks_needed(0.1, 0.0)
+        blocks_for_power(0.1, 0.0)
     with pytest.raises(ValueError, match="discordance"):
-        detectable_difference(0, 0.05)
+        minimum_detectable_difference(0, 0.05)
     with pytest.raises(ValueError, match="difference"):
-        values_needed(0.1, 0.0)
+        values_for_power(0.1, 0.0)

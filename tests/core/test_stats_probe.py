@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from benchgate.stats.load_probe import LOOK_SHARES, Backlog, LookCounts, Standing, judge_probe
+from benchgate.stats.load_probe import LOOK_SHARES, Backlog, LevelStatus, LookCounts, evaluate_probe
 
 STILL = Backlog(1, 1, 1.0, 1.0, residence_s=1.0)
 
@@ -32,56 +32,56 @@ def look(
 
 def test_clean_requests_pass_once_there_are_enough_of_them() -> None:
     # The first look has an eighth of 5 %, 0.625 %: 0.95**98 is 0.66 %, 0.95**99 is 0.62 %.
-    assert judge_probe([look((49, 49), (49, 49))], 0.95, 0.05).standing is Standing.OPEN
-    assert judge_probe([look((50, 49), (50, 49))], 0.95, 0.05).standing is Standing.PASS
+    assert evaluate_probe([look((49, 49), (49, 49))], 0.95, 0.05).standing is LevelStatus.OPEN
+    assert evaluate_probe([look((50, 49), (50, 49))], 0.95, 0.05).standing is LevelStatus.PASS
 
 
 def test_latencies_that_move_together_tell_as_little_as_few_requests() -> None:
     """Ten stretches of 100 with means 0.1 apart and a spread of 0.1 inside: as good as all requests of one moving."""
     moving = tuple(0.5 + 0.05 * (-1) ** number for number in range(10))
-    still = judge_probe([look((100,) * 10, (100,) * 10)], 0.95, 0.05)
-    moved = judge_probe([look((100,) * 10, (100,) * 10, used=moving)], 0.95, 0.05)
-    assert (still.standing, moved.standing) == (Standing.PASS, Standing.OPEN)
+    still = evaluate_probe([look((100,) * 10, (100,) * 10)], 0.95, 0.05)
+    moved = evaluate_probe([look((100,) * 10, (100,) * 10, used=moving)], 0.95, 0.05)
+    assert (still.standing, moved.standing) == (LevelStatus.PASS, LevelStatus.OPEN)
     # Variance of a mean 0.05², of one request 0.05² + 0.1²; 100 * 0.0025 / 0.0125 * 10/9 = 22.2 requests count as one.
     assert moved.limits is not None
     assert moved.limits.lower == pytest.approx(0.00625 ** (22.2 / 1000), abs=1e-3)
 
 
 def test_bursts_of_misses_widen_the_limits_and_even_misses_do_not() -> None:
-    assert judge_probe([look((50, 50), (50, 50), backlog=None)], 0.95, 0.05).standing is Standing.PASS
-    bursty = judge_probe([look((100, 100, 100, 100, 78), (100,) * 5, backlog=None)], 0.95, 0.05)
-    even = judge_probe([look((96, 96, 95, 96, 95), (100,) * 5, backlog=None)], 0.89, 0.05)
+    assert evaluate_probe([look((50, 50), (50, 50), backlog=None)], 0.95, 0.05).standing is LevelStatus.PASS
+    bursty = evaluate_probe([look((100, 100, 100, 100, 78), (100,) * 5, backlog=None)], 0.95, 0.05)
+    even = evaluate_probe([look((96, 96, 95, 96, 95), (100,) * 5, backlog=None)], 0.89, 0.05)
     assert bursty.limits is not None
     assert bursty.limits.lower < 0.7
-    assert even.standing is Standing.PASS
+    assert even.standing is LevelStatus.PASS
 
 
 def test_no_success_never_passes_however_few_were_wanted() -> None:
-    found = judge_probe([look((0, 0), (100, 100))], 0.05, 0.05)
-    assert (found.standing, found.share) == (Standing.FAIL, 0.0)
-    assert judge_probe([look((0, 0), (100, 100))], 0.01, 0.05).standing is Standing.OPEN
+    found = evaluate_probe([look((0, 0), (100, 100))], 0.05, 0.05)
+    assert (found.standing, found.share) == (LevelStatus.FAIL, 0.0)
+    assert evaluate_probe([look((0, 0), (100, 100))], 0.01, 0.05).standing is LevelStatus.OPEN
 
 
 def test_nothing_scheduled_says_nothing() -> None:
-    found = judge_probe([], 0.95, 0.05)
-    assert (found.standing, found.share, found.limits) == (Standing.OPEN, None, None)
+    found = evaluate_probe([], 0.95, 0.05)
+    assert (found.standing, found.share, found.limits) == (LevelStatus.OPEN, None, None)
 
 
 def test_requests_that_were_cut_stay_in_the_denominator() -> None:
-    whole = judge_probe([look((50, 50), (50, 50))], 0.95, 0.05)
-    found = judge_probe([replace(look((50, 50), (50, 80)), cut=30)], 0.95, 0.05)
-    assert whole.standing is Standing.PASS
-    assert (found.standing, found.cut, found.share) == (Standing.OPEN, 30, 100 / 130)
+    whole = evaluate_probe([look((50, 50), (50, 50))], 0.95, 0.05)
+    found = evaluate_probe([replace(look((50, 50), (50, 80)), cut=30)], 0.95, 0.05)
+    assert whole.standing is LevelStatus.PASS
+    assert (found.standing, found.cut, found.share) == (LevelStatus.OPEN, 30, 100 / 130)
 
 
 def test_backlog_that_grows_fails_though_every_request_was_good() -> None:
-    found = judge_probe([look((500, 500), (500, 500), backlog=(4, 150))], 0.95, 0.05)
-    assert (found.standing, found.unstable, found.share) == (Standing.FAIL, True, 1.0)
+    found = evaluate_probe([look((500, 500), (500, 500), backlog=(4, 150))], 0.95, 0.05)
+    assert (found.standing, found.unstable, found.share) == (LevelStatus.FAIL, True, 1.0)
 
 
 def test_backlog_that_wanders_is_not_called_growth() -> None:
-    found = judge_probe([look((500, 500), (500, 500), backlog=(5, 25))], 0.95, 0.05)
-    assert (found.standing, found.unstable) == (Standing.PASS, False)
+    found = evaluate_probe([look((500, 500), (500, 500), backlog=(5, 25))], 0.95, 0.05)
+    assert (found.standing, found.unstable) == (LevelStatus.PASS, False)
 
 
 @pytest.mark.parametrize(
@@ -91,69 +91,69 @@ def test_good_requests_pass_only_where_the_look_was_long_and_nothing_more_was_le
     window_s: float, risen: float, *, passes: bool
 ) -> None:
     """Ten times the second that a request stays; a third of 1,000 requests, of which 5 % are 16.7."""
-    found = judge_probe([look((500, 500), (500, 500), risen=risen, window_s=window_s)], 0.95, 0.05)
-    assert (found.standing, found.unsteady) == ((Standing.PASS, False) if passes else (Standing.OPEN, True))
+    found = evaluate_probe([look((500, 500), (500, 500), risen=risen, window_s=window_s)], 0.95, 0.05)
+    assert (found.standing, found.unsteady) == ((LevelStatus.PASS, False) if passes else (LevelStatus.OPEN, True))
 
 
 def test_level_that_was_looked_at_too_briefly_says_how_many_requests_would_be_long_enough() -> None:
-    found = judge_probe([look((100, 100), (100, 100), window_s=4.0)] * len(LOOK_SHARES), 0.95, 0.05)
-    assert (found.standing, found.unsteady, found.needs) == (Standing.UNRESOLVED, True, 1500)
-    leaning = judge_probe([look((100, 100), (100, 100), risen=9.0)] * len(LOOK_SHARES), 0.95, 0.05)
-    assert (leaning.standing, leaning.unsteady, leaning.needs) == (Standing.UNRESOLVED, True, None)
+    found = evaluate_probe([look((100, 100), (100, 100), window_s=4.0)] * len(LOOK_SHARES), 0.95, 0.05)
+    assert (found.standing, found.unsteady, found.needs) == (LevelStatus.UNRESOLVED, True, 1500)
+    leaning = evaluate_probe([look((100, 100), (100, 100), risen=9.0)] * len(LOOK_SHARES), 0.95, 0.05)
+    assert (leaning.standing, leaning.unsteady, leaning.needs) == (LevelStatus.UNRESOLVED, True, None)
 
 
 def test_level_that_misses_its_target_fails_however_brief_the_look() -> None:
-    assert judge_probe([look((0, 0), (100, 100), window_s=0.1, risen=90.0)], 0.95, 0.05).standing is Standing.FAIL
+    assert evaluate_probe([look((0, 0), (100, 100), window_s=0.1, risen=90.0)], 0.95, 0.05).standing is LevelStatus.FAIL
 
 
 def test_last_look_leaves_unresolved_with_what_it_would_take() -> None:
     looks = [look((19, 18), (20, 20))] * len(LOOK_SHARES)
-    assert judge_probe(looks[:-1], 0.9, 0.05).standing is Standing.OPEN
-    found = judge_probe(looks, 0.9, 0.05)
-    assert found.standing is Standing.UNRESOLVED
+    assert evaluate_probe(looks[:-1], 0.9, 0.05).standing is LevelStatus.OPEN
+    found = evaluate_probe(looks, 0.9, 0.05)
+    assert found.standing is LevelStatus.UNRESOLVED
     assert found.needs is not None
     times = math.ceil((200 + found.needs) / 200)
     enough = [look((19 * times, 18 * times), (20 * times, 20 * times))] * len(LOOK_SHARES)
-    assert judge_probe(enough, 0.9, 0.05).standing is Standing.PASS
+    assert evaluate_probe(enough, 0.9, 0.05).standing is LevelStatus.PASS
 
 
 def test_share_on_the_target_itself_is_resolved_by_no_number() -> None:
-    found = judge_probe([look((19, 19), (20, 20))] * len(LOOK_SHARES), 0.95, 0.05)
-    assert (found.standing, found.needs) == (Standing.UNRESOLVED, None)
+    found = evaluate_probe([look((19, 19), (20, 20))] * len(LOOK_SHARES), 0.95, 0.05)
+    assert (found.standing, found.needs) == (LevelStatus.UNRESOLVED, None)
 
 
 @pytest.mark.parametrize("burst", [1, 10])
 def test_level_exactly_at_its_target_is_called_wrongly_no_more_often_than_stated(burst: int) -> None:
     """Five looks at a true share of 90 %; requests apart, or ten at a time with one latency. Allowed: 10 % each way."""
-    standings: Counter[Standing] = Counter()
+    standings: Counter[LevelStatus] = Counter()
     for seed in range(300):
         generator = np.random.default_rng([burst, seed])
         taken: list[LookCounts] = []
-        standing = Standing.OPEN
+        standing = LevelStatus.OPEN
         for share in LOOK_SHARES:
             used = np.repeat(generator.random(round(1600 * share) // burst) / 0.9, burst)
             parts = np.array_split(used, 5)
             good, scheduled = tuple(int((part <= 1).sum()) for part in parts), tuple(len(part) for part in parts)
             means = tuple(float(part.mean()) for part in parts)
             taken.append(LookCounts(good, scheduled, 0, means, float((used**2).sum()), STILL, window_s=60.0))
-            standing = judge_probe(taken, 0.9, 0.1).standing
-            if standing is not Standing.OPEN:
+            standing = evaluate_probe(taken, 0.9, 0.1).standing
+            if standing is not LevelStatus.OPEN:
                 break
         standings[standing] += 1
-    assert standings[Standing.PASS] <= 30
-    assert standings[Standing.FAIL] <= 30
-    assert standings[Standing.UNRESOLVED] >= 240
+    assert standings[LevelStatus.PASS] <= 30
+    assert standings[LevelStatus.FAIL] <= 30
+    assert standings[LevelStatus.UNRESOLVED] >= 240
 
 
 @pytest.mark.parametrize(("target", "alpha"), [(0.0, 0.05), (1.0, 0.05), (0.95, 0.0), (0.95, 0.5)])
 def test_target_or_alpha_out_of_range_is_refused(target: float, alpha: float) -> None:
     with pytest.raises(ValueError, match="expected"):
-        judge_probe([], target, alpha)
+        evaluate_probe([], target, alpha)
 
 
 def test_p_value_of_a_resolved_level_stays_within_the_alpha_that_was_spent() -> None:
-    passed = judge_probe([look((50, 49), (50, 49))], 0.95, 0.05)
-    failed = judge_probe([look((0, 0), (5, 5))], 0.5, 0.05)
+    passed = evaluate_probe([look((50, 49), (50, 49))], 0.95, 0.05)
+    failed = evaluate_probe([look((0, 0), (5, 5))], 0.5, 0.05)
     assert passed.p_value == pytest.approx(0.95**99 * 8)
     assert failed.p_value == pytest.approx(0.5**10 * 8)
-    assert judge_probe([look((5, 5), (5, 5))], 0.95, 0.05).p_value is None
+    assert evaluate_probe([look((5, 5), (5, 5))], 0.95, 0.05).p_value is None

@@ -7,9 +7,9 @@ import math
 import pytest
 from scipy import stats as scipy_stats
 
-from benchgate.stats.divergence import exact_kld, kld_bound
-from benchgate.stats.load_probe import Backlog, LookCounts, ProbeFinding, Standing, judge_probe
-from benchgate.stats.overdispersed import effective_requests
+from benchgate.stats.divergence import exact_kld, kld_lower_bound
+from benchgate.stats.load_probe import Backlog, LevelStatus, LookCounts, ProbeResult, evaluate_probe
+from benchgate.stats.overdispersed import effective_sample_size
 
 
 def closed(good: int, *, stretches: int = 10, scheduled: int = 100) -> LookCounts:
@@ -18,15 +18,15 @@ def closed(good: int, *, stretches: int = 10, scheduled: int = 100) -> LookCount
     return LookCounts((good,) * stretches, each, 0, (0.5,) * stretches, 0.26 * sum(each), None, 60.0, 70.0)
 
 
-def with_backlog(backlog: Backlog) -> ProbeFinding:
+def with_backlog(backlog: Backlog) -> ProbeResult:
     each = (100,) * 10
-    return judge_probe([LookCounts(each, each, 0, (0.5,) * 10, 260.0, backlog, 60.0)], 0.95, 0.05)
+    return evaluate_probe([LookCounts(each, each, 0, (0.5,) * 10, 260.0, backlog, 60.0)], 0.95, 0.05)
 
 
-@pytest.mark.parametrize(("good", "standing"), [(91, Standing.FAIL), (99, Standing.PASS)])
-def test_limits_and_p_are_exact_on_the_effective_number_of_requests(good: int, standing: Standing) -> None:
-    found, spent = judge_probe([closed(good)], 0.95, 0.05), 0.05 / 8
-    trials = effective_requests([good] * 10, [100] * 10, spent)
+@pytest.mark.parametrize(("good", "standing"), [(91, LevelStatus.FAIL), (99, LevelStatus.PASS)])
+def test_limits_and_p_are_exact_on_the_effective_number_of_requests(good: int, standing: LevelStatus) -> None:
+    found, spent = evaluate_probe([closed(good)], 0.95, 0.05), 0.05 / 8
+    trials = effective_sample_size([good] * 10, [100] * 10, spent)
     assert trials is not None and found.limits is not None
     hits = trials * good / 100
     assert found.standing is standing
@@ -36,27 +36,27 @@ def test_limits_and_p_are_exact_on_the_effective_number_of_requests(good: int, s
         float(scipy_stats.beta.cdf(0.95, hits, trials - hits + 1)),
         float(scipy_stats.beta.sf(0.95, hits + 1, trials - hits)),
     )
-    assert found.p_value == pytest.approx((below if standing is Standing.PASS else above) * 8)
+    assert found.p_value == pytest.approx((below if standing is LevelStatus.PASS else above) * 8)
     assert (found.window_s, found.stage_s) == (60.0, 70.0)
 
 
 def test_nothing_but_good_requests_leave_no_room_above() -> None:
-    found = judge_probe([closed(100)], 0.95, 0.05)
+    found = evaluate_probe([closed(100)], 0.95, 0.05)
     assert found.limits is not None and found.limits.upper == 1.0
 
 
 @pytest.mark.parametrize(("before", "after"), [(100, 100), (100, 150), (150, 100)])
 def test_a_queue_that_stands_or_sways_does_not_grow(before: int, after: int) -> None:
     found = with_backlog(Backlog(before, after, 100.0, 100.0, residence_s=1.0))
-    assert (found.unstable, found.standing) == (False, Standing.PASS)
+    assert (found.unstable, found.standing) == (False, LevelStatus.PASS)
 
 
 @pytest.mark.parametrize(
-    ("residence_s", "standing"), [(0.0, Standing.PASS), (6.0, Standing.PASS), (6.1, Standing.OPEN)]
+    ("residence_s", "standing"), [(0.0, LevelStatus.PASS), (6.0, LevelStatus.PASS), (6.1, LevelStatus.OPEN)]
 )
-def test_a_window_lasts_ten_times_as_long_as_its_requests_stay(residence_s: float, standing: Standing) -> None:
+def test_a_window_lasts_ten_times_as_long_as_its_requests_stay(residence_s: float, standing: LevelStatus) -> None:
     found = with_backlog(Backlog(1, 1, 1.0, 1.0, residence_s=residence_s))
-    assert (found.standing, found.unsteady) == (standing, standing is Standing.OPEN)
+    assert (found.standing, found.unsteady) == (standing, standing is LevelStatus.OPEN)
 
 
 def ln(**probabilities: float) -> dict[str, float]:
@@ -64,10 +64,10 @@ def ln(**probabilities: float) -> dict[str, float]:
 
 
 def test_of_listings_of_unlike_lengths_the_most_probable_of_both_are_used() -> None:
-    short = kld_bound(ln(z=0.6, b=0.2), ln(z=0.3, e=0.3))
-    assert kld_bound(ln(a=0.05, z=0.6, c=0.1, b=0.2), ln(z=0.3, e=0.3)) == pytest.approx(short)
-    assert kld_bound(ln(z=0.6, b=0.2), ln(a=0.05, c=0.1, z=0.3, e=0.29)) == pytest.approx(
-        kld_bound(ln(z=0.6, b=0.2), ln(z=0.3, e=0.29))
+    short = kld_lower_bound(ln(z=0.6, b=0.2), ln(z=0.3, e=0.3))
+    assert kld_lower_bound(ln(a=0.05, z=0.6, c=0.1, b=0.2), ln(z=0.3, e=0.3)) == pytest.approx(short)
+    assert kld_lower_bound(ln(z=0.6, b=0.2), ln(a=0.05, c=0.1, z=0.3, e=0.29)) == pytest.approx(
+        kld_lower_bound(ln(z=0.6, b=0.2), ln(z=0.3, e=0.29))
     )
 
 

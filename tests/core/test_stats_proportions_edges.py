@@ -8,13 +8,13 @@ import pytest
 
 from benchgate.stats.proportions import (
     clopper_pearson,
-    mcnemar_harm_p,
+    mcnemar_p,
     newcombe_difference,
-    relative_errors_p,
+    poisson_rates_p,
     score_limits,
     score_statistic,
     tango_limits,
-    tango_p_margin,
+    tango_noninferiority_p,
     wilson,
 )
 
@@ -24,13 +24,13 @@ def test_pairs_that_cannot_be_are_refused(b: int, c: int, n: int) -> None:
     with pytest.raises(ValueError, match="impossible"):
         tango_limits(b, c, n, 0.05)
     with pytest.raises(ValueError, match="impossible"):
-        tango_p_margin(b, c, n, 0.02)
+        tango_noninferiority_p(b, c, n, 0.02)
 
 
 @pytest.mark.parametrize(("b", "c"), [(-1, 0), (0, -1), (-1, 5), (5, -1)])
 def test_items_that_differ_less_than_not_at_all_are_refused(b: int, c: int) -> None:
     with pytest.raises(ValueError, match="at least 0"):
-        mcnemar_harm_p(b, c)
+        mcnemar_p(b, c)
 
 
 def test_every_pair_may_differ() -> None:
@@ -43,9 +43,9 @@ def test_every_pair_may_differ() -> None:
 @pytest.mark.parametrize(("k", "n"), [(-1, 5), (6, 5), (0, 0), (0, -1)])
 def test_errors_that_cannot_be_are_refused_of_either_arm(k: int, n: int) -> None:
     with pytest.raises(ValueError, match="not a share"):
-        relative_errors_p(k, n, 1, 10)
+        poisson_rates_p(k, n, 1, 10)
     with pytest.raises(ValueError, match="not a share"):
-        relative_errors_p(1, 10, k, n)
+        poisson_rates_p(1, 10, k, n)
 
 
 def test_one_trial_is_a_share() -> None:
@@ -66,8 +66,8 @@ def test_one_hit_leaves_a_lower_limit_and_one_miss_an_upper_one() -> None:
 
 def test_errors_of_the_candidate_are_its_own() -> None:
     # scipy.stats.binomtest(6, 7, 200 / 1000, alternative="greater"), and of the arms turned round
-    assert relative_errors_p(6, 200, 1, 800) == pytest.approx(7 * 0.2**6 * 0.8 + 0.2**7)
-    assert relative_errors_p(1, 800, 6, 200) == pytest.approx(1 - 0.2**7)
+    assert poisson_rates_p(6, 200, 1, 800) == pytest.approx(7 * 0.2**6 * 0.8 + 0.2**7)
+    assert poisson_rates_p(1, 800, 6, 200) == pytest.approx(1 - 0.2**7)
 
 
 def test_difference_of_shares_is_candidate_less_baseline() -> None:
@@ -115,5 +115,5 @@ def test_score_limits_are_where_the_statistic_reaches_the_normal_quantile() -> N
 
 
 def test_margin_p_is_small_below_the_margin_and_large_above() -> None:
-    assert tango_p_margin(0, 0, 400, 0.05) < 0.001 < 0.999 < tango_p_margin(40, 0, 400, 0.05)
-    assert tango_p_margin(20, 0, 400, 0.05) == pytest.approx(0.5)  # seen at the margin itself
+    assert tango_noninferiority_p(0, 0, 400, 0.05) < 0.001 < 0.999 < tango_noninferiority_p(40, 0, 400, 0.05)
+    assert tango_noninferiority_p(20, 0, 400, 0.05) == pytest.approx(0.5)  # seen at the margin itself

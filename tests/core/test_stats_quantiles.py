@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from benchgate.stats.quantiles import fewest_of_a_quantile, min_n_for_upper_limit, order_statistic_limits
+from benchgate.stats.quantiles import min_n_for_quantile, min_n_for_upper_limit, order_statistic_limits
 
 
 @pytest.mark.parametrize(("q", "fewest"), [(0.5, 5), (0.9, 29), (0.95, 59), (0.99, 299), (0.999, 2995)])
@@ -63,6 +63,6 @@ def test_a_quantile_is_between_zero_and_one(q: float) -> None:
 @pytest.mark.parametrize(("q", "fewest"), [(0.9, 29), (0.95, 59), (0.99, 299)])
 def test_a_high_quantile_is_taken_of_enough_to_lie_where_it_should(q: float, fewest: int) -> None:
     """The order statistic X(r) of n lies at the quantile r / (n + 1) on average (David and Nagaraja, 2.1)."""
-    assert fewest_of_a_quantile(q) == fewest
+    assert min_n_for_quantile(q) == fewest
     rank = math.ceil(fewest * q)
     assert q - (1 - q) / 2 < rank / (fewest + 1) < 1 - (1 - q) / 2

@@ -6,9 +6,9 @@ import math
 
 import pytest
 
-from benchgate.stats.capacity_search import Look, SearchSettings, TakenLook, search_result
-from benchgate.stats.divergence import kld_bound
-from benchgate.stats.load_probe import LOOK_SHARES, Backlog, LookCounts, Standing, judge_probe
+from benchgate.stats.capacity_search import FinishedLook, PlannedLook, SearchSettings, search_result
+from benchgate.stats.divergence import kld_lower_bound
+from benchgate.stats.load_probe import LOOK_SHARES, Backlog, LevelStatus, LookCounts, evaluate_probe
 
 STILL = Backlog(1, 1, 1.0, 1.0, residence_s=1.0)
 GROWS = Backlog(0, 3000, 100.0, 2000.0, residence_s=10.0)
@@ -40,9 +40,9 @@ def test_concurrencies_send_enough_to_fill_and_empty_them() -> None:
 def test_a_fit_that_crosses_outside_of_the_bracket_is_no_estimate() -> None:
     """The backlog of 4 grows though its requests are good, so the capacity is below 4; the shares fall beyond it."""
     looks = [
-        TakenLook(2.0, 2000, counts(2000, 2000)),
-        TakenLook(4.0, 2000, counts(2000, 2000, backlog=GROWS)),
-        TakenLook(8.0, 2000, counts(200, 2000)),
+        FinishedLook(2.0, 2000, counts(2000, 2000)),
+        FinishedLook(4.0, 2000, counts(2000, 2000, backlog=GROWS)),
+        FinishedLook(8.0, 2000, counts(200, 2000)),
     ]
     found = search_result(settings(), looks)
     assert (found.lower, found.upper, found.estimate) == (2.0, 4.0, None)
@@ -50,14 +50,14 @@ def test_a_fit_that_crosses_outside_of_the_bracket_is_no_estimate() -> None:
 
 
 def test_a_backlog_that_grows_fails_a_level_of_which_nothing_else_is_known() -> None:
-    found = judge_probe([counts(100, 100, stretches=1, backlog=GROWS)], 0.95, 0.05)
-    assert (found.standing, found.unstable, found.limits) == (Standing.FAIL, True, None)
+    found = evaluate_probe([counts(100, 100, stretches=1, backlog=GROWS)], 0.95, 0.05)
+    assert (found.standing, found.unstable, found.limits) == (LevelStatus.FAIL, True, None)
     assert found.p_value is not None and found.p_value < 1e-6
 
 
 def test_looks_that_saw_nothing_need_no_number_of_requests() -> None:
-    found = judge_probe([counts(0, 0)] * len(LOOK_SHARES), 0.95, 0.05)
-    assert (found.standing, found.share, found.needs, found.p_value) == (Standing.UNRESOLVED, None, None, None)
+    found = evaluate_probe([counts(0, 0)] * len(LOOK_SHARES), 0.95, 0.05)
+    assert (found.standing, found.share, found.needs, found.p_value) == (LevelStatus.UNRESOLVED, None, None, None)
 
 
 @pytest.mark.parametrize("nothing", [{}, {"a": -87.3, "b": -200.0}, {"a": -math.inf}])
@@ -65,10 +65,10 @@ def test_a_listing_without_any_probability_is_no_nearness(nothing: dict[str, flo
     fine = {"a": math.log(0.6), "b": math.log(0.2)}
     for baseline, candidate in ((fine, nothing), (nothing, fine)):
         with pytest.raises(ValueError, match="probability 0"):
-            kld_bound(baseline, candidate)
+            kld_lower_bound(baseline, candidate)
 
 
 @pytest.mark.parametrize(("level", "name"), [(2.5, "2.5"), (64.0, "64"), (0.1 + 0.2, "0.3")])
 def test_a_level_is_named_as_a_person_would_write_it(level: float, name: str) -> None:
-    assert Look(level, 0, 100).name == name
+    assert PlannedLook(level, 0, 100).name == name
     assert float(name) == pytest.approx(level)

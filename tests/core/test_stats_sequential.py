@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import multivariate_normal
 
 from benchgate.stats.distributions import norm_ppf, norm_sf
-from benchgate.stats.sequential import look_tails, obrien_fleming, repeated_p
+from benchgate.stats.sequential import look_alphas, obrien_fleming, repeated_p
 
 EQUAL_STEPS = [
     ((1 / 2, 1.0), (2.373, 1.678)),
@@ -55,14 +55,14 @@ def test_chance_of_crossing_is_that_of_the_joint_normal_law(fractions: tuple[flo
 @pytest.mark.parametrize("alpha", [0.01, 0.05, 0.2])
 def test_repeated_p_is_alpha_exactly_at_the_boundary(alpha: float) -> None:
     fractions = (0.25, 0.5, 1.0)
-    for look, tail in enumerate(look_tails(fractions, alpha), start=1):
+    for look, tail in enumerate(look_alphas(fractions, alpha), start=1):
         assert repeated_p(tail, look, fractions) == pytest.approx(alpha, abs=1e-9)
         assert repeated_p(tail * 0.99, look, fractions) < alpha < repeated_p(tail * 1.01, look, fractions)
 
 
 def test_tails_are_the_boundaries_as_probabilities() -> None:
-    assert look_tails((0.25, 0.5, 1.0), 0.05) == pytest.approx((0.000393, 0.00879, 0.0466), rel=2e-3)
-    assert look_tails((1.0,), 0.05) == pytest.approx((0.05,))
+    assert look_alphas((0.25, 0.5, 1.0), 0.05) == pytest.approx((0.000393, 0.00879, 0.0466), rel=2e-3)
+    assert look_alphas((1.0,), 0.05) == pytest.approx((0.05,))
 
 
 def test_certainty_stays_certainty() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from benchgate.model.records import ErrorClass, RequestColumns, RequestRecord, TokenSource
 from benchgate.model.request_metrics import Slo
-from benchgate.stats.load_probe import Backlog, judge_probe, look_counts, steady_window
+from benchgate.stats.load_probe import Backlog, evaluate_probe, look_counts, steady_window
 
 S = 1_000_000_000
 SLO = Slo(e2e_s=5.0)
@@ -108,7 +108,7 @@ def test_level_watched_for_less_than_ten_seconds_is_called_so(every_s: float, *,
     counts = look_counts(steady(100, 0.5, every_s), SLO, None, 100)
     assert counts is not None
     assert counts.window_s == pytest.approx(69 * every_s)
-    assert judge_probe([counts], 0.5, 0.05).short is short
+    assert evaluate_probe([counts], 0.5, 0.05).short is short
 
 
 def with_ramp(takes_s: float) -> tuple[RequestColumns, RequestColumns]:
@@ -126,7 +126,7 @@ def test_measured_requests_are_the_window_of_a_load_with_a_ramp() -> None:
     # What was in flight at the first measured request is of the ramp: a full server is no backlog that grew.
     assert counts.backlog is not None
     assert (counts.backlog.before, counts.backlog.after) == (4, 4)
-    assert judge_probe([counts], 0.9, 0.05).unstable is False
+    assert evaluate_probe([counts], 0.9, 0.05).unstable is False
 
 
 def test_closed_loop_with_a_ramp_counts_all_that_is_measured() -> None:

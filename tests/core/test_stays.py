@@ -11,7 +11,7 @@ import pytest
 from benchgate.model.deployment import Arm
 from benchgate.model.records import RequestColumns
 from benchgate.model.run import Evidence, LoadObservation
-from benchgate.sizing.operating_point import Watched, mean_stays_s, watched_stages
+from benchgate.sizing.operating_point import QueueTrend, mean_residence_s, queue_trends
 from benchgate.suite.schema import Suite
 from tests.core.test_sizing import CLASSES, SUITE, a_suite
 from tests.fakes import evidence as fake
@@ -42,11 +42,11 @@ def of(*load: LoadObservation) -> Evidence:
 def test_request_stays_its_arithmetic_mean_and_those_that_failed_are_not_counted() -> None:
     blocks = block("c4", 0, [1.0, 1.0, 10.0, math.inf]), block("c4", 1, [4.0])
     other = block("c8", 0, [math.inf]), block("c4", 0, [99.0], arm=Arm.BASELINE)
-    assert mean_stays_s(of(*blocks, *other), ARM) == {"c4": pytest.approx(4.0)}
+    assert mean_residence_s(of(*blocks, *other), ARM) == {"c4": pytest.approx(4.0)}
 
 
-def watched(suite: Suite, *load: LoadObservation) -> dict[str, Watched]:
-    return watched_stages(of(*load), suite, ARM)
+def watched(suite: Suite, *load: LoadObservation) -> dict[str, QueueTrend]:
+    return queue_trends(of(*load), suite, ARM)
 
 
 def test_queue_that_grows_is_seen_where_the_slo_is_too_loose_to() -> None:

@@ -16,7 +16,7 @@ from benchgate.model.deployment import Arm
 from benchgate.model.run import LoadObservation
 from benchgate.model.verdict import Outcome
 from benchgate.stats.means import paired_t
-from benchgate.stats.sequential import look_tails
+from benchgate.stats.sequential import look_alphas
 from benchgate.suite.default_checks import line_of
 from benchgate.suite.loader import parse_suite
 from benchgate.suite.schema import Suite
@@ -215,7 +215,7 @@ def test_an_equal_candidate_passes_the_usual_error_rate_as_often_as_the_page_say
     rows = re.findall(r"^\| ([\d,]+) \| (\d+) \| >?(\d+) \| >?(\d+) \| (\d+) \| (\d+) \|$", page, re.MULTILINE)
     told = {int(first.replace(",", "")): dict(zip(shares, map(int, cells), strict=True)) for first, *cells in rows}
     assert list(told) == [400, 600, 1200, 2240]
-    alpha, generator = look_tails((0.25, 0.5, 1.0), 0.05)[-1], np.random.default_rng(5)
+    alpha, generator = look_alphas((0.25, 0.5, 1.0), 0.05)[-1], np.random.default_rng(5)
 
     def passes(requests: int, share: float) -> bool:
         """Limits of the difference over 20 blocks of both arms, as the gate takes them."""

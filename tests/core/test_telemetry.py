@@ -7,15 +7,15 @@ from collections.abc import Mapping
 import pytest
 
 from benchgate.model.deployment import Arm
-from benchgate.model.telemetry import Counter, Gauge, Reading, TelemetryWindow, Word
+from benchgate.model.telemetry import Counter, Gauge, TelemetryMetric, TelemetrySample, TelemetryWindow
 
 
-def window(*readings: Reading, ended_s: float = 10.0, drained: bool = True) -> TelemetryWindow:
+def window(*readings: TelemetrySample, ended_s: float = 10.0, drained: bool = True) -> TelemetryWindow:
     return TelemetryWindow("c4", Arm.BASELINE, 0, 0, "vllm", ended_s, drained, readings)
 
 
-def at(at_s: float, values: Mapping[Word, float], marker: str | None = "born") -> Reading:
-    return Reading(at_s, values, marker)
+def at(at_s: float, values: Mapping[TelemetryMetric, float], marker: str | None = "born") -> TelemetrySample:
+    return TelemetrySample(at_s, values, marker)
 
 
 def test_a_counter_is_its_change_from_before_the_stage_to_after_it() -> None:
@@ -30,7 +30,11 @@ def test_a_counter_is_its_change_from_before_the_stage_to_after_it() -> None:
 
 @pytest.mark.parametrize("missing", [0, 2])
 def test_a_counter_that_was_not_told_at_one_end_has_no_change(missing: int) -> None:
-    values: list[dict[Word, float]] = [{Counter.REQUESTS: 1.0}, {Counter.REQUESTS: 2.0}, {Counter.REQUESTS: 3.0}]
+    values: list[dict[TelemetryMetric, float]] = [
+        {Counter.REQUESTS: 1.0},
+        {Counter.REQUESTS: 2.0},
+        {Counter.REQUESTS: 3.0},
+    ]
     values[missing] = {}
     assert window(*(at(float(i), told) for i, told in enumerate(values))).change(Counter.REQUESTS) is None
 
@@ -77,13 +81,13 @@ def test_energy_that_falls_is_no_restart_of_the_server() -> None:
 
 
 def test_ratios_of_nothing_are_not_told() -> None:
-    idle: dict[Word, float] = {
+    idle: dict[TelemetryMetric, float] = {
         Counter.PREFIX_QUERIES: 7.0,
         Counter.PREFIX_HITS: 7.0,
         Counter.DRAFTED: 0.0,
         Counter.ACCEPTED: 0.0,
     }
-    busy: dict[Word, float] = {
+    busy: dict[TelemetryMetric, float] = {
         Counter.PREFIX_QUERIES: 17.0,
         Counter.PREFIX_HITS: 12.0,
         Counter.DRAFTED: 8.0,
@@ -95,7 +99,7 @@ def test_ratios_of_nothing_are_not_told() -> None:
 
 
 def test_energy_is_counted_by_the_accelerators_or_else_power_times_time() -> None:
-    counted: list[dict[Word, float]] = [
+    counted: list[dict[TelemetryMetric, float]] = [
         {Counter.GPU_ENERGY_J: 100.0},
         {Gauge.GPU_POWER: 300.0},
         {Counter.GPU_ENERGY_J: 1600.0},

@@ -10,7 +10,7 @@ from benchgate.gate.summary.bottleneck import NOT_KNOWN, bottleneck, parts_of
 from benchgate.model.deployment import Arm
 from benchgate.model.records import RequestColumns, RequestRecord, TokenSource
 from benchgate.model.run import ClientUse, LoadObservation
-from benchgate.model.telemetry import Counter, Gauge, Reading, TelemetryWindow, Word
+from benchgate.model.telemetry import Counter, Gauge, TelemetryMetric, TelemetrySample, TelemetryWindow
 
 S = 1_000_000_000
 REQUESTS = 10
@@ -25,14 +25,20 @@ def execution(ttft_s: float = 2.0, e2e_s: float = 5.0) -> LoadObservation:
     return LoadObservation("c4", Arm.CANDIDATE, 0, 0, RequestColumns.pack(records), 10.0, ClientUse(0.1, 10.0, 1))
 
 
-def window(grown: dict[Word, float] | None = None, during: dict[Word, float] | None = None) -> TelemetryWindow:
+def window(
+    grown: dict[TelemetryMetric, float] | None = None, during: dict[TelemetryMetric, float] | None = None
+) -> TelemetryWindow:
     grown = grown or {}
     before, after = dict.fromkeys(grown, 0.0), dict(grown)
-    looks = (Reading(0, before), Reading(5, {Gauge.RUNNING: 1.0, **(during or {})}), Reading(10, after))
+    looks = (
+        TelemetrySample(0, before),
+        TelemetrySample(5, {Gauge.RUNNING: 1.0, **(during or {})}),
+        TelemetrySample(10, after),
+    )
     return TelemetryWindow("c4", Arm.CANDIDATE, 0, 0, "vllm", 10.0, True, looks)
 
 
-def served(queue_s: float, prefill_s: float, decode_s: float) -> dict[Word, float]:
+def served(queue_s: float, prefill_s: float, decode_s: float) -> dict[TelemetryMetric, float]:
     """What a server adds up over the requests, each of which spent so long in each part."""
     return {
         Counter.QUEUE_S: queue_s * REQUESTS,
@@ -74,7 +80,7 @@ def test_where_a_server_tells_only_how_many_waited_the_queue_follows_and_the_cli
 
 
 def test_seconds_of_a_server_that_counts_no_requests_are_spread_over_those_answered() -> None:
-    grown: dict[Word, float] = {Counter.PREFILL_S: 4.0, Counter.DECODE_S: 20.0}
+    grown: dict[TelemetryMetric, float] = {Counter.PREFILL_S: 4.0, Counter.DECODE_S: 20.0}
     parts = parts_of([window(grown, {Gauge.WAITING: 0.0})], [execution().requests])
     assert (parts.queue_s, parts.prefill_s, parts.decode_s) == (0.0, 0.4, 2.0)
 

@@ -15,7 +15,7 @@ from benchgate.gate.judge import judge
 from benchgate.model.deployment import Arm
 from benchgate.model.records import ABSENT, RequestColumns, TokenSource
 from benchgate.model.run import Evidence, LoadObservation
-from benchgate.model.telemetry import Counter, Gauge, Reading, TelemetryWindow, Word
+from benchgate.model.telemetry import Counter, Gauge, TelemetryMetric, TelemetrySample, TelemetryWindow
 from benchgate.model.verdict import GuardResult, Outcome
 from benchgate.suite.schema import Suite
 from tests.fakes.guards import TELEMETRY, of_run
@@ -39,12 +39,12 @@ def healthy() -> Evidence:
 def told(
     seen: LoadObservation,
     *,
-    more: Mapping[Word, float] | None = None,
+    more: Mapping[TelemetryMetric, float] | None = None,
     markers: tuple[str | None, str | None] | None = None,
 ) -> TelemetryWindow:
     """What an honest server says of an execution, and `more` of some words on top; each arm has its own process."""
     markers = markers or (f"born {seen.arm}", f"born {seen.arm}")
-    counts: dict[Word, float] = {
+    counts: dict[TelemetryMetric, float] = {
         Counter.REQUESTS: REQUESTS,
         Counter.PROMPT_TOKENS: REQUESTS * PROMPT_TOKENS,
         Counter.GENERATION_TOKENS: REQUESTS * TOKENS,
@@ -52,8 +52,8 @@ def told(
         Counter.PREFIX_HITS: 0.0,
     }
     grown = {word: value + (more or {}).get(word, 0.0) for word, value in counts.items()}
-    before = Reading(0, dict.fromkeys(counts, 1000.0), markers[0])
-    after = Reading(10, {word: 1000.0 + value for word, value in grown.items()}, markers[1])
+    before = TelemetrySample(0, dict.fromkeys(counts, 1000.0), markers[0])
+    after = TelemetrySample(10, {word: 1000.0 + value for word, value in grown.items()}, markers[1])
     return TelemetryWindow(seen.stage, seen.arm, seen.block, seen.position, "vllm", 10.0, True, (before, after))
 
 
@@ -295,7 +295,8 @@ def test_requests_broken_off_on_purpose_count_as_asked() -> None:
 def test_the_depth_of_a_queue_is_the_deepest_that_was_seen() -> None:
     evidence = observed()
     looks = tuple(
-        Reading(at_s, {Gauge.WAITING: depth, Gauge.RUNNING: 1.0}) for at_s, depth in enumerate((0.0, 3.0, 7.0, 0.0))
+        TelemetrySample(at_s, {Gauge.WAITING: depth, Gauge.RUNNING: 1.0})
+        for at_s, depth in enumerate((0.0, 3.0, 7.0, 0.0))
     )
     windows = tuple(replace(window, readings=looks) for window in evidence.telemetry)
     stage = evidence.load[0].stage

@@ -10,7 +10,7 @@ from benchgate.gate.guards.base import SPEED, TOKENS, invalidated_by, kinds_of_m
 from benchgate.model.deployment import Arm
 from benchgate.model.records import RequestColumns
 from benchgate.model.run import Evidence
-from benchgate.model.telemetry import Counter, Reading, TelemetryWindow, Word
+from benchgate.model.telemetry import Counter, TelemetryMetric, TelemetrySample, TelemetryWindow
 from benchgate.model.verdict import GuardResult
 from benchgate.suite.schema import Suite
 from tests.fakes.guards import TELEMETRY, of_run
@@ -18,7 +18,7 @@ from tests.fakes.measured import SuiteText, measured
 
 SUITE = SuiteText([{"metric": "ttft", "margin": "10%"}, {"metric": "error_rate", "max": "1%"}], requests=100).suite()
 QUIET = measured(SUITE)
-ASKED: dict[Word, float] = {
+ASKED: dict[TelemetryMetric, float] = {
     Counter.REQUESTS: 100.0,
     Counter.PROMPT_TOKENS: 800.0,
     Counter.GENERATION_TOKENS: 1000.0,
@@ -27,7 +27,9 @@ ASKED: dict[Word, float] = {
 }
 
 
-def served(more: dict[tuple[Arm, int | None], dict[Word, float | None]], evidence: Evidence = QUIET) -> Evidence:
+def served(
+    more: dict[tuple[Arm, int | None], dict[TelemetryMetric, float | None]], evidence: Evidence = QUIET
+) -> Evidence:
     """Servers that counted what they were asked, and more of it on an arm: in one block, or in all (None)."""
     windows = []
     for o in evidence.load:
@@ -36,8 +38,8 @@ def served(more: dict[tuple[Arm, int | None], dict[Word, float | None]], evidenc
             w: n + (changed.get(w) or 0.0) for w, n in ASKED.items() if w not in changed or changed[w] is not None
         }
         readings = (
-            Reading(0, dict.fromkeys(counts, 50.0), f"born {o.arm}"),
-            Reading(9, {word: 50.0 + count for word, count in counts.items()}, f"born {o.arm}"),
+            TelemetrySample(0, dict.fromkeys(counts, 50.0), f"born {o.arm}"),
+            TelemetrySample(9, {word: 50.0 + count for word, count in counts.items()}, f"born {o.arm}"),
         )
         windows.append(TelemetryWindow(o.stage, o.arm, o.block, o.position, "vllm", 9.0, True, readings))
     return replace(evidence, telemetry=tuple(windows))
@@ -57,7 +59,7 @@ def guard(name: str, evidence: Evidence) -> GuardResult:
     [(None, 0.05, False), (None, 0.06, True), (1, 0.20, False), (1, 0.21, True)],
 )
 def test_a_server_may_do_a_twentieth_more_than_asked_and_in_one_block_a_fifth(
-    arm: Arm, word: Word, block: int | None, share: float, trips: bool
+    arm: Arm, word: TelemetryMetric, block: int | None, share: float, trips: bool
 ) -> None:
     found = guard("server-alone", served({(arm, block): {word: round(share * ASKED[word])}}))
     assert found.tripped is trips
@@ -73,7 +75,7 @@ def test_a_server_may_do_a_twentieth_more_than_asked_and_in_one_block_a_fifth(
 def test_a_tenth_of_the_prompts_in_the_cache_of_one_arm_and_a_twentieth_more_than_in_the_others(
     arm: Arm, warm: float, other: float, trips: bool
 ) -> None:
-    hits: dict[tuple[Arm, int | None], dict[Word, float | None]] = {
+    hits: dict[tuple[Arm, int | None], dict[TelemetryMetric, float | None]] = {
         (arm, None): {Counter.PREFIX_HITS: warm * 1000},
         (arm.other, None): {Counter.PREFIX_HITS: other * 1000},
     }
@@ -85,7 +87,7 @@ def test_a_tenth_of_the_prompts_in_the_cache_of_one_arm_and_a_twentieth_more_tha
 @pytest.mark.parametrize("arm", Arm)
 @pytest.mark.parametrize(("warm", "trips"), [(0.10, False), (0.11, True)])
 def test_a_warm_cache_beside_one_that_nobody_tells_of(arm: Arm, warm: float, trips: bool) -> None:
-    untold: dict[Word, float | None] = {Counter.PREFIX_HITS: None, Counter.PREFIX_QUERIES: None}
+    untold: dict[TelemetryMetric, float | None] = {Counter.PREFIX_HITS: None, Counter.PREFIX_QUERIES: None}
     found = guard("cache-cold", served({(arm, None): {Counter.PREFIX_HITS: warm * 1000}, (arm.other, None): untold}))
     assert (found.tripped, found.spoils) == (trips, (SPEED,) if trips else ())
 
@@ -131,7 +133,7 @@ def test_a_restart_beside_stages_of_which_nothing_was_read_is_a_restart() -> Non
     ],
 )
 def test_traffic_in_the_background_that_was_cut_excuses_prompts_and_nothing_else(
-    answered: bool, word: Word, trips: bool
+    answered: bool, word: TelemetryMetric, trips: bool
 ) -> None:
     text = SUITE.to_stored()
     classes = {"chat": {"concurrency": 2, "requests": 100}, "batch": {"concurrency": 1, "background": True}}

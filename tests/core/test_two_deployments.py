@@ -10,7 +10,7 @@ from benchgate.gate.guards.arms import two_deployments
 from benchgate.gate.judge import judge
 from benchgate.model.deployment import Arm
 from benchgate.model.run import Evidence
-from benchgate.model.telemetry import Counter, Reading, TelemetryWindow
+from benchgate.model.telemetry import Counter, TelemetrySample, TelemetryWindow
 from benchgate.model.verdict import Outcome
 from tests.fakes.measured import SuiteText, measured
 
@@ -60,7 +60,7 @@ def marked(evidence: Evidence, markers: dict[Arm, str | None]) -> Evidence:
     windows = tuple(
         TelemetryWindow(
             o.stage, o.arm, o.block, o.position, "vllm", 1.0, True,
-            tuple(Reading(at, {Counter.REQUESTS: at}, markers[o.arm]) for at in (0.0, 60.0)),
+            tuple(TelemetrySample(at, {Counter.REQUESTS: at}, markers[o.arm]) for at in (0.0, 60.0)),
         )
         for o in evidence.load
     )  # fmt: skip

@@ -11,12 +11,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchgate.model.request import Ask, carried_on
+from benchgate.model.request import ModelRequest, fill_conversation
 from benchgate.plan.arrivals import TracedRequest
-from benchgate.plan.model import Material, Recorded, SeenLengths
+from benchgate.plan.model import Material, ObservedLengths, RecordedRequest
 from benchgate.plan.preview import longest_request
 from benchgate.plan.prompts import noise_png
-from benchgate.plan.schedule import Leave, Plan, PlannedClass, PlannedRequest, PlannedStage, make_plan, planned_stage
+from benchgate.plan.schedule import (
+    ClientCancellation,
+    Plan,
+    PlannedClass,
+    PlannedRequest,
+    PlannedStage,
+    make_plan,
+    planned_stage,
+)
 from benchgate.plan.vocabulary import Vocabulary
 from benchgate.suite.schema import Load, Suite
 
@@ -45,7 +53,7 @@ def requests(plan: Plan, block: int = 0) -> tuple[PlannedRequest, ...]:
     return plan.blocks[block].stages[0].requests
 
 
-def words(ask: Ask) -> list[str]:
+def words(ask: ModelRequest) -> list[str]:
     assert ask.prompt is not None
     return ask.prompt.split(" ")
 
@@ -72,7 +80,7 @@ def test_same_seed_gives_the_same_plan_of_everything_that_is_left_to_chance() ->
 def test_lengths_are_drawn_from_their_distribution(
     length: dict[str, Any], least: int, most: int, middle: tuple[int, int]
 ) -> None:
-    seen = Material(lengths={"seen.csv": [SeenLengths(n, 1) for n in (11, 22, 33)]})
+    seen = Material(lengths={"seen.csv": [ObservedLengths(n, 1) for n in (11, 22, 33)]})
     plan = planned({"input": length, "output": 4}, {"requests": 400}, material=seen)
     found = [len(words(request.ask)) for request in requests(plan)]
     assert (min(found) >= least, max(found) <= most, len(set(found)) > 2) == (True, True, True)
@@ -81,7 +89,7 @@ def test_lengths_are_drawn_from_their_distribution(
 
 
 def test_lengths_of_one_file_are_drawn_together() -> None:
-    seen = Material(lengths={"seen.csv": [SeenLengths(n, 10 * n) for n in (3, 5, 7)]})
+    seen = Material(lengths={"seen.csv": [ObservedLengths(n, 10 * n) for n in (3, 5, 7)]})
     both = {"input": {"file": "seen.csv"}, "output": {"file": "seen.csv"}}
     found = {(len(words(r.ask)), r.ask.output_tokens) for r in requests(planned(both, material=seen))}
     assert found == {(3, 30), (5, 50), (7, 70)}
@@ -172,13 +180,13 @@ def test_conversation_repeats_what_was_said_and_carries_the_answers() -> None:
         (2, 0, False, 0.0, False), (2, 1, True, 2.0, True),
     ]  # fmt: skip
     assert [request.index for request in found] == list(range(8))
-    whole = carried_on(found[2].ask, ["one", "two"]).content["messages"]
+    whole = fill_conversation(found[2].ask, ["one", "two"]).content["messages"]
     assert isinstance(whole, list)
     assert [message["role"] for message in whole] == ["user", "assistant", "user", "assistant", "user"]
     assert [whole[1]["content"], whole[3]["content"]] == ["one", "two"]
     assert whole[0] == {"role": "user", "content": found[0].ask.prompt}
     with pytest.raises(ValueError, match="2 places for answers and 1 answers"):
-        carried_on(found[2].ask, ["one"])
+        fill_conversation(found[2].ask, ["one"])
 
 
 def test_open_conversations_begin_at_instants_and_go_on_when_they_can() -> None:
@@ -198,9 +206,9 @@ def test_share_of_the_clients_leaves_the_same_number_in_every_block() -> None:
     leaving = [[r.index for r in requests(plan, block) if r.leave is not None] for block in (0, 1)]
     assert [len(found) for found in leaving] == [10, 10]
     assert leaving[0] != leaving[1]
-    assert {r.leave for r in requests(plan)} == {None, Leave(20, None)}
+    assert {r.leave for r in requests(plan)} == {None, ClientCancellation(20, None)}
     timed = planned({"input": 6, "output": 40, "leave": {"share": "100%", "after": "250ms"}})
-    assert {r.leave for r in requests(timed)} == {Leave(None, 0.25)}
+    assert {r.leave for r in requests(timed)} == {ClientCancellation(None, 0.25)}
 
 
 def test_client_leaves_a_conversation_in_its_last_turn() -> None:
@@ -234,8 +242,8 @@ def test_classes_of_a_stage_are_planned_beside_each_other() -> None:
     assert [group["name"] for group in spelled["classes"]] == ["people", "batch"]
 
 
-def chats(count: int, **more: Any) -> list[Recorded]:
-    return [Recorded(({"role": "user", "content": f"question {n}"},), line=n + 1, **more) for n in range(count)]
+def chats(count: int, **more: Any) -> list[RecordedRequest]:
+    return [RecordedRequest(({"role": "user", "content": f"question {n}"},), line=n + 1, **more) for n in range(count)]
 
 
 def test_no_recorded_prompt_comes_twice_before_all_have_come_once() -> None:
@@ -248,12 +256,15 @@ def test_no_recorded_prompt_comes_twice_before_all_have_come_once() -> None:
 
 
 def test_what_people_wrote_is_in_the_plan_by_its_digest_alone() -> None:
-    rows = [Recorded(({"role": "user", "content": f"secret {n}"},), 9, {"tools": [{"n": "secret"}]}) for n in range(40)]
+    rows = [
+        RecordedRequest(({"role": "user", "content": f"secret {n}"},), 9, {"tools": [{"n": "secret"}]})
+        for n in range(40)
+    ]
     plan = planned({"prompts": "p.jsonl", "output": 4}, material=Material(prompts={"p.jsonl": rows}))
     assert b"secret" not in plan.canonical
     assert requests(plan)[0].ask.fields == {"tools": [{"n": "secret"}]}
     assert {r.ask.output_tokens for r in requests(plan)} == {9}
-    other = [*rows[:-1], Recorded(({"role": "user", "content": "other"},), 9)]
+    other = [*rows[:-1], RecordedRequest(({"role": "user", "content": "other"},), 9)]
     changed = planned({"prompts": "p.jsonl", "output": 4}, material=Material(prompts={"p.jsonl": other}))
     assert changed.sha256 != plan.sha256
 
@@ -262,7 +273,7 @@ def test_recorded_conversation_is_led_again_without_its_recorded_answers() -> No
     said = ({"role": "system", "content": "Be kind."}, {"role": "user", "content": "one"},
             {"role": "assistant", "content": "old"}, {"role": "user", "content": "two"})  # fmt: skip
     talk = {"prompts": "p.jsonl", "output": 4, "session": {"turns": 5}}
-    plan = planned(talk, {"requests": 4}, material=Material(prompts={"p.jsonl": [Recorded(said)] * 4}))
+    plan = planned(talk, {"requests": 4}, material=Material(prompts={"p.jsonl": [RecordedRequest(said)] * 4}))
     first, second, *_ = requests(plan)
     assert first.ask.content["messages"] == [said[0], said[1]]
     assert second.ask.content["messages"] == [said[0], said[1], {"role": "assistant", "content": None}, said[3]]

@@ -9,7 +9,7 @@ import pytest
 
 from benchgate.calibrating import Calibration, Part, calibration_of
 from benchgate.errors import ExitCode, UsageError
-from benchgate.model.noise import FalseBlocks, NoiseProfile, Spread
+from benchgate.model.noise import FalseBlocks, NoiseProfile, NoiseSpread
 from benchgate.model.run import Evidence
 from benchgate.store.repository import Store
 from benchgate.suite.loader import parse_suite
@@ -74,7 +74,7 @@ def test_profile_tells_the_noise_of_the_server(calibrated: Path) -> None:
     # 30 ms and 60 % of jitter: the median of twelve answers varies by a good part of that, and all answers are whole.
     latency, errors = profile.spread("ttft", "p50", "c4"), profile.spread("error_rate", None, "c4")
     assert latency is not None and 0.02 < latency.cv_run < 0.6
-    assert errors == Spread("error_rate", None, "c4", 0.0, 0.0, 6)
+    assert errors == NoiseSpread("error_rate", None, "c4", 0.0, 0.0, 6)
     assert profile.key.hardware.startswith("this machine: ")
     assert profile.false_block == FalseBlocks(
         200, 0, 0, 0

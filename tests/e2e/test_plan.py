@@ -12,7 +12,7 @@ from benchgate.circumstances import client_machine, utc_now
 from benchgate.cli.plan_checks import check_lines
 from benchgate.model.client import ClientProfile, ClientStep
 from benchgate.plan.check_power import CheckPower
-from benchgate.plan.power import Promotion
+from benchgate.plan.power import PromotionChance
 from benchgate.store.repository import Store
 from tests.e2e.command import STORE, here
 
@@ -142,7 +142,7 @@ def test_the_chance_of_all_checks_names_those_that_it_leaves_out() -> None:
     def equal(checks: tuple[CheckPower, ...]) -> str:
         required = [check for check in checks if check.required]
         counted = len([check for check in required if check.passes is not None])
-        return " ".join(" ".join(check_lines(checks, Promotion(0.9, counted, len(required), None))).split())
+        return " ".join(" ".join(check_lines(checks, PromotionChance(0.9, counted, len(required), None))).split())
 
     left_out = "can be foretold (1 of 2), were they independent; not counting goodput@c4:slo (`?` above)"
     assert left_out in equal((told, unknown, noticed))

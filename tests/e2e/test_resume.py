@@ -20,7 +20,7 @@ from benchgate.circumstances import utc_now
 from benchgate.deciding import Decision, decide_stored
 from benchgate.errors import TargetError, UsageError
 from benchgate.model.deployment import Arm
-from benchgate.model.run import SITTING, LoadObservation, Resumption, RunStatus, TargetFault
+from benchgate.model.run import SESSION_BEGUN, DeploymentFault, LoadObservation, Resumption, RunStatus
 from benchgate.pipeline import RunOptions
 from benchgate.sim.process import serve_sim
 from benchgate.sim.settings import SimSettings
@@ -230,7 +230,9 @@ def test_a_run_that_may_not_go_on_says_why(tmp_path: Path, suite_text: str) -> N
         assert [run.id for run in store.may_go_on()] == open_yet
         # Killed after it had noted that a deployment is gone, and before it could end by that.
         writer = store.reopen_run(run_id, spool=tmp_path / "spool.jsonl")
-        writer.add_target_fault(TargetFault(Arm.CANDIDATE, "after block 1 of 2, stage c2", "it refuses connections"))
+        writer.add_target_fault(
+            DeploymentFault(Arm.CANDIDATE, "after block 1 of 2, stage c2", "it refuses connections")
+        )
         writer.leave_open()
         writer.close()
     for ref, why in (
@@ -278,7 +280,7 @@ def test_deployments_that_are_others_or_gone_are_told_and_the_run_stays(
             text = SUITE.replace("PLAIN", plain.url).replace("OTHER", "${env:THE_OTHER}").replace("BLOCKS", "blocks: 2")
             text += "limits: {ready: 1s, connect: 1s}\n"
             run_id = begun(tmp_path, text, after=1)
-            assert other.url not in str(events(tmp_path, run_id, SITTING))
+            assert other.url not in str(events(tmp_path, run_id, SESSION_BEGUN))
             monkeypatch.setenv("THE_OTHER", other.url.replace("127.0.0.1", "localhost"))
             with pytest.raises(UsageError, match="the candidate other is asked with another `url` than before"):
                 gone_on(tmp_path, text)

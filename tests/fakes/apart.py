@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from benchgate.gate.judge import judge
 from benchgate.model.deployment import Arm
-from benchgate.model.noise import NoiseProfile, Spread, noise_key
+from benchgate.model.noise import NoiseProfile, NoiseSpread, noise_key
 from benchgate.model.run import Evidence
 from benchgate.model.verdict import CheckResult
 from benchgate.suite.schema import Suite
@@ -37,7 +37,7 @@ def alone(effect: Effect = HEALTHY, *, seed: int = 1, cv: float = 0.02, requests
 def profile(of: Evidence, cv: float = 0.02, n: int = 10, **changes: object) -> NoiseProfile:
     """Of the baseline of a run: this spread in every number that it knows, over so many pairs."""
     numbers: list[tuple[str, str | None]] = [("ttft", "p50"), ("output_throughput", None), ("error_rate", None)]
-    spreads = tuple(Spread(metric, statistic, "c4", cv, cv, n) for metric, statistic in numbers)
+    spreads = tuple(NoiseSpread(metric, statistic, "c4", cv, cv, n) for metric, statistic in numbers)
     run = of.run
     key = noise_key(run.arms[Arm.BASELINE], run.environment, run.measurement_sha256)
     made = NoiseProfile(key, MADE_AT, "calibration", n, spreads, engine_version="0.11.0")

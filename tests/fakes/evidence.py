@@ -14,13 +14,13 @@ from benchgate.model.deployment import Arm, Deployment
 from benchgate.model.records import ErrorClass, EvalItem, RequestColumns, RequestRecord, ShadowItem, TokenSource
 from benchgate.model.run import (
     ClientUse,
+    DeploymentFault,
     Evidence,
     LoadObservation,
     QualityObservation,
     Run,
     RunStatus,
     ShadowObservation,
-    TargetFault,
 )
 from benchgate.model.verdict import CheckResult, GuardResult, Outcome, Scale, Unit, Verdict
 from benchgate.suite.schema import Suite
@@ -241,7 +241,7 @@ def evidence(run_id: str = "0190b2c4-7d1e-7a3b-9c5f-2e8d6a4b1f03") -> Evidence:
 
 def faults_only() -> Evidence:
     """The candidate was never there: nothing was measured."""
-    fault = TargetFault(Arm.CANDIDATE, "at the start", "connection refused")
+    fault = DeploymentFault(Arm.CANDIDATE, "at the start", "connection refused")
     return Evidence(replace(run(), status=RunStatus.PARTIAL), (), (), None, (fault,))
 
 

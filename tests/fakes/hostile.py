@@ -11,10 +11,10 @@ from typing import TypeVar
 
 from benchgate.model.deployment import Arm
 from benchgate.model.history import PastArm, PastCheck, PastRun
-from benchgate.model.noise import Disagreement, FalseBlocks, NoiseKey, NoiseProfile, Spread
+from benchgate.model.noise import FalseBlocks, NoiseKey, NoiseProfile, NoiseSpread, SelfDisagreement
 from benchgate.model.records import DivergenceItem, DivergenceObservation, EvalItem, RequestColumns
-from benchgate.model.run import BudgetSpent, Evidence, LoadObservation, Resumption, Run, TargetFault
-from benchgate.model.telemetry import Gauge, Reading, TelemetryWindow
+from benchgate.model.run import BudgetReading, DeploymentFault, Evidence, LoadObservation, Resumption, Run
+from benchgate.model.telemetry import Gauge, TelemetrySample, TelemetryWindow
 from benchgate.model.verdict import CheckResult, Difference, GuardResult, Outcome, Scale, Unit, Verdict
 from benchgate.model.waiver import Waiver, WaiverState, WaiverUse
 from benchgate.report.capacity_section import CapacitySection
@@ -173,11 +173,11 @@ def evidence(text: str) -> Evidence:
             for observation in benign.quality
         ),
         shadow=replace(benign.shadow, items=shadow_items, fault=text),
-        target_faults=tuple(TargetFault(arm, text, text) for arm in Arm),
+        target_faults=tuple(DeploymentFault(arm, text, text) for arm in Arm),
         telemetry=tuple(window(_with_text(observation, text), text) for observation in benign.load),
         divergence=divergence(text),
         history=(_past(text),),
-        budget_spent=BudgetSpent(0.4, text, text),
+        budget_spent=BudgetReading(0.4, text, text),
         resumptions=(Resumption(text, 1, (text,), ()),),
     )
 
@@ -251,7 +251,7 @@ _LOOKS = (0.0, 0.4, 0.8, 1.2, 1.6, 2.0)
 
 def window(observation: LoadObservation, text: str) -> TelemetryWindow:
     """Six looks at a server with requests waiting, under names and with a fault of the text."""
-    looks = tuple(Reading(at_s, {Gauge.RUNNING: 4.0, Gauge.WAITING: 6.0 * at_s}, text) for at_s in _LOOKS)
+    looks = tuple(TelemetrySample(at_s, {Gauge.RUNNING: 4.0, Gauge.WAITING: 6.0 * at_s}, text) for at_s in _LOOKS)
     where = (observation.stage, observation.arm, observation.block, observation.position)
     return TelemetryWindow(*where, engine=text, ended_s=2.0, drained=True, readings=looks, problems=(text,))
 
@@ -280,8 +280,8 @@ def noise(text: str) -> NoiseProfile:
         measured_at="2025-12-30T03:06:40Z",
         run_id=text,
         blocks=10,
-        spreads=(Spread("ttft", "p50", text, 0.04, 0.03, 10),),
-        disagreement=(Disagreement("task", text, 0.05, 40),),
+        spreads=(NoiseSpread("ttft", "p50", text, 0.04, 0.03, 10),),
+        disagreement=(SelfDisagreement("task", text, 0.05, 40),),
         false_block=FalseBlocks(200, 4, 3, 2, ((text, 2),)),
         engine_version=text,
     )

@@ -16,7 +16,7 @@ from sqlalchemy import insert
 from benchgate import promoting
 from benchgate.deciding import decide_stored
 from benchgate.model.deployment import Arm
-from benchgate.model.history import Deed, Grounds, Origin, Promotion
+from benchgate.model.history import Promotion, PromotionAction, PromotionGrounds, PromotionOrigin
 from benchgate.model.run import RunStatus
 from benchgate.model.verdict import Outcome
 from benchgate.store import rows, tables
@@ -92,9 +92,9 @@ def judged(
 def write_record(address: str, run_id: str, at: str, suite: str = "made-up", **changes: Any) -> None:
     """A promotion into the series (or what `changes` make of it) that no command recorded: written to the database."""
     said: dict[str, Any] = {
-        "deed": Deed.PROMOTED,
-        "origin": Origin("anna", "main", protected=True),
-        "grounds": Grounds(Outcome.PASS, "v", "e", "s", "p", "m", "r"),
+        "deed": PromotionAction.PROMOTED,
+        "origin": PromotionOrigin("anna", "main", protected=True),
+        "grounds": PromotionGrounds(Outcome.PASS, "v", "e", "s", "p", "m", "r"),
     }
     record = Promotion(str(uuid.uuid4()), run_id, at, suite, **said | changes)
     document = rows.to_json(record.to_json(), "the record")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from benchgate.gate.judge import judge
-from benchgate.model.records import AnswerFacts, Label, PairFacts, ShadowItem
+from benchgate.model.records import AnswerAgreement, AnswerFacts, PairFacts, ShadowItem
 from benchgate.model.run import Evidence, ShadowObservation
 from benchgate.model.verdict import CheckResult, Verdict
 from benchgate.suite.schema import Suite
@@ -19,8 +19,8 @@ JUDGE: Line = {"metric": "judge_loss", "margin": "6 points"}
 N = 300
 
 FACTS = AnswerFacts(characters=40, latency_ns=900_000_000, refusal=False, tokens=50)
-EQUAL = PairFacts(Label.EXACT, differs=False, exact=True, normalised=True)
-OTHER = PairFacts(Label.DIFFERENT, differs=True, exact=False, normalised=False, at_character=3, at_word=1)
+EQUAL = PairFacts(AnswerAgreement.EXACT, differs=False, exact=True, normalised=True)
+OTHER = PairFacts(AnswerAgreement.DIFFERENT, differs=True, exact=False, normalised=False, at_character=3, at_word=1)
 
 
 def item(n: int, **changed: object) -> ShadowItem:

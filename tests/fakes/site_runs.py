@@ -9,14 +9,14 @@ from dataclasses import replace
 from benchgate.deciding import decide_stored
 from benchgate.gate.summary.metric_rows import metric_rows
 from benchgate.model.deployment import Arm
-from benchgate.model.history import Deed, Grounds, Origin, Promotion
+from benchgate.model.history import Promotion, PromotionAction, PromotionGrounds, PromotionOrigin
 from benchgate.model.run import Evidence, RunStatus
 from benchgate.store.repository import Store
 from tests.fakes.measured import HEALTHY, Effect, Noise, SuiteText, measured
 
 PLAN = b'{"blocks":[]}'
 _SLOW, _WRONG = Effect(slowdown=2.0), Effect(wrong=tuple(range(25)))
-MAIN = Origin("anna", "refs/heads/main", "c0ffee", protected=True)
+MAIN = PromotionOrigin("anna", "refs/heads/main", "c0ffee", protected=True)
 _LATENCY: dict[str, object] = {"metric": "ttft", "margin": "10%"}
 _ACCURACY: dict[str, object] = {"metric": "accuracy", "margin": "12 points"}
 
@@ -72,10 +72,10 @@ def _measured(effect: Effect, day: str, run_id: str | None, *, whole: bool) -> E
     return replace(evidence, run=replace(evidence.run, suite=light.to_stored()), load=(), shadow=None)
 
 
-def promote(store: Store, run_id: str, at: str, origin: Origin = MAIN) -> None:
+def promote(store: Store, run_id: str, at: str, origin: PromotionOrigin = MAIN) -> None:
     """Records that the run was promoted, on what the store has of it."""
     run, verdict = store.run(run_id), store.verdicts(run_id)[-1]
-    grounds = Grounds(
+    grounds = PromotionGrounds(
         outcome=verdict.outcome,
         verdict_sha256=verdict.sha256,
         evidence_sha256=store.evidence_sha256(run_id) or "",
@@ -84,8 +84,8 @@ def promote(store: Store, run_id: str, at: str, origin: Origin = MAIN) -> None:
         measurement_sha256=run.measurement_sha256,
         report_sha256="r" * 64,
     )
-    deed = Deed.PROMOTED if verdict.outcome.promotes else Deed.OVERRIDDEN
-    reason = None if deed is Deed.PROMOTED else "=because <b>we</b> want to"
+    deed = PromotionAction.PROMOTED if verdict.outcome.promotes else PromotionAction.OVERRIDDEN
+    reason = None if deed is PromotionAction.PROMOTED else "=because <b>we</b> want to"
     store.save_promotion(Promotion(str(uuid.uuid4()), run_id, at, run.suite_name, deed, origin, grounds, reason))
 
 

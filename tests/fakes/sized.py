@@ -8,8 +8,8 @@ from dataclasses import replace
 
 from benchgate.gate.summary.metric_rows import metric_rows
 from benchgate.model.deployment import Arm
-from benchgate.model.run import LoadObservation, Run, RunStatus, StartUp
-from benchgate.model.telemetry import Gauge, Reading, TelemetryWindow
+from benchgate.model.run import LoadObservation, Run, RunStatus, ServerStart
+from benchgate.model.telemetry import Gauge, TelemetrySample, TelemetryWindow
 from benchgate.store.repository import Store
 from benchgate.suite.loader import parse_suite
 from tests.fakes.measured import Effect, measured
@@ -47,10 +47,10 @@ def write_sized(
     stored, plan = parse_suite(suite, "suite.yaml").to_stored(), hashlib.sha256(PLAN).hexdigest()
     writer = store.begin_run(replace(run, suite=stored, plan_sha256=plan), PLAN)
     for number, took_s in enumerate(STARTS_S):
-        writer.add_start(StartUp(Arm.CANDIDATE, number, took_s))
+        writer.add_start(ServerStart(Arm.CANDIDATE, number, took_s))
     for seen in loads(suite):
         writer.add_load(seen)
-    looks = tuple(Reading(float(at), {Gauge.RUNNING: 2.0, Gauge.KV_USAGE: KV_USAGE}) for at in range(4))
+    looks = tuple(TelemetrySample(float(at), {Gauge.RUNNING: 2.0, Gauge.KV_USAGE: KV_USAGE}) for at in range(4))
     for block in range(3):
         writer.add_telemetry(TelemetryWindow("c8", Arm.CANDIDATE, block, 0, "vllm", 3.0, True, looks))
     writer.finish(RunStatus.COMPLETE, DONE_AT)

@@ -15,8 +15,8 @@ from sqlalchemy import Connection, insert, select
 
 from benchgate.exchange.bundle import write_bundle
 from benchgate.model.deployment import Arm
-from benchgate.model.history import Deed, Grounds, Origin, Promotion
-from benchgate.model.run import LOAD_ENDED, BudgetSpent, MetricRow, Run, RunStatus, StartUp
+from benchgate.model.history import Promotion, PromotionAction, PromotionGrounds, PromotionOrigin
+from benchgate.model.run import LOAD_ENDED, BudgetReading, MetricRow, Run, RunStatus, ServerStart
 from benchgate.model.text_column import TextColumn
 from benchgate.store import results, rows, tables
 from benchgate.store.engine import Database
@@ -71,8 +71,8 @@ def write_observations(store: Store, run: Run) -> None:
     writer.add_divergence(make_divergence(asked_again=True))
     writer.add_shadow(make_shadow())
     writer.add_target_fault(make_fault())
-    writer.add_start(StartUp(Arm.CANDIDATE, 0, 1.25))
-    writer.add_budget(BudgetSpent(0.4, "prometheus", DONE_AT))
+    writer.add_start(ServerStart(Arm.CANDIDATE, 0, 1.25))
+    writer.add_budget(BudgetReading(0.4, "prometheus", DONE_AT))
     writer.finish(RunStatus.COMPLETE, DONE_AT)
 
 
@@ -118,8 +118,10 @@ def _promotion(connection: Connection, run: Run, key: str, at: str) -> Promotion
     own = [one for one in results.verdicts(connection, run.id) if one.of_the_run_itself and one.outcome.promotes]
     sealed = connection.scalar(select(tables.run.c.evidence_sha256).where(tables.run.c.id == run.id))
     hashes = run.suite_sha256, "e" * 64, run.measurement_sha256, "f" * 64
-    grounds = Grounds(own[-1].outcome, own[-1].sha256, str(sealed), *hashes)
-    return Promotion(key, run.id, at, run.suite_name, Deed.PROMOTED, Origin(NASTY, protected=True), grounds)
+    grounds = PromotionGrounds(own[-1].outcome, own[-1].sha256, str(sealed), *hashes)
+    return Promotion(
+        key, run.id, at, run.suite_name, PromotionAction.PROMOTED, PromotionOrigin(NASTY, protected=True), grounds
+    )
 
 
 def whole_of(address: str, run_id: str) -> WholeRun:

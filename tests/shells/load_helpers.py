@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from benchgate.load.worker import StageResult, run_shard, stage_shard
 from benchgate.model.deployment import Arm
-from benchgate.model.request import Endpoint, text_ask
+from benchgate.model.request import Endpoint, text_request
 from benchgate.plan.schedule import PlannedRequest, PlannedStage
 from benchgate.suite.schema import Limits
 from benchgate.targets.dialect import DIALECTS, Target
@@ -29,7 +29,7 @@ def limits(*, connect_s: float = 5, first_token_s: float = 30, stall_s: float = 
 
 
 def asking(index: int, offset_ns: int | None, endpoint: Endpoint = "chat") -> PlannedRequest:
-    return PlannedRequest(index, offset_ns, text_ask(endpoint, f"prompt {index}", 8), index)
+    return PlannedRequest(index, offset_ns, text_request(endpoint, f"prompt {index}", 8), index)
 
 
 def closed(count: int, concurrency: int = 1, endpoint: Endpoint = "chat") -> PlannedStage:

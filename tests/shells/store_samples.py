@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from benchgate.model.deployment import Arm, Deployment
-from benchgate.model.noise import Disagreement, FalseBlocks, NoiseProfile, Spread, noise_key
+from benchgate.model.noise import FalseBlocks, NoiseProfile, NoiseSpread, SelfDisagreement, noise_key
 from benchgate.model.records import (
     DivergenceItem,
     DivergenceObservation,
@@ -26,14 +26,14 @@ from benchgate.model.records import (
 )
 from benchgate.model.run import (
     ClientUse,
+    DeploymentFault,
     LoadObservation,
     QualityObservation,
     Run,
     RunStatus,
     ShadowObservation,
-    TargetFault,
 )
-from benchgate.model.telemetry import Counter, Gauge, Reading, TelemetryWindow
+from benchgate.model.telemetry import Counter, Gauge, TelemetrySample, TelemetryWindow
 from benchgate.store.repository import Store
 
 PLAN = '{"blocks":[],"prompt":"caf\u00e9 \U0001f680"}'.encode()
@@ -133,8 +133,8 @@ def make_divergence(*, asked_again: bool = False) -> DivergenceObservation:
 
 def make_telemetry() -> TelemetryWindow:
     readings = (
-        Reading(0.0, {Counter.REQUESTS: 5.0, Gauge.KV_USAGE: 0.0}, "1795181646.56"),
-        Reading(2.5, {Counter.REQUESTS: 9.0, Gauge.GPU_POWER: 301.25}, NASTY),
+        TelemetrySample(0.0, {Counter.REQUESTS: 5.0, Gauge.KV_USAGE: 0.0}, "1795181646.56"),
+        TelemetrySample(2.5, {Counter.REQUESTS: 9.0, Gauge.GPU_POWER: 301.25}, NASTY),
     )
     return TelemetryWindow("c4", Arm.BASELINE, 0, 0, "vllm", 0.1 + 0.2, True, readings, (NASTY,))
 
@@ -145,15 +145,18 @@ def make_noise(run: Run, measured_at: str = DONE_AT) -> NoiseProfile:
         measured_at=measured_at,
         run_id=run.id,
         blocks=12,
-        spreads=(Spread("ttft", "p95", "c4", 0.1 + 0.2, 0.01, 12), Spread("error_rate", None, "c4", 0.0, 0.0, 12)),
-        disagreement=(Disagreement("task", NASTY.replace("\0", ""), 0.035, 200),),
+        spreads=(
+            NoiseSpread("ttft", "p95", "c4", 0.1 + 0.2, 0.01, 12),
+            NoiseSpread("error_rate", None, "c4", 0.0, 0.0, 12),
+        ),
+        disagreement=(SelfDisagreement("task", NASTY.replace("\0", ""), 0.035, 200),),
         false_block=FalseBlocks(200, 3, 1, 0),
         engine_version="0.11.0",
     )
 
 
-def make_fault() -> TargetFault:
-    return TargetFault(Arm.CANDIDATE, "after block 2 of 6, stage c4", NASTY)
+def make_fault() -> DeploymentFault:
+    return DeploymentFault(Arm.CANDIDATE, "after block 2 of 6, stage c4", NASTY)
 
 
 def write_run(store: Store, **changes: Any) -> Run:

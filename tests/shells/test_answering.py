@@ -18,7 +18,7 @@ from benchgate.answering.question import question
 from benchgate.answering.server import Served, VerdictServer
 from benchgate.deciding import decide_stored
 from benchgate.errors import UsageError
-from benchgate.model.history import Deed, Grounds
+from benchgate.model.history import PromotionAction, PromotionGrounds
 from benchgate.model.run import RunStatus
 from benchgate.store.repository import Store
 from tests.fakes.measured import SuiteText
@@ -98,11 +98,13 @@ def test_a_promotion_is_a_yes_where_one_is_asked_for_and_a_withdrawn_one_is_a_no
     write_record(address, good, "2026-01-03T03:00:00.000Z")
     assert ask(store, run=good, promoted="true")[0]
     blocked, outcome = judged(store, BLOCKED, day="2026-01-03")
-    grounds = Grounds(outcome, "v", "e", "s", "p", "m", "r")
-    write_record(address, blocked, "2026-01-03T03:30:00.000Z", deed=Deed.OVERRIDDEN, grounds=grounds, reason="fire")
+    grounds = PromotionGrounds(outcome, "v", "e", "s", "p", "m", "r")
+    write_record(
+        address, blocked, "2026-01-03T03:30:00.000Z", deed=PromotionAction.OVERRIDDEN, grounds=grounds, reason="fire"
+    )
     assert ask(store, run=blocked, promoted="true")[0] is False  # somebody's word against the verdict is no yes of it
     at = "2026-01-03T04:00:00.000Z"
-    write_record(address, good, at, deed=Deed.WITHDRAWN, grounds=None, reason="it leaks")
+    write_record(address, good, at, deed=PromotionAction.WITHDRAWN, grounds=None, reason="it leaks")
     assert ask(store, run=good) == (False, f"run {good} of suite {SUITE.suite}: PASS; its promotion was withdrawn")
 
 

@@ -9,7 +9,7 @@ import pytest
 from benchgate.errors import TargetError, UsageError
 from benchgate.load.tickets import request_wire, tickets_of
 from benchgate.model.deployment import Arm
-from benchgate.model.request import Ask, Endpoint, text_ask
+from benchgate.model.request import Endpoint, ModelRequest, text_request
 from benchgate.plan.schedule import PlannedRequest, Turn
 from benchgate.targets.dialect import DIALECTS, Target, ask_body
 from benchgate.targets.probe import wait_ready
@@ -25,7 +25,7 @@ def target(url: str = "http://127.0.0.1:1", engine: str = "vllm") -> Target:
 
 
 def test_plain_chat_is_asked_as_it_always_was() -> None:
-    assert list(ask_body(target(), text_ask("chat", "hi", 8), seed=3).items()) == [
+    assert list(ask_body(target(), text_request("chat", "hi", 8), seed=3).items()) == [
         ("model", "m"), ("max_tokens", 8), ("temperature", 0), ("messages", [{"role": "user", "content": "hi"}]),
         ("seed", 3), ("stream", True), ("stream_options", {"include_usage": True}), ("ignore_eos", True),
     ]  # fmt: skip
@@ -35,22 +35,24 @@ def test_plain_chat_is_asked_as_it_always_was() -> None:
     ("ask", "body"),
     [
         (
-            text_ask("responses", "hi", 8),
+            text_request("responses", "hi", 8),
             {"model": "m", "max_output_tokens": 8, "temperature": 0, "input": "hi", "stream": True, "ignore_eos": True},
         ),
-        (text_ask("embeddings", "hi", 8), {"model": "m", "input": "hi"}),
+        (text_request("embeddings", "hi", 8), {"model": "m", "input": "hi"}),
         (
-            Ask("rerank", {"query": "q", "documents": ["a", "b"]}, None, stream=False),
+            ModelRequest("rerank", {"query": "q", "documents": ["a", "b"]}, None, stream=False),
             {"model": "m", "query": "q", "documents": ["a", "b"]},
         ),
         (
-            Ask("chat", {"messages": []}, 8, stream=False, ignore_eos=False, fields={"priority": 1}, model="lora"),
+            ModelRequest(
+                "chat", {"messages": []}, 8, stream=False, ignore_eos=False, fields={"priority": 1}, model="lora"
+            ),
             {"model": "lora", "max_tokens": 8, "temperature": 0, "messages": [], "seed": 3, "priority": 1},
         ),
     ],
     ids=["responses", "embeddings", "rerank", "whole chat of an adapter"],
 )
-def test_body_has_what_its_endpoint_knows(ask: Ask, body: dict[str, object]) -> None:
+def test_body_has_what_its_endpoint_knows(ask: ModelRequest, body: dict[str, object]) -> None:
     assert ask_body(target(), ask, seed=3) == body
 
 
@@ -60,7 +62,7 @@ def test_body_has_what_its_endpoint_knows(ask: Ask, body: dict[str, object]) -> 
      ("vllm", "embeddings", False), ("openai", "chat", False), ("tgi", "chat", False), ("ollama", "chat", False)],
 )  # fmt: skip
 def test_full_length_is_asked_for_where_the_engine_takes_it(engine: str, endpoint: Endpoint, asked: bool) -> None:
-    assert ("ignore_eos" in ask_body(target(engine=engine), text_ask(endpoint, "hi", 8))) == asked
+    assert ("ignore_eos" in ask_body(target(engine=engine), text_request(endpoint, "hi", 8))) == asked
 
 
 @pytest.mark.parametrize(
@@ -80,8 +82,8 @@ def test_full_length_is_asked_for_where_the_engine_takes_it(engine: str, endpoin
     ],
 )
 def test_schema_is_spelled_as_the_engine_wants_it(engine: str, endpoint: Endpoint, spelled: dict[str, object]) -> None:
-    plain = text_ask(endpoint, "hi", 8)
-    constrained = Ask(endpoint, plain.content, 8, fields={"response_format": FORMAT})
+    plain = text_request(endpoint, "hi", 8)
+    constrained = ModelRequest(endpoint, plain.content, 8, fields={"response_format": FORMAT})
     added = {
         key: value
         for key, value in ask_body(target(engine=engine), constrained).items()
@@ -91,7 +93,7 @@ def test_schema_is_spelled_as_the_engine_wants_it(engine: str, endpoint: Endpoin
 
 
 def test_ticket_of_each_request_goes_to_its_own_endpoint() -> None:
-    asks = [text_ask("chat", "a", 8), text_ask("embeddings", "b", None), text_ask("chat", "c", 8)]
+    asks = [text_request("chat", "a", 8), text_request("embeddings", "b", None), text_request("chat", "c", 8)]
     tickets = list(tickets_of(target(), [PlannedRequest(n, None, ask, n) for n, ask in enumerate(asks)]))
     paths = [ticket.wire.split(b" ")[1] for ticket in tickets]
     assert paths == [b"/v1/chat/completions", b"/v1/embeddings", b"/v1/chat/completions"]
@@ -103,7 +105,9 @@ def test_turn_that_carries_answers_is_made_when_they_have_come() -> None:
         {"role": "assistant", "content": None},
         {"role": "user", "content": "b"},
     ]
-    request = PlannedRequest(1, None, Ask("chat", {"messages": messages}, 8), 1, Turn(0, 1, True, 0.0, carries=True))
+    request = PlannedRequest(
+        1, None, ModelRequest("chat", {"messages": messages}, 8), 1, Turn(0, 1, True, 0.0, carries=True)
+    )
     head, _, body = request_wire(target(), request, ["said"]).partition(b"\r\n\r\n")
     assert [message["content"] for message in json.loads(body)["messages"]] == ["a", "said", "b"]
     assert f"content-length: {len(body)}".encode() in head

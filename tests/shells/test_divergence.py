@@ -18,7 +18,7 @@ import pytest
 from benchgate.embedded.server import serve
 from benchgate.errors import SuiteError
 from benchgate.model.deployment import Arm
-from benchgate.model.records import DivergenceObservation, FloatArray, Way
+from benchgate.model.records import DivergenceObservation, FloatArray, ProbabilitySource
 from benchgate.plan.texts import FixedText, Piece, planned_pieces
 from benchgate.quality.asking import Asker
 from benchgate.quality.divergence import diverge
@@ -104,7 +104,9 @@ def test_baseline_asked_again_is_held_against_itself() -> None:
 def test_baseline_asked_again_must_have_read_the_same_text(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: dict[Piece, int] = {}
 
-    async def read_otherwise(asker: Asker, way: Way, piece: Piece, top: int, seed: int) -> tuple[int, list[Seen]]:
+    async def read_otherwise(
+        asker: Asker, way: ProbabilitySource, piece: Piece, top: int, seed: int
+    ) -> tuple[int, list[Seen]]:
         tokens, seen = await read_piece(asker, way, piece, top, seed)
         if asker.target.arm is Arm.CANDIDATE:
             return tokens, seen

@@ -19,7 +19,7 @@ from benchgate.doctor.machine import State, Symptom, examine
 from benchgate.load.worker import StageResult
 from benchgate.model.client import ClientProfile, ClientStep
 from benchgate.model.records import ErrorClass, RequestColumns, RequestRecord, TokenSource
-from benchgate.model.request import text_ask
+from benchgate.model.request import text_request
 from benchgate.model.run import ClientUse
 from benchgate.plan.schedule import PlannedRequest, PlannedStage
 from benchgate.store.repository import Store
@@ -43,7 +43,7 @@ def stage(
     *, concurrency: int | None, rate_rps: float | None = None, requests: int = 8, tokens: int = 10
 ) -> PlannedStage:
     gap_ns = 0 if rate_rps is None else int(1e9 / rate_rps)
-    ask = text_ask("chat", "hello", tokens)
+    ask = text_request("chat", "hello", tokens)
     planned = (PlannedRequest(i, None if rate_rps is None else i * gap_ns, ask, i) for i in range(requests))
     return PlannedStage.of("made up", concurrency, rate_rps, tuple(planned))
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from benchgate.done import Begun, Done, done_so_far
 from benchgate.model.deployment import Arm
-from benchgate.model.run import LoadObservation, QualityObservation, StartUp, TargetFault
+from benchgate.model.run import DeploymentFault, LoadObservation, QualityObservation, ServerStart
 from benchgate.plan.schedule import make_plan
 from benchgate.store.journal import Entry, Event
 from benchgate.suite.loader import parse_suite
@@ -124,12 +124,12 @@ def test_fixed_texts_and_prompts_are_there_unless_an_interrupt_ended_them() -> N
 
 
 def test_starts_are_kept_round_by_round() -> None:
-    found = done([StartUp(BASE, 0, 1.0), StartUp(CAND, 0, 1.0), StartUp(CAND, 1, 1.0)])
+    found = done([ServerStart(BASE, 0, 1.0), ServerStart(CAND, 0, 1.0), ServerStart(CAND, 1, 1.0)])
     assert (found.starts, found.begun) == (1, (Begun("start 2", (2,)),))
 
 
 def test_a_deployment_that_was_not_there_is_told() -> None:
-    fault = TargetFault(CAND, "after block 1", "refused")
+    fault = DeploymentFault(CAND, "after block 1", "refused")
     assert done([fault]).down == fault
 
 

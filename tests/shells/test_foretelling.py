@@ -12,9 +12,9 @@ from benchgate.circumstances import environment_facts
 from benchgate.deploying import declared
 from benchgate.foretelling import known_at, known_in
 from benchgate.model.deployment import Arm
-from benchgate.model.noise import NoiseProfile, Spread, noise_key
+from benchgate.model.noise import NoiseProfile, NoiseSpread, noise_key
 from benchgate.model.run import LOAD_ENDED, Run, RunStatus
-from benchgate.plan.check_power import NOTHING_KNOWN
+from benchgate.plan.check_power import NO_KNOWN_NOISE
 from benchgate.plan.schedule import make_plan, measurement_sha256
 from benchgate.store.repository import Store
 from benchgate.store.retention import Expendable
@@ -66,7 +66,7 @@ def stored(store: Store, run: Run, status: RunStatus = RunStatus.COMPLETE, *, bl
 
 def profile_of(run: Run, measured_at: str = FINISHED) -> NoiseProfile:
     key = noise_key(run.arms[Arm.BASELINE], run.environment, measurement_sha256(SUITE, PLAN))
-    return NoiseProfile(key, measured_at, run.id, 10, (Spread("ttft", "p50", "c4", 0.02, 0.03, 10),))
+    return NoiseProfile(key, measured_at, run.id, 10, (NoiseSpread("ttft", "p50", "c4", 0.02, 0.03, 10),))
 
 
 @pytest.fixture
@@ -76,10 +76,10 @@ def store(tmp_path: Path) -> Any:
 
 
 def test_an_empty_store_and_none_at_all_know_nothing(store: Store, tmp_path: Path) -> None:
-    assert known_in(store, SUITE, PLAN, reading=True) == NOTHING_KNOWN
-    assert known_at(str(tmp_path / "none.db"), SUITE, PLAN) == NOTHING_KNOWN
+    assert known_in(store, SUITE, PLAN, reading=True) == NO_KNOWN_NOISE
+    assert known_at(str(tmp_path / "none.db"), SUITE, PLAN) == NO_KNOWN_NOISE
     (tmp_path / "broken.db").write_text("no database")
-    assert known_at(str(tmp_path / "broken.db"), SUITE, PLAN) == NOTHING_KNOWN
+    assert known_at(str(tmp_path / "broken.db"), SUITE, PLAN) == NO_KNOWN_NOISE
 
 
 def test_an_earlier_run_tells_how_its_pairs_varied_and_how_long_it_took(store: Store, tmp_path: Path) -> None:
@@ -122,7 +122,7 @@ def test_runs_of_other_things_tell_nothing(store: Store) -> None:
     stored(store, run_of("run-2"), RunStatus.PARTIAL)
     other = replace(declared(SUITE, "baseline"), name="another")
     stored(store, run_of("run-3", arms={Arm.BASELINE: other, Arm.CANDIDATE: declared(SUITE, "candidate")}))
-    assert known_in(store, SUITE, PLAN, reading=True) == NOTHING_KNOWN
+    assert known_in(store, SUITE, PLAN, reading=True) == NO_KNOWN_NOISE
 
 
 def test_the_newest_profile_goes_before_any_run_and_may_be_too_old(store: Store) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from benchgate.gate.summary.metric_rows import metric_rows
 from benchgate.lining_up import newest_of_each, read_stored
-from benchgate.model.history import Deed, Promotion
+from benchgate.model.history import Promotion, PromotionAction
 from benchgate.store.repository import Store
 from tests.fakes.promotable import begun
 from tests.fakes.quick_command import answer
@@ -38,7 +38,7 @@ def test_a_promotion_that_was_withdrawn_is_known_with_its_reason_until_it_is_pro
         promote(store, run.id, "2026-01-05T00:00:00.000Z")
         assert withdrawn() is None
         back = Promotion(
-            "w", run.id, "2026-01-06T00:00:00.000Z", run.suite_name, Deed.WITHDRAWN, MAIN, None, "it leaks"
+            "w", run.id, "2026-01-06T00:00:00.000Z", run.suite_name, PromotionAction.WITHDRAWN, MAIN, None, "it leaks"
         )
         store.save_promotion(back)
         assert withdrawn() == "it leaks"

@@ -29,7 +29,7 @@ Stage = tuple[RequestColumns, float]
 def knee_of(levels: Sequence[int], stages: Sequence[Stage]) -> ServerKnee | NoKnee:
     """Of one sweep."""
     rates = [request_metrics.output_tokens_per_s(columns, window_s) or 0.0 for columns, window_s in stages]
-    decoding = [request_metrics.decoding_at_once(columns, window_s) or 0.0 for columns, window_s in stages]
+    decoding = [request_metrics.mean_decoding_requests(columns, window_s) or 0.0 for columns, window_s in stages]
     waits = [request_metrics.quantile(request_metrics.e2e_s(columns), 0.5) or 0.0 for columns, _ in stages]
     return find_server_knee(levels, rates, decoding, waits)
 

@@ -18,16 +18,16 @@ from benchgate.load.http1 import Head
 from benchgate.load.raw_body import RawBody
 from benchgate.model.deployment import Arm
 from benchgate.model.records import ErrorClass, RequestRecord
-from benchgate.model.request import Ask, Endpoint
+from benchgate.model.request import Endpoint, ModelRequest
 from benchgate.targets.dialect import DIALECTS, Target
 from tests.fakes.streams import reads_of
 
 pytestmark = pytest.mark.usefixtures("compiled_and_not")
 
 Event = dict[str, Any]
-CHAT = Ask("chat", {}, 8)
-DOCUMENT = Ask("chat", {}, 8, stream=False)
-RESPONSES = Ask("responses", {}, 8)
+CHAT = ModelRequest("chat", {}, 8)
+DOCUMENT = ModelRequest("chat", {}, 8, stream=False)
+RESPONSES = ModelRequest("responses", {}, 8)
 TOOLS: Event = {"tools": [{"type": "function", "function": {"name": "f"}}]}
 DONE = b"data: [DONE]\n\n"
 
@@ -51,7 +51,7 @@ STOP = delta(reason="stop")
 
 def record_of(
     reads: Sequence[bytes],
-    ask: Ask = CHAT,
+    ask: ModelRequest = CHAT,
     *,
     status: int = 200,
     fault: Fault | None = None,
@@ -70,7 +70,7 @@ def counts(record: RequestRecord) -> tuple[int | None, int | None, int | None]:
     return record.answer_chars, record.reasoning_chars, record.tool_calls
 
 
-def content(reads: Sequence[bytes], ask: Ask = CHAT) -> tuple[int | None, int | None, int | None]:
+def content(reads: Sequence[bytes], ask: ModelRequest = CHAT) -> tuple[int | None, int | None, int | None]:
     """The counts of an answer that is a success."""
     record = record_of(reads, ask)
     assert record.error is None, record.error_detail
@@ -102,9 +102,9 @@ def test_visible_characters_of_a_stream_are_counted(name: str, ascii_only: bool)
 def test_visible_characters_of_other_shapes_are_counted() -> None:
     completion = [{"choices": [{"index": 0, "text": text, "finish_reason": None}]} for text in ("a ", "bc")]
     last = {"choices": [{"index": 0, "text": "", "finish_reason": "length"}]}
-    assert content([*sse(*completion, last), DONE], Ask("completions", {}, 8)) == (3, 0, 0)
+    assert content([*sse(*completion, last), DONE], ModelRequest("completions", {}, 8)) == (3, 0, 0)
     whole = json.dumps({"choices": [{"text": "a bc", "finish_reason": "length"}]}).encode()
-    assert content([whole], Ask("completions", {}, 8, stream=False)) == (3, 0, 0)
+    assert content([whole], ModelRequest("completions", {}, 8, stream=False)) == (3, 0, 0)
     assert content(document({"content": "a b", "reasoning_content": "hm", "refusal": "no"}), DOCUMENT) == (4, 2, 0)
     assert content(streamed(delta(refusal="I can't"))) == (6, 0, 0)
     assert content(streamed(delta(content=[{"type": "text", "text": "a b"}]))) == (2, 0, 0)
@@ -208,7 +208,7 @@ def test_answer_that_is_none_is_not_counted(status: int) -> None:
 
 @pytest.mark.parametrize("endpoint", ["embeddings", "rerank"])
 def test_numbers_say_nothing_that_could_be_counted(endpoint: Endpoint) -> None:
-    ask = Ask(endpoint, {"input": "a", "documents": ["a"]}, None, stream=False)
+    ask = ModelRequest(endpoint, {"input": "a", "documents": ["a"]}, None, stream=False)
     found = {"data": [{"embedding": [1.0]}], "results": [{"index": 0, "relevance_score": 1.0}], "model": "e"}
     record = record_of([json.dumps(found).encode()], ask)
     assert (record.error, *counts(record), record.redundancy_percent) == (None, None, None, None, None)
@@ -249,7 +249,7 @@ def target(leave_out: tuple[str, ...] = (), **extra: object) -> Target:
     return Target(Arm.CANDIDATE, "http://h", "m", replace(DIALECTS["openai"], extra=extra, leave_out=leave_out))
 
 
-CALLS: list[tuple[Ask, list[bytes]]] = [
+CALLS: list[tuple[ModelRequest, list[bytes]]] = [
     (CHAT, streamed(delta(content="A"), call(0, name="f"))),
     (CHAT, streamed(delta(function_call={"name": "f"}))),
     (DOCUMENT, document({"tool_calls": [{"function": {"name": "f", "arguments": "{}"}}]})),
@@ -267,7 +267,7 @@ CALLS: list[tuple[Ask, list[bytes]]] = [
 
 
 @pytest.mark.parametrize(("ask", "reads"), CALLS)
-def test_call_of_a_tool_that_nobody_offered_is_a_protocol_fault(ask: Ask, reads: list[bytes]) -> None:
+def test_call_of_a_tool_that_nobody_offered_is_a_protocol_fault(ask: ModelRequest, reads: list[bytes]) -> None:
     for asked in (ask, replace(ask, fields={"tools": []}), replace(ask, fields={"tool_choice": "none"})):
         record = record_of(reads, asked, target=target())
         assert (record.error, record.error_detail, record.tool_calls) == (ErrorClass.PROTOCOL, UNOFFERED, 1)
@@ -276,7 +276,7 @@ def test_call_of_a_tool_that_nobody_offered_is_a_protocol_fault(ask: Ask, reads:
 
 
 @pytest.mark.parametrize(("ask", "reads"), CALLS)
-def test_call_is_fine_where_the_suite_or_the_deployment_offers_tools(ask: Ask, reads: list[bytes]) -> None:
+def test_call_is_fine_where_the_suite_or_the_deployment_offers_tools(ask: ModelRequest, reads: list[bytes]) -> None:
     for asked, at in (
         (replace(ask, fields=TOOLS), target()),
         (replace(ask, fields=TOOLS), None),
@@ -306,26 +306,26 @@ def whole_choices(*indexes: int | None) -> list[bytes]:
     return [json.dumps({"choices": placed}).encode()]
 
 
-OTHERS: list[tuple[Ask, list[bytes]]] = [
+OTHERS: list[tuple[ModelRequest, list[bytes]]] = [
     (CHAT, choices(0, 1)),
     (CHAT, choices(0, 0, 0, 1, 0, 1, 1)),
     (CHAT, choices(1, 1, 1)),
     (CHAT, [b"".join(choices(0, 1))]),
     (DOCUMENT, whole_choices(0, 1)),
     (DOCUMENT, whole_choices(None, None)),
-    (Ask("completions", {}, 8), [*sse({"choices": [{"index": 1, "text": "a"}]}, STOP), DONE]),
+    (ModelRequest("completions", {}, 8), [*sse({"choices": [{"index": 1, "text": "a"}]}, STOP), DONE]),
 ]
 
 
 @pytest.mark.parametrize(("ask", "reads"), OTHERS)
-def test_output_in_a_choice_that_nobody_asked_for_is_a_protocol_fault(ask: Ask, reads: list[bytes]) -> None:
+def test_output_in_a_choice_that_nobody_asked_for_is_a_protocol_fault(ask: ModelRequest, reads: list[bytes]) -> None:
     for asked in (ask, replace(ask, fields={"n": 1})):
         record = record_of(reads, asked, target=target())
         assert (record.error, record.error_detail) == (ErrorClass.PROTOCOL, SECOND)
 
 
 @pytest.mark.parametrize(("ask", "reads"), OTHERS)
-def test_several_choices_are_fine_where_several_were_asked_for(ask: Ask, reads: list[bytes]) -> None:
+def test_several_choices_are_fine_where_several_were_asked_for(ask: ModelRequest, reads: list[bytes]) -> None:
     fields = (replace(ask, fields={"n": 2}), None), (replace(ask, fields={"best_of": 2}), target()), (ask, target(n=2))
     for asked, at in fields:
         assert record_of(reads, asked, target=at).error is None

@@ -21,7 +21,7 @@ from benchgate.load.tickets import tickets_of
 from benchgate.load.worker import Shard, StageResult
 from benchgate.model.deployment import Arm
 from benchgate.model.records import RequestColumns, RequestRecord, TokenSource
-from benchgate.model.request import text_ask
+from benchgate.model.request import text_request
 from benchgate.model.request_metrics import Slo
 from benchgate.model.run import ClientUse
 from benchgate.plan.schedule import PlannedRequest
@@ -315,7 +315,7 @@ def test_key_never_comes_to_the_disk(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     kept = tmp_path / "tickets"
     monkeypatch.setattr(tempfile, "TemporaryFile", lambda **_: kept.open("w+b"))
     target = Target(Arm.CANDIDATE, "http://127.0.0.1:9", "m", DIALECTS["openai"], "sk-very-secret")
-    planned = [PlannedRequest(i, i * 10 or None, text_ask("chat", "hello " * i, 4), 1) for i in range(12)]
+    planned = [PlannedRequest(i, i * 10 or None, text_request("chat", "hello " * i, 4), 1) for i in range(12)]
     tickets = list(tickets_of(target, planned))
     assert all(b"sk-very-secret" in ticket.wire for ticket in tickets)
     with kept_tickets(tmp_path, tickets) as given_back:

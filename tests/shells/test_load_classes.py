@@ -19,7 +19,7 @@ from benchgate.load.sockets import Sockets
 from benchgate.load.spool import Spool, Spooled
 from benchgate.load.worker import StageResult, run_stage
 from benchgate.model.records import ErrorClass
-from benchgate.model.request import text_ask
+from benchgate.model.request import text_request
 from benchgate.plan.schedule import PlannedClass, PlannedRequest, PlannedStage
 from tests.fakes.scripted_server import Received, ScriptedServer, Step, answering, stream_head, token
 from tests.shells.load_helpers import asking, limits, target_at
@@ -30,7 +30,7 @@ def chat(count: int, gap_ns: int) -> PlannedClass:
 
 
 def batch(count: int, concurrency: int, *, background: bool = False) -> PlannedClass:
-    requests = tuple(PlannedRequest(i, None, text_ask("completions", f"batch {i}", 8), i) for i in range(count))
+    requests = tuple(PlannedRequest(i, None, text_request("completions", f"batch {i}", 8), i) for i in range(count))
     return PlannedClass("batch", concurrency, None, requests, background)
 
 
@@ -150,7 +150,7 @@ def test_a_long_document_that_is_still_being_written_is_no_failure() -> None:
         yield from answering(lambda _: "a b c d", after_s=0.02)(received)
 
     tokens = (3, 3, 4000, 3)
-    asks = [replace(text_ask("completions", f"batch {i}", n), stream=False) for i, n in enumerate(tokens)]
+    asks = [replace(text_request("completions", f"batch {i}", n), stream=False) for i, n in enumerate(tokens)]
     documents = tuple(PlannedRequest(i, None, ask, i) for i, ask in enumerate(asks))
     with ScriptedServer(respond) as server:
         background = PlannedClass("batch", 2, None, documents, background=True)

@@ -8,7 +8,7 @@ from benchgate.load.decode import decode, heard
 from benchgate.load.exchange import Fault, Heard, Response
 from benchgate.load.http1 import Head
 from benchgate.model.records import ErrorClass, RequestRecord, TokenSource
-from benchgate.model.request import Ask
+from benchgate.model.request import ModelRequest
 from benchgate.targets.answer import read_answer
 from benchgate.targets.refusals import Secret
 
@@ -339,7 +339,7 @@ def test_what_was_heard_last_is_the_last_chunk_that_carries_output() -> None:
     assert heard([(1, A), (2, STOP), (3, b": ping\n\n")]) == Heard(1, finished=True)
     words = (event({"type": "response.output_text.delta", "delta": "A"}), event({"type": "response.in_progress"}))
     told = [(at_ns, data) for at_ns, data in enumerate(words)]
-    assert (heard(told, Ask("responses", {}, None)), heard(told)) == (Heard(0), Heard())
+    assert (heard(told, ModelRequest("responses", {}, None)), heard(told)) == (Heard(0), Heard())
 
 
 @pytest.mark.parametrize("told", [10**30, 2**31, 0, -1, True, 3.0, "3"])

@@ -14,14 +14,14 @@ from benchgate.load.decode import decode, words_of
 from benchgate.load.exchange import Fault, Response
 from benchgate.load.http1 import Head
 from benchgate.model.records import ErrorClass, RequestColumns, RequestRecord, TokenSource
-from benchgate.model.request import Ask, Endpoint
+from benchgate.model.request import Endpoint, ModelRequest
 from benchgate.model.request_metrics import succeeded, ttft_s
 
 EPOCH = 1000
 
 
-def asked(endpoint: Endpoint, content: Mapping[str, object] | None = None, *, stream: bool = False) -> Ask:
-    return Ask(endpoint, content or {}, 8, stream=stream)
+def asked(endpoint: Endpoint, content: Mapping[str, object] | None = None, *, stream: bool = False) -> ModelRequest:
+    return ModelRequest(endpoint, content or {}, 8, stream=stream)
 
 
 def response(reads: Sequence[bytes], *, fault: Fault | None = None, left: bool = False) -> Response:
@@ -38,12 +38,12 @@ def response(reads: Sequence[bytes], *, fault: Fault | None = None, left: bool =
 
 
 def read(
-    ask: Ask, *reads: bytes, fault: Fault | None = None, left: bool = False, leaves: bool = False
+    ask: ModelRequest, *reads: bytes, fault: Fault | None = None, left: bool = False, leaves: bool = False
 ) -> RequestRecord:
     return decode(7, 90, EPOCH, response(reads, fault=fault, left=left), ask=ask, leaves=leaves)
 
 
-def document(ask: Ask, data: object) -> RequestRecord:
+def document(ask: ModelRequest, data: object) -> RequestRecord:
     return read(ask, json.dumps(data).encode())
 
 
@@ -328,7 +328,7 @@ def test_error_that_came_before_the_client_left_is_kept() -> None:
         ),
     ],
 )
-def test_words_of_an_answer_are_its_text_without_its_reasoning(ask: Ask, reads: Sequence[bytes]) -> None:
+def test_words_of_an_answer_are_its_text_without_its_reasoning(ask: ModelRequest, reads: Sequence[bytes]) -> None:
     words = words_of(response(reads).body, ask)
     assert (words.text, words.arguments) == ("A B", {})
 

@@ -9,7 +9,7 @@ import pytest
 from benchgate.load.worker import StageResult, run_stage
 from benchgate.model import request_metrics
 from benchgate.model.records import RequestColumns
-from benchgate.model.request import Ask, Endpoint, text_ask
+from benchgate.model.request import Endpoint, ModelRequest, text_request
 from benchgate.plan.schedule import PlannedRequest, PlannedStage
 from tests.fakes.scripted_server import (
     DONE,
@@ -27,10 +27,10 @@ from tests.fakes.scripted_server import (
 )
 from tests.shells.load_helpers import closed, limits, target_at
 
-RANKED = Ask("rerank", {"query": "q", "documents": ["a", "b"]}, None, stream=False)
+RANKED = ModelRequest("rerank", {"query": "q", "documents": ["a", "b"]}, None, stream=False)
 
 
-def run(url: str, *asks: Ask, first_token_s: float = 30.0, total_s: float = 60.0) -> StageResult:
+def run(url: str, *asks: ModelRequest, first_token_s: float = 30.0, total_s: float = 60.0) -> StageResult:
     requests = tuple(PlannedRequest(index, None, ask, index) for index, ask in enumerate(asks))
     stage = PlannedStage.of("s", 1, None, requests)
     return run_stage(target_at(url), stage, limits=limits(first_token_s=first_token_s, total_s=total_s))
@@ -57,15 +57,15 @@ def respond(received: Received) -> Iterator[Step]:
 @pytest.mark.parametrize(
     ("ask", "tokens"),
     [
-        (text_ask("chat", "x", 8), 3),
-        (Ask("chat", {"messages": [{"role": "user", "content": "x"}]}, 8, stream=False), 3),
-        (Ask("completions", {"prompt": "x"}, 8, stream=False), 3),
-        (text_ask("responses", "x", 8), 2),
-        (text_ask("embeddings", "x", None), 0),
+        (text_request("chat", "x", 8), 3),
+        (ModelRequest("chat", {"messages": [{"role": "user", "content": "x"}]}, 8, stream=False), 3),
+        (ModelRequest("completions", {"prompt": "x"}, 8, stream=False), 3),
+        (text_request("responses", "x", 8), 2),
+        (text_request("embeddings", "x", None), 0),
         (RANKED, 0),
     ],
 )
-def test_every_endpoint_is_asked_in_its_way_and_its_answer_is_a_success(ask: Ask, tokens: int) -> None:
+def test_every_endpoint_is_asked_in_its_way_and_its_answer_is_a_success(ask: ModelRequest, tokens: int) -> None:
     with ScriptedServer(respond) as server:
         result = run(server.url, ask, ask)
         assert {received.path.rpartition("/v1/")[2] for received in server.requests} == {
@@ -85,7 +85,7 @@ def test_answer_in_one_piece_may_take_longer_than_a_first_token() -> None:
         yield 0.4
         yield from answering(lambda _: "a b c")(received)
 
-    whole = Ask("chat", {"messages": [{"role": "user", "content": "x"}]}, 8, stream=False)
+    whole = ModelRequest("chat", {"messages": [{"role": "user", "content": "x"}]}, 8, stream=False)
     with ScriptedServer(slowly) as server:
         assert run(server.url, whole, first_token_s=0.1).requests.error == (None,)
         late = run(server.url, whole, first_token_s=0.1, total_s=0.1).requests
@@ -150,7 +150,7 @@ def test_answers_that_nobody_asked_for_are_counted_and_reach_no_request() -> Non
         yield 0.02
         yield answer
 
-    requests = tuple(PlannedRequest(i, i * 200_000_000, text_ask("chat", f"p{i}", 8), i) for i in range(3))
+    requests = tuple(PlannedRequest(i, i * 200_000_000, text_request("chat", f"p{i}", 8), i) for i in range(3))
     with ScriptedServer(twice) as server:
         result = run_stage(target_at(server.url), PlannedStage.of("s", None, 10.0, requests), limits=limits())
         assert len(server.requests) == 3

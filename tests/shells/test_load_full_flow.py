@@ -21,7 +21,7 @@ from benchgate.load.exchange import Exchange, Fault, Response
 from benchgate.load.flowing import PythonFlows
 from benchgate.load.raw_body import RawBody
 from benchgate.model.records import ErrorClass
-from benchgate.model.request import Ask
+from benchgate.model.request import ModelRequest
 from tests.fakes.streams import MadeBody, chunked_bodies, ends_once, reads_of
 from tests.shells.load_helpers import limits
 from tests.shells.wires import END, HEAD, TOKEN, Wire, hear, looking, over_a_wire, payload, turns
@@ -181,7 +181,7 @@ def test_what_looks_like_the_end_inside_of_a_chunk_ends_the_answer_and_makes_it_
 
     response = over_a_wire(scenario)
     assert response.whole
-    fault, _ = fault_and_words(response, Ask("chat", {}, None))
+    fault, _ = fault_and_words(response, ModelRequest("chat", {}, None))
     assert fault == Fault(ErrorClass.PROTOCOL, "its chunks do not end where the response seemed to end")
 
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from benchgate.load.worker import StageResult, run_stage
-from benchgate.model.request import Ask, text_ask
-from benchgate.plan.schedule import Leave, PlannedClass, PlannedRequest, PlannedStage
+from benchgate.model.request import ModelRequest, text_request
+from benchgate.plan.schedule import ClientCancellation, PlannedClass, PlannedRequest, PlannedStage
 from tests.fakes.scripted_server import (
     ABORT,
     DONE,
@@ -28,7 +28,7 @@ from tests.fakes.scripted_server import (
 )
 from tests.shells.load_helpers import limits, target_at
 
-LONG = Ask("chat", {"messages": [{"role": "user", "content": "tell me everything"}]}, 1000)
+LONG = ModelRequest("chat", {"messages": [{"role": "user", "content": "tell me everything"}]}, 1000)
 
 
 def run(url: str, *requests: PlannedRequest, concurrency: int | None = 1) -> StageResult:
@@ -38,8 +38,8 @@ def run(url: str, *requests: PlannedRequest, concurrency: int | None = 1) -> Sta
     )
 
 
-def leaving(after_tokens: int | None = None, after_s: float | None = None, ask: Ask = LONG) -> PlannedRequest:
-    return PlannedRequest(0, None, ask, 1, leave=Leave(after_tokens, after_s))
+def leaving(after_tokens: int | None = None, after_s: float | None = None, ask: ModelRequest = LONG) -> PlannedRequest:
+    return PlannedRequest(0, None, ask, 1, leave=ClientCancellation(after_tokens, after_s))
 
 
 class Talker:
@@ -111,7 +111,7 @@ def test_slot_of_a_client_that_left_goes_on_over_a_fresh_connection() -> None:
             yield from Talker()(received)
         yield from answering(lambda _: "a b c")(received)
 
-    other = PlannedRequest(1, None, text_ask("chat", "short", 8), 1)
+    other = PlannedRequest(1, None, text_request("chat", "short", 8), 1)
     with ScriptedServer(respond) as server:
         result = run(server.url, leaving(after_tokens=3), other)
         assert server.connections == 2
@@ -127,12 +127,14 @@ def test_client_of_a_response_counts_its_deltas() -> None:
             yield 0.002
 
     with ScriptedServer(respond) as server:
-        left = run(server.url, leaving(after_tokens=4, ask=text_ask("responses", "x", 100))).only.left
+        left = run(server.url, leaving(after_tokens=4, ask=text_request("responses", "x", 100))).only.left
     assert (len(left.chunk_ns) >= 4, tuple(left.finish_reason)) == (True, (None,))
 
 
 def test_window_and_shares_are_of_those_who_stayed() -> None:
-    requests = [PlannedRequest(i, i * 10_000_000, LONG, 1, leave=Leave(None, 0.2) if i else None) for i in range(3)]
+    requests = [
+        PlannedRequest(i, i * 10_000_000, LONG, 1, leave=ClientCancellation(None, 0.2) if i else None) for i in range(3)
+    ]
 
     def respond(received: Received) -> Iterator[Step]:
         yield stream_head() + token("a")

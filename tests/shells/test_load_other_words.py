@@ -14,13 +14,13 @@ from benchgate.load.exchange import Fault, Heard, Response
 from benchgate.load.http1 import Head
 from benchgate.load.validity import is_valid
 from benchgate.model.records import ErrorClass, RequestRecord
-from benchgate.model.request import Ask
+from benchgate.model.request import ModelRequest
 from benchgate.targets.answer import ToolCall, read_answer
 from benchgate.targets.finish import finish_reason
 from benchgate.targets.proof import missing
 
-CHAT = Ask("chat", {}, 8)
-RESPONSES = Ask("responses", {}, 8)
+CHAT = ModelRequest("chat", {}, 8)
+RESPONSES = ModelRequest("responses", {}, 8)
 DONE = b"data: [DONE]\n\n"
 
 
@@ -46,7 +46,7 @@ def response(*reads: bytes, headers: Mapping[str, str] | None = None) -> Respons
     return Response(0, 999, Head("HTTP/1.1", 200, dict(headers or {})), body, whole=True)
 
 
-def read(*reads: bytes, ask: Ask = CHAT) -> RequestRecord:
+def read(*reads: bytes, ask: ModelRequest = CHAT) -> RequestRecord:
     return decode(0, 0, 0, response(*reads), ask=ask)
 
 
@@ -238,13 +238,15 @@ def test_parts_of_a_content_are_output_and_what_is_thought_in_them_is_reasoning(
     ids=["OpenRouter, MiniMax", "OpenAI", "OpenAI before", "TGI"],
 )
 def test_output_under_other_names_starts_the_clock(fields: dict[str, object], answers: bool) -> None:
-    record = read(delta(**fields), stop(), DONE, ask=Ask("chat", {}, 8, fields={"tools": [{"type": "function"}]}))
+    record = read(
+        delta(**fields), stop(), DONE, ask=ModelRequest("chat", {}, 8, fields={"tools": [{"type": "function"}]})
+    )
     assert (record.error, record.chunk_ns, record.first_answer_ns) == (None, (10,), 10 if answers else None)
 
 
 def test_call_that_is_an_object_is_a_call() -> None:
     call = {"index": 0, "function": {"name": "f", "arguments": {"a": 1}}}
-    offer = Ask("chat", {}, 8, fields={"tools": [{"type": "function", "function": {"name": "f"}}]})
+    offer = ModelRequest("chat", {}, 8, fields={"tools": [{"type": "function", "function": {"name": "f"}}]})
     assert is_valid(offer, words_of(response(delta(tool_calls=call)).body, offer)) is True
     assert read_answer("chat", 200, document({"content": None, "tool_calls": call}, "tool_calls")).calls == (
         ToolCall("f", '{"a": 1}'),
@@ -261,7 +263,7 @@ def test_call_that_is_an_object_is_a_call() -> None:
 )
 def test_empty_arguments_are_those_of_a_tool_that_needs_none(parameters: object, valid: bool) -> None:
     function = {"name": "f"} if parameters is None else {"name": "f", "parameters": parameters}
-    offer = Ask("chat", {}, 8, fields={"tools": [{"type": "function", "function": function}]})
+    offer = ModelRequest("chat", {}, 8, fields={"tools": [{"type": "function", "function": function}]})
     call = {"index": 0, "function": {"name": "f", "arguments": ""}}
     assert is_valid(offer, words_of(response(delta(tool_calls=[call])).body, offer)) is valid
 

@@ -16,7 +16,7 @@ from benchgate.load.fleet import Fleet
 from benchgate.load.options import BareOptions
 from benchgate.load.shard import Salted
 from benchgate.load.worker import stage_shard
-from benchgate.model.request import text_ask
+from benchgate.model.request import text_request
 from benchgate.plan.salt import LARGEST_SALT
 from benchgate.plan.schedule import PlannedClass, PlannedRequest, PlannedStage
 from benchgate.plan.vocabulary import VOCABULARIES, keyed_text
@@ -28,7 +28,7 @@ NOWHERE = target_at("http://127.0.0.1:1")
 
 
 def group(name: str, count: int, *, background: bool = False, offset_ns: int | None = None) -> PlannedClass:
-    asks = (text_ask("chat", keyed_text(WORDS, 20, f"{name}{index}"), 4) for index in range(count))
+    asks = (text_request("chat", keyed_text(WORDS, 20, f"{name}{index}"), 4) for index in range(count))
     requests = tuple(PlannedRequest(index, offset_ns, ask, index) for index, ask in enumerate(asks))
     return PlannedClass(name, 2, None, requests, background)
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from benchgate.load.shard import Planned
 from benchgate.load.worker import StageResult, run_stage
-from benchgate.model.request import Ask
-from benchgate.plan.schedule import Leave, PlannedClass, PlannedRequest, PlannedStage, Turn
+from benchgate.model.request import ModelRequest
+from benchgate.plan.schedule import ClientCancellation, PlannedClass, PlannedRequest, PlannedStage, Turn
 from tests.fakes.scripted_server import Received, ScriptedServer, Step, answering, json_response
 from tests.shells.load_helpers import limits, target_at
 
@@ -17,7 +17,12 @@ THINK_NS = 30_000_000
 
 
 def turns(
-    session: int, count: int, *, carries: bool = True, offset_ns: int | None = None, leave: Leave | None = None
+    session: int,
+    count: int,
+    *,
+    carries: bool = True,
+    offset_ns: int | None = None,
+    leave: ClientCancellation | None = None,
 ) -> list[PlannedRequest]:
     """A conversation of so many turns; each asks `s<session> t<turn>`. `leave` is its first turn's."""
     planned: list[PlannedRequest] = []
@@ -30,7 +35,7 @@ def turns(
         request = PlannedRequest(
             session * 10 + turn,
             offset_ns if turn == 0 else None,
-            Ask("chat", {"messages": messages}, 8),
+            ModelRequest("chat", {"messages": messages}, 8),
             7,
             place,
             leave if turn == 0 else None,
@@ -92,7 +97,7 @@ def test_conversations_of_an_open_loop_begin_at_their_instants() -> None:
 def test_background_does_not_wait_for_a_user_who_thinks() -> None:
     """The user would think for an hour."""
     talk = [replace(request, turn=replace(request.turn, think_s=3600.0)) for request in turns(0, 2) if request.turn]
-    chat = PlannedRequest(90, None, Ask("chat", {"messages": [{"role": "user", "content": "x"}]}, 8), 7)
+    chat = PlannedRequest(90, None, ModelRequest("chat", {"messages": [{"role": "user", "content": "x"}]}, 8), 7)
     stage = PlannedStage(
         "mix",
         (
@@ -127,7 +132,7 @@ def test_turn_that_fails_ends_its_conversation_and_what_is_left_fails_with_it() 
 
 def test_client_that_leaves_a_conversation_does_not_come_back_to_it() -> None:
     with ScriptedServer(answering(lambda received: "a b")) as server:
-        result = run(server.url, [*turns(0, 3, leave=Leave(2, None)), *turns(1, 2)], 1)
+        result = run(server.url, [*turns(0, 3, leave=ClientCancellation(2, None)), *turns(1, 2)], 1)
         prompts = [received.prompt for received in server.requests]
     assert prompts == ["s0 t0", "s1 t0", "s1 t1"]
     assert result.only.requests.index.tolist() == [10, 11]

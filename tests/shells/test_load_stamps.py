@@ -14,7 +14,7 @@ from benchgate.load.bare import BareOptions, run_bare
 from benchgate.load.stamps import ReadDelays, audit_refusal
 from benchgate.load.worker import StageResult, run_stage
 from benchgate.model.records import ErrorClass
-from benchgate.model.request import text_ask
+from benchgate.model.request import text_request
 from benchgate.plan.schedule import PlannedRequest, PlannedStage
 from benchgate.targets.address import ServerAddress
 from tests.fakes.scripted_server import (
@@ -110,7 +110,7 @@ def test_audited_connection_that_breaks_is_a_broken_stream() -> None:
 
 
 def test_audited_requests_longer_than_the_socket_takes_at_once_arrive_whole() -> None:
-    request = PlannedRequest(0, None, text_ask("chat", "word " * 2_000_000, 8), 0)
+    request = PlannedRequest(0, None, text_request("chat", "word " * 2_000_000, 8), 0)
     long = PlannedStage.of("long", 1, None, (request,))
     with ScriptedServer(lambda _: [WHOLE]) as server:
         columns = run_stage(target_at(server.url), long, limits=limits(), audit=True).requests

@@ -101,7 +101,7 @@ def test_only_a_whole_answer_is_a_success(case: str) -> None:
     assert columns.error == (expected,)
     assert bool(columns.error_detail[0]) is (expected is not None)
     assert request_metrics.succeeded(columns).tolist() == [expected is None]
-    assert request_metrics.good(columns, Slo(ttft_s=1000)).tolist() == [expected is None]
+    assert request_metrics.meets_slo(columns, Slo(ttft_s=1000)).tolist() == [expected is None]
 
 
 @pytest.mark.parametrize(

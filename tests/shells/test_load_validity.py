@@ -12,18 +12,18 @@ from benchgate.load.decode import decode, words_of
 from benchgate.load.exchange import Response
 from benchgate.load.http1 import Head
 from benchgate.load.validity import is_valid
-from benchgate.model.request import Ask
+from benchgate.model.request import ModelRequest
 from benchgate.suite.formats import schema_problem
 
 TOOLS: dict[str, object] = {"tools": [{"type": "function", "function": {"name": "f"}}]}
-OFFER = Ask("chat", {}, 8, stream=False, fields=TOOLS)
+OFFER = ModelRequest("chat", {}, 8, stream=False, fields=TOOLS)
 SCHEMA: dict[str, object] = {
     "type": "object",
     "properties": {"age": {"$ref": "#/$defs/age"}},
     "required": ["age"],
     "$defs": {"age": {"type": "integer", "minimum": 0}},
 }
-ASKED = Ask("chat", {}, 8, stream=False, schema=SCHEMA)
+ASKED = ModelRequest("chat", {}, 8, stream=False, schema=SCHEMA)
 
 
 def calling(*calls: tuple[str, str], text: str = "") -> Words:
@@ -69,10 +69,10 @@ def test_tool_that_is_offered_may_be_left_alone_and_one_that_is_required_may_not
 
 
 def test_answer_to_a_plain_request_is_neither() -> None:
-    assert is_valid(Ask("chat", {}, 8), Words(["{"])) is None
+    assert is_valid(ModelRequest("chat", {}, 8), Words(["{"])) is None
 
 
-def judged(text: str, reason: str = "stop", ask: Ask = ASKED) -> bool | None:
+def judged(text: str, reason: str = "stop", ask: ModelRequest = ASKED) -> bool | None:
     body = json.dumps({"choices": [{"message": {"content": text}, "finish_reason": reason}]}).encode()
     return decode(0, 0, 0, Response(1, 9, Head("HTTP/1.1", 200, {}), [(5, body)], whole=True), ask=ask).valid
 
@@ -119,7 +119,7 @@ def test_call_that_counts_itself_oddly_is_read_all_the_same(odd: dict[str, objec
 
 
 def test_call_of_a_responses_stream_has_the_name_and_arguments_of_its_item() -> None:
-    ask = Ask("responses", {}, 8, fields=TOOLS)
+    ask = ModelRequest("responses", {}, 8, fields=TOOLS)
     item = {"type": "function_call", "name": "f", "arguments": ""}
     whole = {**item, "arguments": '{"a": 1}'}
     added = {"type": "response.output_item.added", "output_index": 1, "item": item}

@@ -16,7 +16,7 @@ from benchgate.cli.measure_commands import load_suite, read_suite
 from benchgate.deploying import declared
 from benchgate.errors import SuiteError, UsageError
 from benchgate.model.deployment import Arm
-from benchgate.model.run import day_begun, new_run_id
+from benchgate.model.run import new_run_id, start_day
 from benchgate.pipeline import RunOptions
 from benchgate.pricing import require_priced, with_prices
 from benchgate.publishing import judge_to_publish
@@ -303,5 +303,5 @@ def test_a_run_is_verified_by_the_price_of_its_own_day_however_late(measured: Pa
 
 def test_the_day_of_a_run_is_told_by_its_id() -> None:
     # RFC 9562, A.6: an id of Tuesday, February 22, 2022 2:22:22.00 PM GMT-05:00.
-    assert day_begun("017F22E2-79B0-7CC3-98C4-DC0C0C07398F") == date(2022, 2, 22)
-    assert [day_begun(text) for text in ("919108f7-52d1-4320-9bac-f847db4148a8", "run-1")] == [None, None]
+    assert start_day("017F22E2-79B0-7CC3-98C4-DC0C0C07398F") == date(2022, 2, 22)
+    assert [start_day(text) for text in ("919108f7-52d1-4320-9bac-f847db4148a8", "run-1")] == [None, None]

@@ -15,8 +15,8 @@ from benchgate import promoting
 from benchgate.deciding import decide_stored, report_html, write_report
 from benchgate.deploying import declared
 from benchgate.errors import ExitCode, SuiteError, UsageError
-from benchgate.model.history import Deed, Origin
-from benchgate.model.identity import Pin, identity_of
+from benchgate.model.history import PromotionAction, PromotionOrigin
+from benchgate.model.identity import PinStatus, identity_of
 from benchgate.model.run import RunStatus
 from benchgate.model.verdict import Outcome
 from benchgate.model.waiver import Waiver, Waivers
@@ -35,7 +35,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
         yield opened
 
 
-MAIN = Origin("anna", "refs/heads/main", "c0ffee", protected=True)
+MAIN = PromotionOrigin("anna", "refs/heads/main", "c0ffee", protected=True)
 
 
 def passed(store: Store, *, day: str = "2026-01-01") -> str:
@@ -58,7 +58,7 @@ def test_what_does_not_pass_is_refused_with_its_code_and_overridden_only_out_of_
         promote(store, run_id, MAIN)
     assert (refused.value.exit_code, store.promotions()) == (code, [])
     kept = promote(store, run_id, MAIN, override="the old one is on fire").promotion
-    assert (kept.deed, kept.in_series, kept.reason) == (Deed.OVERRIDDEN, False, "the old one is on fire")
+    assert (kept.deed, kept.in_series, kept.reason) == (PromotionAction.OVERRIDDEN, False, "the old one is on fire")
     assert kept.grounds is not None and kept.grounds.outcome is outcome
     with pytest.raises(UsageError, match="@promoted means nothing"):
         store.resolve("@promoted")
@@ -202,7 +202,7 @@ load: {workload: {input: 8, output: 8}, sweep: [{stage: c1, concurrency: 1, requ
 def test_revision_that_a_suite_declares_is_what_its_runs_remember() -> None:
     suite = parse_suite(ADDRESSES.replace("REVISION", COMMIT), "suite.yaml")
     assert identity_of(declared(suite, "awq")).revision == COMMIT
-    assert identity_of(declared(suite, "stable")).pin is Pin.UNKNOWN
+    assert identity_of(declared(suite, "stable")).pin is PinStatus.UNKNOWN
     stored = suite.to_stored()["deployments"]
     assert ("revision" in stored["stable"], stored["awq"]["revision"]) == (False, COMMIT)
     with pytest.raises(SuiteError, match="means nothing for an embedded deployment"):

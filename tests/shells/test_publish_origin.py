@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchgate.errors import UsageError
-from benchgate.model.history import Origin
+from benchgate.model.history import PromotionOrigin
 from benchgate.publish.origin import origin_of, unprotected_because
 
 GITHUB = {
@@ -48,8 +48,8 @@ PULL_REQUESTS = (
 
 def test_hosts_say_who_where_and_whether_it_is_protected() -> None:
     github, gitlab = "GitHub Actions for anna", "GitLab for anna"
-    assert origin_of(GITHUB) == Origin("anna", "refs/heads/main", "c0ffee", protected=True, ci=github)
-    assert origin_of(GITLAB) == Origin("anna", "main", "c0ffee", protected=True, ci=gitlab)
+    assert origin_of(GITHUB) == PromotionOrigin("anna", "refs/heads/main", "c0ffee", protected=True, ci=github)
+    assert origin_of(GITLAB) == PromotionOrigin("anna", "main", "c0ffee", protected=True, ci=gitlab)
     assert not origin_of(GITHUB, protected=False).protected
 
 
@@ -95,7 +95,9 @@ def test_reason_why_a_ref_is_not_protected_is_the_true_one(environment: dict[str
 )
 def test_ci_that_says_nothing_of_its_refs_is_recorded(environment: dict[str, str], name: str) -> None:
     found = origin_of(environment, by="anna", ref="main", protected=True)
-    assert found == Origin("anna", "main", protected=True, ci=f"{name}, which does not say whether a ref is protected")
+    assert found == PromotionOrigin(
+        "anna", "main", protected=True, ci=f"{name}, which does not say whether a ref is protected"
+    )
 
 
 @pytest.mark.parametrize(
@@ -116,8 +118,10 @@ def test_a_job_promotes_from_its_own_ref_alone() -> None:
 
 
 def test_outside_of_ci_people_say_it_themselves() -> None:
-    assert origin_of({}, user="anna") == origin_of({"CI": "false"}, user="anna") == Origin("anna")
-    assert origin_of({}, by="ben", user="anna", ref="main", protected=True) == Origin("ben", "main", protected=True)
+    assert origin_of({}, user="anna") == origin_of({"CI": "false"}, user="anna") == PromotionOrigin("anna")
+    assert origin_of({}, by="ben", user="anna", ref="main", protected=True) == PromotionOrigin(
+        "ben", "main", protected=True
+    )
     with pytest.raises(UsageError, match="--by"):
         origin_of({})
     with pytest.raises(UsageError, match="add --ref"):

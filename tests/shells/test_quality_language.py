@@ -15,7 +15,7 @@ import pytest
 
 from benchgate.model.deployment import Arm
 from benchgate.model.run import QualityObservation
-from benchgate.plan.evals import spelled_task
+from benchgate.plan.evals import task_to_json
 from benchgate.quality.harness import evaluate
 from benchgate.quality.spool import Job
 from benchgate.quality.tasks import load_tasks
@@ -350,7 +350,7 @@ def test_how_a_task_is_asked_and_judged_is_told_with_every_observation(run: Run)
 
 
 def test_the_plan_of_a_data_set_that_is_not_the_suites_holds_digests_and_no_path(run: Run) -> None:
-    spelled = json.dumps(spelled_task(run.tasks["all_words/long_words"]))
+    spelled = json.dumps(task_to_json(run.tasks["all_words/long_words"]))
     assert "three" not in spelled
     assert "/mine" not in spelled
     assert '"function": "helpers.right"' in spelled

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from benchgate.model.deployment import flattened
+from benchgate.model.deployment import flatten_json
 from benchgate.model.run import Evidence
 from benchgate.model.verdict import CheckResult, GuardResult, Outcome, Verdict
 from benchgate.report import show
@@ -130,4 +130,4 @@ def test_words_of_the_suite_language_are_quoted_and_nothing_else_is() -> None:
 
 
 def test_a_duration_in_a_setting_is_shown_as_it_was_written() -> None:
-    assert dict(flattened({"decode_s": 9 * 1e-3, "n": 3, "b": True})) == {"decode_s": "0.009", "n": "3", "b": "true"}
+    assert dict(flatten_json({"decode_s": 9 * 1e-3, "n": 3, "b": True})) == {"decode_s": "0.009", "n": "3", "b": "true"}

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from benchgate.model.noise import Disagreement, FalseBlocks, NoiseKey, NoiseProfile, Spread
+from benchgate.model.noise import FalseBlocks, NoiseKey, NoiseProfile, NoiseSpread, SelfDisagreement
 from benchgate.report.html import render_html
 from benchgate.report.markdown import render_markdown
 from benchgate.report.noise_section import noise_section
@@ -20,11 +20,11 @@ PROFILE = NoiseProfile(
     run_id="calibration",
     blocks=10,
     spreads=(
-        Spread("ttft", "p50", "c4", 0.04, 0.03, 10),
-        Spread("goodput", None, "c4", 0.01, 0.02, 10),
-        Spread("e2e", "p99", "c4", 0.5, 0.5, 10),  # no check looks at it
+        NoiseSpread("ttft", "p50", "c4", 0.04, 0.03, 10),
+        NoiseSpread("goodput", None, "c4", 0.01, 0.02, 10),
+        NoiseSpread("e2e", "p99", "c4", 0.5, 0.5, 10),  # no check looks at it
     ),
-    disagreement=(Disagreement("task", "tiny_add", 0.05, 40),),
+    disagreement=(SelfDisagreement("task", "tiny_add", 0.05, 40),),
     false_block=FalseBlocks(200, 4, 3, 0),
 )
 
@@ -61,7 +61,7 @@ def test_report_and_summary_show_it_escaped() -> None:
 
 
 def test_profile_of_numbers_that_no_check_looks_at_has_no_table() -> None:
-    seen = replace(fakes.evidence(), noise=replace(PROFILE, spreads=(Spread("e2e", "p99", "c9", 0.5, 0.5, 10),)))
+    seen = replace(fakes.evidence(), noise=replace(PROFILE, spreads=(NoiseSpread("e2e", "p99", "c9", 0.5, 0.5, 10),)))
     section = noise_section(seen, fakes.verdict())
     assert section is not None
     assert section.table is None

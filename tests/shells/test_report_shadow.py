@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from benchgate.model.records import AnswerFacts, Judged, Label, PairFacts, ShadowItem
+from benchgate.model.records import AnswerAgreement, AnswerFacts, JudgeVerdict, PairFacts, ShadowItem
 from benchgate.model.run import Evidence, ShadowObservation
 from benchgate.report.html import render_html
 from benchgate.report.markdown import render_markdown
@@ -17,10 +17,10 @@ from tests.fakes import evidence as fake
 pytestmark = pytest.mark.usefixtures("no_figures")
 
 FACTS = AnswerFacts(characters=20, latency_ns=10**9, refusal=False, tokens=10, valid=True)
-SAME = PairFacts(Label.EXACT, differs=False, exact=True, normalised=True)
+SAME = PairFacts(AnswerAgreement.EXACT, differs=False, exact=True, normalised=True)
 
 
-def parting(word: int, label: Label = Label.DIFFERENT) -> PairFacts:
+def parting(word: int, label: AnswerAgreement = AnswerAgreement.DIFFERENT) -> PairFacts:
     return PairFacts(label, True, exact=False, normalised=False, at_character=5 * word, at_word=word)
 
 
@@ -75,8 +75,8 @@ def test_excess_stands_with_its_interval_for_all_and_for_every_slice_of_the_traf
 def test_labels_answers_and_verdicts_are_counted() -> None:
     broken = replace(FACTS, valid=False, refusal=True)
     found = section(
-        *(item(n, judged=Judged.TIE, judged_itself=Judged.TIE) for n in range(8)),
-        item(8, differs=True, judged=Judged.LOSS, judged_itself=Judged.WIN, candidate_facts=broken),
+        *(item(n, judged=JudgeVerdict.TIE, judged_itself=JudgeVerdict.TIE) for n in range(8)),
+        item(8, differs=True, judged=JudgeVerdict.LOSS, judged_itself=JudgeVerdict.WIN, candidate_facts=broken),
         item(9, candidate=None, candidate_facts=replace(FACTS, characters=0), with_primary=None, with_secondary=None),
     )
     assert rows(found, "What answers have")["candidate, baseline's first"][:6] == ("9", "8", "0", "0", "0", "1")
@@ -87,8 +87,8 @@ def test_labels_answers_and_verdicts_are_counted() -> None:
 
 def test_disagreements_without_texts_are_told_by_id_and_place_the_judges_losses_first() -> None:
     found = section(
-        item(0), item(1, differs=True), item(2, differs=True, judged=Judged.LOSS),
-        item(3, differs=True, with_primary=parting(1, Label.STRUCTURE)),
+        item(0), item(1, differs=True), item(2, differs=True, judged=JudgeVerdict.LOSS),
+        item(3, differs=True, with_primary=parting(1, AnswerAgreement.STRUCTURE)),
         item(4, differs=True, own=parting(0)),  # where the baseline differs from itself, nothing is shown
     )  # fmt: skip
     assert found.examples == ()

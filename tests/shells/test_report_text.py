@@ -9,7 +9,7 @@ from benchgate.errors import ExitCode
 from benchgate.escape import terminal_line
 from benchgate.gate.error_budget import spent_checks
 from benchgate.gate.judge import doubted, judge
-from benchgate.model.run import BudgetSpent
+from benchgate.model.run import BudgetReading
 from benchgate.model.verdict import GuardResult, Outcome, Verdict
 from benchgate.report.markdown import render_markdown
 from benchgate.report.terms import Terms
@@ -144,7 +144,7 @@ def test_what_is_not_promoted_is_made_no_milder_by_its_reference(outcome: Outcom
 def test_what_production_spent_is_not_shown_as_the_candidates() -> None:
     budget = ErrorBudget.model_validate({"objective": "99.5%", "window": "30d", "spent": "40%", "stage": "c4"})
     suite = SuiteText([{"metric": "error_rate", "max": "50%"}]).suite().model_copy(update={"error_budget": budget})
-    spent = BudgetSpent(0.4, "the suite itself", "2026-01-01T00:00:00.000Z")
+    spent = BudgetReading(0.4, "the suite itself", "2026-01-01T00:00:00.000Z")
     lines = spent_checks(suite, spent, (), Outcome.PASS)
     told = render_text(replace(fake.verdict(Outcome.PASS), checks=lines), fake.run())
     assert "      production: 40.0 %, interval 40.0 to 40.0 %, allowed at most 100 %, n = 1 reading\n" in told

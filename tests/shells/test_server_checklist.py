@@ -80,7 +80,7 @@ def test_refusal_inside_http_200_is_a_failure_in_the_words_of_the_server(case: s
     assert columns.http_status.tolist() == [200]
     assert columns.error == (ErrorClass.STREAM_BROKEN,)
     assert words in str(columns.error_detail[0])
-    assert request_metrics.good(columns, Slo(e2e_s=1000)).tolist() == [False]
+    assert request_metrics.meets_slo(columns, Slo(e2e_s=1000)).tolist() == [False]
 
 
 def test_tokens_of_a_stream_that_broke_are_no_output() -> None:

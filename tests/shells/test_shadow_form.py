@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchgate.errors import SuiteError
-from benchgate.model.records import Judged
+from benchgate.model.records import JudgeVerdict
 from benchgate.plan.schedule import ShadowPrompt
 from benchgate.shadow.compare import Said
 from benchgate.shadow.form import form_problems, has_form
@@ -117,11 +117,11 @@ def test_anything_else_is_no_verdict(text: str | None) -> None:
 
 def test_a_preference_counts_only_when_it_survives_the_swap() -> None:
     verdicts = {(one, two): judged(one, two) for one in ("A", "B", "tie", None) for two in ("A", "B", "tie", None)}
-    assert verdicts["A", "B"] is Judged.LOSS
-    assert verdicts["B", "A"] is Judged.WIN
-    assert verdicts["A", "A"] is verdicts["B", "B"] is Judged.INCONSISTENT
-    assert {verdicts["A", "tie"], verdicts["tie", "B"], verdicts["tie", "tie"]} == {Judged.TIE}
-    assert all(found is Judged.MISSING for asked, found in verdicts.items() if None in asked)
+    assert verdicts["A", "B"] is JudgeVerdict.LOSS
+    assert verdicts["B", "A"] is JudgeVerdict.WIN
+    assert verdicts["A", "A"] is verdicts["B", "B"] is JudgeVerdict.INCONSISTENT
+    assert {verdicts["A", "tie"], verdicts["tie", "B"], verdicts["tie", "tie"]} == {JudgeVerdict.TIE}
+    assert all(found is JudgeVerdict.MISSING for asked, found in verdicts.items() if None in asked)
 
 
 def test_answers_cannot_fill_places_or_foresee_the_boundary() -> None:

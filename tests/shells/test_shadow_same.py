@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchgate.model.records import Label, PairFacts
+from benchgate.model.records import AnswerAgreement, PairFacts
 from benchgate.shadow.compare import By, Rules, Said, compared, digest, settled
 from benchgate.shadow.json_rules import JsonRules, NotJson, parsed
 from benchgate.shadow.refusal import refuses
@@ -43,20 +43,20 @@ def calling(*calls: tuple[str, str], text: str = "") -> Said:
 @pytest.mark.parametrize(
     ("one", "other", "label"),
     [
-        ("It rains.", "It rains.", Label.EXACT),
-        ("It  rains. ", "It rains.", Label.NORMALISED),
-        ('{"a": 1, "b": "x"}', '{"b": "x",\n "a": 1.0}', Label.NORMALISED),
-        ('{"a": 1, "b": "x"}', '{"b": "y", "a": 2}', Label.STRUCTURE),
-        ('{"rows": [{"n": 1}, {"n": 2}]}', '{"rows": [{"n": 5}]}', Label.STRUCTURE),
-        ('{"a": 1}', '{"a": "1"}', Label.DIFFERENT),
-        ('{"a": 1}', '{"a": 1, "b": 2}', Label.DIFFERENT),
-        ('{"a": [1]}', '{"a": []}', Label.DIFFERENT),
-        ('{"a": 1}', '{"a": true}', Label.DIFFERENT),
-        ('{"a": 1}', "a is 1", Label.DIFFERENT),
-        ("It rains.", "it rains.", Label.DIFFERENT),
+        ("It rains.", "It rains.", AnswerAgreement.EXACT),
+        ("It  rains. ", "It rains.", AnswerAgreement.NORMALISED),
+        ('{"a": 1, "b": "x"}', '{"b": "x",\n "a": 1.0}', AnswerAgreement.NORMALISED),
+        ('{"a": 1, "b": "x"}', '{"b": "y", "a": 2}', AnswerAgreement.STRUCTURE),
+        ('{"rows": [{"n": 1}, {"n": 2}]}', '{"rows": [{"n": 5}]}', AnswerAgreement.STRUCTURE),
+        ('{"a": 1}', '{"a": "1"}', AnswerAgreement.DIFFERENT),
+        ('{"a": 1}', '{"a": 1, "b": 2}', AnswerAgreement.DIFFERENT),
+        ('{"a": [1]}', '{"a": []}', AnswerAgreement.DIFFERENT),
+        ('{"a": 1}', '{"a": true}', AnswerAgreement.DIFFERENT),
+        ('{"a": 1}', "a is 1", AnswerAgreement.DIFFERENT),
+        ("It rains.", "it rains.", AnswerAgreement.DIFFERENT),
     ],
 )
-def test_label_says_how_much_two_answers_have_in_common(one: str, other: str, label: Label) -> None:
+def test_label_says_how_much_two_answers_have_in_common(one: str, other: str, label: AnswerAgreement) -> None:
     assert pair(one, other).label is label
 
 
@@ -144,7 +144,7 @@ def test_calls_are_the_same_by_name_and_arguments_as_json() -> None:
 
 def test_calls_of_the_same_tools_with_other_values_have_one_structure() -> None:
     facts = pair(calling(("weather", '{"city": "Oslo"}')), calling(("weather", '{"city": "Rome"}')))
-    assert (facts.label, facts.calls, facts.differs) == (Label.STRUCTURE, False, True)
+    assert (facts.label, facts.calls, facts.differs) == (AnswerAgreement.STRUCTURE, False, True)
 
 
 def test_order_of_calls_counts_unless_they_are_made_at_once() -> None:
@@ -190,7 +190,7 @@ def test_first_divergence_is_told_in_characters_and_in_words(
 
 def test_texts_that_are_near_enough_are_one_and_json_never_is() -> None:
     near = pair("It is raining.", "It rains.", similarity=0.97, same_above=0.95)
-    assert (near.label, near.differs, near.similarity) == (Label.SEMANTIC, False, 0.97)
+    assert (near.label, near.differs, near.similarity) == (AnswerAgreement.SEMANTIC, False, 0.97)
     assert pair("It is raining.", "It rains.", similarity=0.94, same_above=0.95).differs
     assert pair("It is raining.", "It rains.", similarity=None, same_above=0.95).differs
     assert pair("It is raining.", "It rains.", "exact", similarity=0.99, same_above=0.95).differs

@@ -18,7 +18,7 @@ from sqlalchemy import text
 from benchgate.cli import site_command
 from benchgate.deciding import decide_stored, report_html
 from benchgate.errors import PublishError, UsageError
-from benchgate.model.history import Origin
+from benchgate.model.history import PromotionOrigin
 from benchgate.model.run import RunStatus
 from benchgate.report.site_places import suite_folder
 from benchgate.site import reports
@@ -342,7 +342,7 @@ def test_a_suite_is_drawn_with_all_that_it_measures(tmp_path: Path, monkeypatch:
 
 def test_a_promotion_outside_of_the_series_is_said_to_be_and_yields_to_one_inside(tmp_path: Path) -> None:
     address, site = str(tmp_path / "some.db"), tmp_path / "site"
-    here = Origin("anna", "main", protected=False)
+    here = PromotionOrigin("anna", "main", protected=False)
     with Store.open(address) as store:
         first = add(store, "2026-01-01", label="first", names="equal")
         blocked = add(store, "2026-01-02", label="other", blocked=True)

@@ -9,7 +9,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from benchgate.errors import BudgetError, ExitCode, StoreError, SuiteError, UsageError
-from benchgate.model.run import BudgetSpent, RunStatus
+from benchgate.model.run import BudgetReading, RunStatus
 from benchgate.spending import budget_lines, read_spent, require_askable
 from benchgate.store.repository import Store
 from benchgate.suite.loader import parse_suite
@@ -50,7 +50,7 @@ def answer(body: object, status: int = 200) -> Respond:
     return lambda received: [json_response(body, status)]
 
 
-def asked(respond: Respond, suite: Suite | None = None) -> tuple[BudgetSpent | None, list[Received]]:
+def asked(respond: Respond, suite: Suite | None = None) -> tuple[BudgetReading | None, list[Received]]:
     with ScriptedServer(respond) as server:
         return read_spent(suite or asking(), HERE, {"PROM": server.url, "TOKEN": TOKEN}, NOW), server.requests
 
@@ -169,7 +169,7 @@ def test_address_that_is_none_is_known_before_a_plan_is_made(environment: dict[s
 
 
 def test_suite_may_say_it_itself_or_have_no_budget() -> None:
-    assert read_spent(suite_with("112%"), HERE, {}, NOW) == BudgetSpent(1.12, "the suite itself", NOW)
+    assert read_spent(suite_with("112%"), HERE, {}, NOW) == BudgetReading(1.12, "the suite itself", NOW)
     plain = suite_with("1%").model_copy(update={"error_budget": None})
     assert read_spent(plain, HERE, {}, NOW) is None
     require_askable(plain, HERE, {})
@@ -183,7 +183,7 @@ def test_suite_may_say_it_itself_or_have_no_budget() -> None:
 def test_file_says_a_percentage_or_a_share(tmp_path: Path, text: str, ratio: float) -> None:
     (tmp_path / "budget.json").write_text(text)
     found = read_spent(suite_with("{file: budget.json}"), tmp_path, {}, NOW)
-    assert found == BudgetSpent(ratio, "the file budget.json", NOW)
+    assert found == BudgetReading(ratio, "the file budget.json", NOW)
 
 
 @pytest.mark.parametrize(
@@ -225,7 +225,7 @@ def test_budget_is_told_with_its_stage_and_with_what_rules_an_alarming_burn_out(
 
 
 def test_reading_is_kept_and_sealed_with_the_run(tmp_path: Path) -> None:
-    read = BudgetSpent(0.4125, "Prometheus at http://prom:9090", NOW)
+    read = BudgetReading(0.4125, "Prometheus at http://prom:9090", NOW)
     with Store.open(str(tmp_path / "b.db")) as store:
         writer = store.begin_run(run := make_run(), PLAN)
         writer.add_budget(read)

@@ -18,7 +18,7 @@ from benchgate.cli.statements import StatementPlace, statement_place
 from benchgate.deciding import Decision
 from benchgate.errors import ExitCode, UsageError
 from benchgate.model.deployment import Arm
-from benchgate.model.verdict import ByResult, GuardResult, Outcome, Verdict
+from benchgate.model.verdict import ChecksByResult, GuardResult, Outcome, Verdict
 from benchgate.publish.run_url import run_url
 from benchgate.report.document import verdict_document
 from benchgate.report.statement import NotAStatement, StatedFile, read_statement
@@ -180,7 +180,7 @@ def test_exit_code_of_another_outcome_is_refused_even_where_every_hash_is_made_t
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"tests": ByResult((), (), ("ttft-p50@c4",))}, "failed tests and exit code 0 contradict each other"),
+        ({"tests": ChecksByResult((), (), ("ttft-p50@c4",))}, "failed tests and exit code 0 contradict each other"),
         (
             {"outcome": Outcome.BLOCK, "exit_code": ExitCode.BLOCK},
             "failed tests and exit code 10 contradict each other",

@@ -14,7 +14,7 @@ from sqlalchemy import text
 
 from benchgate.errors import EvidenceError, StoreError
 from benchgate.model.deployment import Arm
-from benchgate.model.run import MetricRow, Run, RunStatus, StartUp
+from benchgate.model.run import MetricRow, Run, RunStatus, ServerStart
 from benchgate.model.verdict import Outcome
 from benchgate.store.engine import Address, Database
 from benchgate.store.repository import RunWriter, Store
@@ -85,7 +85,11 @@ def test_evidence_comes_back_exactly_and_in_order(store: Store) -> None:
 
 def test_starts_come_back_exactly_and_are_sealed_with_the_run(store: Store, store_address: str) -> None:
     writer = store.begin_run(run := make_run(), PLAN)
-    starts = (StartUp(Arm.CANDIDATE, 0, 1.25), StartUp(Arm.BASELINE, 0, 0.5), StartUp(Arm.CANDIDATE, 1, 1.0))
+    starts = (
+        ServerStart(Arm.CANDIDATE, 0, 1.25),
+        ServerStart(Arm.BASELINE, 0, 0.5),
+        ServerStart(Arm.CANDIDATE, 1, 1.0),
+    )
     for start in starts:
         writer.add_start(start)
     writer.finish(RunStatus.COMPLETE, DONE_AT)

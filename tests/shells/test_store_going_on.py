@@ -17,7 +17,7 @@ from benchgate.done import Done
 from benchgate.errors import EvidenceError, StoreError, UsageError
 from benchgate.measuring import Sitting
 from benchgate.model.deployment import Arm, Deployment
-from benchgate.model.run import SITTING, BudgetSpent, Resumption, Run, RunStatus, TargetFault
+from benchgate.model.run import SESSION_BEGUN, BudgetReading, DeploymentFault, Resumption, Run, RunStatus
 from benchgate.resuming import ResumedSitting
 from benchgate.sim.process import serve_sim
 from benchgate.sim.settings import SimSettings
@@ -180,7 +180,7 @@ def test_a_spool_that_is_lost_is_done_without_only_when_it_is_said_and_then_it_i
     lost, own = tmp_path / "lost.jsonl", tmp_path / "work" / "spool.jsonl"
     writer = store.begin_run(run, PLAN)
     assert bring_in(store, run, own, without_spool=False) is SpoolFound.NOT_NEEDED  # it was in no spool
-    writer.event(SITTING, {"process": 7, "spool": str(lost), "addresses": {}})
+    writer.event(SESSION_BEGUN, {"process": 7, "spool": str(lost), "addresses": {}})
     writer.leave_open()  # without a spool of its own it says nothing of one
     with pytest.raises(UsageError, match=f"kept in {lost} too, which is not there: .* or put it at {own}"):
         bring_in(store, run, own, without_spool=False)
@@ -192,7 +192,7 @@ def test_a_spool_that_is_lost_is_done_without_only_when_it_is_said_and_then_it_i
     sitting.writer.finish(RunStatus.PARTIAL, DONE_AT)
     (resumption,) = store.evidence(run.id).resumptions
     assert resumption.without_spool and not resumption.by_spool
-    assert store.events(run.id)[-1] == (SITTING, began)
+    assert store.events(run.id)[-1] == (SESSION_BEGUN, began)
 
 
 def test_a_spool_of_a_run_that_was_killed_may_be_an_older_copy_which_is_told(
@@ -233,7 +233,7 @@ def test_an_address_that_a_suite_refers_to_is_known_again_and_not_kept(tmp_path:
     first = began()
     assert "secret" not in str(first) and list(first["addresses"]) == ["candidate"]
     assert not set(first["addresses"]["candidate"].values()) & set(began("another")["addresses"]["candidate"].values())
-    assert list(moved([(SITTING, first)], began(HERE=f"{here}/"), suite)) == []
+    assert list(moved([(SESSION_BEGUN, first)], began(HERE=f"{here}/"), suite)) == []
     for now, place in (
         (began(HERE="http://other:8000/tenant"), "url"),
         (began(WAY="http://other:3128"), "proxy"),
@@ -241,11 +241,11 @@ def test_an_address_that_a_suite_refers_to_is_known_again_and_not_kept(tmp_path:
         (began(ROUTE="green"), "headers.x-route"),
         (began(PAGE="http://other:2/metrics"), "metrics"),
     ):
-        (told,) = moved([(SITTING, first), ("look", {})], now, suite)
+        (told,) = moved([(SESSION_BEGUN, first), ("look", {})], now, suite)
         expected = f"the candidate b is asked with another `{place}` than before: set the variable that it refers to"
         assert told.startswith(expected)
     older = first | {"addresses": {"candidate": {"url": first["addresses"]["candidate"]["url"]}}}
-    assert len(list(moved([(SITTING, older)], first, suite))) == 4  # what is not known is not as it was
+    assert len(list(moved([(SESSION_BEGUN, older)], first, suite))) == 4  # what is not known is not as it was
     with pytest.raises(UsageError, match="the environment variable KEY is empty"):
         began(KEY="")
 
@@ -294,9 +294,9 @@ def test_which_process_answers_is_told_by_its_page_of_metrics_where_it_has_one()
 def test_what_production_has_spent_is_what_it_has_when_the_run_goes_on(store: Store, tmp_path: Path) -> None:
     run = make_run()
     writer = store.begin_run(run, PLAN)
-    writer.add_budget(BudgetSpent(0.1, "the suite itself", "2026-11-20T12:00:00Z"))
+    writer.add_budget(BudgetReading(0.1, "the suite itself", "2026-11-20T12:00:00Z"))
     writer.leave_open()
-    spent = BudgetSpent(3.0, "the suite itself", "2026-11-20T12:30:00Z")
+    spent = BudgetReading(3.0, "the suite itself", "2026-11-20T12:30:00Z")
     reopen = partial(store.reopen_run, run.id, spool=spool(tmp_path))
     began = {"process": 7, "spool": "there", "addresses": {}}
     sitting = ResumedSitting(run, Done(budget=(0,)), reopen, spent, began)
@@ -309,13 +309,13 @@ def test_what_production_has_spent_is_what_it_has_when_the_run_goes_on(store: St
 def test_the_run_is_opened_once_and_keeps_what_is_new(store: Store, tmp_path: Path) -> None:
     run = make_run(arms={Arm.BASELINE: facts(version="1"), Arm.CANDIDATE: facts()})
     store.begin_run(run, PLAN).leave_open()
-    spent = BudgetSpent(0.25, "the suite itself", "2026-11-20T12:30:00Z")
+    spent = BudgetReading(0.25, "the suite itself", "2026-11-20T12:30:00Z")
     reopen = partial(store.reopen_run, run.id, spool=spool(tmp_path))
     sitting = ResumedSitting(run, Done(), reopen, spent, {"process": 7, "spool": "there", "addresses": {}})
     sitting.keep(Arm.CANDIDATE, facts(version="9"))
     sitting.begin()
     sitting.begin()
-    sitting.end_without((TargetFault(Arm.CANDIDATE, "after block 1", "refused"),))
+    sitting.end_without((DeploymentFault(Arm.CANDIDATE, "after block 1", "refused"),))
     sitting.writer.finish(RunStatus.PARTIAL, DONE_AT)
     evidence = store.evidence(run.id)
     assert evidence.run.arms[Arm.CANDIDATE].facts == {"version": "9"}

@@ -19,7 +19,7 @@ from sqlalchemy import text
 import benchgate
 from benchgate.errors import StoreError, UsageError
 from benchgate.model.deployment import Arm
-from benchgate.model.records import LATER, RequestColumns
+from benchgate.model.records import OPTIONAL_COLUMNS, RequestColumns
 from benchgate.model.run import LOAD_ENDED, LoadEnd, RunStatus
 from benchgate.model.verdict import Outcome
 from benchgate.store import engine, migrate
@@ -323,7 +323,7 @@ def test_frozen_store_of_an_earlier_schema_opens_and_reads(schema: str, tmp_path
 
 def without_later_columns(requests: RequestColumns) -> RequestColumns:
     """What neither of the first two schemas' versions knew of a request, and so did not store."""
-    known = {name: column for name, column in requests.to_columns().items() if name not in LATER}
+    known = {name: column for name, column in requests.to_columns().items() if name not in OPTIONAL_COLUMNS}
     return RequestColumns.from_columns(known)
 
 

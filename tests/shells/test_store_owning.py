@@ -12,7 +12,7 @@ from sqlalchemy import Connection, insert, text
 
 from benchgate.errors import EvidenceError, StoreError, TakenOver
 from benchgate.model.deployment import Arm
-from benchgate.model.run import ALL_STORED, SITTING, Resumption, RunStatus
+from benchgate.model.run import ALL_STORED, SESSION_BEGUN, Resumption, RunStatus
 from benchgate.store import tables
 from benchgate.store.engine import Address
 from benchgate.store.repository import RunWriter, Store
@@ -186,9 +186,9 @@ def test_a_spool_does_not_go_into_a_store_in_which_the_run_went_on_without_it(ad
     ("events", "left"),
     [
         ([], None),
-        ([(SITTING, {"spool": "a"})], "a"),
-        ([(SITTING, {"spool": "a"}), ("look", {}), (ALL_STORED, {})], None),
-        ([(SITTING, {"spool": "a"}), (ALL_STORED, {}), (SITTING, {"spool": "b"})], "b"),
+        ([(SESSION_BEGUN, {"spool": "a"})], "a"),
+        ([(SESSION_BEGUN, {"spool": "a"}), ("look", {}), (ALL_STORED, {})], None),
+        ([(SESSION_BEGUN, {"spool": "a"}), (ALL_STORED, {}), (SESSION_BEGUN, {"spool": "b"})], "b"),
     ],
 )
 def test_the_journal_tells_where_more_of_a_run_may_be(events: list[tuple[str, Any]], left: str | None) -> None:
@@ -201,7 +201,7 @@ def test_who_leaves_a_run_in_good_order_or_brings_its_spool_in_says_that_the_sto
     with Store.open(address) as store, Store.open(str(tmp_path / "other.db")) as other:
         run = make_run()
         writer = store.begin_run(run, PLAN, spool=spool(tmp_path))
-        writer.event(SITTING, {"spool": str(spool(tmp_path)), "process": 1, "addresses": {}})
+        writer.event(SESSION_BEGUN, {"spool": str(spool(tmp_path)), "process": 1, "addresses": {}})
         writer.add_load(make_load())
         kept = spool(tmp_path).with_name("kept.jsonl")
         kept.write_bytes(spool(tmp_path).read_bytes())
@@ -211,7 +211,7 @@ def test_who_leaves_a_run_in_good_order_or_brings_its_spool_in_says_that_the_sto
         for _ in range(2):  # the second time changes nothing
             assert other.recover(kept).status is RunStatus.PARTIAL
         for one in (store, other):
-            assert [kind for kind, _ in one.events(run.id)] == [SITTING, ALL_STORED]
+            assert [kind for kind, _ in one.events(run.id)] == [SESSION_BEGUN, ALL_STORED]
             assert spool_left(one.events(run.id)) is None
 
 

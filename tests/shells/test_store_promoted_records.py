@@ -6,7 +6,7 @@ import pytest
 
 from benchgate.circumstances import utc_now
 from benchgate.errors import EvidenceError
-from benchgate.model.history import Deed, Origin
+from benchgate.model.history import PromotionAction, PromotionOrigin
 from benchgate.model.run import RunStatus
 from benchgate.store.repository import Store
 from benchgate.store.retention import Policy, older_than
@@ -41,7 +41,7 @@ def test_run_is_not_promoted_once_its_records_went_while_it_was_judged(
 
     monkeypatch.setattr("benchgate.promoting.utc_now", meanwhile)
     with pytest.raises(EvidenceError, match="its raw records were removed"):
-        promote(store, run_id, Origin("anna", "main", protected=True))
+        promote(store, run_id, PromotionOrigin("anna", "main", protected=True))
     assert store.promotions() == []
 
 
@@ -57,7 +57,7 @@ def test_records_of_a_withdrawn_run_go_when_it_was_withdrawn_long_enough_ago(sto
     stands, withdrawn, to_come, _ = (ended(store, f"2020-01-0{day}") for day in range(1, 5))
     for run_id in (stands, withdrawn):
         write_record(store_address, run_id, "2020-02-01T00:00:00.000Z", "smoke")
-    taken_back = {"deed": Deed.WITHDRAWN, "grounds": None, "reason": "it leaks"}
+    taken_back = {"deed": PromotionAction.WITHDRAWN, "grounds": None, "reason": "it leaks"}
     write_record(store_address, withdrawn, "2020-03-01T00:00:00.000Z", "smoke", **taken_back)
     write_record(store_address, to_come, "2099-01-01T00:00:00.000Z", "smoke")
 

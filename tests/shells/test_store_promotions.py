@@ -15,7 +15,7 @@ from benchgate.circumstances import utc_now
 from benchgate.errors import EvidenceError, ExitCode, PublishError, StoreError, UsageError
 from benchgate.exchange.taking_in import copy_store
 from benchgate.model.deployment import Arm
-from benchgate.model.history import Deed, Origin, Promotion
+from benchgate.model.history import Promotion, PromotionAction, PromotionOrigin
 from benchgate.model.run import MetricRow, RunStatus
 from benchgate.model.verdict import Outcome
 from benchgate.promoting import NotPromoted, require_to_follow, withdraw
@@ -28,11 +28,11 @@ from tests.shells.store_samples import write_run
 
 pytest_plugins = ["tests.shells.store_databases"]
 
-MAIN = Origin("anna", "refs/heads/main", "c0ffee", protected=True)
-PULL = Origin("mallory", "refs/pull/7/merge", "bad")
+MAIN = PromotionOrigin("anna", "refs/heads/main", "c0ffee", protected=True)
+PULL = PromotionOrigin("mallory", "refs/pull/7/merge", "bad")
 FAR_AHEAD = "2098-01-01"  # begins after everything that a test records
 LONG_AGO, FUTURE = "2020-01-01T00:00:00.000Z", "2099-01-01T00:00:00.000Z"
-TAKEN_BACK: dict[str, Any] = {"deed": Deed.WITHDRAWN, "grounds": None, "reason": "so that creep forgets it"}
+TAKEN_BACK: dict[str, Any] = {"deed": PromotionAction.WITHDRAWN, "grounds": None, "reason": "so that creep forgets it"}
 
 
 @pytest.fixture(autouse=True)
@@ -54,7 +54,7 @@ def test_promotion_records_who_when_the_verdict_and_what_all_of_it_hashes_to(sto
     assert found.new and kept == found.promotion
     assert (kept.run_id, kept.deed, kept.origin, kept.in_series, kept.reason) == (
         run_id,
-        Deed.PROMOTED,
+        PromotionAction.PROMOTED,
         MAIN,
         True,
         None,
@@ -99,7 +99,7 @@ def test_withdrawal_makes_promoted_mean_the_one_before(store: Store) -> None:
     promote(store, first, MAIN)
     promote(store, second, MAIN)
     assert store.resolve("@promoted") == second
-    assert withdraw(store, second, MAIN, "it leaks").promotion.deed is Deed.WITHDRAWN
+    assert withdraw(store, second, MAIN, "it leaks").promotion.deed is PromotionAction.WITHDRAWN
     assert store.resolve("@promoted") == store.resolve("@promoted", suite="made-up") == first
     with pytest.raises(UsageError, match="not promoted, so there is nothing to withdraw"):
         withdraw(store, second, MAIN, "again")

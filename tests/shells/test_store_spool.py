@@ -15,7 +15,7 @@ from sqlalchemy import text
 
 from benchgate.errors import EvidenceError, StoreError
 from benchgate.model.deployment import Arm
-from benchgate.model.run import LOAD_ENDED, LoadEnd, Run, RunStatus, StartUp
+from benchgate.model.run import LOAD_ENDED, LoadEnd, Run, RunStatus, ServerStart
 from benchgate.store.engine import Address, Database
 from benchgate.store.keeping import Keeping
 from benchgate.store.repository import RunWriter, Store
@@ -47,7 +47,7 @@ ROWS = 9  # that `fill` adds, without the arm
 def fill(writer: RunWriter) -> None:
     """One row of each kind that a run can have."""
     writer.set_arm(Arm.CANDIDATE, PROBED)
-    writer.add_start(StartUp(Arm.CANDIDATE, 0, 1.25))
+    writer.add_start(ServerStart(Arm.CANDIDATE, 0, 1.25))
     writer.add_load(make_load())
     writer.add_telemetry(make_telemetry())
     writer.add_load(make_load(Arm.CANDIDATE, position=1))
@@ -235,7 +235,7 @@ def test_record_that_the_store_has_otherwise_is_refused_and_nothing_is_changed(
     kept = spooled(store, spool, run)
     with Store.open(str(tmp_path / "other.db")) as other:
         writer = other.begin_run(run, PLAN)
-        writer.add_start(StartUp(Arm.CANDIDATE, 0, 0.25))  # faster than it was
+        writer.add_start(ServerStart(Arm.CANDIDATE, 0, 0.25))  # faster than it was
         with pytest.raises(EvidenceError, match="observation 0 of the store is not the one of the spool"):
             other.recover(kept)
         assert (other.run(run.id).status, len(other.evidence(run.id).starts)) == (RunStatus.RUNNING, 1)

@@ -12,7 +12,7 @@ import pytest
 from benchgate.model.deployment import Arm
 from benchgate.model.records import RequestColumns
 from benchgate.model.run import ClientUse, Evidence, LoadObservation
-from benchgate.model.telemetry import Counter, Gauge, Reading, TelemetryWindow, Word
+from benchgate.model.telemetry import Counter, Gauge, TelemetryMetric, TelemetrySample, TelemetryWindow
 from benchgate.model.verdict import Outcome
 from benchgate.report.html import render_html
 from benchgate.report.markdown import render_markdown
@@ -23,11 +23,13 @@ from benchgate.report.view import report_view
 from tests.fakes import evidence as fakes
 
 
-def window(seen: LoadObservation, during: dict[Word, float], grown: dict[Word, float]) -> TelemetryWindow:
+def window(
+    seen: LoadObservation, during: dict[TelemetryMetric, float], grown: dict[TelemetryMetric, float]
+) -> TelemetryWindow:
     looks = (
-        Reading(0, dict.fromkeys(grown, 0.0)),
-        Reading(1, {Gauge.RUNNING: 4.0, **during}),
-        Reading(2, {**grown, Gauge.RUNNING: 0.0}),
+        TelemetrySample(0, dict.fromkeys(grown, 0.0)),
+        TelemetrySample(1, {Gauge.RUNNING: 4.0, **during}),
+        TelemetrySample(2, {**grown, Gauge.RUNNING: 0.0}),
     )
     return TelemetryWindow(seen.stage, seen.arm, seen.block, seen.position, "vllm", 2.0, True, looks)
 
@@ -49,8 +51,8 @@ def section(evidence: Evidence) -> TelemetrySection:
 
 def busy(seen: LoadObservation) -> TelemetryWindow:
     waiting = 6.0 if seen.arm is Arm.CANDIDATE else 0.0
-    queue: dict[Word, float] = {Counter.QUEUE_S: waiting * 24, Counter.QUEUED: 24}
-    parts: dict[Word, float] = {Counter.PREFILL_S: 24.0, Counter.PREFILLED: 24, Counter.DECODE_S: 48.0,
+    queue: dict[TelemetryMetric, float] = {Counter.QUEUE_S: waiting * 24, Counter.QUEUED: 24}
+    parts: dict[TelemetryMetric, float] = {Counter.PREFILL_S: 24.0, Counter.PREFILLED: 24, Counter.DECODE_S: 48.0,
                                 Counter.DECODED: 24}  # fmt: skip
     return window(seen, {Gauge.WAITING: waiting, Gauge.GPU_POWER: 96.0}, {**queue, **parts})
 
@@ -107,7 +109,7 @@ def test_what_telemetry_cautions_of_stands_in_the_box_of_fairness() -> None:
 def queueing(seen: LoadObservation) -> TelemetryWindow:
     depth = 9.0 if (seen.stage, seen.block, seen.arm) == ("c4", 2, Arm.CANDIDATE) else 1.0
     looks = (
-        Reading(at_s, {Gauge.RUNNING: 1.0, Gauge.WAITING: depth * at_s, Gauge.KV_USAGE: 0.25 * at_s})
+        TelemetrySample(at_s, {Gauge.RUNNING: 1.0, Gauge.WAITING: depth * at_s, Gauge.KV_USAGE: 0.25 * at_s})
         for at_s in (0.0, 0.5, 1.0, 1.5, 2.0)
     )
     return replace(busy(seen), readings=tuple(looks))
@@ -169,7 +171,7 @@ def test_every_look_and_every_request_says_what_it_was() -> None:
 
 def test_where_nothing_waited_the_stage_of_a_failing_check_is_shown() -> None:
     def calm(seen: LoadObservation) -> TelemetryWindow:
-        looks = (Reading(at_s, {Gauge.RUNNING: 1.0, Gauge.WAITING: 0.0}) for at_s in (0.0, 0.5, 1.0, 1.5, 2.0))
+        looks = (TelemetrySample(at_s, {Gauge.RUNNING: 1.0, Gauge.WAITING: 0.0}) for at_s in (0.0, 0.5, 1.0, 1.5, 2.0))
         return replace(busy(seen), readings=tuple(looks))
 
     found = timeline(told(calm))

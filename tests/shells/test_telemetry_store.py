@@ -8,7 +8,7 @@ from sqlalchemy import text
 from benchgate.errors import EvidenceError, StoreError
 from benchgate.model.deployment import Arm
 from benchgate.model.run import RunStatus
-from benchgate.model.telemetry import Counter, Gauge, Reading, TelemetryWindow
+from benchgate.model.telemetry import Counter, Gauge, TelemetrySample, TelemetryWindow
 from benchgate.store.engine import Address, Database
 from benchgate.store.repository import Store
 from tests.shells.store_samples import DONE_AT, NASTY, PLAN, make_load, make_run
@@ -24,9 +24,9 @@ WINDOW = TelemetryWindow(
     ended_s=0.1 + 0.2,
     drained=True,
     readings=(
-        Reading(0.0, {Counter.REQUESTS: 5.0, Gauge.KV_USAGE: 0.0}, "1795181646.56"),
-        Reading(1.0, {}),
-        Reading(2.5, {Counter.REQUESTS: 5.0 + 2**-40, Gauge.GPU_POWER: 301.25}, NASTY),
+        TelemetrySample(0.0, {Counter.REQUESTS: 5.0, Gauge.KV_USAGE: 0.0}, "1795181646.56"),
+        TelemetrySample(1.0, {}),
+        TelemetrySample(2.5, {Counter.REQUESTS: 5.0 + 2**-40, Gauge.GPU_POWER: 301.25}, NASTY),
     ),
     problems=(NASTY, "could not be read"),
 )

@@ -21,7 +21,7 @@ from benchgate.cli.verify_command import verify as command
 from benchgate.deciding import Decision, decide_stored, write_report
 from benchgate.errors import BenchgateError, ExitCode, UsageError
 from benchgate.model.deployment import sha256_of
-from benchgate.model.verdict import ByResult, Outcome
+from benchgate.model.verdict import ChecksByResult, Outcome
 from benchgate.model.waiver import Waiver, Waivers
 from benchgate.report.statement import StatedArm, StatedFile, Statement, read_statement
 from benchgate.store.repository import Store
@@ -172,7 +172,7 @@ def test_report_where_none_is_stated_and_a_suite_that_is_none_do_not_hold(tmp_pa
     "changes",
     [
         {"verdict_sha256": "0" * 64},
-        {"tests": ByResult((), (), ())},
+        {"tests": ChecksByResult((), (), ())},
         {"policy_sha256": "0" * 64},
         {"arms": dict.fromkeys(("baseline", "candidate"), StatedArm("new", "m", "vllm", "0" * 64, None, ()))},
     ],

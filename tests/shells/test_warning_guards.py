@@ -10,7 +10,7 @@ from benchgate.errors import ExitCode
 from benchgate.gate.judge import next_step, roll_up
 from benchgate.gate.reasons import verdict_reason
 from benchgate.model.verdict import GuardResult, Outcome, Verdict
-from benchgate.model.verdict import tested as by_result
+from benchgate.model.verdict import checks_by_result as by_result
 from benchgate.report.annotations import render_annotations
 from benchgate.report.html import page_of
 from benchgate.report.junit import render_junit

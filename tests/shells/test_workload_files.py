@@ -14,7 +14,7 @@ from benchgate.load.room import require_room
 from benchgate.load.shard import stage_shard
 from benchgate.load.traces import Bounds, load_trace
 from benchgate.model.deployment import Arm
-from benchgate.plan.model import Material, SeenLengths
+from benchgate.plan.model import Material, ObservedLengths
 from benchgate.plan.schedule import make_plan
 from benchgate.plan.vocabulary import VOCABULARIES
 from benchgate.suite.schema import Suite
@@ -145,9 +145,9 @@ def test_prompt_longer_than_a_known_context_is_told_with_its_line(tmp_path: Path
 
 def test_lengths_are_read_by_the_columns_that_are_drawn_from(tmp_path: Path) -> None:
     path = written(tmp_path, "l.csv", "input_tokens,output_tokens,note\n5,50,a\n\n7,70,b\n")
-    assert read_lengths(path, {"input_tokens", "output_tokens"}) == (SeenLengths(5, 50), SeenLengths(7, 70))
-    assert read_lengths(path, {"output_tokens"}) == (SeenLengths(None, 50), SeenLengths(None, 70))
-    assert read_lengths(written(tmp_path, "t.csv", "tokens\n3\n"), {"input_tokens"}) == (SeenLengths(3, None),)
+    assert read_lengths(path, {"input_tokens", "output_tokens"}) == (ObservedLengths(5, 50), ObservedLengths(7, 70))
+    assert read_lengths(path, {"output_tokens"}) == (ObservedLengths(None, 50), ObservedLengths(None, 70))
+    assert read_lengths(written(tmp_path, "t.csv", "tokens\n3\n"), {"input_tokens"}) == (ObservedLengths(3, None),)
 
 
 @pytest.mark.parametrize(

@@ -22,21 +22,22 @@ from benchgate.gate.judge import doubted, judge
 from benchgate.model.deployment import Arm, Deployment
 from benchgate.model.history import Attempt, PastArm, PastCheck, PastRun, past_arm
 from benchgate.model.metric import METRICS
-from benchgate.model.noise import NoiseProfile, Spread, noise_key
+from benchgate.model.noise import NoiseProfile, NoiseSpread, noise_key
 from benchgate.model.records import (
+    AnswerAgreement,
     AnswerFacts,
     DivergenceItem,
     DivergenceObservation,
     EvalItem,
-    Judged,
-    Label,
+    JudgeVerdict,
     PairFacts,
     RequestColumns,
     ShadowItem,
 )
 from benchgate.model.run import (
-    BudgetSpent,
+    BudgetReading,
     ClientUse,
+    DeploymentFault,
     Evidence,
     LoadEnd,
     LoadObservation,
@@ -45,11 +46,10 @@ from benchgate.model.run import (
     Resumption,
     Run,
     RunStatus,
+    ServerStart,
     ShadowObservation,
-    StartUp,
-    TargetFault,
 )
-from benchgate.model.telemetry import Counter, Gauge, Reading, TelemetryWindow, Word
+from benchgate.model.telemetry import Counter, Gauge, TelemetryMetric, TelemetrySample, TelemetryWindow
 from benchgate.model.verdict import BUDGET, HISTORY, CheckResult, GuardResult, Outcome, Scale, Unit, Verdict
 from benchgate.model.waiver import Waivers
 from benchgate.suite.loader import parse_suite
@@ -190,15 +190,15 @@ def _evidence(judging: Suite, recipe: Plain, texts: Mapping[str, str]) -> Eviden
         load=load,
         quality=quality,
         shadow=None if shadow is None else _shadow(shadow),
-        target_faults=tuple(TargetFault(Arm(f[0]), f[1], f[2]) for f in recipe.pop("faults", [])),
+        target_faults=tuple(DeploymentFault(Arm(f[0]), f[1], f[2]) for f in recipe.pop("faults", [])),
         telemetry=tuple(_telemetry(load, recipe.pop("telemetry", {}))),
-        starts=tuple(StartUp(Arm(arm), i, s) for arm, times in starts.items() for i, s in enumerate(times)),
+        starts=tuple(ServerStart(Arm(arm), i, s) for arm, times in starts.items() for i, s in enumerate(times)),
         divergence=None if fixed is None else _divergence(Texts(**fixed)),
         noise=None if noise is None else _noise(noise, run),
         ended=None if ended is None else LoadEnd(**ended),
         history=tuple(_past_run(k, one, run) for k, one in enumerate(history)),
         attempts=tuple(_attempt(k, one, run) for k, one in enumerate(recipe.pop("attempts", []))),
-        budget_spent=None if spent is None else BudgetSpent(spent, "made up", _STARTED),
+        budget_spent=None if spent is None else BudgetReading(spent, "made up", _STARTED),
         resumptions=tuple(Resumption(f"2026-01-01T0{k}:00:00Z", 7, (), (k,)) for k in resumptions),
         replicas=tuple(ReplicaCount(Arm(r[0]), r[1], r[2], r[3], r[4]) for r in replicas),
     )
@@ -252,7 +252,7 @@ def _noise(words: Plain, run: Run) -> NoiseProfile:
     key = noise_key(run.arms[Arm.BASELINE], run.environment, run.measurement_sha256)
     pairs, made_at = words.pop("pairs", 10), words.pop("measured_at", "2025-12-20T00:00:00Z")
     spreads = tuple(
-        Spread(metric, None if statistic == "-" else statistic, place, sd, sd, pairs)
+        NoiseSpread(metric, None if statistic == "-" else statistic, place, sd, sd, pairs)
         for (metric, statistic, place), sd in ((name.split(), sd) for name, sd in words.pop("spreads").items())
     )
     version, run_id = words.pop("engine_version", "0.11.0"), words.pop("run_id", "calibration")
@@ -458,7 +458,7 @@ def _window(
     prompts = float(sum(rows.input_tokens[rows.input_tokens > 0].sum() for rows in columns))
     written = float(sum(rows.output_tokens[rows.output_tokens > 0].sum() for rows in columns))
     times, ended_s = metrics.at(block, "times_counted"), executions[0].window_s
-    grown: dict[Word, float] = {
+    grown: dict[TelemetryMetric, float] = {
         Counter.REQUESTS: times * sum(map(len, columns)),
         Counter.PROMPT_TOKENS: times * prompts,
         Counter.GENERATION_TOKENS: times * written,
@@ -471,8 +471,8 @@ def _window(
     if metrics.at(block, "counter_fell"):
         end[Counter.REQUESTS] = 10.0
     waiting, kv_after = float(metrics.at(block, "waiting")), metrics.at(block, "kv_after")
-    busy: dict[Word, float] = {Gauge.RUNNING: 2.0, Gauge.WAITING: waiting, Gauge.KV_USAGE: 0.3}
-    idle: dict[Word, float] = {Gauge.RUNNING: 0.0, Gauge.WAITING: 0.0, Gauge.KV_USAGE: kv_after}
+    busy: dict[TelemetryMetric, float] = {Gauge.RUNNING: 2.0, Gauge.WAITING: waiting, Gauge.KV_USAGE: 0.3}
+    idle: dict[TelemetryMetric, float] = {Gauge.RUNNING: 0.0, Gauge.WAITING: 0.0, Gauge.KV_USAGE: kv_after}
     before = metrics.at(block, "process") or arm.value
     after = f"{before} again" if metrics.at(block, "restarted") else before
     instants = [0.5 + k for k in range(metrics.at(block, "readings")) if 0.5 + k < ended_s]
@@ -482,7 +482,9 @@ def _window(
         (ended_s + 1, end | idle, after),
     ]
     readings = tuple(
-        Reading(at_s, {word: value for word, value in values.items() if word.value not in metrics.unreported}, process)
+        TelemetrySample(
+            at_s, {word: value for word, value in values.items() if word.value not in metrics.unreported}, process
+        )
         for at_s, values, process in found
     )
     drained = metrics.at(block, "drained")
@@ -570,8 +572,8 @@ def _both_answered(judged: Evidence) -> dict[str, tuple[Sequence[EvalItem], Sequ
     return {task: (found[task, Arm.BASELINE], found[task, Arm.CANDIDATE]) for task, _ in found}
 
 
-_EQUAL = PairFacts(Label.EXACT, differs=False, exact=True, normalised=True)
-_OTHER = PairFacts(Label.DIFFERENT, differs=True, exact=False, normalised=False, at_character=3, at_word=1)
+_EQUAL = PairFacts(AnswerAgreement.EXACT, differs=False, exact=True, normalised=True)
+_OTHER = PairFacts(AnswerAgreement.DIFFERENT, differs=True, exact=False, normalised=False, at_character=3, at_word=1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -644,8 +646,8 @@ def _shadow_item(number: int, prompt: Prompt, *, facts: bool) -> ShadowItem:
         with_primary=pair("candidate", "primary"),
         with_secondary=pair("candidate", "secondary"),
         own=pair("secondary", "primary"),
-        judged=None if prompt.judged is None else Judged(prompt.judged),
-        judged_itself=None if prompt.judged_itself is None else Judged(prompt.judged_itself),
+        judged=None if prompt.judged is None else JudgeVerdict(prompt.judged),
+        judged_itself=None if prompt.judged_itself is None else JudgeVerdict(prompt.judged_itself),
         judge_error=prompt.judge_error,
         similarity_error=prompt.unread,
     )

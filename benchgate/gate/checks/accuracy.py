@@ -35,10 +35,10 @@ from benchgate.model.deployment import Arm
 from benchgate.model.records import EvalItem, FloatArray
 from benchgate.model.run import QualityObservation
 from benchgate.model.verdict import Outcome, Scale, Unit
-from benchgate.stats.clusters import ClusterMean, cluster_mean, pooled
+from benchgate.stats.clusters import ClusterMean, cluster_mean, pool_means
 from benchgate.stats.distributions import Limits, binom_cdf
-from benchgate.stats.evals import ItemHarm, ScorePairs, answers_harm, scores_harm
-from benchgate.stats.overdispersed import mean_share_limits, p_at_least
+from benchgate.stats.evals import ItemRegression, ScorePairs, accuracy_regression, score_regression
+from benchgate.stats.overdispersed import mean_share_limits, share_at_least_p
 from benchgate.stats.proportions import clopper_pearson
 from benchgate.stats.sequential import anytime_p, holm, independent_differences
 from benchgate.suite.schema import Suite
@@ -210,13 +210,13 @@ def accuracy_against_baseline(
     if problem is not None:
         return replace(finding, problem=problem)
     tested = margin if breach else 0.0
-    harm = answers_harm([one.scores for one in paired], alpha, tested=tested)
+    harm = accuracy_regression([one.scores for one in paired], alpha, tested=tested)
     finding = _with_harm(finding, paired, harm, figure_notes(comparison, units, paired, alpha))
     finding = replace(finding, steps=answers_steps([one.scores for one in paired], alpha))
     problem = _unclear_answers_decide(paired, harm, margin, tested, alpha)
 
     def fell(one: Pairs) -> Alone:
-        loss = answers_harm([one.scores], alpha, tested=margin)
+        loss = accuracy_regression([one.scores], alpha, tested=margin)
         return loss.p_harm, loss.estimate, f"{one.name} alone fell by {shown.show_points(loss.estimate)}"
 
     return replace(finding, problem=problem, warning=broken_alone(comparison, units, paired, alpha, fell))
@@ -238,12 +238,12 @@ def score_against_baseline(
         return replace(finding, problem=problem)
     tested = margin if breach else 0.0
     generator = np.random.default_rng(seed)
-    harm = scores_harm(paired[0].scores, alpha, generator, tested=tested)
+    harm = score_regression(paired[0].scores, alpha, generator, tested=tested)
     finding = _with_harm(finding, paired, harm, figure_notes(comparison, units, paired, alpha))
     finding = replace(finding, steps=scores_steps(paired[0].scores, alpha))
 
     def fell(one: Pairs) -> Alone:
-        loss = scores_harm(one.scores, alpha, generator, tested=margin)
+        loss = score_regression(one.scores, alpha, generator, tested=margin)
         return loss.p_harm, loss.estimate, f"{one.name} alone fell by {shown.show_points(loss.estimate)}"
 
     return replace(finding, warning=broken_alone(comparison, units, paired, alpha, fell))
@@ -310,7 +310,12 @@ def _own_share(
     if found is None:  # one item alone has no spread of its own
         return value, Limits(0.0, 1.0), 1.0, "none"
     limits, effective = found
-    return value, limits, p_at_least(value, effective, slo), "Clopper-Pearson limits over the effective number of items"
+    return (
+        value,
+        limits,
+        share_at_least_p(value, effective, slo),
+        "Clopper-Pearson limits over the effective number of items",
+    )
 
 
 def _right_or_wrong(paired: Sequence[Pairs]) -> Problem | None:
@@ -360,23 +365,23 @@ def _too_low_to_lose_much(one: Pairs, margin: float, alpha: float) -> Problem | 
 
 
 def _least(mean: ClusterMean, alpha: float) -> float:
-    return pooled([mean]).limits(alpha).lower
+    return pool_means([mean]).limits(alpha).lower
 
 
 def _unclear_answers_decide(
-    paired: Sequence[Pairs], harm: ItemHarm, margin: float, tested: float, alpha: float
+    paired: Sequence[Pairs], harm: ItemRegression, margin: float, tested: float, alpha: float
 ) -> Problem | None:
     """Answers that say nothing of the model would make the loss, or pay for one."""
     why = _why_unclear(paired)
     unclear = sum(int(np.sum(one.lost & one.candidate_unclear)) for one in paired)
     if harm.limits.upper >= margin and unclear:
-        forgiven = answers_harm([forgiven_losses(one) for one in paired], alpha, tested=tested)
+        forgiven = accuracy_regression([forgiven_losses(one) for one in paired], alpha, tested=tested)
         if forgiven.limits.upper < margin or harm.p_harm <= alpha < forgiven.p_harm:
             lost = sum(int(np.sum(one.lost)) for one in paired)
             return invalid(f"{unclear} of the {lost} lost items were {why}", MORE_TOKENS)
     paid = sum(int(np.sum(one.gained & one.baseline_unclear)) for one in paired)
     if harm.limits.upper < margin and paid:
-        earned = answers_harm([_without_gains(one) for one in paired], alpha)
+        earned = accuracy_regression([_without_gains(one) for one in paired], alpha)
         if earned.limits.upper >= margin:
             gained = sum(int(np.sum(one.gained)) for one in paired)
             reason = (
@@ -414,7 +419,7 @@ def _mean(scores: Sequence[FloatArray]) -> float:
     return sum(float(np.mean(one)) for one in scores) / len(scores)
 
 
-def _with_harm(finding: Finding, paired: Sequence[Pairs], harm: ItemHarm, notes: tuple[str, ...]) -> Finding:
+def _with_harm(finding: Finding, paired: Sequence[Pairs], harm: ItemRegression, notes: tuple[str, ...]) -> Finding:
     return replace(
         finding,
         n=harm.n,

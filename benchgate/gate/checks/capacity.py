@@ -24,21 +24,21 @@ from benchgate.gate.policy import CheckSpec
 from benchgate.model.deployment import Arm
 from benchgate.model.metric import PER_ACCELERATOR_UNITS
 from benchgate.model.records import RequestColumns
-from benchgate.model.request_metrics import Slo, decoding_at_once
+from benchgate.model.request_metrics import Slo, mean_decoding_requests
 from benchgate.model.run import ClientUse, Evidence, LoadObservation
 from benchgate.model.verdict import Outcome, Scale, Unit
 from benchgate.stats.capacity_search import (
-    Look,
+    FinishedLook,
+    PlannedLook,
     SearchResult,
     SearchSettings,
-    Stop,
-    TakenLook,
+    StopReason,
     next_look,
     search_result,
 )
 from benchgate.stats.distributions import Limits, binom_sf
 from benchgate.stats.knee import Curve, NoKnee, ServerKnee, find_server_knee
-from benchgate.stats.load_probe import LOOK_SHARES, Standing, look_counts
+from benchgate.stats.load_probe import LOOK_SHARES, LevelStatus, look_counts
 from benchgate.stats.quantiles import min_n_for_upper_limit, order_statistic_limits
 from benchgate.suite.capacity import Capacity, level_of_stage
 from benchgate.suite.schema import ClientBounds, Suite
@@ -58,17 +58,17 @@ class ArmSearch:
     slo: Slo
     bounds: ClientBounds
     asked: int | None = None  # output tokens of every request, where all ask for as many
-    looks: list[TakenLook] = field(default_factory=list)
+    looks: list[FinishedLook] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)  # why, look by look
     fault: str | None = None
     _executions: dict[float, int] = field(default_factory=dict)
     _in_a_row: int = 0
 
     @property
-    def next(self) -> Look | None:
+    def next(self) -> PlannedLook | None:
         """The look to take; None when the search is over."""
         step = next_look(self.settings, self.looks)
-        return None if self.fault is not None or isinstance(step, Stop) else step
+        return None if self.fault is not None or isinstance(step, StopReason) else step
 
     def executions(self, level: float) -> int:
         """How often a level has been looked at, whether or not that counted."""
@@ -96,7 +96,7 @@ class ArmSearch:
         if counts is None:
             self.fault = f"{level:g} requests were never in flight"
         else:
-            self.looks.append(TakenLook(level, len(columns), counts))
+            self.looks.append(FinishedLook(level, len(columns), counts))
 
     def _planned(self, level: float, sent: int) -> int:
         """How many requests the look was to send.
@@ -104,7 +104,7 @@ class ArmSearch:
         Judged by another slo than it was made under, the search might not have taken this look: then it is as it was.
         """
         step = next_look(self.settings, self.looks)
-        return step.requests if isinstance(step, Look) and step.level == level else sent
+        return step.requests if isinstance(step, PlannedLook) and step.level == level else sent
 
 
 def search_settings(capacity: Capacity, slo_target_ratio: float) -> SearchSettings:
@@ -134,7 +134,7 @@ def most_looks(settings: SearchSettings) -> int:
     return settings.most_probes * len(LOOK_SHARES)
 
 
-def alternating(searches: Mapping[Arm, ArmSearch]) -> Iterator[tuple[Arm, Look]]:
+def alternating(searches: Mapping[Arm, ArmSearch]) -> Iterator[tuple[Arm, PlannedLook]]:
     """One look of one arm, then one of the other, until both are over; so a drift of the machine meets both.
 
     Every look must have been taken before the next one is asked for.
@@ -153,11 +153,11 @@ _METHOD = "brackets of a search: looks at each level with alpha spent over looks
 _RELIEVE = "give the load generator a machine, cores or workers of its own (`benchgate doctor`), or search less far"
 _CUT = "the search did not come to its end"
 _WHY = {
-    Stop.UNMET_AT_MINIMUM: "even the lowest level missed the target",
-    Stop.NEVER_BREACHED: "even the highest level met the target",
-    Stop.UNRESOLVED: "levels in between stayed unresolved",
-    Stop.PROBES_EXHAUSTED: "the search ran out of levels to look at",
-    Stop.BUDGET_EXHAUSTED: "the search ran out of requests",
+    StopReason.UNMET_AT_MINIMUM: "even the lowest level missed the target",
+    StopReason.NEVER_BREACHED: "even the highest level met the target",
+    StopReason.UNRESOLVED: "levels in between stayed unresolved",
+    StopReason.PROBES_EXHAUSTED: "the search ran out of levels to look at",
+    StopReason.BUDGET_EXHAUSTED: "the search ran out of requests",
 }
 
 
@@ -256,7 +256,7 @@ def capacity_against_baseline(
         candidate=None if ours.value is None else ours.value / shares[1],
         harm=next(h for h in (middles, limits.upper, limits.lower) if math.isfinite(h)),
         limits=limits,
-        p_value=min(1.0, _end_p(theirs, Standing.PASS) + _end_p(ours, Standing.FAIL)) if shown else 1.0,
+        p_value=min(1.0, _end_p(theirs, LevelStatus.PASS) + _end_p(ours, LevelStatus.FAIL)) if shown else 1.0,
     )
 
 
@@ -274,7 +274,7 @@ def capacity_against_bound(comparison: Comparison, suite: Suite, *, slo: float, 
     value, top = ours.value / share, ours.top if ours.top is not None else math.inf
     limits = Limits((result.lower or 0.0) / share, top / share)
     broken = result.upper is not None and result.upper / share <= slo
-    p_value = _end_p(ours, Standing.FAIL) if broken else 1.0
+    p_value = _end_p(ours, LevelStatus.FAIL) if broken else 1.0
     return replace(finding, candidate=value, harm=value, limits=limits, p_value=p_value)
 
 
@@ -333,9 +333,9 @@ def _log_ratio(baseline: float | None, candidate: float | None, *, nothing: floa
     return nothing if baseline is None or candidate is None else math.log(baseline / candidate)
 
 
-def _end_p(side: Searched, standing: Standing) -> float:
+def _end_p(side: Searched, standing: LevelStatus) -> float:
     """p of "this end of the bracket is wrong": that of its level, for as many levels as the search may look at."""
-    end = side.result.lower if standing is Standing.PASS else side.result.upper
+    end = side.result.lower if standing is LevelStatus.PASS else side.result.upper
     found = [p.finding.p_value for p in side.result.probes if p.level == end and p.finding.standing is standing]
     known = [p_value for p_value in found if p_value is not None]
     return min(1.0, side.settings.most_probes * known[0]) if known else 1.0
@@ -346,7 +346,7 @@ def _open(side: Searched) -> Problem:
     result = side.result
     why = _WHY.get(result.stop, _CUT) if result.stop is not None else _CUT
     reason = f"the capacity of the {side.arm.value} is open: {why}"
-    if result.stop in (Stop.NEVER_BREACHED, Stop.UNMET_AT_MINIMUM):
+    if result.stop in (StopReason.NEVER_BREACHED, StopReason.UNMET_AT_MINIMUM):
         return Problem(Outcome.INCONCLUSIVE, reason, "let `from` and `to` enclose it")
     more = f"; about {result.needs:,} more at one level would" if result.needs is not None else ""
     return Problem(Outcome.INCONCLUSIVE, reason, f"raise `load.capacity.probe`{more}")
@@ -425,7 +425,7 @@ def knees_by_block(
             reason = f"in block {block + 1} a stage has no throughput or latency: too many of its requests failed"
             return Problem(Outcome.INVALID, reason, "see the errors by class in the load table")
         concurrency = [float(level) for _, level in levels]
-        decoding = [decoding_at_once(stage[block].requests, stage[block].window_s) for stage in stages]
+        decoding = [mean_decoding_requests(stage[block].requests, stage[block].window_s) for stage in stages]
         spans = [value for value in decoding if value is not None]
         at_once = spans if len(spans) == len(levels) else None
         found.append(find_server_knee(concurrency, known[: len(levels)], at_once, known[len(levels) :]))

@@ -26,7 +26,7 @@ from benchgate.model.records import DivergenceItem, DivergenceObservation, Float
 from benchgate.model.request_metrics import quantile
 from benchgate.model.run import Evidence
 from benchgate.model.verdict import Outcome, Scale, Unit
-from benchgate.stats.clusters import FEWEST_CLUSTERS, PooledMean, cluster_mean, pooled, upper_limit
+from benchgate.stats.clusters import MIN_CLUSTERS, PooledMean, cluster_mean, pool_means, skewness_adjusted_upper_limit
 from benchgate.stats.distributions import Limits, binom_sf
 from benchgate.stats.proportions import clopper_pearson
 from benchgate.suite.schema import Suite
@@ -224,16 +224,16 @@ def _disagreeing_with_itself(items: Sequence[DivergenceItem]) -> FloatArray:
 def _over_pieces(values: FloatArray, items: Sequence[DivergenceItem]) -> PooledMean | Problem:
     """The mean, and how sure it is: what is near in a text is alike, so only its pieces count as independent."""
     mean = cluster_mean(values, _pieces(items))
-    if mean is None or mean.clusters < FEWEST_CLUSTERS:
+    if mean is None or mean.clusters < MIN_CLUSTERS:
         pieces = len({(item.text_id, item.piece) for item in items})
-        reason = f"the positions lie in {pieces} pieces of text, and it takes {FEWEST_CLUSTERS} to know their spread"
+        reason = f"the positions lie in {pieces} pieces of text, and it takes {MIN_CLUSTERS} to know their spread"
         return Problem(Outcome.INCONCLUSIVE, reason, "give more texts, or a smaller `divergence.window`")
-    return pooled([mean])
+    return pool_means([mean])
 
 
 def _limits(spread: PooledMean, values: FloatArray, items: Sequence[DivergenceItem], alpha: float) -> Limits:
     """Student's, with the upper one raised for the long tail that a few broken positions make."""
-    limits, raised = spread.limits(alpha), upper_limit(values, _pieces(items), alpha)
+    limits, raised = spread.limits(alpha), skewness_adjusted_upper_limit(values, _pieces(items), alpha)
     return limits if raised is None else Limits(limits.lower, max(limits.upper, raised))
 
 

@@ -23,7 +23,7 @@ from benchgate.model.metric import (
     FAILURE_METRICS,
     METRICS,
 )
-from benchgate.model.verdict import Step
+from benchgate.model.verdict import ArithmeticStep
 from benchgate.suite.schema import Suite
 
 
@@ -86,7 +86,7 @@ def _of_each(finding: Finding, spec: CheckSpec, comparison: Comparison) -> Findi
     told = f"{candidate.accelerators} of {candidate.name}"
     if sides is not None:
         told = f"{sides[0].accelerators} of {sides[0].name}, {sides[1].accelerators} of {sides[1].name}"
-    step = Step("accelerators that each value is divided by, as the suite declares them", "", told)
+    step = ArithmeticStep("accelerators that each value is divided by, as the suite declares them", "", told)
     return replace(
         finding,
         notes=(f"divided by the accelerators that the suite declares: {told}", *finding.notes),

@@ -23,8 +23,8 @@ from benchgate.model.deployment import Arm
 from benchgate.model.records import FloatArray
 from benchgate.model.run import Evidence, QualityObservation
 from benchgate.model.verdict import Outcome, Scale, Unit
-from benchgate.stats.clusters import FEWEST_CLUSTERS
-from benchgate.stats.evals import Excess, ScorePairs, answers_harm, excess_change_of_tasks, excess_of_tasks
+from benchgate.stats.clusters import MIN_CLUSTERS
+from benchgate.stats.evals import Excess, ScorePairs, accuracy_regression, excess_change_of_tasks, excess_of_tasks
 from benchgate.stats.overdispersed import mean_share_limits
 from benchgate.stats.sequential import holm
 from benchgate.suite.schema import Suite
@@ -63,7 +63,7 @@ def unlike_askings(askings: Mapping[str, ScorePairs], alpha: float) -> Problem |
 
 
 def _p_worse(one: ScorePairs) -> float:
-    return answers_harm([one], 0.05).p_harm
+    return accuracy_regression([one], 0.05).p_harm
 
 
 def _turned(one: ScorePairs) -> ScorePairs:
@@ -224,9 +224,9 @@ def _of_units(evidence: Evidence, units: Units) -> list[Flips] | Problem:
     if not found:
         return invalid("no eval task is right or wrong", "see the faults of the targets and run the suite again")
     for name, one in zip(units, found, strict=True):
-        if one.clusters is not None and len(set(one.clusters)) < FEWEST_CLUSTERS:
+        if one.clusters is not None and len(set(one.clusters)) < MIN_CLUSTERS:
             reason = f"the items of {name} come in too few clusters to know how much clusters differ"
-            return Problem(Outcome.INCONCLUSIVE, reason, f"use items of at least {FEWEST_CLUSTERS} clusters")
+            return Problem(Outcome.INCONCLUSIVE, reason, f"use items of at least {MIN_CLUSTERS} clusters")
     return found
 
 

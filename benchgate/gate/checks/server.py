@@ -20,7 +20,7 @@ from benchgate.gate.policy import CheckSpec
 from benchgate.model.deployment import Arm
 from benchgate.model.metric import METRICS, TELEMETRY_METRICS
 from benchgate.model.run import Evidence
-from benchgate.model.telemetry import FIRST_LOOK_S, Gauge, TelemetryWindow
+from benchgate.model.telemetry import FIRST_SAMPLE_S, Gauge, TelemetryWindow
 from benchgate.model.verdict import Outcome, Scale, Unit
 from benchgate.stats.distributions import Limits
 from benchgate.stats.means import paired_t
@@ -67,7 +67,9 @@ def _untold(metric: str, stage: str, windows: Mapping[int, TelemetryWindow], blo
     where = f"stage {stage}" + (f" in block {block + 1}" if block is not None else "")
     if window is not None and metric == "queue_depth" and not window.busy and window.tells(Gauge.WAITING):
         reason = f"{where} was over after {show_duration(window.ended_s)}: too short for a look at how many wait"
-        longer = f"make it last well over {show_duration(FIRST_LOOK_S)} in every block: a stage is looked at first then"
+        longer = (
+            f"make it last well over {show_duration(FIRST_SAMPLE_S)} in every block: a stage is looked at first then"
+        )
         return Problem(Outcome.INVALID, reason, longer)
     if window is not None and metric == "kv_usage_after" and not window.drained and window.tells(Gauge.KV_USAGE):
         reason = f"the candidate's server was not seen idle after {where}, so nothing is known of its rest"

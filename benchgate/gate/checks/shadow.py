@@ -43,19 +43,19 @@ from benchgate.model.metric import names_of
 from benchgate.model.records import (
     NO_VERDICT,
     UNFIT_JUDGE,
+    AnswerAgreement,
     AnswerFacts,
     BoolArray,
     FloatArray,
-    Judged,
-    Label,
+    JudgeVerdict,
     ShadowItem,
 )
 from benchgate.model.run import Evidence
 from benchgate.model.verdict import Outcome, Scale, Unit
 from benchgate.stats.distributions import binom_cdf
-from benchgate.stats.evals import WIDEST, Excess, excess_change, excess_disagreement, excess_sampled
+from benchgate.stats.evals import MAX_EXCESS_CHANGE, Excess, excess_change, excess_disagreement, excess_sampled
 from benchgate.stats.means import paired_t
-from benchgate.stats.proportions import clopper_pearson, mcnemar_harm_p, tango_limits, tango_p_margin
+from benchgate.stats.proportions import clopper_pearson, mcnemar_p, tango_limits, tango_noninferiority_p
 from benchgate.suite.schema import Suite
 
 LENGTH_BAND = (0.9, 1.1)
@@ -70,10 +70,10 @@ def warnings_on(rows: Sequence[ShadowItem], alpha: float) -> Iterator[str]:
     yield from islice((told for lengths in _lengths(rows) for told in _length(lengths, alpha)), 1)
     both = [row for row in rows if row.primary_facts is not None and row.candidate_facts is not None]
     lost, gained = discordant(both, _refused)
-    if lost > gained and mcnemar_harm_p(lost, gained) <= alpha:
+    if lost > gained and mcnemar_p(lost, gained) <= alpha:
         yield f"the candidate refuses {lost} prompts that the baseline answers, and answers {gained} that it refuses"
     lost, gained = discordant(both, _cut)
-    if lost - gained > _CUT_GAP * len(both) and mcnemar_harm_p(lost, gained) <= alpha:
+    if lost - gained > _CUT_GAP * len(both) and mcnemar_p(lost, gained) <= alpha:
         told = f"{lost} answers of the candidate were cut at `max_tokens` where the baseline's ended"
         yield f"{told}, {gained} the reverse"
 
@@ -82,7 +82,7 @@ def notes_on(rows: Sequence[ShadowItem]) -> Iterator[str]:
     """Counts beside the number that decides."""
     labels = Counter(row.with_primary.label for row in rows if row.with_primary is not None)
     if labels:
-        told = ", ".join(f"{labels[label]} {label.value}" for label in Label if labels[label])
+        told = ", ".join(f"{labels[label]} {label.value}" for label in AnswerAgreement if labels[label])
         yield f"the candidate's answers beside the baseline's first: {told}"
     ratio = length_ratio(rows)
     if ratio is not None:
@@ -282,8 +282,8 @@ def _only_by_cuts(found: _Counts, margin: float, breach: bool, alpha: float, upp
 
 def _harm_p(lost: int, found: _Counts, margin: float, breach: bool) -> float:
     if breach:
-        return 1 - tango_p_margin(lost, found.gained, found.n, margin)
-    return mcnemar_harm_p(lost, found.gained)
+        return 1 - tango_noninferiority_p(lost, found.gained, found.n, margin)
+    return mcnemar_p(lost, found.gained)
 
 
 def _finding(scale: Scale, margin: float, method: str, breach: bool) -> Finding:
@@ -324,8 +324,8 @@ def judge_loss_against_baseline(comparison: Comparison, *, margin: float, breach
     if comparison.stored:
         return _between_runs(replace(finding, notes=left_out(comparison, len(rows))), pairs, alpha)
     said = Counter(row.judged for row in rows)
-    missing = said[None] + said[Judged.MISSING]
-    n, lost, won = len(rows) - missing, said[Judged.LOSS], said[Judged.WIN]
+    missing = said[None] + said[JudgeVerdict.MISSING]
+    n, lost, won = len(rows) - missing, said[JudgeVerdict.LOSS], said[JudgeVerdict.WIN]
     limits = tango_limits(lost, won, n, alpha)
     finding = replace(
         finding,
@@ -334,7 +334,7 @@ def judge_loss_against_baseline(comparison: Comparison, *, margin: float, breach
         candidate=lost / n,
         harm=(lost - won) / n,
         limits=limits,
-        p_value=1 - tango_p_margin(lost, won, n, margin) if breach else mcnemar_harm_p(lost, won),
+        p_value=1 - tango_noninferiority_p(lost, won, n, margin) if breach else mcnemar_p(lost, won),
         warning=_bias(rows, alpha),
         notes=(*_counts(said, missing), *_floor(rows), *left_out(comparison, len(rows))),
     )
@@ -342,7 +342,7 @@ def judge_loss_against_baseline(comparison: Comparison, *, margin: float, breach
         return replace(finding, problem=_depends(f"the {missing} verdicts that are missing: were they losses"))
     lost, won = _with_the_undecided(rows)
     if limits.upper < margin <= tango_limits(lost + missing, won, len(rows), alpha).upper:
-        where = f"the {said[Judged.INCONSISTENT]} pairs where the judge went by the position"
+        where = f"the {said[JudgeVerdict.INCONSISTENT]} pairs where the judge went by the position"
         return replace(finding, problem=_depends(f"{where}: were they lost and won as the others are"))
     return finding
 
@@ -352,7 +352,7 @@ def _depends(on: str) -> Problem:
 
 
 def _too_few(rows: tuple[ShadowItem, ...], comparison: Comparison) -> Problem | None:
-    missing = sum(row.judged in (None, Judged.MISSING) for row in rows)
+    missing = sum(row.judged in (None, JudgeVerdict.MISSING) for row in rows)
     if len(rows) > missing <= max(1.0, MOST_MISSING * len(rows)):
         return None
     first = next((row.judge_error for row in rows if row.judge_error), "the judge was not asked")
@@ -374,30 +374,32 @@ def _remedy(why: str, comparison: Comparison) -> str:
 def _by_position(rows: tuple[ShadowItem, ...], alpha: float) -> Problem | None:
     """A judge that prefers whatever stands first would find nothing worse than anything."""
     asked = _asked(rows)
-    swayed, n = asked[Judged.INCONSISTENT], asked.total()
+    swayed, n = asked[JudgeVerdict.INCONSISTENT], asked.total()
     if not n or clopper_pearson(swayed, n, alpha).lower <= MOST_BY_POSITION:
         return None
     return invalid(f"the judge goes by the position in {swayed} of the {n} pairs that it was asked about", _ANOTHER)
 
 
-def _asked(rows: tuple[ShadowItem, ...]) -> Counter[Judged | None]:
+def _asked(rows: tuple[ShadowItem, ...]) -> Counter[JudgeVerdict | None]:
     """The verdicts on pairs that a judge was asked about: answers that are one are a tie, one not there has lost."""
-    return Counter(row.judged for row in rows if row.judged not in (None, Judged.MISSING) and not _is_settled(row))
+    return Counter(
+        row.judged for row in rows if row.judged not in (None, JudgeVerdict.MISSING) and not _is_settled(row)
+    )
 
 
 def _is_settled(row: ShadowItem) -> bool:
     if row.candidate is None:
         return True
-    return row.judged is Judged.TIE and row.with_primary is not None and row.with_primary.exact
+    return row.judged is JudgeVerdict.TIE and row.with_primary is not None and row.with_primary.exact
 
 
-def _weight(asked: Counter[Judged | None]) -> tuple[int, int]:
+def _weight(asked: Counter[JudgeVerdict | None]) -> tuple[int, int]:
     """How many pairs each one stands for that the judge did decide, as a fraction: 3/2 where it decided two of three.
 
     Counted as ties, the others would thin out every loss: half of them undecided, a margin of 5 points would be 10.
     Counted as losses, no candidate would pass with the position flips of sound judges (a fifth of all pairs).
     """
-    decided = asked.total() - asked[Judged.INCONSISTENT]
+    decided = asked.total() - asked[JudgeVerdict.INCONSISTENT]
     return (asked.total(), decided) if decided else (1, 1)
 
 
@@ -405,8 +407,8 @@ def _with_the_undecided(rows: tuple[ShadowItem, ...]) -> tuple[int, int]:
     """Losses and wins, had those that went by the position been lost and won as often as the others."""
     asked, said = _asked(rows), Counter(row.judged for row in rows)
     total, decided = _weight(asked)
-    lost = -(-asked[Judged.LOSS] * total // decided) + said[Judged.LOSS] - asked[Judged.LOSS]
-    return lost, asked[Judged.WIN] * total // decided
+    lost = -(-asked[JudgeVerdict.LOSS] * total // decided) + said[JudgeVerdict.LOSS] - asked[JudgeVerdict.LOSS]
+    return lost, asked[JudgeVerdict.WIN] * total // decided
 
 
 def _between_runs(finding: Finding, pairs: tuple[tuple[ShadowItem, ShadowItem], ...], alpha: float) -> Finding:
@@ -441,7 +443,7 @@ def _between_runs(finding: Finding, pairs: tuple[tuple[ShadowItem, ShadowItem], 
 
 def _of_run(name: str, rows: tuple[ShadowItem, ...]) -> tuple[str, ...]:
     said = Counter(row.judged for row in rows)
-    counts = _counts(said, said[None] + said[Judged.MISSING])
+    counts = _counts(said, said[None] + said[JudgeVerdict.MISSING])
     return tuple(f"{name} run: {told}" for told in (*counts, *_floor(rows)))
 
 
@@ -452,29 +454,34 @@ def _worths(rows: tuple[ShadowItem, ...], missing: float) -> FloatArray:
     return np.array([missing if one is None else one * total / decided for one in known], dtype=np.float64)
 
 
-_WORTH: dict[Judged | None, float] = {Judged.LOSS: 1.0, Judged.WIN: -1.0, Judged.TIE: 0.0, Judged.INCONSISTENT: 0.0}
+_WORTH: dict[JudgeVerdict | None, float] = {
+    JudgeVerdict.LOSS: 1.0,
+    JudgeVerdict.WIN: -1.0,
+    JudgeVerdict.TIE: 0.0,
+    JudgeVerdict.INCONSISTENT: 0.0,
+}
 
 
 def itself(rows: tuple[ShadowItem, ...]) -> tuple[int, int, int]:
     """Of the baseline's second answer beside its first: losses, wins, and of how many."""
     said = Counter(row.judged_itself for row in rows)
-    n = sum(said.values()) - said[None] - said[Judged.MISSING]
-    return said[Judged.LOSS], said[Judged.WIN], n
+    n = sum(said.values()) - said[None] - said[JudgeVerdict.MISSING]
+    return said[JudgeVerdict.LOSS], said[JudgeVerdict.WIN], n
 
 
 def _bias(rows: tuple[ShadowItem, ...], alpha: float) -> str | None:
     """Two answers of one deployment, of which the judge prefers one kind: it sees something that is not there."""
     lost, won, n = itself(rows)
-    if 2 * mcnemar_harm_p(max(lost, won), min(lost, won)) > alpha:
+    if 2 * mcnemar_p(max(lost, won), min(lost, won)) > alpha:
         return None
     return (
         f"of two answers of the baseline itself the judge prefers the first {lost} times and the second {won}, of {n}"
     )
 
 
-def _counts(said: Counter[Judged | None], missing: int) -> tuple[str, ...]:
-    told = f"{said[Judged.LOSS]} lost, {said[Judged.WIN]} won, {said[Judged.TIE]} ties, "
-    told += f"{said[Judged.INCONSISTENT]} where the judge went by the position"
+def _counts(said: Counter[JudgeVerdict | None], missing: int) -> tuple[str, ...]:
+    told = f"{said[JudgeVerdict.LOSS]} lost, {said[JudgeVerdict.WIN]} won, {said[JudgeVerdict.TIE]} ties, "
+    told += f"{said[JudgeVerdict.INCONSISTENT]} where the judge went by the position"
     return (told, f"{missing} verdicts missing") if missing else (told,)
 
 
@@ -600,7 +607,7 @@ class _Disagreements:
     @property
     def widest(self) -> float:
         """The largest difference that one prompt can make between two runs."""
-        return 1.0 + self._weight if self.sampled else WIDEST
+        return 1.0 + self._weight if self.sampled else MAX_EXCESS_CHANGE
 
     @property
     def net(self) -> FloatArray:

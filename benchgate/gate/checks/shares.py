@@ -26,8 +26,8 @@ from benchgate.model.run import Evidence
 from benchgate.model.verdict import Outcome, Scale, Unit
 from benchgate.stats.distributions import Limits
 from benchgate.stats.means import paired_t, two_sample_t
-from benchgate.stats.overdispersed import attainment_limits, attainment_p, requests_needed
-from benchgate.stats.proportions import relative_errors_p
+from benchgate.stats.overdispersed import miss_share_limits, miss_share_p, sample_size_to_decide
+from benchgate.stats.proportions import poisson_rates_p
 from benchgate.suite.schema import Suite
 
 
@@ -48,17 +48,17 @@ def share_against_bound(
         lower_is_worse=bound.at_least,
         nears=rises or not bound.at_least,  # a least share of refusals is nothing to come close to
     )
-    limits = attainment_limits(counts.kept, counts.totals, alpha)
+    limits = miss_share_limits(counts.kept, counts.totals, alpha)
     if limits is None:
         return replace(finding, problem=unmeasured(metric, stage, counts))
     if rises == bound.at_least:  # too many misses break it: good answers must be many, failures few
-        p_value = attainment_p(counts.kept, counts.totals, 1 - bound.value if rises else bound.value, alpha)
+        p_value = miss_share_p(counts.kept, counts.totals, 1 - bound.value if rises else bound.value, alpha)
     else:
-        p_value = attainment_p(counts.misses, counts.totals, bound.value if rises else 1 - bound.value, alpha)
+        p_value = miss_share_p(counts.misses, counts.totals, bound.value if rises else 1 - bound.value, alpha)
     if rises:
         limits = Limits(lower=1 - limits.upper, upper=1 - limits.lower)
     value = 1 - counts.share if rises else counts.share
-    needs = requests_needed(counts.kept, counts.totals, bound.value if rises else 1 - bound.value, alpha)
+    needs = sample_size_to_decide(counts.kept, counts.totals, bound.value if rises else 1 - bound.value, alpha)
     steps = own_share_steps(counts, limits, alpha)
     return replace(finding, candidate=value, harm=value, limits=limits, p_value=p_value, needs=needs, steps=steps)
 
@@ -95,7 +95,7 @@ def share_against_baseline(
         return replace(finding, problem=unmeasured(metric, stage, theirs, ours))
     limits, pooled = found
     counts = (ours.missed, ours.scheduled, theirs.missed, theirs.scheduled)
-    p_value = max(float(pooled.lower <= margin) if breach else relative_errors_p(*counts), test.p_harm)
+    p_value = max(float(pooled.lower <= margin) if breach else poisson_rates_p(*counts), test.p_harm)
     return replace(
         finding,
         baseline=1 - theirs.share if finding.falls else theirs.share,

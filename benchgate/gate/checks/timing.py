@@ -70,9 +70,9 @@ from benchgate.model.records import FloatArray
 from benchgate.model.run import Evidence, LoadObservation
 from benchgate.model.verdict import Outcome, Scale, Unit
 from benchgate.stats.distributions import Limits, binom_sf
-from benchgate.stats.means import Paired, Part, combined_t, paired_t, sign_p, two_sample_t
+from benchgate.stats.means import MeanTest, VarianceComponent, combined_t, paired_t, sign_test_p, two_sample_t
 from benchgate.stats.quantiles import min_n_for_upper_limit, order_statistic_limits
-from benchgate.stats.series import block_length, moving_block_error
+from benchgate.stats.series import bootstrap_block_length, moving_block_error
 from benchgate.suite.schema import Suite
 from benchgate.units import show_duration
 
@@ -150,7 +150,7 @@ def _tested(
     between blocks costs what it must.
     """
 
-    def test(shift: FloatArray | float, margin: float, sign: int) -> Paired | None:
+    def test(shift: FloatArray | float, margin: float, sign: int) -> MeanTest | None:
         if reference is None:
             return paired_t(sign * judged - shift, alpha, margin=margin)
         return two_sample_t(sign * reference + shift, sign * judged, alpha, margin=margin)
@@ -158,7 +158,7 @@ def _tested(
     return tested(test, allowed, terms)
 
 
-Test = Callable[["FloatArray | float", float, int], "Paired | None"]
+Test = Callable[["FloatArray | float", float, int], "MeanTest | None"]
 """t of a mean harm less a shift (of each block, or of all) over a margin; with sign -1 of a gain."""
 
 
@@ -185,7 +185,7 @@ def tested(test: Test, allowed: Allowance, terms: Terms) -> Tested | None:
 
 def _unbounded(finding: Finding, ratios: FloatArray) -> Finding:
     """So many of the candidate's requests failed that a value is infinite: only signs can be tested."""
-    p_value = sign_p(ratios - (finding.margin if finding.breach else finding.least))
+    p_value = sign_test_p(ratios - (finding.margin if finding.breach else finding.least))
     failed = int(np.isinf(ratios).sum())
     return replace(
         finding,
@@ -382,7 +382,7 @@ def timing_over_stage(evidence: Evidence, metric: str, span: Span, q: float, *, 
     )
 
 
-def _needed(test: Paired, bound: float, blocks: int) -> int | None:
+def _needed(test: MeanTest, bound: float, blocks: int) -> int | None:
     """About how many blocks would show on which side of the bound the ratio is: limits narrow with the root of n."""
     room = abs(bound - test.mean)
     width = test.limits.upper - test.mean
@@ -434,14 +434,14 @@ class _Sides:
 
     theirs: FloatArray
     ours: FloatArray
-    within: tuple[Part, ...] | None = None
+    within: tuple[VarianceComponent, ...] | None = None
 
     @property
     def harm(self) -> float:
         """How much worse the judged run is."""
         return float(np.mean(self.ours) - np.mean(self.theirs))
 
-    def parts(self, shift: FloatArray | float = 0.0) -> tuple[Part, ...]:
+    def parts(self, shift: FloatArray | float = 0.0) -> tuple[VarianceComponent, ...]:
         """What each run's own variance adds, where a shift is added to the stored one."""
         return self.within if self.within is not None else (_part(self.theirs + shift), _part(self.ours))
 
@@ -520,22 +520,22 @@ def _sides(both: Evidence, stage: str, measure: Measure, pairs: BlockPairs) -> _
 
 
 def _tested_between_runs(
-    sides: _Sides, between: Sequence[Part], allowed: Allowance, terms: Terms, alpha: float
+    sides: _Sides, between: Sequence[VarianceComponent], allowed: Allowance, terms: Terms, alpha: float
 ) -> Tested | None:
-    def test(shift: FloatArray | float, margin: float, sign: int) -> Paired | None:
+    def test(shift: FloatArray | float, margin: float, sign: int) -> MeanTest | None:
         harm = sign * sides.harm - float(np.mean(shift))
         found = combined_t(harm, [*sides.parts(sign * np.asarray(shift)), *between], alpha, margin=margin)
-        return None if found is None else Paired(harm, found.error, found.limits, found.p_harm, len(sides.ours))
+        return None if found is None else MeanTest(harm, found.error, found.limits, found.p_harm, len(sides.ours))
 
     return tested(test, allowed, terms)
 
 
-def _part(values: FloatArray) -> Part:
+def _part(values: FloatArray) -> VarianceComponent:
     """What the blocks of one run, two at least, show of how far their mean may be off."""
-    return Part(float(np.var(values, ddof=1)) / len(values), len(values) - 1)
+    return VarianceComponent(float(np.var(values, ddof=1)) / len(values), len(values) - 1)
 
 
-def _within(both: Evidence, stage: str, measure: Measure) -> tuple[Part, ...] | None:
+def _within(both: Evidence, stage: str, measure: Measure) -> tuple[VarianceComponent, ...] | None:
     """The same of one block of each run, from its requests in the order they were due; None where none is known.
 
     Gaps between tokens are of one request and go together; what a rate counts of requests does not tell its window.
@@ -551,7 +551,7 @@ def _within(both: Evidence, stage: str, measure: Measure) -> tuple[Part, ...] | 
         error = moving_block_error(values, lambda drawn: _log_quantile(drawn, measure.q), generator)
         if error is None:
             return None
-        parts.append(Part(error**2, max(1, len(values) // block_length(len(values)) - 1)))
+        parts.append(VarianceComponent(error**2, max(1, len(values) // bootstrap_block_length(len(values)) - 1)))
     return tuple(parts)
 
 

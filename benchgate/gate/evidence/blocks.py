@@ -32,7 +32,7 @@ from benchgate.model.records import BoolArray, FloatArray
 from benchgate.model.request_metrics import Slo, succeeded
 from benchgate.model.run import Evidence, LoadObservation
 from benchgate.model.verdict import Outcome
-from benchgate.stats.quantiles import fewest_of_a_quantile
+from benchgate.stats.quantiles import min_n_for_quantile
 
 LATENCIES: Mapping[str, Callable[..., FloatArray]] = MappingProxyType(
     {
@@ -120,14 +120,16 @@ def _tokens_an_arrival(blocks: Mapping[int, LoadObservation]) -> FloatArray:
     answers: list[FloatArray] = [np.empty(0)]
     for block in blocks.values():
         answered = request_metrics.succeeded(block.requests)
-        answers.append(block.requests.output_tokens[answered] / request_metrics.arrivals(block.requests)[answered])
+        answers.append(
+            block.requests.output_tokens[answered] / request_metrics.distinct_arrivals(block.requests)[answered]
+        )
     return np.concatenate(answers)
 
 
 def _has_no_pace(block: LoadObservation) -> BoolArray:
     """Successful requests without a TPOT, and long ones that a proxy or server held back and sent in two pieces."""
     columns = block.requests
-    held_back = (columns.output_tokens >= _LONG_TOKENS) & (request_metrics.arrivals(columns) <= 2)
+    held_back = (columns.output_tokens >= _LONG_TOKENS) & (request_metrics.distinct_arrivals(columns) <= 2)
     without: BoolArray = np.isnan(request_metrics.tpot_s(columns)) | held_back
     return without & request_metrics.succeeded(columns)
 
@@ -290,7 +292,7 @@ class BlockPairs:
 
 def taken_together(measure: Measure, blocks: int, groups: int) -> str:
     """Why there are fewer numbers than blocks."""
-    fewest = f"at least {fewest_of_a_quantile(measure.q)} requests"
+    fewest = f"at least {min_n_for_quantile(measure.q)} requests"
     return f"p{measure.q * 100:g} needs {fewest}, so the {blocks} blocks were taken as {groups} groups"
 
 
@@ -328,7 +330,7 @@ def grouped(pairs: list[Pair], measure: Measure) -> list[list[Pair]]:
     if not measure.is_latency or measure.by_request or measure.q <= 0.5:
         return [[pair] for pair in pairs]
     fewest = min(_count(execution, measure.metric) for pair in pairs for execution in pair)
-    together = math.ceil(fewest_of_a_quantile(measure.q) / max(fewest, 1))
+    together = math.ceil(min_n_for_quantile(measure.q) / max(fewest, 1))
     parts = np.array_split(np.arange(len(pairs)), max(len(pairs) // together, 1))
     return [[pairs[at] for at in part] for part in parts]
 
@@ -360,7 +362,7 @@ def cache_untold(evidence: Evidence, pairs: Sequence[Pair], measure: Measure) ->
     prices = {} if baseline is None or measure.metric not in COST_METRICS else baseline.token_prices
     if candidate is None or not prices or prices["cached_input"] >= prices["input"]:
         return None
-    told = [any(request_metrics.tells_of_cache(pair[at].requests) for pair in pairs) for at in (0, 1)]
+    told = [any(request_metrics.reports_cached_tokens(pair[at].requests) for pair in pairs) for at in (0, 1)]
     if told[0] or (candidate.token_prices and not told[1]):
         return None
     return Problem(
@@ -420,7 +422,7 @@ def _where(group: list[Pair]) -> str:
 
 def no_quantile(stage: str, measure: Measure, pairs: list[Pair]) -> Problem:
     """That all blocks together make no two groups."""
-    needed = fewest_of_a_quantile(measure.q)
+    needed = min_n_for_quantile(measure.q)
     fewest = min(_count(execution, measure.metric) for pair in pairs for execution in pair)
     reason = f"p{measure.q * 100:g} is not estimable from {len(pairs)} blocks of {fewest} requests at stage {stage}"
     advice = (

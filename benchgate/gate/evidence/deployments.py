@@ -28,7 +28,7 @@ from types import MappingProxyType
 
 from benchgate.gate.comparison import Comparison, arms_of, load_of
 from benchgate.gate.evidence.telemetry import hits_of_answers, hits_of_server, windows_of
-from benchgate.model.deployment import Arm, Deployment, canonical_json, flattened
+from benchgate.model.deployment import Arm, Deployment, canonical_json, flatten_json
 from benchgate.model.run import AT_THE_START, Evidence, Run
 from benchgate.model.telemetry import Gauge
 from benchgate.model.verdict import Difference
@@ -416,7 +416,7 @@ def _shared(baseline: Declared, candidate: Declared) -> Iterator[_Unlike]:
 def _flags(deployment: Deployment) -> dict[str, str] | None:
     """What the server says of how it was started; None where it says nothing of the kind."""
     told = deployment.facts.get(FLAGS)
-    return dict(flattened(told)) if isinstance(told, dict) and told else None
+    return dict(flatten_json(told)) if isinstance(told, dict) and told else None
 
 
 def _itself(deployment: Deployment) -> dict[str, str]:
@@ -427,8 +427,8 @@ def _itself(deployment: Deployment) -> dict[str, str]:
     if deployment.price_usd_per_hour is not None:
         fixed["price of an accelerator per hour"] = f"${deployment.price_usd_per_hour:g}"
     fixed |= {f"price of a million tokens ({kind})": f"${usd:g}" for kind, usd in deployment.token_prices.items()}
-    declared = {f"declared: {name}": text for name, text in flattened(_unread(deployment.settings))}
-    probed = {f"server says: {name}": text for name, text in flattened(_unread(deployment.facts))}
+    declared = {f"declared: {name}": text for name, text in flatten_json(_unread(deployment.settings))}
+    probed = {f"server says: {name}": text for name, text in flatten_json(_unread(deployment.facts))}
     return fixed | declared | probed
 
 

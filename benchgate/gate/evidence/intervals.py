@@ -14,10 +14,10 @@ import numpy as np
 from benchgate.gate.evidence.shares import Counts
 from benchgate.model import request_metrics
 from benchgate.model.records import FloatArray
-from benchgate.stats.clusters import FEWEST_CLUSTERS, cluster_mean, pooled
+from benchgate.stats.clusters import MIN_CLUSTERS, cluster_mean, pool_means
 from benchgate.stats.distributions import Limits
 from benchgate.stats.means import paired_t
-from benchgate.stats.overdispersed import attainment_limits
+from benchgate.stats.overdispersed import miss_share_limits
 from benchgate.stats.proportions import clopper_pearson
 from benchgate.stats.quantiles import limit_ranks, min_n_for_upper_limit
 
@@ -61,7 +61,7 @@ def price_limits(price: Callable[[float | None], float | None], rates: Limits | 
 
 def miss_limits(counts: Counts) -> Limits | None:
     """Of the share of requests that missed, on the effective number of requests, as checks of shares have it."""
-    return attainment_limits(counts.kept, counts.totals, ALPHA)
+    return miss_share_limits(counts.kept, counts.totals, ALPHA)
 
 
 def kept_limits(counts: Counts) -> Limits | None:
@@ -122,8 +122,8 @@ def item_limits(values: Sequence[float], clusters: Sequence[str] | None = None, 
     if share and clusters is None and all(value in (0.0, 1.0) for value in values):
         return count_limits(int(sum(values)), len(values))
     found = cluster_mean(np.asarray(values, dtype=np.float64), clusters)
-    fewest = _FEWEST_ITEMS if clusters is None else FEWEST_CLUSTERS
+    fewest = _FEWEST_ITEMS if clusters is None else MIN_CLUSTERS
     if found is None or found.clusters < fewest or found.error == 0:
         return None
-    limits = pooled([found]).limits(ALPHA)
+    limits = pool_means([found]).limits(ALPHA)
     return Limits(max(0.0, limits.lower), min(1.0, limits.upper)) if share else limits

@@ -14,10 +14,10 @@ import numpy as np
 from benchgate.gate.comparison import Comparison
 from benchgate.gate.decision import Problem
 from benchgate.model.deployment import Arm
-from benchgate.model.records import UNREADABLE, BoolArray, EvalItem, FloatArray
+from benchgate.model.records import INVALID_CHOICE, BoolArray, EvalItem, FloatArray
 from benchgate.model.run import QualityObservation
 from benchgate.model.verdict import Outcome
-from benchgate.stats.clusters import FEWEST_CLUSTERS
+from benchgate.stats.clusters import MIN_CLUSTERS
 from benchgate.stats.evals import ScorePairs
 from benchgate.suite.schema import Suite
 
@@ -132,7 +132,7 @@ def few_clusters(paired: Sequence[Pairs]) -> Problem | None:
     if all(one.clusters is None for one in paired):
         return None
     for one in paired:
-        found, fewest = (len(one), 2) if one.clusters is None else (len(set(one.clusters)), FEWEST_CLUSTERS)
+        found, fewest = (len(one), 2) if one.clusters is None else (len(set(one.clusters)), MIN_CLUSTERS)
         if found < fewest:
             reason = f"the items of {one.name} come in only {found} clusters, too few to know how much clusters differ"
             return Problem(Outcome.INCONCLUSIVE, reason, f"use items of at least {fewest} clusters")
@@ -141,7 +141,7 @@ def few_clusters(paired: Sequence[Pairs]) -> Problem | None:
 
 def unclear(item: EvalItem) -> bool:
     """Wrong, and cut short by the token limit or without anything that could be read as an answer."""
-    return not item.correct and (item.finish_reason == "length" or item.choice == UNREADABLE)
+    return not item.correct and (item.finish_reason == "length" or item.choice == INVALID_CHOICE)
 
 
 def _arm(observation: QualityObservation) -> str:

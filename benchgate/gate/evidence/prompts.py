@@ -14,7 +14,7 @@ from dataclasses import replace
 from benchgate.gate.comparison import Comparison
 from benchgate.gate.decision import Problem
 from benchgate.gate.evidence.items import too_many
-from benchgate.model.records import Label, PairFacts, ShadowItem
+from benchgate.model.records import AnswerAgreement, PairFacts, ShadowItem
 from benchgate.model.run import Evidence
 from benchgate.model.verdict import Outcome
 from benchgate.stats.evals import Excess
@@ -91,8 +91,8 @@ RowPairs = tuple[tuple[ShadowItem, ShadowItem], ...]
 MOST_UNREAD = 0.05
 """Of the prompts, whose similarity may be missing: an endpoint that says less is not there. One always may."""
 
-APART = PairFacts(Label.DIFFERENT, differs=True, exact=False, normalised=False)
-_ALIKE = PairFacts(Label.EXACT, differs=False, exact=True, normalised=True)
+APART = PairFacts(AnswerAgreement.DIFFERENT, differs=True, exact=False, normalised=False)
+_ALIKE = PairFacts(AnswerAgreement.EXACT, differs=False, exact=True, normalised=True)
 _ADVICE = "see what the embeddings endpoint says to texts like these, and measure again"
 
 

@@ -15,7 +15,7 @@ from benchgate.model.request_metrics import Slo
 from benchgate.model.run import LoadObservation
 from benchgate.model.verdict import Outcome
 from benchgate.stats.distributions import Limits
-from benchgate.stats.overdispersed import attainment_limits
+from benchgate.stats.overdispersed import miss_share_limits
 from benchgate.stats.proportions import newcombe_difference
 
 Tally = Callable[[LoadObservation], tuple[int, int]]
@@ -32,7 +32,7 @@ def tally_of(metric: str, slo: Slo | None, failure: str | None = None) -> Tally:
     if metric == "goodput":
         if slo is None:
             raise ValueError("goodput needs an slo")
-        return lambda o: (len(o.requests) - int(request_metrics.good(o.requests, slo).sum()), len(o.requests))
+        return lambda o: (len(o.requests) - int(request_metrics.meets_slo(o.requests, slo).sum()), len(o.requests))
     if metric == "validity":
         return _invalid_answers
     wanted = ErrorClass.HTTP_429.value if metric == "rejected" else failure
@@ -123,7 +123,7 @@ def widened(limits: Limits, ours: Counts, theirs: Counts, alpha: float) -> tuple
 
 def _bursty_difference(ours: Counts, theirs: Counts, alpha: float) -> Limits | None:
     """Newcombe's combination (MOVER) of both sides' limits on their effective numbers of requests."""
-    mine, other = (attainment_limits(side.kept, side.totals, alpha) for side in (ours, theirs))
+    mine, other = (miss_share_limits(side.kept, side.totals, alpha) for side in (ours, theirs))
     if mine is None or other is None:
         return None
     difference = ours.share - theirs.share

@@ -32,7 +32,7 @@ from benchgate.model.records import EvalItem
 from benchgate.model.run import Evidence, QualityObservation
 from benchgate.model.verdict import Unit
 from benchgate.stats.distributions import Limits
-from benchgate.stats.evals import ScorePairs, answers_harm, scores_harm
+from benchgate.stats.evals import ScorePairs, accuracy_regression, score_regression
 from benchgate.stats.proportions import clopper_pearson
 from benchgate.suite.quality import TaskEntry
 from benchgate.suite.schema import Suite
@@ -355,9 +355,9 @@ def gain_plausible(evals: Evals, suite: Suite) -> Violation | None:
         turned, most = ScorePairs(found.candidate, found.baseline), 1.0
         if found.continuous:
             most = max(1.0, float(np.max(np.abs([found.baseline, found.candidate]))))
-            gain = scores_harm(turned, suite.gate.alpha, np.random.default_rng(suite.seed))
+            gain = score_regression(turned, suite.gate.alpha, np.random.default_rng(suite.seed))
         else:
-            gain = answers_harm([turned], suite.gate.alpha)
+            gain = accuracy_regression([turned], suite.gate.alpha)
         if gain.limits.lower > _IMPLAUSIBLE_GAIN * most:
             remedy = (
                 "look for truncated, cached or mis-templated baseline answers; where there are none, say in `expect` "

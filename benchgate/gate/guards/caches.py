@@ -29,7 +29,7 @@ from benchgate.gate.guards.base import (
 from benchgate.gate.guards.load import answered_by_both
 from benchgate.model import request_metrics
 from benchgate.model.deployment import Arm
-from benchgate.model.records import BoolArray, IntArray, Label
+from benchgate.model.records import AnswerAgreement, BoolArray, IntArray
 from benchgate.model.run import Evidence, LoadObservation
 from benchgate.stats.means import two_sample_t
 from benchgate.suite.schema import Suite
@@ -101,7 +101,7 @@ def _count_whole(execution: LoadObservation, rows: IntArray) -> int:
     if len(rows) == 0:
         return 0  # to look at every piece of every answer takes long
     columns = execution.requests
-    whole = (columns.output_tokens >= _LEAST_TOKENS) & (request_metrics.arrivals(columns) <= 2)
+    whole = (columns.output_tokens >= _LEAST_TOKENS) & (request_metrics.distinct_arrivals(columns) <= 2)
     return int(np.count_nonzero(whole[rows]))
 
 
@@ -206,7 +206,9 @@ def shadow_not_cached(run: Evidence, suite: Suite) -> Violation | None:
     """
     items = run.shadow.items if run.shadow is not None else ()
     remedy = "take the cache out of the way to both"
-    alike = [item for item in items if item.with_primary is not None and item.with_primary.label is Label.EXACT]
+    alike = [
+        item for item in items if item.with_primary is not None and item.with_primary.label is AnswerAgreement.EXACT
+    ]
     times_ns = [
         (item.primary_facts.latency_ns, item.candidate_facts.latency_ns)
         for item in alike

@@ -33,7 +33,7 @@ from benchgate.model.records import BoolArray, IntArray, TokenSource
 from benchgate.model.request_metrics import succeeded
 from benchgate.model.run import Evidence, LoadObservation
 from benchgate.stats.means import paired_t
-from benchgate.stats.proportions import mcnemar_harm_p, relative_errors_p
+from benchgate.stats.proportions import mcnemar_p, poisson_rates_p
 from benchgate.suite.checks import looks_at, looks_at_background
 from benchgate.suite.schema import Check, Suite
 
@@ -53,7 +53,7 @@ def answered_by_both(pair: Pair) -> tuple[IntArray, IntArray]:
 
 def is_more_often(more: int, fewer: int, n: int, alpha: float) -> bool:
     """Return True where counts among n paired answers differ by over a point and beyond chance (exact McNemar)."""
-    return more - fewer > _POINT * n and 2 * mcnemar_harm_p(more, fewer) <= alpha
+    return more - fewer > _POINT * n and 2 * mcnemar_p(more, fewer) <= alpha
 
 
 # --- Requests that were sent again ------------------------------------------------------------------------------------
@@ -432,7 +432,7 @@ def failures_judged(run: Evidence, suite: Suite) -> Violation | NotApplicable | 
         theirs, beside = counts.get(Arm.BASELINE, (0, 0))
         if not of or not beside or failed / of - theirs / beside <= _POINT:
             continue
-        if relative_errors_p(failed, of, theirs, beside) <= suite.gate.alpha:
+        if poisson_rates_p(failed, of, theirs, beside) <= suite.gate.alpha:
             what = f"{failed} of {of} requests of the candidate failed, {theirs} of {beside} of the baseline"
             return _uncounted(run, place, Arm.CANDIDATE, what)
     return None

@@ -35,7 +35,7 @@ from benchgate.model.run import (
     NOT_ALL_READY,
     NOT_COUNTABLE,
     ONE_SERVER,
-    REFUSES,
+    REFUSES_REQUESTS,
     Evidence,
     ReplicaCount,
     Resumption,
@@ -49,7 +49,9 @@ from benchgate.units import show_found
 
 _DOWN = "see whether its address is right and the server runs (check its log); then run again"
 _REMEDIES = {
-    REFUSES: "the server is up: correct in the suite what it refuses (the model's name, the key, fields) and run again",
+    REFUSES_REQUESTS: (
+        "the server is up: correct in the suite what it refuses (the model's name, the key, fields) and run again"
+    ),
     ONE_SERVER: "correct the suite and run again",
     CANNOT_SCORE: "correct the suite and run again",
     NOT_ALL_READY: "bring all of its replicas up, or correct `ready.replicas` in the suite, and run again",

@@ -30,7 +30,7 @@ from benchgate.model.metric import COST_METRICS, METRICS, names_of
 from benchgate.model.run import Evidence
 from benchgate.model.verdict import HISTORY, CheckResult, Outcome, Scale, Unit
 from benchgate.stats.distributions import Limits
-from benchgate.stats.meta import Link, Summed, across_runs, summed
+from benchgate.stats.meta import ChainLink, ChainSum, link_across_runs, sum_chain
 from benchgate.stats.sequential import holm
 from benchgate.suite.schema import Creep, Gate, Suite
 
@@ -123,7 +123,7 @@ class _Way:
     ends where the history goes on; None where it does not.
     """
 
-    links: tuple[Link, ...]
+    links: tuple[ChainLink, ...]
     since: tuple[PastRun, ...]
     broken: str | None = None
 
@@ -193,7 +193,7 @@ def _found(check: CheckResult, creep: Creep, judged: Evidence, alpha: float) -> 
     )
     if not way.since:
         return replace(empty, problem=_nothing_before(way, judged)) if creep.required else None
-    total, since = summed(counted, alpha), way.since[len(counted) - 2]
+    total, since = sum_chain(counted, alpha), way.since[len(counted) - 2]
     missing = way.broken if len(counted) < creep.releases else None
     told = f"since {since.baseline.name}, the baseline of run {since.told}"
     return replace(
@@ -253,19 +253,19 @@ def _worst_way(check: CheckResult, judged: Evidence, releases: int, alpha: float
     return _Way((_own(check, alpha), *way.links), way.since, way.broken)
 
 
-def _own(check: CheckResult, alpha: float) -> Link:
+def _own(check: CheckResult, alpha: float) -> ChainLink:
     assert check.harm is not None and check.lower is not None and check.upper is not None, "it adds up"
-    return Link(check.harm, Limits(check.lower, check.upper), check.limits_alpha or alpha, check.n)
+    return ChainLink(check.harm, Limits(check.lower, check.upper), check.limits_alpha or alpha, check.n)
 
 
-def _promoted(check: CheckResult, hop: Promotion) -> Link | str:
+def _promoted(check: CheckResult, hop: Promotion) -> ChainLink | str:
     past = hop.run.checks.get(check.id)
     if past is None or past.scale is not check.scale or past.n < 2:
         return f"run {hop.run.told} has no {check.id} to add"
-    return Link(past.harm, Limits(past.lower, past.upper), past.alpha, past.n)
+    return ChainLink(past.harm, Limits(past.lower, past.upper), past.alpha, past.n)
 
 
-def _across(check: CheckResult, hop: Gap, judged: Evidence, alpha: float) -> Link | str:
+def _across(check: CheckResult, hop: Gap, judged: Evidence, alpha: float) -> ChainLink | str:
     """A release that no run promoted, against the one before it, by what two runs measured of them as baselines."""
     if hop.after is None:
         newer, day, new = past_arm(judged.run.arms[Arm.BASELINE], judged.run.environment), "now", check.baseline
@@ -285,7 +285,7 @@ def _across(check: CheckResult, hop: Gap, judged: Evidence, alpha: float) -> Lin
     noise = judged.noise.spread(check.metric, check.statistic, check.stage or "") if judged.noise else None
     if noise is None or noise.n < 2:
         return f"{seen}, and how much of that is noise is not known"
-    return across_runs(ratio, noise.cv_run, noise.n, alpha)
+    return link_across_runs(ratio, noise.cv_run, noise.n, alpha)
 
 
 def _margin(check: CheckResult, creep: Creep) -> float:
@@ -300,7 +300,7 @@ def _best_on_record(way: _Way, counted: int, line: Finding, alpha: float) -> str
     Whichever it is was chosen among all of them, so they share one error.
     """
     among = len(way.since)
-    sums = [summed(way.links[: k + 2], alpha / among) for k in range(among)]
+    sums = [sum_chain(way.links[: k + 2], alpha / among) for k in range(among)]
     best = max(range(among), key=lambda k: sums[k].harm)
     if best == counted - 2 or not _shown(sums[best], line.margin, alpha / among):
         return None
@@ -308,7 +308,7 @@ def _best_on_record(way: _Way, counted: int, line: Finding, alpha: float) -> str
     return f"since the best on record, {run.baseline.name} of run {run.told}, it {behind}"
 
 
-def _shown(total: Summed, margin: float, alpha: float) -> bool:
+def _shown(total: ChainSum, margin: float, alpha: float) -> bool:
     return total.p_harm <= alpha and total.limits.upper >= margin
 
 

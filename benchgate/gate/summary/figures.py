@@ -39,7 +39,7 @@ from benchgate.model.metric import METRICS, POINTS_METRICS
 from benchgate.model.request_metrics import Slo
 from benchgate.model.run import Evidence, LoadObservation
 from benchgate.stats.distributions import Limits
-from benchgate.stats.evals import ItemHarm, Recovery, answers_harm, recovery, scores_harm
+from benchgate.stats.evals import ItemRegression, ScoreRetention, accuracy_regression, score_regression, score_retention
 from benchgate.suite.schema import Suite
 
 SHOWN_LATENCIES = ("ttft", "tpot")
@@ -305,7 +305,7 @@ def figures_of(
     )
     continuous = any(one.continuous for one in paired)
     harm = _harm(paired, alpha, continuous=continuous)
-    left = recovery([one.scores for one in paired], alpha, harm=harm.limits if harm is not None else None)
+    left = score_retention([one.scores for one in paired], alpha, harm=harm.limits if harm is not None else None)
     excess = _excess(comparison, units, alpha, continuous=continuous)
     lost, gained = (sum(int(np.sum(getattr(one, which))) for one in paired) for which in ("lost", "gained"))
     n = sum(len(one) for one in paired)
@@ -350,12 +350,12 @@ def _notes(figures: TaskFigures) -> Iterator[str]:
     if figures.floor_ratio is not None:
         yield f"asked twice, the baseline flips {shown.show_percent(figures.floor_ratio)} of its own"
     if figures.recovery_ratio is not None:
-        yield f"recovery {_recovery(Recovery(figures.recovery_ratio, figures.recovery_limits))}"
+        yield f"recovery {_recovery(ScoreRetention(figures.recovery_ratio, figures.recovery_limits))}"
     if figures.clusters is not None:
         yield f"{figures.n} items in {figures.clusters} clusters"
 
 
-def _recovery(found: Recovery) -> str:
+def _recovery(found: ScoreRetention) -> str:
     ratio = shown.show_percent(found.ratio)
     if found.limits is None:
         return ratio
@@ -363,15 +363,15 @@ def _recovery(found: Recovery) -> str:
     return f"{ratio} ({low.removesuffix(' %')} to {high.removesuffix(' %')})"
 
 
-def _harm(paired: Sequence[Pairs], alpha: float, *, continuous: bool) -> ItemHarm | None:
+def _harm(paired: Sequence[Pairs], alpha: float, *, continuous: bool) -> ItemRegression | None:
     """None where there are no limits to be had."""
     if few_clusters(paired) is not None or any(one.stopped for one in paired):
         return None
     if not continuous:
-        return answers_harm([one.scores for one in paired], alpha)
+        return accuracy_regression([one.scores for one in paired], alpha)
     if len(paired) > 1 or len(paired[0]) < 2:
         return None
-    return scores_harm(paired[0].scores, alpha, np.random.default_rng(0))
+    return score_regression(paired[0].scores, alpha, np.random.default_rng(0))
 
 
 def _excess(
