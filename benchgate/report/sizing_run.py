@@ -184,8 +184,8 @@ def _brief_lines(watched: QueueTrend | None) -> Iterator[str]:
         window, stay = show_duration(watched.window_s), show_duration(watched.stay_s)
         yield (
             f"Its blocks were watched for {window} each, less than {MIN_RESIDENCE_TIMES} times the {stay} that"
-            " their last requests stayed: too short to show that no queue grows at this rate. Measure it longer before a"
-            " fleet rests on it."
+            " their last requests stayed: too short to show that no queue grows at this rate. Measure it longer before"
+            " a fleet rests on it."
         )
 
 
