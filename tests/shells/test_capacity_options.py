@@ -85,7 +85,7 @@ def test_number_that_cannot_be_is_refused_and_never_told(options: Options) -> No
         ("--price-per-hour", "dear", '"dear"; expected dollars per hour of a whole replica, like 1.2 or $1.2/h'),
         ("--overhead", "25", "did you mean 25%?"),
         ("--target-tokens-per-s", "0", "nothing to be carried needs no fleet"),
-        ("--cache-dtype", "fp9", "--cache-dtype: 'fp9' is no type"),
+        ("--cache-dtype", "fp9", "--cache-dtype: 'fp9' is not a known"),
         ("--model-config", "nowhere.json", "nowhere.json: there is no such file"),
         ("--safety-factor", "0.5", "--safety-factor is 0.5; expected 1 or more"),
         ("--spares", "2000000", "at most 1,000,000"),
