@@ -27,7 +27,8 @@ from benchgate.model.deployment import Arm
 from benchgate.model.records import ErrorClass
 from benchgate.model.request_metrics import succeeded
 from benchgate.model.run import MEASURED, DeploymentFault, LoadObservation
-from benchgate.plan.schedule import Plan, PlannedBlock, PlannedStage, look_stage, warmup_round
+from benchgate.plan.model import PlannedBlock, PlannedStage
+from benchgate.plan.schedule import Plan, look_stage, warmup_round
 from benchgate.stats.capacity_search import PlannedLook
 from benchgate.store.repository import RunWriter
 from benchgate.suite.capacity import CAPACITY_STAGE, Capacity, level_of_stage

@@ -20,7 +20,7 @@ from benchgate.load.worker import run_shard, stage_shard
 from benchgate.model.deployment import Arm
 from benchgate.model.records import ABSENT
 from benchgate.model.request import text_request
-from benchgate.plan.schedule import PlannedRequest, PlannedStage
+from benchgate.plan.model import PlannedRequest, PlannedStage
 from benchgate.sim.process import serve_sim
 from benchgate.sim.settings import BatchingCosts, SimSettings
 from benchgate.sizing.simulation import Balancer, Scaling, simulate_traffic

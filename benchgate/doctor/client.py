@@ -19,7 +19,7 @@ from benchgate.model import request_metrics
 from benchgate.model.client import ClientProfile, ClientStep
 from benchgate.model.deployment import Arm
 from benchgate.model.request import text_request
-from benchgate.plan.schedule import PlannedRequest, PlannedStage
+from benchgate.plan.model import PlannedRequest, PlannedStage
 from benchgate.sim.process import Sim, serve_sim
 from benchgate.sim.settings import SimSettings
 from benchgate.suite.schema import ClientBounds, Limits

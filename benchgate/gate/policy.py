@@ -11,8 +11,8 @@ from benchgate.gate.evidence.items import is_continuous, units_of
 from benchgate.model.metric import LATENCY_METRICS, METRICS, QUANTILES, STAGE_METRICS, TASK_METRICS, TELEMETRY_METRICS
 from benchgate.model.request_metrics import Slo
 from benchgate.model.run import Evidence
-from benchgate.suite.checks import looks_at, looks_at_background
-from benchgate.suite.schema import Check, Suite
+from benchgate.suite.checks import Check, looks_at, looks_at_background
+from benchgate.suite.schema import Suite
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from benchgate.load.decode import fault_and_words
 from benchgate.load.exchange import Fault, Response
 from benchgate.load.tickets import Ticket, request_wire
-from benchgate.plan.schedule import PlannedRequest
+from benchgate.plan.model import PlannedRequest
 from benchgate.targets.dialect import Target
 
 

@@ -13,9 +13,9 @@ from benchgate.load.options import BareOptions
 from benchgate.load.shard import Find, Ramp
 from benchgate.model.request import text_request
 from benchgate.plan.arrivals import TracedRequest, arrival_offsets_ns, arrival_offsets_within_ns, ramp_offsets_ns
+from benchgate.plan.model import PlannedRequest
 from benchgate.plan.prompts import SyntheticTexts
 from benchgate.plan.salt import salted_vocabulary
-from benchgate.plan.schedule import PlannedRequest
 from benchgate.plan.vocabulary import VOCABULARIES, keyed_text
 from benchgate.suite.stages import RAMP_SERVICE_TIMES
 

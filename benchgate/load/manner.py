@@ -10,7 +10,7 @@ from benchgate.load.exchange import Exchange, Heard
 from benchgate.load.leaving import LeavingExchange
 from benchgate.load.raw_body import Read
 from benchgate.model.request import ModelRequest
-from benchgate.plan.schedule import ClientCancellation, PlannedRequest
+from benchgate.plan.model import ClientCancellation, PlannedRequest
 from benchgate.suite.schema import Limits
 
 _NS = 1_000_000_000

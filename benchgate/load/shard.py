@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Protocol, Self
 
 from benchgate.load.level import Level
+from benchgate.plan.model import PlannedClass, PlannedRequest, PlannedStage
 from benchgate.plan.salt import Salter
-from benchgate.plan.schedule import PlannedClass, PlannedRequest, PlannedStage
 from benchgate.plan.vocabulary import Vocabulary
 from benchgate.suite.schema import Limits
 from benchgate.targets.dialect import Target

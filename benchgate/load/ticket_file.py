@@ -15,7 +15,7 @@ from typing import IO
 
 from benchgate.load.spool import writing
 from benchgate.load.tickets import Ticket
-from benchgate.plan.schedule import PlannedRequest
+from benchgate.plan.model import PlannedRequest
 
 _ROW = struct.Struct("<qqII")  # number, offset_ns, which head, length of the body
 _HEAD_END = b"\r\n\r\n"

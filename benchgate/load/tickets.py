@@ -12,7 +12,7 @@ from typing import NamedTuple
 from benchgate.errors import TargetError
 from benchgate.load.request_bodies import RequestBodies, whole_body
 from benchgate.model.request import Endpoint, fill_conversation
-from benchgate.plan.schedule import PlannedRequest
+from benchgate.plan.model import PlannedRequest
 from benchgate.targets.address import ServerAddress, show_address
 from benchgate.targets.dialect import PATHS, Target
 

@@ -29,7 +29,7 @@ from benchgate.load.ticket_file import kept_tickets
 from benchgate.load.tickets import Stock, Ticket, tickets_of
 from benchgate.load.wire import Address
 from benchgate.model.run import ClientUse
-from benchgate.plan.schedule import PlannedStage
+from benchgate.plan.model import PlannedStage
 from benchgate.suite.schema import Limits
 from benchgate.targets.dialect import Target
 

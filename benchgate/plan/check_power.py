@@ -10,7 +10,8 @@ from typing import Literal
 from benchgate.model.metric import METRICS, noise_metric
 from benchgate.model.noise import NoiseProfile, NoiseSpread
 from benchgate.stats.power import LookDecisions
-from benchgate.suite.schema import Check, Suite
+from benchgate.suite.checks import Check
+from benchgate.suite.schema import Suite
 from benchgate.suite.shadow import Shadow
 
 UNKNOWN_VALUE = "the deployment's own distance from the bound is not known"

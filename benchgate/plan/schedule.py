@@ -23,13 +23,11 @@ from benchgate.plan.arrivals import TracedRequest, replayed_rows
 from benchgate.plan.evals import PlannedTask, task_to_json
 from benchgate.plan.model import (
     NO_MATERIAL,
-    ClientCancellation,
     Material,
     PlannedBlock,
     PlannedClass,
     PlannedRequest,
     PlannedStage,
-    Turn,
 )
 from benchgate.plan.prompts import WARMUP, recorded_rows, spare_rows, unsent_rows
 from benchgate.plan.ramp import Ramp
@@ -38,8 +36,9 @@ from benchgate.plan.shadow import ShadowPrompt, prompt_to_json, sample_repeated_
 from benchgate.plan.texts import FixedText, Piece, piece_to_json, planned_pieces
 from benchgate.stats.capacity_search import PlannedLook
 from benchgate.suite.capacity import CAPACITY_STAGE, Capacity
-from benchgate.suite.schema import Load, Quality, Stage, Suite, measured_arms
-from benchgate.suite.stages import Level, first_round_of, level_of
+from benchgate.suite.quality import Quality
+from benchgate.suite.schema import Load, Suite, measured_arms
+from benchgate.suite.stages import Level, Stage, first_round_of, level_of
 
 Traces = Mapping[str, Sequence[TracedRequest]]
 """Rows of each stage that replays a trace."""
@@ -302,9 +301,3 @@ def _ask(ask: ModelRequest) -> dict[str, object]:
     if ask.endpoint in ("chat", "completions") and ask.prompt is not None:
         return {**spelled, "prompt": ask.prompt}
     return {**spelled, "endpoint": ask.endpoint, "content": ask.content}
-
-
-__all__ = [
-    "ClientCancellation", "Plan", "PlannedBlock", "PlannedClass", "PlannedRequest", "PlannedStage", "PlannedTask",
-    "ShadowPrompt", "Traces", "Turn", "make_plan", "measurement_sha256", "planned_stage", "warmup_round",
-]  # fmt: skip

@@ -15,10 +15,11 @@ from benchgate.errors import UsageError, lacking
 from benchgate.model.deployment import Arm
 from benchgate.model.records import EvalItem
 from benchgate.model.run import INTERRUPTED, QualityObservation
-from benchgate.plan.schedule import PlannedTask
+from benchgate.plan.evals import PlannedTask
 from benchgate.quality.arm import ArmProcess
 from benchgate.quality.spool import Job
-from benchgate.suite.schema import Limits, Quality
+from benchgate.suite.quality import Quality
+from benchgate.suite.schema import Limits
 from benchgate.targets.address import ServerAddress
 from benchgate.targets.dialect import PATHS, Target
 from benchgate.units import show_duration

@@ -15,12 +15,13 @@ import httpx2
 from benchgate.model.deployment import Arm
 from benchgate.model.records import ShadowItem
 from benchgate.model.run import INTERRUPTED, ShadowObservation
-from benchgate.plan.schedule import ShadowPrompt
+from benchgate.plan.shadow import ShadowPrompt
 from benchgate.shadow.asking import Asking, Reply, ask, client_of
 from benchgate.shadow.assessing import assess
 from benchgate.shadow.helpers import NOBODY, Helpers
 from benchgate.shadow.items import Answered, item_of, problem_with, rules_of
-from benchgate.suite.schema import Limits, Shadow
+from benchgate.suite.schema import Limits
+from benchgate.suite.shadow import Shadow
 from benchgate.targets.dialect import Target, ask_body
 
 _GIVE_UP_AFTER = 10

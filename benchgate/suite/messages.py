@@ -17,7 +17,8 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from benchgate.suite.schema import Expected, Suite
+from benchgate.suite.schema import Suite
+from benchgate.suite.types import Expected
 from benchgate.suite.yaml import Fault, Path
 from benchgate.units import show_found
 

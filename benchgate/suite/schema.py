@@ -66,11 +66,9 @@ from benchgate.suite.quality import Quality
 from benchgate.suite.shadow import Shadow
 from benchgate.suite.simulator import Practice
 from benchgate.suite.stages import (
-    Bursts,
     Level,
     SloSpec,
     Stage,
-    Step,
     Warmup,
     expanded,
     level_of,
@@ -87,7 +85,6 @@ from benchgate.suite.types import (
     Name,
     PositivePercent,
     Price,
-    Rate,
     Section,
     SharedField,
     Text,
@@ -389,12 +386,6 @@ class Ready(Section):
     def command_words(self) -> tuple[str, ...]:
         """Return the command as a program and its arguments; empty without one."""
         return tuple(shlex.split(self.command)) if self.command is not None else ()
-
-
-__all__ = [
-    "ENGINES", "Bursts", "Check", "DeploymentSpec", "Duration", "Embedded", "Engine", "Expected", "Gate", "Limits",
-    "Load", "Quality", "Rate", "Shadow", "SloSpec", "Stage", "Step", "Suite", "Workload",
-]  # fmt: skip
 
 
 def _workers(found: object) -> object:

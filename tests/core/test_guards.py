@@ -12,7 +12,8 @@ from benchgate.model.deployment import Arm
 from benchgate.model.records import ABSENT, IntArray, RequestColumns
 from benchgate.model.run import ClientUse, Evidence
 from benchgate.model.verdict import GuardResult, Outcome, Verdict
-from benchgate.suite.schema import Stage, Suite
+from benchgate.suite.schema import Suite
+from benchgate.suite.stages import Stage
 from benchgate.suite.workload import Workload
 from tests.fakes.drills import drill
 from tests.fakes.measured import HEALTHY, Effect, SuiteText, measured

@@ -19,7 +19,8 @@ from benchgate.model.deployment import Arm
 from benchgate.model.records import ABSENT, RequestColumns
 from benchgate.model.run import Evidence, LoadObservation
 from benchgate.model.verdict import GuardResult
-from benchgate.suite.schema import Stage, Suite
+from benchgate.suite.schema import Suite
+from benchgate.suite.stages import Stage
 from tests.fakes.blocks import record
 from tests.fakes.drills import drill
 from tests.fakes.guards import of_run

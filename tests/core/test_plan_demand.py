@@ -20,8 +20,9 @@ from benchgate.plan.client_demand import (
     workers_needed,
     workers_to_start,
 )
+from benchgate.plan.model import PlannedBlock, PlannedRequest, PlannedStage
 from benchgate.plan.preview import preview
-from benchgate.plan.schedule import Plan, PlannedBlock, PlannedRequest, PlannedStage, make_plan
+from benchgate.plan.schedule import Plan, make_plan
 from benchgate.suite.capacity import Capacity
 from tests.fakes.measured import SuiteText
 

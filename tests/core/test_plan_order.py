@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from benchgate.plan.schedule import Plan, PlannedTask, make_plan
+from benchgate.plan.evals import PlannedTask
+from benchgate.plan.schedule import Plan, make_plan
 from benchgate.suite.schema import Suite
 
 ROWS = tuple({"id": f"row-{number}", "q": number} for number in range(40))

@@ -14,11 +14,11 @@ from benchgate.errors import EvidenceError
 from benchgate.model.request import Endpoint, ModelRequest, fill_conversation, text_request
 from benchgate.model.run import LOAD_SALT
 from benchgate.plan.arrivals import TracedRequest
-from benchgate.plan.model import Material, RecordedRequest
+from benchgate.plan.model import Material, PlannedRequest, RecordedRequest
 from benchgate.plan.preview import longest_request
 from benchgate.plan.prompts import data_url, noise_png, salted_image
 from benchgate.plan.salt import LARGEST_SALT, MARK_PIECES, Salter, run_salt, salted_vocabulary
-from benchgate.plan.schedule import Plan, PlannedRequest, make_plan, measurement_sha256
+from benchgate.plan.schedule import Plan, make_plan, measurement_sha256
 from benchgate.plan.vocabulary import VOCABULARIES, Vocabulary, random_text
 from benchgate.suite.schema import Suite
 from tests.fakes.evidence import run

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from benchgate.errors import EvidenceError, SuiteError
+from benchgate.suite.checks import Check
 from benchgate.suite.loader import parse_suite
-from benchgate.suite.schema import Check, Suite
+from benchgate.suite.schema import Suite
 
 SUITE = """\
 suite: policy

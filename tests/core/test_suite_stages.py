@@ -8,7 +8,8 @@ import pytest
 
 from benchgate.errors import SuiteError
 from benchgate.suite.loader import parse_suite
-from benchgate.suite.schema import Stage, Suite
+from benchgate.suite.schema import Suite
+from benchgate.suite.stages import Stage
 
 SUITE = """\
 suite: chat

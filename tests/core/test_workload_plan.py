@@ -13,18 +13,18 @@ import pytest
 
 from benchgate.model.request import ModelRequest, fill_conversation
 from benchgate.plan.arrivals import TracedRequest
-from benchgate.plan.model import Material, ObservedLengths, RecordedRequest
-from benchgate.plan.preview import longest_request
-from benchgate.plan.prompts import noise_png
-from benchgate.plan.schedule import (
+from benchgate.plan.model import (
     ClientCancellation,
-    Plan,
+    Material,
+    ObservedLengths,
     PlannedClass,
     PlannedRequest,
     PlannedStage,
-    make_plan,
-    planned_stage,
+    RecordedRequest,
 )
+from benchgate.plan.preview import longest_request
+from benchgate.plan.prompts import noise_png
+from benchgate.plan.schedule import Plan, make_plan, planned_stage
 from benchgate.plan.vocabulary import Vocabulary
 from benchgate.suite.schema import Load, Suite
 

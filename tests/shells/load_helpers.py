@@ -6,7 +6,7 @@ from dataclasses import replace
 from benchgate.load.worker import StageResult, run_shard, stage_shard
 from benchgate.model.deployment import Arm
 from benchgate.model.request import Endpoint, text_request
-from benchgate.plan.schedule import PlannedRequest, PlannedStage
+from benchgate.plan.model import PlannedRequest, PlannedStage
 from benchgate.suite.schema import Limits
 from benchgate.targets.dialect import DIALECTS, Target
 from tests.fakes.scripted_server import DONE, LAST_CHUNK, finish, role_event, stream_head, token, usage

@@ -11,9 +11,9 @@ from pathlib import Path
 from benchgate.model.deployment import Arm
 from benchgate.model.records import EvalItem
 from benchgate.model.run import QualityObservation
-from benchgate.plan.schedule import PlannedTask
+from benchgate.plan.evals import PlannedTask
 from benchgate.quality.tasks import load_tasks
-from benchgate.suite.schema import Quality
+from benchgate.suite.quality import Quality
 from benchgate.targets.dialect import DIALECTS, Target
 from tests.fakes.scripted_server import Received
 

@@ -10,7 +10,7 @@ from benchgate.errors import TargetError, UsageError
 from benchgate.load.tickets import request_wire, tickets_of
 from benchgate.model.deployment import Arm
 from benchgate.model.request import Endpoint, ModelRequest, text_request
-from benchgate.plan.schedule import PlannedRequest, Turn
+from benchgate.plan.model import PlannedRequest, Turn
 from benchgate.targets.dialect import DIALECTS, Target, ask_body
 from benchgate.targets.probe import wait_ready
 from benchgate.targets.vocabulary import calibrated, server_vocabulary

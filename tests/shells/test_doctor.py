@@ -21,7 +21,7 @@ from benchgate.model.client import ClientProfile, ClientStep
 from benchgate.model.records import ErrorClass, RequestColumns, RequestRecord, TokenSource
 from benchgate.model.request import text_request
 from benchgate.model.run import ClientUse
-from benchgate.plan.schedule import PlannedRequest, PlannedStage
+from benchgate.plan.model import PlannedRequest, PlannedStage
 from benchgate.store.repository import Store
 from benchgate.suite.loader import parse_suite
 from tests.fakes.scripted_server import ScriptedServer, json_response

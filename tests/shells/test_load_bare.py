@@ -24,7 +24,7 @@ from benchgate.model.records import RequestColumns, RequestRecord, TokenSource
 from benchgate.model.request import text_request
 from benchgate.model.request_metrics import Slo
 from benchgate.model.run import ClientUse
-from benchgate.plan.schedule import PlannedRequest
+from benchgate.plan.model import PlannedRequest
 from benchgate.targets.dialect import DIALECTS, Target
 from tests.fakes import quick_command
 from tests.fakes.scripted_server import (

@@ -20,7 +20,7 @@ from benchgate.load.spool import Spool, Spooled
 from benchgate.load.worker import StageResult, run_stage
 from benchgate.model.records import ErrorClass
 from benchgate.model.request import text_request
-from benchgate.plan.schedule import PlannedClass, PlannedRequest, PlannedStage
+from benchgate.plan.model import PlannedClass, PlannedRequest, PlannedStage
 from tests.fakes.scripted_server import Received, ScriptedServer, Step, answering, stream_head, token
 from tests.shells.load_helpers import asking, limits, target_at
 

@@ -11,7 +11,7 @@ import pytest
 from benchgate.load import cluster_job
 from benchgate.load.worker import Shard, StageResult, stage_shard
 from benchgate.model.records import ErrorClass
-from benchgate.plan.schedule import PlannedStage
+from benchgate.plan.model import PlannedStage
 from tests.fakes.scripted_server import Received, ScriptedServer, Step
 from tests.shells.load_helpers import WHOLE, closed, limits, target_at
 

@@ -10,7 +10,7 @@ from benchgate.load.worker import StageResult, run_stage
 from benchgate.model import request_metrics
 from benchgate.model.records import RequestColumns
 from benchgate.model.request import Endpoint, ModelRequest, text_request
-from benchgate.plan.schedule import PlannedRequest, PlannedStage
+from benchgate.plan.model import PlannedRequest, PlannedStage
 from tests.fakes.scripted_server import (
     DONE,
     LAST_CHUNK,

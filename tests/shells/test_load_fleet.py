@@ -17,7 +17,7 @@ from benchgate.load.merging import merged
 from benchgate.load.options import BareOptions
 from benchgate.load.worker import Level, Planned, Requests, Shard, run_shard, stage_shard
 from benchgate.model.records import ErrorClass
-from benchgate.plan.schedule import PlannedRequest, PlannedStage
+from benchgate.plan.model import PlannedRequest, PlannedStage
 from tests.fakes.scripted_server import Received, ScriptedServer, Step, answering
 from tests.shells.load_helpers import WHOLE, closed, limits, opened, target_at
 

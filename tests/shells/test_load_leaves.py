@@ -9,7 +9,7 @@ import pytest
 
 from benchgate.load.worker import StageResult, run_stage
 from benchgate.model.request import ModelRequest, text_request
-from benchgate.plan.schedule import ClientCancellation, PlannedClass, PlannedRequest, PlannedStage
+from benchgate.plan.model import ClientCancellation, PlannedClass, PlannedRequest, PlannedStage
 from tests.fakes.scripted_server import (
     ABORT,
     DONE,

@@ -15,7 +15,7 @@ from benchgate.load.merging import merged
 from benchgate.load.pool import Pool
 from benchgate.load.wire import Address
 from benchgate.model.records import ABSENT, ErrorClass
-from benchgate.plan.schedule import PlannedStage
+from benchgate.plan.model import PlannedStage
 from tests.fakes.scripted_server import ABORT, CLOSE, Ending, Received, ScriptedServer, Step, json_response
 from tests.shells.load_helpers import HALO, WHOLE, closed, limits, run
 

@@ -17,8 +17,8 @@ from benchgate.load.options import BareOptions
 from benchgate.load.shard import Salted
 from benchgate.load.worker import stage_shard
 from benchgate.model.request import text_request
+from benchgate.plan.model import PlannedClass, PlannedRequest, PlannedStage
 from benchgate.plan.salt import LARGEST_SALT
-from benchgate.plan.schedule import PlannedClass, PlannedRequest, PlannedStage
 from benchgate.plan.vocabulary import VOCABULARIES, keyed_text
 from tests.fakes.scripted_server import ScriptedServer, answering
 from tests.shells.load_helpers import WHOLE, limits, target_at

@@ -8,7 +8,7 @@ from dataclasses import replace
 from benchgate.load.shard import Planned
 from benchgate.load.worker import StageResult, run_stage
 from benchgate.model.request import ModelRequest
-from benchgate.plan.schedule import ClientCancellation, PlannedClass, PlannedRequest, PlannedStage, Turn
+from benchgate.plan.model import ClientCancellation, PlannedClass, PlannedRequest, PlannedStage, Turn
 from tests.fakes.scripted_server import Received, ScriptedServer, Step, answering, json_response
 from tests.shells.load_helpers import limits, target_at
 

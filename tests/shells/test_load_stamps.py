@@ -15,7 +15,7 @@ from benchgate.load.stamps import ReadDelays, audit_refusal
 from benchgate.load.worker import StageResult, run_stage
 from benchgate.model.records import ErrorClass
 from benchgate.model.request import text_request
-from benchgate.plan.schedule import PlannedRequest, PlannedStage
+from benchgate.plan.model import PlannedRequest, PlannedStage
 from benchgate.targets.address import ServerAddress
 from tests.fakes.scripted_server import (
     ABORT,

@@ -20,7 +20,8 @@ from benchgate.load.worker import run_stage
 from benchgate.model import request_metrics
 from benchgate.model.records import ErrorClass
 from benchgate.model.run import ClientUse
-from benchgate.plan.schedule import PlannedStage, make_plan
+from benchgate.plan.model import PlannedStage
+from benchgate.plan.schedule import make_plan
 from benchgate.suite.loader import parse_suite
 from tests.fakes.scripted_server import Received, ScriptedServer, Step, answering, json_response
 from tests.fakes.virtual_time import NS, Kept, ServiceTime, World, closed_class, send, tickets

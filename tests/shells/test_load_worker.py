@@ -16,7 +16,7 @@ from benchgate.load.native import LEFT_ASIDE
 from benchgate.load.worker import run_stage
 from benchgate.model import request_metrics
 from benchgate.model.records import ABSENT, ErrorClass
-from benchgate.plan.schedule import PlannedStage
+from benchgate.plan.model import PlannedStage
 from benchgate.suite.schema import Limits
 from tests.fakes.scripted_server import (
     CLOSE,

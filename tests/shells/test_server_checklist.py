@@ -16,9 +16,10 @@ from benchgate.model.deployment import Arm
 from benchgate.model.records import ErrorClass, RequestColumns
 from benchgate.model.request import Endpoint
 from benchgate.model.request_metrics import Slo
-from benchgate.plan.schedule import ShadowPrompt
+from benchgate.plan.shadow import ShadowPrompt
 from benchgate.shadow.mirror import mirror
-from benchgate.suite.schema import Limits, Shadow
+from benchgate.suite.schema import Limits
+from benchgate.suite.shadow import Shadow
 from benchgate.targets.answer import read_answer
 from benchgate.targets.dialect import DIALECTS, Target
 from benchgate.targets.probe import wait_ready

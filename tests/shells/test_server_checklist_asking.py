@@ -17,9 +17,12 @@ from benchgate.model.deployment import Arm
 from benchgate.model.records import ErrorClass, RequestColumns
 from benchgate.model.run import Evidence
 from benchgate.model.verdict import GuardResult
-from benchgate.plan.schedule import PlannedStage, ShadowPrompt, make_plan
+from benchgate.plan.model import PlannedStage
+from benchgate.plan.schedule import make_plan
+from benchgate.plan.shadow import ShadowPrompt
 from benchgate.shadow.mirror import mirror
-from benchgate.suite.schema import DeploymentSpec, Limits, Shadow, Suite
+from benchgate.suite.schema import DeploymentSpec, Limits, Suite
+from benchgate.suite.shadow import Shadow
 from benchgate.targets.dialect import DIALECTS, Dialect, Target, dialect_of
 from benchgate.targets.probe import wait_ready
 from tests.fakes.measured import SuiteText, measured

@@ -15,12 +15,12 @@ from benchgate.errors import UsageError
 from benchgate.model.deployment import Arm
 from benchgate.model.records import AnswerAgreement, JudgeVerdict, ShadowItem
 from benchgate.model.run import ShadowObservation
-from benchgate.plan.schedule import ShadowPrompt
-from benchgate.plan.shadow import sample_repeated_prompts
+from benchgate.plan.shadow import ShadowPrompt, sample_repeated_prompts
 from benchgate.shadow.helpers import NOBODY, Helpers, helpers_of
 from benchgate.shadow.judge_prompt import BUILT_IN
 from benchgate.shadow.mirror import mirror
-from benchgate.suite.schema import Limits, Shadow
+from benchgate.suite.schema import Limits
+from benchgate.suite.shadow import Shadow
 from benchgate.targets.dialect import DIALECTS, Target
 from tests.fakes.scripted_server import CLOSE, Received, Respond, ScriptedServer, Step, answering, json_response
 

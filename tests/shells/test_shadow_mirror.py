@@ -10,9 +10,10 @@ import pytest
 from benchgate.model.deployment import Arm
 from benchgate.model.records import ShadowItem
 from benchgate.model.run import ShadowObservation
-from benchgate.plan.schedule import ShadowPrompt
+from benchgate.plan.shadow import ShadowPrompt
 from benchgate.shadow.mirror import mirror
-from benchgate.suite.schema import Limits, Shadow
+from benchgate.suite.schema import Limits
+from benchgate.suite.shadow import Shadow
 from benchgate.targets.dialect import DIALECTS, Target
 from tests.fakes.scripted_server import ABORT, Received, Respond, ScriptedServer, Step, answering, json_response
 

@@ -13,9 +13,10 @@ import pytest
 from benchgate.errors import TargetError, UsageError
 from benchgate.model.deployment import Arm
 from benchgate.model.run import ShadowObservation
-from benchgate.plan.schedule import ShadowPrompt
+from benchgate.plan.shadow import ShadowPrompt
 from benchgate.shadow.mirror import mirror
-from benchgate.suite.schema import DeploymentSpec, Limits, Shadow
+from benchgate.suite.schema import DeploymentSpec, Limits
+from benchgate.suite.shadow import Shadow
 from benchgate.targets.deployed import target_of
 from benchgate.targets.dialect import DIALECTS, Target
 from benchgate.targets.probe import detect_engine, still_alive, wait_ready

@@ -34,8 +34,8 @@ from benchgate.model.request_metrics import succeeded
 from benchgate.model.run import Evidence, LoadObservation
 from benchgate.stats.means import paired_t
 from benchgate.stats.proportions import mcnemar_p, poisson_rates_p
-from benchgate.suite.checks import looks_at, looks_at_background
-from benchgate.suite.schema import Check, Suite
+from benchgate.suite.checks import Check, looks_at, looks_at_background
+from benchgate.suite.schema import Suite
 
 Pair = tuple[LoadObservation, LoadObservation]
 """The executions of the baseline and of the candidate in one block of a stage."""
