@@ -14,7 +14,6 @@ from benchgate.cli.saying import say, say_json
 from benchgate.cli.waiver_files import waivers_for_stored
 from benchgate.errors import UsageError
 from benchgate.escape import terminal_line
-from benchgate.model.run import MAX_PROMOTION_AGE_S
 
 if TYPE_CHECKING:
     from benchgate.promoting import Recorded
@@ -46,6 +45,7 @@ def promote(
     from benchgate import promoting
     from benchgate.following import follow
     from benchgate.model.deployment import Arm
+    from benchgate.model.run import MAX_PROMOTION_AGE_S
     from benchgate.publish.hook import hook_command
     from benchgate.publish.origin import origin_of, unprotected_because
     from benchgate.store.repository import Store

@@ -143,7 +143,7 @@ def test_what_is_not_said_is_asked_for(tmp_path: Path, arguments: tuple[str, ...
     [
         ("{", (), "config.json:1:2: this is no JSON"),
         ("[]", (), "config.json: expected an object"),
-        (json.dumps(LLAMA_70B), (), "config.json: the configuration does not say of what type"),
+        (json.dumps(LLAMA_70B), (), "config.json: the configuration does not state the type of its numbers"),
         (json.dumps(LLAMA_70B), ("--cache-dtype", "bf17"), "did you mean bf16?"),
         (json.dumps({**LLAMA_70B, "dtype": "bf16"}), ("--request-tokens", "0"), "1 or more"),
         (json.dumps({**LLAMA_70B, "dtype": "bf16"}), ("--cache-memory", "lots"), "lots"),

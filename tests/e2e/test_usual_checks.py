@@ -28,7 +28,7 @@ def test_validate_and_plan_print_the_checks_that_a_suite_did_not_write(tmp_path:
     told = here(tmp_path, "validate", "s.yaml").stdout
     assert "held to the usual checks:\n    - {metric: error_rate, margin: 1 point}\n" in told
     assert "    - {metric: ttft, margin: 5%}\n" in told
-    assert "`benchgate plan s.yaml` tells how much it takes" in told and "error_rate@c4" in told.splitlines()[-1]
+    assert "`benchgate plan s.yaml` shows the size needed" in told and "error_rate@c4" in told.splitlines()[-1]
     plan = " ".join(here(tmp_path, "plan", "s.yaml").stdout.split())
     assert "ttft-p95@c4" in plan
     assert "not counting" not in plan
