@@ -1,27 +1,31 @@
-"""The three-way rule: an estimate of harm, its limits and its margin give an outcome.
+"""The three-way rule: an estimate, its confidence limits and its margin give an outcome.
 
-The shape is non-inferiority with a harm test (docs/decisions.md): PASS needs proof that harm stays inside the margin,
-BLOCK needs proof of harm, and everything between says so instead of guessing.
+The shape is non-inferiority with a test for a regression (docs/decisions.md). PASS needs proof that the regression
+stays inside the margin, BLOCK needs proof of a regression, and everything between is INCONCLUSIVE.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 from benchgate.model.run import LoadEnd
-from benchgate.model.verdict import ArithmeticStep, Outcome, Scale, Unit
+from benchgate.model.verdict import Outcome, Scale, Unit
 from benchgate.stats.distributions import Limits, norm_ppf
+from benchgate.stats.means import MeanTest
 from benchgate.stats.sequential import repeated_p
+from benchgate.stats.trace import Trace
 from benchgate.units import as_written, show_percent
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """Look `number` (from 1) of `of`, after `blocks` of at most `most`. `alpha` is the tail that limits are taken at.
+    """Interim analysis `number` (from 1) of `of`, after `blocks` of at most `most`.
 
-    `fractions` are those of all looks, of the most blocks there may be. `ended` is why the load ended here, where the
-    run says so.
+    `alpha` is the one-sided error of its limits. `fractions` are those of all looks, of the most blocks there may be.
+    `ended` is why the load ended here, if the run recorded it.
     """
 
     number: int
@@ -34,186 +38,216 @@ class Look:
 
     @property
     def last(self) -> bool:
-        """Whether there is none after it: what is not settled now will not be."""
+        """Return True if no look follows: what is not settled now will not be."""
         return self.number == self.of
 
     @property
-    def told(self) -> str:
-        """`look 2 of 3, after 10 of at most 20 blocks`."""
+    def description(self) -> str:
+        """Return `look 2 of 3, after 10 of at most 20 blocks`."""
         return f"look {self.number} of {self.of}, after {self.blocks} of at most {self.most} blocks"
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """What one check measured, before any decision.
+class CannotJudge(Exception):
+    """Evidence that cannot carry a check: INVALID (it is broken) or INCONCLUSIVE (there is too little).
 
-    `harm` and `limits` are on `scale`, positive = worse; for an absolute check they are the candidate's own value with
-    its limits and `margin` is the SLO. `p_value` tests "no harm", or, where `breach` is set, "harm within the margin".
-    Where `two_sided` is set harm has a sign, which says in which direction the value moved, and both count.
-    `problem` is set when the evidence cannot carry the check: then there is no estimate and never a PASS.
+    Checks and evidence raise it; `Estimate.keeping_problems` catches it.
+    """
+
+    def __init__(self, outcome: Outcome, reason: str, advice: str) -> None:
+        super().__init__(reason)
+        self.outcome = outcome
+        self.reason = reason
+        self.advice = advice
+
+
+def invalid(reason: str, advice: str) -> CannotJudge:
+    """Return the refusal of broken evidence, to be raised."""
+    return CannotJudge(Outcome.INVALID, reason, advice)
+
+
+def inconclusive(reason: str, advice: str) -> CannotJudge:
+    """Return the refusal of too little evidence, to be raised."""
+    return CannotJudge(Outcome.INCONCLUSIVE, reason, advice)
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """How the numbers of a check decide it.
+
+    On `scale` above 0 is worse, except that an ABSOLUTE check has the candidate's own value, and its bound as margin.
+    The p-value tests "no regression", or with `breach` "the regression is within the margin".
     """
 
     unit: Unit
     scale: Scale
+    breach: bool = False
+    lower_is_worse: bool = False  # of an ABSOLUTE check: goodput, accuracy, throughput
+    falls: bool = False  # a regression of a share shows as a fall (accuracy, goodput), not as a rise (errors)
+    nears: bool = True  # an ABSOLUTE value close to its bound warns
+    by_estimate: bool = False  # a regression blocks only if the estimate itself is beyond the margin
+    quiet: bool = False  # a regression shown to stay inside the margin does not warn
+    two_sided: bool = False  # a change in either direction is a regression; the margin is on both sides of 0
+
+
+@dataclass(slots=True)
+class Estimate:
+    """What one check measured, filled in step by step, before any decision.
+
+    `value` with `limits` is the regression on the rule's scale, or the candidate's own value of an ABSOLUTE check.
+    `least` is the smallest change that counts; `p_value` is of a regression beyond it. With a `problem` the check is
+    not decided by its numbers, and they are those that were known before it.
+    """
+
+    rule: Rule
     margin: float
-    method: str
-    n: int
-    n_unit: str
+    method: str = "none"
+    n: int = 0
+    n_unit: str = "blocks"
+    n_of: int | None = None  # total of `n_unit`, if some were excluded
+    n_needed: int | None = None  # about how many of `n_unit` would settle it, where the check can tell
     baseline: float | None = None
     candidate: float | None = None
-    harm: float | None = None
+    value: float | None = None
     limits: Limits | None = None
     p_value: float | None = None
-    breach: bool = False
-    lower_is_worse: bool = False  # absolute checks only: goodput, accuracy, throughput
-    falls: bool = False  # harm of a share shows as a fall (accuracy, goodput), not as a rise (errors, disagreement)
-    nears: bool = True  # absolute checks only: a value close to its bound warns
+    least: float = 0.0
+    margin_text: str | None = None  # the margin in words, where its number alone does not say it
     warning: str | None = None  # turns a PASS into a WARN
-    warning_advice: str | None = None  # what to do about that
-    notes: tuple[str, ...] = ()
-    problem: Problem | None = None
-    by_estimate: bool = False  # harm counts only where the estimate itself is beyond the margin
-    quiet: bool = False  # harm that is shown to stay inside the margin is no reason to warn
-    two_sided: bool = False  # a change is harm whichever way it goes: the margin is one on both sides
-    least: float = 0.0  # on `scale`: a change up to this is no harm; `p_value` is of harm beyond it
-    margin_told: str | None = None  # how the margin is said, where its number alone does not
-    look: Look | None = None  # which look at the load it is from, where the suite has several
-    needs: int | None = None  # about how many of `n_unit` in all would settle it, where the check itself can say
-    steps: tuple[ArithmeticStep, ...] = ()  # how the numbers came about, in order
-    n_of: int | None = None  # how many of `n_unit` there were in all, where some were left out
-    ended_by: tuple[str, ...] = ()  # titles of the required checks of the load that block
-    required: bool = False  # by the policy that judges it here
+    warning_advice: str | None = None
+    notes: list[str] = field(default_factory=list)
+    look: Look | None = None  # interim analysis that it is from
+    problem: CannotJudge | None = None
+    trace: Trace = field(default_factory=Trace)
 
+    @contextmanager
+    def keeping_problems(self) -> Iterator[None]:
+        """Catch CannotJudge and keep it, unless there is an earlier problem."""
+        try:
+            yield
+        except CannotJudge as cannot:
+            self.problem = self.problem or cannot
 
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """Why a check has no usable estimate: INVALID (the evidence is broken) or INCONCLUSIVE (there is too little)."""
+    def warn(self, warning: str | None) -> None:
+        """Let a PASS warn; the first warning counts."""
+        self.warning = self.warning or warning
 
-    outcome: Outcome
-    reason: str
-    advice: str
+    def tested(self, test: MeanTest) -> None:
+        """Take estimate, limits and p-value of a test."""
+        self.value, self.limits, self.p_value = test.mean, test.limits, test.p_value
+
+    def clear_undefined(self) -> None:
+        """Clear value, limits and p-value if one of these numbers is NaN.
+
+        NaN is neither above a margin nor below it: whatever compares it would let it through one way or the other.
+        """
+        numbers = [self.value, self.p_value]
+        if self.limits is not None:
+            numbers += [self.limits.lower, self.limits.upper]
+        if any(number is not None and math.isnan(number) for number in numbers):
+            self.value = self.limits = self.p_value = None
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """What an absolute check is held to, in base units: the least or the most that its value may be."""
+    """The least or the most that an ABSOLUTE value may be, in base units."""
 
     value: float
     at_least: bool
 
 
-def at_look(finding: Finding, look: Look) -> Finding:
-    """The same finding, made with limits at the look's own alpha: its p-value becomes the repeated one.
+def adjust_for_looks(estimate: Estimate, look: Look) -> None:
+    """Replace the p-value of an estimate whose limits are at the look's own alpha by the repeated one.
 
-    That is compared with alpha itself, and goes through Holm, like the p-value of a check that is looked at once.
+    That is compared with alpha itself, and goes through Holm, like the p-value of a check without interim looks.
     """
-    finding = replace(
-        defined(finding), look=look, notes=(f"{look.told}; limits at {_tail(look.alpha)}", *finding.notes)
-    )
-    if finding.p_value is None:
-        return finding
-    sides = 2 if finding.two_sided else 1  # of two the p-value is twice that of the side that moved
-    one_sided = finding.p_value / sides
+    estimate.clear_undefined()
+    estimate.look = look
+    estimate.notes.insert(0, f"{look.description}; limits at {as_written(show_percent(look.alpha))}")
+    if estimate.p_value is None:
+        return
+    sides = 2 if estimate.rule.two_sided else 1  # a two-sided p-value is twice that of the side that moved
+    one_sided = estimate.p_value / sides
     repeated = repeated_p(one_sided, look.number, look.fractions)
-    p_value = min(1.0, sides * repeated)
-    if not finding.steps:
-        return replace(finding, p_value=p_value)
-    formula = f"P(B(t) >= z * sqrt({look.fractions[look.number - 1]:g}) at any t of {_listed(look.fractions)})"
-    if 0 < one_sided < 1:
-        formula += f", where P(Z > z) = {one_sided:.8g}: z = {-norm_ppf(one_sided):.8g}"
-    of = " of the likelier one" if sides == 2 else ""
-    step = ArithmeticStep(f"p-value{of} over all looks, seen at {look.told}", formula, f"{repeated:.6g}")
-    return replace(finding, p_value=p_value, steps=(*finding.steps, step))
+    estimate.p_value = min(1.0, sides * repeated)
+    if estimate.trace.steps:
+        fractions = ", ".join(f"{fraction:g}" for fraction in look.fractions)
+        formula = f"P(B(t) >= z * sqrt({look.fractions[look.number - 1]:g}) at any t of {fractions})"
+        if 0 < one_sided < 1:
+            formula += f", where P(Z > z) = {one_sided:.8g}: z = {-norm_ppf(one_sided):.8g}"
+        of = " of the likelier one" if sides == 2 else ""
+        estimate.trace.text(f"p-value{of} over all looks, seen at {look.description}", formula, f"{repeated:.6g}")
 
 
-def defined(finding: Finding) -> Finding:
-    """The finding as it is; without harm, limits and p-value where one of these numbers is undefined (NaN).
-
-    NaN is neither above a margin nor below it: whatever compares it would let it through one way or the other.
-    """
-    numbers = [finding.harm, finding.p_value]
-    if finding.limits is not None:
-        numbers += [finding.limits.lower, finding.limits.upper]
-    if not any(number is not None and math.isnan(number) for number in numbers):
-        return finding
-    return replace(finding, harm=None, limits=None, p_value=None)
-
-
-def decide(finding: Finding, p_holm: float | None, alpha: float, warn_fraction: float) -> Outcome:
-    """The outcome of one check. `p_holm` is its p-value after Holm over the checks of its kind.
+def decide(estimate: Estimate, p_holm: float | None, alpha: float, warn_fraction: float) -> Outcome:
+    """Decide one check. `p_holm` is its p-value after Holm over the checks of its kind.
 
     WARN, too, goes by the adjusted p-value: of ten checks on equal deployments at 5 %, four in ten runs would
     otherwise carry a warning about nothing.
     """
-    if finding.problem is not None:
-        return finding.problem.outcome
-    finding = defined(finding)
-    if finding.limits is None or finding.harm is None or finding.p_value is None:
+    if estimate.problem is not None:
+        return estimate.problem.outcome
+    estimate.clear_undefined()
+    rule, value, limits = estimate.rule, estimate.value, estimate.limits
+    if limits is None or value is None or estimate.p_value is None:
         return Outcome.INVALID
     if p_holm is None or math.isnan(p_holm):
         return Outcome.INVALID
-    blocked = p_holm <= alpha and not (finding.by_estimate and finding.harm <= finding.margin) and not too_soon(finding)
-    if not _within(finding, finding.limits):
+    if not _within(estimate, limits):
+        blocked = p_holm <= alpha and not (rule.by_estimate and value <= estimate.margin) and not too_soon(estimate)
         return Outcome.BLOCK if blocked else Outcome.INCONCLUSIVE
-    if finding.warning is not None or _real_harm(finding, finding.limits, p_holm, alpha):
+    if estimate.warning is not None or _regresses_inside_margin(estimate, limits, p_holm, alpha):
         return Outcome.WARN
-    if finding.scale is Scale.ABSOLUTE and finding.nears and slo_share(finding) > warn_fraction:
+    if rule.scale is Scale.ABSOLUTE and rule.nears and used_share_of_bound(estimate) > warn_fraction:
         return Outcome.WARN
     return Outcome.PASS
 
 
-def too_soon(finding: Finding) -> bool:
-    """Harm that by its own estimate stays inside the margin blocks at the last look only.
+def too_soon(estimate: Estimate) -> bool:
+    """Return True if a regression is shown whose estimate lies inside the margin, and a look is still to come.
 
-    At an earlier one it is shown before non-inferiority can be, and many a candidate that the margin allows would be
-    blocked for it.
+    Such a regression blocks at the last look only. Earlier it is shown before non-inferiority can be, and many a
+    candidate that the margin allows would be blocked for it.
     """
-    if finding.look is None or finding.look.last or finding.scale is Scale.ABSOLUTE or finding.harm is None:
+    rule, look, value = estimate.rule, estimate.look, estimate.value
+    if look is None or look.last or rule.scale is Scale.ABSOLUTE or value is None:
         return False
-    return (abs(finding.harm) if finding.two_sided else finding.harm) < finding.margin
+    return (abs(value) if rule.two_sided else value) < estimate.margin
 
 
-def slo_share(finding: Finding) -> float:
-    """How much of what an SLO allows is used up; above 1 it is missed.
+def used_share_of_bound(estimate: Estimate) -> float:
+    """Return how much of its bound a value uses up; above 1 the bound is missed.
 
-    A share target (goodput at least 95 %) allows misses, so it is misses over allowed misses; a minimum of a quantity
-    is minimum over value; a maximum is value over maximum.
+    A least share (goodput at least 95 %) allows misses, so it is misses over allowed misses. For a least quantity it is
+    bound over value, for a highest one value over bound.
     """
-    value, slo = finding.harm, finding.margin
+    value, bound = estimate.value, estimate.margin
     if value is None:
-        return float("inf")
-    if finding.lower_is_worse and finding.unit is Unit.RATIO:
-        used, allowed = 1 - value, 1 - slo
-    elif finding.lower_is_worse:
-        used, allowed = slo, value
+        return math.inf
+    if not estimate.rule.lower_is_worse:
+        used, allowed = value, bound
+    elif estimate.rule.unit is Unit.RATIO:
+        used, allowed = 1 - value, 1 - bound
     else:
-        used, allowed = value, slo
+        used, allowed = bound, value
     if allowed <= 0:
-        return 0.0 if used <= 0 else float("inf")
+        return 0.0 if used <= 0 else math.inf
     return used / allowed
 
 
-def _within(finding: Finding, limits: Limits) -> bool:
-    """The unfavourable limit stays inside the margin (or, for an SLO, does not pass it)."""
-    if finding.two_sided:
-        return -finding.margin < limits.lower and limits.upper < finding.margin
-    if finding.scale is not Scale.ABSOLUTE:
-        return limits.upper < finding.margin
-    return limits.lower >= finding.margin if finding.lower_is_worse else limits.upper <= finding.margin
+def _within(estimate: Estimate, limits: Limits) -> bool:
+    """Return True if the unfavourable limit stays inside the margin (an ABSOLUTE one may reach its bound)."""
+    margin, rule = estimate.margin, estimate.rule
+    if rule.two_sided:
+        return -margin < limits.lower and limits.upper < margin
+    if rule.scale is not Scale.ABSOLUTE:
+        return limits.upper < margin
+    return limits.lower >= margin if rule.lower_is_worse else limits.upper <= margin
 
 
-def _real_harm(finding: Finding, limits: Limits, p_holm: float, alpha: float) -> bool:
-    """Harm is shown although it stays inside the margin."""
-    if finding.scale is Scale.ABSOLUTE or finding.by_estimate or finding.quiet:
+def _regresses_inside_margin(estimate: Estimate, limits: Limits, p_holm: float, alpha: float) -> bool:
+    rule = estimate.rule
+    if rule.scale is Scale.ABSOLUTE or rule.by_estimate or rule.quiet:
         return False
-    if not finding.breach:
+    if not rule.breach:
         return p_holm <= alpha
-    return limits.lower > finding.least or (finding.two_sided and limits.upper < 0)
-
-
-def _tail(alpha: float) -> str:
-    return as_written(show_percent(alpha))
-
-
-def _listed(fractions: tuple[float, ...]) -> str:
-    return ", ".join(f"{fraction:g}" for fraction in fractions)
+    return limits.lower > estimate.least or (rule.two_sided and limits.upper < 0)

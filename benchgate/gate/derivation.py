@@ -407,7 +407,7 @@ def quantile_steps(
     over = Limits(math.exp(found.lower), math.exp(found.upper))
     shown = limits_steps(over, (f"exp({number(found.lower)})", f"exp({number(found.upper)})"))
     widest = Limits(min(pooled.limits.lower, over.lower), max(pooled.limits.upper, over.upper))
-    wider = _widest("the wider limit on each side; the larger p-value", widest, max(p_value, test.p_harm))
+    wider = _widest("the wider limit on each side; the larger p-value", widest, max(p_value, test.p_value))
     return (*steps, observed("its value in each block", per_block), *blocks, *shown, wider)
 
 
@@ -471,7 +471,7 @@ def apart_steps(
         made(
             "p-value",
             f"P(T({number(found.freedom)}) > ({number(harm)} - {margin:g}) / {number(found.error)})",
-            found.p_harm,
+            found.p_value,
         ),
     )
 

@@ -57,13 +57,13 @@ class ItemRegression:
 
     estimate: float
     limits: Limits
-    p_harm: float
+    p_value: float
     n: int
     method: str
 
-    def weakened(self, limits: Limits, p_harm: float, method: str) -> ItemRegression:
+    def weakened(self, limits: Limits, p_value: float, method: str) -> ItemRegression:
         """Return the weaker of two claims: the wider limits and the larger p-value."""
-        return ItemRegression(self.estimate, self.limits.widened(limits), max(self.p_harm, p_harm), self.n, method)
+        return ItemRegression(self.estimate, self.limits.widened(limits), max(self.p_value, p_value), self.n, method)
 
 
 def accuracy_regression(tasks: Sequence[ScorePairs], alpha: float, *, tested: float = 0.0) -> ItemRegression:
@@ -79,19 +79,19 @@ def accuracy_regression(tasks: Sequence[ScorePairs], alpha: float, *, tested: fl
     if len({one.n for one in counts}) == 1:
         b, c, n = (sum(getattr(one, name) for one in counts) for name in ("b", "c", "n"))
         estimate, limits = (b - c) / n, tango_limits(b, c, n, alpha)
-        p_harm = mcnemar_p(b, c) if tested == 0 else 1 - tango_noninferiority_p(b, c, n, tested)
+        p_value = mcnemar_p(b, c) if tested == 0 else 1 - tango_noninferiority_p(b, c, n, tested)
         method = "Tango's score limits and exact McNemar, items paired by id"
     else:
         estimate = sum((one.b - one.c) / one.n for one in counts) / len(counts)
         limits = stratified_limits(counts, alpha)
-        p_harm = stratified_exact_p(counts) if tested == 0 else stratified_score_p(counts, tested)
+        p_value = stratified_exact_p(counts) if tested == 0 else stratified_score_p(counts, tested)
         method = "score limits and exact test over tasks with equal weight, items paired by id"
     n = sum(one.n for one in counts)
-    found = ItemRegression(estimate, limits, p_harm, n, method)
+    found = ItemRegression(estimate, limits, p_value, n, method)
     if all(one.clusters is None for one in tasks):
         return found
     over = _over_clusters(tasks, alpha, tested, f"{method}; t over clusters")
-    return found.weakened(over.limits, over.p_harm, over.method)
+    return found.weakened(over.limits, over.p_value, over.method)
 
 
 def score_regression(
@@ -209,7 +209,7 @@ class Excess:
 
     estimate: float
     limits: Limits
-    p_harm: float
+    p_value: float
     n: int
 
 
@@ -217,7 +217,7 @@ def excess_disagreement(x: FloatArray, y: FloatArray, alpha: float, *, margin: f
     """Estimate mean(x - y) over prompts, each answered twice by the baseline (P, S) and once by the candidate (C).
 
     x = ½(1[C≠P] + 1[C≠S]), y = 1[P≠S] per prompt. Then x - y has three values: +1 (P = S, C differs), -½ (P ≠ S, C
-    agrees with one), 0. The limits are Tango's score limits with weight ½ (`score_statistic`). p_harm of H0 "excess <=
+    agrees with one), 0. The limits are Tango's score limits with weight ½ (`score_statistic`). p_value of H0 "excess <=
     0" is exact: given m prompts that are not 0, the +1 are at most Bin(m, ⅓) under H0. For a margin above 0 it is 1 -
     Φ(T).
 
@@ -239,10 +239,10 @@ def excess_disagreement(x: FloatArray, y: FloatArray, alpha: float, *, margin: f
         return None
     limits = score_limits(more, fewer, n, alpha, weight=_SELF_WEIGHT)
     if margin == 0:
-        p_harm = binom_sf(more - 1, more + fewer, _SELF_WEIGHT / (1 + _SELF_WEIGHT))
+        p_value = binom_sf(more - 1, more + fewer, _SELF_WEIGHT / (1 + _SELF_WEIGHT))
     else:
-        p_harm = norm_sf(score_statistic(more, fewer, n, margin, weight=_SELF_WEIGHT))
-    return Excess((more - _SELF_WEIGHT * fewer) / n, limits, p_harm, n)
+        p_value = norm_sf(score_statistic(more, fewer, n, margin, weight=_SELF_WEIGHT))
+    return Excess((more - _SELF_WEIGHT * fewer) / n, limits, p_value, n)
 
 
 def excess_of_tasks(
@@ -270,7 +270,7 @@ def excess_of_tasks(
         return None
     pool = pool_means([mean for mean in means if mean is not None])
     limits = found.limits.widened(pool.limits(alpha))
-    return Excess(found.estimate, limits, max(found.p_harm, pool.p_above(margin)), found.n)
+    return Excess(found.estimate, limits, max(found.p_value, pool.p_above(margin)), found.n)
 
 
 def _stratified_excess(gaps: Sequence[FloatArray], alpha: float, margin: float) -> Excess:
@@ -281,7 +281,7 @@ def _stratified_excess(gaps: Sequence[FloatArray], alpha: float, margin: float) 
     return Excess(
         estimate=stratified_difference(counts, weight=_SELF_WEIGHT),
         limits=stratified_limits(counts, alpha, weight=_SELF_WEIGHT),
-        p_harm=stratified_exact_p(counts, weight=_SELF_WEIGHT)
+        p_value=stratified_exact_p(counts, weight=_SELF_WEIGHT)
         if margin == 0
         else stratified_score_p(counts, margin, weight=_SELF_WEIGHT),
         n=sum(one.n for one in counts),
@@ -294,19 +294,19 @@ def excess_sampled(differs: BoolArray, itself: BoolArray, alpha: float, *, margi
     `differs` is 1[C≠P] of every prompt, `itself` 1[P≠S] of those answered twice. Limits by Newcombe (1998, method 10):
     each share's distance to its Wilson limit, combined as a root sum of squares. The method adds variances as if the
     shares came from different prompts. They have prompts in common and agree there, so the limits are rather wide.
-    p_harm is the alpha at which the lower limit reaches the margin. Return None when either has no prompts.
+    p_value is the alpha at which the lower limit reaches the margin. Return None when either has no prompts.
     """
     n, m = len(differs), len(itself)
     if n == 0 or m == 0:
         return None
     more, own = int(np.count_nonzero(differs)), int(np.count_nonzero(itself))
     limits = newcombe_difference(more, n, own, m, alpha)
-    estimate, p_harm = more / n - own / m, 1.0
+    estimate, p_value = more / n - own / m, 1.0
     if estimate > margin:
-        p_harm = bisect(
+        p_value = bisect(
             lambda error: newcombe_difference(more, n, own, m, error).lower > margin, _LEAST_P, 0.5, geometric=True
         )
-    return Excess(estimate, limits, p_harm, n)
+    return Excess(estimate, limits, p_value, n)
 
 
 def excess_change(
@@ -323,12 +323,12 @@ def excess_change(
     test, sign = paired_t(gap, alpha, margin=margin), sign_test_p(gap)
     if test is None or sign is None:
         return None
-    limits, p_harm, n = test.limits, test.p_harm, len(gap)
+    limits, p_value, n = test.limits, test.p_value, len(gap)
     above, below = int(np.count_nonzero(gap > 0)), int(np.count_nonzero(gap < 0))
     if above + below < _FEW_DIFFER:
         gain, loss = (widest * clopper_pearson(count, n, alpha).upper for count in (below, above))
-        limits, p_harm = limits.widened(Limits(-gain, loss)), max(p_harm, sign)
-    return Excess(test.mean, limits, p_harm, n)
+        limits, p_value = limits.widened(Limits(-gain, loss)), max(p_value, sign)
+    return Excess(test.mean, limits, p_value, n)
 
 
 def excess_change_of_tasks(
@@ -350,13 +350,13 @@ def excess_change_of_tasks(
     below = math.sqrt(sum((part.estimate - part.limits.lower) ** 2 for part in known)) / len(known)
     above = math.sqrt(sum((part.limits.upper - part.estimate) ** 2 for part in known)) / len(known)
     gaps = [judged - reference for judged, reference, _ in tasks]
-    limits, p_harm = Limits(estimate - below, estimate + above), 0.0
+    limits, p_value = Limits(estimate - below, estimate + above), 0.0
     if sum(int(np.count_nonzero(gap)) for gap in gaps) < _FEW_DIFFER:
-        p_harm = sign_test_p(np.concatenate(gaps)) or 1.0
+        p_value = sign_test_p(np.concatenate(gaps)) or 1.0
     for grouped in (False, True):
         means = [cluster_mean(gap, task[2] if grouped else None) for gap, task in zip(gaps, tasks, strict=True)]
         if any(mean is None for mean in means):
             return None
         pool = pool_means([mean for mean in means if mean is not None])
-        limits, p_harm = limits.widened(pool.limits(alpha)), max(p_harm, pool.p_above(margin))
-    return Excess(estimate, limits, p_harm, sum(part.n for part in known))
+        limits, p_value = limits.widened(pool.limits(alpha)), max(p_value, pool.p_above(margin))
+    return Excess(estimate, limits, p_value, sum(part.n for part in known))

@@ -14,6 +14,7 @@ import numpy as np
 
 from benchgate.model.records import FloatArray
 from benchgate.stats.distributions import Limits, binom_sf, check_alpha, t_ppf, t_sf
+from benchgate.stats.trace import Trace, digits
 
 _EXACT_FLIPS_UP_TO = 20
 _SAMPLED_FLIPS = 9_999
@@ -33,15 +34,17 @@ class MeanTest:
     mean: float
     sd: float
     limits: Limits
-    p_harm: float
+    p_value: float
     n: int
 
 
-def paired_t(differences: FloatArray, alpha: float, *, margin: float = 0.0) -> MeanTest | None:
+def paired_t(
+    differences: FloatArray, alpha: float, *, margin: float = 0.0, trace: Trace | None = None
+) -> MeanTest | None:
     """Test paired differences by Student's t: limits mean ∓ t(1-alpha, n-1)·sd/√n, p-value of H0 "mean <= margin".
 
     Return None below two differences or when one is not finite: a failed block has no ratio, see `sign_p`. Without
-    spread t is undefined. The limits are then the mean itself; p_harm is 1 at or below the margin and 2**-n above it,
+    spread t is undefined. The limits are then the mean itself; p_value is 1 at or below the margin and 2**-n above it,
     the least that a sign-flip test can give. Measured times never agree like that. Shares can, as when no request
     missed on either side: their limits must be widened by those of the requests (`newcombe_difference`).
     """
@@ -52,18 +55,29 @@ def paired_t(differences: FloatArray, alpha: float, *, margin: float = 0.0) -> M
         return None
     if np.ptp(values) <= _ROUNDING:
         mean = float(values[0])
-        return MeanTest(mean, 0.0, Limits(mean, mean), 2.0**-n if mean > margin else 1.0, n)
+        p_value = 2.0**-n if mean > margin else 1.0
+        if trace is not None:
+            trace.made("their mean, and both limits: all are equal", "", mean)
+            trace.made("p-value of equal signs", f"2^-{n}" if mean > margin else "not above the margin", p_value)
+        return MeanTest(mean, 0.0, Limits(mean, mean), p_value, n)
     mean, sd = float(np.mean(values)), float(np.std(values, ddof=1))
-    limits, p_harm = _student(mean, sd / math.sqrt(n), n - 1, alpha, margin)
-    return MeanTest(mean, sd, limits, p_harm, n)
+    error = sd / math.sqrt(n)
+    if trace is not None:
+        trace.made("their mean", f"sum of them / {n}", mean)
+        trace.made("their standard deviation", f"sqrt(sum of (each - {digits(mean)})^2 / ({n} - 1))", sd)
+        trace.made("standard error of the mean", f"{digits(sd)} / sqrt({n})", error)
+    limits, p_value = _student(mean, error, n - 1, alpha, margin, trace)
+    return MeanTest(mean, sd, limits, p_value, n)
 
 
-def two_sample_t(a: FloatArray, b: FloatArray, alpha: float, *, margin: float = 0.0) -> MeanTest | None:
+def two_sample_t(
+    a: FloatArray, b: FloatArray, alpha: float, *, margin: float = 0.0, trace: Trace | None = None
+) -> MeanTest | None:
     """Test mean(b) - mean(a) by Welch's t, with Welch-Satterthwaite degrees of freedom.
 
     For groups that were not interleaved. `sd` is √(var(a) + var(b)), the deviation of one difference. Return None when
     a group has fewer than two values or one is not finite. Without spread in both, the limits are the difference
-    itself; p_harm is 1 at or below the margin and 1/C(n_a+n_b, n_a) above it, the least that a permutation test can
+    itself; p_value is 1 at or below the margin and 1/C(n_a+n_b, n_a) above it, the least that a permutation test can
     give.
     """
     check_alpha(alpha)
@@ -71,15 +85,29 @@ def two_sample_t(a: FloatArray, b: FloatArray, alpha: float, *, margin: float = 
     n = min(len(first), len(second))
     if n < 2 or not (np.isfinite(first).all() and np.isfinite(second).all()):
         return None
+    means = float(np.mean(first)), float(np.mean(second))
     mean = float(np.mean(second) - np.mean(first))
+    if trace is not None:
+        trace.made("mean of the reference run", f"sum of them / {len(first)}", means[0])
+        trace.made("mean of the judged run", f"sum of them / {len(second)}", means[1])
+        trace.made("difference of the means", f"{digits(means[1])} - {digits(means[0])}", mean)
     if max(np.ptp(first), np.ptp(second)) <= _ROUNDING:
         least = 1 / math.comb(len(first) + len(second), len(first))
         return MeanTest(mean, 0.0, Limits(mean, mean), least if mean > margin else 1.0, n)
     variances = float(np.var(first, ddof=1)), float(np.var(second, ddof=1))
     parts = variances[0] / len(first), variances[1] / len(second)
+    error = math.sqrt(sum(parts))
     freedom = sum(parts) ** 2 / (parts[0] ** 2 / (len(first) - 1) + parts[1] ** 2 / (len(second) - 1))
-    limits, p_harm = _student(mean, math.sqrt(sum(parts)), freedom, alpha, margin)
-    return MeanTest(mean, math.sqrt(sum(variances)), limits, p_harm, n)
+    if trace is not None:
+        trace.made("variance of the reference run", "of its list", variances[0])
+        trace.made("variance of the judged run", "of its list", variances[1])
+        how = f"sqrt({digits(variances[0])} / {len(first)} + {digits(variances[1])} / {len(second)})"
+        trace.made("standard error", how, error)
+        shown = [digits(part) for part in parts]
+        how = f"({shown[0]} + {shown[1]})^2 / ({shown[0]}^2 / {len(first) - 1} + {shown[1]}^2 / {len(second) - 1})"
+        trace.made("degrees of freedom (Welch)", how, freedom)
+    limits, p_value = _student(mean, error, freedom, alpha, margin, trace)
+    return MeanTest(mean, math.sqrt(sum(variances)), limits, p_value, n)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,11 +126,16 @@ class CombinedTest:
     error: float
     freedom: float
     limits: Limits
-    p_harm: float
+    p_value: float
 
 
 def combined_t(
-    estimate: float, parts: Sequence[VarianceComponent], alpha: float, *, margin: float = 0.0
+    estimate: float,
+    parts: Sequence[VarianceComponent],
+    alpha: float,
+    *,
+    margin: float = 0.0,
+    trace: Trace | None = None,
 ) -> CombinedTest | None:
     """Test an estimate whose variance is a sum of independent components by Student's t.
 
@@ -118,13 +151,30 @@ def combined_t(
     if not (math.isfinite(estimate) and _ROUNDING < error < math.inf):
         return None
     freedom = total**2 / sum(part.variance**2 / part.freedom for part in parts)
-    return CombinedTest(estimate, error, freedom, *_student(estimate, error, freedom, alpha, margin))
+    if trace is not None:
+        shown = [digits(part.variance) for part in parts]
+        sum_of_parts = " + ".join(shown)
+        weighted = " + ".join(f"{one}^2 / {part.freedom:g}" for one, part in zip(shown, parts, strict=True))
+        trace.made("standard error", f"sqrt({sum_of_parts})", error)
+        trace.made("degrees of freedom (Satterthwaite)", f"({sum_of_parts})^2 / ({weighted})", freedom)
+    return CombinedTest(estimate, error, freedom, *_student(estimate, error, freedom, alpha, margin, trace))
 
 
-def _student(mean: float, error: float, freedom: float, alpha: float, margin: float) -> tuple[Limits, float]:
+def _student(
+    mean: float, error: float, freedom: float, alpha: float, margin: float, trace: Trace | None
+) -> tuple[Limits, float]:
     """Return the t limits of a mean with this standard error, and the upper-tail p of "at most the margin"."""
-    reach = t_ppf(1 - alpha, freedom) * error
-    return Limits(mean - reach, mean + reach), t_sf((mean - margin) / error, freedom)
+    quantile = t_ppf(1 - alpha, freedom)
+    limits = Limits(mean - quantile * error, mean + quantile * error)
+    statistic = (mean - margin) / error
+    p_value = t_sf(statistic, freedom)
+    if trace is not None:
+        trace.made("t quantile", f"t({digits(1 - alpha)}, {digits(freedom)})", quantile)
+        reach = f"{digits(quantile)} * {digits(error)}"
+        trace.limits(limits, f"{digits(mean)} - {reach}", f"{digits(mean)} + {reach}")
+        trace.made("t statistic", f"({digits(mean)} - {digits(margin)}) / {digits(error)}", statistic)
+        trace.made("p-value", f"P(T({digits(freedom)}) > {digits(statistic)})", p_value)
+    return limits, p_value
 
 
 def sign_test_p(differences: FloatArray) -> float | None:

@@ -90,7 +90,7 @@ class ChainSum:
     harm: float
     errors: tuple[float, float]
     limits: Limits
-    p_harm: float
+    p_value: float
 
 
 def sum_chain(links: Sequence[ChainLink], alpha: float) -> ChainSum:
@@ -98,7 +98,7 @@ def sum_chain(links: Sequence[ChainLink], alpha: float) -> ChainSum:
 
     The variance of a link on each side comes from its own limit there, (limit - harm) / t(1-alpha, n-1), so asymmetric
     limits keep their shape. Variances add; the degrees of freedom are Satterthwaite's (1946): (sum of v)² / sum of
-    v²/(n-1). `p_harm` tests "the sum is at most 0". Without any spread downwards it is 1 at or below 0 and 2**-n above,
+    v²/(n-1). `p_value` tests "the sum is at most 0". Without any spread downwards it is 1 at or below 0 and 2**-n above,
     the least that signs can give. Raises ValueError without links, or for a link of fewer than two observations.
     """
     check_alpha(alpha)
@@ -108,10 +108,10 @@ def sum_chain(links: Sequence[ChainLink], alpha: float) -> ChainSum:
     below, above = (_side(links, lower=side) for side in (True, False))
     limits = Limits(harm - t_ppf(1 - alpha, below[1]) * below[0], harm + t_ppf(1 - alpha, above[1]) * above[0])
     if below[0] > 0:
-        p_harm = t_sf(harm / below[0], below[1])
+        p_value = t_sf(harm / below[0], below[1])
     else:
-        p_harm = 2.0 ** -min(link.n for link in links) if harm > 0 else 1.0
-    return ChainSum(harm, (below[0], above[0]), limits, p_harm)
+        p_value = 2.0 ** -min(link.n for link in links) if harm > 0 else 1.0
+    return ChainSum(harm, (below[0], above[0]), limits, p_value)
 
 
 def link_across_runs(log_ratio: float, cv_run: float, n: int, alpha: float) -> ChainLink:

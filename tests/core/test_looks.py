@@ -266,7 +266,7 @@ def ends(harms: np.ndarray, alpha: float = 0.05, margin: float = math.log1p(0.05
                 continue  # fewer than two blocks are left
             seen = Finding(
                 unit=Unit.SECONDS, scale=Scale.LOG_RATIO, margin=margin, method="", n=blocks, n_unit="blocks",
-                harm=one.mean, limits=one.limits, p_value=one.p_harm,
+                harm=one.mean, limits=one.limits, p_value=one.p_value,
             )  # fmt: skip
             seen = at_look(seen, Look(number, 3, blocks, 20, tails[number - 1], FRACTIONS))
             outcome = decide(seen, seen.p_value, alpha, 0.8)

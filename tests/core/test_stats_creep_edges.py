@@ -26,7 +26,7 @@ def test_one_link_is_itself() -> None:
     found = sum_chain([ChainLink(test.mean, test.limits, 0.05, 6)], 0.05)
     assert found.harm == test.mean
     assert (found.limits.lower, found.limits.upper) == pytest.approx((test.limits.lower, test.limits.upper))
-    assert found.p_harm == pytest.approx(test.p_harm)
+    assert found.p_value == pytest.approx(test.p_value)
 
 
 def test_harms_add_and_errors_add_as_squares() -> None:
@@ -37,7 +37,7 @@ def test_harms_add_and_errors_add_as_squares() -> None:
     assert found.harm == pytest.approx(0.03)
     assert found.errors == pytest.approx((0.05, 0.05))
     assert (found.limits.lower, found.limits.upper) == pytest.approx((0.03 - reach, 0.03 + reach))
-    assert found.p_harm == pytest.approx(float(scipy_stats.t.sf(0.6, freedom)))
+    assert found.p_value == pytest.approx(float(scipy_stats.t.sf(0.6, freedom)))
 
 
 def test_limits_that_are_not_symmetrical_stay_so() -> None:
@@ -49,20 +49,20 @@ def test_limits_that_are_not_symmetrical_stay_so() -> None:
 def test_a_links_own_error_rate_is_taken_out_of_its_limits() -> None:
     strict, loose = (sum_chain([link(0.02, 0.01, alpha=alpha)], 0.05) for alpha in (0.001, 0.2))
     assert strict.errors == pytest.approx(loose.errors)
-    assert strict.p_harm == pytest.approx(loose.p_harm)
+    assert strict.p_value == pytest.approx(loose.p_value)
 
 
-@pytest.mark.parametrize(("harm", "p_harm"), [(0.01, 2**-4), (0.0, 1.0), (-0.01, 1.0)])
-def test_links_without_spread_show_no_more_than_their_signs(harm: float, p_harm: float) -> None:
+@pytest.mark.parametrize(("harm", "p_value"), [(0.01, 2**-4), (0.0, 1.0), (-0.01, 1.0)])
+def test_links_without_spread_show_no_more_than_their_signs(harm: float, p_value: float) -> None:
     still = ChainLink(harm, Limits(harm, harm), 0.05, 4), ChainLink(0.0, Limits(0.0, 0.0), 0.05, 9)
     found = sum_chain(still, 0.05)
-    assert (found.harm, found.errors, found.p_harm) == (harm, (0.0, 0.0), p_harm)
+    assert (found.harm, found.errors, found.p_value) == (harm, (0.0, 0.0), p_value)
     assert found.limits == Limits(harm, harm)
 
 
 def test_links_without_spread_downwards_may_have_some_upwards() -> None:
     found = sum_chain([link(0.02, 0.0, up=0.01, n=5)], 0.05)
-    assert found.p_harm == 2**-5
+    assert found.p_value == 2**-5
     assert found.limits.lower == 0.02 < found.limits.upper
 
 
@@ -93,6 +93,6 @@ def test_across_runs_each_of_two_values_brings_its_variation() -> None:
 
 def test_ten_small_losses_are_found_where_none_alone_is() -> None:
     losses = [link(0.01, 0.01)] * 10
-    assert sum_chain(losses[:1], 0.05).p_harm > 0.1
-    assert sum_chain(losses, 0.05).p_harm < 0.01
+    assert sum_chain(losses[:1], 0.05).p_value > 0.1
+    assert sum_chain(losses, 0.05).p_value < 0.01
     assert sum_chain(losses, 0.05).limits.lower > 0.04

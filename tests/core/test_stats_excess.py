@@ -35,7 +35,7 @@ def excess(more: int, fewer: int, n: int, margin: float = 0.0) -> Excess:
 def test_a_prompt_on_which_all_three_differ_shows_no_excess() -> None:
     found = excess_disagreement(np.ones(50), np.ones(50), 0.05)
     assert found is not None
-    assert (found.estimate, found.p_harm) == (0.0, 1.0)
+    assert (found.estimate, found.p_value) == (0.0, 1.0)
 
 
 def test_estimate_takes_half_off_for_siding_with_one_baseline_answer() -> None:
@@ -53,14 +53,14 @@ def test_no_disagreement_at_all_still_leaves_room_for_some() -> None:
 def test_one_or_two_differing_prompts_never_show_harm(more: int, shown: bool) -> None:
     # Under "no excess" a differing prompt is the candidate's alone one time in three: (1/3)^more.
     found = excess(more, 0, 300)
-    assert found.p_harm == pytest.approx(3.0**-more)
-    assert (found.p_harm <= 0.05) == shown
+    assert found.p_value == pytest.approx(3.0**-more)
+    assert (found.p_value <= 0.05) == shown
 
 
 def test_limits_and_margin_test_agree() -> None:
     for more in range(30):
         found = excess(more, 6, 200, margin=0.05)
-        assert (found.limits.lower > 0.05) == (found.p_harm < 0.05)
+        assert (found.limits.lower > 0.05) == (found.p_value < 0.05)
 
 
 def wrong_share(n: int, share_more: float, share_fewer: float, *, margin: float) -> tuple[float, float]:
@@ -71,7 +71,7 @@ def wrong_share(n: int, share_more: float, share_fewer: float, *, margin: float)
     kinds, times = np.unique(drawn[:, :2], axis=0, return_counts=True)
     found = [excess(int(more), int(fewer), n) for more, fewer in kinds]
     within = np.array([one.limits.upper < margin for one in found])
-    harmful = np.array([one.p_harm <= 0.05 for one in found])
+    harmful = np.array([one.p_value <= 0.05 for one in found])
     return float(times[within].sum() / 20_000), float(times[harmful].sum() / 20_000)
 
 
@@ -105,7 +105,7 @@ def test_excesses_of_two_runs_are_compared_prompt_by_prompt() -> None:
     found = excess_change(judged, reference, 0.05)
     assert found is not None
     assert found.estimate == pytest.approx((30 + 10) / 200)
-    assert found.p_harm < 0.001
+    assert found.p_value < 0.001
     # scipy.stats.ttest_1samp(judged - reference, 0).confidence_interval(0.90)
     assert [found.limits.lower, found.limits.upper] == pytest.approx([0.14961362908468356, 0.25038637091531646])
 
@@ -118,7 +118,7 @@ def test_change_with_few_differing_prompts_is_not_taken_from_its_spread_alone() 
     four[:4] = 1.0
     shown = excess_change(four, np.zeros(100), 0.05)
     assert shown is not None
-    assert shown.p_harm >= 2**-4
+    assert shown.p_value >= 2**-4
 
 
 def sampled_sizes(own: float, harm: float, *, margin: float, n: int = 400, part: int = 120) -> tuple[float, float]:
@@ -139,7 +139,7 @@ def sampled_sizes(own: float, harm: float, *, margin: float, n: int = 400, part:
         if seen not in limits:
             found = excess_sampled(differs, itself, 0.05)
             assert found is not None
-            limits[seen] = (found.limits.upper < margin, found.p_harm <= 0.05)
+            limits[seen] = (found.limits.upper < margin, found.p_value <= 0.05)
         within, harmful = within + limits[seen][0], harmful + limits[seen][1]
     return within / 2_000, harmful / 2_000
 
@@ -163,7 +163,7 @@ def test_excess_over_a_part_is_the_difference_of_two_shares() -> None:
     (low, high), (own_low, own_high) = (0.122989440, 0.181713451), (0.024547363, 0.099161085)
     assert found.limits.lower == pytest.approx(0.10 - math.sqrt((0.15 - low) ** 2 + (own_high - 0.05) ** 2))
     assert found.limits.upper == pytest.approx(0.10 + math.sqrt((high - 0.15) ** 2 + (0.05 - own_low) ** 2))
-    assert found.p_harm < 0.01
+    assert found.p_value < 0.01
 
 
 def test_p_of_a_sampled_excess_and_its_lower_limit_agree() -> None:
@@ -173,7 +173,7 @@ def test_p_of_a_sampled_excess_and_its_lower_limit_agree() -> None:
         differs = np.arange(300) < more
         found = excess_sampled(differs, itself, 0.05, margin=0.02)
         assert found is not None
-        assert (found.limits.lower > 0.02) == (found.p_harm < 0.05)
+        assert (found.limits.lower > 0.02) == (found.p_value < 0.05)
 
 
 def test_a_part_of_no_prompts_shows_nothing() -> None:
@@ -193,10 +193,10 @@ def test_tasks_of_unlike_sizes_count_alike() -> None:
     found = excess_of_tasks([(*few, None), (*many, None)], 0.05)
     assert found is not None
     assert found.estimate == pytest.approx((4 / 20 - 0.5 / 100) / 2)
-    assert found.p_harm == pytest.approx((1 / 3) ** 4)
+    assert found.p_value == pytest.approx((1 / 3) ** 4)
     assert found.limits.lower > 0
     beyond = excess_of_tasks([(*few, None), (*many, None)], 0.05, margin=0.05)
-    assert beyond is not None and beyond.p_harm > found.p_harm
+    assert beyond is not None and beyond.p_value > found.p_value
 
 
 def test_clusters_of_prompts_prove_less() -> None:
@@ -204,7 +204,7 @@ def test_clusters_of_prompts_prove_less() -> None:
     together = [f"c{i // 20}" for i in range(400)]
     alone, clustered = excess_of_tasks([(x, y, None)], 0.05), excess_of_tasks([(x, y, together)], 0.05)
     assert alone is not None and clustered is not None
-    assert alone.p_harm < 0.001 < 0.05 < clustered.p_harm
+    assert alone.p_value < 0.001 < 0.05 < clustered.p_value
     assert clustered.limits.upper > alone.limits.upper
     assert excess_of_tasks([(x, y, ["c"] * 400)], 0.05) is None
 
@@ -223,7 +223,7 @@ def test_tasks_of_two_runs_count_alike_and_their_clusters_claim_less() -> None:
     assert free is not None and clustered is not None
     assert clustered.estimate == free.estimate == 0.075
     assert clustered.limits.upper > 0.15 > free.limits.upper
-    assert clustered.p_harm > free.p_harm
+    assert clustered.p_value > free.p_value
     assert excess_change_of_tasks([], 0.05) is None
     assert excess_change_of_tasks([(small, small, ["one"] * 50)], 0.05) is None
 
@@ -233,4 +233,4 @@ def test_a_few_differing_prompts_of_several_tasks_leave_their_margin_open() -> N
     found = excess_change_of_tasks([(few, np.zeros(60), None), (np.zeros(60), np.zeros(60), None)], 0.05)
     assert found is not None
     assert found.limits.upper > 0.06  # t over all would end at 0.036
-    assert found.p_harm >= 0.25  # two of two
+    assert found.p_value >= 0.25  # two of two

@@ -51,9 +51,9 @@ def test_margin_is_none_unless_said() -> None:
 
 
 def test_differing_prompts_that_side_with_one_answer_prove_nothing_against_the_candidate() -> None:
-    assert known(excess_disagreement(*prompts(0, 6, 50), 0.05)).p_harm == 1.0
+    assert known(excess_disagreement(*prompts(0, 6, 50), 0.05)).p_value == 1.0
     # P(Bin(3, 1/3) >= 2) = 7/27
-    assert known(excess_disagreement(*prompts(2, 1, 50), 0.05)).p_harm == pytest.approx(7 / 27)
+    assert known(excess_disagreement(*prompts(2, 1, 50), 0.05)).p_value == pytest.approx(7 / 27)
 
 
 @pytest.mark.parametrize("margin", [0.001, 0.05])
@@ -61,7 +61,7 @@ def test_above_a_margin_the_score_statistic_decides(margin: float) -> None:
     found = known(excess_disagreement(*prompts(9, 2, 100), 0.05, margin=margin))
     assert found.limits == score_limits(9, 2, 100, 0.05, weight=0.5)
     z = score_statistic(9, 2, 100, margin, weight=0.5)
-    assert found.p_harm == pytest.approx(0.5 * math.erfc(z / math.sqrt(2)))
+    assert found.p_value == pytest.approx(0.5 * math.erfc(z / math.sqrt(2)))
 
 
 def test_one_task_without_prompts_leaves_all_of_them_open() -> None:
@@ -74,10 +74,10 @@ def test_tasks_of_unlike_sizes_are_tested_against_the_margin() -> None:
     tasks = [(*prompts(8, 0, 40), None), (*prompts(2, 1, 100), None)]
     none, some, all_of_it = (known(excess_of_tasks(tasks, 0.05, margin=margin)) for margin in (0.0, 0.05, 0.2))
     assert none.n == 140
-    assert none.p_harm < 0.005 < some.p_harm < 0.5
-    assert all_of_it.p_harm == 1.0
+    assert none.p_value < 0.005 < some.p_value < 0.5
+    assert all_of_it.p_value == 1.0
     lower = none.limits.lower
-    assert known(excess_of_tasks(tasks, 0.05, margin=lower)).p_harm == pytest.approx(0.05, abs=1e-5)
+    assert known(excess_of_tasks(tasks, 0.05, margin=lower)).p_value == pytest.approx(0.05, abs=1e-5)
 
 
 def test_tasks_of_one_size_are_tested_against_the_margin() -> None:
@@ -101,9 +101,9 @@ def test_clusters_of_one_task_are_heard_beside_another_without_any() -> None:
     assert (found.estimate, found.n) == (plain.estimate, 800)
     assert found.limits.lower < plain.limits.lower
     assert found.limits.upper > plain.limits.upper
-    assert found.p_harm > plain.p_harm
+    assert found.p_value > plain.p_value
     beyond = known(excess_of_tasks([(*prompts(40, 0, 400), labels)], 0.05, margin=0.2))
-    assert beyond.p_harm > 0.9
+    assert beyond.p_value > 0.9
 
 
 def test_clusters_that_balance_never_claim_more_than_the_prompts_alone() -> None:
@@ -113,7 +113,7 @@ def test_clusters_that_balance_never_claim_more_than_the_prompts_alone() -> None
     labels = [f"c{i // 4}" for i in range(120)]
     alone, clustered = (known(excess_of_tasks([(x, y, of)], 0.05)) for of in (None, labels))
     assert clustered.limits == alone.limits
-    assert clustered.p_harm == 1.0  # its mean is none, without any spread
+    assert clustered.p_value == 1.0  # its mean is none, without any spread
 
 
 def test_one_cluster_in_any_task_leaves_all_open() -> None:
@@ -131,23 +131,23 @@ def test_no_prompt_on_either_side_shows_nothing(n: int, m: int) -> None:
 def test_p_over_a_part_is_the_error_rate_at_which_the_limit_is_the_margin() -> None:
     differs, itself = np.arange(300) < 45, np.arange(90) < 5
     for margin in (0.0, 0.03, 0.09):
-        p_harm = known(excess_sampled(differs, itself, 0.05, margin=margin)).p_harm
-        assert 0 < p_harm < 0.5
-        assert newcombe_difference(45, 300, 5, 90, p_harm).lower == pytest.approx(margin, abs=1e-9)
+        p_value = known(excess_sampled(differs, itself, 0.05, margin=margin)).p_value
+        assert 0 < p_value < 0.5
+        assert newcombe_difference(45, 300, 5, 90, p_value).lower == pytest.approx(margin, abs=1e-9)
 
 
 @pytest.mark.parametrize("margin", [0.1, 0.2, 1.0])
 def test_over_a_part_what_is_at_the_margin_or_below_is_no_harm(margin: float) -> None:
-    assert known(excess_sampled(np.arange(200) < 30, np.arange(100) < 5, 0.05, margin=margin)).p_harm == 1.0
+    assert known(excess_sampled(np.arange(200) < 30, np.arange(100) < 5, 0.05, margin=margin)).p_value == 1.0
 
 
 def test_over_a_part_the_margin_itself_is_no_harm() -> None:
-    assert known(excess_sampled(np.arange(128) < 32, np.arange(64) < 8, 0.05, margin=0.125)).p_harm == 1.0
+    assert known(excess_sampled(np.arange(128) < 32, np.arange(64) < 8, 0.05, margin=0.125)).p_value == 1.0
 
 
 def test_overwhelming_excess_over_a_part_is_told_as_the_least_p() -> None:
     found = known(excess_sampled(np.ones(5000, dtype=bool), np.zeros(5000, dtype=bool), 0.05))
-    assert 0 < found.p_harm <= 1.1e-12
+    assert 0 < found.p_value <= 1.1e-12
 
 
 @pytest.mark.parametrize(("differing", "few"), [(9, True), (10, False), (11, False)])
@@ -161,7 +161,7 @@ def test_below_ten_differing_prompts_the_share_that_differs_is_limited_as_well(d
     upper, lower = max(student.limits.upper, 1.5 * exact), min(student.limits.lower, -1.5 * none)
     assert found.limits.upper == pytest.approx(upper if few else student.limits.upper)
     assert found.limits.lower == pytest.approx(lower if few else student.limits.lower)
-    assert found.p_harm == pytest.approx(max(student.p_harm, 2.0**-differing) if few else student.p_harm)
+    assert found.p_value == pytest.approx(max(student.p_value, 2.0**-differing) if few else student.p_value)
 
 
 def test_prompts_that_differ_either_way_are_few_together() -> None:
@@ -187,8 +187,8 @@ def test_change_is_what_the_judged_run_adds_and_is_tested_against_the_margin() -
     judged, reference = ones(30, 200), np.zeros(200)
     assert known(excess_change(judged, reference, 0.05)).estimate == 0.15
     assert known(excess_change(reference, judged, 0.05)).estimate == -0.15
-    assert known(excess_change(reference, judged, 0.05)).p_harm > 0.99
-    assert known(excess_change(judged, reference, 0.05, margin=0.15)).p_harm == pytest.approx(0.5)
+    assert known(excess_change(reference, judged, 0.05)).p_value > 0.99
+    assert known(excess_change(judged, reference, 0.05, margin=0.15)).p_value == pytest.approx(0.5)
 
 
 @pytest.mark.parametrize("values", [[], [0.5], [0.5, math.nan], [0.5, math.inf]])
@@ -220,15 +220,15 @@ def test_below_ten_differing_prompts_of_all_tasks_their_signs_are_asked(differin
     mean = cluster_mean(judged)
     assert mean is not None
     students = pool_means([mean, mean]).p_above(0.0)
-    assert found.p_harm == pytest.approx(max(students, 2.0**-8) if few else students)
-    assert (found.p_harm > students) == few
+    assert found.p_value == pytest.approx(max(students, 2.0**-8) if few else students)
+    assert (found.p_value > students) == few
 
 
 def test_tasks_of_two_runs_are_tested_against_the_margin() -> None:
     tasks = [(ones(30, 200), np.zeros(200), None)] * 2
-    assert known(excess_change_of_tasks(tasks, 0.05)).p_harm < 1e-6
-    assert known(excess_change_of_tasks(tasks, 0.05, margin=0.15)).p_harm == pytest.approx(0.5)
-    assert known(excess_change_of_tasks(tasks, 0.05, margin=0.3)).p_harm > 0.99
+    assert known(excess_change_of_tasks(tasks, 0.05)).p_value < 1e-6
+    assert known(excess_change_of_tasks(tasks, 0.05, margin=0.15)).p_value == pytest.approx(0.5)
+    assert known(excess_change_of_tasks(tasks, 0.05, margin=0.3)).p_value > 0.99
 
 
 def test_clusters_of_two_runs_never_claim_more_than_the_prompts_alone() -> None:
@@ -236,8 +236,8 @@ def test_clusters_of_two_runs_never_claim_more_than_the_prompts_alone() -> None:
     reference = np.zeros(40)
     alone, balanced = (known(excess_change_of_tasks([(judged, reference, of)], 0.05)) for of in (None, labels))
     assert balanced.limits == alone.limits
-    assert balanced.p_harm == pytest.approx(alone.p_harm)
-    assert 0.01 < alone.p_harm < 0.05
+    assert balanced.p_value == pytest.approx(alone.p_value)
+    assert 0.01 < alone.p_value < 0.05
 
 
 def test_what_the_reference_run_differed_by_is_taken_off_in_every_task() -> None:
@@ -246,4 +246,4 @@ def test_what_the_reference_run_differed_by_is_taken_off_in_every_task() -> None
     assert found.estimate == pytest.approx(0.025)
     assert 0.0 < found.limits.lower < 0.02 and 0.03 < found.limits.upper < 0.05
     equal = known(excess_change_of_tasks([(ones(30, 300), ones(30, 300), None)] * 2, 0.05))
-    assert equal.p_harm == 1.0
+    assert equal.p_value == 1.0

@@ -73,23 +73,23 @@ def test_what_is_tested_is_no_harm_unless_said() -> None:
         [answers(9, 3, 100)], 0.05, tested=0.0
     )
     assert scored(spread(40)) == scored(spread(40), 0.0)
-    assert accuracy_regression([answers(9, 3, 100)], 0.05).p_harm == mcnemar_p(9, 3)
+    assert accuracy_regression([answers(9, 3, 100)], 0.05).p_value == mcnemar_p(9, 3)
 
 
 @pytest.mark.parametrize("tested", [0.01, 0.06, 0.2])
 def test_harm_of_answers_is_tested_against_what_is_said(tested: float) -> None:
     one = accuracy_regression([answers(9, 3, 100)], 0.05, tested=tested)
-    assert one.p_harm == pytest.approx(1 - tango_noninferiority_p(9, 3, 100, tested))
+    assert one.p_value == pytest.approx(1 - tango_noninferiority_p(9, 3, 100, tested))
     unlike = [answers(9, 3, 100), answers(2, 0, 50)]
     counts = [PairedCounts(9, 3, 100), PairedCounts(2, 0, 50)]
-    assert accuracy_regression(unlike, 0.05, tested=tested).p_harm == stratified_score_p(counts, tested)
-    assert accuracy_regression(unlike, 0.05).p_harm == stratified_exact_p(counts)
+    assert accuracy_regression(unlike, 0.05, tested=tested).p_value == stratified_score_p(counts, tested)
+    assert accuracy_regression(unlike, 0.05).p_value == stratified_exact_p(counts)
 
 
 def test_losses_are_harm_and_gains_are_not() -> None:
     lost, gained = accuracy_regression([answers(10, 0, 100)], 0.05), accuracy_regression([answers(0, 10, 100)], 0.05)
     assert (lost.estimate, gained.estimate) == (0.1, -0.1)
-    assert lost.p_harm == 2**-10 and gained.p_harm == 1.0
+    assert lost.p_value == 2**-10 and gained.p_value == 1.0
     assert scored(np.full(40, 0.1) + 0.001 * np.arange(40)).estimate > 0.1
 
 
@@ -123,7 +123,7 @@ def test_clusters_of_one_task_are_heard_beside_another_without_any() -> None:
         assert "clusters" in found.method
         assert found.limits.lower < plain.limits.lower
         assert found.limits.upper > plain.limits.upper
-        assert found.p_harm > plain.p_harm
+        assert found.p_value > plain.p_value
 
 
 def test_clusters_that_balance_never_claim_more_than_the_items_alone() -> None:
@@ -132,7 +132,7 @@ def test_clusters_that_balance_never_claim_more_than_the_items_alone() -> None:
     labels = tuple(f"c{i // 2}" for i in range(100))
     found, alone = (accuracy_regression([ScorePairs(baseline, candidate, of)], 0.05) for of in (labels, None))
     assert found.limits.lower == alone.limits.lower < 0 < alone.limits.upper <= found.limits.upper
-    assert found.p_harm == max(alone.p_harm, 1.0)
+    assert found.p_value == max(alone.p_value, 1.0)
 
 
 @pytest.mark.parametrize(("n", "permuted"), [(29, True), (30, False), (31, False)])
@@ -143,14 +143,14 @@ def test_below_thirty_items_the_signs_are_flipped_too(n: int, permuted: bool) ->
     assert ("sign flips" in found.method) == permuted
     assert (found.limits.lower == pytest.approx(student.limits.lower, abs=1e-12)) == (not permuted)
     flipped = sign_flip_p(gaps, generator=np.random.default_rng(0))
-    assert flipped is not None and found.p_harm >= student.p_harm - 1e-12
+    assert flipped is not None and found.p_value >= student.p_value - 1e-12
 
 
 def test_the_sign_flips_test_what_is_asked() -> None:
     gaps = np.linspace(0.10, 0.21, 12)
-    assert scored(gaps, 0.0).p_harm == 2**-12
-    assert scored(gaps, 0.15).p_harm > 0.2
-    assert scored(gaps, 0.3).p_harm == 1.0
+    assert scored(gaps, 0.0).p_value == 2**-12
+    assert scored(gaps, 0.15).p_value > 0.2
+    assert scored(gaps, 0.3).p_value == 1.0
 
 
 @pytest.mark.parametrize(("differing", "few"), [(9, True), (10, False), (11, False)])
@@ -162,7 +162,7 @@ def test_below_ten_differing_items_gains_that_were_not_seen_are_left_open(differ
     # Scores lie from 0 to 0.5, so each of the items that may gain, were none seen to, gains 0.5 at most.
     gain = 0.5 * (1 - 0.05 ** (1 / 200))
     assert found.limits.lower == pytest.approx(min(-gain, student.limits.lower) if few else student.limits.lower)
-    assert found.p_harm == pytest.approx(max(student.p_harm, 2.0**-differing) if few else student.p_harm)
+    assert found.p_value == pytest.approx(max(student.p_value, 2.0**-differing) if few else student.p_value)
 
 
 def test_few_that_differ_prove_no_more_than_their_signs() -> None:
@@ -170,8 +170,8 @@ def test_few_that_differ_prove_no_more_than_their_signs() -> None:
     gaps = np.zeros(200)
     gaps[:4] = 0.4
     student = paired_t(gaps, 0.05)
-    assert student is not None and student.p_harm < 0.03
-    assert scored(gaps).p_harm == 2**-4
+    assert student is not None and student.p_value < 0.03
+    assert scored(gaps).p_value == 2**-4
 
 
 def test_gains_that_were_seen_leave_as_many_open_as_exact_limits_allow() -> None:
@@ -186,7 +186,7 @@ def test_scores_over_clusters_are_students_over_clusters_from_below() -> None:
     found, mean = scored(gaps, clusters=labels), cluster_mean(gaps, labels)
     assert mean is not None
     assert found.limits.lower == pytest.approx(pool_means([mean]).limits(0.05).lower)
-    assert found.p_harm == pytest.approx(pool_means([mean]).p_above(0.0))
+    assert found.p_value == pytest.approx(pool_means([mean]).p_above(0.0))
     assert "over clusters" in found.method and "over items" in scored(gaps).method
     assert found.n == 60
 

@@ -129,10 +129,10 @@ def _decided(differences: np.ndarray, number: int, breach: bool) -> Outcome:
     look = Look(number + 1, 3, len(differences), 20, tail, (0.25, 0.5, 1.0))
     finding = Finding(
         Unit.SECONDS, Scale.LOG_RATIO, MARGIN, "", len(differences), "blocks",
-        harm=test.mean, limits=test.limits, p_value=test.p_harm, breach=breach, look=look,
+        harm=test.mean, limits=test.limits, p_value=test.p_value, breach=breach, look=look,
     )  # fmt: skip
     # shown at this look's tail is shown at alpha after what looking several times costs
-    return decide(finding, 0.05 * test.p_harm / tail, 0.05, 0.8)
+    return decide(finding, 0.05 * test.p_value / tail, 0.05, 0.8)
 
 
 def test_limits_are_never_narrower_than_chance_allows() -> None:

@@ -70,7 +70,7 @@ def test_scores_that_never_differ_still_leave_room() -> None:
     scores = np.linspace(0.2, 0.8, 100)
     found = score_regression(ScorePairs(scores, scores), 0.05, np.random.default_rng(0))
     assert found.limits.upper == pytest.approx(0.5 * 0.029513, rel=1e-4)
-    assert found.p_harm == 1.0
+    assert found.p_value == 1.0
 
 
 def test_clusters_without_any_difference_prove_as_much_as_so_many_items() -> None:

@@ -109,7 +109,7 @@ def test_two_parts_alone_are_welchs_t() -> None:
     known = stats.ttest_ind(second - 0.1, first, equal_var=False, alternative="greater")
     interval = stats.ttest_ind(second, first, equal_var=False).confidence_interval(0.90)
     assert found is not None
-    assert found.p_harm == pytest.approx(known.pvalue)
+    assert found.p_value == pytest.approx(known.pvalue)
     assert (found.limits.lower, found.limits.upper) == pytest.approx((interval.low, interval.high))
     assert found.freedom == pytest.approx(known.df)
 
@@ -135,7 +135,7 @@ def test_limits_cover_the_difference_of_runs_that_differ_as_a_calibration_says()
         assert found is not None
         above += found.limits.lower > 0
         below += found.limits.upper < 0
-        harmed += found.p_harm <= 0.05
+        harmed += found.p_value <= 0.05
     for rate in (above / 3000, below / 3000, harmed / 3000):
         assert rate == pytest.approx(0.05, abs=0.015)
 

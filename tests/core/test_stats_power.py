@@ -47,7 +47,7 @@ def test_less_power_needs_fewer_pairs(cv: float, pairs: tuple[int, ...]) -> None
 
 def test_planned_pairs_find_the_change_they_were_planned_for() -> None:
     drawn = np.random.default_rng(1).normal(math.log1p(0.05), math.sqrt(2) * 0.03, size=(1000, 10))
-    found = [test.p_harm <= 0.05 for row in drawn if (test := paired_t(row, 0.05)) is not None]
+    found = [test.p_value <= 0.05 for row in drawn if (test := paired_t(row, 0.05)) is not None]
     assert np.mean(found) == pytest.approx(0.95, abs=0.025)
 
 
@@ -100,7 +100,7 @@ def test_impossible_plans_are_refused() -> None:
 
 def test_a_chance_of_finding_it_is_that_of_drawn_differences() -> None:
     drawn = np.random.default_rng(2).normal(0.05, 0.06, size=(4000, 8))
-    found = [test.p_harm <= 0.05 for row in drawn if (test := paired_t(row, 0.05)) is not None]
+    found = [test.p_value <= 0.05 for row in drawn if (test := paired_t(row, 0.05)) is not None]
     assert paired_t_power(8, 0.06, 0.05) == pytest.approx(np.mean(found), abs=0.025)
     assert paired_t_power(1, 0.06, 0.05) == 0
     assert paired_t_power(8, 0.06, 0.0) == pytest.approx(0.05)

@@ -28,7 +28,7 @@ def test_two_samples_are_welchs_test(margin: float) -> None:
     interval = scipy_stats.ttest_ind(OURS, THEIRS, equal_var=False).confidence_interval(0.9)
     assert found.estimate == difference
     assert (found.limits.lower, found.limits.upper) == pytest.approx((interval.low, interval.high))
-    assert found.p_harm == pytest.approx(float(outside.pvalue))
+    assert found.p_value == pytest.approx(float(outside.pvalue))
     assert found.freedom == pytest.approx(float(outside.df))
     assert (difference - margin) / found.error == pytest.approx(float(outside.statistic))
 
@@ -51,7 +51,7 @@ def test_one_degree_of_freedom_is_enough_and_gives_cauchys_limits() -> None:
     assert (found.estimate, found.freedom) == (0.3, 1)
     reach = 0.1 * math.tan(math.pi * 0.45)  # the quantile of t with one degree of freedom
     assert (found.limits.lower, found.limits.upper) == pytest.approx((0.3 - reach, 0.3 + reach))
-    assert found.p_harm == pytest.approx(0.5 - math.atan(3) / math.pi)
+    assert found.p_value == pytest.approx(0.5 - math.atan(3) / math.pi)
 
 
 @pytest.mark.parametrize("freedom", [0.0, 0.5, 0.999, -1.0])

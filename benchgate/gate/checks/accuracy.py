@@ -217,7 +217,7 @@ def accuracy_against_baseline(
 
     def fell(one: Pairs) -> Alone:
         loss = accuracy_regression([one.scores], alpha, tested=margin)
-        return loss.p_harm, loss.estimate, f"{one.name} alone fell by {shown.show_points(loss.estimate)}"
+        return loss.p_value, loss.estimate, f"{one.name} alone fell by {shown.show_points(loss.estimate)}"
 
     return replace(finding, problem=problem, warning=broken_alone(comparison, units, paired, alpha, fell))
 
@@ -244,7 +244,7 @@ def score_against_baseline(
 
     def fell(one: Pairs) -> Alone:
         loss = score_regression(one.scores, alpha, generator, tested=margin)
-        return loss.p_harm, loss.estimate, f"{one.name} alone fell by {shown.show_points(loss.estimate)}"
+        return loss.p_value, loss.estimate, f"{one.name} alone fell by {shown.show_points(loss.estimate)}"
 
     return replace(finding, warning=broken_alone(comparison, units, paired, alpha, fell))
 
@@ -376,7 +376,7 @@ def _unclear_answers_decide(
     unclear = sum(int(np.sum(one.lost & one.candidate_unclear)) for one in paired)
     if harm.limits.upper >= margin and unclear:
         forgiven = accuracy_regression([forgiven_losses(one) for one in paired], alpha, tested=tested)
-        if forgiven.limits.upper < margin or harm.p_harm <= alpha < forgiven.p_harm:
+        if forgiven.limits.upper < margin or harm.p_value <= alpha < forgiven.p_value:
             lost = sum(int(np.sum(one.lost)) for one in paired)
             return invalid(f"{unclear} of the {lost} lost items were {why}", MORE_TOKENS)
     paid = sum(int(np.sum(one.gained & one.baseline_unclear)) for one in paired)
@@ -425,7 +425,7 @@ def _with_harm(finding: Finding, paired: Sequence[Pairs], harm: ItemRegression, 
         n=harm.n,
         harm=harm.estimate,
         limits=harm.limits,
-        p_value=harm.p_harm,
+        p_value=harm.p_value,
         method=harm.method,
         notes=notes,
     )

@@ -1,117 +1,108 @@
-"""Measuring the checks: each metric's own way to a finding, over the blocks that tell the servers' times."""
+"""Evaluation of the policy's checks: each by its family, over the blocks in which the load generator kept up."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
 
-from benchgate.gate.checks import timing
-from benchgate.gate.checks.cost import miscounted, unpaid
-from benchgate.gate.checks.registry import FAMILIES
-from benchgate.gate.comparison import Comparison, beside, stricter_look
-from benchgate.gate.decision import Finding, Look, Problem, at_look
-from benchgate.gate.evidence.blocks import in_other_pieces
-from benchgate.gate.evidence.client_strain import Cleared, Tail, cleared, left_out_notes, usable
-from benchgate.gate.evidence.costs import idles_more
-from benchgate.gate.evidence.deployments import counts_other_tokens, sides_of
-from benchgate.gate.guards.base import SPEED_METRICS
+from benchgate.gate.checks.accuracy import Accuracy
+from benchgate.gate.checks.base import CheckFamily, begin
+from benchgate.gate.checks.capacity import CapacityChecks, Knee
+from benchgate.gate.checks.cost import miscounted
+from benchgate.gate.checks.divergence import Divergence
+from benchgate.gate.checks.flips import FlipsCheck
+from benchgate.gate.checks.server import ColdStart, Telemetry
+from benchgate.gate.checks.shadow import ShadowChecks
+from benchgate.gate.checks.shares import Shares
+from benchgate.gate.checks.timing import Timing
+from benchgate.gate.comparison import Comparison, stricter_look
+from benchgate.gate.decision import Estimate, adjust_for_looks, decide
+from benchgate.gate.evidence.client_strain import left_out_notes, usable, without_clouded_blocks
+from benchgate.gate.evidence.deployments import sides_of
 from benchgate.gate.guards.load import commonest_failure
 from benchgate.gate.policy import CheckSpec
 from benchgate.model.deployment import Arm
-from benchgate.model.metric import (
-    COST_METRICS,
-    FAILURE_METRICS,
-    METRICS,
+from benchgate.model.metric import FAILURE_METRICS, METRICS
+from benchgate.model.verdict import ArithmeticStep, Outcome
+from benchgate.suite.schema import Gate, Suite
+
+CHECKS: tuple[CheckFamily, ...] = (
+    Timing(), Shares(), Telemetry(), CapacityChecks(), Knee(), ColdStart(), Accuracy(), FlipsCheck(), Divergence(),
+    ShadowChecks(),
+)  # fmt: skip
+
+FAMILIES: Mapping[str, CheckFamily] = MappingProxyType(
+    {metric: family for family in CHECKS for metric in family.metrics}
 )
-from benchgate.model.verdict import ArithmeticStep
-from benchgate.suite.schema import Suite
+"""Family of each metric, by the metric's name."""
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
-    """What a check found, and what it would have found with the blocks that were left out; None when none was."""
+class Judgement:
+    """One check on its way to an outcome.
 
-    finding: Finding
-    over_all: Finding | None = None
+    `all_blocks` is its estimate with the blocks that were excluded because the load generator was late; None if none
+    was. `p_holm` and `p_holm_all_blocks` are the p-values of the two after Holm.
+    """
+
+    spec: CheckSpec
+    estimate: Estimate
+    all_blocks: Estimate | None = None
+    p_holm: float | None = None
+    p_holm_all_blocks: float | None = None
+
+    def outcome(self, gate: Gate) -> Outcome:
+        """Decide the check."""
+        return decide(self.estimate, self.p_holm, gate.alpha, gate.warn_fraction)
 
 
-def measured(specs: tuple[CheckSpec, ...], suite: Suite, comparison: Comparison) -> list[Measured]:
-    """Every check, in order: times and rates in the usable blocks, whatever else in all of them.
+def evaluate(specs: Sequence[CheckSpec], suite: Suite, comparison: Comparison) -> list[Judgement]:
+    """Estimate every check, in order: times and rates over the usable blocks, everything else over all blocks.
 
-    What rests on the load's blocks is held to the error that this look at them may spend.
+    With interim looks, limits of load checks have the alpha of this look, and their p-values are adjusted to it.
     """
     timed = usable(comparison, suite)
     look = stricter_look(suite, comparison)
-    if look is None:
-        return [_measured(spec, suite, comparison, timed) for spec in specs]
-    stricter = suite.model_copy(update={"gate": suite.gate.model_copy(update={"alpha": look.alpha})})
-    return [
-        _at_look(_measured(spec, stricter, comparison, timed), look)
-        if spec.stages
-        else _measured(spec, suite, comparison, timed)
-        for spec in specs
-    ]
+    at_look = suite
+    if look is not None:
+        at_look = suite.model_copy(update={"gate": suite.gate.model_copy(update={"alpha": look.alpha})})
+    judgements = []
+    for spec in specs:
+        judgement = _judgement(spec, at_look if spec.stages else suite, comparison, timed)
+        for estimate in (judgement.estimate, judgement.all_blocks):
+            if estimate is not None:
+                _note_failures(estimate, spec, comparison)
+                if spec.check.per is not None:
+                    _note_accelerators(estimate, spec, comparison)
+                if look is not None and spec.stages:
+                    adjust_for_looks(estimate, look)
+                estimate.clear_undefined()
+        judgements.append(judgement)
+    return judgements
 
 
-def _at_look(found: Measured, look: Look) -> Measured:
-    over_all = None if found.over_all is None else at_look(found.over_all, look)
-    return Measured(at_look(found.finding, look), over_all)
-
-
-def _measured(spec: CheckSpec, suite: Suite, comparison: Comparison, timed: Comparison) -> Measured:
-    found = _of_blocks(spec, suite, comparison, timed)
-    over_all = None if found.over_all is None else _with_failures(found.over_all, spec, comparison)
-    found = Measured(_with_failures(found.finding, spec, comparison), over_all)
-    if spec.check.per is None:
-        return found
-    each = [None if one is None else _of_each(one, spec, comparison) for one in (found.finding, found.over_all)]
-    return Measured(each[0] or found.finding, each[1])
-
-
-def _with_failures(finding: Finding, spec: CheckSpec, comparison: Comparison) -> Finding:
-    """Add why the candidate's requests failed, where failures decide the check."""
-    if finding.harm is None or not (math.isinf(finding.harm) or spec.check.metric in FAILURE_METRICS):
-        return finding
-    load = (o for o in comparison.judged.load if o.arm is Arm.CANDIDATE and o.stage in spec.stages)
-    why = commonest_failure(load)
-    return finding if why is None else replace(finding, notes=(*finding.notes, f"of the candidate's {why}"))
-
-
-def _of_each(finding: Finding, spec: CheckSpec, comparison: Comparison) -> Finding:
-    """The finding with the accelerators that its values are divided by; a number that the server denies warns."""
-    candidate = comparison.judged.run.arms.get(Arm.CANDIDATE)
-    sides = sides_of(comparison) if spec.check.margin is not None else None
-    if candidate is None:
-        return finding
-    told = f"{candidate.accelerators} of {candidate.name}"
-    if sides is not None:
-        told = f"{sides[0].accelerators} of {sides[0].name}, {sides[1].accelerators} of {sides[1].name}"
-    step = ArithmeticStep("accelerators that each value is divided by, as the suite declares them", "", told)
-    return replace(
-        finding,
-        notes=(f"divided by the accelerators that the suite declares: {told}", *finding.notes),
-        steps=(step, *finding.steps) if finding.steps else (),
-        warning=finding.warning or miscounted(None if sides is None else sides[0], candidate),
-    )
-
-
-def _of_blocks(spec: CheckSpec, suite: Suite, comparison: Comparison, timed: Comparison) -> Measured:
-    if not spec.stages or spec.check.metric not in SPEED_METRICS:
-        return Measured(
-            _in_one_vocabulary(FAMILIES[spec.check.metric].estimate(spec, suite, comparison), spec, suite, comparison)
-        )
+def _judgement(spec: CheckSpec, suite: Suite, comparison: Comparison, timed: Comparison) -> Judgement:
+    """Measure a check; if blocks had to be excluded for the client's sake, also over all blocks."""
+    if not spec.stages or not METRICS[spec.check.metric].timed:
+        return Judgement(spec, _measure(spec, suite, comparison))
     arms = tuple(Arm) if spec.check.margin is not None else (Arm.CANDIDATE,)
-    clear = Cleared(timed)
-    for stage in spec.stages:
-        clear = cleared(clear, Tail(spec.check.metric, spec.q, stage), arms)
-    finding = _of_speed(spec, suite, clear.comparison)
-    strained = (note for stage in spec.stages for note in left_out_notes(comparison, stage, suite))
-    finding = replace(
-        finding, problem=finding.problem or clear.problem, notes=(*finding.notes, *strained, *clear.notes)
-    )
+    clear = without_clouded_blocks(timed, spec.check.metric, spec.q, spec.stages, arms)
+    estimate = _measure(spec, suite, clear.comparison)
+    estimate.problem = estimate.problem or clear.problem
+    estimate.notes += [note for stage in spec.stages for note in left_out_notes(comparison, stage, suite)]
+    estimate.notes += clear.notes
     if _executions(clear.comparison, spec.stages) == _executions(comparison, spec.stages):
-        return Measured(finding)
-    return Measured(finding, _of_speed(spec, suite, comparison))
+        return Judgement(spec, estimate)
+    return Judgement(spec, estimate, _measure(spec, suite, comparison))
+
+
+def _measure(spec: CheckSpec, suite: Suite, comparison: Comparison) -> Estimate:
+    estimate = begin(spec)
+    with estimate.keeping_problems():
+        FAMILIES[spec.check.metric].measure(estimate, spec, suite, comparison)
+    return estimate
 
 
 def _executions(comparison: Comparison, stages: tuple[str, ...]) -> int:
@@ -119,47 +110,27 @@ def _executions(comparison: Comparison, stages: tuple[str, ...]) -> int:
     return sum(o.stage in stages for run in runs if run is not None for o in run.load)
 
 
-def _of_speed(spec: CheckSpec, suite: Suite, comparison: Comparison) -> Finding:
-    """What was measured on answers of unlike lengths or in unlike pieces says so, whatever its numbers are."""
-    finding = FAMILIES[spec.check.metric].estimate(spec, suite, comparison)
-    if spec.stage is None or spec.check.over is not None:
-        return finding
-    finding = _in_one_vocabulary(finding, spec, suite, comparison)
-    finding = _all_of_it(finding, spec, comparison)
-    if comparison.apart:
-        comparison = Comparison(beside(comparison))
-    return replace(
-        finding,
-        problem=finding.problem or _in_other_pieces(spec, comparison),
-        warning=finding.warning or timing.length_warning(comparison, spec.stage),
-    )
+def _note_failures(estimate: Estimate, spec: CheckSpec, comparison: Comparison) -> None:
+    """Note why the candidate's requests failed, if failures decide the check."""
+    if estimate.value is None or not (math.isinf(estimate.value) or spec.check.metric in FAILURE_METRICS):
+        return
+    load = (o for o in comparison.judged.load if o.arm is Arm.CANDIDATE and o.stage in spec.stages)
+    why = commonest_failure(load)
+    if why is not None:
+        estimate.notes.append(f"of the candidate's {why}")
 
 
-def _in_one_vocabulary(finding: Finding, spec: CheckSpec, suite: Suite, comparison: Comparison) -> Finding:
-    """What is compared in tokens warns where a token is another unit on either side."""
-    if spec.check.margin is None or not METRICS[spec.check.metric].per_token or finding.warning is not None:
-        return finding
-    return replace(finding, warning=counts_other_tokens(comparison, suite))
-
-
-def _all_of_it(finding: Finding, spec: CheckSpec, comparison: Comparison) -> Finding:
-    """A cost of fewer accelerators than there are is not all of it, nor one at full use of what is used less."""
+def _note_accelerators(estimate: Estimate, spec: CheckSpec, comparison: Comparison) -> None:
+    """Note by how many accelerators values were divided; warn of a number that the server contradicts."""
     candidate = comparison.judged.run.arms.get(Arm.CANDIDATE)
-    if spec.check.metric not in COST_METRICS or candidate is None or finding.warning is not None:
-        return finding
     sides = sides_of(comparison) if spec.check.margin is not None else None
-    if sides is None:
-        return replace(finding, warning=unpaid(None, candidate))
-    return replace(finding, warning=unpaid(*sides) or idles_more(*sides))
-
-
-def _in_other_pieces(spec: CheckSpec, comparison: Comparison) -> Problem | None:
-    """A pace is compared with a pace of answers that came in like pieces, in either run; a bound with none."""
-    if spec.check.metric not in ("tpot", "itl") or spec.stage is None:
-        return None
-    if spec.check.margin is None:
-        return in_other_pieces(comparison.judged, spec.stage, of_candidate=True)
-    problem = in_other_pieces(comparison.judged, spec.stage)
-    if problem is None and comparison.reference is not None:
-        problem = in_other_pieces(comparison.reference, spec.stage)
-    return problem
+    if candidate is None:
+        return
+    divisors = f"{candidate.accelerators} of {candidate.name}"
+    if sides is not None:
+        divisors = f"{sides[0].accelerators} of {sides[0].name}, {sides[1].accelerators} of {sides[1].name}"
+    estimate.notes.insert(0, f"divided by the accelerators that the suite declares: {divisors}")
+    if estimate.trace.steps:
+        what = "accelerators that each value is divided by, as the suite declares them"
+        estimate.trace.steps.insert(0, ArithmeticStep(what, "", divisors))
+    estimate.warn(miscounted(None if sides is None else sides[0], candidate))

@@ -63,7 +63,7 @@ def unlike_askings(askings: Mapping[str, ScorePairs], alpha: float) -> Problem |
 
 
 def _p_worse(one: ScorePairs) -> float:
-    return accuracy_regression([one], 0.05).p_harm
+    return accuracy_regression([one], 0.05).p_value
 
 
 def _turned(one: ScorePairs) -> ScorePairs:
@@ -148,7 +148,7 @@ def flips_against_baseline(
         candidate=found.candidate,
         harm=excess.estimate,
         limits=excess.limits,
-        p_value=excess.p_harm,
+        p_value=excess.p_value,
     )
 
 

@@ -58,7 +58,7 @@ def telemetry_against_bound(evidence: Evidence, metric: str, stage: str, bound: 
     # Neither a count nor a share is ever below 0, nor a share above 1, whatever t makes of a few blocks.
     limits = Limits(max(0.0, lower), min(1.0, upper) if finding.unit is Unit.RATIO else upper)
     value = sign * test.mean
-    return replace(finding, candidate=value, harm=value, limits=limits, p_value=test.p_harm)
+    return replace(finding, candidate=value, harm=value, limits=limits, p_value=test.p_value)
 
 
 def _untold(metric: str, stage: str, windows: Mapping[int, TelemetryWindow], block: int | None) -> Problem:
@@ -100,7 +100,7 @@ def cold_start_against_bound(evidence: Evidence, bound: Bound, *, alpha: float) 
         return replace(finding, problem=Problem(Outcome.INCONCLUSIVE, "one start gives no interval", "start it again"))
     value = math.exp(test.mean)
     limits = Limits(math.exp(test.limits.lower), math.exp(test.limits.upper))
-    return replace(finding, candidate=value, harm=value, limits=limits, p_value=test.p_harm)
+    return replace(finding, candidate=value, harm=value, limits=limits, p_value=test.p_value)
 
 
 class Telemetry:

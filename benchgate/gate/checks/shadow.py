@@ -118,7 +118,7 @@ def _length(lengths: Sequence[tuple[int, int]], alpha: float) -> Iterator[str]:
         return
     gaps = np.array([candidate - baseline for baseline, candidate in lengths], dtype=np.float64)
     test = paired_t(gaps if ratio > 1 else -gaps, alpha / 2)
-    if test is not None and test.p_harm <= alpha / 2:
+    if test is not None and test.p_value <= alpha / 2:
         yield f"the candidate's answers are {ratio:.2f} times as long as the baseline's"
 
 
@@ -435,7 +435,7 @@ def _between_runs(finding: Finding, pairs: tuple[tuple[ShadowItem, ShadowItem], 
         candidate=float(np.mean(ours)),
         harm=change.estimate,
         limits=change.limits,
-        p_value=change.p_harm,
+        p_value=change.p_value,
         notes=(*_of_run("judged", judged), *_of_run("reference", reference), *finding.notes),
         problem=problem,
     )
@@ -532,12 +532,12 @@ def excess_against_baseline(comparison: Comparison, *, margin: float, breach: bo
         candidate=float(ours.mean()),
         harm=excess.estimate,
         limits=excess.limits,
-        p_value=excess.p_harm,
+        p_value=excess.p_value,
         warning="; ".join(warnings_on(rows, alpha)) or None,
         steps=excess_steps(ours, itself, excess.limits, alpha, by_score=not stored and not judged.sampled),
         notes=(*left_out(comparison, len(rows)), *unread_notes(rows), *notes_on(rows)),
     )
-    blocked = excess.limits.upper >= margin and excess.p_harm <= alpha
+    blocked = excess.limits.upper >= margin and excess.p_value <= alpha
     problem = None if blocked else _no_room(judged, measured(_sharing_nothing(read)), margin, stored=stored)
     return replace(finding, problem=problem or unread_decide(excess, pairs, margin, measured))
 

@@ -95,7 +95,7 @@ def share_against_baseline(
         return replace(finding, problem=unmeasured(metric, stage, theirs, ours))
     limits, pooled = found
     counts = (ours.missed, ours.scheduled, theirs.missed, theirs.scheduled)
-    p_value = max(float(pooled.lower <= margin) if breach else poisson_rates_p(*counts), test.p_harm)
+    p_value = max(float(pooled.lower <= margin) if breach else poisson_rates_p(*counts), test.p_value)
     return replace(
         finding,
         baseline=1 - theirs.share if finding.falls else theirs.share,
@@ -127,7 +127,7 @@ def share_over_stage(evidence: Evidence, metric: str, span: Span, tally: Tally, 
     limits, pooled = found
     value = turn * (sides[0].share - sides[1].share)
     ends = sorted((turn * limits.lower, turn * limits.upper))
-    p_value = max(test.p_harm, float(pooled.lower <= turn * span.bound))
+    p_value = max(test.p_value, float(pooled.lower <= turn * span.bound))
     return replace(finding, candidate=value, harm=value, limits=Limits(*ends), p_value=p_value)
 
 

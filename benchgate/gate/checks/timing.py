@@ -175,12 +175,12 @@ def tested(test: Test, allowed: Allowance, terms: Terms) -> Tested | None:
         return None
     plain = known[0]
     if terms.least_change is None:
-        p_value = min(one.p_harm for one in known)
+        p_value = min(one.p_value for one in known)
         return Tested(plain.mean, plain.limits, min(1.0, len(known) * p_value))
     inside, beyond = known[1:]
     limits = Limits(allowed.least + beyond.limits.lower, allowed.margin + inside.limits.upper)
     warning = allowed.beyond if plain.limits.lower > allowed.plain else None
-    return Tested(plain.mean, limits, inside.p_harm if terms.breach else beyond.p_harm, warning)
+    return Tested(plain.mean, limits, inside.p_value if terms.breach else beyond.p_value, warning)
 
 
 def _unbounded(finding: Finding, ratios: FloatArray) -> Finding:
@@ -295,7 +295,7 @@ def _latency_slo(
         limits = Limits(
             lower=min(order.lower, math.exp(test.limits.lower)), upper=max(order.upper, math.exp(test.limits.upper))
         )
-        p_value = max(test.p_harm, p_value)
+        p_value = max(test.p_value, p_value)
     return replace(
         finding,
         candidate=estimate,
@@ -341,7 +341,7 @@ def _rate_slo(finding: Finding, per_block: FloatArray, alpha: float) -> Finding:
     lower, upper = sorted(math.exp(sign * end) for end in (test.limits.lower, test.limits.upper))
     limits = Limits(lower, upper)
     steps = (rate_steps if finding.lower_is_worse else cost_steps)(per_block, finding.margin, value, limits, alpha)
-    return replace(finding, candidate=value, harm=value, limits=limits, p_value=test.p_harm, steps=steps)
+    return replace(finding, candidate=value, harm=value, limits=limits, p_value=test.p_value, steps=steps)
 
 
 def _missing(metric: str, stage: str) -> Problem:
@@ -376,7 +376,7 @@ def timing_over_stage(evidence: Evidence, metric: str, span: Span, q: float, *, 
         candidate=value,
         harm=value,
         limits=Limits(*ends),
-        p_value=test.p_harm,
+        p_value=test.p_value,
         notes=_told(groups, measure, span, len(pairs)),
         needs=_needed(test, sign * math.log(span.bound), len(pairs)),
     )
@@ -525,7 +525,7 @@ def _tested_between_runs(
     def test(shift: FloatArray | float, margin: float, sign: int) -> MeanTest | None:
         harm = sign * sides.harm - float(np.mean(shift))
         found = combined_t(harm, [*sides.parts(sign * np.asarray(shift)), *between], alpha, margin=margin)
-        return None if found is None else MeanTest(harm, found.error, found.limits, found.p_harm, len(sides.ours))
+        return None if found is None else MeanTest(harm, found.error, found.limits, found.p_value, len(sides.ours))
 
     return tested(test, allowed, terms)
 

@@ -200,7 +200,7 @@ def _found(check: CheckResult, creep: Creep, judged: Evidence, alpha: float) -> 
         empty,
         harm=total.harm,
         limits=total.limits,
-        p_value=total.p_harm,
+        p_value=total.p_value,
         warning=_best_on_record(way, len(counted), empty, alpha) or (missing if creep.required else None),
         notes=(told, *([missing] if missing is not None else [])),
         steps=creep_steps(counted, way.since, total, alpha),
@@ -309,7 +309,7 @@ def _best_on_record(way: _Way, counted: int, line: Finding, alpha: float) -> str
 
 
 def _shown(total: ChainSum, margin: float, alpha: float) -> bool:
-    return total.p_harm <= alpha and total.limits.upper >= margin
+    return total.p_value <= alpha and total.limits.upper >= margin
 
 
 def _result(
