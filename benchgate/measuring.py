@@ -25,7 +25,7 @@ from benchgate.deploying import (
     said_by,
 )
 from benchgate.done import NOTHING, Done
-from benchgate.gate.checks.accuracy import Items, shows_harm
+from benchgate.gate.checks.accuracy import Items, certain_regression
 from benchgate.load.cluster import ClusterFleet
 from benchgate.load.fleet import Fleet
 from benchgate.looking import Looks
@@ -234,7 +234,7 @@ def _measure_quality(work: Work, targets: dict[Arm, Target]) -> None:
 
 def _shows_harm(suite: Suite, before: Items, items: Items) -> str | None:
     """By the items so far, with those of tasks that were measured in an earlier sitting."""
-    return shows_harm(suite, {**before, **items})
+    return certain_regression(suite, {**before, **items})
 
 
 def _measure_divergence(work: Work, targets: dict[Arm, Target]) -> None:

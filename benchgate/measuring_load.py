@@ -17,7 +17,7 @@ from benchgate.acting import Acts, bring_back
 from benchgate.deploying import Replicas, TargetDown, endpoints_of, require_alive
 from benchgate.done import LoadDone
 from benchgate.errors import TargetError
-from benchgate.gate.checks.capacity import ArmSearch, alternating, most_looks, search_of
+from benchgate.gate.checks.capacity import ArmSearch, alternate_looks, most_looks, search_of
 from benchgate.load.cluster import ClusterFleet
 from benchgate.load.fleet import Fleet
 from benchgate.load.warmup import MOST_ROUNDS, classes_of, mean_service_s, warm_up
@@ -220,7 +220,7 @@ def _measure_capacity(work: LoadWork) -> None:
     elif not work.warm:
         _warm_up_search(work, capacity, searches)
     work.replicas.record(work.writer, "before the capacity search")
-    for arm, look in alternating(searches):
+    for arm, look in alternate_looks(searches):
         block = searches[arm].executions(look.level)
         # Others than before: a look that was cut short may have left its prompts in a cache.
         drawn_by = [work.suite.seed, block, *([work.sitting] if work.sitting else [])]

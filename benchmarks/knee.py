@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 
 from benchgate.gate.checks.capacity import knees_by_block
-from benchgate.gate.decision import Problem
+from benchgate.gate.decision import CannotJudge
 from benchgate.model.run import Evidence
 from benchgate.stats.knee import NoKnee, ServerKnee
 from benchgate.store.repository import Store
@@ -86,9 +86,10 @@ def main() -> int:
             began_s = time.monotonic()
             with tempfile.TemporaryDirectory() as folder:
                 evidence = swept(slots, options.blocks, options.output, options.extra_layers, Path(folder))
-            found = knees_by_block(evidence, [(f"c{level}", level) for level in levels_of(slots)])
-            if isinstance(found, Problem):
-                sys.exit(found.reason)
+            try:
+                found = knees_by_block(evidence, [(f"c{level}", level) for level in levels_of(slots)])
+            except CannotJudge as cannot:
+                sys.exit(cannot.reason)
             knees = [knee.level for knee in found if isinstance(knee, ServerKnee)]
             median = statistics.median_low(knees) if len(knees) > len(found) / 2 else None
             missed += median != slots

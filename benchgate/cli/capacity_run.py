@@ -103,8 +103,8 @@ def _seen(
     evidence: Evidence | None,
 ) -> RunSeen:
     """By `rows`; `kept` are those that the store has of it, which are held against them where both are known."""
-    from benchgate.gate.checks.capacity import beside_the_sizing
-    from benchgate.gate.summary.metric_rows import unlike
+    from benchgate.gate.checks.capacity import unused_search_note
+    from benchgate.gate.summary.metric_rows import mismatches
     from benchgate.report.client_care import client_care, widened_line
     from benchgate.report.sizing_run import RunSeen
     from benchgate.sizing.operating_point import (
@@ -121,7 +121,7 @@ def _seen(
     piling_up = [stage for stage, seen in watched.items() if seen.piles_up]
     levels = levels_of(rows, suite, role, stays_s, piling_up)
     choice = levels if isinstance(levels, str) else choose_operating_point(levels, role, stage)
-    searched = None if evidence is None else beside_the_sizing(evidence, suite, role)
+    searched = None if evidence is None else unused_search_note(evidence, suite, role)
     if isinstance(choice, str) or isinstance(levels, str):
         raise UsageError(str(choice) if searched is None else f"{choice}. {searched}")
     if evidence is None:
@@ -133,7 +133,7 @@ def _seen(
         starts=cold_starts(evidence, role),
         cache_use=cache_use(evidence, choice.row.stage, role),
         care=client_care(suite, evidence),
-        unlike=len(unlike(kept, rows)),
+        unlike=len(mismatches(kept, rows)),
         searched=searched,
         watched=watched.get(choice.row.stage),
     )

@@ -1,22 +1,20 @@
-"""From a calibration's evidence to figures: how much each number varies by itself, and how often answers differ.
+"""Figures of a calibration: the noise of every metric, how often answers differ, and false blocks of the policy.
 
-How often a suite's own policy would block what has not changed: the gate itself, over exchanged pairs.
-
-Both arms of a calibration are one deployment, so which of the two a measurement is called says nothing. Each draw takes
-as many pairs as a run would have at most, in an order of its own, names the arms of each by a coin, and is decided like
-a run: look by look, until the gate stops.
+Both arms of a calibration are one deployment, so their names may be exchanged. Each draw of the false-block rate takes
+as many pairs of blocks as a run would have, in random order, and exchanges the arms of each at random. It is decided
+like a run: look by look, until the gate stops.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from benchgate.gate.comparison import Place, paired_load, places, quality_of
-from benchgate.gate.decision import Problem
+from benchgate.gate.decision import CannotJudge
 from benchgate.gate.evidence.blocks import LATENCIES, Measure, block_pairs
 from benchgate.gate.evidence.items import pair_task
 from benchgate.gate.evidence.prompts import usable_rows
@@ -35,19 +33,19 @@ from benchgate.stats.distributions import pooled_deviation
 from benchgate.suite.schema import Suite
 
 SHARES = ("error_rate", "goodput", "rejected", "validity")
-"""The shares of requests that a block has."""
+"""Metrics that are shares of a block's requests."""
 
 
 def spreads(evidence: Evidence, suite: Suite) -> tuple[NoiseSpread, ...]:
-    """Every number of every place of the load that both arms have in each of two blocks at least.
+    """Return the spread of every load metric at every place that both arms have in each of at least two blocks.
 
-    A number that a block lacks (nothing succeeded, nothing of the kind was asked) has no spread, and is left out.
-    Blocks that a high quantile needs together count as one, as in a check.
+    A metric without a value in some block has no spread, and is left out. Blocks that are pooled for a high quantile
+    count as one, as in a check.
     """
     found: list[NoiseSpread] = []
     for place in places(suite):
-        ratios = (_of_ratio(evidence, place, measure) for measure in _measures())
-        shares = (_of_share(evidence, place, metric) for metric in SHARES)
+        ratios = (_spread_of_log(evidence, place, measure) for measure in _measures())
+        shares = (_spread_of_share(evidence, place, metric) for metric in SHARES)
         found += [one for one in (*ratios, *shares) if one is not None]
     return tuple(found)
 
@@ -62,9 +60,10 @@ def _measures() -> Iterator[Measure]:
         yield Measure(metric, 0.5)
 
 
-def _of_ratio(evidence: Evidence, place: Place, measure: Measure) -> NoiseSpread | None:
-    pairs = block_pairs(evidence, place.name, measure)
-    if isinstance(pairs, Problem):
+def _spread_of_log(evidence: Evidence, place: Place, measure: Measure) -> NoiseSpread | None:
+    try:
+        pairs = block_pairs(evidence, place.name, measure)
+    except CannotJudge:
         return None
     values = np.concatenate([pairs.baseline, pairs.candidate])
     if not np.isfinite(values).all() or values.min() <= 0:
@@ -72,8 +71,8 @@ def _of_ratio(evidence: Evidence, place: Place, measure: Measure) -> NoiseSpread
     return _spread(measure.metric, measure.statistic, place, np.log(pairs.baseline), np.log(pairs.candidate))
 
 
-def _of_share(evidence: Evidence, place: Place, metric: str) -> NoiseSpread | None:
-    """Of requests that missed, in every block of both arms; None where a block has none that could."""
+def _spread_of_share(evidence: Evidence, place: Place, metric: str) -> NoiseSpread | None:
+    """Return the spread of the share of requests that missed; None if a block has no requests that could."""
     if metric == "goodput" and place.slo is None:
         return None
     tally = tally_of(metric, place.slo)
@@ -94,17 +93,26 @@ def _spread(
 
 
 def disagreements(evidence: Evidence) -> tuple[SelfDisagreement, ...]:
-    """How often the deployment, asked twice, answered an item of each task otherwise (right one time, wrong the other;
-    another score), and a shadow prompt. What could not be paired is left out."""
+    """Return the share of eval items and shadow prompts that the deployment, asked twice, answered differently.
+
+    Of an item its correctness or score counts. Tasks that cannot be paired are left out.
+    """
     found = []
     for task in dict.fromkeys(o.task for o in evidence.quality if o.repeat == 0):
         first, again = (quality_of(evidence, arm, task) for arm in Arm)
-        pairs = pair_task(first, again) if first is not None and again is not None else None
-        if pairs is not None and not isinstance(pairs, Problem) and len(pairs):
+        if first is None or again is None:
+            continue
+        try:
+            pairs = pair_task(first, again)
+        except CannotJudge:
+            continue
+        if len(pairs):
             share = float(np.mean(pairs.baseline != pairs.candidate))
             found.append(SelfDisagreement("task", task, share, len(pairs)))
-    rows = usable_rows(evidence) if evidence.shadow is not None else ()
-    twice = [row for row in rows if not row.once] if not isinstance(rows, Problem) else []
+    try:
+        twice = [row for row in usable_rows(evidence) if not row.once]
+    except CannotJudge:
+        twice = []
     if twice:
         share = sum(row.differs_itself for row in twice) / len(twice)
         found.append(SelfDisagreement("shadow", "shadow", share, len(twice)))
@@ -117,37 +125,37 @@ def false_blocks(
     generator: np.random.Generator,
     *,
     draws: int = 200,
-    told: Callable[[str], None] = lambda done: None,
+    progress: Callable[[str], None] = lambda step: None,
 ) -> FalseBlocks | None:
-    """What the suite's checks of load say of so many draws; None where it has no required one, or no two blocks.
+    """Count the outcomes of the suite's load checks over draws; None without a required one, or below two blocks.
 
-    Pairs are drawn with replacement only where the calibration has fewer than a run may have. Draws are of the same few
-    pairs: their number says how finely the share is known for these, not for the deployment. `told` hears of each.
+    Pairs are drawn with replacement only if the calibration has fewer than a run may have. All draws use the same few
+    pairs: more of them make the share precise for these pairs, not for the deployment. `progress` is called after each.
     """
-    policy = _of_load(suite)
+    policy = _load_policy(suite)
     numbers = sorted({o.block for o in calibration.load})
     if policy is None or policy.load is None or len(numbers) < 2:
         return None
-    cards = _Cards(calibration, policy)
-    if not any(spec.check.required for spec in concrete_checks(policy, cards.without_load)):
+    resampled = _Resampled(calibration, policy)
+    if not any(spec.check.required for spec in concrete_checks(policy, resampled.without_load)):
         return None
     most = policy.load.blocks
     found: Counter[Outcome] = Counter()
-    why: Counter[str] = Counter()
+    causes: Counter[str] = Counter()
     for draw in range(draws):
         order = generator.choice(numbers, size=most, replace=most > len(numbers))
         exchanged = generator.integers(0, 2, size=most)
-        verdict = _decided(policy, cards.dealt([int(n) for n in order], [bool(turn) for turn in exchanged]))
+        verdict = _decide(policy, resampled.run([int(n) for n in order], [bool(turn) for turn in exchanged]))
         found[verdict.outcome] += 1
-        why.update(_invalid_by(verdict))
-        told(f"draw {draw + 1} of {draws}")
+        causes.update(_causes_of_invalid(verdict))
+        progress(f"draw {draw + 1} of {draws}")
     blocked, inconclusive, invalid = (found[one] for one in (Outcome.BLOCK, Outcome.INCONCLUSIVE, Outcome.INVALID))
-    by = tuple(sorted(why.items(), key=lambda one: (-one[1], one[0])))
+    by = tuple(sorted(causes.items(), key=lambda one: (-one[1], one[0])))
     return FalseBlocks(draws, blocked, inconclusive, invalid, by)
 
 
-def _of_load(suite: Suite) -> Suite | None:
-    """The same policy with its checks of the sweep alone: what is measured in pairs. None where it has none."""
+def _load_policy(suite: Suite) -> Suite | None:
+    """Return the suite with its checks of stages and of the sweep alone, which are paired; None if it has none."""
     checks = tuple(check for check in suite.gate.checks if METRICS[check.metric].scope in ("stage", "sweep"))
     if suite.load is None or not checks:
         return None
@@ -158,29 +166,29 @@ def _of_load(suite: Suite) -> Suite | None:
     return suite.model_copy(update={"gate": gate, "load": load, **unmeasured, **arms})
 
 
-def _decided(policy: Suite, whole: Evidence) -> Verdict:
-    """As a run is: at each look what there is by then, until it is settled."""
+def _decide(policy: Suite, whole: Evidence) -> Verdict:
+    """Decide like a run: at each look over the blocks measured by then, until the gate stops."""
     assert policy.load is not None, "it has checks of its load"
     blocks = policy.load.looks[0] if policy.load.looks else policy.load.blocks
     while True:
-        seen = _first(whole, blocks)
-        step = next_step(policy, seen)
+        measured = _first_blocks(whole, blocks)
+        step = next_step(policy, measured)
         if isinstance(step, GoOn):
             blocks = step.to
             continue
         ended = None if step is None else LoadEnd(blocks, policy.load.blocks, step.why)
-        return judge(policy, replace(seen, ended=ended))
+        return judge(policy, replace(measured, ended=ended))
 
 
-def _invalid_by(verdict: Verdict) -> set[str]:
-    """The guards that tripped, or the checks that are INVALID without one; nothing of another outcome."""
+def _causes_of_invalid(verdict: Verdict) -> set[str]:
+    """Return the guards that tripped, else the required INVALID checks; nothing for another outcome."""
     if verdict.outcome is not Outcome.INVALID:
         return set()
     guards = {guard.id for guard in verdict.guards if guard.tripped}
     return guards or {check.id for check in verdict.checks if check.required and check.outcome is Outcome.INVALID}
 
 
-def _first(evidence: Evidence, blocks: int) -> Evidence:
+def _first_blocks(evidence: Evidence, blocks: int) -> Evidence:
     return replace(
         evidence,
         load=tuple(o for o in evidence.load if o.block < blocks),
@@ -188,55 +196,39 @@ def _first(evidence: Evidence, blocks: int) -> Evidence:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """Where a measurement is put: which measured block, as which block of the draw, with its arms exchanged or not."""
-
-    measured: int
-    block: int
-    exchanged: bool
-
-    def arm(self, measured: Arm) -> Arm:
-        """What an arm is called there."""
-        return measured.other if self.exchanged else measured
-
-
-class _Cards:
-    """The measured blocks of a calibration, to be dealt again and again; what was dealt once so is kept, and computed
-    from only once."""
+class _Resampled:
+    """Measured blocks of a calibration, rearranged into runs. Each moved block is cached, with all that is computed
+    from it."""
 
     def __init__(self, calibration: Evidence, policy: Suite) -> None:
         run = replace(calibration.run, suite=policy.to_stored())  # as if it had been measured for the policy
         self.without_load = Evidence(run, (), (), None, calibration.target_faults)
         self._load: dict[int, list[LoadObservation]] = {}
         self._telemetry: dict[int, list[TelemetryWindow]] = {}
-        self._dealt: dict[_Place, tuple[list[LoadObservation], list[TelemetryWindow]]] = {}
+        self._moved: dict[tuple[int, int, bool], tuple[list[LoadObservation], list[TelemetryWindow]]] = {}
         for execution in calibration.load:
             self._load.setdefault(execution.block, []).append(execution)
         for window in calibration.telemetry:
             self._telemetry.setdefault(window.block, []).append(window)
 
-    def dealt(self, order: list[int], exchanged: list[bool]) -> Evidence:
-        """These measured blocks as blocks 0, 1, … of a run."""
-        hands = [
-            self._hand(_Place(n, block, turn)) for block, (n, turn) in enumerate(zip(order, exchanged, strict=True))
-        ]
-        load = tuple(execution for hand, _ in hands for execution in hand)
-        telemetry = tuple(window for _, hand in hands for window in hand)
+    def run(self, order: list[int], exchanged: list[bool]) -> Evidence:
+        """Return the measured blocks `order` as blocks 0, 1, … of a run, with the arms exchanged where asked for."""
+        blocks = [self._move(n, block, turn) for block, (n, turn) in enumerate(zip(order, exchanged, strict=True))]
+        load = tuple(execution for executions, _ in blocks for execution in executions)
+        telemetry = tuple(window for _, windows in blocks for window in windows)
         return replace(self.without_load, load=load, telemetry=telemetry)
 
-    def _hand(self, place: _Place) -> tuple[list[LoadObservation], list[TelemetryWindow]]:
-        if place not in self._dealt:
-            load, windows = self._load[place.measured], self._telemetry.get(place.measured, [])
-            later = place.block * len(load) - min(execution.position for execution in load)
-            self._dealt[place] = (
-                [
-                    replace(one, block=place.block, position=one.position + later, arm=place.arm(one.arm))
-                    for one in load
-                ],
-                [
-                    replace(one, block=place.block, position=one.position + later, arm=place.arm(one.arm))
-                    for one in windows
-                ],
+    def _move(self, measured: int, block: int, exchanged: bool) -> tuple[list[LoadObservation], list[TelemetryWindow]]:
+        key = measured, block, exchanged
+        if key not in self._moved:
+            load, windows = self._load[measured], self._telemetry.get(measured, [])
+            later = block * len(load) - min(execution.position for execution in load)
+
+            def arm(one: Arm) -> Arm:
+                return one.other if exchanged else one
+
+            self._moved[key] = (
+                [replace(one, block=block, position=one.position + later, arm=arm(one.arm)) for one in load],
+                [replace(one, block=block, position=one.position + later, arm=arm(one.arm)) for one in windows],
             )
-        return self._dealt[place]
+        return self._moved[key]

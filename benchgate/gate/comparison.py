@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from benchgate.gate.decision import Look, Problem
+from benchgate.gate.decision import CannotJudge, Estimate, Look, inconclusive
 from benchgate.model.deployment import Arm
 from benchgate.model.metric import COST_METRICS, noise_metric
 from benchgate.model.noise import (
@@ -187,10 +187,6 @@ def _turns(level: Level) -> int | None:
 
 _CALIBRATE = "measure baseline and candidate in one run, or run `benchgate calibrate` with this suite before the first"
 TOGETHER = "measure baseline and candidate in one run"
-CAPACITY_APART = Problem(
-    Outcome.INCONCLUSIVE, "a capacity without a live baseline has no noise that a calibration measures", TOGETHER
-)
-"""Of a capacity nothing is known of what lies between two runs."""
 
 
 def beside(comparison: Comparison) -> Evidence:
@@ -204,8 +200,19 @@ def beside(comparison: Comparison) -> Evidence:
     return replace(judged, load=(*load, *ours), run=replace(judged.run, arms=arms), target_faults=faults)
 
 
-def cannot_decide(comparison: Comparison, max_age_s: float) -> Problem | None:
-    """Why the noise profile carries no decision between these runs: other machines, no profile, or a stale one."""
+def hold_to_noise_profile(estimate: Estimate, suite: Suite, comparison: Comparison) -> None:
+    """Remove limits and p-value of a comparison of two untied runs that no noise profile supports."""
+    if estimate.problem is not None and estimate.problem.outcome is Outcome.INVALID:
+        return
+    try:
+        _require_noise_profile(comparison, suite.gate.noise_max_age_s)
+    except CannotJudge as cannot:
+        estimate.limits = estimate.p_value = None
+        estimate.problem = cannot
+
+
+def _require_noise_profile(comparison: Comparison, max_age_s: float) -> None:
+    """Raise CannotJudge unless both runs had the same hardware and there is a fresh noise profile."""
     assert comparison.reference is not None, "two runs are compared"
     runs = (comparison.judged, comparison.reference)
     places = [describe_hardware(one.run.arms[Arm.CANDIDATE], one.run.environment) for one in runs]
@@ -213,46 +220,46 @@ def cannot_decide(comparison: Comparison, max_age_s: float) -> Problem | None:
         reason = (
             f"without a live baseline, runs on what is not known to be the same say nothing: {' and '.join(places)}"
         )
-        return Problem(Outcome.INCONCLUSIVE, reason, TOGETHER)
+        raise inconclusive(reason, TOGETHER)
     known = _profiles(comparison)
     if not known:
         reason = "without a live baseline and without a noise profile, nobody knows what lies between two runs"
-        return Problem(Outcome.INCONCLUSIVE, reason, _CALIBRATE)
+        raise inconclusive(reason, _CALIBRATE)
     judged_at = comparison.judged.run.finished_at or comparison.judged.run.started_at
     for profile in known:
         version = engine_version_of(comparison.reference.run.arms[Arm.CANDIDATE])
         stale = staleness_reasons(profile, at=judged_at, engine_version=version, max_age_s=max_age_s)
         if stale:
             reason = f"the noise profile that would stand in for a live baseline is stale: {'; '.join(stale)}"
-            return Problem(Outcome.INCONCLUSIVE, reason, "run `benchgate calibrate` with this suite again")
-    return None
+            raise inconclusive(reason, "run `benchgate calibrate` with this suite again")
 
 
-def between_runs(
+def variance_between_runs(
     comparison: Comparison, metric: str, statistic: str | None, stage: str
-) -> tuple[VarianceComponent, ...] | Problem:
-    """The variance between runs, once for each run: of its own deployment where that was calibrated."""
-    if metric in COST_METRICS and any(
-        run is not None and run.run.arms[Arm.CANDIDATE].token_prices
-        for run in (comparison.judged, comparison.reference)
-    ):  # a pace says nothing of how much input is cached, or how long answers are, on another day
+) -> tuple[VarianceComponent, ...]:
+    """Return the variance between runs, once for each run: of its own deployment if that was calibrated.
+
+    Raises CannotJudge if no noise profile has it.
+    """
+    runs = (comparison.judged, comparison.reference)
+    if metric in COST_METRICS and any(run is not None and run.run.arms[Arm.CANDIDATE].token_prices for run in runs):
+        # A pace does not tell how much input is cached, or how long answers are, on another day.
         reason = f"no noise profile says how much {metric} differs between runs where tokens are what is paid for"
-        return Problem(Outcome.INCONCLUSIVE, reason, TOGETHER)
+        raise inconclusive(reason, TOGETHER)
     spreads = [profile.spread(noise_metric(metric), statistic, stage) for profile in _profiles(comparison)]
     if not spreads or any(spread is None or spread.n < 2 for spread in spreads):
         reason = f"no noise profile says how much {metric} at {stage} differs between runs without a live baseline"
-        return Problem(Outcome.INCONCLUSIVE, reason, _CALIBRATE)
+        raise inconclusive(reason, _CALIBRATE)
     known: Sequence[NoiseSpread] = [spread for spread in spreads if spread is not None]
     return tuple(VarianceComponent(2 / len(known) * spread.cv_run**2, spread.n - 1) for spread in known)
 
 
-def apart_notes(comparison: Comparison, between: Sequence[VarianceComponent]) -> tuple[str, ...]:
-    """That there was no live baseline, and what was added in its place."""
+def noise_profile_note(comparison: Comparison, between: Sequence[VarianceComponent]) -> str:
+    """Return a note that there was no live baseline, and of what was added in its place."""
     added = math.sqrt(sum(part.variance for part in between))
-    profiles = _profiles(comparison)
     judged_at = comparison.judged.run.finished_at or comparison.judged.run.started_at
-    ages = " and ".join(f"{one.run_id[:13]}, {format_age(one.age_at(judged_at))} old" for one in profiles)
-    return (f"no live baseline: the spread between two runs, {added:.1%}, is added from the noise profile ({ages})",)
+    ages = " and ".join(f"{one.run_id[:13]}, {format_age(one.age_at(judged_at))} old" for one in _profiles(comparison))
+    return f"no live baseline: the spread between two runs, {added:.1%}, is added from the noise profile ({ages})"
 
 
 def _profiles(comparison: Comparison) -> tuple[NoiseProfile, ...]:

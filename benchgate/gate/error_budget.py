@@ -1,238 +1,179 @@
-"""The burn of an error budget: how fast production would spend it if its requests failed as the candidate's did.
+"""Checks of the suite's error budget: its burn by this candidate, and how much of it production has spent.
 
-A share of failures divided by what the objective lets fail: at 1 a budget lasts exactly its window. The line is one
-more required check, with the three-way rule: PASS only where a burn that would page is ruled out, WARN above 1, BLOCK
-where it is shown to be above the alarm. It makes no verdict better: it is corrected for by itself alone, so that no
-other check's p-value grows for it, and a verdict never rests on it alone.
+Burn is the candidate's share of failures over the share that the objective allows: at 1 a budget lasts exactly its
+window. PASS only if a burn that would page is ruled out, WARN above 1, BLOCK if it is shown to be above the alarm. Burn
+checks are corrected for multiple testing among themselves, so no other check's p-value grows for them.
 
-What production has spent of its error budget, and the policy for when nothing is left of it.
-
-While a budget is blown, what would be a warning at other times is a risk that nobody has room for: anything but a
-clean PASS is blocked (`when_blown: block`). A clean PASS warns then. What cannot be promoted anyhow stays what it is.
+While the budget is blown (spent), a risk that would only warn at other times has no room left: anything but a clean
+PASS is blocked (`when_blown: block`), and a clean PASS warns. A candidate that is not promoted anyway stays as it is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from benchgate.gate.check_results import Line, check_line
+from benchgate.gate.checks.shares import trace_counts
 from benchgate.gate.comparison import Comparison, Place, load_of, places, stricter_look
-from benchgate.gate.decision import Finding, Problem, at_look, decide, defined
-from benchgate.gate.derivation import made, number, own_share_steps
+from benchgate.gate.decision import Estimate, Rule, adjust_for_looks, decide, invalid
 from benchgate.gate.evidence.shares import Counts, tally_of, unmeasured
 from benchgate.gate.guards.base import kinds_of_metric, spoiling
 from benchgate.gate.reasons import check_advice
 from benchgate.model.deployment import Arm
 from benchgate.model.run import BudgetReading
-from benchgate.model.verdict import BUDGET, HISTORY, ArithmeticStep, CheckResult, GuardResult, Outcome, Scale, Unit
+from benchgate.model.verdict import BUDGET, HISTORY, CheckResult, GuardResult, Outcome, Scale, Unit
 from benchgate.stats.distributions import Limits
 from benchgate.stats.overdispersed import miss_share_limits, miss_share_p, sample_size_to_decide
 from benchgate.stats.sequential import holm
-from benchgate.suite.error_budget import (
-    BURN,
-    BURN_ALARM,
-    ErrorBudget,
-    show_objective,
-    show_window,
-    worst_share,
-)
+from benchgate.stats.trace import Trace, digits
+from benchgate.suite.error_budget import BURN, BURN_ALARM, ErrorBudget, show_objective, show_window, worst_share
 from benchgate.suite.rules.suite import burn_places
-from benchgate.suite.schema import Gate, Suite
+from benchgate.suite.schema import Suite
 from benchgate.units import as_written, show_percent
 
+SPENT = "error_budget"
 
-def burn_checks(
-    suite: Suite, comparison: Comparison, guards: Sequence[GuardResult], others: Sequence[CheckResult]
-) -> tuple[CheckResult, ...]:
-    """A line for each place of the load that the budget goes by; none for a suite without one.
+_RULE = Rule(Unit.MULTIPLE, Scale.ABSOLUTE, breach=True, nears=False)
+_METHOD = "share that failed over the share that the objective allows; Clopper-Pearson on effective requests"
+_MEASURE = "run the suite again: a run reads its own error budget and measures its own stages"
+_RECOVER = "let the budget recover before changes that need not be made now"
+_CLEAN = "promote a candidate that passes every check, or wait until the budget has recovered"
 
-    `others` are the outcomes of the policy's own checks: where one of them ended the load, the line says so.
-    """
+
+def burn_checks(suite: Suite, comparison: Comparison, guards: Sequence[GuardResult]) -> tuple[CheckResult, ...]:
+    """Judge the burn at every place of the load where the budget's failures are counted; none without a budget."""
     budget = suite.error_budget
     if budget is None:
         return ()
-    ended_by = tuple(check.title for check in others if check.required and check.stage and _blocks(check))
     look = stricter_look(suite, comparison)
     alpha = suite.gate.alpha if look is None else look.alpha
     guard = spoiling(guards, kinds_of_metric(budget.metric))
-    found: list[tuple[str | None, Finding]] = []
-    for place in _places(suite) or (None,):
-        finding = defined(_burn(budget, place, comparison, alpha))
-        finding = finding if look is None else at_look(finding, look)
-        problem = finding.problem if guard is None else Problem(Outcome.INVALID, guard.reason, guard.remedy or "")
-        name = None if place is None else place.name
-        found.append((name, replace(finding, problem=problem, ended_by=ended_by)))
-    p_values = [finding.p_value for _, finding in found if finding.p_value is not None]
-    adjusted = iter(holm(p_values))
-    return tuple(
-        _result(name, finding, next(adjusted) if finding.p_value is not None else None, suite.gate, p_values)
-        for name, finding in found
-    )
-
-
-def _blocks(check: CheckResult) -> bool:
-    return check.counted is Outcome.BLOCK
-
-
-def _places(suite: Suite) -> tuple[Place, ...]:
-    """Where its failures are counted."""
     names = {place.name for place in burn_places(suite)}
-    return tuple(place for place in places(suite) if place.name in names)
+    counted_at: list[Place | None] = [place for place in places(suite) if place.name in names]
+    estimates: list[tuple[str | None, Estimate]] = []
+    for place in counted_at or [None]:
+        estimate = Estimate(_RULE, BURN_ALARM, method=_METHOD, n_unit="requests")
+        with estimate.keeping_problems():
+            _measure_burn(estimate, budget, place, comparison, alpha)
+        estimate.clear_undefined()
+        if look is not None:
+            adjust_for_looks(estimate, look)
+        if guard is not None:
+            estimate.problem = invalid(guard.reason, guard.remedy or "")
+        estimates.append((None if place is None else place.name, estimate))
+    p_values = [estimate.p_value for _, estimate in estimates if estimate.p_value is not None]
+    adjusted, gate = iter(holm(p_values)), suite.gate
+    lines = []
+    for name, estimate in estimates:
+        p_holm = next(adjusted) if estimate.p_value is not None else None
+        outcome = decide(estimate, p_holm, gate.alpha, gate.warn_fraction)
+        line = Line(
+            id=BURN if name is None else f"{BURN}@{name}",
+            title="Error budget burn" + ("" if name is None else f" at {name}"),
+            family=BUDGET,
+            metric=BURN,
+            required=True,
+            stage=name,
+        )
+        advice = check_advice(estimate, outcome, gate.alpha)
+        lines.append(check_line(line, estimate, outcome, p_holm, gate, advice=advice, p_values=p_values))
+    return tuple(lines)
 
 
-def _burn(budget: ErrorBudget, place: Place | None, comparison: Comparison, alpha: float) -> Finding:
-    """What the candidate's failures come to, with limits on the effective number of requests."""
-    finding = Finding(
-        unit=Unit.MULTIPLE,
-        scale=Scale.ABSOLUTE,
-        margin=BURN_ALARM,
-        method="share that failed over what the objective lets fail; Clopper-Pearson on effective requests",
-        n=0,
-        n_unit="requests",
-        breach=True,
-        nears=False,
-    )
+def _measure_burn(
+    estimate: Estimate, budget: ErrorBudget, place: Place | None, comparison: Comparison, alpha: float
+) -> None:
+    """Estimate the burn by the candidate's failures, with limits on the effective number of requests."""
     if place is None:
-        return replace(finding, problem=Problem(Outcome.INVALID, "its stage was not measured", _MEASURE))
+        raise invalid("its stage was not measured", _MEASURE)
     tally = tally_of(budget.metric, place.slo)
     counts = Counts.of(load_of(comparison.judged, place.name, Arm.CANDIDATE).values(), tally)
-    allowed = 1 - budget.objective_ratio
-    worst = worst_share(budget.objective_ratio)
-    limits = miss_share_limits(counts.kept, counts.totals, alpha)
+    trace_counts(estimate.trace, "candidate", counts)
+    limits = miss_share_limits(counts.kept, counts.totals, alpha, estimate.trace)
     if limits is None:
-        return replace(finding, problem=unmeasured(budget.metric, place.name, counts))
+        raise unmeasured(budget.metric, place.name, counts)
+    allowed, worst = 1 - budget.objective_ratio, worst_share(budget.objective_ratio)
     burn = counts.share / allowed
-    return replace(
-        finding,
-        n=counts.scheduled,
-        candidate=burn,
-        harm=burn,
-        limits=Limits(lower=limits.lower / allowed, upper=limits.upper / allowed),
-        p_value=miss_share_p(counts.kept, counts.totals, worst, alpha),
-        needs=sample_size_to_decide(counts.kept, counts.totals, 1 - worst, alpha),
-        warning=_lasts(burn, budget.window_s) if burn > 1 else None,
-        warning_advice=f"find out what fails at {place.name} before production's requests do",
-        notes=(_counted(budget, counts),),
-        steps=(*own_share_steps(counts, limits, alpha), *_steps(budget.objective_ratio, counts.share, limits)),
-    )
-
-
-def _lasts(burn: float, window_s: float) -> str:
-    return f"at that rate a budget for {show_window(window_s)} is spent in {show_window(window_s / burn)}"
-
-
-def _counted(budget: ErrorBudget, counts: Counts) -> str:
+    estimate.n, estimate.candidate, estimate.value = counts.scheduled, burn, burn
+    estimate.limits = Limits(lower=limits.lower / allowed, upper=limits.upper / allowed)
+    estimate.p_value = miss_share_p(counts.kept, counts.totals, worst, alpha)
+    estimate.n_needed = sample_size_to_decide(counts.kept, counts.totals, 1 - worst, alpha)
+    estimate.trace.made("share that the objective allows to fail", f"1 - {digits(budget.objective_ratio)}", allowed)
+    estimate.trace.made("burn", f"{digits(counts.share)} / {digits(allowed)}", burn)
+    for end in ("lower", "upper"):
+        formula = f"{digits(getattr(limits, end))} / {digits(allowed)}"
+        estimate.trace.made(f"burn at the {end} limit", formula, getattr(estimate.limits, end))
+    if burn > 1:
+        window, lasts = show_window(budget.window_s), show_window(budget.window_s / burn)
+        estimate.warn(f"at that rate a budget for {window} is spent in {lasts}")
+    estimate.warning_advice = f"find out what fails at {place.name} before production's requests do"
     failed = "failed" if budget.metric == "error_rate" else "were not good"
-    allowed = as_written(show_percent(1 - budget.objective_ratio))
-    told = f"{counts.missed:,} of {counts.scheduled:,} requests {failed}"
-    return f"{told}; the objective of {show_objective(budget.objective_ratio)} lets {allowed} of them"
-
-
-def _steps(objective_ratio: float, share: float, limits: Limits) -> tuple[ArithmeticStep, ...]:
-    """From the share that failed and its limits to the burn and its limits."""
-    allowed = 1 - objective_ratio
-    ends = (("burn", share), ("burn at the lower limit", limits.lower), ("burn at the upper limit", limits.upper))
-    return (
-        made("share that the objective lets fail", f"1 - {number(objective_ratio)}", allowed),
-        *(made(what, f"{number(value)} / {number(allowed)}", value / allowed) for what, value in ends),
-    )
-
-
-def _result(
-    place: str | None, found: Finding, p_holm: float | None, gate: Gate, p_values: Sequence[float]
-) -> CheckResult:
-    outcome = decide(found, p_holm, gate.alpha, gate.warn_fraction)
-    line = Line(
-        id=BURN if place is None else f"{BURN}@{place}",
-        title="Error budget burn" + ("" if place is None else f" at {place}"),
-        family=BUDGET,
-        metric=BURN,
-        required=True,
-        stage=place,
-    )
-    advice = check_advice(found, outcome, gate.alpha)
-    return check_line(line, found, outcome, p_holm, gate, advice=advice, p_values=p_values)
-
-
-_MEASURE = "run the suite again: its error budget is read, and its stage measured, by a run of its own"
-
-
-SPENT = "error_budget"
+    failures = f"{counts.missed:,} of {counts.scheduled:,} requests {failed}"
+    share = as_written(show_percent(allowed))
+    estimate.notes = [f"{failures}; the objective of {show_objective(budget.objective_ratio)} allows {share} of them"]
 
 
 def spent_checks(
     suite: Suite, spent: BudgetReading | None, others: Sequence[CheckResult], outcome: Outcome
 ) -> tuple[CheckResult, ...]:
-    """The one line on it; none for a suite without a budget.
+    """Judge how much of the budget production has spent; no line without a budget.
 
-    `others` are all other checks, waived ones with their waivers, and `outcome` is what they and the guards come to.
+    `others` are all other checks, waived ones with their waivers, and `outcome` is theirs together with the guards.
     """
     budget = suite.error_budget
     if budget is None:
         return ()
+    trace = Trace()
     if spent is None:
-        reason = "what production had spent of its budget is not known: the run did not read it"
-        return (_line(None, Outcome.INVALID, reason, "run the suite again: it is read when a run starts", ()),)
-    risks = tuple(check for check in others if _is_risk(check, suite.gate.alpha))
-    found, why, advice = _judged(budget, spent, risks, outcome, suite.gate.warn_fraction)
-    told = f"{as_written(show_percent(spent.spent_ratio))} of the {budget.told} is spent"
-    steps = (
-        made("share of the budget that is spent, as it was read", "", spent.spent_ratio),
-        ArithmeticStep("all other checks and guards", "", outcome.value),
-        ArithmeticStep("of these no clean PASS", "", ", ".join(check.id for check in risks) or "none"),
-        ArithmeticStep(
-            "outcome", why or f"{number(spent.spent_ratio)} <= {number(suite.gate.warn_fraction)}", found.value
-        ),
-    )
-    return (_line(spent, found, f"{told}{why and f': {why}'}", advice, steps),)
+        reason = "the budget that production has spent is not known: the run did not read it"
+        trace.text("outcome", reason, Outcome.INVALID.value)
+        rerun = "run the suite again: the budget is read when a run starts"
+        return (_spent_line(None, Outcome.INVALID, reason, rerun, trace),)
+    warn_fraction = suite.gate.warn_fraction
+    risks = [check for check in others if _is_risk(check, suite.gate.alpha)]
+    decided, why, advice = _decide_spent(budget, spent, risks, outcome, warn_fraction)
+    reason = f"{as_written(show_percent(spent.spent_ratio))} of the {budget.told} is spent{why and f': {why}'}"
+    trace.made("share of the budget that is spent, as it was read", "", spent.spent_ratio)
+    trace.text("all other checks and guards", "", outcome.value)
+    trace.text("checks among them without a clean PASS", "", ", ".join(check.id for check in risks) or "none")
+    trace.text("outcome", why or f"{digits(spent.spent_ratio)} <= {digits(warn_fraction)}", decided.value)
+    return (_spent_line(spent, decided, reason, advice, trace),)
 
 
 def _is_risk(check: CheckResult, alpha: float) -> bool:
-    """Whether it warns, is waived or shows harm: an advisory check too, and harm that a check's own rule lets pass."""
-    if check.counted is Outcome.WARN or (not check.required and check.counted in _HARM):
+    """Return True for a check that warns, is waived, or shows a regression, even an advisory or allowed one."""
+    advisory_failure = not check.required and check.counted in (Outcome.BLOCK, Outcome.INVALID)
+    if check.counted is Outcome.WARN or advisory_failure:
         return True
     compares = check.scale is not Scale.ABSOLUTE and check.family != HISTORY
     return compares and check.p_holm is not None and check.p_holm <= alpha
 
 
-_HARM = (Outcome.BLOCK, Outcome.INVALID)
-
-
-def _judged(
+def _decide_spent(
     budget: ErrorBudget, spent: BudgetReading, risks: Sequence[CheckResult], outcome: Outcome, warn_fraction: float
 ) -> tuple[Outcome, str, str | None]:
-    """The outcome, why, and what to do."""
+    """Return the outcome, its reason (empty for a PASS) and the advice."""
     if not spent.blown:
         if spent.spent_ratio <= warn_fraction:
             return Outcome.PASS, "", None
-        why = f"past the warning at {as_written(show_percent(warn_fraction))}, and short of a blown one"
+        why = f"past the warning at {as_written(show_percent(warn_fraction))}, but not blown"
         return Outcome.WARN, why, "hold back what is not urgent: once the budget is blown, whatever warns is blocked"
     if not outcome.promotes:
         return Outcome.WARN, "it is blown, and the candidate is not promoted for other reasons", _RECOVER
     if outcome is Outcome.PASS and not risks:
         return Outcome.WARN, "it is blown; every other check of the candidate is a clean PASS", _RECOVER
-    told = f"it is blown, and the candidate is no clean PASS{_named(risks)}"
+    why = "it is blown, and the candidate is no clean PASS"
+    if risks:
+        first, more = risks[0], len(risks) - 1
+        state = first.shown if first.counted is not Outcome.PASS else "shown to lose"
+        why += f" ({first.title} is {state}{f', and {more} more' if more else ''})"
     if budget.when_blown == "warn":
-        return Outcome.WARN, f"{told}; by the suite's policy (`when_blown: warn`) that is no reason to block", _RECOVER
-    return Outcome.BLOCK, f"{told}; by policy (`when_blown: block`) nothing risky is promoted then", _CLEAN
+        return Outcome.WARN, f"{why}; by the suite's policy (`when_blown: warn`) that is no reason to block", _RECOVER
+    return Outcome.BLOCK, f"{why}; by policy (`when_blown: block`) nothing risky is promoted then", _CLEAN
 
 
-def _named(risks: Sequence[CheckResult]) -> str:
-    """` (Goodput at c4 is WARN, and 2 more)`."""
-    if not risks:
-        return ""
-    first, more = risks[0], len(risks) - 1
-    state = first.shown if first.counted is not Outcome.PASS else "shown to lose"
-    return f" ({first.title} is {state}{f', and {more} more' if more else ''})"
-
-
-_RECOVER = "let the budget recover before changes that need not be made now"
-_CLEAN = "promote a candidate that passes every check, or wait until the budget has recovered"
-
-
-def _line(
-    spent: BudgetReading | None, outcome: Outcome, reason: str, advice: str | None, steps: tuple[ArithmeticStep, ...]
+def _spent_line(
+    spent: BudgetReading | None, outcome: Outcome, reason: str, advice: str | None, trace: Trace
 ) -> CheckResult:
     ratio = None if spent is None else spent.spent_ratio
     return CheckResult(
@@ -262,5 +203,5 @@ def _line(
         method="one reading, when the run started",
         notes=() if spent is None else (f"by {spent.source}, read at {spent.read_at}",),
         at_least=False,
-        steps=steps or (ArithmeticStep("outcome", reason, outcome.value),),
+        steps=tuple(trace.steps),
     )

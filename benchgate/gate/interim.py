@@ -81,7 +81,7 @@ def load_checks(suite: Suite, evidence: Evidence, waivers: Waivers | None = None
     checks = check_results(judged, suite, comparison, guards, untested=_still_to_come(suite, judged))
     if waivers is not None:
         checks = apply_waivers(waivers, judged, checks, suite, comparison).checks
-    return (*checks, *burn_checks(suite, comparison, guards, checks))
+    return (*checks, *burn_checks(suite, comparison, guards))
 
 
 def limit_passed(suite: Suite, spent_s: float, next_s: float) -> Literal["time", "cost"] | None:

@@ -9,12 +9,12 @@ correction. BLOCK may come from any one of them, so their p-values go through Ho
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from benchgate.gate.check_results import Line, check_line
-from benchgate.gate.checks.evaluate import Measured, measured
+from benchgate.gate.checks.evaluate import Judgement, evaluate
 from benchgate.gate.comparison import Comparison, arms_of
-from benchgate.gate.decision import Finding, Problem, decide, defined
+from benchgate.gate.decision import decide, inconclusive, invalid
 from benchgate.gate.error_budget import burn_checks, spent_checks
 from benchgate.gate.evidence.blocks import OWN_MACHINE
 from benchgate.gate.evidence.deployments import differences
@@ -28,8 +28,8 @@ from benchgate.gate.reasons import (
     check_reason,
     check_title,
     decisive_checks,
+    margin_text,
     noise_notes,
-    told_margin,
     verdict_reason,
 )
 from benchgate.gate.waivers import Waived, apply_waivers
@@ -52,7 +52,7 @@ def judge(
     attempts = attempt_notes(judged) if reference is None else ()
     notes = (*attempts, *noise_notes(comparison, suite), *sitting_notes(judged))
     waived = Waived(checks, ()) if waivers is None else apply_waivers(waivers, specs, checks, suite, comparison)
-    checks = (*waived.checks, *added, *burn_checks(suite, comparison, guards, waived.checks))
+    checks = (*waived.checks, *added, *burn_checks(suite, comparison, guards))
     checks = (*checks, *spent_checks(suite, judged.budget_spent, checks, roll_up(checks, guards)))
     outcome = roll_up(checks, guards)
     alone = reference is None and len(arms_of(judged)) == 1
@@ -73,30 +73,6 @@ def judge(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Judgement:
-    """One check on its way to an outcome.
-
-    `all_blocks` is its estimate with the blocks that were excluded because the load generator was late; None where none
-    was. `p_holm` and `p_holm_all_blocks` are the p-values of the two after Holm.
-    """
-
-    spec: CheckSpec
-    estimate: Finding
-    all_blocks: Finding | None
-    p_holm: float | None = None
-    p_holm_all_blocks: float | None = None
-
-    @classmethod
-    def of(cls, spec: CheckSpec, found: Measured) -> Judgement:
-        """Begin with what was measured. An undefined number is missing before any p-value is compared with another."""
-        return cls(spec, defined(found.finding), None if found.over_all is None else defined(found.over_all))
-
-    def outcome(self, gate: Gate) -> Outcome:
-        """Decide the check."""
-        return decide(self.estimate, self.p_holm, gate.alpha, gate.warn_fraction)
-
-
 def check_results(
     specs: tuple[CheckSpec, ...],
     suite: Suite,
@@ -110,21 +86,20 @@ def check_results(
     `untested` required checks are still to come. They count as if they showed nothing: Holm's p-values fall with any
     one that does, so no outcome will be milder once they are known.
     """
-    measurements = measured(specs, suite, comparison)
-    judgements = [Judgement.of(spec, found) for spec, found in zip(specs, measurements, strict=True)]
-    judgements = [_invalidated(judgement, guards) for judgement in judgements]
+    judgements = evaluate(specs, suite, comparison)
+    for judgement in judgements:
+        _invalidate(judgement, guards)
     judgements = _adjusted(judgements, untested)
-    judgements = [_cross_checked(judgement, suite.gate) for judgement in judgements]
+    for judgement in judgements:
+        _cross_check(judgement, suite.gate)
     return tuple(_lines(judgements, suite.gate))
 
 
-def _invalidated(judgement: Judgement, guards: tuple[GuardResult, ...]) -> Judgement:
+def _invalidate(judgement: Judgement, guards: tuple[GuardResult, ...]) -> None:
     """Make a check INVALID that a tripped guard invalidates; its numbers stay."""
     guard = spoiling(guards, kinds_of(judgement.spec.check))
-    if guard is None:
-        return judgement
-    problem = Problem(Outcome.INVALID, guard.reason, guard.remedy or "")
-    return replace(judgement, estimate=replace(judgement.estimate, problem=problem))
+    if guard is not None:
+        judgement.estimate.problem = invalid(guard.reason, guard.remedy or "")
 
 
 def _adjusted(judgements: Sequence[Judgement], untested: int) -> list[Judgement]:
@@ -148,7 +123,7 @@ def _holm(p_values: Sequence[float | None], required: Sequence[bool], untested: 
     return adjusted
 
 
-def _cross_checked(judgement: Judgement, gate: Gate) -> Judgement:
+def _cross_check(judgement: Judgement, gate: Gate) -> None:
     """Hold a check that excluded blocks to its outcome over all blocks: leaving some out must not help the candidate.
 
     A block in which the load generator was late says little of times, and what it adds to both arms hides a regression.
@@ -157,38 +132,32 @@ def _cross_checked(judgement: Judgement, gate: Gate) -> Judgement:
     """
     estimate, everything = judgement.estimate, judgement.all_blocks
     if everything is None:
-        return judgement
+        return
     outcome = judgement.outcome(gate)
     over_all = decide(everything, judgement.p_holm_all_blocks, gate.alpha, gate.warn_fraction)
     if not outcome.promotes or over_all.severity <= outcome.severity:
-        return judgement
+        return
     shown = check_reason(everything, over_all, gate.warn_fraction, gate.alpha)
     if over_all is Outcome.WARN:
-        shown = shown.removesuffix(f" of {told_margin(everything)}")  # which stands in the sentence already
-        warning = f"over all blocks, with those that were left out because the load generator was late: {shown}"
-        advice = f"weigh what all blocks show, or {OWN_MACHINE}"
-        return replace(judgement, estimate=replace(estimate, warning=warning, warning_advice=advice))
-    reason = f"holds only without the blocks in which the load generator was late (over all of them: {shown})"
-    problem = Problem(Outcome.INCONCLUSIVE, reason, OWN_MACHINE)
-    return replace(judgement, estimate=replace(estimate, problem=problem))
+        shown = shown.removesuffix(f" of {margin_text(everything)}")  # the sentence has it already
+        estimate.warning = f"over all blocks, with those excluded because the load generator was late: {shown}"
+        estimate.warning_advice = f"weigh what all blocks show, or {OWN_MACHINE}"
+    else:
+        reason = f"holds only without the blocks in which the load generator was late (over all of them: {shown})"
+        estimate.problem = inconclusive(reason, OWN_MACHINE)
 
 
 def _lines(judgements: Sequence[Judgement], gate: Gate) -> Iterator[CheckResult]:
     """Yield each check as a line of the verdict."""
-    outcomes = [judgement.outcome(gate) for judgement in judgements]
-    blocking = tuple(
-        check_title(judgement.spec)
-        for judgement, outcome in zip(judgements, outcomes, strict=True)
-        if judgement.spec.stages and judgement.spec.check.required and outcome is Outcome.BLOCK
-    )
-    for judgement, outcome in zip(judgements, outcomes, strict=True):
-        spec, check = judgement.spec, judgement.spec.check
+    for judgement in judgements:
+        spec, check, estimate = judgement.spec, judgement.spec.check, judgement.estimate
+        outcome = judgement.outcome(gate)
         tested = [
             (one.spec.id, one.estimate.p_value)
             for one in judgements
             if one.spec.check.required is check.required and one.estimate.p_value is not None
         ]
-        finding = replace(judgement.estimate, n_of=_n_of(judgement), ended_by=blocking, required=check.required)
+        estimate.n_of = _n_of(judgement)
         line = Line(
             id=spec.id,
             title=check_title(spec),
@@ -202,11 +171,11 @@ def _lines(judgements: Sequence[Judgement], gate: Gate) -> Iterator[CheckResult]
         )
         yield check_line(
             line,
-            finding,
+            estimate,
             outcome,
             judgement.p_holm,
             gate,
-            advice=check_advice(finding, outcome, gate.alpha),
+            advice=check_advice(estimate, outcome, gate.alpha),
             p_values=[p for _, p in tested],
             ids=[name for name, _ in tested],
         )

@@ -1,11 +1,4 @@
-"""How a check, its values and its margin are shown to a reader.
-
-Why one check has its outcome, in words, and what to do next.
-
-The one sentence of a verdict, for whoever must promote or not.
-
-What a verdict says of the noise profile that was known when its run ended. It changes no outcome.
-"""
+"""The words of a verdict: titles, values and margins, the reason of every check, its advice, the verdict's sentence."""
 
 from __future__ import annotations
 
@@ -16,7 +9,7 @@ from types import MappingProxyType
 
 from benchgate import units
 from benchgate.gate.comparison import Comparison
-from benchgate.gate.decision import Finding, slo_share, too_soon
+from benchgate.gate.decision import Estimate, too_soon, used_share_of_bound
 from benchgate.gate.guards.base import compared
 from benchgate.gate.policy import CheckSpec
 from benchgate.model.deployment import Arm
@@ -45,7 +38,7 @@ RATES = (
 
 
 def check_title(spec: CheckSpec) -> str:
-    """`Time to first token p95 at c4`, `Accuracy on tiny_add`, `Time per output token p50 at in-512 over in-128`."""
+    """Return a title like `Time to first token p95 at c4` or `Time per output token p50 at in-512 over in-128`."""
     check = spec.check
     title = METRICS[check.metric].title + (f" ({check.of})" if check.of else "")
     title += f" {spec.statistic}" if spec.statistic else ""
@@ -58,7 +51,7 @@ def check_title(spec: CheckSpec) -> str:
 
 
 def show_value(value: float | None, unit: Unit) -> str:
-    """A measured value in the unit a reader expects; a dash when there is none."""
+    """Format a measured value in its usual unit; a dash if there is none."""
     if value is None:
         return "—"
     if math.isinf(value):
@@ -71,7 +64,7 @@ def show_value(value: float | None, unit: Unit) -> str:
 
 
 def show_margin(margin: float, scale: Scale, unit: Unit) -> str:
-    """What is allowed, as its author would write it: the percentage by which a metric may move, points, or an SLO."""
+    """Format a margin as its author would write it: a percentage, points, or an SLO."""
     if scale is Scale.ABSOLUTE:
         shown = show_value(margin, unit)
     elif scale is Scale.LOG_RATIO:
@@ -82,7 +75,7 @@ def show_margin(margin: float, scale: Scale, unit: Unit) -> str:
 
 
 def show_numbers(check: CheckResult) -> str:
-    """`+1.2 %, -3.0 % to +5.4 %, margin 5 %`; of an absolute check its value, limits and bound; else its reason."""
+    """Return `+1.2 %, -3.0 % to +5.4 %, margin 5 %` (value, limits, bound); without numbers the reason."""
     if check.harm is None or check.lower is None or check.upper is None:
         return check.reason
     values = (check.harm, check.lower, check.upper)
@@ -101,14 +94,14 @@ def _signed_percent(harm: float, unit: Unit) -> str:
 
 
 def relative_change(harm: float, unit: Unit) -> float:
-    """Harm as a log ratio → the relative change of the metric: up for latencies, down for rates."""
+    """Convert a log ratio into the relative change of the metric: up for latencies, down for rates."""
     return math.expm1(-harm if unit in RATES else harm)
 
 
 def change_of(harm: float, scale: Scale, unit: Unit, *, falls: bool = False) -> str:
-    """`rose by 4.2 %`, `fell by 2 points`, `is unchanged`: a harm in the direction in which the metric moved.
+    """Return `rose by 4.2 %`, `fell by 2 points`, `is unchanged`: a regression in the direction the metric moved.
 
-    `falls`: harm of a share shows as a fall.
+    `falls`: a regression of a share shows as a fall.
     """
     if math.isinf(harm):
         return "has no bound"
@@ -122,267 +115,204 @@ def change_of(harm: float, scale: Scale, unit: Unit, *, falls: bool = False) -> 
 
 
 _LEAST_ROOM = 4  # times in the margin: with less room than that beside the estimate, no number of blocks is named
-_LOGARITHMIC = (  # whose limits are those of ln(value)
+_LOG_SCALE_UNITS = (  # whose limits are those of ln(value)
     Unit.SECONDS, Unit.TOKENS_PER_S, Unit.REQUESTS_PER_S, Unit.TOKENS_PER_S_EACH, Unit.REQUESTS_PER_S_EACH, Unit.USD,
 )  # fmt: skip
 
 
-def check_reason(finding: Finding, outcome: Outcome, warn_fraction: float, alpha: float) -> str:
-    """Why this check has this outcome, with its decisive numbers."""
-    if finding.problem is not None:
-        return finding.problem.reason
-    if finding.limits is None:
+def check_reason(estimate: Estimate, outcome: Outcome, warn_fraction: float, alpha: float) -> str:
+    """Return why a check has its outcome, with its decisive numbers."""
+    if estimate.problem is not None:
+        return estimate.problem.reason
+    if estimate.limits is None:
         return "there is no estimate"
-    margin = told_margin(finding)
-    if finding.scale is Scale.ABSOLUTE:
-        lower, upper = (show_value(value, finding.unit) for value in (finding.limits.lower, finding.limits.upper))
-        estimate = f"{show_value(finding.harm, finding.unit)} ({lower} to {upper})"
-        return _slo_reason(finding, outcome, estimate, margin, warn_fraction)
-    change, harm = _change(finding), "change" if finding.two_sided else "harm"
+    rule, limits, margin = estimate.rule, estimate.limits, margin_text(estimate)
+    if rule.scale is Scale.ABSOLUTE:
+        return _bound_reason(estimate, limits, outcome, margin, warn_fraction)
+    change, regression = _change(estimate), "change" if rule.two_sided else "regression"
     match outcome:
-        case Outcome.PASS if finding.limits.upper < 0 and not finding.two_sided:
-            way = "fall" if _falls(finding) else "rise"
-            return f"{change}: better; a {way} of {margin} is allowed"
+        case Outcome.PASS if limits.upper < 0 and not rule.two_sided:
+            falls = rule.unit in RATES if rule.scale is Scale.LOG_RATIO else rule.falls
+            return f"{change}: better; a {'fall' if falls else 'rise'} of {margin} is allowed"
         case Outcome.PASS:
             return f"{change}, inside the margin of {margin}"
-        case Outcome.WARN if finding.warning is not None:
-            return f"{change}, inside the margin of {margin}, but {finding.warning}"
+        case Outcome.WARN if estimate.warning is not None:
+            return f"{change}, inside the margin of {margin}, but {estimate.warning}"
         case Outcome.WARN:
-            return f"{change}: real {harm}, though inside the margin of {margin}"
+            return f"{change}: a real {regression}, though inside the margin of {margin}"
         case Outcome.BLOCK:
-            return f"{change}{_beyond(finding, margin)}"
-        case _ if finding.breach:
-            return f"{change}: shown neither to be beyond the margin of {margin} nor to stay inside it{so_far(finding)}"
-        case _ if finding.limits.lower > finding.least or (finding.two_sided and finding.limits.upper < 0):
-            if too_soon(finding):
-                return f"{change}: likely {harm}, but not shown to be beyond the margin of {margin}{so_far(finding)}"
-            sure = _why_not_sure(finding, alpha)
-            return f"{change}: likely {harm}, but not sure enough {sure}{so_far(finding)}; the margin is {margin}"
-        case _:
-            return (
-                f"{change}: neither shown to be {harm} nor shown to stay inside the margin of {margin}{so_far(finding)}"
-            )
+            return f"{change}{_beyond(estimate, limits, margin)}"
+    blocks = blocks_measured_text(estimate)
+    if rule.breach:
+        return f"{change}: shown neither to be beyond the margin of {margin} nor to stay inside it{blocks}"
+    if limits.lower > estimate.least or (rule.two_sided and limits.upper < 0):
+        if too_soon(estimate):
+            return f"{change}: probably a {regression}, but not shown to be beyond the margin of {margin}{blocks}"
+        why = "with all checks together" if (estimate.p_value or 0.0) <= alpha else "by its test"
+        return f"{change}: probably a {regression}, but not significant {why}{blocks}; the margin is {margin}"
+    return f"{change}: neither a {regression} nor staying inside the margin of {margin} is shown{blocks}"
 
 
-def told_margin(finding: Finding) -> str:
-    """The margin or the bound as a sentence about the finding says it."""
-    return finding.margin_told or show_margin(finding.margin, finding.scale, finding.unit)
+def margin_text(estimate: Estimate) -> str:
+    """Return the margin or the bound as a sentence about the check has it."""
+    return estimate.margin_text or show_margin(estimate.margin, estimate.rule.scale, estimate.rule.unit)
 
 
-def check_advice(finding: Finding, outcome: Outcome, alpha: float) -> str | None:
-    """What to do about a check that is not PASS."""
-    if finding.problem is not None:
-        return finding.problem.advice
-    if outcome is Outcome.INCONCLUSIVE:
-        if _ended_by_another(finding):
-            return f"this was left open: the load ended because {_blocking(finding)} blocked; mend that first"
-        needed = _needed(finding, alpha)
-        no_number = "" if needed is not None else f"; {_no_number(finding)}"
-        return _more(finding, needed) + _by_more_looks(finding) + no_number
+def check_advice(estimate: Estimate, outcome: Outcome, alpha: float) -> str | None:
+    """Return what to do about a check that is not PASS."""
+    if estimate.problem is not None:
+        return estimate.problem.advice
     if outcome is Outcome.BLOCK:
         return "look at the candidate; do not widen the margin after the fact"
-    if outcome is Outcome.WARN and finding.warning is not None:
-        return finding.warning_advice
-    if outcome is Outcome.WARN:
-        if finding.scale is not Scale.ABSOLUTE:
-            return _WEIGH
-        return _NEAR_OF_LOAD if finding.n_unit in ("requests", "blocks") else _NEAR
-    return None
+    if outcome is Outcome.INCONCLUSIVE:
+        return _measure_more(estimate, alpha)
+    if outcome is not Outcome.WARN:
+        return None
+    if estimate.warning is not None:
+        return estimate.warning_advice
+    if estimate.rule.scale is not Scale.ABSOLUTE:
+        return "weigh the loss against what the candidate gains: the next ones add to it"
+    if estimate.n_unit in ("requests", "blocks"):
+        return "the bound is near: give the deployment more capacity, or less traffic, before its load grows"
+    return "the bound is near: the next loss of this size may break it"
 
 
-_NEAR = "the bound is near: the next loss of this size may break it"
-_NEAR_OF_LOAD = "the bound is near: give the deployment more capacity, or less traffic, before its load grows"
-_WEIGH = "weigh the loss against what the candidate gains: the next ones add to it"
+def _measure_more(estimate: Estimate, alpha: float) -> str:
+    """Return how much more to measure: the number that would settle the check, if one can be named."""
+    items = estimate.n_unit == "items"
+    advice = "use a bigger set" if items else f"measure more {estimate.n_unit}"
+    needed, look = _needed(estimate, alpha), estimate.look
+    if needed is not None:
+        advice += f": about {needed:,}{' items' if items else ''} in all would settle it"
+    if look is not None and look.last:
+        advice += " (one more look in `load.looks`)"
+    elif look is not None and look.ended is not None and look.ended.why in ("time", "cost"):
+        advice += f" (a higher `load.limit.{look.ended.why}`)"
+    elif look is not None and look.ended is not None and look.ended.why == "decided":
+        advice += "; the load ended once the required checks were decided: fix any that blocked, or require this one"
+    elif look is not None:
+        advice += " (a check that is `required` is measured until it is settled)"
+    if needed is None and estimate.value is not None:
+        advice += "; no number is sure to settle it"
+        if estimate.rule.scale is not Scale.ABSOLUTE and _room(estimate) < estimate.margin / _LEAST_ROOM:
+            advice += ": the estimate is near the margin or beyond it"
+    return advice
 
 
-def _more(finding: Finding, needed: int | None) -> str:
-    todo, unit = ("use a bigger set", " items") if finding.n_unit == "items" else (f"measure more {finding.n_unit}", "")
-    return todo if needed is None else f"{todo}: about {needed:,}{unit} in all would settle it"
+def _needed(estimate: Estimate, alpha: float) -> int | None:
+    """Return how many blocks, items or prompts would settle the check if the estimate were true.
 
-
-def _no_number(finding: Finding) -> str:
-    """Why none of `_needed` can be named: what more of them may do all the same."""
-    if finding.limits is None or finding.harm is None or not math.isfinite(finding.harm):
-        return "how many would settle it is not to be told, for there is no estimate"
-    near = finding.scale is not Scale.ABSOLUTE and _room(finding) < finding.margin / _LEAST_ROOM
-    if near and _room(finding) > 0:
-        return "no number is sure to settle it, for the estimate itself is near the margin: more may show harm"
-    if near:
-        return "no number is likely to settle it in its favour, for the estimate itself is past the margin"
-    return "no number that could be measured is likely to settle it"
-
-
-def _needed(finding: Finding, alpha: float) -> int | None:
-    """How many blocks, items or prompts would settle it, were the estimate true.
-
-    Limits narrow with the root of n. None where the estimate itself is not well inside: more would rather show harm.
+    Limits narrow with the root of n. None if the estimate is not well inside: more would rather show a regression.
     """
-    if finding.needs is not None:
-        return finding.needs
-    if finding.limits is None or finding.harm is None:
+    value, limits = estimate.value, estimate.limits
+    if estimate.n_needed is not None or limits is None or value is None:
+        return estimate.n_needed
+    if estimate.rule.scale is Scale.ABSOLUTE:
+        return _needed_for_bound(estimate, value, limits, alpha)
+    room, width = _room(estimate), limits.upper - value
+    if not math.isfinite(width) or room < estimate.margin / _LEAST_ROOM:
         return None
-    if finding.scale is Scale.ABSOLUTE:
-        return _needed_for_bound(finding, finding.harm, finding.limits, alpha)
-    room, width = _room(finding), finding.limits.upper - finding.harm
-    if not math.isfinite(width) or room < finding.margin / _LEAST_ROOM:
-        return None
-    return math.ceil(finding.n * (width / room) ** 2)
+    return math.ceil(estimate.n * (width / room) ** 2)
 
 
-def _room(finding: Finding) -> float:
-    """How much harm the estimate leaves of the margin."""
-    return finding.margin - _size(finding, finding.harm or 0.0)
+def _room(estimate: Estimate) -> float:
+    """Return how much of the margin the estimate leaves."""
+    return estimate.margin - _size(estimate, estimate.value or 0.0)
 
 
-def _needed_for_bound(finding: Finding, value: float, limits: Limits, alpha: float) -> int | None:
-    """The same for a value and a bound, on whichever side of it the value lies."""
-    if finding.unit in RATES and finding.n_unit == "requests":
+def _size(estimate: Estimate, value: float) -> float:
+    return abs(value) if estimate.rule.two_sided else value
+
+
+def _needed_for_bound(estimate: Estimate, value: float, limits: Limits, alpha: float) -> int | None:
+    unit, bound = estimate.rule.unit, estimate.margin
+    if unit in RATES and estimate.n_unit == "requests":
         return None  # a capacity: a bracket of levels, and no mean that more of them would narrow
-    towards = limits.upper if finding.margin > value else limits.lower
-    ends = (value, towards, finding.margin)
-    if finding.unit in _LOGARITHMIC:
+    ends = (value, limits.upper if bound > value else limits.lower, bound)
+    if unit in _LOG_SCALE_UNITS:
         if min(ends) <= 0:
             return None
         ends = (math.log(ends[0]), math.log(ends[1]), math.log(ends[2]))
-    width, room = abs(ends[1] - ends[0]), abs(ends[2] - ends[0])
-    return sample_size_for_width(finding.n, width, room, alpha)
+    return sample_size_for_width(estimate.n, abs(ends[1] - ends[0]), abs(ends[2] - ends[0]), alpha)
 
 
-def _change(finding: Finding) -> str:
-    """`rose by 4.2 % (3.1 to 5.3)`: the harm and its one-sided limits in the direction the metric moved.
+def _change(estimate: Estimate) -> str:
+    """Return `rose by 4.2 % (3.1 to 5.3)`: the regression and its limits in the direction the metric moved.
 
-    Of an interval that crosses zero both ends, each by its name: `fell by 1 % (between 4 % better and 2 % worse)`.
+    An interval that contains zero has both ends named: `fell by 1 % (between 4 % better and 2 % worse)`.
     """
-    if finding.harm is None or finding.limits is None or math.isinf(finding.harm):
+    if estimate.value is None or estimate.limits is None or math.isinf(estimate.value):
         return "without bound, because requests failed"
-    values = (finding.harm, finding.limits.lower, finding.limits.upper)
-    if finding.scale is Scale.LOG_RATIO:
-        moved = [relative_change(value, finding.unit) for value in values]
+    rule, values = estimate.rule, (estimate.value, estimate.limits.lower, estimate.limits.upper)
+    if rule.scale is Scale.LOG_RATIO:
+        moved = [relative_change(value, rule.unit) for value in values]
         show = units.show_percent
     else:
-        moved = [-value if finding.falls else value for value in values]
+        moved = [-value if rule.falls else value for value in values]
         show = units.show_points
     verb, sign = ("fell by", -1) if moved[0] < 0 else ("rose by", 1)
     low, high = sorted((sign * moved[1], sign * moved[2]))
     shown = f"{verb} {show(sign * moved[0])}" if moved[0] else "is unchanged"
     if low < 0 < high:
-        names = ("lower", "higher") if finding.two_sided else ("better", "worse")
-        ends = zip(sorted(moved[1:]) if finding.two_sided else moved[1:], names, strict=True)
+        names = ("lower", "higher") if rule.two_sided else ("better", "worse")
+        ends = zip(sorted(moved[1:]) if rule.two_sided else moved[1:], names, strict=True)
         return f"{shown} (between {' and '.join(f'{show(abs(end))} {name}' for end, name in ends)})"
     if low <= 0:
         return shown
     return f"{shown} ({show(low).split()[0]} to {show(high).split()[0]})"
 
 
-def _falls(finding: Finding) -> bool:
-    """Whether the metric is worse the lower it is."""
-    return finding.unit in RATES if finding.scale is Scale.LOG_RATIO else finding.falls
-
-
-def so_far(finding: Finding) -> str:
-    """` after 10 of at most 20 blocks`, and why there are no more; nothing where their number is fixed."""
-    look = finding.look
+def blocks_measured_text(estimate: Estimate) -> str:
+    """Return ` after 10 of at most 20 blocks` and why the load ended; nothing if the number of blocks is fixed."""
+    look = estimate.look
     if look is None:
         return ""
     if look.last:
         return f" after all {look.blocks} blocks"
     why = _ENDED.get(look.ended.why, "") if look.ended is not None else ""
-    if _ended_by_another(finding):
-        why = ", where another check ended the load"
-    elif _ended_by_another_policy(finding):
-        why = f"{why}, though not by this policy"
     return f" after {look.blocks} of at most {look.most} blocks{why}"
-
-
-def _ended_by_another(finding: Finding) -> bool:
-    """Whether the load ended before its last look because another check blocked, which left this one open."""
-    look = finding.look
-    ended = look is not None and not look.last and look.ended is not None and look.ended.why == "decided"
-    return ended and bool(finding.ended_by)
-
-
-def _ended_by_another_policy(finding: Finding) -> bool:
-    """Whether the load ended as settled while this check, which is required here, was open: not by this policy."""
-    look = finding.look
-    ended = look.ended if look is not None and not look.last else None
-    return finding.required and ended is not None and ended.why in ("decided", "invalid")
-
-
-def _blocking(finding: Finding) -> str:
-    """`Time to first token p50 at c4 and 2 more checks`."""
-    first, more = finding.ended_by[0], len(finding.ended_by) - 1
-    return first if not more else f"{first} and {more} more check{'s' if more > 1 else ''}"
-
-
-def _by_more_looks(finding: Finding) -> str:
-    """What in the suite lets the load go on; nothing where the number of blocks is fixed."""
-    if finding.look is None:
-        return ""
-    if finding.look.last:
-        return " (one more look in `load.looks`)"
-    ended = finding.look.ended
-    if ended is not None and ended.why in ("time", "cost"):
-        return f" (a higher `load.limit.{ended.why}`)"
-    if _ended_by_another_policy(finding):
-        return ": the load ended by another policy, or with waivers; run the suite again under this one"
-    return " (a check that is `required` is measured until it is settled)"
 
 
 _ENDED: Mapping[str, str] = MappingProxyType(
     {
-        "decided": ", where what had to be was settled",
-        "invalid": ", where more would not have made what is INVALID sound",
+        "decided": ", where the load ended because the required checks were decided",
+        "invalid": ", where more blocks would not have made INVALID evidence sound",
         "time": ", where the suite's `load.limit.time` ended the load",
         "cost": ", where the suite's `load.limit.cost` ended the load",
     }
 )
 
 
-def _beyond(finding: Finding, margin: str) -> str:
-    """Why shown harm blocks: because of its estimate, or, where that is inside the margin, of what it may be."""
-    if finding.limits is None or finding.harm is None or _size(finding, finding.harm) > finding.margin:
+def _beyond(estimate: Estimate, limits: Limits, margin: str) -> str:
+    """Return why a regression blocks: by its estimate, or, if that is inside the margin, by how large it may be."""
+    rule, value = estimate.rule, estimate.value
+    if value is None or _size(estimate, value) > estimate.margin:
         return f", beyond the margin of {margin}"
-    fell = finding.two_sided and finding.harm < 0
-    most, worst = "without bound", finding.limits.lower if fell else finding.limits.upper
+    worst, most = limits.lower if rule.two_sided and value < 0 else limits.upper, "without bound"
     if math.isfinite(worst):
-        most = show_margin(worst, finding.scale, finding.unit)
-    harm = "a change" if finding.two_sided else "harm"
-    return f": {harm} is shown, and it may be {most}, beyond the margin of {margin}"
+        most = show_margin(worst, rule.scale, rule.unit)
+    regression = "a change" if rule.two_sided else "a regression"
+    return f": {regression} is shown, and it may be {most}, beyond the margin of {margin}"
 
 
-def _size(finding: Finding, harm: float) -> float:
-    """How much of it counts: where a change either way is harm, without its sign."""
-    return abs(harm) if finding.two_sided else harm
-
-
-def _why_not_sure(finding: Finding, alpha: float) -> str:
-    """What the error is shared between: other checks, later looks, or nothing but the test itself."""
-    beside = _sure_alone(finding, alpha)
-    if finding.look is not None and not finding.look.last:
-        return f"for it is seen early{' and beside several checks' if beside else ''}"
-    return "with all checks together" if beside else "by its test"
-
-
-def _sure_alone(finding: Finding, alpha: float) -> bool:
-    """Whether the check alone would have shown harm."""
-    return finding.p_value is not None and finding.p_value <= alpha
-
-
-def _slo_reason(finding: Finding, outcome: Outcome, estimate: str, slo: str, warn_fraction: float) -> str:
-    name = "bound" if finding.unit in (Unit.MULTIPLE, Unit.POINTS, Unit.COUNT, Unit.COUNT_EACH, Unit.NATS) else "SLO"
-    bound = f"the {name} of {'at least' if finding.lower_is_worse else 'at most'} {slo}"
+def _bound_reason(estimate: Estimate, limits: Limits, outcome: Outcome, bound: str, warn_fraction: float) -> str:
+    rule = estimate.rule
+    lower, upper = (show_value(value, rule.unit) for value in (limits.lower, limits.upper))
+    value = f"{show_value(estimate.value, rule.unit)} ({lower} to {upper})"
+    name = "bound" if rule.unit in (Unit.MULTIPLE, Unit.POINTS, Unit.COUNT, Unit.COUNT_EACH, Unit.NATS) else "SLO"
+    bound = f"the {name} of {'at least' if rule.lower_is_worse else 'at most'} {bound}"
     match outcome:
         case Outcome.PASS:
-            return f"{estimate} holds {bound}"
-        case Outcome.WARN if finding.warning is not None:
-            return f"{estimate} holds {bound}, but {finding.warning}"
+            return f"{value} holds {bound}"
+        case Outcome.WARN if estimate.warning is not None:
+            return f"{value} holds {bound}, but {estimate.warning}"
         case Outcome.WARN:
-            used = f"{slo_share(finding):.0%} of what it allows is used, past the warning at {warn_fraction:.0%}"
-            return f"{estimate} holds {bound}, but {used}"
+            used = f"{used_share_of_bound(estimate):.0%} of what it allows is used, past the warning at"
+            return f"{value} holds {bound}, but {used} {warn_fraction:.0%}"
         case Outcome.BLOCK:
-            return f"{estimate} breaks {bound}"
+            return f"{value} breaks {bound}"
         case _:
-            return f"{estimate} neither breaks nor surely holds {bound}{so_far(finding)}"
+            return f"{value} neither breaks nor surely holds {bound}{blocks_measured_text(estimate)}"
 
 
 _OF_SPEED = (("load",), ("speed",), ("tokens",))

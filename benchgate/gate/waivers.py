@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 
-from benchgate.gate.checks.evaluate import measured
+from benchgate.gate.checks.evaluate import evaluate
 from benchgate.gate.comparison import Comparison
-from benchgate.gate.decision import Finding, decide
+from benchgate.gate.decision import Estimate, decide
 from benchgate.gate.policy import CheckSpec
 from benchgate.gate.reasons import check_reason
 from benchgate.model.deployment import Arm, Deployment
@@ -91,17 +91,17 @@ def _beyond(waiver: Waiver, spec: CheckSpec, suite: Suite, comparison: Compariso
         check = held_to(spec.check, waiver.ceiling)
     except ValueError as error:
         return f"its ceiling does not fit the check: {error}"
-    (found,) = measured((replace(spec, check=check),), suite, comparison)
-    for finding in (found.finding, found.over_all):
-        if finding is not None and not (outcome := _outcome(finding, suite)).promotes:
-            told = check_reason(finding, outcome, suite.gate.warn_fraction, suite.gate.alpha)
-            return f"harm is not shown to stay within its ceiling of {waiver.ceiling}: {told}"
+    (judgement,) = evaluate((replace(spec, check=check),), suite, comparison)
+    for estimate in (judgement.estimate, judgement.all_blocks):
+        if estimate is not None and not (outcome := _outcome(estimate, suite)).promotes:
+            reason = check_reason(estimate, outcome, suite.gate.warn_fraction, suite.gate.alpha)
+            return f"the regression is not shown to stay within its ceiling of {waiver.ceiling}: {reason}"
     return None
 
 
-def _outcome(finding: Finding, suite: Suite) -> Outcome:
-    """By its own p-value: that of other checks has no say in whether harm stays within the ceiling."""
-    return decide(finding, finding.p_value, suite.gate.alpha, suite.gate.warn_fraction)
+def _outcome(estimate: Estimate, suite: Suite) -> Outcome:
+    """Decide by the check's own p-value: other checks do not matter to whether it stays within the ceiling."""
+    return decide(estimate, estimate.p_value, suite.gate.alpha, suite.gate.warn_fraction)
 
 
 def _with(check: CheckResult, waiver: Waiver) -> CheckResult:

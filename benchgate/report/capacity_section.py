@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from benchgate import units
-from benchgate.gate.checks.capacity import Searched, searched, told
-from benchgate.gate.decision import Problem
+from benchgate.gate.checks.capacity import ReplayedSearch, replay_search
+from benchgate.gate.decision import CannotJudge
 from benchgate.model.deployment import Arm
 from benchgate.model.run import Evidence
 from benchgate.report import show
@@ -49,28 +49,32 @@ def capacity_section(
         sources[Arm.BASELINE] = (against, Arm.CANDIDATE)
     if alone:
         del sources[Arm.BASELINE]
-    found = {role: searched(run, arm, suite) for role, (run, arm) in sources.items()}
-    sound = {role: side for role, side in found.items() if isinstance(side, Searched)}
+    sound: dict[Arm, ReplayedSearch] = {}
+    lines = []
+    for role, (run, arm) in sources.items():
+        try:
+            sound[role] = replay_search(run, arm, suite)
+            lines.append(_line(role, sound[role]))
+        except CannotJudge as cannot:
+            lines.append(f"{role.value}: {cannot.reason}; {cannot.advice}")
     target = next((side.settings.target_ratio for side in sound.values()), 0.0)
     return CapacitySection(
         axis="requests per second" if suite.load.capacity.over == "rate" else "requests in flight",
         target_ratio=target,
         table=_table(sound, suite.load.capacity.over),
-        lines=tuple(_line(role, side) for role, side in found.items()),
+        lines=tuple(lines),
         points=tuple(point for role, side in sound.items() for point in _points(role, side)),
     )
 
 
-def _line(role: Arm, side: Searched | Problem) -> str:
-    if isinstance(side, Problem):
-        return f"{role.value}: {side.reason}; {side.advice}"
+def _line(role: Arm, side: ReplayedSearch) -> str:
     middle, needs = side.middle, side.result.needs
     estimate = f"; best single number {show.number(middle)}" if middle is not None else ""
     more = f"; about {needs:,} more requests at a level would resolve one" if needs is not None else ""
-    return f"{told(side, role)}{estimate}{more}"
+    return f"{side.describe(role)}{estimate}{more}"
 
 
-def _table(sound: dict[Arm, Searched], over: str) -> Table:
+def _table(sound: dict[Arm, ReplayedSearch], over: str) -> Table:
     columns = (
         *(Column("arm", numeric=False), Column("level"), Column("shown to", numeric=False), Column("goodput")),
         *(Column("interval"), Column("fit"), Column("watched"), Column("requests counted"), Column("requests sent")),
@@ -101,7 +105,7 @@ def _row(role: Arm, probe: Probe, fitted: float | None, over: str) -> tuple[str,
     )
 
 
-def _points(role: Arm, side: Searched) -> list[CapacityPoint]:
+def _points(role: Arm, side: ReplayedSearch) -> list[CapacityPoint]:
     return [
         CapacityPoint(role, probe.level, share, limits.lower, limits.upper, _fitted(side, probe.level))
         for probe in side.result.probes
@@ -109,6 +113,6 @@ def _points(role: Arm, side: Searched) -> list[CapacityPoint]:
     ]
 
 
-def _fitted(side: Searched, level: float) -> float | None:
+def _fitted(side: ReplayedSearch, level: float) -> float | None:
     fit = side.result.fit
     return dict(zip(fit.levels, fit.shares, strict=True)).get(level) if fit is not None else None

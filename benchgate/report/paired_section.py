@@ -75,7 +75,7 @@ def _paired(check: CheckResult, found: BlockDifferences) -> PairedCheck:
         id=found.id,
         title=check.title,
         unit="change, %" if check.scale is Scale.LOG_RATIO else "change, points",
-        changes=tuple(_change(check, harm) for harm in found.harms),
+        changes=tuple(_change(check, harm) for harm in found.regressions),
         together=found.together,
         mean=_change(check, check.harm),
         lower=ends[0] if len(ends) == 2 else None,
@@ -90,7 +90,7 @@ def _paired(check: CheckResult, found: BlockDifferences) -> PairedCheck:
 
 def _numbers(found: BlockDifferences) -> tuple[int, ...]:
     if found.together > 1:
-        return tuple(range(1, len(found.harms) + 1))
+        return tuple(range(1, len(found.regressions) + 1))
     return tuple(block + 1 for block in found.blocks)
 
 

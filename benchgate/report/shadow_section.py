@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from statistics import median
 
-from benchgate.gate.checks.shadow import LENGTH_BAND, excess_over, itself, length_ratio
-from benchgate.gate.decision import Problem
-from benchgate.gate.evidence.prompts import is_unread, usable_rows
+from benchgate.gate.checks.shadow import LENGTH_BAND, baseline_self_verdicts, excess_of_rows, length_ratio
+from benchgate.gate.decision import CannotJudge
+from benchgate.gate.evidence.prompts import lacks_similarity, usable_rows
 from benchgate.model.records import AnswerAgreement, AnswerFacts, JudgeVerdict, PairFacts, ShadowItem
 from benchgate.model.run import Evidence, ShadowObservation
 from benchgate.report import show
@@ -40,8 +41,10 @@ def shadow_section(evidence: Evidence, alpha: float) -> ShadowSection | None:
     shadow = evidence.shadow
     if shadow is None:
         return None
-    summary, found = summarise_shadow(shadow), usable_rows(evidence)
-    rows = () if isinstance(found, Problem) else found
+    summary = summarise_shadow(shadow)
+    rows: tuple[ShadowItem, ...] = ()
+    with suppress(CannotJudge):
+        rows = usable_rows(evidence)
     shown = examples(summary.differing)
     return ShadowSection(
         table=_disagreement(summary, rows, alpha),
@@ -79,7 +82,7 @@ def _disagreement(summary: ShadowSummary, rows: tuple[ShadowItem, ...], alpha: f
 
 
 def _cells(rows: tuple[ShadowItem, ...], alpha: float) -> tuple[str, ...]:
-    ours, own, excess = excess_over(rows, alpha)
+    ours, own, excess = excess_of_rows(rows, alpha)
     if excess is None:
         return show.percent(ours), show.percent(own), show.NOT_APPLICABLE, show.NOT_APPLICABLE
     low, high = show.points(excess.limits.lower), show.points(excess.limits.upper)
@@ -190,13 +193,13 @@ def _net(said: Counter[JudgeVerdict | None]) -> str:
 
 
 def _lines(rows: tuple[ShadowItem, ...]) -> Iterable[str]:
-    unread = sum(is_unread(row) for row in rows)
-    if unread:
-        yield f"The similarity of answers to {unread:,} of {len(rows):,} prompts is missing; here they differ."
+    missing = sum(map(lacks_similarity, rows))
+    if missing:
+        yield f"The similarity of answers to {missing:,} of {len(rows):,} prompts is missing; here they differ."
     ratio = length_ratio(rows)
     if ratio is not None:
         outside = "" if LENGTH_BAND[0] <= ratio <= LENGTH_BAND[1] else "; outside 0.9 to 1.1 that is another behaviour"
         yield f"The candidate's answers are {ratio:.2f} times as long as the baseline's{outside}."
-    lost, won, n = itself(rows)
+    lost, won, n = baseline_self_verdicts(rows)
     if n:
         yield f"Of the baseline's own two answers the judge prefers one {lost + won:,} times in {n:,}: its noise."

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from benchgate.gate.comparison import Comparison
-from benchgate.gate.decision import Problem
+from benchgate.gate.decision import CannotJudge
 from benchgate.gate.evidence.items import units_of
-from benchgate.gate.summary.figures import TaskFigures, pooled_figures, task_figures
+from benchgate.gate.summary.figures import TaskFigures, pooled_figures
 from benchgate.model.verdict import CheckResult, Outcome, Scale, Verdict
 from benchgate.report.task_counts import TaskSummary, pooled_tasks, summarise_task
 from benchgate.stats.distributions import Limits
@@ -89,10 +89,10 @@ def _of_unit(
     ]
     group = tasks != (name,)
     for task, one in zip(tasks, counts, strict=True):
-        found = task_figures(comparison, task, verdict.alpha)
+        found = _figures(comparison, {task: (task,)}, verdict, task)
         yield _row(one, found, _check_of(verdict, task, whole=whole and not group), pooled=False)
     if group:
-        found = task_figures(comparison, name, verdict.alpha, tasks)
+        found = _figures(comparison, {name: tasks}, verdict, name)
         yield _row(pooled_tasks(counts, name), found, _check_of(verdict, name, whole=whole), pooled=True)
 
 
@@ -103,8 +103,17 @@ def _of_all(comparison: Comparison, verdict: Verdict, units: Mapping[str, tuple[
         )
         for name, tasks in units.items()
     ]
-    found = pooled_figures(comparison, units, verdict.alpha)
+    found = _figures(comparison, units, verdict, "all tasks")
     return _row(pooled_tasks(by_unit, "all tasks"), found, _check_of(verdict, None), pooled=True)
+
+
+def _figures(
+    comparison: Comparison, units: Mapping[str, tuple[str, ...]], verdict: Verdict, name: str
+) -> TaskFigures | CannotJudge:
+    try:
+        return pooled_figures(comparison, units, verdict.alpha, name=name)
+    except CannotJudge as cannot:
+        return cannot
 
 
 def _check_of(verdict: Verdict, task: str | None, *, whole: bool = False) -> CheckResult | None:
@@ -117,10 +126,10 @@ def _check_of(verdict: Verdict, task: str | None, *, whole: bool = False) -> Che
     return own or next((check for check in of_scores if whole and check.task is None), None)
 
 
-def _row(counts: TaskSummary, found: TaskFigures | Problem, check: CheckResult | None, *, pooled: bool) -> TaskRow:
+def _row(counts: TaskSummary, found: TaskFigures | CannotJudge, check: CheckResult | None, *, pooled: bool) -> TaskRow:
     """With the numbers that its check was decided by, where one judges it."""
-    figures = None if isinstance(found, Problem) else found
-    change = None if figures is None else _estimate(-figures.harm, _turned(figures.limits))
+    figures = None if isinstance(found, CannotJudge) else found
+    change = None if figures is None else _estimate(-figures.regression, _turned(figures.limits))
     baseline, candidate = counts.baseline_ratio, counts.candidate_ratio
     if check is not None and check.harm is not None and check.lower is not None and check.upper is not None:
         change, baseline, candidate = Estimate(-check.harm, -check.upper, -check.lower), check.baseline, check.candidate
@@ -137,7 +146,7 @@ def _row(counts: TaskSummary, found: TaskFigures | Problem, check: CheckResult |
         recovery=_estimate(figures.recovery_ratio, figures.recovery_limits) if figures is not None else None,
         floor_ratio=figures.floor_ratio if figures is not None else None,
         excess=_estimate(figures.excess_ratio, figures.excess_limits) if figures is not None else None,
-        problem=found.reason if isinstance(found, Problem) else None,
+        problem=found.reason if isinstance(found, CannotJudge) else None,
         stopped=figures is not None and figures.stopped,
     )
 

@@ -15,6 +15,7 @@ import numpy as np
 from benchgate.model.records import FloatArray
 from benchgate.stats.distributions import Limits, check_alpha, gamma_ppf, norm_ppf, t_ppf, t_sf
 from benchgate.stats.proportions import clopper_pearson
+from benchgate.stats.trace import Trace, digits
 
 MIN_CLUSTERS = 10
 """Least number of clusters for a trustworthy cluster-robust error (Cameron, Gelbach and Miller 2008)."""
@@ -41,17 +42,29 @@ class PooledMean:
     error: float
     freedom: float
 
-    def limits(self, alpha: float) -> Limits:
+    def limits(self, alpha: float, trace: Trace | None = None) -> Limits:
         """Return Student's t limits; the mean itself where nothing varies."""
         check_alpha(alpha)
-        reach = t_ppf(1 - alpha, self.freedom) * self.error
-        return Limits(self.mean - reach, self.mean + reach)
+        quantile = t_ppf(1 - alpha, self.freedom)
+        reach = quantile * self.error
+        limits = Limits(self.mean - reach, self.mean + reach)
+        if trace is not None:
+            trace.made("t quantile", f"t({digits(1 - alpha)}, {digits(self.freedom)})", quantile)
+            distance = f"{digits(quantile)} * {digits(self.error)}"
+            trace.limits(limits, f"{digits(self.mean)} - {distance}", f"{digits(self.mean)} + {distance}")
+        return limits
 
-    def p_above(self, margin: float) -> float:
+    def p_above(self, margin: float, trace: Trace | None = None) -> float:
         """Return the p-value of "the mean is at most the margin"; without spread 1 at or below it and 0 above."""
         if self.error == 0:
             return 0.0 if self.mean > margin else 1.0
-        return t_sf((self.mean - margin) / self.error, self.freedom)
+        statistic = (self.mean - margin) / self.error
+        p_value = t_sf(statistic, self.freedom)
+        if trace is not None:
+            how = f"({digits(self.mean)} - {digits(margin)}) / {digits(self.error)}"
+            trace.made("t statistic", how, statistic)
+            trace.made("p-value over t", f"P(T({digits(self.freedom)}) > {digits(statistic)})", p_value)
+        return p_value
 
 
 def cluster_sums(values: FloatArray, clusters: Sequence[str] | None = None) -> FloatArray:
@@ -67,12 +80,14 @@ def cluster_sums(values: FloatArray, clusters: Sequence[str] | None = None) -> F
     return np.bincount(numbers, weights=values).astype(np.float64)
 
 
-def cluster_mean(values: FloatArray, clusters: Sequence[str] | None = None) -> ClusterMean | None:
+def cluster_mean(
+    values: FloatArray, clusters: Sequence[str] | None = None, trace: Trace | None = None
+) -> ClusterMean | None:
     """Return the mean of the items with its cluster-robust standard error; without `clusters` every item is its own.
 
     SE² = G/(G-1) · n⁻² · Σ_g (Σ_{i in g} (d_i - d̄))², G clusters, n items (Liang and Zeger 1986; Miller, arXiv
     2411.00640, 2.2). Independent items give the ordinary s²/n. Return None below two items or clusters, or when a value
-    is not finite. The caller checks for enough clusters (`FEWEST_CLUSTERS`). Raises ValueError unless there is one
+    is not finite. The caller checks for enough clusters (`MIN_CLUSTERS`). Raises ValueError unless there is one
     cluster name per item.
     """
     n = len(values)
@@ -84,10 +99,14 @@ def cluster_mean(values: FloatArray, clusters: Sequence[str] | None = None) -> C
     if groups < 2:
         return None
     error = math.sqrt(groups / (groups - 1) * float(np.sum(sums**2))) / n
+    if trace is not None:
+        trace.made("their mean", f"sum of them / {n}", mean)
+        squares = "(each - mean)^2" if clusters is None else "squares of each cluster's sum of (each - mean)"
+        trace.made("standard error of the mean", f"sqrt({groups} / {groups - 1} * sum of {squares}) / {n}", error)
     return ClusterMean(mean, error, groups, n)
 
 
-def pool_means(means: Sequence[ClusterMean]) -> PooledMean:
+def pool_means(means: Sequence[ClusterMean], trace: Trace | None = None) -> PooledMean:
     """Average the means of independent tasks with equal weight.
 
     Degrees of freedom by Satterthwaite (Biometrics Bulletin 2, 1946); of one task, clusters - 1. Raises ValueError when
@@ -101,17 +120,22 @@ def pool_means(means: Sequence[ClusterMean]) -> PooledMean:
     least = min(one.clusters - 1 for one in means)
     spread = sum(v**2 / (one.clusters - 1) for v, one in zip(variances, means, strict=True))
     freedom = total**2 / spread if spread > 0 else float(least)
-    return PooledMean(sum(weight * one.mean for one in means), math.sqrt(total), freedom)
+    pooled = PooledMean(sum(weight * one.mean for one in means), math.sqrt(total), freedom)
+    if trace is not None and len(means) > 1:
+        trace.made("mean over tasks", f"sum of their means / {len(means)}", pooled.mean)
+        trace.made("its standard error", f"sqrt(sum of their squared errors) / {len(means)}", pooled.error)
+        trace.made("degrees of freedom (Satterthwaite)", "V^2 / sum of v^2 / (clusters - 1), V = sum of v", freedom)
+    return pooled
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterLosses:
     """Independent units of a task, items or clusters, scaled so that their mean is the mean over items.
 
-    `harm` is the loss of each unit, `most` the largest loss possible: all that the baseline had there.
+    `loss` is the loss of each unit, `most` the largest loss possible: all that the baseline had there.
     """
 
-    harm: FloatArray
+    loss: FloatArray
     most: FloatArray
 
 
@@ -151,7 +175,7 @@ def rare_loss_upper_limit(tasks: Sequence[ClusterLosses], freedom: float, alpha:
     """
     check_alpha(alpha)
     weight = 1 / len(tasks)
-    of_tasks = [_moments(one.harm) for one in tasks]
+    of_tasks = [_moments(one.loss) for one in tasks]
     moments = _Moments(
         weight * sum(one.mean for one in of_tasks),
         weight**2 * sum(one.second for one in of_tasks),

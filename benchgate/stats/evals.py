@@ -30,6 +30,7 @@ from benchgate.stats.proportions import (
     tango_limits,
     tango_noninferiority_p,
 )
+from benchgate.stats.trace import Trace, digits
 
 _FEW_DIFFER = 10
 """Below this number of differing items t limits are not trusted alone."""
@@ -38,6 +39,7 @@ _FEW_ITEMS = 30
 _SELF_WEIGHT = 0.5
 """Weight of a prompt on which the baseline disagrees with itself and the candidate with one of its answers."""
 _LEAST_P = 1e-12
+_INVERTED = "the error alpha at which the lower limit is {}; 1 if the estimate is not above it"
 MAX_EXCESS_CHANGE = 1.5
 """Largest difference of one prompt's excess between two runs: +1 in one, -1/2 in the other."""
 
@@ -61,12 +63,22 @@ class ItemRegression:
     n: int
     method: str
 
-    def weakened(self, limits: Limits, p_value: float, method: str) -> ItemRegression:
+    def weakened(self, limits: Limits, p_value: float, method: str, trace: Trace | None = None) -> ItemRegression:
         """Return the weaker of two claims: the wider limits and the larger p-value."""
-        return ItemRegression(self.estimate, self.limits.widened(limits), max(self.p_value, p_value), self.n, method)
+        wider, larger = self.limits.widened(limits), max(self.p_value, p_value)
+        _record_weaker(trace, wider, larger)
+        return ItemRegression(self.estimate, wider, larger, self.n, method)
 
 
-def accuracy_regression(tasks: Sequence[ScorePairs], alpha: float, *, tested: float = 0.0) -> ItemRegression:
+def _record_weaker(trace: Trace | None, limits: Limits, p_value: float) -> None:
+    if trace is not None:
+        shown = f"{digits(limits.lower)} to {digits(limits.upper)}; p {digits(p_value)}"
+        trace.text("limits and p-value", "the wider limit on each side; the larger p-value", shown)
+
+
+def accuracy_regression(
+    tasks: Sequence[ScorePairs], alpha: float, *, tested: float = 0.0, trace: Trace | None = None
+) -> ItemRegression:
     """Estimate the regression over items that are right or wrong (1 or 0).
 
     Tango's score limits and exact McNemar; for tasks of different sizes, their stratified counterparts. With clusters,
@@ -78,24 +90,34 @@ def accuracy_regression(tasks: Sequence[ScorePairs], alpha: float, *, tested: fl
     counts = [_counts(one) for one in tasks]
     if len({one.n for one in counts}) == 1:
         b, c, n = (sum(getattr(one, name) for one in counts) for name in ("b", "c", "n"))
-        estimate, limits = (b - c) / n, tango_limits(b, c, n, alpha)
-        p_value = mcnemar_p(b, c) if tested == 0 else 1 - tango_noninferiority_p(b, c, n, tested)
+        estimate, limits = (b - c) / n, tango_limits(b, c, n, alpha, trace)
+        if trace is not None:
+            trace.made("regression", f"({b} - {c}) / {n}", estimate)
+        p_value = mcnemar_p(b, c, trace) if tested == 0 else 1 - tango_noninferiority_p(b, c, n, tested, trace)
         method = "Tango's score limits and exact McNemar, items paired by id"
     else:
         estimate = sum((one.b - one.c) / one.n for one in counts) / len(counts)
-        limits = stratified_limits(counts, alpha)
+        limits = stratified_limits(counts, alpha, trace=trace)
         p_value = stratified_exact_p(counts) if tested == 0 else stratified_score_p(counts, tested)
+        if trace is not None:
+            how = "P(sum of b / n >= observed), each b ~ Bin(b + c, 1/2)"
+            trace.made("p-value over tasks", how if tested == 0 else _INVERTED.format(digits(tested)), p_value)
         method = "score limits and exact test over tasks with equal weight, items paired by id"
     n = sum(one.n for one in counts)
     found = ItemRegression(estimate, limits, p_value, n, method)
     if all(one.clusters is None for one in tasks):
         return found
-    over = _over_clusters(tasks, alpha, tested, f"{method}; t over clusters")
-    return found.weakened(over.limits, over.p_value, over.method)
+    over = _over_clusters(tasks, alpha, tested, f"{method}; t over clusters", trace)
+    return found.weakened(over.limits, over.p_value, over.method, trace)
 
 
 def score_regression(
-    task: ScorePairs, alpha: float, generator: np.random.Generator, *, tested: float = 0.0
+    task: ScorePairs,
+    alpha: float,
+    generator: np.random.Generator,
+    *,
+    tested: float = 0.0,
+    trace: Trace | None = None,
 ) -> ItemRegression:
     """Estimate the regression over items with a numeric score: t over items, or over clusters if there are any.
 
@@ -107,17 +129,25 @@ def score_regression(
     """
     check_alpha(alpha)
     gaps, unit = task.baseline - task.candidate, "clusters" if task.clusters is not None else "items"
-    found = _over_clusters([task], alpha, tested, f"t over {unit}, scores paired by item id")
+    found = _over_clusters([task], alpha, tested, f"t over {unit}, scores paired by item id", trace)
     if len(gaps) < _FEW_ITEMS:
         subsets, p_flip = subset_mean_limits(gaps, alpha, generator), sign_flip_p(gaps - tested, generator=generator)
         assert subsets is not None and p_flip is not None, "t over the same items found them finite"
-        found = found.weakened(subsets, p_flip, f"{found.method}; sign flips")
+        if trace is not None:
+            trace.limits(subsets, "of means of subsets", "of means of subsets", of=" of sign flips")
+            trace.made("p-value of sign flips", "share of sign patterns with a mean as large", p_flip)
+        found = found.weakened(subsets, p_flip, f"{found.method}; sign flips", trace)
     if np.count_nonzero(gaps) < _FEW_DIFFER:
         span = float(np.ptp(np.concatenate([task.baseline, task.candidate, [0.0]])))
-        gain = span * clopper_pearson(int(np.count_nonzero(gaps < 0)), len(gaps), alpha).upper
+        gained = int(np.count_nonzero(gaps < 0))
+        gain = span * clopper_pearson(gained, len(gaps), alpha).upper
         p_sign = sign_test_p(gaps)
         assert p_sign is not None, "t over the same items found them finite"
-        found = found.weakened(Limits(-gain, found.limits.upper), p_sign, found.method)
+        if trace is not None:
+            share = f"the upper Clopper-Pearson limit of {gained} of {len(gaps)}"
+            trace.made("lower limit where few items differ", f"-{digits(span)} * {share}", -gain)
+            trace.made("p-value of signs", "P(X >= items lost), X ~ Bin(items that differ, 1/2)", p_sign)
+        found = found.weakened(Limits(-gain, found.limits.upper), p_sign, found.method, trace)
     return found
 
 
@@ -126,17 +156,27 @@ def _counts(one: ScorePairs) -> PairedCounts:
     return PairedCounts(int(np.sum(baseline & ~candidate)), int(np.sum(candidate & ~baseline)), len(baseline))
 
 
-def _over_clusters(tasks: Sequence[ScorePairs], alpha: float, tested: float, method: str) -> ItemRegression:
+def _over_clusters(
+    tasks: Sequence[ScorePairs], alpha: float, tested: float, method: str, trace: Trace | None
+) -> ItemRegression:
     """Estimate by Student's t over clusters, else over items, with the upper limit raised for rare losses."""
-    means = [cluster_mean(one.baseline - one.candidate, one.clusters) for one in tasks]
-    known = [mean for mean in means if mean is not None]
-    if len(known) < len(means):
-        raise ValueError("a task needs at least two items, of two clusters, with finite scores")
-    pool = pool_means(known)
-    limits = pool.limits(alpha)
-    upper = max(limits.upper, rare_loss_upper_limit([_units(one) for one in tasks], pool.freedom, alpha))
+    known = []
+    for one in tasks:
+        gaps = one.baseline - one.candidate
+        if trace is not None:
+            trace.observed("baseline's score minus the candidate's, of each item", gaps)
+        mean = cluster_mean(gaps, one.clusters, trace)
+        if mean is None:
+            raise ValueError("a task needs at least two items, of two clusters, with finite scores")
+        known.append(mean)
+    pool = pool_means(known, trace)
+    limits, p_value = pool.limits(alpha, trace), pool.p_above(tested, trace)
+    rare = rare_loss_upper_limit([_units(one) for one in tasks], pool.freedom, alpha)
+    if trace is not None:
+        formula = "the larger of Clopper-Pearson's of no loss, and of Hall's (at most a gamma quantile)"
+        trace.made("upper limit for rare losses", formula, rare)
     n = sum(len(one.baseline) for one in tasks)
-    return ItemRegression(pool.mean, Limits(limits.lower, upper), pool.p_above(tested), n, method)
+    return ItemRegression(pool.mean, Limits(limits.lower, max(limits.upper, rare)), p_value, n, method)
 
 
 def _units(one: ScorePairs) -> ClusterLosses:
@@ -156,12 +196,14 @@ class ScoreRetention:
     limits: Limits | None
 
 
-def score_retention(tasks: Sequence[ScorePairs], alpha: float, *, harm: Limits | None = None) -> ScoreRetention | None:
+def score_retention(
+    tasks: Sequence[ScorePairs], alpha: float, *, regression: Limits | None = None
+) -> ScoreRetention | None:
     """Divide the candidate's mean score by the baseline's, each task with equal weight, items paired.
 
     Limits by Fieller (Journal of the Royal Statistical Society B 16, 1954): all ratios R that a test of "mean(candidate
-    - R·baseline) = 0" does not reject, with cluster-robust variances. `harm` are limits of the regression. The ratio's
-    limits are never narrower than these over the baseline's mean, because Fieller's have no width when no item differs.
+    - R·baseline) = 0" does not reject, with cluster-robust variances. With limits of the `regression`, the ratio's
+    limits are never narrower than these over the baseline's mean: Fieller's have no width when no item differs.
     Return None without items or when the baseline's mean is not above 0.
     """
     check_alpha(alpha)
@@ -172,8 +214,8 @@ def score_retention(tasks: Sequence[ScorePairs], alpha: float, *, harm: Limits |
     if not baseline_mean > 0:
         return None
     limits = _fieller(tasks, baseline_mean, candidate_mean, norm_ppf(1 - alpha))
-    if limits is not None and harm is not None:
-        limits = limits.widened(Limits(1 - harm.upper / baseline_mean, 1 - harm.lower / baseline_mean))
+    if limits is not None and regression is not None:
+        limits = limits.widened(Limits(1 - regression.upper / baseline_mean, 1 - regression.lower / baseline_mean))
     return ScoreRetention(candidate_mean / baseline_mean, limits)
 
 
@@ -213,7 +255,9 @@ class Excess:
     n: int
 
 
-def excess_disagreement(x: FloatArray, y: FloatArray, alpha: float, *, margin: float = 0.0) -> Excess | None:
+def excess_disagreement(
+    x: FloatArray, y: FloatArray, alpha: float, *, margin: float = 0.0, trace: Trace | None = None
+) -> Excess | None:
     """Estimate mean(x - y) over prompts, each answered twice by the baseline (P, S) and once by the candidate (C).
 
     x = ½(1[C≠P] + 1[C≠S]), y = 1[P≠S] per prompt. Then x - y has three values: +1 (P = S, C differs), -½ (P ≠ S, C
@@ -237,16 +281,31 @@ def excess_disagreement(x: FloatArray, y: FloatArray, alpha: float, *, margin: f
         raise ValueError("x - y must be 1, -½ or 0 for every prompt; expected x and y of the same three answers")
     if n == 0:
         return None
-    limits = score_limits(more, fewer, n, alpha, weight=_SELF_WEIGHT)
+    estimate = (more - _SELF_WEIGHT * fewer) / n
+    if trace is not None:
+        trace.count("b: only the candidate differs (x - y = 1)", more)
+        trace.count("c: the baseline differs from itself, the candidate agrees with one of both (x - y = -1/2)", fewer)
+        trace.count("n: all", n)
+        trace.made("excess", f"({more} - {fewer} / 2) / {n}", estimate)
+    limits = score_limits(more, fewer, n, alpha, weight=_SELF_WEIGHT, trace=trace)
     if margin == 0:
         p_value = binom_sf(more - 1, more + fewer, _SELF_WEIGHT / (1 + _SELF_WEIGHT))
+        how = f"P(X >= {more}), X ~ Bin({more + fewer}, 1/3)"
     else:
-        p_value = norm_sf(score_statistic(more, fewer, n, margin, weight=_SELF_WEIGHT))
-    return Excess((more - _SELF_WEIGHT * fewer) / n, limits, p_value, n)
+        statistic = score_statistic(more, fewer, n, margin, weight=_SELF_WEIGHT)
+        p_value = norm_sf(statistic)
+        how = f"P(Z > T), T = {digits(statistic)} by the formula of the limits at x = {digits(margin)}"
+    if trace is not None:
+        trace.made("p-value of the excess", how, p_value)
+    return Excess(estimate, limits, p_value, n)
 
 
 def excess_of_tasks(
-    tasks: Sequence[tuple[FloatArray, FloatArray, Sequence[str] | None]], alpha: float, *, margin: float = 0.0
+    tasks: Sequence[tuple[FloatArray, FloatArray, Sequence[str] | None]],
+    alpha: float,
+    *,
+    margin: float = 0.0,
+    trace: Trace | None = None,
 ) -> Excess | None:
     """Average `excess_disagreement` over tasks (x, y, clusters) of equal weight.
 
@@ -260,35 +319,41 @@ def excess_of_tasks(
         return None
     if len({part.n for part in known}) == 1:
         x, y = (np.concatenate([task[i] for task in tasks]) for i in (0, 1))
-        found = excess_disagreement(x, y, alpha, margin=margin)
+        found = excess_disagreement(x, y, alpha, margin=margin, trace=trace)
     else:
-        found = _stratified_excess([task[0] - task[1] for task in tasks], alpha, margin)
+        found = _stratified_excess([task[0] - task[1] for task in tasks], alpha, margin, trace)
     if found is None or all(clusters is None for _, _, clusters in tasks):
         return found
-    means = [cluster_mean(x - y, clusters) for x, y, clusters in tasks]
+    means = [cluster_mean(x - y, clusters, trace) for x, y, clusters in tasks]
     if any(mean is None for mean in means):
         return None
-    pool = pool_means([mean for mean in means if mean is not None])
-    limits = found.limits.widened(pool.limits(alpha))
-    return Excess(found.estimate, limits, max(found.p_value, pool.p_above(margin)), found.n)
+    pool = pool_means([mean for mean in means if mean is not None], trace)
+    limits = found.limits.widened(pool.limits(alpha, trace))
+    p_value = max(found.p_value, pool.p_above(margin, trace))
+    _record_weaker(trace, limits, p_value)
+    return Excess(found.estimate, limits, p_value, found.n)
 
 
-def _stratified_excess(gaps: Sequence[FloatArray], alpha: float, margin: float) -> Excess:
+def _stratified_excess(gaps: Sequence[FloatArray], alpha: float, margin: float, trace: Trace | None) -> Excess:
     counts = [
         PairedCounts(int(np.count_nonzero(gap == 1)), int(np.count_nonzero(gap == -_SELF_WEIGHT)), len(gap))
         for gap in gaps
     ]
-    return Excess(
-        estimate=stratified_difference(counts, weight=_SELF_WEIGHT),
-        limits=stratified_limits(counts, alpha, weight=_SELF_WEIGHT),
-        p_value=stratified_exact_p(counts, weight=_SELF_WEIGHT)
-        if margin == 0
-        else stratified_score_p(counts, margin, weight=_SELF_WEIGHT),
-        n=sum(one.n for one in counts),
-    )
+    estimate = stratified_difference(counts, weight=_SELF_WEIGHT)
+    limits = stratified_limits(counts, alpha, weight=_SELF_WEIGHT, trace=trace)
+    if margin == 0:
+        p_value, how = stratified_exact_p(counts, weight=_SELF_WEIGHT), "exact, each b ~ Bin(b + c, 1/3)"
+    else:
+        p_value = stratified_score_p(counts, margin, weight=_SELF_WEIGHT)
+        how = _INVERTED.format(digits(margin))
+    if trace is not None:
+        trace.made("p-value over tasks", how, p_value)
+    return Excess(estimate, limits, p_value, sum(one.n for one in counts))
 
 
-def excess_sampled(differs: BoolArray, itself: BoolArray, alpha: float, *, margin: float = 0.0) -> Excess | None:
+def excess_sampled(
+    differs: BoolArray, itself: BoolArray, alpha: float, *, margin: float = 0.0, trace: Trace | None = None
+) -> Excess | None:
     """Estimate mean(differs) - mean(itself) when the baseline answered only some of the prompts twice.
 
     `differs` is 1[C≠P] of every prompt, `itself` 1[P≠S] of those answered twice. Limits by Newcombe (1998, method 10):
@@ -306,11 +371,26 @@ def excess_sampled(differs: BoolArray, itself: BoolArray, alpha: float, *, margi
         p_value = bisect(
             lambda error: newcombe_difference(more, n, own, m, error).lower > margin, _LEAST_P, 0.5, geometric=True
         )
+    if trace is not None:
+        trace.count("prompts", n)
+        trace.count("prompts on which the candidate differs", more)
+        trace.count("prompts that the baseline answered twice", m)
+        trace.count("prompts on which the baseline differs from itself", own)
+        trace.made("excess", f"{more} / {n} - {own} / {m}", estimate)
+        shares = f"Newcombe's limit of {more} of {n} minus {own} of {m}"
+        trace.limits(limits, shares, shares)
+        trace.made("p-value of the excess", _INVERTED.format(digits(margin)), p_value)
     return Excess(estimate, limits, p_value, n)
 
 
 def excess_change(
-    judged: FloatArray, reference: FloatArray, alpha: float, *, margin: float = 0.0, widest: float = MAX_EXCESS_CHANGE
+    judged: FloatArray,
+    reference: FloatArray,
+    alpha: float,
+    *,
+    margin: float = 0.0,
+    widest: float = MAX_EXCESS_CHANGE,
+    trace: Trace | None = None,
 ) -> Excess | None:
     """Estimate mean(judged - reference): the excess that one run's candidate adds to another's, prompt by prompt.
 
@@ -320,7 +400,9 @@ def excess_change(
     finite.
     """
     gap = np.asarray(judged, dtype=np.float64) - np.asarray(reference, dtype=np.float64)
-    test, sign = paired_t(gap, alpha, margin=margin), sign_test_p(gap)
+    if trace is not None:
+        trace.observed("x - y in the judged run minus x - y in the reference run, of each prompt", gap)
+    test, sign = paired_t(gap, alpha, margin=margin, trace=trace), sign_test_p(gap)
     if test is None or sign is None:
         return None
     limits, p_value, n = test.limits, test.p_value, len(gap)
@@ -328,11 +410,20 @@ def excess_change(
     if above + below < _FEW_DIFFER:
         gain, loss = (widest * clopper_pearson(count, n, alpha).upper for count in (below, above))
         limits, p_value = limits.widened(Limits(-gain, loss)), max(p_value, sign)
+        if trace is not None:
+            most = f"{widest:g} * the upper Clopper-Pearson limit of {{}} of {n}"
+            trace.limits(Limits(-gain, loss), "-" + most.format(below), most.format(above), of=" where few differ")
+            trace.made("p-value of signs", f"P(X >= {above}), X ~ Bin({above + below}, 1/2)", sign)
+        _record_weaker(trace, limits, p_value)
     return Excess(test.mean, limits, p_value, n)
 
 
 def excess_change_of_tasks(
-    tasks: Sequence[tuple[FloatArray, FloatArray, Sequence[str] | None]], alpha: float, *, margin: float = 0.0
+    tasks: Sequence[tuple[FloatArray, FloatArray, Sequence[str] | None]],
+    alpha: float,
+    *,
+    margin: float = 0.0,
+    trace: Trace | None = None,
 ) -> Excess | None:
     """Average `excess_change` over tasks (judged, reference, clusters) of equal weight.
 
@@ -340,7 +431,7 @@ def excess_change_of_tasks(
     of all, over clusters too if there are any; the weakest claim holds. Return None without a task, or when a task has
     fewer than two prompts or clusters.
     """
-    parts = [excess_change(judged, reference, alpha, margin=margin) for judged, reference, _ in tasks]
+    parts = [excess_change(judged, reference, alpha, margin=margin, trace=trace) for judged, reference, _ in tasks]
     known = [part for part in parts if part is not None]
     if not known or len(known) < len(parts):
         return None
@@ -351,12 +442,18 @@ def excess_change_of_tasks(
     above = math.sqrt(sum((part.limits.upper - part.estimate) ** 2 for part in known)) / len(known)
     gaps = [judged - reference for judged, reference, _ in tasks]
     limits, p_value = Limits(estimate - below, estimate + above), 0.0
+    if trace is not None:
+        trace.made("mean over tasks", f"sum of theirs / {len(known)}", estimate)
+        root = f"sqrt(sum of the squared distances of each task's limit) / {len(known)}"
+        trace.limits(limits, f"{digits(estimate)} - {root}", f"{digits(estimate)} + {root}")
     if sum(int(np.count_nonzero(gap)) for gap in gaps) < _FEW_DIFFER:
         p_value = sign_test_p(np.concatenate(gaps)) or 1.0
     for grouped in (False, True):
-        means = [cluster_mean(gap, task[2] if grouped else None) for gap, task in zip(gaps, tasks, strict=True)]
+        means = [cluster_mean(gap, task[2] if grouped else None, trace) for gap, task in zip(gaps, tasks, strict=True)]
         if any(mean is None for mean in means):
             return None
-        pool = pool_means([mean for mean in means if mean is not None])
-        limits, p_value = limits.widened(pool.limits(alpha)), max(p_value, pool.p_above(margin))
+        pool = pool_means([mean for mean in means if mean is not None], trace)
+        limits = limits.widened(pool.limits(alpha, trace))
+        p_value = max(p_value, pool.p_above(margin, trace))
+    _record_weaker(trace, limits, p_value)
     return Excess(estimate, limits, p_value, sum(part.n for part in known))

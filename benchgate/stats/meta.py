@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from benchgate.stats.distributions import Limits, check_alpha, t_ppf, t_sf
+from benchgate.stats.trace import Trace, digits
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,46 +76,72 @@ def _logarithm(one: EstimateWithLimits) -> EstimateWithLimits:
 
 @dataclass(frozen=True, slots=True)
 class ChainLink:
-    """Regression in one comparison with its limits, each wrong with probability `alpha`, from `n` observations."""
+    """Regression in one comparison with its limits, each wrong with probability `alpha`, from `n` observations.
 
-    harm: float
+    `source` says where it was measured (`this run`).
+    """
+
+    regression: float
     limits: Limits
     alpha: float
     n: int
+    source: str = "a link"
+
+    @property
+    def errors(self) -> tuple[float, float]:
+        """Standard errors downwards and upwards: the distance to each limit over t(1-alpha, n-1)."""
+        quantile = t_ppf(1 - self.alpha, self.n - 1)
+        return (self.regression - self.limits.lower) / quantile, (self.limits.upper - self.regression) / quantile
 
 
 @dataclass(frozen=True, slots=True)
 class ChainSum:
     """Sum of all links with its limits; `errors` are the standard errors downwards and upwards."""
 
-    harm: float
+    regression: float
     errors: tuple[float, float]
     limits: Limits
     p_value: float
 
 
-def sum_chain(links: Sequence[ChainLink], alpha: float) -> ChainSum:
+def sum_chain(links: Sequence[ChainLink], alpha: float, *, trace: Trace | None = None) -> ChainSum:
     """Add independent links, with limits by MOVER (Zou and Donner 2008, Statistics in Medicine 27, 1693-1702).
 
-    The variance of a link on each side comes from its own limit there, (limit - harm) / t(1-alpha, n-1), so asymmetric
-    limits keep their shape. Variances add; the degrees of freedom are Satterthwaite's (1946): (sum of v)² / sum of
-    v²/(n-1). `p_value` tests "the sum is at most 0". Without any spread downwards it is 1 at or below 0 and 2**-n above,
-    the least that signs can give. Raises ValueError without links, or for a link of fewer than two observations.
+    The variance of a link on each side comes from its own limit there (`ChainLink.errors`), so asymmetric limits keep
+    their shape. Variances add; the degrees of freedom are Satterthwaite's (1946): (sum of v)² / sum of v²/(n-1).
+    `p_value` tests "the sum is at most 0". Without any spread downwards it is 1 at or below 0 and 2**-n above, the
+    least that signs can give. Raises ValueError without links, or for a link of fewer than two observations.
     """
     check_alpha(alpha)
     if not links or min(link.n for link in links) < 2:
         raise ValueError("a sum needs links, each of two observations at least")
-    harm = sum(link.harm for link in links)
-    below, above = (_side(links, lower=side) for side in (True, False))
-    limits = Limits(harm - t_ppf(1 - alpha, below[1]) * below[0], harm + t_ppf(1 - alpha, above[1]) * above[0])
-    if below[0] > 0:
-        p_value = t_sf(harm / below[0], below[1])
+    total, errors = sum(link.regression for link in links), [link.errors for link in links]
+    if trace is not None:
+        for link, (down, up) in zip(links, errors, strict=True):
+            distance = f"distance to the limits {digits(link.limits.lower)} and {digits(link.limits.upper)}"
+            over = f"{distance} over t({digits(1 - link.alpha)}, {link.n - 1})"
+            how = f"standard errors {digits(down)} down and {digits(up)} up: {over}"
+            trace.made(f"regression in {link.source}", how, link.regression)
+        trace.made("sum of the regressions", " + ".join(digits(link.regression) for link in links), total)
+    below, above = (
+        _add_errors(links, [pair[side] for pair in errors], alpha, name, trace)
+        for side, name in enumerate(("downwards", "upwards"))
+    )
+    limits = Limits(total - below.quantile * below.error, total + above.quantile * above.error)
+    if below.error > 0:
+        p_value = t_sf(total / below.error, below.freedom)
+        how = f"P(T({digits(below.freedom)}) > {digits(total)} / {digits(below.error)})"
     else:
-        p_value = 2.0 ** -min(link.n for link in links) if harm > 0 else 1.0
-    return ChainSum(harm, (below[0], above[0]), limits, p_value)
+        shortest = min(link.n for link in links)
+        p_value, how = (2.0**-shortest, f"2^-{shortest}") if total > 0 else (1.0, "the sum is not above 0")
+    if trace is not None:
+        lower, upper = (f"{digits(side.quantile)} * {digits(side.error)}" for side in (below, above))
+        trace.limits(limits, f"{digits(total)} - {lower}", f"{digits(total)} + {upper}")
+        trace.made("p-value of no regression", how, p_value)
+    return ChainSum(total, (below.error, above.error), limits, p_value)
 
 
-def link_across_runs(log_ratio: float, cv_run: float, n: int, alpha: float) -> ChainLink:
+def link_across_runs(log_ratio: float, cv_run: float, n: int, alpha: float, source: str = "a link") -> ChainLink:
     """Return the comparison of two values measured in two different runs as a link.
 
     Nothing cancels between runs, so each value brings the run-to-run variation: SE = √2·cv_run, where `cv_run` is the
@@ -122,17 +149,28 @@ def link_across_runs(log_ratio: float, cv_run: float, n: int, alpha: float) -> C
     """
     check_alpha(alpha)
     reach = t_ppf(1 - alpha, n - 1) * math.sqrt(2) * cv_run
-    return ChainLink(log_ratio, Limits(log_ratio - reach, log_ratio + reach), alpha, n)
+    return ChainLink(log_ratio, Limits(log_ratio - reach, log_ratio + reach), alpha, n, source)
 
 
-def _side(links: Sequence[ChainLink], *, lower: bool) -> tuple[float, float]:
-    """Return the standard error and the degrees of freedom of the sum on one side of it."""
-    variances = []
-    for link in links:
-        reach = link.harm - link.limits.lower if lower else link.limits.upper - link.harm
-        variances.append((reach / t_ppf(1 - link.alpha, link.n - 1)) ** 2)
-    total = sum(variances)
-    if total == 0:
-        return 0.0, 1.0
-    freedom = total**2 / sum(v**2 / (link.n - 1) for v, link in zip(variances, links, strict=True))
-    return math.sqrt(total), freedom
+@dataclass(frozen=True, slots=True)
+class _ErrorOfSum:
+    """Standard error of a sum on one side of it, its degrees of freedom, and their t quantile."""
+
+    error: float
+    freedom: float
+    quantile: float
+
+
+def _add_errors(
+    links: Sequence[ChainLink], errors: Sequence[float], alpha: float, side: str, trace: Trace | None
+) -> _ErrorOfSum:
+    variances = [error**2 for error in errors]
+    total, freedom = sum(variances), 1.0
+    if total > 0:
+        freedom = total**2 / sum(v**2 / (link.n - 1) for v, link in zip(variances, links, strict=True))
+    error, quantile = math.sqrt(total), t_ppf(1 - alpha, freedom)
+    if trace is not None:
+        trace.made(f"standard error {side}", "root of the sum of the squared standard errors", error)
+        trace.made(f"degrees of freedom {side} (Satterthwaite)", "V^2 / sum of v^2 / (n - 1), V = sum of v", freedom)
+        trace.made(f"t quantile {side}", f"t({digits(1 - alpha)}, {digits(freedom)})", quantile)
+    return _ErrorOfSum(error, freedom, quantile)

@@ -14,6 +14,7 @@ from benchgate.model.records import FloatArray
 from benchgate.stats.clusters import cluster_mean
 from benchgate.stats.distributions import Limits, beta_ppf, check_alpha, smallest_count, t_ppf
 from benchgate.stats.proportions import clopper_pearson, share_above_p, share_below_p
+from benchgate.stats.trace import Trace, digits
 
 _AT_TARGET = 1e-9
 
@@ -21,7 +22,9 @@ _AT_TARGET = 1e-9
 _MOST_NEEDED = 2**29
 
 
-def effective_sample_size(good: Sequence[int], scheduled: Sequence[int], alpha: float) -> float | None:
+def effective_sample_size(
+    good: Sequence[int], scheduled: Sequence[int], alpha: float, trace: Trace | None = None
+) -> float | None:
     """Return the number of independent requests whose miss share has the same variance (Korn and Graubard).
 
     n* = n / max(1, deff) · (t(1-alpha, n-1) / t(1-alpha, G-1))², G blocks, and the design effect deff = G/(G-1) ·
@@ -40,30 +43,45 @@ def effective_sample_size(good: Sequence[int], scheduled: Sequence[int], alpha: 
         return None
     requests, missed = sum(scheduled), sum(scheduled) - sum(good)
     if missed in (0, requests):
+        if trace is not None:
+            trace.made("effective number of requests", f"all of them: {'each' if missed else 'none'} missed", requests)
         return float(requests)
     misses, counts = np.subtract(scheduled, good), np.asarray(scheduled)
     blocks, share = len(counts), misses.sum() / requests
     spread = float(((misses - share * counts) ** 2).sum()) * blocks / (blocks - 1)
     design_effect = max(1.0, spread / (requests * share * (1 - share)))
     few_blocks = t_ppf(1 - alpha, requests - 1) / t_ppf(1 - alpha, blocks - 1)
-    return min(float(requests), float(requests / design_effect * few_blocks**2))
+    effective = min(float(requests), float(requests / design_effect * few_blocks**2))
+    if trace is not None:
+        quantiles = f"(t({digits(1 - alpha)}, {requests - 1}) / t({digits(1 - alpha)}, {blocks - 1}))^2"
+        squares = f"{blocks} / {blocks - 1} * sum over blocks of (misses - share * requests)^2"
+        design = f"the design effect {squares} / ({requests} * share * (1 - share))"
+        formula = f"{requests} / max(1, {design}) * {quantiles}, at most {requests}"
+        trace.made("effective number of requests, n* (Korn and Graubard)", formula, effective)
+    return effective
 
 
-def miss_share_limits(good: Sequence[int], scheduled: Sequence[int], alpha: float) -> Limits | None:
+def miss_share_limits(
+    good: Sequence[int], scheduled: Sequence[int], alpha: float, trace: Trace | None = None
+) -> Limits | None:
     """Return limits of the miss share 1 - Σgood/Σscheduled, Clopper-Pearson on `effective_sample_size` requests.
 
     They are never narrower than Clopper-Pearson limits on all requests, and equal to them when none or all missed:
     0 of 299 shows less than 1%. Student's t limits over the blocks' shares are far too narrow for rare misses
     (docs/metrics.md, goodput). Return None and raise ValueError as `effective_sample_size` does.
     """
-    effective = effective_sample_size(good, scheduled, alpha)
+    effective = effective_sample_size(good, scheduled, alpha, trace)
     if effective is None:
         return None
     requests, missed = sum(scheduled), sum(scheduled) - sum(good)
-    exact = clopper_pearson(missed, requests, alpha)
-    if missed in (0, requests):
-        return exact
-    return clopper_pearson(effective * missed / requests, effective, alpha).widened(exact)
+    limits = clopper_pearson(missed, requests, alpha)
+    if missed not in (0, requests):
+        limits = clopper_pearson(effective * missed / requests, effective, alpha).widened(limits)
+    if trace is not None:
+        law = f"Beta({{}}) with n* requests, of which n* * {missed} / {requests} missed, its {{}} quantile"
+        lower = law.format("missed, kept + 1", digits(alpha))
+        trace.limits(limits, lower, law.format("missed + 1, kept", digits(1 - alpha)), " of the share that missed")
+    return limits
 
 
 def miss_share_p(good: Sequence[int], scheduled: Sequence[int], allowed: float, alpha: float) -> float | None:

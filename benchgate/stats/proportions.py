@@ -19,11 +19,13 @@ from benchgate.stats.distributions import (
     beta_ppf,
     binom_pmf,
     binom_sf,
+    bisect,
     check_alpha,
     norm_cdf,
     norm_ppf,
     norm_sf,
 )
+from benchgate.stats.trace import Trace, digits
 
 _EDGE = 1e-12
 """Closest distance of a share difference to -1 and 1, where the score statistic has no variance."""
@@ -71,22 +73,39 @@ def wilson(k: int, n: int, alpha: float) -> Limits:
     )
 
 
-def newcombe_difference(k_candidate: int, n_candidate: int, k_baseline: int, n_baseline: int, alpha: float) -> Limits:
+def newcombe_difference(
+    k_candidate: int, n_candidate: int, k_baseline: int, n_baseline: int, alpha: float, trace: Trace | None = None
+) -> Limits:
     """Return limits of share(candidate) - share(baseline), independent samples (Newcombe 1998 part II, method 10).
 
-    Each side's distance to its Wilson limit, combined as a root sum of squares. Above 0 is a regression when the hits
-    are failures.
+    Above 0 is a regression when the hits are failures.
     """
     candidate, baseline = wilson(k_candidate, n_candidate, alpha), wilson(k_baseline, n_baseline, alpha)
-    p_candidate, p_baseline = k_candidate / n_candidate, k_baseline / n_baseline
-    difference = p_candidate - p_baseline
-    return Limits(
-        lower=difference - math.hypot(p_candidate - candidate.lower, baseline.upper - p_baseline),
-        upper=difference + math.hypot(candidate.upper - p_candidate, p_baseline - baseline.lower),
+    return difference_limits(k_candidate / n_candidate, candidate, k_baseline / n_baseline, baseline, trace)
+
+
+def difference_limits(p: float, of_p: Limits, q: float, of_q: Limits, trace: Trace | None = None) -> Limits:
+    """Return limits of p - q by each one's distance to its own limit, as a root sum of squares (MOVER)."""
+    limits = Limits(
+        lower=p - q - math.hypot(p - of_p.lower, of_q.upper - q),
+        upper=p - q + math.hypot(of_p.upper - p, q - of_q.lower),
     )
+    if trace is not None:
+        x, y, a, b = (
+            digits(p),
+            digits(q),
+            (digits(of_p.lower), digits(of_p.upper)),
+            (digits(of_q.lower), digits(of_q.upper)),
+        )
+        trace.text("limits of both shares", "the candidate's; the baseline's", f"{a[0]} to {a[1]}; {b[0]} to {b[1]}")
+        lower = f"{x} - {y} - sqrt(({x} - {a[0]})^2 + ({b[1]} - {y})^2)"
+        trace.limits(limits, lower, f"{x} - {y} + sqrt(({a[1]} - {x})^2 + ({y} - {b[0]})^2)")
+    return limits
 
 
-def poisson_rates_p(k_candidate: int, n_candidate: int, k_baseline: int, n_baseline: int) -> float:
+def poisson_rates_p(
+    k_candidate: int, n_candidate: int, k_baseline: int, n_baseline: int, trace: Trace | None = None
+) -> float:
     """Return the exact one-sided p of "the candidate fails no more often": given k failures, Bin(k, n_c/(n_c+n_b)).
 
     The conditional test of two Poisson rates (Przyborowski and Wilenski 1940); conservative for large shares. Return 1
@@ -95,32 +114,48 @@ def poisson_rates_p(k_candidate: int, n_candidate: int, k_baseline: int, n_basel
     _check_count(k_candidate, n_candidate)
     _check_count(k_baseline, n_baseline)
     share = n_candidate / (n_candidate + n_baseline)
-    return binom_sf(k_candidate - 1, k_candidate + k_baseline, share)
+    p_value = binom_sf(k_candidate - 1, k_candidate + k_baseline, share)
+    if trace is not None:
+        law = f"Bin({k_candidate + k_baseline}, {n_candidate} / {n_candidate + n_baseline})"
+        trace.made("p-value of misses falling so by chance", f"P(X >= {k_candidate}), X ~ {law}", p_value)
+    return p_value
 
 
-def mcnemar_p(b: int, c: int) -> float:
+def mcnemar_p(b: int, c: int, trace: Trace | None = None) -> float:
     """Return the exact one-sided McNemar p of "no regression": P(X >= b), X ~ Bin(b+c, 1/2); 1 when no item differs."""
     if b < 0 or c < 0:
         raise ValueError(f"b={b}, c={c}; expected counts of at least 0")
-    return binom_sf(b - 1, b + c, 0.5)
+    p_value = binom_sf(b - 1, b + c, 0.5)
+    if trace is not None:
+        trace.made("p-value of no regression (exact McNemar)", f"P(X >= {b}), X ~ Bin({b + c}, 1/2)", p_value)
+    return p_value
 
 
-def tango_limits(b: int, c: int, n: int, alpha: float) -> Limits:
+def tango_limits(b: int, c: int, n: int, alpha: float, trace: Trace | None = None) -> Limits:
     """Return score limits of the paired difference (b-c)/n (Tango 1998), where the score statistic crosses ∓z.
 
     Unlike Wald's limits, they keep their coverage for few discordant items and do not collapse for none.
     """
     _check_pairs(b, c, n)
-    return score_limits(b, c, n, alpha, weight=1.0)
+    if trace is not None:
+        trace.count("b: items lost", b)
+        trace.count("c: items gained", c)
+        trace.count("n: items", n)
+    return score_limits(b, c, n, alpha, weight=1.0, trace=trace)
 
 
-def tango_noninferiority_p(b: int, c: int, n: int, margin: float) -> float:
+def tango_noninferiority_p(b: int, c: int, n: int, margin: float, trace: Trace | None = None) -> float:
     """Return the non-inferiority p-value Φ(T) of H0 "(b-c)/n is the margin or more" (Tango 1998).
 
     It is below alpha exactly when `tango_limits(b, c, n, alpha).upper < margin`. The margin lies in (-1, 1), exclusive.
     """
     _check_pairs(b, c, n)
-    return norm_cdf(score_statistic(b, c, n, margin, weight=1.0))
+    statistic = score_statistic(b, c, n, margin, weight=1.0)
+    p_value = norm_cdf(statistic)
+    if trace is not None:
+        trace.made("score statistic at the margin", f"the formula of the limits at x = {digits(margin)}", statistic)
+        trace.made("p-value of a regression beyond the margin", f"1 - P(Z < {digits(statistic)})", 1 - p_value)
+    return p_value
 
 
 def score_statistic(b: int, c: int, n: int, delta: float, *, weight: float) -> float:
@@ -144,10 +179,8 @@ def score_statistic(b: int, c: int, n: int, delta: float, *, weight: float) -> f
     return excess / math.sqrt(n * variance)
 
 
-def score_limits(b: int, c: int, n: int, alpha: float, *, weight: float) -> Limits:
+def score_limits(b: int, c: int, n: int, alpha: float, *, weight: float, trace: Trace | None = None) -> Limits:
     """Return limits of E[d] by inverting `score_statistic`; the end of the possible range where it never crosses."""
-    from scipy.optimize import brentq  # slow to import, and not needed by verdicts on load alone
-
     check_alpha(alpha)
     z = norm_ppf(1 - alpha)
     lowest, highest = -weight, 1.0
@@ -162,9 +195,18 @@ def score_limits(b: int, c: int, n: int, alpha: float, *, weight: float) -> Limi
             return lowest
         if gap(stop) >= 0:
             return highest
-        return float(brentq(gap, start, stop, xtol=1e-13))
+        return bisect(lambda delta: gap(delta) <= 0, start, stop)
 
-    return Limits(lower=solve(z), upper=solve(-z))
+    limits = Limits(lower=solve(z), upper=solve(-z))
+    if trace is not None:
+        trace.made("z", f"the {digits(1 - alpha)} quantile of the normal distribution", z)
+        scale = f"{weight * (1 + weight):g}"
+        statistic = f"(b - {weight:g}*c - n*x) / sqrt(n * ({scale}*w + x*(1 - x)))"
+        linear = f"{1 + weight:g}*x*(n - b) - {weight:g}*(b + c)*(1 - x)"
+        root = f"w = (sqrt(B^2 - 4*A*C) - B) / (2*A), A = {scale}*n, B = {linear}, C = -c*x*(1 - x)"
+        at = f"the x at which {statistic} = {{}}, {root}"
+        trace.limits(limits, at.format(digits(z)), at.format(digits(-z)))
+    return limits
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +230,9 @@ def stratified_difference(tasks: Sequence[PairedCounts], *, weight: float = 1.0)
     return sum(one.difference(weight) for one in tasks) / len(tasks)
 
 
-def stratified_limits(tasks: Sequence[PairedCounts], alpha: float, *, weight: float = 1.0) -> Limits:
+def stratified_limits(
+    tasks: Sequence[PairedCounts], alpha: float, *, weight: float = 1.0, trace: Trace | None = None
+) -> Limits:
     """Return limits of the mean difference over tasks from each task's score limits, as a root sum of squares.
 
     The method of variance estimates recovery (MOVER; Zou and Donner, Statistics in Medicine 27, 2008, p. 1693). One
@@ -199,10 +243,19 @@ def stratified_limits(tasks: Sequence[PairedCounts], alpha: float, *, weight: fl
     check_alpha(alpha)
     centre = stratified_difference(tasks, weight=weight)
     limits = [(one.difference(weight), score_limits(one.b, one.c, one.n, alpha, weight=weight)) for one in tasks]
-    return Limits(
+    pooled = Limits(
         lower=centre - math.hypot(*(own - limit.lower for own, limit in limits)) / len(tasks),
         upper=centre + math.hypot(*(limit.upper - own for own, limit in limits)) / len(tasks),
     )
+    if trace is not None:
+        for place, (one, (own, limit)) in enumerate(zip(tasks, limits, strict=True), start=1):
+            trace.made(f"difference of task {place}", f"({one.b} - {weight:g} * {one.c}) / {one.n}", own)
+            trace.limits(limit, "its score limit", "its score limit", of=f" of task {place}")
+        trace.made("mean difference, each task with equal weight", f"sum of them / {len(tasks)}", centre)
+        below = f"{digits(centre)} - sqrt(sum of (difference - lower limit)^2) / {len(tasks)}"
+        above = f"{digits(centre)} + sqrt(sum of (upper limit - difference)^2) / {len(tasks)}"
+        trace.limits(pooled, below, above)
+    return pooled
 
 
 def stratified_score_p(tasks: Sequence[PairedCounts], margin: float, *, weight: float = 1.0) -> float:
@@ -211,7 +264,7 @@ def stratified_score_p(tasks: Sequence[PairedCounts], margin: float, *, weight: 
     It is the alpha at which the lower limit is the margin: 1 when the mean is not above the margin. The least value is
     that of 8 standard errors.
     """
-    from scipy.optimize import brentq
+    from scipy.optimize import brentq  # slow to import, and few verdicts need it
 
     if stratified_difference(tasks, weight=weight) <= margin:
         return 1.0

@@ -9,6 +9,7 @@ import numpy as np
 
 from benchgate.model.records import FloatArray
 from benchgate.stats.distributions import Limits, binom_cdf, binom_ppf, check_alpha
+from benchgate.stats.trace import Trace, digits
 
 MAX_POINTS = 200
 """Points of a curve; each step is half a percent of the observations."""
@@ -35,7 +36,7 @@ def min_n_for_quantile(q: float) -> int:
     return min_n_for_upper_limit(q, _ALPHA_OF_MIN_N)
 
 
-def order_statistic_limits(values: FloatArray, q: float, alpha: float) -> Limits | None:
+def order_statistic_limits(values: FloatArray, q: float, alpha: float, trace: Trace | None = None) -> Limits | None:
     """Return limits of the q-quantile of independent observations (David and Nagaraja, Order Statistics, 7.1).
 
     The upper one is the smallest X(r) with P(Bin(n, q) <= r-1) >= 1-alpha, the lower one the largest X(r) with P(Bin(n,
@@ -49,7 +50,17 @@ def order_statistic_limits(values: FloatArray, q: float, alpha: float) -> Limits
     if n < max(min_n_for_upper_limit(q, alpha), min_n_for_upper_limit(1 - q, alpha)):
         return None
     lower_rank, upper_rank = limit_ranks(n, q, alpha)
-    return Limits(float(ordered[lower_rank - 1]), float(ordered[upper_rank - 1]))
+    limits = Limits(float(ordered[lower_rank - 1]), float(ordered[upper_rank - 1]))
+    if trace is not None:
+        trace.count("requests", n)
+        least = f"P(Bin({n}, {digits(q)}) >= {lower_rank}) >= {digits(1 - alpha)}"
+        most = f"P(Bin({n}, {digits(q)}) <= {upper_rank - 1}) >= {digits(1 - alpha)}"
+        first, last = (
+            f"request {lower_rank}, the last for which {least}",
+            f"request {upper_rank}, the first for which {most}",
+        )
+        trace.limits(limits, first, last, " over requests")
+    return limits
 
 
 def limit_ranks(n: int, q: float, alpha: float) -> tuple[int, int]:

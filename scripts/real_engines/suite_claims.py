@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from benchgate.gate.checks.capacity import knees_by_block
-from benchgate.gate.decision import Problem
+from benchgate.gate.decision import CannotJudge
 from benchgate.gate.evidence.telemetry import counted, executions_of
 from benchgate.model import request_metrics
 from benchgate.model.deployment import Arm
 from benchgate.model.telemetry import Counter, TelemetryWindow
-from benchgate.stats.knee import ServerKnee
+from benchgate.stats.knee import NoKnee, ServerKnee
 from scripts.real_engines import prefix_claims
 from scripts.real_engines.asking import Benchgate, Decided
 from scripts.real_engines.claims import Notebook
@@ -89,8 +91,9 @@ def knee_claims(book: Notebook, benchgate: Benchgate, server: Running, sequences
     Held by the blocks themselves and not by the verdict, which is INVALID where a busy machine holds the client up.
     """
     decided = benchgate.run("knee", _knee(server))
-    knees = knees_by_block(decided.evidence, [(f"c{level}", level) for level in (1, 2, 4, 8, 16, 32)])
-    knees = [] if isinstance(knees, Problem) else knees
+    knees: list[ServerKnee | NoKnee] = []
+    with suppress(CannotJudge):
+        knees = knees_by_block(decided.evidence, [(f"c{level}", level) for level in (1, 2, 4, 8, 16, 32)])
     found = sorted(knee.level for knee in knees if isinstance(knee, ServerKnee))
     book.say(f"as a policy: {decided.outcome}, {decided.why}")
     book.claim(

@@ -6,32 +6,30 @@ from dataclasses import replace
 
 import pytest
 
-from benchgate.gate.checks.margin import Terms
-from benchgate.gate.checks.timing import timing_between_runs
+from benchgate.gate.checks.evaluate import evaluate
 from benchgate.gate.comparison import Comparison, beside
-from benchgate.gate.evidence.blocks import Measure
+from benchgate.gate.policy import concrete_checks
 from benchgate.model.deployment import Arm
 from benchgate.model.run import DeploymentFault, Evidence
 from tests.fakes.apart import alone
 from tests.fakes.measured import HEALTHY, Effect, SuiteText, measured
 
 ALONE = alone(seed=2)
-TTFT = Measure("ttft", 0.5, "p50")
+SUITE = SuiteText([{"metric": "ttft", "margin": "10%"}], blocks=6).suite()
 
 
 def beside_a_slow_baseline() -> Evidence:
     """A run whose own baseline takes three times as long as its candidate."""
-    suite = SuiteText([{"metric": "ttft", "margin": "10%"}], blocks=6).suite()
-    return replace(measured(suite, HEALTHY, Effect(slowdown=3.0)), run=replace(ALONE.run, id="live"))
+    return replace(measured(SUITE, HEALTHY, Effect(slowdown=3.0)), run=replace(ALONE.run, id="live"))
 
 
 @pytest.mark.parametrize("stored", [True, False])
 def test_a_live_baseline_of_one_run_is_no_side_of_the_comparison(stored: bool) -> None:
     live = beside_a_slow_baseline()
     judged, reference = (ALONE, live) if stored else (live, ALONE)
-    found = timing_between_runs(Comparison(judged, reference), "c4", TTFT, Terms(0.1), alpha=0.05)
-    assert found.harm == pytest.approx(0.0, abs=0.05)
-    assert [found.baseline, found.candidate] == pytest.approx([0.053, 0.053], rel=0.05)
+    (found,) = evaluate(tuple(concrete_checks(SUITE, judged)), SUITE, Comparison(judged, reference))
+    assert found.estimate.value == pytest.approx(0.0, abs=0.05)
+    assert [found.estimate.baseline, found.estimate.candidate] == pytest.approx([0.053, 0.053], rel=0.05)
 
 
 def test_the_stored_candidate_stands_where_the_baseline_would_with_what_went_wrong_in_either_run() -> None:

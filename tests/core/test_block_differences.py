@@ -39,8 +39,8 @@ def test_their_mean_is_the_harm_of_the_check(checks: list[dict[str, object]]) ->
     found = pairs(suite, measured(suite, Effect(slowdown=1.2, failed=failing), Effect(failed=0)))
     assert len(found) == len(checks)
     for one, check in found:
-        assert len(one.harms) == 8
-        assert fmean(one.harms) == pytest.approx(check.harm, rel=1e-9)
+        assert len(one.regressions) == 8
+        assert fmean(one.regressions) == pytest.approx(check.harm, rel=1e-9)
 
 
 def test_only_checks_of_the_load_against_the_baseline_have_them() -> None:
@@ -59,7 +59,7 @@ def test_a_block_that_the_check_left_out_is_no_point() -> None:
     busy = ClientUse(cpu_s=2.0, wall_s=1.0, workers=1)
     load = [replace(o, client=busy) if (o.block, o.arm) == (3, Arm.CANDIDATE) else o for o in evidence.load]
     (found, check), *_ = pairs(suite, replace(evidence, load=tuple(load)))
-    assert (len(found.harms), check.n) == (7, 7)
+    assert (len(found.regressions), check.n) == (7, 7)
     assert found.blocks == (0, 1, 2, 4, 5, 6, 7)
     assert found.left_out == ((3, "left out: the load generator set the pace"),)
 
@@ -75,13 +75,13 @@ def test_a_block_that_one_side_alone_has_is_told_apart() -> None:
 def test_blocks_that_were_taken_together_are_one_point() -> None:
     suite = SuiteText([{"metric": "ttft", "statistic": "p95", "margin": "10%"}], requests=30).suite()
     (found, _), *_ = pairs(suite, measured(suite))
-    assert (len(found.harms), found.together) == (4, 2)
+    assert (len(found.regressions), found.together) == (4, 2)
 
 
 def test_a_block_in_which_the_candidate_failed_is_infinitely_worse() -> None:
     suite = SuiteText([TTFT]).suite()
     (found, _), *_ = pairs(suite, measured(suite, Effect(failed=60, failed_block=2)))
-    assert [math.isinf(harm) for harm in found.harms] == [i == 2 for i in range(8)]
+    assert [math.isinf(harm) for harm in found.regressions] == [i == 2 for i in range(8)]
 
 
 def without(evidence: Evidence, arm: Arm) -> Evidence:

@@ -10,18 +10,18 @@ import pytest
 
 from benchgate.gate.checks import capacity
 from benchgate.gate.checks.capacity import (
-    Searched,
-    alternating,
-    capacity_against_baseline,
-    capacity_against_bound,
+    ReplayedSearch,
+    alternate_looks,
+    compare_with_baseline,
+    compare_with_bound,
+    replay_search,
     search_of,
-    searched,
 )
 from benchgate.gate.comparison import Comparison
-from benchgate.gate.decision import Finding, Problem, decide
+from benchgate.gate.decision import CannotJudge, Estimate, Rule, decide, invalid
 from benchgate.model.deployment import Arm
 from benchgate.model.run import Evidence
-from benchgate.model.verdict import Outcome
+from benchgate.model.verdict import Outcome, Scale, Unit
 from benchgate.stats.capacity_search import PlannedLook, Probe, SearchResult, SearchSettings, StopReason
 from benchgate.stats.load_probe import LevelStatus, ProbeResult
 from benchgate.suite.schema import Suite
@@ -46,7 +46,7 @@ def bracket(
     p_value: float | None = SURE,
     stop: StopReason | None = StopReason.CONVERGED,
     estimate: float | None = None,
-) -> Searched:
+) -> ReplayedSearch:
     """A search that showed this level to meet the target, and that one to miss it."""
     standings = (LevelStatus.PASS, LevelStatus.FAIL)
     probes = tuple(
@@ -55,26 +55,49 @@ def bracket(
         if level is not None
     )
     result = SearchResult(stop, *ends, estimate, None, None, probes, 100 * len(probes), None)
-    return Searched(arm, SETTINGS[over], result, ())
+    return ReplayedSearch(arm, SETTINGS[over], result, ())
 
 
-def judged(monkeypatch: pytest.MonkeyPatch, *sides: Searched | Problem) -> None:
-    """What the searches found: the baseline's and the candidate's, or both of the candidate's."""
+def replayed(monkeypatch: pytest.MonkeyPatch, *sides: ReplayedSearch | CannotJudge) -> None:
+    """Let the searches find these: the baseline's and the candidate's, or the candidate's alone."""
     found = dict(zip((Arm.BASELINE, Arm.CANDIDATE)[-len(sides) :], sides, strict=True))
 
-    def search(evidence: Evidence, arm: Arm, suite: Suite) -> Searched | Problem:
-        return found[arm]
+    def replay(evidence: Evidence, arm: Arm, suite: Suite) -> ReplayedSearch:
+        side = found[arm]
+        if isinstance(side, CannotJudge):
+            raise side
+        return side
 
-    monkeypatch.setattr(capacity, "searched", search)
+    monkeypatch.setattr(capacity, "replay_search", replay)
 
 
-def outcome(finding: Finding) -> Outcome:
-    return decide(finding, finding.p_value, ALPHA, 0.8)
+def outcome(estimate: Estimate) -> Outcome:
+    return decide(estimate, estimate.p_value, ALPHA, 0.8)
 
 
-def against(monkeypatch: pytest.MonkeyPatch, theirs: Searched, ours: Searched, *, breach: bool = False) -> Finding:
-    judged(monkeypatch, theirs, ours)
-    return capacity_against_baseline(Comparison(NOTHING), suite(), margin=0.2, breach=breach)
+def compared(comparison: Comparison, *, breach: bool = False) -> Estimate:
+    """Both arms' capacities, of which a fifth may be lost."""
+    rule = Rule(Unit.REQUESTS_PER_S, Scale.LOG_RATIO, breach=breach)
+    estimate = Estimate(rule, -math.log1p(-0.2))
+    with estimate.keeping_problems():
+        compare_with_baseline(estimate, comparison, suite())
+    return estimate
+
+
+def bounded(least: float, asked: Suite) -> Estimate:
+    """The candidate's capacity, which may not be below this."""
+    rule = Rule(Unit.REQUESTS_PER_S, Scale.ABSOLUTE, breach=True, lower_is_worse=True)
+    estimate = Estimate(rule, least)
+    with estimate.keeping_problems():
+        compare_with_bound(estimate, Comparison(NOTHING), asked)
+    return estimate
+
+
+def against(
+    monkeypatch: pytest.MonkeyPatch, theirs: ReplayedSearch, ours: ReplayedSearch, *, breach: bool = False
+) -> Estimate:
+    replayed(monkeypatch, theirs, ours)
+    return compared(Comparison(NOTHING), breach=breach)
 
 
 @pytest.mark.parametrize(
@@ -98,9 +121,9 @@ def test_the_worst_and_the_best_that_two_brackets_leave_open(
 ) -> None:
     theirs = bracket(Arm.BASELINE, (20, 22))
     for said, by_breach in ((harm, False), (breach, True)):
-        finding = against(monkeypatch, theirs, bracket(Arm.CANDIDATE, ours), breach=by_breach)
-        assert outcome(finding) is said
-        assert finding.problem is not None or finding.n == theirs.result.sent + 100 * (2 - ours.count(None))
+        estimate = against(monkeypatch, theirs, bracket(Arm.CANDIDATE, ours), breach=by_breach)
+        assert outcome(estimate) is said
+        assert estimate.problem is not None or estimate.n == theirs.result.sent + 100 * (2 - ours.count(None))
 
 
 @pytest.mark.parametrize(("theirs", "says"), [((20, None), Outcome.INCONCLUSIVE), ((None, 22), Outcome.PASS)])
@@ -141,12 +164,12 @@ def test_ends_that_are_not_sure_block_nobody_and_promote_nobody(
 def test_a_least_capacity_is_held_by_the_lower_end_and_broken_by_the_upper(
     ends: Ends, least: float, says: Outcome, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    judged(monkeypatch, bracket(Arm.CANDIDATE, ends))
-    assert outcome(capacity_against_bound(Comparison(NOTHING), suite(), slo=least)) is says
+    replayed(monkeypatch, bracket(Arm.CANDIDATE, ends))
+    assert outcome(bounded(least, suite())) is says
 
 
 def test_of_whole_numbers_the_most_is_one_less_than_what_missed(monkeypatch: pytest.MonkeyPatch) -> None:
-    def in_flight(ends: Ends, estimate: float | None = None) -> Searched:
+    def in_flight(ends: Ends, estimate: float | None = None) -> ReplayedSearch:
         return bracket(Arm.CANDIDATE, ends, over="concurrency", estimate=estimate)
 
     assert [in_flight(ends).top for ends in ((2, 3), (2, 8), (1, 2), (None, 1), (2, None))] == [2, 7, 1, 1, None]
@@ -156,8 +179,8 @@ def test_of_whole_numbers_the_most_is_one_less_than_what_missed(monkeypatch: pyt
     assert by_rate.top == 8.0 and by_rate.middle == pytest.approx(5.657, abs=1e-3)
     asked = suite(capacity=IN_FLIGHT)
     for least, says in ((3.0, Outcome.BLOCK), (2.0, Outcome.WARN), (1.0, Outcome.PASS)):
-        judged(monkeypatch, in_flight((2, 3)))
-        assert outcome(capacity_against_bound(Comparison(NOTHING), asked, slo=least)) is says
+        replayed(monkeypatch, in_flight((2, 3)))
+        assert outcome(bounded(least, asked)) is says
 
 
 @pytest.mark.parametrize(
@@ -182,12 +205,12 @@ def test_an_open_end_is_told_with_why(stop: StopReason | None, says: str, monkey
 def test_a_search_that_was_not_made_on_one_side_leaves_nothing_to_compare(
     side: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sides: list[Searched | Problem] = [bracket(arm, (20, 22)) for arm in Arm]
-    sides[side] = Problem(Outcome.INVALID, "no search", "make one")
-    judged(monkeypatch, *sides)
-    assert outcome(capacity_against_baseline(Comparison(NOTHING), suite(), margin=0.2, breach=False)) is Outcome.INVALID
-    judged(monkeypatch, Problem(Outcome.INVALID, "no search", "make one"))
-    assert outcome(capacity_against_bound(Comparison(NOTHING), suite(), slo=1.0)) is Outcome.INVALID
+    sides: list[ReplayedSearch | CannotJudge] = [bracket(arm, (20, 22)) for arm in Arm]
+    sides[side] = invalid("no search", "make one")
+    replayed(monkeypatch, *sides)
+    assert outcome(compared(Comparison(NOTHING))) is Outcome.INVALID
+    replayed(monkeypatch, invalid("no search", "make one"))
+    assert outcome(bounded(1.0, suite())) is Outcome.INVALID
 
 
 def test_candidates_of_two_runs_are_held_against_each_other_and_not_their_baselines(
@@ -196,13 +219,13 @@ def test_candidates_of_two_runs_are_held_against_each_other_and_not_their_baseli
     before, now = (Evidence(run(name), (), (), None, ()) for name in ("before", "now"))
     found = {("before", Arm.CANDIDATE): (20, 22), ("now", Arm.CANDIDATE): (10, 11)}
 
-    def search(evidence: Evidence, arm: Arm, suite: Suite) -> Searched:
+    def replay(evidence: Evidence, arm: Arm, suite: Suite) -> ReplayedSearch:
         return bracket(arm, found[evidence.run.id, arm])
 
-    monkeypatch.setattr(capacity, "searched", search)
-    finding = capacity_against_baseline(Comparison(now, before), suite(), margin=0.2, breach=False)
-    assert outcome(finding) is Outcome.BLOCK
-    assert finding.harm == pytest.approx(math.log(math.sqrt(20 * 22) / math.sqrt(10 * 11)))
+    monkeypatch.setattr(capacity, "replay_search", replay)
+    estimate = compared(Comparison(now, before))
+    assert outcome(estimate) is Outcome.BLOCK
+    assert estimate.value == pytest.approx(math.log(math.sqrt(20 * 22) / math.sqrt(10 * 11)))
 
 
 def test_a_level_that_was_never_in_flight_ends_a_search_by_name() -> None:
@@ -216,27 +239,27 @@ def test_without_a_search_nothing_is_looked_at_and_there_is_no_capacity() -> Non
     asked = suite()
     assert asked.load is not None
     without = asked.model_copy(update={"load": asked.load.model_copy(update={"capacity": None})})
-    found = searched(NOTHING, Arm.CANDIDATE, without)
-    assert isinstance(found, Problem)
-    assert (found.outcome, found.reason) == (Outcome.INVALID, "no capacity was searched for")
-    assert list(alternating({})) == []
+    with pytest.raises(CannotJudge, match="no capacity was searched for") as caught:
+        replay_search(NOTHING, Arm.CANDIDATE, without)
+    assert caught.value.outcome is Outcome.INVALID
+    assert list(alternate_looks({})) == []
 
 
 def test_a_level_that_is_good_and_not_shown_to_be_steady_is_told() -> None:
     one = bracket(Arm.CANDIDATE, (15, 17))
     (good, missed) = one.result.probes
     shaky = replace(good, finding=replace(good.finding, unsteady=True))
-    told = capacity.told(replace(one, result=replace(one.result, probes=(shaky, missed))), Arm.CANDIDATE)
-    assert told.endswith("; good at 15, but not shown to be steady")
-    assert "steady" not in capacity.told(one, Arm.CANDIDATE)
+    described = replace(one, result=replace(one.result, probes=(shaky, missed))).describe(Arm.CANDIDATE)
+    assert described.endswith("; good at 15, but not shown to be steady")
+    assert "steady" not in one.describe(Arm.CANDIDATE)
 
 
 def test_what_a_search_saw_before_its_client_was_late_for_good_is_no_result() -> None:
     evidence = searched_run(2, 2, late=(9, 11, 13))  # of the candidate, whose looks are the odd ones
-    found = searched(evidence, Arm.CANDIDATE, suite())
-    assert isinstance(found, Problem)
-    assert (found.outcome, "the load generator was the bottleneck" in found.reason) == (Outcome.INVALID, True)
-    assert isinstance(searched(evidence, Arm.BASELINE, suite()), Searched)
+    with pytest.raises(CannotJudge, match="the load generator was the bottleneck") as caught:
+        replay_search(evidence, Arm.CANDIDATE, suite())
+    assert caught.value.outcome is Outcome.INVALID
+    replay_search(evidence, Arm.BASELINE, suite())
 
 
 def test_the_third_look_in_a_row_that_measured_its_client_ends_a_search() -> None:
@@ -258,7 +281,7 @@ def test_arms_take_turns_and_one_that_is_done_lets_the_other_go_on() -> None:
     searches = {arm: search for arm in Arm if (search := search_of(suite())) is not None}
     searches[Arm.BASELINE].fault = "done"
     order = []
-    for arm, look in alternating(searches):
+    for arm, look in alternate_looks(searches):
         order.append(arm)
         searches[arm].take(look.level, answered(look, 2, over="rate"), CALM)
     assert set(order) == {Arm.CANDIDATE} and searches[Arm.CANDIDATE].next is None
@@ -268,7 +291,7 @@ def test_arms_take_turns_and_one_that_is_done_lets_the_other_go_on() -> None:
 def test_a_search_that_found_no_rate_is_told_beside_a_sizing_without_one_to_size_by(
     over: str, ends: Ends, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    judged(monkeypatch, bracket(Arm.CANDIDATE, ends, over=over))
-    said = capacity.beside_the_sizing(NOTHING, suite(), Arm.CANDIDATE)
-    assert said is not None
-    assert "to size by it" not in said
+    replayed(monkeypatch, bracket(Arm.CANDIDATE, ends, over=over))
+    note = capacity.unused_search_note(NOTHING, suite(), Arm.CANDIDATE)
+    assert note is not None
+    assert "to size by it" not in note

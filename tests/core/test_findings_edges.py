@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
 
 from benchgate.gate.checks import capacity, evaluate, timing
-from benchgate.gate.checks.evaluate import Measured
+from benchgate.gate.checks.evaluate import Judgement
 from benchgate.gate.comparison import Comparison
-from benchgate.gate.decision import Finding, Problem
+from benchgate.gate.decision import CannotJudge, Estimate, inconclusive, invalid
 from benchgate.gate.evidence.shares import Tally, tally_of
 from benchgate.gate.policy import CheckSpec, concrete_checks, judged_by, unit_name
 from benchgate.model.deployment import Arm
 from benchgate.model.request_metrics import Slo
 from benchgate.model.run import ClientUse, Evidence
-from benchgate.model.verdict import Outcome, Scale, Unit
+from benchgate.model.verdict import Outcome
 from benchgate.stats.distributions import Limits
 from benchgate.suite.checks import Check
 from benchgate.suite.schema import Suite
@@ -24,7 +25,7 @@ from tests.fakes.measured import SuiteText, measured
 
 Line = dict[str, object]
 LATE = ClientUse(cpu_s=0.99, wall_s=1.0, workers=1)
-PROBLEM = Problem(Outcome.INVALID, "in other pieces", "mend it")
+PROBLEM = invalid("in other pieces", "mend it")
 
 
 def late(evidence: Evidence, stage: str, block: int) -> Evidence:
@@ -32,11 +33,11 @@ def late(evidence: Evidence, stage: str, block: int) -> Evidence:
     return replace(evidence, load=load)
 
 
-def found(suite: Suite, comparison: Comparison) -> list[Measured]:
-    return evaluate.measured(tuple(concrete_checks(suite, comparison.judged)), suite, comparison)
+def found(suite: Suite, comparison: Comparison) -> list[Judgement]:
+    return evaluate.evaluate(tuple(concrete_checks(suite, comparison.judged)), suite, comparison)
 
 
-def one_of(line: Line, evidence: Evidence | None = None, reference: Evidence | None = None) -> Measured:
+def one_of(line: Line, evidence: Evidence | None = None, reference: Evidence | None = None) -> Judgement:
     suite = SuiteText([line]).suite()
     (only,) = found(suite, Comparison(evidence or measured(suite), reference))
     return only
@@ -51,11 +52,11 @@ def test_what_was_left_out_at_a_check_s_own_stage_is_looked_at_once_more_and_at_
     suite = drill({"metric": "ttft", "margin": "10%"})
     evidence = late(measured(suite), "short", 3)
     short, long = found(suite, Comparison(evidence))
-    assert (short.finding.n, long.finding.n, long.over_all) == (7, 8, None)
-    assert short.over_all is not None
-    assert short.over_all.n == 8
+    assert (short.estimate.n, long.estimate.n, long.all_blocks) == (7, 8, None)
+    assert short.all_blocks is not None
+    assert short.all_blocks.n == 8
     (of_reference, _) = found(suite, Comparison(measured(suite), evidence))
-    assert of_reference.over_all is not None
+    assert of_reference.all_blocks is not None
 
 
 @pytest.mark.parametrize(
@@ -64,9 +65,9 @@ def test_what_was_left_out_at_a_check_s_own_stage_is_looked_at_once_more_and_at_
 def test_failures_are_counted_in_every_block_and_times_in_those_that_the_client_kept_up_in(line: Line) -> None:
     evidence = late(measured(SuiteText([line]).suite()), "c4", 3)
     shares = one_of(line, evidence)
-    assert (shares.finding.n, shares.over_all) == (480, None)  # 8 blocks of 60
+    assert (shares.estimate.n, shares.all_blocks) == (480, None)  # 8 blocks of 60
     times = one_of({"metric": "ttft", "margin": "10%"}, evidence)
-    assert (times.finding.n, times.over_all is not None) == (7, True)
+    assert (times.estimate.n, times.all_blocks is not None) == (7, True)
 
 
 def clouded(evidence: Evidence, arm: Arm, *blocks: int) -> Evidence:
@@ -85,29 +86,29 @@ def test_a_tail_is_judged_without_the_blocks_that_the_client_clouded_on_an_arm_i
     suite = SuiteText([line]).suite()
     looked_at = arm is Arm.CANDIDATE or "margin" in bound
     one = one_of(line, clouded(measured(suite), arm, 3))
-    assert (one.over_all is not None) is looked_at
-    assert any("left out" in note for note in one.finding.notes) is looked_at
-    assert one.finding.problem is None
-    many = one_of(line, clouded(measured(suite), arm, 3, 4, 5)).finding
+    assert (one.all_blocks is not None) is looked_at
+    assert any("left out" in note for note in one.estimate.notes) is looked_at
+    assert one.estimate.problem is None
+    many = one_of(line, clouded(measured(suite), arm, 3, 4, 5)).estimate
     assert (many.problem is not None and many.problem.outcome is Outcome.INVALID) is looked_at
     median = one_of({**line, "statistic": "p50"}, clouded(measured(suite), arm, 3, 4, 5))
-    assert (median.over_all, median.finding.problem) == (None, None)
+    assert (median.all_blocks, median.estimate.problem) == (None, None)
 
 
-def test_both_findings_are_held_to_the_look_and_checks_of_no_block_to_alpha() -> None:
+def test_both_estimates_are_held_to_the_look_and_checks_of_no_block_to_alpha() -> None:
     text = SuiteText([{"metric": "ttft", "margin": "10%"}, {"metric": "accuracy", "margin": "5 points"}])
     suite = with_looks(text.suite(), (8, 16))
     times, items = found(suite, Comparison(late(measured(suite), "c4", 3)))
-    assert times.over_all is not None
-    assert times.finding.look is not None and times.finding.look.alpha < 0.05
-    assert times.over_all.look == times.finding.look
-    assert items.finding.look is None
+    assert times.all_blocks is not None
+    assert times.estimate.look is not None and times.estimate.look.alpha < 0.05
+    assert times.all_blocks.look == times.estimate.look
+    assert items.estimate.look is None
     once, _ = found(text.suite(), Comparison(late(measured(suite), "c4", 3)))
-    assert once.over_all is not None
-    assert times.over_all.limits is not None and once.over_all.limits is not None
-    assert times.over_all.limits.upper > once.over_all.limits.upper
-    assert times.over_all.p_value is not None and once.over_all.p_value is not None
-    assert times.over_all.p_value > once.over_all.p_value
+    assert once.all_blocks is not None
+    assert times.all_blocks.limits is not None and once.all_blocks.limits is not None
+    assert times.all_blocks.limits.upper > once.all_blocks.limits.upper
+    assert times.all_blocks.p_value is not None and once.all_blocks.p_value is not None
+    assert times.all_blocks.p_value > once.all_blocks.p_value
 
 
 @pytest.mark.parametrize(
@@ -128,13 +129,14 @@ def test_a_pace_of_answers_in_other_pieces_is_no_pace_in_either_run(
     suite = SuiteText([line]).suite()
     judged, reference = measured(suite), measured(suite)
 
-    def pieces(evidence: Evidence, stage: str, *, of_candidate: bool = False) -> Problem | None:
+    def pieces(evidence: Evidence, stage: str, *, of_candidate: bool = False) -> None:
         assert (stage, of_candidate) == ("c4", "margin" not in line)
-        return PROBLEM if evidence is (judged if run == "judged" else reference) else None
+        if evidence is (judged if run == "judged" else reference):
+            raise PROBLEM
 
-    monkeypatch.setattr(evaluate, "in_other_pieces", pieces)
+    monkeypatch.setattr(timing, "require_same_pieces", pieces)
     monkeypatch.setattr(evaluate, "usable", lambda comparison, suite: comparison)
-    problem = one_of(line, judged, reference).finding.problem
+    problem = one_of(line, judged, reference).estimate.problem
     assert (problem is PROBLEM) is (asked and (run == "judged" or "margin" in line))  # a bound is of the judged run
 
 
@@ -152,9 +154,9 @@ def test_a_pace_of_answers_in_other_pieces_is_no_pace_in_either_run(
 def test_tokens_of_another_kind_are_told_where_tokens_are_compared(
     line: Line, warned: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(evaluate, "counts_other_tokens", lambda comparison, suite: "other tokens")
-    monkeypatch.setattr(evaluate, "in_other_pieces", lambda evidence, stage, **_: None)
-    assert (one_of(line).finding.warning == "other tokens") is warned
+    monkeypatch.setattr(timing, "counts_other_tokens", lambda comparison, suite: "other tokens")
+    monkeypatch.setattr(timing, "require_same_pieces", lambda evidence, stage, **_: None)
+    assert (one_of(line).estimate.warning == "other tokens") is warned
 
 
 @pytest.mark.parametrize(
@@ -171,15 +173,15 @@ def test_answers_of_other_lengths_warn_of_every_speed(
     line: Line, warned: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(timing, "length_warning", lambda comparison, stage: f"longer at {stage}")
-    assert one_of(line).finding.warning == ("longer at c4" if warned else None)
+    assert one_of(line).estimate.warning == ("longer at c4" if warned else None)
 
 
 @pytest.mark.parametrize("metric", ["accuracy", "flips", "shadow_excess", "error_rate", "ttft"])
 @pytest.mark.parametrize("block_when", ["harm", "breach"])
-def test_when_to_block_reaches_the_finding(metric: str, block_when: str) -> None:
+def test_when_to_block_reaches_the_estimate(metric: str, block_when: str) -> None:
     margin = "10%" if metric == "ttft" else "5 points"
-    finding = one_of({"metric": metric, "margin": margin, "block_when": block_when}).finding
-    assert finding.breach is (block_when == "breach")
+    estimate = one_of({"metric": metric, "margin": margin, "block_when": block_when}).estimate
+    assert estimate.rule.breach is (block_when == "breach")
 
 
 @pytest.mark.parametrize("line", [{"margin": "5 points"}, {"margin": "5 points", "task": "each"}, {"min": "50%"}])
@@ -187,9 +189,9 @@ def test_evals_that_were_never_run_are_invalid(line: Line) -> None:
     suite = SuiteText([{"metric": "accuracy", **line}]).suite()
     evidence = replace(measured(suite), quality=())
     for one in found(suite, Comparison(evidence)):
-        assert one.finding.problem is not None
-        assert (one.finding.problem.outcome, one.finding.n) == (Outcome.INVALID, 0)
-        assert one.finding.limits is None and one.finding.p_value is None
+        assert one.estimate.problem is not None
+        assert (one.estimate.problem.outcome, one.estimate.n) == (Outcome.INVALID, 0)
+        assert one.estimate.limits is None and one.estimate.p_value is None
 
 
 def single(suite: Suite) -> Evidence:
@@ -205,44 +207,49 @@ def single(suite: Suite) -> Evidence:
 def test_runs_apart_that_cannot_be_decided_have_no_limits_and_no_p_value(line: Line) -> None:
     suite = SuiteText([line]).suite()
     evidence = single(suite)
-    finding = one_of(line, evidence, evidence).finding
-    assert finding.problem is not None
-    assert not finding.problem.outcome.promotes
-    assert (finding.limits, finding.p_value) == (None, None)
+    estimate = one_of(line, evidence, evidence).estimate
+    assert estimate.problem is not None
+    assert not estimate.problem.outcome.promotes
+    assert (estimate.limits, estimate.p_value) == (None, None)
 
 
-@pytest.mark.parametrize("cannot", [None, Problem(Outcome.INCONCLUSIVE, "stale", "calibrate")])
+@pytest.mark.parametrize("cannot", [None, inconclusive("stale", "calibrate")])
 def test_numbers_between_runs_that_nothing_decides_are_taken_away(
-    cannot: Problem | None, monkeypatch: pytest.MonkeyPatch
+    cannot: CannotJudge | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     line: Line = {"metric": "ttft", "margin": "10%"}
-    better = Finding(
-        Unit.SECONDS, Scale.LOG_RATIO, 0.1, "made up", 8, "blocks", harm=-0.5, limits=Limits(-0.6, -0.4), p_value=1.0,
-    )  # fmt: skip
-    monkeypatch.setattr(timing, "timing_between_runs", lambda *_, **__: better)
-    monkeypatch.setattr("benchgate.gate.checks.base.cannot_decide", lambda *_: cannot)
+
+    def better(estimate: Estimate, *_: object, **__: object) -> None:
+        estimate.value, estimate.limits, estimate.p_value = -0.5, Limits(-0.6, -0.4), 1.0
+
+    def profile(*_: object) -> None:
+        if cannot is not None:
+            raise cannot
+
+    monkeypatch.setattr(timing, "between_runs", better)
+    monkeypatch.setattr("benchgate.gate.comparison._require_noise_profile", profile)
     evidence = single(SuiteText([line]).suite())
-    finding = one_of(line, evidence, evidence).finding
+    estimate = one_of(line, evidence, evidence).estimate
     known = cannot is None
-    assert (finding.limits is not None, finding.p_value is not None, finding.problem) == (known, known, cannot)
+    assert (estimate.limits is not None, estimate.p_value is not None, estimate.problem) == (known, known, cannot)
 
 
 @pytest.mark.parametrize("problem", [None, PROBLEM])
 @pytest.mark.parametrize("apart", [False, True])
 def test_a_capacity_without_a_live_baseline_is_never_decided(
-    problem: Problem | None, apart: bool, monkeypatch: pytest.MonkeyPatch
+    problem: CannotJudge | None, apart: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    line: Line = {"metric": "capacity", "margin": "10%"}
-    better = Finding(
-        Unit.REQUESTS_PER_S, Scale.LOG_RATIO, 0.1, "made up", 2, "looks", harm=-0.5, limits=Limits(-0.6, -0.4),
-        p_value=1.0, problem=problem,
-    )  # fmt: skip
-    monkeypatch.setattr(capacity, "capacity_against_baseline", lambda *_, **__: better)
+    def better(estimate: Estimate, *_: object, **__: object) -> None:
+        estimate.value, estimate.limits, estimate.p_value = -0.5, Limits(-0.6, -0.4), 1.0
+        if problem is not None:
+            raise problem
+
+    monkeypatch.setattr(capacity, "compare_with_baseline", better)
     suite = SuiteText([{"metric": "ttft", "margin": "10%"}]).suite()
     evidence = single(suite) if apart else measured(suite)
-    check = Check.model_validate(line)
-    (found,) = evaluate.measured((CheckSpec(check),), suite, Comparison(evidence, evidence if apart else None))
-    told = found.finding.problem
+    check = Check.model_validate({"metric": "capacity", "margin": "10%"})
+    (found,) = evaluate.evaluate((CheckSpec(check),), suite, Comparison(evidence, evidence if apart else None))
+    told = found.estimate.problem
     if problem is not None:
         assert told is PROBLEM  # what is broken is told before what is not known
     else:
@@ -251,24 +258,27 @@ def test_a_capacity_without_a_live_baseline_is_never_decided(
 
 
 def test_a_capacity_is_held_to_its_own_bound_or_margin(monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[dict[str, object]] = []
+    told: list[tuple[str, float, bool, bool]] = []
 
-    def recorded(*_: object, **asked: object) -> Finding:
-        told.append(asked)
-        return Finding(Unit.REQUESTS_PER_S, Scale.LOG_RATIO, 0.1, "made up", 2, "looks")
+    def record(way: str) -> None:
+        def recorded(estimate: Estimate, *_: object, each: bool) -> None:
+            told.append((way, estimate.margin, estimate.rule.breach, each))
 
-    for way in ("capacity_against_bound", "capacity_against_baseline"):
         monkeypatch.setattr(capacity, way, recorded)
+
+    record("compare_with_bound")
+    record("compare_with_baseline")
     suite = SuiteText([{"metric": "ttft", "margin": "10%"}]).suite()
     each = {"margin": "10%", "per": "accelerator"}
     for bound in ({"min": "8/s"}, {"margin": "10%"}, {"margin": "10%", "block_when": "breach"}, each):
         check = Check.model_validate({"metric": "capacity", **bound})
-        evaluate.measured((CheckSpec(check),), suite, Comparison(measured(suite)))
+        evaluate.evaluate((CheckSpec(check),), suite, Comparison(measured(suite)))
+    tenth = -math.log(0.9)
     assert told == [
-        {"slo": 8.0, "each": False},
-        {"margin": 0.1, "breach": False, "each": False},
-        {"margin": 0.1, "breach": True, "each": False},
-        {"margin": 0.1, "breach": False, "each": True},
+        ("compare_with_bound", 8.0, True, False),
+        ("compare_with_baseline", pytest.approx(tenth), False, False),
+        ("compare_with_baseline", pytest.approx(tenth), True, False),
+        ("compare_with_baseline", pytest.approx(tenth), False, True),
     ]
 
 
@@ -291,10 +301,10 @@ def test_one_kind_of_failure_is_counted_by_itself_whatever_ties_the_runs_togethe
 
 
 def test_goodput_without_a_bound_is_held_to_the_target_of_its_slo() -> None:
-    assert one_of({"metric": "goodput"}).finding.margin == 0.95
-    own = one_of({"metric": "goodput", "min": "80%"}).finding
-    assert (own.margin, own.lower_is_worse) == (0.8, True)
-    assert one_of({"metric": "error_rate", "max": "2%"}).finding.lower_is_worse is False
+    assert one_of({"metric": "goodput"}).estimate.margin == 0.95
+    own = one_of({"metric": "goodput", "min": "80%"}).estimate
+    assert (own.margin, own.rule.lower_is_worse) == (0.8, True)
+    assert one_of({"metric": "error_rate", "max": "2%"}).estimate.rule.lower_is_worse is False
 
 
 # Which checks there are

@@ -10,20 +10,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from benchgate.gate.checks import divergence
+from benchgate.gate.checks import shares, timing
 from benchgate.gate.checks.accuracy import accuracy_against_baseline, score_against_baseline
+from benchgate.gate.checks.divergence import measure_perplexity
 from benchgate.gate.checks.flips import flips_against_baseline
-from benchgate.gate.checks.margin import Terms
-from benchgate.gate.checks.shadow import excess_against_baseline
-from benchgate.gate.checks.shares import share_against_baseline
-from benchgate.gate.checks.timing import timing_against_baseline
+from benchgate.gate.checks.shadow import measure_excess
 from benchgate.gate.comparison import Comparison
-from benchgate.gate.decision import Finding, decide
+from benchgate.gate.decision import Estimate, Rule, decide
 from benchgate.gate.evidence.blocks import Measure
+from benchgate.gate.policy import CheckSpec
 from benchgate.model.deployment import Arm
 from benchgate.model.records import DivergenceItem, DivergenceObservation, RequestColumns, RequestRecord, TokenSource
 from benchgate.model.run import ClientUse, LoadObservation
-from benchgate.model.verdict import Outcome
+from benchgate.model.verdict import Outcome, Scale, Unit
 from tests.fakes.evals import Answers, evidence_of, suite_of
 from tests.fakes.measured import SuiteText, measured
 from tests.fakes.shadow_rows import EQUAL, OTHER, item
@@ -31,14 +30,25 @@ from tests.fakes.shadow_rows import evidence as shadow_evidence
 from tests.fakes.shadow_rows import suite as shadow_suite
 
 ALPHA = 0.05
-_LOADED = measured(SuiteText([{"metric": "ttft", "margin": "5%"}], blocks=2, requests=2).suite())
+_TTFT = SuiteText([{"metric": "ttft", "margin": "5%"}], blocks=2, requests=2).suite()
+_LOADED = measured(_TTFT)
 _EVALS = suite_of([{"metric": "accuracy", "margin": "2 points"}], ["mine"], repeat_baseline=True)
 _SHADOW = shadow_suite({"metric": "shadow_excess", "margin": "5 points"})
 
-Judged = Callable[[bool], Finding]
-"""The finding on one candidate, without or with `breach`."""
+Judged = Callable[[bool], Estimate]
+"""Estimates one candidate, without or with `breach`."""
 Draw = Callable[[np.random.Generator, float], Judged]
-"""A candidate whose true harm is so many margins."""
+"""Draws a candidate whose true regression is so many margins."""
+
+
+def judged(margin: float, measure: Callable[[Estimate], None], scale: Scale = Scale.DIFFERENCE) -> Judged:
+    def fill(breach: bool) -> Estimate:
+        estimate = Estimate(Rule(Unit.RATIO, scale, breach=breach), margin)
+        with estimate.keeping_problems():
+            measure(estimate)
+        return estimate
+
+    return fill
 
 
 def loaded(ttfts_s: dict[Arm, list[float]]) -> Comparison:
@@ -62,7 +72,12 @@ def latency(generator: np.random.Generator, margins: float) -> Judged:
     slower = math.log1p(0.05) * margins
     times = {arm: (0.05 * np.exp(noise[i] + slower * i)).tolist() for i, arm in enumerate(Arm)}
     comparison, median = loaded(times), Measure("ttft", 0.5, "p50")
-    return lambda breach: timing_against_baseline(comparison, "c4", median, Terms(0.05, breach), alpha=ALPHA)
+    spec = CheckSpec(_TTFT.gate.checks[0], "p50", "c4")
+    return judged(
+        math.log1p(0.05),
+        lambda estimate: timing.against_baseline(estimate, comparison, "c4", median, spec, alpha=ALPHA),
+        Scale.LOG_RATIO,
+    )
 
 
 def errors(generator: np.random.Generator, margins: float) -> Judged:
@@ -71,10 +86,13 @@ def errors(generator: np.random.Generator, margins: float) -> Judged:
         arm: generator.binomial(100, share, 20) for arm, share in zip(Arm, (0.02, 0.02 + 0.02 * margins), strict=True)
     }
     comparison = loaded({arm: [0.05] * 20 for arm in Arm})
-    return lambda breach: share_against_baseline(
-        comparison, "error_rate", "c4", lambda o: (int(failed[o.arm][o.block]), 100),
-        margin=0.02, breach=breach, alpha=ALPHA,
-    )  # fmt: skip
+
+    def tally(execution: LoadObservation) -> tuple[int, int]:
+        return int(failed[execution.arm][execution.block]), 100
+
+    return judged(
+        0.02, lambda estimate: shares.against_baseline(estimate, comparison, "error_rate", "c4", tally, alpha=ALPHA)
+    )
 
 
 def _answers(generator: np.random.Generator, lost: float) -> tuple[list[float], list[float]]:
@@ -86,9 +104,7 @@ def _answers(generator: np.random.Generator, lost: float) -> tuple[list[float], 
 def accuracy(generator: np.random.Generator, margins: float) -> Judged:
     theirs, ours = _answers(generator, 0.04 * margins)
     comparison = Comparison(evidence_of(_EVALS, {"mine": (Answers(theirs), Answers(ours))}))
-    return lambda breach: accuracy_against_baseline(
-        comparison, {"mine": ("mine",)}, margin=0.04, breach=breach, alpha=ALPHA
-    )
+    return judged(0.04, lambda estimate: accuracy_against_baseline(estimate, comparison, {"mine": ("mine",)}, ALPHA))
 
 
 def score(generator: np.random.Generator, margins: float) -> Judged:
@@ -98,8 +114,8 @@ def score(generator: np.random.Generator, margins: float) -> Judged:
         for scores in (theirs, theirs + noise - 0.03 * margins)
     )
     comparison = Comparison(evidence_of(_EVALS, {"mine": (next(both), next(both))}))
-    return lambda breach: score_against_baseline(
-        comparison, {"mine": ("mine",)}, margin=0.03, breach=breach, alpha=ALPHA, seed=1
+    return judged(
+        0.03, lambda estimate: score_against_baseline(estimate, comparison, {"mine": ("mine",)}, ALPHA, seed=1)
     )
 
 
@@ -110,8 +126,8 @@ def flips(generator: np.random.Generator, margins: float) -> Judged:
     ]
     first, again, ours = (Answers(one.tolist()) for one in flipped)
     comparison = Comparison(evidence_of(_EVALS, {"mine": (first, ours)}, {"mine": again}))
-    return lambda breach: flips_against_baseline(
-        comparison, {"mine": ("mine",)}, margin=0.05 * 0.96, breach=breach, alpha=ALPHA, allowed=0.01
+    return judged(
+        0.05 * 0.96, lambda estimate: flips_against_baseline(estimate, comparison, {"mine": ("mine",)}, ALPHA, 0.01)
     )
 
 
@@ -132,7 +148,7 @@ def shadow(generator: np.random.Generator, margins: float) -> Judged:
         for n in range(300)
     ]
     comparison = Comparison(shadow_evidence(_SHADOW, rows))
-    return lambda breach: excess_against_baseline(comparison, margin=0.05, breach=breach, alpha=ALPHA)
+    return judged(0.05, lambda estimate: measure_excess(estimate, comparison, ALPHA))
 
 
 def perplexity(generator: np.random.Generator, margins: float) -> Judged:
@@ -146,7 +162,7 @@ def perplexity(generator: np.random.Generator, margins: float) -> Judged:
     )  # fmt: skip
     reading = DivergenceObservation(seen, len(seen), None, "n_probs", 264, True)
     comparison = Comparison(replace(_LOADED, divergence=reading))
-    return lambda breach: divergence.perplexity(comparison, margin=0.02, breach=breach, alpha=ALPHA)
+    return judged(math.log1p(0.02), lambda estimate: measure_perplexity(estimate, comparison, ALPHA), Scale.LOG_RATIO)
 
 
 FAMILIES: list[Draw] = [latency, errors, accuracy, score, flips, shadow, perplexity]
@@ -155,9 +171,9 @@ FAMILIES: list[Draw] = [latency, errors, accuracy, score, flips, shadow, perplex
 def outcomes(draw: Draw, margins: float, runs: int) -> tuple[Counter[Outcome], Counter[Outcome]]:
     """Without `breach` and with it, on the same candidates."""
     generator = np.random.default_rng(17)
-    judged = [draw(generator, margins) for _ in range(runs)]
-    findings = [[one(breach) for one in judged] for breach in (False, True)]
-    harm, breach = (Counter(decide(one, one.p_value, ALPHA, 0.8) for one in found) for found in findings)
+    drawn = [draw(generator, margins) for _ in range(runs)]
+    estimates = [[one(breach) for one in drawn] for breach in (False, True)]
+    harm, breach = (Counter(decide(one, one.p_value, ALPHA, 0.8) for one in found) for found in estimates)
     return harm, breach
 
 

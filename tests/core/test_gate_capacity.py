@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from benchgate.errors import SuiteError
-from benchgate.gate.checks.capacity import Searched, alternating, beside_the_sizing, search_of, searched
-from benchgate.gate.decision import Problem
+from benchgate.gate.checks.capacity import alternate_looks, replay_search, search_of, unused_search_note
+from benchgate.gate.decision import CannotJudge
 from benchgate.gate.judge import judge
 from benchgate.model.deployment import Arm
 from benchgate.model.records import RequestColumns, RequestRecord, TokenSource
@@ -96,7 +96,7 @@ def searched_run(baseline: int, candidate: int, late: tuple[int, ...] = (), **ch
         for arm in Arm
         for block in range(asked.load.blocks)
     ]
-    for position, (arm, look) in enumerate(alternating(searches)):
+    for position, (arm, look) in enumerate(alternate_looks(searches)):
         client = LATE if position in late else CALM
         columns = answered(look, servers[arm], over=asked.load.capacity.over)
         block = searches[arm].executions(look.level)
@@ -112,8 +112,7 @@ def capacity_check(asked: Suite, evidence: Evidence) -> CheckResult:
 
 def test_stored_looks_give_the_bracket_again() -> None:
     evidence = searched_run(2, 2)
-    found = searched(evidence, Arm.BASELINE, suite())
-    assert isinstance(found, Searched)
+    found = replay_search(evidence, Arm.BASELINE, suite())
     assert found.result.lower is not None
     assert found.result.upper is not None
     assert found.result.lower <= 20 <= found.result.upper <= 1.11 * found.result.lower  # 2 servers, 10 a second each
@@ -189,9 +188,9 @@ def test_look_of_a_late_client_is_taken_again_and_said() -> None:
 
 def test_client_that_is_late_again_and_again_makes_it_invalid() -> None:
     evidence = searched_run(2, 2, late=(0, 2, 4))
-    found = searched(evidence, Arm.BASELINE, suite())
-    assert isinstance(found, Problem)
-    assert found.outcome is Outcome.INVALID
+    with pytest.raises(CannotJudge) as caught:
+        replay_search(evidence, Arm.BASELINE, suite())
+    assert caught.value.outcome is Outcome.INVALID
     assert capacity_check(suite(), evidence).outcome is Outcome.INVALID
 
 
@@ -249,10 +248,9 @@ def test_capacity_of_two_runs_without_live_baselines_is_not_decided(before: int,
 
 def test_search_beside_a_sizing_says_how_to_size_by_its_lower_end() -> None:
     evidence = searched_run(2, 1)
-    found = searched(evidence, Arm.CANDIDATE, suite())
-    assert isinstance(found, Searched)
-    said = beside_the_sizing(evidence, suite(), Arm.CANDIDATE)
-    assert said is not None
-    assert said.startswith("its `load.capacity` found, and nothing here is sized by that: candidate: ")
-    assert said.endswith(f"; to size by it say --replica-requests-per-s {found.result.lower:g} in place of the run")
-    assert beside_the_sizing(replace(evidence, load=()), suite(), Arm.CANDIDATE) is None
+    found = replay_search(evidence, Arm.CANDIDATE, suite())
+    note = unused_search_note(evidence, suite(), Arm.CANDIDATE)
+    assert note is not None
+    assert note.startswith("its `load.capacity` search is not used for sizing; it found candidate: ")
+    assert note.endswith(f"; to size by it, pass --replica-requests-per-s {found.result.lower:g} instead of the run")
+    assert unused_search_note(replace(evidence, load=()), suite(), Arm.CANDIDATE) is None

@@ -10,11 +10,8 @@ import pytest
 
 from benchgate.errors import SuiteError
 from benchgate.gate.checks.cost import unpaid
-from benchgate.gate.checks.margin import Terms
-from benchgate.gate.checks.timing import timing_against_baseline, timing_against_bound
 from benchgate.gate.comparison import Comparison
-from benchgate.gate.decision import Finding
-from benchgate.gate.evidence.blocks import Measure
+from benchgate.gate.decision import Estimate
 from benchgate.gate.judge import judge
 from benchgate.gate.summary.metric_rows import metric_rows
 from benchgate.model.deployment import Arm, Deployment
@@ -22,7 +19,7 @@ from benchgate.model.records import ABSENT
 from benchgate.model.run import Evidence, LoadObservation
 from benchgate.model.verdict import CheckResult, Outcome, Unit
 from benchgate.suite.loader import parse_suite
-from tests.fakes.blocks import both, compared
+from tests.fakes.blocks import both, compared, estimate_of
 from tests.fakes.measured import Effect, Noise, SuiteText, measured
 
 OUTPUT, GOOD = "usd_per_million_output_tokens", "usd_per_million_good_tokens"
@@ -202,23 +199,21 @@ def test_baseline_that_never_tells_of_its_cache_makes_no_candidate_cheap() -> No
     for arm in Arm:
         evidence = hosted(evidence, arm, HOSTED)
 
-    def told(*arms: Arm) -> Finding:
+    def told(*arms: Arm) -> Estimate:
         load = tuple(
             replace(one, requests=replace(one.requests, cached_tokens=np.full(len(one.requests), 6)))
             if one.arm in arms
             else one
             for one in evidence.load
         )
-        return timing_against_baseline(
-            Comparison(replace(evidence, load=load)), "c4", Measure(OUTPUT, 0.5), Terms(0.05), alpha=0.05
-        )
+        return estimate_of({"metric": OUTPUT, "margin": "5%"}, Comparison(replace(evidence, load=load)))
 
     problem = told(Arm.CANDIDATE).problem
     assert problem is not None
     assert problem.outcome is Outcome.INVALID
     assert "never told how much of its input was cached" in problem.reason
-    assert told().harm == told(*Arm).harm == pytest.approx(0.0)
-    assert told(Arm.BASELINE).harm == pytest.approx(math.log(4.8 / 4.5))  # what the candidate does not tell is paid
+    assert told().value == told(*Arm).value == pytest.approx(0.0)
+    assert told(Arm.BASELINE).value == pytest.approx(math.log(4.8 / 4.5))  # what the candidate does not tell is paid
 
 
 def test_candidate_that_is_used_less_warns_where_cost_is_compared_at_full_use() -> None:
@@ -306,9 +301,7 @@ def test_other_token_prices_are_told_as_a_difference() -> None:
 
 def test_bound_of_a_cost_takes_two_blocks() -> None:
     one = compared([both(0, [0.1] * 4, [0.1] * 4)])
-    found = timing_against_bound(
-        Comparison(priced(one.judged, 4.0, 4.0)), Measure(OUTPUT, 0.5), "c4", slo=5.0, alpha=0.05
-    )
+    found = estimate_of({"metric": OUTPUT, "max": "$5"}, Comparison(priced(one.judged, 4.0, 4.0)))
     assert found.problem is not None
     assert found.problem.outcome is Outcome.INCONCLUSIVE
 

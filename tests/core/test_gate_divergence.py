@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchgate.gate.checks.divergence import perplexity
+from benchgate.gate.checks.divergence import measure_perplexity
 from benchgate.gate.comparison import Comparison
-from benchgate.gate.decision import decide
+from benchgate.gate.decision import Estimate, Rule, decide
 from benchgate.gate.judge import judge
 from benchgate.gate.summary.metric_rows import metric_rows
 from benchgate.model.deployment import Arm
 from benchgate.model.records import DivergenceItem, DivergenceObservation
 from benchgate.model.run import Evidence
-from benchgate.model.verdict import CheckResult, Outcome, Verdict
+from benchgate.model.verdict import CheckResult, Outcome, Scale, Unit, Verdict
 from benchgate.suite.schema import Suite
 from tests.fakes import evidence as fakes
 
@@ -311,8 +311,9 @@ def simulated(harm: float, times: int) -> dict[Outcome, float]:
             replace(item, baseline_ln=-2.0, candidate_ln=-2.0 - float(one))
             for item, one in zip(template, harms, strict=True)
         ]
-        found = perplexity(Comparison(evidence(policy, observed(seen))), margin=0.02, breach=False, alpha=0.05)
-        counts[decide(found, found.p_value, 0.05, 0.8)] += 1
+        estimate = Estimate(Rule(Unit.PERPLEXITY, Scale.LOG_RATIO), math.log1p(0.02))
+        measure_perplexity(estimate, Comparison(evidence(policy, observed(seen))), 0.05)
+        counts[decide(estimate, estimate.p_value, 0.05, 0.8)] += 1
     return {outcome: count / times for outcome, count in counts.items()}
 
 

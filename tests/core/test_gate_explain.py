@@ -94,7 +94,7 @@ def test_accuracy_from_its_items_to_tangos_limits() -> None:
     z = float(scipy_stats.norm.ppf(0.95))
     assert score(number("accuracy", "lower limit")) == pytest.approx(z, abs=1e-3)
     assert score(number("accuracy", "upper limit")) == pytest.approx(-z, abs=1e-3)
-    assert number("accuracy", "p-value of no harm") == pytest.approx(
+    assert number("accuracy", "p-value of no regression") == pytest.approx(
         float(scipy_stats.binomtest(b, b + c, 0.5, alternative="greater").pvalue), rel=1e-6
     )
 

@@ -60,7 +60,7 @@ def test_missing_verdicts_are_no_losses_and_no_passes() -> None:
 @pytest.mark.parametrize(
     ("why", "says"),
     [
-        ("HTTP 401", "takes the model and the key of `shadow.judge`"),
+        ("HTTP 401", "accepts model and key of `shadow.judge`"),
         (NO_VERDICT, "answers with the JSON object"),
         (f"{UNFIT_JUDGE} (its verdict: tie)", "take a judge that reads both answers"),
     ],
@@ -90,7 +90,7 @@ def test_pairs_decided_by_the_position_thin_out_no_loss() -> None:
     """A fifth of them is what sound judges have; half of them hides half of every loss."""
     assert only(verdict(by_position(54, 20, 20, asked=N), JUDGE)).outcome is Outcome.PASS
     check = only(verdict(by_position(140, 10, 4, asked=N), JUDGE))
-    assert (check.outcome, "the 140 pairs where the judge went by the position" in check.reason) == (
+    assert (check.outcome, "the 140 pairs that the judge decided by position" in check.reason) == (
         Outcome.INCONCLUSIVE,
         True,
     )

@@ -10,16 +10,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from benchgate.gate.checks.margin import Terms
-from benchgate.gate.checks.timing import timing_against_baseline
 from benchgate.gate.comparison import Comparison
-from benchgate.gate.decision import Finding, decide
-from benchgate.gate.evidence.blocks import Measure
+from benchgate.gate.decision import Estimate, decide
 from benchgate.gate.judge import judge
 from benchgate.model.deployment import Arm
 from benchgate.model.run import Evidence, LoadObservation
 from benchgate.model.verdict import CheckResult, Outcome, Verdict
-from tests.fakes.blocks import block, compared
+from tests.fakes.blocks import block, compared, estimate_of
 from tests.fakes.measured import SuiteText, measured
 
 Line = dict[str, object]
@@ -33,15 +30,22 @@ def of_ratios(ratios: Sequence[float], *, base: Sequence[float] | None = None) -
     return compared([(block(Arm.BASELINE, i, [b]), block(Arm.CANDIDATE, i, [b * r])) for i, (b, r) in enumerate(pairs)])
 
 
-MEDIAN, MEAN = Measure("ttft", 0.5, "p50"), Measure("ttft", 0.5, "mean")
+WITHIN: Line = {"metric": "ttft", "margin": "5%"}
+EITHER: Line = {"direction": "either"}
+RATE: Line = {"metric": "request_throughput", "margin": "5%"}
 
 
-def found(comparison: Comparison, terms: Terms, measure: Measure = MEDIAN) -> Finding:
-    return timing_against_baseline(comparison, "c4", measure, terms, alpha=ALPHA)
+def found(comparison: Comparison, line: Line) -> Estimate:
+    return estimate_of(line, comparison)
 
 
-def outcome(finding: Finding) -> Outcome:
-    return decide(finding, finding.p_value, ALPHA, 0.8)
+def outcome(estimate: Estimate) -> Outcome:
+    return decide(estimate, estimate.p_value, ALPHA, 0.8)
+
+
+def with_least(least: str | None, line: Line = WITHIN, *, breach: bool = False) -> Line:
+    """The line with this `min_abs`."""
+    return line | ({} if least is None else {"min_abs": least}) | ({"block_when": "breach"} if breach else {})
 
 
 def around(centre: float, spread: float = 0.002, n: int = 8) -> list[float]:
@@ -51,23 +55,23 @@ def around(centre: float, spread: float = 0.002, n: int = 8) -> list[float]:
 
 
 @pytest.mark.parametrize(
-    ("ratio", "min_abs_s", "said"),
+    ("ratio", "min_abs", "said"),
     [
         (1.04, None, Outcome.WARN),  # real harm inside the margin of 5 %
-        (1.04, 0.001, Outcome.PASS),  # 0.8 ms of 20 ms: below the least change of 1 ms
-        (1.045, 0.0005, Outcome.WARN),  # 0.9 ms: above it, inside the margin
+        (1.04, "1ms", Outcome.PASS),  # 0.8 ms of 20 ms: below the least change of 1 ms
+        (1.045, "0.5ms", Outcome.WARN),  # 0.9 ms: above it, inside the margin
         (1.08, None, Outcome.BLOCK),
-        (1.08, 0.002, Outcome.PASS),  # 1.6 ms, below a least change that is more than the margin
-        (1.12, 0.002, Outcome.BLOCK),  # 2.4 ms: beyond both
-        (0.90, 0.002, Outcome.PASS),
+        (1.08, "2ms", Outcome.PASS),  # 1.6 ms, below a least change that is more than the margin
+        (1.12, "2ms", Outcome.BLOCK),  # 2.4 ms: beyond both
+        (0.90, "2ms", Outcome.PASS),
     ],
 )
 def test_a_change_below_the_least_that_matters_is_no_harm_whatever_its_ratio(
-    ratio: float, min_abs_s: float | None, said: Outcome
+    ratio: float, min_abs: str | None, said: Outcome
 ) -> None:
     for breach in (False, True):
-        finding = found(of_ratios(around(ratio)), Terms(0.05, breach=breach, least_change=min_abs_s))
-        assert outcome(finding) is said
+        estimate = found(of_ratios(around(ratio)), with_least(min_abs, breach=breach))
+        assert outcome(estimate) is said
 
 
 def of_rates(ratio: float, spread: float = 0.0) -> Comparison:
@@ -83,90 +87,101 @@ def of_rates(ratio: float, spread: float = 0.0) -> Comparison:
 
 
 def test_a_least_change_of_a_rate_is_one_fall_that_does_not_matter_and_never_all_of_it() -> None:
-    rate = Measure("request_throughput", 0.5)
-    assert outcome(found(of_rates(1.0), Terms(0.05), rate)) is Outcome.PASS
-    assert outcome(found(of_rates(0.93), Terms(0.05), rate)) is Outcome.BLOCK
-    assert outcome(found(of_rates(0.93), Terms(0.05, least_change=1.0), rate)) is Outcome.PASS
-    assert outcome(found(of_rates(0.88), Terms(0.05, least_change=1.0), rate)) is Outcome.BLOCK
-    all_of_it = found(of_rates(0.1), Terms(0.05, least_change=10.0), rate)
+    assert outcome(found(of_rates(1.0), RATE)) is Outcome.PASS
+    assert outcome(found(of_rates(0.93), RATE)) is Outcome.BLOCK
+    assert outcome(found(of_rates(0.93), with_least("1/s", RATE))) is Outcome.PASS
+    assert outcome(found(of_rates(0.88), with_least("1/s", RATE))) is Outcome.BLOCK
+    all_of_it = found(of_rates(0.1), with_least("10/s", RATE))
     assert outcome(all_of_it) is Outcome.INVALID
     assert all_of_it.problem is not None
     assert "a `min_abs` of 10/s is no less than the baseline's own 10/s" in all_of_it.problem.reason
-    of_some_blocks = found(of_rates(0.1, spread=0.2), Terms(0.05, least_change=9.0), rate)
+    of_some_blocks = found(of_rates(0.1, spread=0.2), with_least("9/s", RATE))
     assert outcome(of_some_blocks) is Outcome.INVALID  # 8.33/s in every other block
 
 
 @pytest.mark.parametrize(
-    ("margin", "min_abs_s", "refused"),
-    [(0.01, 3600.0, True), (0.01, 0.0102, True), (0.01, 0.0098, False), (0.60, 0.0118, False), (0.60, 0.0122, True)],
+    ("margin", "min_abs", "refused"),
+    [
+        ("1%", "3600s", True),
+        ("1%", "10.2ms", True),
+        ("1%", "9.8ms", False),
+        ("60%", "11.8ms", False),
+        ("60%", "12.2ms", True),
+    ],
 )
 def test_a_least_change_that_is_no_small_one_is_refused_whatever_was_measured(
-    margin: float, min_abs_s: float, refused: bool
+    margin: str, min_abs: str, refused: bool
 ) -> None:
     """Half of 20 ms is 10 ms; a margin that is itself more may have one as large."""
+    line = with_least(min_abs, {"metric": "ttft", "margin": margin})
     for ratio in (1.0, 3.0):
-        finding = found(of_ratios(around(ratio)), Terms(margin, least_change=min_abs_s))
-        assert (outcome(finding) is Outcome.INVALID) is refused
-        assert finding.problem is None or "that is no small change" in finding.problem.reason
-        assert finding.problem is None or "as the `margin`" in finding.problem.advice
-    assert outcome(found(of_ratios(around(3.0)), Terms(margin, least_change=min_abs_s))) is not Outcome.PASS
+        estimate = found(of_ratios(around(ratio)), line)
+        assert (outcome(estimate) is Outcome.INVALID) is refused
+        assert estimate.problem is None or "which is no small change" in estimate.problem.reason
+        assert estimate.problem is None or "as the `margin`" in estimate.problem.advice
+    assert outcome(found(of_ratios(around(3.0)), line)) is not Outcome.PASS
 
 
 def test_a_least_change_of_a_third_of_a_rate_is_refused() -> None:
-    rate = Measure("request_throughput", 0.5)  # ten a second
-    assert outcome(found(of_rates(1.0), Terms(0.05, least_change=3.4), rate)) is Outcome.INVALID
-    assert outcome(found(of_rates(0.2), Terms(0.05, least_change=9.5), rate)) is Outcome.INVALID
-    assert outcome(found(of_rates(1.0), Terms(0.05, least_change=3.3), rate)) is Outcome.PASS
+    assert outcome(found(of_rates(1.0), with_least("3.4/s", RATE))) is Outcome.INVALID
+    assert outcome(found(of_rates(0.2), with_least("9.5/s", RATE))) is Outcome.INVALID
+    assert outcome(found(of_rates(1.0), with_least("3.3/s", RATE))) is Outcome.PASS
 
 
 @pytest.mark.parametrize("breach", [False, True])
 @pytest.mark.parametrize(
-    ("ratio", "min_abs_s", "said"),
+    ("ratio", "min_abs", "said"),
     [
-        (1.20, 0.008, Outcome.WARN),  # 4 ms of 20 ms: four times the margin, let through by 8 ms alone
-        (1.20, 0.0061, Outcome.WARN),
-        (1.12, 0.0035, Outcome.WARN),  # three and a half times the margin
-        (1.04, 0.008, Outcome.PASS),  # inside the margin: the least change is not what let it through
-        (1.08, 0.0029, Outcome.PASS),  # a least change of less than three times the margin
-        (1.50, 0.008, Outcome.BLOCK),
+        (1.20, "8ms", Outcome.WARN),  # 4 ms of 20 ms: four times the margin, let through by 8 ms alone
+        (1.20, "6.1ms", Outcome.WARN),
+        (1.12, "3.5ms", Outcome.WARN),  # three and a half times the margin
+        (1.04, "8ms", Outcome.PASS),  # inside the margin: the least change is not what let it through
+        (1.08, "2.9ms", Outcome.PASS),  # a least change of less than three times the margin
+        (1.50, "8ms", Outcome.BLOCK),
     ],
 )
 def test_harm_beyond_the_margin_that_a_large_least_change_lets_through_is_told(
-    ratio: float, min_abs_s: float, said: Outcome, breach: bool
+    ratio: float, min_abs: str, said: Outcome, breach: bool
 ) -> None:
-    finding = found(of_ratios(around(ratio)), Terms(0.05, breach=breach, least_change=min_abs_s))
-    assert outcome(finding) is said
+    estimate = found(of_ratios(around(ratio)), with_least(min_abs, breach=breach))
+    assert outcome(estimate) is said
     if said is Outcome.WARN:
-        assert finding.warning is not None
-        assert "by `min_abs` alone" in finding.warning
-        assert "harm beyond the margin of 5 % is shown" in finding.warning
+        assert estimate.warning is not None
+        assert "by `min_abs` alone" in estimate.warning
+        assert "a regression beyond the margin of 5 % is shown" in estimate.warning
 
 
 def test_a_rate_may_rise_by_no_more_than_it_may_fall_where_either_is_harm() -> None:
     """5 % either way is a ratio of 1.05 at most, not the 1 / 0.95 that a fall of 5 % would be turned over."""
-    rate, terms = Measure("request_throughput", 0.5), Terms(0.05, two_sided=True)
-    assert found(of_rates(1.0), terms, rate).margin == pytest.approx(math.log(1.05))
-    assert outcome(found(of_rates(1.045), terms, rate)) is Outcome.WARN
-    assert outcome(found(of_rates(1.051), terms, rate)) is Outcome.BLOCK
-    assert outcome(found(of_rates(1 / 1.051), terms, rate)) is Outcome.BLOCK
+    line = RATE | EITHER
+    assert found(of_rates(1.0), line).margin == pytest.approx(math.log(1.05))
+    assert outcome(found(of_rates(1.045), line)) is Outcome.WARN
+    assert outcome(found(of_rates(1.051), line)) is Outcome.BLOCK
+    assert outcome(found(of_rates(1 / 1.051), line)) is Outcome.BLOCK
 
 
 @pytest.mark.parametrize(("base", "said"), [(0.020, "2 ms"), (0.080, "5 %"), (None, "now the one and now the other")])
 def test_the_reason_says_which_of_the_two_is_more_in_these_blocks(base: float | None, said: str) -> None:
     bases = [0.020, 0.080] * 4 if base is None else [base] * 8
-    finding = found(of_ratios(around(1.0), base=bases), Terms(0.05, least_change=0.002))
-    assert finding.margin_told == f"5 % or 2 ms, whichever is more (here {said})"
-    assert finding.margin == pytest.approx(np.mean([max(math.log(1.05), math.log1p(0.002 / b)) for b in bases]))
+    estimate = found(of_ratios(around(1.0), base=bases), with_least("2ms"))
+    assert estimate.margin_text == f"5 % or 2 ms, whichever is more (here {said})"
+    assert estimate.margin == pytest.approx(np.mean([max(math.log(1.05), math.log1p(0.002 / b)) for b in bases]))
 
 
 def test_the_limits_of_a_least_change_hold_where_blocks_vary_more_than_pairs_do() -> None:
     """A candidate that is exactly 2 ms slower, beside blocks that vary by 30 %: promoted in 5 % of 250, not more."""
+    line = with_least("2ms", {"metric": "ttft", "margin": "2%"})
     generator, seen = np.random.default_rng(5), Counter[Outcome]()
     for _ in range(250):
         base = BASE_S * np.exp(generator.normal(0, 0.3, 8))
         ours = (base + 0.002) * np.exp(generator.normal(0, 0.01, 8))
         seen[
-            outcome(found(of_ratios((ours / base).tolist(), base=base.tolist()), Terms(0.02, least_change=0.002)))
+            outcome(
+                found(
+                    of_ratios((ours / base).tolist(), base=base.tolist()),
+                    with_least("2ms", {"metric": "ttft", "margin": "2%"}),
+                )
+            )
         ] += 1
     promoted = seen[Outcome.PASS] + seen[Outcome.WARN]
     assert 3 <= promoted <= 24  # 12.5 expected, sd 3.4
@@ -179,20 +194,20 @@ def test_the_limits_of_a_least_change_hold_where_blocks_vary_more_than_pairs_do(
 )
 def test_either_way_a_change_is_harm_and_the_margin_is_one_on_both_sides(ratio: float, said: Outcome) -> None:
     for breach in (False, True):
-        finding = found(of_ratios(around(ratio)), Terms(0.05, breach=breach, two_sided=True))
-        assert outcome(finding) is said
+        estimate = found(of_ratios(around(ratio)), with_least(None, WITHIN | EITHER, breach=breach))
+        assert outcome(estimate) is said
 
 
 def test_either_way_a_wide_interval_on_the_good_side_does_not_pass() -> None:
     wide = of_ratios(around(0.98, spread=0.12))
-    assert outcome(found(wide, Terms(0.05))) is not Outcome.BLOCK
-    assert outcome(found(wide, Terms(0.05, two_sided=True))) is Outcome.INCONCLUSIVE
+    assert outcome(found(wide, WITHIN)) is not Outcome.BLOCK
+    assert outcome(found(wide, WITHIN | EITHER)) is Outcome.INCONCLUSIVE
 
 
 def test_either_way_the_p_value_is_of_a_change_in_both_directions() -> None:
-    one = found(of_ratios(around(1.01, spread=0.02)), Terms(0.05)).p_value
-    faster = found(of_ratios(around(1 / 1.01, spread=0.02)), Terms(0.05, two_sided=True)).p_value
-    slower = found(of_ratios(around(1.01, spread=0.02)), Terms(0.05, two_sided=True)).p_value
+    one = found(of_ratios(around(1.01, spread=0.02)), WITHIN).p_value
+    faster = found(of_ratios(around(1 / 1.01, spread=0.02)), WITHIN | EITHER).p_value
+    slower = found(of_ratios(around(1.01, spread=0.02)), WITHIN | EITHER).p_value
     assert one is not None
     assert faster == pytest.approx(2 * one)
     assert slower == pytest.approx(2 * one)
@@ -200,16 +215,16 @@ def test_either_way_the_p_value_is_of_a_change_in_both_directions() -> None:
 
 def test_a_candidate_that_fails_is_not_excused_by_a_least_change_or_by_looking_both_ways() -> None:
     pairs = [(block(Arm.BASELINE, i, [0.02]), block(Arm.CANDIDATE, i, [None])) for i in range(8)]
-    for terms in (Terms(0.05, least_change=0.005), Terms(0.05, two_sided=True)):
-        assert outcome(found(compared(pairs), terms)) is Outcome.BLOCK
+    for line in (with_least("5ms"), WITHIN | EITHER):
+        assert outcome(found(compared(pairs), line)) is Outcome.BLOCK
     one = [*pairs[:1], *((block(Arm.BASELINE, i, [0.02]), block(Arm.CANDIDATE, i, [0.02])) for i in range(1, 8))]
-    assert outcome(found(compared(one), Terms(0.05, least_change=0.005))) is Outcome.INCONCLUSIVE
+    assert outcome(found(compared(one), with_least("5ms"))) is Outcome.INCONCLUSIVE
 
 
 def test_a_candidate_that_answers_nothing_has_a_rate_of_0_and_no_least_change_excuses_it() -> None:
     pairs = [(block(Arm.BASELINE, i, [0.02] * 10), block(Arm.CANDIDATE, i, [None] * 10)) for i in range(8)]
-    finding = found(compared(pairs), Terms(0.05, least_change=0.1), Measure("request_throughput", 0.5))
-    assert (outcome(finding), finding.candidate) == (Outcome.BLOCK, 0.0)
+    estimate = found(compared(pairs), with_least("0.1/s", RATE))
+    assert (outcome(estimate), estimate.candidate) == (Outcome.BLOCK, 0.0)
 
 
 def verdict_on(check: Line, candidate: float, *, reference: float | None = None) -> Verdict:
@@ -244,7 +259,7 @@ def first_check(verdict: Verdict) -> CheckResult:
         ({"min_abs": "0.5ms"}, 1.10, Outcome.BLOCK,
          "beyond the margin of 5 % or 500 µs, whichever is more (here 5 %)"),
         ({"direction": "either"}, 1.0, Outcome.PASS, "inside the margin of 5 % either way"),
-        ({"direction": "either"}, 0.97, Outcome.WARN, "real change, though inside the margin of 5 % either way"),
+        ({"direction": "either"}, 0.97, Outcome.WARN, "a real change, though inside the margin of 5 % either way"),
         ({"direction": "either"}, 0.90, Outcome.BLOCK, "beyond the margin of 5 % either way"),
         ({"statistic": "mean"}, 1.10, Outcome.BLOCK, "beyond the margin of 5 %"),
     ],

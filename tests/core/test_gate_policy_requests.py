@@ -9,15 +9,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from benchgate.gate.checks.margin import Terms
-from benchgate.gate.decision import Finding
-from benchgate.gate.evidence.blocks import Measure
+from benchgate.gate.decision import Estimate
 from benchgate.model.deployment import Arm
 from benchgate.model.records import RequestColumns
 from benchgate.model.run import LoadObservation
 from benchgate.model.verdict import Outcome
-from tests.core.test_gate_policy import BASE_S, MEAN, around, found, outcome
+from tests.core.test_gate_policy import BASE_S, WITHIN, Line, around, found, outcome
 from tests.fakes.blocks import block, compared, record
+
+MEAN: Line = WITHIN | {"statistic": "mean"}
+TAIL: Line = {"metric": "ttft", "margin": "10%", "statistic": "p95"}
 
 
 def test_a_mean_is_that_of_the_ratios_of_paired_requests() -> None:
@@ -29,11 +30,11 @@ def test_a_mean_is_that_of_the_ratios_of_paired_requests() -> None:
         )
         for i, step in enumerate(around(1.0, spread=0.3))
     ]
-    finding = found(compared(pairs), Terms(0.05), MEAN)
-    assert finding.harm == pytest.approx(math.log(1.26) / 3)
-    assert finding.baseline == pytest.approx((0.010 * 0.080 * 0.300) ** (1 / 3))
-    assert finding.limits is not None
-    assert finding.limits.upper - finding.limits.lower < 1e-6  # the blocks vary by 30 %, the pairs not at all
+    estimate = found(compared(pairs), MEAN)
+    assert estimate.value == pytest.approx(math.log(1.26) / 3)
+    assert estimate.baseline == pytest.approx((0.010 * 0.080 * 0.300) ** (1 / 3))
+    assert estimate.limits is not None
+    assert estimate.limits.upper - estimate.limits.lower < 1e-6  # the blocks vary by 30 %, the pairs not at all
 
 
 @pytest.mark.parametrize(
@@ -51,21 +52,19 @@ def test_no_request_leaves_a_mean(
     theirs: list[float | None], ours: list[float | None], said: Outcome, reason: str
 ) -> None:
     sound = [(block(Arm.BASELINE, i, [0.02, 0.02]), block(Arm.CANDIDATE, i, [0.02, 0.02])) for i in range(1, 8)]
-    finding = found(
-        compared([(block(Arm.BASELINE, 0, theirs), block(Arm.CANDIDATE, 0, ours)), *sound]), Terms(0.05), MEAN
-    )
-    assert outcome(finding) is said
-    assert reason in (finding.problem.reason if finding.problem else "")
+    estimate = found(compared([(block(Arm.BASELINE, 0, theirs), block(Arm.CANDIDATE, 0, ours)), *sound]), MEAN)
+    assert outcome(estimate) is said
+    assert reason in (estimate.problem.reason if estimate.problem else "")
 
 
 def test_a_value_on_one_arm_alone_makes_no_pair_and_on_neither_is_no_loss() -> None:
-    def with_tokens(theirs: int, ours: int) -> Finding:
+    def with_tokens(theirs: int, ours: int) -> Estimate:
         pairs = []
         for i in range(8):
             b, c = (block(arm, i, [0.02] * 40) for arm in Arm)
             first = [block(arm, i, [0.02] * 40, tokens=n) for arm, n in ((Arm.BASELINE, theirs), (Arm.CANDIDATE, ours))]
             pairs.append((_with_first_of(b, first[0]), _with_first_of(c, first[1])))
-        return found(compared(pairs), Terms(0.05), Measure("tpot", 0.5, "mean"))
+        return found(compared(pairs), MEAN | {"metric": "tpot"})
 
     assert outcome(with_tokens(1, 1)) is Outcome.PASS
     alone = with_tokens(8, 1)
@@ -83,11 +82,11 @@ def _with_first_of(execution: LoadObservation, other: LoadObservation) -> LoadOb
 
 def test_a_mean_of_values_that_no_request_has_is_invalid() -> None:
     pairs = [(block(Arm.BASELINE, i, [0.02], tokens=1), block(Arm.CANDIDATE, i, [0.02], tokens=1)) for i in range(4)]
-    finding = found(compared(pairs), Terms(0.05), Measure("tpot", 0.5, "mean"))
-    assert outcome(finding) is Outcome.INVALID
+    estimate = found(compared(pairs), MEAN | {"metric": "tpot"})
+    assert outcome(estimate) is Outcome.INVALID
 
 
-LENGTH = Measure("output_length", 0.5)
+LENGTH: Line = {"metric": "output_length", "margin": "10%"}
 
 
 @pytest.mark.parametrize(
@@ -101,16 +100,16 @@ def test_answers_that_end_early_or_ramble_are_a_change(tokens: int, said: Outcom
         )
         for i in range(8)
     ]
-    finding = found(compared(pairs), Terms(0.10, two_sided=True), LENGTH)
-    assert outcome(finding) is said
-    assert finding.candidate == pytest.approx(tokens)
-    assert finding.baseline == pytest.approx(100, abs=0.1)
+    estimate = found(compared(pairs), LENGTH)
+    assert outcome(estimate) is said
+    assert estimate.candidate == pytest.approx(tokens)
+    assert estimate.baseline == pytest.approx(100, abs=0.1)
 
 
 def test_only_answers_that_both_arms_gave_have_lengths_to_compare() -> None:
-    def lengths(theirs: list[float | None], ours: list[float | None]) -> Finding:
+    def lengths(theirs: list[float | None], ours: list[float | None]) -> Estimate:
         pairs = [(block(Arm.BASELINE, i, theirs), block(Arm.CANDIDATE, i, ours)) for i in range(4)]
-        return found(compared(pairs), Terms(0.10, two_sided=True), LENGTH)
+        return found(compared(pairs), LENGTH)
 
     assert outcome(lengths([0.02, None, 0.02], [0.02, 0.02, None])) is Outcome.PASS
     nobody = lengths([0.02, None], [None, 0.02])
@@ -120,18 +119,18 @@ def test_only_answers_that_both_arms_gave_have_lengths_to_compare() -> None:
     assert outcome(lengths([0.02, 0.02], [0.02])) is Outcome.INVALID
 
 
-def tail(requests: int, blocks: int, slow: Sequence[int] = (), q: float = 0.95) -> Finding:
+def tail(requests: int, blocks: int, slow: Sequence[int] = (), q: float = 0.95) -> Estimate:
     """Of every block the requests at these places take three times as long on the candidate."""
     generator, pairs = np.random.default_rng(3), []
     for i in range(blocks):
         theirs = BASE_S * np.exp(generator.normal(0, 0.2, requests))
         factor = np.where(np.isin(np.arange(requests), slow), 3.0, 1.0)
         pairs.append((block(Arm.BASELINE, i, theirs.tolist()), block(Arm.CANDIDATE, i, (theirs * factor).tolist())))
-    return found(compared(pairs), Terms(0.10), Measure("ttft", q, f"p{q * 100:g}"))
+    return found(compared(pairs), {"metric": "ttft", "margin": "10%", "statistic": f"p{q * 100:g}"})
 
 
 def test_the_tail_of_a_short_block_is_not_its_slowest_request() -> None:
-    assert tail(59, 4).notes == ()
+    assert tail(59, 4).notes == []
     together = tail(20, 16)
     assert together.notes[0] == "p95 needs at least 59 requests, so the 16 blocks were taken as 5 groups"
     assert together.n == 16
@@ -159,7 +158,7 @@ def test_a_tail_that_grew_beyond_the_margin_is_hardly_promoted_by_short_blocks()
                     block(Arm.CANDIDATE, i, (BASE_S * np.exp(ours) * slower).tolist(), tokens=1),
                 )
             )
-        promoted += outcome(found(compared(pairs), Terms(0.10), Measure("ttft", 0.95, "p95"))).promotes
+        promoted += outcome(found(compared(pairs), TAIL)).promotes
     assert promoted <= 6  # 2.5 expected; about 10 where every block counts by itself
 
 
@@ -176,9 +175,9 @@ def test_a_tail_is_that_of_the_blocks_taken_together() -> None:
         theirs = BASE_S * np.exp(generator.normal(0, 0.05, 10))
         factor = np.where((np.arange(10) == 3) & (i % 4 == 0), 3.0, 1.0)
         pairs.append((block(Arm.BASELINE, i, theirs.tolist()), block(Arm.CANDIDATE, i, (theirs * factor).tolist())))
-    finding = found(compared(pairs), Terms(0.10), Measure("ttft", 0.95, "p95"))
-    assert finding.harm is not None
-    assert finding.harm < 0.10
+    estimate = found(compared(pairs), TAIL)
+    assert estimate.value is not None
+    assert estimate.value < 0.10
 
 
 def test_a_gap_between_chunks_has_many_values_a_request_so_that_short_blocks_have_a_tail() -> None:
@@ -186,6 +185,6 @@ def test_a_gap_between_chunks_has_many_values_a_request_so_that_short_blocks_hav
         (block(Arm.BASELINE, i, [0.02] * 7, tokens=10), block(Arm.CANDIDATE, i, [0.02] * 7, tokens=10))
         for i in range(4)
     ]
-    finding = found(compared(pairs), Terms(0.10), Measure("itl", 0.95, "p95"))
-    assert finding.problem is None
-    assert not any("groups" in note for note in finding.notes)
+    estimate = found(compared(pairs), TAIL | {"metric": "itl"})
+    assert estimate.problem is None
+    assert not any("groups" in note for note in estimate.notes)

@@ -9,7 +9,7 @@ import pytest
 
 from benchgate.gate.comparison import Comparison
 from benchgate.gate.judge import judge
-from benchgate.gate.summary.figures import TaskFigures, pooled_figures, task_figures
+from benchgate.gate.summary.figures import pooled_figures, task_figures
 from benchgate.gate.summary.metric_rows import metric_rows
 from benchgate.model.deployment import Arm
 from benchgate.model.verdict import CheckResult, Outcome, Verdict
@@ -295,9 +295,8 @@ def test_figures_are_those_that_checks_decide_by() -> None:
         task_figures(figures(tasks), "a", 0.05),
     )
     for found, check in ((pooled, verdict.checks[0]), (alone, verdict.checks[1])):
-        assert isinstance(found, TaskFigures) and found.limits is not None
-        assert (found.harm, found.limits.lower, found.limits.upper) == (check.harm, check.lower, check.upper)
-    assert isinstance(alone, TaskFigures)
+        assert found.limits is not None
+        assert (found.regression, found.limits.lower, found.limits.upper) == (check.harm, check.lower, check.upper)
     assert (alone.lost, alone.gained, alone.flips_ratio) == (6, 2, 0.04)
     assert alone.recovery_ratio == pytest.approx(194 / 198)
 
@@ -305,7 +304,6 @@ def test_figures_are_those_that_checks_decide_by() -> None:
 def test_figures_show_the_floor_only_where_the_baseline_was_asked_twice() -> None:
     tasks, again = flipping(1000, 20, 120)
     without, found = task_figures(figures(tasks), "t", 0.05), task_figures(figures(tasks, again), "t", 0.05)
-    assert isinstance(without, TaskFigures) and isinstance(found, TaskFigures)
     assert without.floor_ratio is None and without.excess_limits is None
     assert found.floor_ratio == 0.02
     assert found.excess_ratio == pytest.approx(0.11)
@@ -318,6 +316,5 @@ def test_figures_without_limits_are_still_figures() -> None:
     many = (Answers(right_but(100), clusters=plenty), Answers(right_but(100, 3), clusters=plenty))
     for tasks in ({"t": few}, {"t": many, "one": losing(1, 0)}):
         found = pooled_figures(figures(tasks), {task: (task,) for task in tasks}, 0.05)
-        assert isinstance(found, TaskFigures)
         assert (found.limits, found.lost) == (None, 1)
         assert verdict_on([ACCURACY], tasks).outcome is Outcome.INCONCLUSIVE

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from benchgate.gate.checks.accuracy import shows_harm
+from benchgate.gate.checks.accuracy import certain_regression
 from benchgate.gate.judge import judge
 from benchgate.model.verdict import Outcome, Unit
 from tests.core.test_gate_quality import ACCURACY, BY_DEGREES, EACH, answers, losing, only, verdict_on
@@ -39,7 +39,7 @@ def test_evals_that_were_stopped_early_can_block_and_do_nothing_else() -> None:
 def test_what_cannot_be_judged_is_shown_as_it_was_measured() -> None:
     check = only(verdict_on([EACH], {"t": stopped(40, 1)}))
     assert (check.outcome, check.n, check.baseline, check.candidate) == (Outcome.INCONCLUSIVE, 40, 1.0, 39 / 40)
-    assert "does not show harm beyond the margin" in check.reason
+    assert "show no regression beyond the margin" in check.reason
     clustered = Answers([1.0] * 100, clusters=[str(i % 3) for i in range(100)])
     few = verdict_on([ACCURACY], {"t": (clustered, clustered)})
     assert (only(few).n, only(few).baseline, only(few).harm) == (100, 1.0, None)
@@ -76,7 +76,7 @@ def test_what_a_run_is_stopped_for_is_what_the_gate_then_blocks() -> None:
         by_task = {
             task: (evidence.quality[2 * i].items, evidence.quality[2 * i + 1].items) for i, task in enumerate("ab")
         }
-        found = shows_harm(suite, by_task)
+        found = certain_regression(suite, by_task)
     assert asked <= 30  # of each of two tasks
     verdict = judge(suite, evidence)
     assert verdict.outcome is Outcome.BLOCK
@@ -87,10 +87,10 @@ def test_nothing_is_stopped_for_an_equal_candidate_or_by_an_advisory_check() -> 
     suite = suite_of([EACH, {**ACCURACY, "required": False}], ["a"])
     evidence = evidence_of(suite, {"a": losing(200, 2, 2)})
     items = {"a": (evidence.quality[0].items, evidence.quality[1].items)}
-    assert shows_harm(suite, items) is None
+    assert certain_regression(suite, items) is None
     advisory = suite_of([{**EACH, "required": False}, {"metric": "accuracy", "min": "1%"}], ["a"])
     broken = evidence_of(advisory, {"a": losing(100, 90)})
-    assert shows_harm(advisory, {"a": (broken.quality[0].items, broken.quality[1].items)}) is None
+    assert certain_regression(advisory, {"a": (broken.quality[0].items, broken.quality[1].items)}) is None
 
 
 def test_losses_that_the_token_limit_made_stop_nothing_and_block_nothing() -> None:
@@ -98,7 +98,7 @@ def test_losses_that_the_token_limit_made_stop_nothing_and_block_nothing() -> No
     cut = replace(ours, finish={i: "length" for i in range(50)})
     suite = suite_of([EACH], ["t"])
     evidence = evidence_of(suite, {"t": (theirs, cut)})
-    assert shows_harm(suite, {"t": (evidence.quality[0].items, evidence.quality[1].items)}) is None
+    assert certain_regression(suite, {"t": (evidence.quality[0].items, evidence.quality[1].items)}) is None
     verdict = judge(suite, evidence)
     assert verdict.outcome is Outcome.INVALID
     assert "cut short by the token limit" in verdict.reason
@@ -110,7 +110,7 @@ def test_a_run_is_stopped_only_for_what_many_checks_together_cannot_take_back() 
     for checks in ([{**EACH, "task": "t0"}], [EACH]):
         suite = suite_of(checks, list(tasks))
         evidence = evidence_of(suite, tasks)
-        found[len(found)] = shows_harm(
+        found[len(found)] = certain_regression(
             suite,
             {task: (evidence.quality[2 * i].items, evidence.quality[2 * i + 1].items) for i, task in enumerate(tasks)},
         )

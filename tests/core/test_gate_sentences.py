@@ -3,37 +3,37 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import pytest
 
-from benchgate.gate.decision import Finding
+from benchgate.gate.decision import Estimate
 from benchgate.gate.reasons import check_advice, check_reason, verdict_reason
 from benchgate.model.verdict import CheckResult, GuardResult, Outcome, Scale, Unit
 from benchgate.stats.distributions import Limits
+from tests.fakes.estimates import changed, estimate
 
 ALPHA = 0.05
 
 
-def fallen(harm: float, lower: float, upper: float, p_value: float = 0.001) -> Finding:
+def fallen(harm: float, lower: float, upper: float, p_value: float = 0.001) -> Estimate:
     """An accuracy that fell, held to a margin of 30 points."""
-    return Finding(
-        unit=Unit.RATIO, scale=Scale.DIFFERENCE, margin=0.3, method="m", n=40, n_unit="items", falls=True,
-        harm=harm, limits=Limits(lower, upper), p_value=p_value,
+    return estimate(
+        Unit.RATIO, Scale.DIFFERENCE, 0.3, n=40, n_unit="items", falls=True,
+        value=harm, limits=Limits(lower, upper), p_value=p_value,
     )  # fmt: skip
 
 
-def why(finding: Finding, outcome: Outcome) -> str:
-    return check_reason(finding, outcome, 0.9, ALPHA)
+def why(one: Estimate, outcome: Outcome) -> str:
+    return check_reason(one, outcome, 0.9, ALPHA)
 
 
-def test_harm_that_may_be_beyond_the_margin_is_told_apart_from_harm_that_is() -> None:
+def test_a_regression_that_may_be_beyond_the_margin_is_told_apart_from_one_that_is() -> None:
     said = why(fallen(0.225, 0.136, 0.349), Outcome.BLOCK)
-    may_be = "harm is shown, and it may be 34.9 points, beyond the margin of 30 points"
+    may_be = "a regression is shown, and it may be 34.9 points, beyond the margin of 30 points"
     assert said == f"fell by 22.5 points (13.6 to 34.9): {may_be}"
     beyond = why(fallen(0.4, 0.35, 0.45), Outcome.BLOCK)
     assert beyond == "fell by 40.0 points (35.0 to 45.0), beyond the margin of 30 points"
-    ratio = replace(
+    ratio = changed(
         fallen(0.0138, 0.0058, 0.0223), unit=Unit.PERPLEXITY, scale=Scale.LOG_RATIO, margin=0.02, falls=False
     )
     assert "it may be 2.26 %, beyond the margin of 2.02 %" in why(ratio, Outcome.BLOCK)
@@ -43,11 +43,11 @@ def test_of_a_change_that_may_have_gone_either_way_both_ends_are_told() -> None:
     said = why(fallen(0.01, -0.02, 0.04), Outcome.PASS)
     ends = "between 2.00 points better and 4.00 points worse"
     assert said == f"fell by 1.00 points ({ends}), inside the margin of 30 points"
-    faster = replace(fallen(-0.01, -0.04, 0.02), unit=Unit.SECONDS, scale=Scale.LOG_RATIO, falls=False)
+    faster = changed(fallen(-0.01, -0.04, 0.02), unit=Unit.SECONDS, scale=Scale.LOG_RATIO, falls=False)
     assert why(faster, Outcome.PASS).startswith("fell by 0.995 % (between 3.92 % better and 2.02 % worse), inside")
-    either = replace(faster, two_sided=True)
+    either = changed(faster, two_sided=True)
     assert why(either, Outcome.PASS).startswith("fell by 0.995 % (between 3.92 % lower and 2.02 % higher), inside")
-    rates = replace(either, unit=Unit.TOKENS_PER_S)
+    rates = changed(either, unit=Unit.TOKENS_PER_S)
     assert why(rates, Outcome.PASS).startswith("rose by 1.01 % (between 1.98 % lower and 4.08 % higher), inside")
     still = why(fallen(0.0, -0.02, 0.04), Outcome.PASS)
     assert still == f"is unchanged ({ends}), inside the margin of 30 points"
@@ -56,45 +56,44 @@ def test_of_a_change_that_may_have_gone_either_way_both_ends_are_told() -> None:
 def test_what_is_shown_to_be_better_does_not_read_like_a_near_miss() -> None:
     better = "rose by 15.0 points (10.0 to 20.0): better; a fall of 30 points is allowed"
     assert why(fallen(-0.15, -0.2, -0.1), Outcome.PASS) == better
-    quicker = replace(fallen(-0.15, -0.2, -0.1), unit=Unit.SECONDS, scale=Scale.LOG_RATIO, falls=False)
+    quicker = changed(fallen(-0.15, -0.2, -0.1), unit=Unit.SECONDS, scale=Scale.LOG_RATIO, falls=False)
     assert why(quicker, Outcome.PASS).endswith(": better; a rise of 35 % is allowed")
-    rate = replace(quicker, unit=Unit.TOKENS_PER_S)
+    rate = changed(quicker, unit=Unit.TOKENS_PER_S)
     assert why(rate, Outcome.PASS).endswith(": better; a fall of 25.9 % is allowed")
-    assert "better" not in why(replace(quicker, two_sided=True), Outcome.PASS)
+    assert "better" not in why(changed(quicker, two_sided=True), Outcome.PASS)
     assert why(fallen(-0.15, -0.2, 0.0), Outcome.PASS).endswith(", inside the margin of 30 points")
 
 
-def test_harm_that_has_no_upper_limit_may_be_without_bound() -> None:
-    assert "harm is shown, and it may be without bound, beyond" in why(fallen(0.2, 0.1, math.inf), Outcome.BLOCK)
-    both = replace(fallen(-0.2, -math.inf, -0.1), two_sided=True)
+def test_a_regression_that_has_no_upper_limit_may_be_without_bound() -> None:
+    assert "a regression is shown, and it may be without bound, beyond" in why(
+        fallen(0.2, 0.1, math.inf), Outcome.BLOCK
+    )
+    both = changed(fallen(-0.2, -math.inf, -0.1), two_sided=True)
     assert "a change is shown, and it may be without bound, beyond" in why(both, Outcome.BLOCK)
 
 
 @pytest.mark.parametrize("limits", [None, Limits(-0.1, 0.4)])
 def test_what_has_no_estimate_says_of_no_number_of_items_that_it_would_settle_it(limits: Limits | None) -> None:
-    torn = replace(fallen(0.1, -0.1, 0.4), harm=None, limits=limits)
-    none = "use a bigger set; how many would settle it is not to be told, for there is no estimate"
-    assert check_advice(torn, Outcome.INCONCLUSIVE, ALPHA) == none
+    torn = changed(fallen(0.1, -0.1, 0.4), value=None, limits=limits)
+    assert check_advice(torn, Outcome.INCONCLUSIVE, ALPHA) == "use a bigger set"
 
 
-@pytest.mark.parametrize(
-    ("harm", "told"), [(0.25, "is near the margin: more may show harm"), (0.35, "past the margin")]
-)
-def test_an_estimate_near_or_past_its_margin_is_told_instead_of_a_number(harm: float, told: str) -> None:
+@pytest.mark.parametrize("harm", [0.25, 0.35])
+def test_an_estimate_near_or_past_its_margin_is_told_instead_of_a_number(harm: float) -> None:
     advice = check_advice(fallen(harm, -0.1, 0.5), Outcome.INCONCLUSIVE, ALPHA)
     assert advice is not None
-    assert "in all" not in advice and advice.endswith(told)
+    assert "in all" not in advice and advice.endswith("the estimate is near the margin or beyond it")
     inside = check_advice(fallen(0.1, -0.1, 0.4), Outcome.INCONCLUSIVE, ALPHA)
     assert inside is not None
     assert inside.endswith(" items in all would settle it")
 
 
 def test_a_capacity_is_not_settled_by_more_requests_at_the_same_level() -> None:
-    found = Finding(
-        unit=Unit.REQUESTS_PER_S, scale=Scale.ABSOLUTE, margin=8.0, method="m", n=400, n_unit="requests",
-        harm=9.0, limits=Limits(7.0, 11.0), lower_is_worse=True,
+    found = estimate(
+        Unit.REQUESTS_PER_S, Scale.ABSOLUTE, 8.0, n=400, n_unit="requests",
+        value=9.0, limits=Limits(7.0, 11.0), lower_is_worse=True,
     )  # fmt: skip
-    more = "measure more requests; no number that could be measured is likely to settle it"
+    more = "measure more requests; no number is sure to settle it"
     assert check_advice(found, Outcome.INCONCLUSIVE, ALPHA) == more
 
 
@@ -102,16 +101,15 @@ def test_a_capacity_is_not_settled_by_more_requests_at_the_same_level() -> None:
 def test_a_time_whose_limit_is_nothing_has_no_logarithm_to_say_how_many_more_would_settle_it(
     lower: float, told: bool
 ) -> None:
-    found = Finding(
-        unit=Unit.SECONDS, scale=Scale.ABSOLUTE, margin=0.03, method="m", n=8, n_unit="blocks",
-        harm=0.04, limits=Limits(lower, 0.1),
-    )  # fmt: skip
+    found = estimate(Unit.SECONDS, Scale.ABSOLUTE, 0.03, value=0.04, limits=Limits(lower, 0.1))
     assert ("would settle" in (check_advice(found, Outcome.INCONCLUSIVE, ALPHA) or "")) is told
 
 
 @pytest.mark.parametrize(("p_value", "words"), [(0.01, "with all checks together"), (0.06, "by its test")])
-def test_likely_harm_says_whether_the_other_checks_or_its_own_test_leave_it_open(p_value: float, words: str) -> None:
-    assert f"not sure enough {words};" in why(fallen(0.2, 0.01, 0.4, p_value), Outcome.INCONCLUSIVE)
+def test_a_probable_regression_says_whether_other_checks_or_its_own_test_leave_it_open(
+    p_value: float, words: str
+) -> None:
+    assert f"not significant {words};" in why(fallen(0.2, 0.01, 0.4, p_value), Outcome.INCONCLUSIVE)
 
 
 def test_a_headline_repeats_only_the_beginning_of_a_long_reason() -> None:

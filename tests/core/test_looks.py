@@ -11,7 +11,7 @@ import pytest
 from scipy.stats import t
 
 from benchgate.gate.comparison import look_of
-from benchgate.gate.decision import Finding, Look, at_look, decide
+from benchgate.gate.decision import Estimate, Look, adjust_for_looks, decide
 from benchgate.gate.interim import next_step
 from benchgate.gate.judge import judge
 from benchgate.model.run import Evidence, LoadEnd
@@ -19,7 +19,9 @@ from benchgate.model.verdict import ArithmeticStep, CheckResult, Outcome, Scale,
 from benchgate.stats.distributions import Limits
 from benchgate.stats.means import paired_t
 from benchgate.stats.sequential import look_alphas
+from benchgate.stats.trace import Trace
 from benchgate.suite.schema import Suite
+from tests.fakes.estimates import changed, estimate, seen_at
 from tests.fakes.measured import Effect, Noise, SuiteText, measured
 
 Line = dict[str, object]
@@ -58,11 +60,8 @@ def look(number: int) -> Look:
     return Look(number, 3, LOOKS[number - 1], 20, TAILS[number - 1], FRACTIONS)
 
 
-def found(harm: float, lower: float, upper: float, p_value: float = 1e-6) -> Finding:
-    return Finding(
-        unit=Unit.SECONDS, scale=Scale.LOG_RATIO, margin=0.05, method="made up", n=5, n_unit="blocks",
-        harm=harm, limits=Limits(lower, upper), p_value=p_value,
-    )  # fmt: skip
+def found(harm: float, lower: float, upper: float, p_value: float = 1e-6) -> Estimate:
+    return estimate(Unit.SECONDS, Scale.LOG_RATIO, 0.05, value=harm, limits=Limits(lower, upper), p_value=p_value)
 
 
 # What a look may spend
@@ -182,21 +181,21 @@ def test_a_reference_that_ended_early_is_no_looser_beside_a_fixed_number_of_bloc
 
 
 def test_the_arithmetic_tells_of_the_repeated_p_value() -> None:
-    plain = at_look(found(0.0, -0.01, 0.01, p_value=0.5), look(1))
-    assert plain.steps == ()
-    told = at_look(replace(found(0.0, -0.01, 0.01, p_value=0.03), steps=(ArithmeticStep("a", "", "b"),)), look(2))
+    plain = seen_at(found(0.0, -0.01, 0.01, p_value=0.5), look(1))
+    assert plain.trace.steps == []
+    told = seen_at(changed(found(0.0, -0.01, 0.01, p_value=0.03), trace=Trace([ArithmeticStep("a", "", "b")])), look(2))
     assert told.p_value is not None and told.p_value > 0.03
-    assert told.steps[-1].value == f"{told.p_value:.6g}"
-    assert "look 2 of 3" in told.steps[-1].what
+    assert told.trace.steps[-1].value == f"{told.p_value:.6g}"
+    assert "look 2 of 3" in told.trace.steps[-1].what
 
 
 def test_a_change_either_way_pays_for_both_sides() -> None:
     # Of two sides, each crosses its boundary half as often: at a boundary of half the tail, alpha is met again.
     half = look_alphas(FRACTIONS, 0.025)[1]
-    both = at_look(replace(found(0.0, -0.01, 0.01, p_value=2 * half), two_sided=True), look(2))
+    both = seen_at(changed(found(0.0, -0.01, 0.01, p_value=2 * half), two_sided=True), look(2))
     assert both.p_value == pytest.approx(0.05, abs=1e-6)
-    assert at_look(found(0.0, -0.01, 0.01, p_value=1.0), look(2)).p_value == 1.0
-    without = at_look(replace(found(0.0, 0.0, 0.0), p_value=None), look(2))
+    assert seen_at(found(0.0, -0.01, 0.01, p_value=1.0), look(2)).p_value == 1.0
+    without = seen_at(changed(found(0.0, 0.0, 0.0), p_value=None), look(2))
     assert without.p_value is None
 
 
@@ -206,29 +205,29 @@ def test_a_change_either_way_pays_for_both_sides() -> None:
 @pytest.mark.parametrize("number", [1, 2])
 def test_shown_harm_inside_the_margin_waits_for_the_last_look(number: int) -> None:
     harm = found(harm=0.049, lower=0.03, upper=0.06)
-    assert decide(at_look(harm, look(number)), 0.001, 0.05, 0.8) is Outcome.INCONCLUSIVE
-    assert decide(at_look(harm, look(3)), 0.001, 0.05, 0.8) is Outcome.BLOCK
+    assert decide(seen_at(harm, look(number)), 0.001, 0.05, 0.8) is Outcome.INCONCLUSIVE
+    assert decide(seen_at(harm, look(3)), 0.001, 0.05, 0.8) is Outcome.BLOCK
     assert decide(harm, 0.001, 0.05, 0.8) is Outcome.BLOCK
 
 
 @pytest.mark.parametrize("harm", [0.05, 0.08, math.inf])
 def test_harm_at_the_margin_or_beyond_blocks_at_any_look(harm: float) -> None:
-    seen = at_look(found(harm=harm, lower=0.01, upper=0.2), look(1))
+    seen = seen_at(found(harm=harm, lower=0.01, upper=0.2), look(1))
     assert decide(seen, 0.05, 0.05, 0.8) is Outcome.BLOCK
     assert decide(seen, 0.0501, 0.05, 0.8) is Outcome.INCONCLUSIVE
 
 
 @pytest.mark.parametrize(("harm", "outcome"), [(-0.04, Outcome.INCONCLUSIVE), (-0.06, Outcome.BLOCK)])
 def test_a_change_either_way_is_held_to_the_margin_by_its_size(harm: float, outcome: Outcome) -> None:
-    seen = replace(at_look(found(harm=harm, lower=-0.09, upper=-0.01), look(1)), two_sided=True)
+    seen = changed(seen_at(found(harm=harm, lower=-0.09, upper=-0.01), look(1)), two_sided=True)
     assert decide(seen, 0.001, 0.05, 0.8) is outcome
 
 
 def test_a_bound_that_is_shown_to_be_broken_blocks_at_any_look() -> None:
-    broken = replace(found(harm=0.2, lower=0.15, upper=0.3), scale=Scale.ABSOLUTE, margin=0.1, breach=True)
-    assert decide(at_look(broken, look(1)), 0.001, 0.05, 0.8) is Outcome.BLOCK
-    slow = replace(broken, lower_is_worse=True, harm=0.05, limits=Limits(0.01, 0.09))
-    assert decide(at_look(slow, look(1)), 0.001, 0.05, 0.8) is Outcome.BLOCK
+    broken = changed(found(harm=0.2, lower=0.15, upper=0.3), scale=Scale.ABSOLUTE, margin=0.1, breach=True)
+    assert decide(seen_at(broken, look(1)), 0.001, 0.05, 0.8) is Outcome.BLOCK
+    slow = changed(broken, lower_is_worse=True, value=0.05, limits=Limits(0.01, 0.09))
+    assert decide(seen_at(slow, look(1)), 0.001, 0.05, 0.8) is Outcome.BLOCK
 
 
 def test_harm_inside_the_margin_at_a_first_look_says_how_many_blocks_there_may_still_be() -> None:
@@ -236,7 +235,10 @@ def test_harm_inside_the_margin_at_a_first_look_says_how_many_blocks_there_may_s
     slower = Effect(slowdown=1.09)
     check = check_of(judge(suite, ended_at(5, measured(suite, slower, noise=QUIET), "time")), "ttft")
     assert check.outcome is Outcome.INCONCLUSIVE
-    assert "likely harm, but not shown to be beyond the margin of 10 % after 5 of at most 20 blocks" in check.reason
+    assert (
+        "probably a regression, but not shown to be beyond the margin of 10 % after 5 of at most 20 blocks"
+        in check.reason
+    )
     assert "`load.limit.time` ended the load" in check.reason
     assert check.advice is not None and "measure more blocks (a higher `load.limit.time`)" in check.advice
 
@@ -245,8 +247,8 @@ def test_what_is_still_open_says_what_would_settle_it() -> None:
     suite = suite_with(NOTICED, ERRORS)
     loud = measured(suite, noise=LOUD)
     settled, whole = (check_of(judge(suite, one), "ttft") for one in (ended_at(5, loud), loud))
-    assert "after 5 of at most 20 blocks, where what had to be was settled" in settled.reason
-    assert settled.advice is not None and "a check that is `required` is measured until it is settled" in settled.advice
+    assert "after 5 of at most 20 blocks, where the load ended because the required" in settled.reason
+    assert settled.advice is not None and settled.advice.endswith("fix any that blocked, or require this one")
     assert "after all 20 blocks" in whole.reason
     assert whole.advice is not None and "one more look in `load.looks`" in whole.advice
 
@@ -264,11 +266,9 @@ def ends(harms: np.ndarray, alpha: float = 0.05, margin: float = math.log1p(0.05
             one = paired_t(row[:blocks][np.isfinite(row[:blocks])], tails[number - 1])
             if one is None:
                 continue  # fewer than two blocks are left
-            seen = Finding(
-                unit=Unit.SECONDS, scale=Scale.LOG_RATIO, margin=margin, method="", n=blocks, n_unit="blocks",
-                harm=one.mean, limits=one.limits, p_value=one.p_value,
-            )  # fmt: skip
-            seen = at_look(seen, Look(number, 3, blocks, 20, tails[number - 1], FRACTIONS))
+            seen = estimate(Unit.SECONDS, Scale.LOG_RATIO, margin)
+            seen.tested(one)
+            adjust_for_looks(seen, Look(number, 3, blocks, 20, tails[number - 1], FRACTIONS))
             outcome = decide(seen, seen.p_value, alpha, 0.8)
             if outcome is not Outcome.INCONCLUSIVE:
                 break

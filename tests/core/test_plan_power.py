@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from benchgate.foretelling import judged_checks
-from benchgate.gate.evidence.shares import Counts, widened
+from benchgate.gate.checks.shares import widened
+from benchgate.gate.evidence.shares import Counts
 from benchgate.gate.judge import judge
 from benchgate.model.noise import NoiseKey, NoiseProfile, NoiseSpread, SelfDisagreement
 from benchgate.model.verdict import Outcome

@@ -7,9 +7,8 @@ from collections.abc import Mapping
 import pytest
 
 from benchgate.gate.checks import accuracy
-from benchgate.gate.checks.accuracy import Alone, broken_alone
+from benchgate.gate.checks.accuracy import PartTest, broken_parts
 from benchgate.gate.comparison import Comparison
-from benchgate.gate.decision import Problem
 from benchgate.gate.evidence.items import Pairs
 from benchgate.gate.judge import judge
 from benchgate.model.verdict import Outcome, Verdict
@@ -119,18 +118,18 @@ def test_what_was_stopped_for_harm_is_promoted_by_no_other_policy() -> None:
 def looked_at(
     units: Mapping[str, tuple[str, ...]], tasks: Mapping[str, Answers], p_values: Mapping[str, float]
 ) -> tuple[dict[str, bool], str | None]:
-    """The parts by name, each with whether its clusters counted, and what is said of those that broke."""
+    """Return the parts by name, each with whether its clusters counted, and the warning about those that broke."""
     suite = suite_of([FLOOR], list(units))
     comparison = Comparison(evidence_of(suite, {name: (arm, arm) for name, arm in tasks.items()}))
-    paired = accuracy.all_paired(comparison, units)
-    assert not isinstance(paired, Problem)
-    seen: dict[str, bool] = {}
+    paired = accuracy.pair_units(comparison, units)
+    tested: dict[str, bool] = {}
 
-    def look(one: Pairs) -> Alone:
-        seen[one.name] = one.clusters is not None
-        return p_values.get(one.name, 1.0), 1 - p_values.get(one.name, 1.0), one.name
+    def test(one: Pairs) -> PartTest:
+        tested[one.name] = one.clusters is not None
+        p_value = p_values.get(one.name, 1.0)
+        return PartTest(p_value, 1 - p_value, one.name)
 
-    return seen, broken_alone(comparison, units, paired, 0.05, look)
+    return tested, broken_parts(comparison, units, paired, 0.05, test)
 
 
 FEW, MANY = (Answers([1.0] * 40, clusters=[str(i % count) for i in range(40)]) for count in (3, 20))

@@ -9,15 +9,15 @@ import pytest
 
 from benchgate.gate.checks import accuracy
 from benchgate.gate.checks.flips import excess_flips
-from benchgate.gate.checks.shadow import excess_over
+from benchgate.gate.checks.shadow import excess_of_rows
 from benchgate.gate.comparison import Comparison
-from benchgate.gate.decision import Problem
+from benchgate.gate.decision import CannotJudge, Estimate, Rule
 from benchgate.gate.evidence.items import pair_unit
 from benchgate.gate.guards.load import failures_judged
 from benchgate.gate.judge import judge
 from benchgate.model.deployment import Arm
 from benchgate.model.run import Evidence
-from benchgate.model.verdict import CheckResult, Outcome
+from benchgate.model.verdict import CheckResult, Outcome, Scale, Unit
 from benchgate.stats.proportions import clopper_pearson
 from tests.fakes.evals import Answers, Line, evidence_of, right_but, suite_of
 from tests.fakes.guards import TELEMETRY, of_run
@@ -36,8 +36,11 @@ def run(baseline: Answers = WHOLE, candidate: Answers = WHOLE, again: Answers | 
 
 def found(evidence: Evidence, reference: Evidence | None = None) -> tuple[Outcome, str] | None:
     """The problem with its flips; None where there is none."""
-    told = excess_flips(Comparison(evidence, reference), UNITS, 0.05)
-    return (told.outcome, told.reason) if isinstance(told, Problem) else None
+    try:
+        excess_flips(Comparison(evidence, reference), UNITS, 0.05)
+    except CannotJudge as cannot:
+        return cannot.outcome, cannot.reason
+    return None
 
 
 def without(arm: Arm) -> Evidence:
@@ -87,20 +90,20 @@ def test_flips_beside_a_run_that_is_not_whole_are_unknown(evidence: Evidence, ou
 
 
 def test_flips_of_no_task_are_unknown() -> None:
-    told = excess_flips(Comparison(run()), {}, 0.05)
-    assert isinstance(told, Problem)
-    assert told.outcome is Outcome.INVALID
+    with pytest.raises(CannotJudge) as caught:
+        excess_flips(Comparison(run()), {}, 0.05)
+    assert caught.value.outcome is Outcome.INVALID
 
 
 def test_a_unit_without_a_task_has_no_items() -> None:
-    told = pair_unit(Comparison(run()), "t", ())
-    assert isinstance(told, Problem)
-    assert told.outcome is Outcome.INVALID
+    with pytest.raises(CannotJudge) as caught:
+        pair_unit(Comparison(run()), "t", ())
+    assert caught.value.outcome is Outcome.INVALID
 
 
-def test_the_excess_over_some_prompts_is_the_difference_of_the_two_shares() -> None:
+def test_the_excess_of_rows_some_prompts_is_the_difference_of_the_two_shares() -> None:
     rows = tuple([*range_of(different, 0, 30), *range_of(item, 30, N)])
-    ours, own, excess = excess_over(rows, 0.05)
+    ours, own, excess = excess_of_rows(rows, 0.05)
     assert ours == pytest.approx(0.1)
     assert own == 0.0
     assert excess is not None
@@ -140,9 +143,9 @@ def test_what_was_not_run_on_an_arm_or_has_no_item_is_no_result(line: Line) -> N
 
 
 def test_without_a_task_there_is_nothing_to_judge() -> None:
-    found = accuracy.all_paired(Comparison(run()), {})
-    assert isinstance(found, Problem)
-    assert (found.outcome, found.reason) == (Outcome.INVALID, "no eval task was run")
+    with pytest.raises(CannotJudge, match="no eval task was run") as caught:
+        accuracy.pair_units(Comparison(run()), {})
+    assert caught.value.outcome is Outcome.INVALID
 
 
 def test_a_floor_that_one_item_alone_would_have_to_carry_is_left_open() -> None:
@@ -219,10 +222,10 @@ def test_scores_by_degrees_reach_no_floor_of_right_answers() -> None:
 def test_scores_of_several_tasks_have_no_mean_and_one_item_has_no_spread() -> None:
     scores = Answers([0.4, 0.6, 0.9] * 20, harness=BY_DEGREES)
     evidence = evidence_of(suite_of([SCORE], ["t", "u"]), {"t": (scores, scores), "u": (scores, scores)})
-    found = accuracy.score_against_baseline(
-        Comparison(evidence), {"t": ("t",), "u": ("u",)}, margin=0.02, breach=False, alpha=0.05, seed=1
-    )
-    assert found.problem is not None and found.problem.outcome is Outcome.INVALID
+    found = Estimate(Rule(Unit.COUNT, Scale.DIFFERENCE), 0.02)
+    with pytest.raises(CannotJudge) as caught:
+        accuracy.score_against_baseline(found, Comparison(evidence), {"t": ("t",), "u": ("u",)}, 0.05, 1)
+    assert caught.value.outcome is Outcome.INVALID
     assert (found.baseline, found.candidate, found.limits) == (None, None, None)
     one = Answers([0.5], harness=BY_DEGREES)
     check = check_of(SCORE, {"t": (one, one)})
@@ -236,7 +239,9 @@ def test_a_baseline_has_something_to_lose_only_where_its_lower_limit_is_beyond_t
     comparison = Comparison(evidence_of(SUITE, {"t": (theirs, ours)}))
     lower = clopper_pearson(10, 60, 0.05).lower
     for margin, refused in ((lower, True), (lower + 1e-6, True), (lower - 1e-6, False)):
-        found = accuracy.accuracy_against_baseline(comparison, UNITS, margin=margin, breach=False, alpha=0.05)
+        found = Estimate(Rule(Unit.RATIO, Scale.DIFFERENCE), margin)
+        with found.keeping_problems():
+            accuracy.accuracy_against_baseline(found, comparison, UNITS, 0.05)
         assert (found.problem is not None and "only 10 of 60" in found.problem.reason) is refused
         assert (found.limits is None) is refused
 

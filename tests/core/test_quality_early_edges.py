@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchgate.gate.checks.accuracy import shows_harm
+from benchgate.gate.checks.accuracy import certain_regression
 from benchgate.gate.judge import judge
 from benchgate.model.verdict import CheckResult, Outcome
 from benchgate.stats.sequential import anytime_p
@@ -24,7 +24,7 @@ def found(checks: list[Line], names: list[str], tasks: dict[str, tuple[Answers, 
     """The check that the items of these tasks so far show harm by."""
     suite = suite_of(checks, names)
     seen = evidence_of(suite, tasks).quality
-    return shows_harm(suite, {task: (seen[2 * i].items, seen[2 * i + 1].items) for i, task in enumerate(tasks)})
+    return certain_regression(suite, {task: (seen[2 * i].items, seen[2 * i + 1].items) for i, task in enumerate(tasks)})
 
 
 def scores(value: float, n: int = 40) -> Answers:
@@ -118,7 +118,7 @@ def test_what_is_shown_is_the_most_harm_that_the_items_refute() -> None:
     assert check.lower is not None and 0.05 < check.lower < 24 / 40
     assert anytime_p(differences, check.lower) <= 0.05 < anytime_p(differences, check.lower + 3e-6)
     assert check.p_value == pytest.approx(anytime_p(differences, 0.05))
-    assert check.notes == ("stopped early, after 40 items of each task: harm was certain",)
+    assert check.notes == ("stopped early, after 40 items of each task: a regression was certain",)
 
 
 def test_losses_that_are_forgiven_leave_the_check_invalid_and_shown_ones_block_all_the_same() -> None:

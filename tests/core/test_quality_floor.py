@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
 
-from benchgate.gate.checks.flips import ExcessFlips, excess_flips, unlike_askings
+from benchgate.gate.checks.flips import ExcessFlips, excess_flips, require_like_askings
 from benchgate.gate.comparison import Comparison
+from benchgate.gate.decision import CannotJudge
 from benchgate.gate.judge import judge
 from benchgate.model.verdict import CheckResult, Outcome, Verdict
 from benchgate.stats.evals import ScorePairs
@@ -96,9 +98,8 @@ def test_two_askings_are_unlike_by_a_tenth_of_alpha_over_all_tasks(changed: int,
     others = {f"u{k}": ScorePairs(right, right) for k in range(beside)}
     for first, second in ((right, again), (again, right)):
         for askings in ({"t": ScorePairs(first, second), **others}, {**others, "t": ScorePairs(first, second)}):
-            found = unlike_askings(askings, 0.05)
-            assert (found is not None) is told
-            assert found is None or (found.outcome is Outcome.INVALID and " of t right, " in found.reason)
+            with pytest.raises(CannotJudge, match=" of t right, ") if told else nullcontext():
+                require_like_askings(askings, 0.05)
 
 
 def excess_of(units: Mapping[str, tuple[str, ...]], **arms: tuple[Answers, Answers]) -> ExcessFlips:
@@ -106,9 +107,7 @@ def excess_of(units: Mapping[str, tuple[str, ...]], **arms: tuple[Answers, Answe
     suite = suite_of([FLIPS], ["g"], repeat_baseline=True)
     tasks = {f"g/{name}": both for name, both in arms.items()}
     again = {task: both[0] for task, both in tasks.items()}
-    found = excess_flips(Comparison(evidence_of(suite, tasks, again)), units, 0.05)
-    assert isinstance(found, ExcessFlips)
-    return found
+    return excess_flips(Comparison(evidence_of(suite, tasks, again)), units, 0.05)
 
 
 def test_items_of_a_group_that_come_together_count_so_beside_a_task_whose_items_do_not() -> None:

@@ -7,8 +7,8 @@ import pytest
 
 from benchgate.gate.checks.accuracy import accuracy_against_baseline
 from benchgate.gate.comparison import Comparison
-from benchgate.gate.decision import Finding, decide
-from benchgate.model.verdict import Outcome
+from benchgate.gate.decision import Estimate, Rule, decide
+from benchgate.model.verdict import Outcome, Scale, Unit
 from benchgate.stats.evals import ScorePairs, accuracy_regression
 from tests.fakes.evals import Answers, evidence_of, suite_of
 
@@ -18,7 +18,7 @@ N = 300
 
 def accuracy(
     lost: int, gained: int, *, cut: int = 0, cut_gained: int = 0, margin: float = 0.05, breach: bool = False
-) -> Finding:
+) -> Estimate:
     """Of 300 items so many lost and gained, and of these so many in which the wrong answer was cut short."""
     theirs = Answers(
         [0.0 if lost <= i < lost + gained else 1.0 for i in range(N)],
@@ -26,11 +26,14 @@ def accuracy(
     )
     ours = Answers([0.0 if i < lost else 1.0 for i in range(N)], finish=dict.fromkeys(range(cut), "length"))
     comparison = Comparison(evidence_of(SUITE, {"t": (theirs, ours)}))
-    return accuracy_against_baseline(comparison, {"t": ("t",)}, margin=margin, breach=breach, alpha=0.05)
+    estimate = Estimate(Rule(Unit.RATIO, Scale.DIFFERENCE, breach=breach), margin)
+    with estimate.keeping_problems():
+        accuracy_against_baseline(estimate, comparison, {"t": ("t",)}, 0.05)
+    return estimate
 
 
-def outcome(finding: Finding) -> Outcome:
-    return decide(finding, finding.p_value, 0.05, 0.8)
+def outcome(estimate: Estimate) -> Outcome:
+    return decide(estimate, estimate.p_value, 0.05, 0.8)
 
 
 def upper_of(lost: int, gained: int) -> float:
@@ -58,9 +61,9 @@ def upper_of(lost: int, gained: int) -> float:
 def test_a_loss_counts_where_answers_that_were_cut_do_not_make_it(
     lost: int, gained: int, cut: int, expected: Outcome
 ) -> None:
-    finding = accuracy(lost, gained, cut=cut)
-    assert outcome(finding) is expected
-    told = finding.problem.reason if finding.problem is not None else ""
+    estimate = accuracy(lost, gained, cut=cut)
+    assert outcome(estimate) is expected
+    told = estimate.problem.reason if estimate.problem is not None else ""
     assert (f"{cut} of the {lost} lost items were cut short" in told) is (expected is Outcome.INVALID)
 
 
@@ -86,9 +89,9 @@ def test_a_breach_that_answers_make_that_were_cut_is_none() -> None:
 def test_a_loss_is_not_paid_for_by_answers_of_the_baseline_that_were_cut(
     lost: int, gained: int, cut_gained: int, expected: Outcome
 ) -> None:
-    finding = accuracy(lost, gained, cut_gained=cut_gained, margin=0.06)
-    assert outcome(finding) is expected
-    told = finding.problem.reason if finding.problem is not None else ""
+    estimate = accuracy(lost, gained, cut_gained=cut_gained, margin=0.06)
+    assert outcome(estimate) is expected
+    told = estimate.problem.reason if estimate.problem is not None else ""
     assert (f"{cut_gained} of the {gained} gained items pay for lost ones" in told) is (expected is Outcome.INVALID)
 
 

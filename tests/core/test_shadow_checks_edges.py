@@ -62,7 +62,7 @@ NOT_WHOLE = [
     (ShadowObservation(tuple(WHOLE), N + 1, None), f"only {N} of {N + 1} prompts"),
     (ShadowObservation(tuple(WHOLE), N - 1, None), f"only {N} of {N - 1} prompts"),
     (ShadowObservation((), 0, None), "only 0 of 0 prompts"),
-    (ShadowObservation((*WHOLE[1:], WHOLE[1]), N, None), "have one id"),
+    (ShadowObservation((*WHOLE[1:], WHOLE[1]), N, None), "have the same id"),
 ]
 
 

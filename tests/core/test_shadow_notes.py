@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from benchgate.gate.checks.shadow import warnings_on
+from benchgate.gate.checks.shadow import behaviour_warnings
 from benchgate.model.records import ShadowItem
 from tests.fakes.shadow_rows import FACTS, N, item, items, range_of
 
@@ -16,7 +16,7 @@ REFUSING = replace(FACTS, refusal=True)
 
 
 def told(rows: Sequence[ShadowItem]) -> list[str]:
-    return list(warnings_on(rows, ALPHA))
+    return list(behaviour_warnings(rows, ALPHA))
 
 
 @pytest.mark.parametrize(("tokens", "warns"), [(44, True), (45, False), (50, False), (55, False), (56, True)])

@@ -24,7 +24,7 @@ def test_one_link_is_itself() -> None:
     test = paired_t(values, 0.05)
     assert test is not None
     found = sum_chain([ChainLink(test.mean, test.limits, 0.05, 6)], 0.05)
-    assert found.harm == test.mean
+    assert found.regression == test.mean
     assert (found.limits.lower, found.limits.upper) == pytest.approx((test.limits.lower, test.limits.upper))
     assert found.p_value == pytest.approx(test.p_value)
 
@@ -34,7 +34,7 @@ def test_harms_add_and_errors_add_as_squares() -> None:
     found = sum_chain([link(0.01, 0.03), link(0.02, 0.04, n=10)], 0.05)
     freedom = 625 / (81 / 5 + 256 / 9)
     reach = float(scipy_stats.t.ppf(0.95, freedom)) * 0.05
-    assert found.harm == pytest.approx(0.03)
+    assert found.regression == pytest.approx(0.03)
     assert found.errors == pytest.approx((0.05, 0.05))
     assert (found.limits.lower, found.limits.upper) == pytest.approx((0.03 - reach, 0.03 + reach))
     assert found.p_value == pytest.approx(float(scipy_stats.t.sf(0.6, freedom)))
@@ -43,7 +43,7 @@ def test_harms_add_and_errors_add_as_squares() -> None:
 def test_limits_that_are_not_symmetrical_stay_so() -> None:
     found = sum_chain([link(0.02, 0.01, up=0.03), link(0.01, 0.01, up=0.04)], 0.05)
     assert found.errors == pytest.approx((0.01 * math.sqrt(2), 0.05))
-    assert found.limits.upper - found.harm > 3 * (found.harm - found.limits.lower)
+    assert found.limits.upper - found.regression > 3 * (found.regression - found.limits.lower)
 
 
 def test_a_links_own_error_rate_is_taken_out_of_its_limits() -> None:
@@ -56,7 +56,7 @@ def test_a_links_own_error_rate_is_taken_out_of_its_limits() -> None:
 def test_links_without_spread_show_no_more_than_their_signs(harm: float, p_value: float) -> None:
     still = ChainLink(harm, Limits(harm, harm), 0.05, 4), ChainLink(0.0, Limits(0.0, 0.0), 0.05, 9)
     found = sum_chain(still, 0.05)
-    assert (found.harm, found.errors, found.p_value) == (harm, (0.0, 0.0), p_value)
+    assert (found.regression, found.errors, found.p_value) == (harm, (0.0, 0.0), p_value)
     assert found.limits == Limits(harm, harm)
 
 
@@ -72,7 +72,7 @@ def test_sums_of_nothing_or_of_one_observation_are_refused(n: int) -> None:
         sum_chain([], 0.05)
     with pytest.raises(ValueError, match="two observations"):
         sum_chain([link(0.02, 0.01), ChainLink(0.01, Limits(0.0, 0.02), 0.05, n)], 0.05)
-    assert sum_chain([link(0.02, 0.01, n=2)], 0.05).harm == 0.02
+    assert sum_chain([link(0.02, 0.01, n=2)], 0.05).regression == 0.02
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.5])
@@ -86,7 +86,7 @@ def test_error_rates_that_are_none_are_refused(alpha: float) -> None:
 def test_across_runs_each_of_two_values_brings_its_variation() -> None:
     # t(0.95, 4) = 2.131847: 2.131847 · √2 · 0.03
     found = link_across_runs(0.05, 0.03, 5, 0.05)
-    assert (found.harm, found.n, found.alpha) == (0.05, 5, 0.05)
+    assert (found.regression, found.n, found.alpha) == (0.05, 5, 0.05)
     assert (found.limits.lower, found.limits.upper) == pytest.approx((0.05 - 0.0904466, 0.05 + 0.0904466))
     assert sum_chain([found], 0.01).errors == pytest.approx((0.03 * math.sqrt(2), 0.03 * math.sqrt(2)))
 

@@ -283,7 +283,7 @@ def test_recovery_of_accuracies_has_fiellers_limits() -> None:
 
 def test_recovery_of_models_that_never_differ_is_not_a_point() -> None:
     harm = tango_limits(0, 0, 100, 0.05)
-    found = score_retention([pairs(0, 0, 100, right=80)], 0.05, harm=harm)
+    found = score_retention([pairs(0, 0, 100, right=80)], 0.05, regression=harm)
     assert found is not None and found.limits is not None
     assert found.ratio == 1.0
     assert (found.limits.lower, found.limits.upper) == pytest.approx((1 - harm.upper / 0.8, 1 - harm.lower / 0.8))

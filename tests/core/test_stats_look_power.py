@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from benchgate.gate.decision import Finding, Look, decide
+from benchgate.gate.decision import Look, decide
 from benchgate.model.verdict import Outcome, Scale, Unit
 from benchgate.stats.distributions import norm_sf
 from benchgate.stats.means import paired_t
@@ -23,6 +23,7 @@ from benchgate.stats.power import (
     stopping_rates,
 )
 from benchgate.stats.sequential import look_alphas
+from tests.fakes.estimates import estimate
 
 MARGIN = math.log1p(0.05)
 USUAL = LookSchedule((5, 10, 20), look_alphas((0.25, 0.5, 1.0), 0.05))
@@ -127,12 +128,10 @@ def _decided(differences: np.ndarray, number: int, breach: bool) -> Outcome:
     test = paired_t(differences, tail, margin=MARGIN if breach else 0.0)
     assert test is not None
     look = Look(number + 1, 3, len(differences), 20, tail, (0.25, 0.5, 1.0))
-    finding = Finding(
-        Unit.SECONDS, Scale.LOG_RATIO, MARGIN, "", len(differences), "blocks",
-        harm=test.mean, limits=test.limits, p_value=test.p_value, breach=breach, look=look,
-    )  # fmt: skip
+    one = estimate(Unit.SECONDS, Scale.LOG_RATIO, MARGIN, breach=breach, look=look)
+    one.tested(test)
     # shown at this look's tail is shown at alpha after what looking several times costs
-    return decide(finding, 0.05 * test.p_value / tail, 0.05, 0.8)
+    return decide(one, 0.05 * test.p_value / tail, 0.05, 0.8)
 
 
 def test_limits_are_never_narrower_than_chance_allows() -> None:

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from benchgate.errors import SuiteError
-from benchgate.gate.evidence.shares import Counts, widened
+from benchgate.gate.checks.shares import widened
+from benchgate.gate.evidence.shares import Counts
 from benchgate.gate.judge import judge
 from benchgate.model.deployment import Arm
 from benchgate.model.run import LoadObservation

@@ -279,7 +279,7 @@ def test_the_estimates_uncertainty_reaches_the_check() -> None:
 
 def test_the_blocks_of_the_report_are_those_of_the_check() -> None:
     evidence = answered(replace(LONG, usage=108))
-    drawn = {one.id: one.harms for one in block_differences(SUITE, evidence)}
+    drawn = {one.id: one.regressions for one in block_differences(SUITE, evidence)}
     for metric in ("tpot", "output_throughput"):
         found = check(evidence, metric)
         assert found.harm == pytest.approx(np.mean(drawn[found.id]))

@@ -48,7 +48,7 @@ def alone(evidence: Evidence) -> Evidence:
 @pytest.mark.parametrize(("count", "spoil"), [(0, False), (1, False), (2, False), (3, True), (8, True)])
 def test_a_quarter_of_the_blocks_may_be_left_out_and_not_one_more(count: int, spoil: bool) -> None:
     found = strained(late_in(CALM, *range(count)))
-    assert (found.blocks, found.of, found.spoil) == (frozenset(range(count)), 8, spoil)
+    assert (found.blocks, found.of, found.invalidate) == (frozenset(range(count)), 8, spoil)
     assert found.left_out == (frozenset() if spoil else frozenset(range(count)))
     assert found.place == f"{count} of 8 blocks of stage c4"
 
@@ -56,16 +56,16 @@ def test_a_quarter_of_the_blocks_may_be_left_out_and_not_one_more(count: int, sp
 @pytest.mark.parametrize("arm", Arm)
 def test_a_block_is_strained_whichever_arm_it_was_on(arm: Arm) -> None:
     found = strained(late_in(CALM, 3, arm=arm))
-    assert (found.blocks, found.hides, found.doubtful) == (frozenset({3}), False, 0)
+    assert (found.blocks, found.hides_failures, found.doubtful) == (frozenset({3}), False, 0)
     assert found.why.startswith(f"block 4, {arm.value}: the client used 99.0 % of a core")
 
 
 def test_the_blocks_of_both_arms_count_together() -> None:
     found = strained(late_in(late_in(late_in(CALM, 1), 4, arm=Arm.BASELINE), 6, arm=Arm.BASELINE))
-    assert (found.blocks, found.spoil) == (frozenset({1, 4, 6}), True)
+    assert (found.blocks, found.invalidate) == (frozenset({1, 4, 6}), True)
     assert found.why.startswith("block 2, candidate")
     same = strained(late_in(late_in(CALM, 1), 1, arm=Arm.BASELINE))
-    assert (same.blocks, same.spoil) == (frozenset({1}), False)
+    assert (same.blocks, same.invalidate) == (frozenset({1}), False)
 
 
 def test_nothing_strained_says_nothing() -> None:
@@ -80,16 +80,16 @@ def test_a_block_in_which_the_candidate_failed_more_than_the_baseline_is_not_lef
     evidence: Evidence, hides: bool
 ) -> None:
     found = strained(late_in(evidence, 2))
-    assert (found.hides, found.spoil) == (hides, hides)
+    assert (found.hides_failures, found.invalidate) == (hides, hides)
     assert found.left_out == (frozenset() if hides else frozenset({2}))
 
 
 def test_failures_in_other_blocks_than_the_strained_ones_hide_nothing() -> None:
     elsewhere = measured(SUITE, Effect(failed=2, failed_block=5))
-    assert strained(late_in(elsewhere, 2)).hides is False
-    assert strained(late_in(elsewhere, 5)).hides is True
-    assert strained(late_in(elsewhere, 2, 5)).hides is True  # one of two is enough
-    assert strained(alone(late_in(elsewhere, 2, 5))).hides is True
+    assert strained(late_in(elsewhere, 2)).hides_failures is False
+    assert strained(late_in(elsewhere, 5)).hides_failures is True
+    assert strained(late_in(elsewhere, 2, 5)).hides_failures is True  # one of two is enough
+    assert strained(alone(late_in(elsewhere, 2, 5))).hides_failures is True
 
 
 @pytest.mark.parametrize(("failed", "hides"), [(0, False), (1, False), (2, True)])
@@ -101,14 +101,14 @@ def test_measured_alone_a_strained_block_may_have_failed_as_much_as_another_and_
     mixed = tuple(own if (one.block, one.arm) == (2, Arm.CANDIDATE) else one for one in others.load)
     evidence = alone(late_in(replace(others, load=mixed), 2))
     assert arms_of(evidence) == (Arm.CANDIDATE,)
-    assert strained(evidence).hides is hides
+    assert strained(evidence).hides_failures is hides
 
 
 def test_measured_alone_with_every_block_strained_any_failure_counts() -> None:
     everywhere = range(8)
     once = measured(SUITE, Effect(failed=1))
-    assert strained(alone(late_in(once, *everywhere))).hides is True
-    assert strained(alone(late_in(CALM, *everywhere))).hides is False
+    assert strained(alone(late_in(once, *everywhere))).hides_failures is True
+    assert strained(alone(late_in(CALM, *everywhere))).hides_failures is False
 
 
 def test_failures_that_the_client_may_have_caused_are_counted_in_strained_blocks_alone() -> None:

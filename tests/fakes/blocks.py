@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 
+from benchgate.gate.checks.base import begin
+from benchgate.gate.checks.evaluate import FAMILIES
 from benchgate.gate.comparison import Comparison
+from benchgate.gate.decision import Estimate
+from benchgate.gate.policy import concrete_checks
 from benchgate.model.deployment import Arm
 from benchgate.model.records import ErrorClass, RequestColumns, RequestRecord, TokenSource
 from benchgate.model.run import ClientUse, LoadObservation
+from benchgate.suite.schema import Suite
 from tests.fakes.measured import SuiteText, measured
 
 Blocks = Sequence[tuple[LoadObservation, LoadObservation]]
@@ -53,3 +59,18 @@ def both(
 ) -> tuple[LoadObservation, LoadObservation]:
     """One block of both arms."""
     return block(Arm.BASELINE, number, theirs_s), block(Arm.CANDIDATE, number, ours_s)
+
+
+def estimate_of(line: Mapping[str, object], comparison: Comparison) -> Estimate:
+    """The estimate of the check that this line of a policy asks for, over all blocks."""
+    suite = _suite_of(tuple(line.items()))
+    (spec,) = concrete_checks(suite, comparison.judged)
+    estimate = begin(spec)
+    with estimate.keeping_problems():
+        FAMILIES[spec.check.metric].measure(estimate, spec, suite, comparison)
+    return estimate
+
+
+@lru_cache(maxsize=16)
+def _suite_of(line: tuple[tuple[str, object], ...]) -> Suite:
+    return SuiteText([dict(line)]).suite()

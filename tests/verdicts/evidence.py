@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from benchgate.gate.checks.accuracy import shows_harm
+from benchgate.gate.checks.accuracy import certain_regression
 from benchgate.gate.interim import GoOn, Settled, limit_passed, next_step
 from benchgate.gate.judge import doubted, judge
 from benchgate.model.deployment import Arm, Deployment
@@ -85,7 +85,7 @@ def run_case(suite_text: str, recipe: Plain, texts: Mapping[str, str]) -> Result
     if compared is None and (step := next_step(suite, judged, waivers)) is not None:
         found["interim"] = _plain_step(step)
     if suite.quality is not None and suite.quality.stop_early:
-        found["evals_stopped_by"] = shows_harm(suite, _both_answered(judged))
+        found["evals_stopped_by"] = certain_regression(suite, _both_answered(judged))
     if spent is not None:
         found["limit_passed"] = limit_passed(suite, spent["seconds"], spent["next_seconds"])
     forms = tuple((c.metric, _form(c), c.outcome.value) for c in verdict.checks if c.family not in (HISTORY, BUDGET))

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from typing import Protocol
 
-from benchgate.gate.comparison import Comparison
+from benchgate.gate.comparison import Comparison, beside
 from benchgate.gate.decision import Estimate, Rule, invalid
+from benchgate.gate.evidence.tokens import LogRatio, shown_inflation
 from benchgate.gate.policy import CheckSpec
 from benchgate.model.metric import METRICS, PER_ACCELERATOR_UNITS
 from benchgate.model.verdict import Scale, Unit
@@ -63,3 +64,17 @@ def require_tasks(spec: CheckSpec, tasks: object) -> None:
     """Raise CannotJudge unless eval tasks of the check's kind were run."""
     if not tasks:
         raise invalid("no eval task of this kind was run", "see the faults of the targets and run the suite again")
+
+
+def restating_inflation(stage: str, suite: Suite, comparison: Comparison) -> LogRatio | None:
+    """Return by how much the candidate's usage is shown to count more tokens than its text has; None if not shown."""
+    both = beside(comparison) if comparison.apart else comparison.judged
+    return shown_inflation(both, stage, suite)
+
+
+def note_inflation(estimate: Estimate, metric: str, inflation: LogRatio) -> None:
+    """Note that the metric was computed from the tokens of the text, and warn."""
+    times, least = math.exp(inflation.estimate), math.exp(inflation.limits.lower)
+    counts = f"the candidate's usage counts {times:.2f} times the tokens that its text shows"
+    estimate.notes.append(f"{counts} (at least {least:.2f}), so its {metric} was computed from the tokens of the text")
+    estimate.warn(counts)

@@ -15,12 +15,11 @@ from dataclasses import dataclass, replace
 from pydantic import ValidationError
 
 from benchgate.gate.comparison import Comparison
-from benchgate.gate.decision import Problem
+from benchgate.gate.decision import invalid
 from benchgate.gate.evidence.deployments import FLAGS, models_in, told_accelerators
 from benchgate.model.deployment import Arm, Deployment
 from benchgate.model.metric import COST_METRICS
 from benchgate.model.run import Run
-from benchgate.model.verdict import Outcome
 from benchgate.suite.schema import DeploymentSpec
 
 _TOGETHER = (
@@ -56,21 +55,22 @@ class _Price:
         return "no price" if self.usd_per_hour is None else f"${self.usd_per_hour:g}/h"
 
 
-def repriced_between(comparison: Comparison, metric: str) -> Problem | None:
-    """That a cost of two runs would be compared at two price lists; None of other metrics, and within one run.
+def require_one_price_list(comparison: Comparison, metric: str) -> None:
+    """Raise CannotJudge if costs of two runs would be compared at two price lists. Other metrics may.
 
-    The baseline that ties them together must have had one price in both. Two candidates of one price on accelerators
-    that are alike are paid alike; any others must each have had one price by both runs' suites.
+    The baseline that ties two runs together must have had one price in both. Two candidates of one price on like
+    accelerators are paid alike; any others must each have had one price by both runs' suites.
     """
     reference = comparison.reference
     if metric not in COST_METRICS or reference is None:
-        return None
+        return
     runs = (comparison.judged.run, reference.run)
     if not comparison.apart and len({_paid(run, Arm.BASELINE).sums for run in runs}) > 1:
         reason = "the baseline that both runs had beside them did not have the same price in both"
-        return Problem(Outcome.INVALID, f"{reason}, so its cost ties nothing together", _TOGETHER)
+        raise invalid(f"{reason}, so its cost ties nothing together", _TOGETHER)
     why = of_no_one_list(*runs)
-    return None if why is None else Problem(Outcome.INVALID, why, _TOGETHER)
+    if why is not None:
+        raise invalid(why, _TOGETHER)
 
 
 def of_no_one_list(judged: Run, reference: Run) -> str | None:

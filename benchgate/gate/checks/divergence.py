@@ -1,66 +1,84 @@
-"""Is the reading of the fixed texts usable? Anything short of all of it, in numbers that can be ones, is INVALID.
+"""Distance of the candidate's next-token probabilities from the baseline's, at each position of fixed texts.
 
-Fixed texts: how far the candidate's next-token probabilities lie from the baseline's, position by position.
-
-`kld` and `same_top1` bound the candidate's distance from its own baseline; where the baseline was asked twice, what it
-differs from itself is taken off, position by position. `perplexity` is compared: with the baseline read beside it, or
-with the candidate of a stored run that read the same texts.
+`kld` and `same_top1` bound the candidate's distance from its own baseline. Where the baseline was queried twice, its
+distance from itself is subtracted at each position. `perplexity` is compared with the baseline measured beside it, or
+with the candidate of a stored run on the same texts. A reading that is incomplete or impossible is INVALID.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import numpy as np
 
 from benchgate import units
-from benchgate.gate.checks.base import bound_of
 from benchgate.gate.comparison import Comparison
-from benchgate.gate.decision import Finding, Problem
+from benchgate.gate.decision import Estimate, inconclusive, invalid
 from benchgate.gate.policy import CheckSpec
 from benchgate.model.deployment import Arm
 from benchgate.model.metric import names_of
 from benchgate.model.records import DivergenceItem, DivergenceObservation, FloatArray
 from benchgate.model.request_metrics import quantile
 from benchgate.model.run import Evidence
-from benchgate.model.verdict import Outcome, Scale, Unit
 from benchgate.stats.clusters import MIN_CLUSTERS, PooledMean, cluster_mean, pool_means, skewness_adjusted_upper_limit
 from benchgate.stats.distributions import Limits, binom_sf
 from benchgate.stats.proportions import clopper_pearson
 from benchgate.suite.schema import Suite
 
-_STRANGERS = 0.1
-"""Where texts are cut, the share of positions without a common token from which on tokenizers are taken to differ."""
+_MOST_WITHOUT_COMMON_TOKEN = 0.1
+"""Share of positions without a common token above which the tokenizers are taken to differ, if texts are cut."""
+_FEW_DIFFER = 10
+"""Below this number of differing positions, limits over pieces are not trusted alone."""
+_IMPLAUSIBLE_GAIN = 0.05
+"""Fall of ln(perplexity) below the baseline's that is not credible."""
+
+_MEASURE_AGAIN = "see the servers' logs and measure again; this says nothing for or against the candidate"
+_NOISY = "see why the baseline's probabilities change so much from one request to the next, and measure again"
+_NO_METHOD = (
+    "see why each method failed: both arms need the completions endpoint, a context as long as `divergence.window`, "
+    "and as many log-probabilities as `divergence.top`"
+)
+_TOKENIZERS = "see whether both serve the same tokenizer, and send both arms a few prompts yourself"
+_SAME_SUITE = "measure both with the same suite, seed and texts"
+_NO_TOKEN_PROBABILITY = "the server does not return the probability of the text's own tokens with a completion (`cut`)"
+_ECHO = "use a server that can echo a prompt with its log-probabilities, or remove the check"
+_ONLY_A_BOUND = "leave the check advisory and require `same_top1` or `perplexity`, which the listed tokens give exactly"
+_TOO_GOOD = (
+    "it is so far below the baseline's that the baseline may be broken, or the candidate reports wrong probabilities"
+)
+_CHECK_BASELINE = (
+    "send both arms a few of the texts yourself: a server that reports p = 1 for every token scores best; if the gain "
+    "is real, make the check advisory"
+)
 
 
-def usable_reading(evidence: Evidence) -> DivergenceObservation | Problem:
-    """What was read, when all of it can be used."""
-    seen = evidence.divergence
-    if seen is None:
-        return invalid("the fixed texts were not read", _AGAIN)
-    if seen.fault is not None:
-        advice = _AGAIN if seen.way is not None else _NO_WAY
-        return invalid(f"the fixed texts were not read as planned: {seen.fault}", advice)
-    items = seen.items
-    if len(items) != seen.expected_n or not items:
-        return invalid(f"only {len(items)} of {seen.expected_n} positions were read", _AGAIN)
+def usable_reading(evidence: Evidence) -> DivergenceObservation:
+    """Return the reading of the fixed texts. Raises CannotJudge unless it is complete and possible."""
+    reading = evidence.divergence
+    if reading is None:
+        raise invalid("the fixed texts were not read", _MEASURE_AGAIN)
+    if reading.fault is not None:
+        advice = _MEASURE_AGAIN if reading.way is not None else _NO_METHOD
+        raise invalid(f"the fixed texts were not read as planned: {reading.fault}", advice)
+    items = reading.items
+    if len(items) != reading.expected_n or not items:
+        raise invalid(f"only {len(items)} of {reading.expected_n} positions were read", _MEASURE_AGAIN)
     if len({item.place for item in items}) < len(items):
-        return invalid("a position was read twice", _AGAIN)
-    if not all(map(_sound, items)):
-        return invalid("a divergence or a probability is not a number that one can be", _AGAIN)
+        raise invalid("a position was read twice", _MEASURE_AGAIN)
+    if not all(map(_is_possible, items)):
+        raise invalid("a divergence or a probability has an impossible value", _MEASURE_AGAIN)
     if len({(item.floor_kld is None, item.floor_same_top1 is None) for item in items}) > 1:
-        return invalid("the baseline was asked again at some positions only", _AGAIN)
-    strangers = sum(item.shared == 0 for item in items)
-    if seen.way == "cut" and strangers > _STRANGERS * len(items):
-        reason = f"at {strangers} of {len(items)} positions the arms list no token in common"
-        return invalid(f"{reason}: their tokenizers differ, or the candidate's answers are noise", _TOKENIZERS)
-    return seen
+        raise invalid("the baseline was queried a second time at some positions only", _MEASURE_AGAIN)
+    without = sum(item.shared == 0 for item in items)
+    if reading.way == "cut" and without > _MOST_WITHOUT_COMMON_TOKEN * len(items):
+        reason = f"at {without} of {len(items)} positions the arms list no token in common"
+        raise invalid(f"{reason}: their tokenizers differ, or the candidate's answers are noise", _TOKENIZERS)
+    return reading
 
 
-def _sound(item: DivergenceItem) -> bool:
-    """A divergence is finite and not negative; the logarithm of a probability is finite and not positive."""
+def _is_possible(item: DivergenceItem) -> bool:
+    """Return True if divergences are finite and at least 0, and log-probabilities finite and at most 0."""
     divergences = [item.kld, *([item.floor_kld] if item.floor_kld is not None else [])]
     logs = [ln for ln in (item.baseline_ln, item.candidate_ln) if ln is not None]
     known: Sequence[float | None] = [*divergences, *logs]
@@ -69,143 +87,114 @@ def _sound(item: DivergenceItem) -> bool:
     return all(value >= 0 for value in divergences) and all(ln <= 0 for ln in logs)
 
 
-def no_room_for_distance(seen: DivergenceObservation, bound: float) -> Problem | None:
-    """A baseline as far from itself as the candidate may be from it: behind that, a broken one would be hidden."""
-    floor = [item.floor_kld for item in seen.items if item.floor_kld is not None]
-    if not floor or (mean := sum(floor) / len(floor)) < bound:
-        return None
-    reason = (
-        f"the baseline lies {units.show_nats(mean)} from itself, and the candidate may lie {units.show_nats(bound)} "
-        "beyond that: what is taken off hides as much as is looked for"
-    )
-    return invalid(reason, _NOISY)
+class Divergence:
+    """Distance of the candidate's token probabilities on fixed texts."""
+
+    metrics = names_of(lambda metric: metric.family == "divergence")
+
+    def measure(self, estimate: Estimate, spec: CheckSpec, suite: Suite, comparison: Comparison) -> None:
+        """Measure one check over the pieces of the texts."""
+        estimate.n_unit = "positions"
+        by_metric = {"kld": measure_divergence, "same_top1": measure_agreement, "perplexity": measure_perplexity}
+        by_metric[spec.check.metric](estimate, comparison, suite.gate.alpha)
 
 
-def no_room_for_disagreement(share: float, upper: float, bound: float) -> Problem | None:
-    """A baseline that disagrees with itself so often that a candidate that agrees nowhere could pass.
+def measure_divergence(estimate: Estimate, comparison: Comparison, alpha: float) -> None:
+    """Estimate the mean KL(baseline || candidate) over positions in nats, with t limits over the pieces.
 
-    `upper` is the upper limit of that share; a candidate can disagree at no more than the rest of the positions.
+    Where only the most probable tokens are listed, each value is a lower bound: it can prove that the divergence is too
+    large, never that it is small enough.
     """
-    if upper < bound:
-        return None
-    reason = (
-        f"the baseline disagrees with itself at {units.show_percent(share)} of the positions, so a candidate that "
-        "agrees nowhere would pass"
-    )
-    return invalid(reason, _NOISY)
+    estimate.method = "mean over positions, t limits over pieces of text, the upper one raised for skewness"
+    reading, bound = usable_reading(comparison.judged), estimate.margin
+    values = _less_floor(reading.items, lambda item: item.kld, lambda item: item.floor_kld)
+    spread = _mean_over_pieces(values, reading.items)
+    limits, p_value = _skewness_adjusted(spread, values, reading.items, alpha), spread.p_above(bound)
+    # The baseline's distance from itself may be the larger one, and a distance below 0 means none.
+    value = max(0.0, spread.mean)
+    estimate.n, estimate.candidate, estimate.value = len(values), value, value
+    estimate.notes = _distance_notes(comparison, reading)
+    if p_value > alpha:
+        _require_quiet_baseline(reading, bound)
+    estimate.limits, estimate.p_value = Limits(max(0.0, limits.lower), max(0.0, limits.upper)), p_value
+    if any(item.bound for item in reading.items):
+        estimate.method = "mean of lower bounds over positions, lower t limit over pieces of text"
+        estimate.limits = Limits(estimate.limits.lower, math.inf)
+        if p_value > alpha:
+            reason = (
+                f"at least {units.show_nats(value)} by the {reading.top} most probable tokens, which is not shown to "
+                f"be above {units.show_nats(bound)}; that it is below takes the whole vocabulary"
+            )
+            raise inconclusive(reason, _ONLY_A_BOUND)
 
 
-def invalid(reason: str, advice: str) -> Problem:
-    """Evidence that says nothing for or against the candidate, and what to do."""
-    return Problem(Outcome.INVALID, reason, advice)
+def _require_quiet_baseline(reading: DivergenceObservation, bound: float) -> None:
+    """Raise CannotJudge if the baseline is as far from itself as the candidate may be: a broken one could pass."""
+    mean = _mean_floor(reading)
+    if mean is not None and mean >= bound:
+        reason = (
+            f"the baseline lies {units.show_nats(mean)} from itself, and the candidate may lie "
+            f"{units.show_nats(bound)} beyond that: the subtracted noise could hide a broken candidate"
+        )
+        raise invalid(reason, _NOISY)
 
 
-_AGAIN = "see the servers' logs and measure again; nothing here speaks for or against the candidate"
-_NOISY = "see why the baseline's probabilities change so much from one asking to the next, and measure again"
-_NO_WAY = (
-    "see what each way met: both arms need the completions endpoint, a context as long as `divergence.window`, and as "
-    "many log-probabilities as `divergence.top`"
-)
-_TOKENIZERS = "see whether both serve the same tokenizer, and ask both arms a few prompts yourself"
+def measure_agreement(estimate: Estimate, comparison: Comparison, alpha: float) -> None:
+    """Estimate the share of positions at which both arms have the same most probable token.
 
-
-_FEW = 10
-"""Below so many positions that differ, what the clusters show of a share is not trusted alone."""
-
-
-def divergence(comparison: Comparison, *, bound: float, alpha: float) -> Finding:
-    """Mean KL(baseline || candidate) over the positions against a bound in nats, t limits over the pieces.
-
-    Where only the most probable tokens are listed, each value is a lower bound: it can be shown to be too much, and
-    never to be little enough.
+    Limits over the pieces; with fewer than ten differing positions also Clopper-Pearson's, and the weaker claim holds.
     """
-    finding = Finding(Unit.NATS, Scale.ABSOLUTE, bound, _METHOD, 0, "positions")
-    seen = usable_reading(comparison.judged)
-    if isinstance(seen, Problem):
-        return replace(finding, problem=seen)
-    values = _less_floor(seen.items, lambda item: item.kld, lambda item: item.floor_kld)
-    spread = _over_pieces(values, seen.items)
-    if isinstance(spread, Problem):
-        return replace(finding, problem=spread)
-    limits, p_value = _limits(spread, values, seen.items, alpha), spread.p_above(bound)
-    # What the baseline differs from itself may be more; less than nothing is no distance.
-    value, limits = max(0.0, spread.mean), Limits(max(0.0, limits.lower), max(0.0, limits.upper))
-    finding = replace(finding, n=len(values), candidate=value, harm=value, notes=_own(comparison, seen))
-    if p_value > alpha and (problem := no_room_for_distance(seen, bound)) is not None:
-        return replace(finding, problem=problem)
-    if not any(item.bound for item in seen.items):
-        return replace(finding, limits=limits, p_value=p_value)
-    finding = replace(finding, method=_METHOD_BOUND, limits=Limits(limits.lower, math.inf), p_value=p_value)
-    return finding if p_value <= alpha else replace(finding, problem=_only_a_bound(seen, value, bound))
-
-
-def agreement(comparison: Comparison, *, bound: float, alpha: float) -> Finding:
-    """Share of positions at which both hold the same token for the most probable, against the least it may be.
-
-    Limits over the pieces; with fewer than ten positions that differ also Clopper-Pearson's, whichever claim less.
-    """
-    finding = Finding(Unit.RATIO, Scale.ABSOLUTE, bound, _METHOD_SHARE, 0, "positions", lower_is_worse=True)
-    seen = usable_reading(comparison.judged)
-    if isinstance(seen, Problem):
-        return replace(finding, problem=seen)
-    differs = _less_floor(seen.items, lambda item: not item.same_top1, lambda item: _not(item.floor_same_top1))
-    spread = _over_pieces(differs, seen.items)
-    if isinstance(spread, Problem):
-        return replace(finding, problem=spread)
-    limits, p_value = spread.limits(alpha), spread.p_above(1 - bound)
-    if np.count_nonzero(differs) < _FEW:
-        limits, p_value = _widened(limits, p_value, differs, 1 - bound, alpha)
+    estimate.method = "share of positions, t limits over pieces of text"
+    reading, most = usable_reading(comparison.judged), 1 - estimate.margin
+    items = reading.items
+    differs = _less_floor(items, lambda item: not item.same_top1, lambda item: item.floor_same_top1 is False)
+    spread = _mean_over_pieces(differs, items)
+    limits, p_value = spread.limits(alpha), spread.p_above(most)
+    above, below, n = int(np.count_nonzero(differs > 0)), int(np.count_nonzero(differs < 0)), len(differs)
+    if above + below < _FEW_DIFFER:
+        exact = clopper_pearson(above, n, alpha)
+        lowest = -clopper_pearson(below, n, alpha).upper if below else exact.lower
+        limits = limits.widened(Limits(lowest, exact.upper))
+        p_value = max(p_value, binom_sf(above - 1, n, most))
     value = min(1.0, 1 - spread.mean)
-    own = _over_pieces(_disagreeing_with_itself(seen.items), seen.items)
-    hidden = None if isinstance(own, Problem) else no_room_for_disagreement(own.mean, own.limits(alpha).upper, bound)
-    return replace(
-        finding,
-        n=len(differs),
-        candidate=value,
-        harm=value,
-        limits=Limits(1 - limits.upper, min(1.0, 1 - limits.lower)),
-        p_value=p_value,
-        problem=hidden if p_value > alpha else None,
-        notes=_own(comparison, seen),
-    )
+    estimate.n, estimate.candidate, estimate.value = n, value, value
+    estimate.limits, estimate.p_value = Limits(1 - limits.upper, min(1.0, 1 - limits.lower)), p_value
+    estimate.notes = _distance_notes(comparison, reading)
+    if p_value > alpha:
+        own = _mean_over_pieces(np.array([item.floor_same_top1 is False for item in items], dtype=np.float64), items)
+        # A candidate can disagree at no more than the rest of the positions.
+        if own.limits(alpha).upper >= estimate.margin:
+            reason = f"the baseline disagrees with itself at {units.show_percent(own.mean)} of the positions"
+            raise invalid(f"{reason}, so a candidate that agrees nowhere would pass", _NOISY)
 
 
-def perplexity(comparison: Comparison, *, margin: float, breach: bool, alpha: float) -> Finding:
-    """ln of the perplexities' ratio: the mean over positions of ln p(baseline) - ln p(candidate) of the text's token.
+def measure_perplexity(estimate: Estimate, comparison: Comparison, alpha: float) -> None:
+    """Estimate ln of the ratio of perplexities: the mean over positions of ln p(baseline) - ln p(candidate).
 
-    t limits over the pieces, against ln(1 + margin). Against a stored run, its candidate stands for the baseline.
+    The probabilities are those of the text's own tokens. Against a stored run, its candidate is the baseline.
     """
-    finding = Finding(
-        Unit.PERPLEXITY, Scale.LOG_RATIO, math.log1p(margin), _METHOD_RATIO, 0, "positions", breach=breach
+    estimate.method = (
+        "mean of ln p(baseline) - ln p(candidate) over positions, t limits over pieces of text, the upper one raised "
+        "for skewness"
     )
-    ours = usable_reading(comparison.judged)
-    theirs = ours if comparison.reference is None else usable_reading(comparison.reference)
-    if isinstance(ours, Problem) or isinstance(theirs, Problem):
-        problem = ours if isinstance(ours, Problem) else theirs
-        return replace(finding, problem=problem if isinstance(problem, Problem) else None)
-    baseline = {one.place: one.candidate_ln if comparison.stored else one.baseline_ln for one in theirs.items}
-    if baseline.keys() != {one.place for one in ours.items}:
-        return replace(finding, problem=invalid("the two runs looked at other positions", _SAME_SUITE))
-    read = [(baseline[one.place], one.candidate_ln) for one in ours.items]
-    known = [(b, c) for b, c in read if b is not None and c is not None]
-    if len(known) < len(read):
-        return replace(finding, problem=invalid(_UNTOLD, _TELLING))
-    b, c = np.array(known, dtype=np.float64).T
-    spread = _over_pieces(b - c, ours.items)
-    if isinstance(spread, Problem):
-        return replace(finding, problem=spread)
-    limits = _limits(spread, b - c, ours.items, alpha)
-    return replace(
-        finding,
-        n=len(known),
-        baseline=math.exp(-float(b.mean())),
-        candidate=math.exp(-float(c.mean())),
-        harm=spread.mean,
-        limits=limits,
-        p_value=spread.p_above(finding.margin if breach else 0.0),
-        problem=invalid(_TOO_GOOD, _LOOK_AT_BASELINE) if limits.upper < -_IMPLAUSIBLE else None,
-        notes=_notes(ours),
-    )
+    judged = usable_reading(comparison.judged)
+    reference = judged if comparison.reference is None else usable_reading(comparison.reference)
+    logs = {one.place: one.candidate_ln if comparison.stored else one.baseline_ln for one in reference.items}
+    if logs.keys() != {one.place for one in judged.items}:
+        raise invalid("the two runs read different positions", _SAME_SUITE)
+    pairs = [(logs[one.place], one.candidate_ln) for one in judged.items]
+    known = [(baseline, candidate) for baseline, candidate in pairs if baseline is not None and candidate is not None]
+    if len(known) < len(pairs):
+        raise invalid(_NO_TOKEN_PROBABILITY, _ECHO)
+    baseline, candidate = np.array(known, dtype=np.float64).T
+    spread = _mean_over_pieces(baseline - candidate, judged.items)
+    limits = _skewness_adjusted(spread, baseline - candidate, judged.items, alpha)
+    estimate.n, estimate.notes = len(known), _notes(judged)
+    estimate.baseline, estimate.candidate = math.exp(-float(baseline.mean())), math.exp(-float(candidate.mean()))
+    estimate.value, estimate.limits = spread.mean, limits
+    estimate.p_value = spread.p_above(estimate.margin if estimate.rule.breach else 0.0)
+    if limits.upper < -_IMPLAUSIBLE_GAIN:
+        raise invalid(_TOO_GOOD, _CHECK_BASELINE)
 
 
 def _less_floor(
@@ -213,26 +202,22 @@ def _less_floor(
     value: Callable[[DivergenceItem], float],
     floor: Callable[[DivergenceItem], float | None],
 ) -> FloatArray:
-    """The value at each position, less that of the baseline against itself where it was asked twice."""
+    """Return the value at each position, less the baseline's against itself if it was queried twice."""
     return np.array([float(value(item)) - float(floor(item) or 0.0) for item in items], dtype=np.float64)
 
 
-def _disagreeing_with_itself(items: Sequence[DivergenceItem]) -> FloatArray:
-    return np.array([item.floor_same_top1 is False for item in items], dtype=np.float64)
-
-
-def _over_pieces(values: FloatArray, items: Sequence[DivergenceItem]) -> PooledMean | Problem:
-    """The mean, and how sure it is: what is near in a text is alike, so only its pieces count as independent."""
+def _mean_over_pieces(values: FloatArray, items: Sequence[DivergenceItem]) -> PooledMean:
+    """Return the mean with its error over pieces: nearby positions of a text are alike, so pieces are the clusters."""
     mean = cluster_mean(values, _pieces(items))
     if mean is None or mean.clusters < MIN_CLUSTERS:
-        pieces = len({(item.text_id, item.piece) for item in items})
-        reason = f"the positions lie in {pieces} pieces of text, and it takes {MIN_CLUSTERS} to know their spread"
-        return Problem(Outcome.INCONCLUSIVE, reason, "give more texts, or a smaller `divergence.window`")
+        count = len({(item.text_id, item.piece) for item in items})
+        reason = f"the positions lie in {count} pieces of text, and {MIN_CLUSTERS} are needed to know their spread"
+        raise inconclusive(reason, "give more texts, or a smaller `divergence.window`")
     return pool_means([mean])
 
 
-def _limits(spread: PooledMean, values: FloatArray, items: Sequence[DivergenceItem], alpha: float) -> Limits:
-    """Student's, with the upper one raised for the long tail that a few broken positions make."""
+def _skewness_adjusted(spread: PooledMean, values: FloatArray, items: Sequence[DivergenceItem], alpha: float) -> Limits:
+    """Return t limits, with the upper one raised for the long tail that a few broken positions make."""
     limits, raised = spread.limits(alpha), skewness_adjusted_upper_limit(values, _pieces(items), alpha)
     return limits if raised is None else Limits(limits.lower, max(limits.upper, raised))
 
@@ -241,84 +226,31 @@ def _pieces(items: Sequence[DivergenceItem]) -> list[str]:
     return [f"{item.text_id}\n{item.piece}" for item in items]
 
 
-def _widened(limits: Limits, p_value: float, differs: FloatArray, most: float, alpha: float) -> tuple[Limits, float]:
-    """The limits and the p-value of "the share is at most `most`" with what so few positions alone can show."""
-    n, above, below = len(differs), int(np.count_nonzero(differs > 0)), int(np.count_nonzero(differs < 0))
-    alone = clopper_pearson(above, n, alpha)
-    lowest = -clopper_pearson(below, n, alpha).upper if below else alone.lower
-    widened = Limits(min(limits.lower, lowest), max(limits.upper, alone.upper))
-    return widened, max(p_value, binom_sf(above - 1, n, most))
+def _mean_floor(reading: DivergenceObservation) -> float | None:
+    floor = [item.floor_kld for item in reading.items if item.floor_kld is not None]
+    return sum(floor) / len(floor) if floor else None
 
 
-def _own(comparison: Comparison, seen: DivergenceObservation) -> tuple[str, ...]:
-    """The notes on a distance, which is always from the baseline that was read beside the candidate."""
+def _distance_notes(comparison: Comparison, reading: DivergenceObservation) -> list[str]:
+    """Return the notes on a distance, which is always from the baseline read beside the candidate."""
     name = comparison.judged.run.arms[Arm.BASELINE].name
-    return (*_notes(seen), *([f"from {name}, the baseline of its own run"] if comparison.stored else []))
+    return [*_notes(reading), *([f"from {name}, the baseline of its own run"] if comparison.stored else [])]
 
 
-def _notes(seen: DivergenceObservation) -> tuple[str, ...]:
-    """The tail, the baseline's own, and by what means."""
-    values = np.array([item.kld for item in seen.items], dtype=np.float64)
-    at_least = "at least " if any(item.bound for item in seen.items) else ""
+def _notes(reading: DivergenceObservation) -> list[str]:
+    """Return notes on the tail of the distribution, the baseline's own divergence and the reading method."""
+    values = np.array([item.kld for item in reading.items], dtype=np.float64)
+    at_least = "at least " if any(item.bound for item in reading.items) else ""
     tail = [
         f"{name} at most {at_least}{units.show_nats(value)}"
         for name, q, fewest in (("99 %", 0.99, 100), ("99.9 %", 0.999, 1000))
         if len(values) >= fewest and (value := quantile(values, q)) is not None
     ]
-    notes = [
-        f"KLD of the positions: {', '.join([*tail, f'the largest {at_least}{units.show_nats(float(values.max()))}'])}"
-    ]
-    floor = [item.floor_kld for item in seen.items if item.floor_kld is not None]
-    if floor:
-        mean = sum(floor) / len(floor)
-        notes.append(f"the baseline lies {at_least}{units.show_nats(mean)} from itself, which is taken off")
-    listed = f"all {seen.top} tokens of the vocabulary" if seen.whole else f"the {seen.top} most probable tokens"
-    return (*notes, f"each arm told {listed} at every position ({seen.way})")
-
-
-def _only_a_bound(seen: DivergenceObservation, value: float, bound: float) -> Problem:
-    """A lower bound below what is allowed shows nothing: the divergence itself may be above."""
-    reason = (
-        f"at least {units.show_nats(value)} by the {seen.top} most probable tokens, which is not shown to be above "
-        f"{units.show_nats(bound)}; that it is below cannot be shown without the whole vocabulary"
-    )
-    return Problem(Outcome.INCONCLUSIVE, reason, _BOUND_ADVICE)
-
-
-def _not(known: bool | None) -> bool | None:
-    return None if known is None else not known
-
-
-_METHOD = "mean over positions, t limits over pieces of text, the upper one raised for skewness"
-_METHOD_BOUND = "mean of lower bounds over positions, lower t limit over pieces of text"
-_METHOD_SHARE = "share of positions, t limits over pieces of text"
-_METHOD_RATIO = (
-    "mean of ln p(baseline) - ln p(candidate) over positions, t limits over pieces of text, the upper one raised for "
-    "skewness"
-)
-_SAME_SUITE = "measure both with the same suite, seed and texts"
-_UNTOLD = "the server does not tell the probability of the text's own tokens where it is asked for a completion (`cut`)"
-_TELLING = "use a server that can echo a prompt with its log-probabilities, or remove the check"
-_BOUND_ADVICE = (
-    "leave the check advisory, and require `same_top1` or `perplexity`, which the listed tokens tell exactly"
-)
-_IMPLAUSIBLE = 0.05
-_TOO_GOOD = "it is so much below the baseline's that the baseline may be broken, or the candidate tells what is not so"
-_LOOK_AT_BASELINE = (
-    "ask both arms a few of the texts yourself, for a server that tells p = 1 for every token scores best; where the "
-    "gain is real, make the check advisory"
-)
-
-
-class Divergence:
-    """Distance of the candidate's token probabilities on fixed texts."""
-
-    metrics = names_of(lambda metric: metric.family == "divergence")
-
-    def estimate(self, spec: CheckSpec, suite: Suite, comparison: Comparison) -> Finding:
-        """Measure one check over the pieces of the texts."""
-        check, alpha = spec.check, suite.gate.alpha
-        if check.margin is not None:
-            return perplexity(comparison, margin=check.margin, breach=check.block_when == "breach", alpha=alpha)
-        judged = divergence if check.metric == "kld" else agreement
-        return judged(comparison, bound=bound_of(spec).value, alpha=alpha)
+    tail.append(f"the largest {at_least}{units.show_nats(float(values.max()))}")
+    notes, mean = [f"KLD of the positions: {', '.join(tail)}"], _mean_floor(reading)
+    if mean is not None:
+        notes.append(f"the baseline lies {at_least}{units.show_nats(mean)} from itself, which is subtracted")
+    listed = f"all {reading.top} tokens of the vocabulary"
+    if not reading.whole:
+        listed = f"the {reading.top} most probable tokens"
+    return [*notes, f"each arm listed {listed} at every position ({reading.way})"]

@@ -1,16 +1,12 @@
-"""What else is known of the answers of a shadow comparison: how alike, how long, how often cut, how often refusals.
+"""Checks of the shadow comparison: baseline and candidate answer the same recorded prompts.
 
-Whether answers have the form that recorded prompts asked for: JSON, a schema, calls of tools that were offered.
+- `shadow_excess`: how much more often the candidate differs from the baseline than the baseline differs from itself.
+- `shadow_validity`: answers in the form that a prompt asked for (JSON, a schema, calls of offered tools). A candidate
+  that breaks the form loses what its clients need, so no noise is subtracted.
+- `judge_loss`: answers that a judge finds worse, less those it finds better. Its verdicts on two answers of the
+  baseline itself should balance; where they do not, it warns.
 
-An accuracy of its own, and directional: a candidate that breaks the form loses what its clients live on, so there is no
-noise to be taken off. Paired with the baseline's first answer; Tango's score limits and exact McNemar.
-
-A judge's verdicts: how much oftener it finds the candidate's answer worse than the baseline's than better.
-
-Losses and wins of pairs, as of eval items: Tango's score limits and exact McNemar. What a judge says of two answers of
-the baseline itself should come to nothing; that is shown beside it, and warns where it does not.
-
-Shadow: how much oftener the candidate's answer differs from the baseline's than the baseline's from itself.
+Length, refusals and answers cut by the token limit do not decide: they warn.
 """
 
 from __future__ import annotations
@@ -23,20 +19,18 @@ from itertools import islice
 
 import numpy as np
 
-from benchgate.gate.checks.base import bound_of
 from benchgate.gate.comparison import Comparison
-from benchgate.gate.decision import Finding, Problem
-from benchgate.gate.derivation import excess_steps, score_steps
+from benchgate.gate.decision import CannotJudge, Estimate, inconclusive, invalid
 from benchgate.gate.evidence.prompts import (
-    APART,
+    DIFFERENT,
+    MEASURE_AGAIN,
     RowPairs,
-    invalid,
-    left_out,
     paired_rows,
-    read_pairs,
-    too_many_unread,
-    unread_decide,
-    unread_notes,
+    pairs_with_similarity,
+    require_pass_at_worst,
+    require_similarity,
+    similarity_notes,
+    unanswered_notes,
 )
 from benchgate.gate.policy import CheckSpec
 from benchgate.model.metric import names_of
@@ -51,39 +45,57 @@ from benchgate.model.records import (
     ShadowItem,
 )
 from benchgate.model.run import Evidence
-from benchgate.model.verdict import Outcome, Scale, Unit
 from benchgate.stats.distributions import binom_cdf
 from benchgate.stats.evals import MAX_EXCESS_CHANGE, Excess, excess_change, excess_disagreement, excess_sampled
 from benchgate.stats.means import paired_t
 from benchgate.stats.proportions import clopper_pearson, mcnemar_p, tango_limits, tango_noninferiority_p
+from benchgate.stats.trace import Trace
 from benchgate.suite.schema import Suite
 
+
+class ShadowChecks:
+    """Checks of the shadow comparison."""
+
+    metrics = names_of(lambda metric: metric.family == "shadow")
+
+    def measure(self, estimate: Estimate, spec: CheckSpec, suite: Suite, comparison: Comparison) -> None:
+        """Measure one check over the prompts that the baseline answered."""
+        if spec.check.margin is None:
+            measure_validity_bound(estimate, comparison, suite.gate.alpha)
+            return
+        by_metric = {
+            "shadow_excess": measure_excess, "shadow_validity": measure_validity, "judge_loss": measure_judge_loss,
+        }  # fmt: skip
+        by_metric[spec.check.metric](estimate, comparison, suite.gate.alpha)
+
+
+# Length, refusals and cut answers: warnings and notes beside `shadow_excess`
+
 LENGTH_BAND = (0.9, 1.1)
-"""Outside it a candidate that disagrees no oftener still rambles, or breaks off."""
+"""Ratio of answer lengths that does not warn. Outside of it, a candidate rambles or breaks off."""
 _CUT_GAP = 0.01
 _WARNINGS = 4
 
 
-def warnings_on(rows: Sequence[ShadowItem], alpha: float) -> Iterator[str]:
-    """What turns a PASS into a WARN: each is shown, not only seen, and all four share the error rate."""
+def behaviour_warnings(rows: Sequence[ShadowItem], alpha: float) -> Iterator[str]:
+    """Yield significant differences in length, refusals and cut answers; the four tests share the error rate."""
     alpha = alpha / _WARNINGS
-    yield from islice((told for lengths in _lengths(rows) for told in _length(lengths, alpha)), 1)
+    yield from islice((warning for lengths in _lengths(rows) for warning in _length_warning(lengths, alpha)), 1)
     both = [row for row in rows if row.primary_facts is not None and row.candidate_facts is not None]
-    lost, gained = discordant(both, _refused)
-    if lost > gained and mcnemar_p(lost, gained) <= alpha:
-        yield f"the candidate refuses {lost} prompts that the baseline answers, and answers {gained} that it refuses"
-    lost, gained = discordant(both, _cut)
-    if lost - gained > _CUT_GAP * len(both) and mcnemar_p(lost, gained) <= alpha:
-        told = f"{lost} answers of the candidate were cut at `max_tokens` where the baseline's ended"
-        yield f"{told}, {gained} the reverse"
+    more, fewer = _discordant(both, _refused)
+    if more > fewer and mcnemar_p(more, fewer) <= alpha:
+        yield f"the candidate refuses {more} prompts that the baseline answers, and answers {fewer} that it refuses"
+    more, fewer = _discordant(both, _cut)
+    if more - fewer > _CUT_GAP * len(both) and mcnemar_p(more, fewer) <= alpha:
+        warning = f"{more} answers of the candidate were cut at `max_tokens` where the baseline's ended"
+        yield f"{warning}, {fewer} the reverse"
 
 
-def notes_on(rows: Sequence[ShadowItem]) -> Iterator[str]:
-    """Counts beside the number that decides."""
+def _behaviour_notes(rows: Sequence[ShadowItem]) -> Iterator[str]:
     labels = Counter(row.with_primary.label for row in rows if row.with_primary is not None)
     if labels:
-        told = ", ".join(f"{labels[label]} {label.value}" for label in AnswerAgreement if labels[label])
-        yield f"the candidate's answers beside the baseline's first: {told}"
+        counts = ", ".join(f"{labels[label]} {label.value}" for label in AnswerAgreement if labels[label])
+        yield f"the candidate's answers beside the baseline's first: {counts}"
     ratio = length_ratio(rows)
     if ratio is not None:
         yield f"the candidate's answers are {ratio:.2f} times as long"
@@ -93,18 +105,18 @@ def notes_on(rows: Sequence[ShadowItem]) -> Iterator[str]:
 
 
 def length_ratio(rows: Sequence[ShadowItem]) -> float | None:
-    """All of the candidate's answers over all of the baseline's first ones; None with nothing to divide by.
+    """Return the total length of the candidate's answers over that of the baseline's first ones.
 
-    In tokens or in characters, whichever differs more.
+    In tokens or in characters, whichever differs more. None if the baseline's have no length.
     """
     ratios = [ratio for lengths in _lengths(rows) if (ratio := _ratio(lengths)) is not None]
     return max(ratios, key=lambda ratio: max(ratio, 1 / ratio if ratio else math.inf), default=None)
 
 
-def discordant(rows: Sequence[ShadowItem], of: Callable[[ShadowItem], tuple[bool, bool]]) -> tuple[int, int]:
-    """How often only the candidate has it, and how often only the baseline."""
-    found = [of(row) for row in rows]
-    return sum(ours and not theirs for theirs, ours in found), sum(theirs and not ours for theirs, ours in found)
+def _discordant(rows: Sequence[ShadowItem], property_of: Callable[[ShadowItem], tuple[bool, bool]]) -> tuple[int, int]:
+    """Count the rows where only the candidate's answer has a property, and where only the baseline's has."""
+    pairs = [property_of(row) for row in rows]
+    return sum(ours and not theirs for theirs, ours in pairs), sum(theirs and not ours for theirs, ours in pairs)
 
 
 def _ratio(lengths: Sequence[tuple[int, int]]) -> float | None:
@@ -112,7 +124,7 @@ def _ratio(lengths: Sequence[tuple[int, int]]) -> float | None:
     return sum(candidate for _, candidate in lengths) / total if total else None
 
 
-def _length(lengths: Sequence[tuple[int, int]], alpha: float) -> Iterator[str]:
+def _length_warning(lengths: Sequence[tuple[int, int]], alpha: float) -> Iterator[str]:
     ratio = _ratio(lengths)
     if ratio is None or LENGTH_BAND[0] <= ratio <= LENGTH_BAND[1]:
         return
@@ -123,7 +135,7 @@ def _length(lengths: Sequence[tuple[int, int]], alpha: float) -> Iterator[str]:
 
 
 def _lengths(rows: Sequence[ShadowItem]) -> Iterator[list[tuple[int, int]]]:
-    """Of every two answers: in tokens, where both sides always tell them, and in characters, which nobody tells."""
+    """Yield pairs of lengths: in tokens if both servers report them for every answer, and in characters."""
     facts = [(row.primary_facts, row.candidate_facts) for row in rows]
     both = [(theirs, ours) for theirs, ours in facts if theirs is not None and ours is not None]
     tokens = [(theirs.tokens, ours.tokens) for theirs, ours in both]
@@ -134,7 +146,6 @@ def _lengths(rows: Sequence[ShadowItem]) -> Iterator[list[tuple[int, int]]]:
 
 
 def _refused(row: ShadowItem) -> tuple[bool, bool]:
-    """Of the baseline's first answer, and of the candidate's."""
     theirs, ours = row.primary_facts, row.candidate_facts
     return theirs is not None and theirs.refusal, ours is not None and ours.refusal
 
@@ -143,16 +154,20 @@ def _cut(row: ShadowItem) -> tuple[bool, bool]:
     return row.primary_finish == "length", row.candidate_finish == "length"
 
 
-_NOTHING_ASKED = "no recorded prompt asks for a form (`response_format`, or `tools` that an answer calls)"
-_ASK = "draw prompts that ask for JSON or offer tools, or remove the check"
+# shadow_validity
+
+_NO_FORM = "no recorded prompt asks for a form (`response_format`, or `tools` that an answer calls)"
+_ADD_PROMPTS = "draw prompts that ask for JSON or offer tools, or remove the check"
 _MORE_TOKENS = "raise `shadow.max_tokens` and measure again"
 
 
 @dataclass(frozen=True, slots=True)
-class _Counts:
-    """`lost`: the baseline's answer has the form and the candidate's has not. `cut_lost`: of them, cut at the limit.
+class _FormCounts:
+    """Counts of answers whose form is judged.
 
-    `cut_without`: of all answers of the candidate without the form, those that were cut.
+    `lost`: only the baseline's answer has the form; `gained`: only the candidate's. `cut_lost` and `cut_gained` are
+    those of them where the answer without the form was cut by the token limit. `cut_without` are all of the candidate's
+    answers without the form that were cut.
     """
 
     n: int
@@ -165,79 +180,83 @@ class _Counts:
     cut_without: int
 
 
-def validity_against_baseline(comparison: Comparison, *, margin: float, breach: bool, alpha: float) -> Finding:
-    """Harm as a paired difference, (lost - gained) / n over the prompts where the form of an answer is judged."""
-    finding = _finding(
-        Scale.DIFFERENCE, margin, "Tango's score limits and exact McNemar, answers paired by prompt", breach
-    )
-    pairs = paired_rows(comparison)
-    if isinstance(pairs, Problem):
-        return replace(finding, problem=pairs)
-    stored = comparison.reference is not None
-    found = _counted([_sides(judged, reference if stored else None) for judged, reference in pairs])
-    if found.n == 0:
-        return replace(finding, problem=invalid(_NOTHING_ASKED, _ASK))
-    if clopper_pearson(found.baseline, found.n, alpha).lower <= margin:
-        reason = f"only {found.baseline} of {found.n} answers of the baseline have the form that was asked for: "
-        reason += "a candidate that never has it would stay inside the margin"
-        return replace(finding, n=found.n, problem=invalid(reason, "see whether the server supports what is asked for"))
-    limits = tango_limits(found.lost, found.gained, found.n, alpha)
-    finding = replace(
-        finding,
-        n=found.n,
-        baseline=found.baseline / found.n,
-        candidate=found.candidate / found.n,
-        harm=(found.lost - found.gained) / found.n,
-        limits=limits,
-        p_value=_harm_p(found.lost, found, margin, breach),
-        notes=(f"{found.lost} lost, {found.gained} gained, of {found.n}", *left_out(comparison, len(pairs))),
-        steps=score_steps(found.lost, found.gained, found.n, alpha),
-    )
-    return replace(finding, problem=_only_by_cuts(found, margin, breach, alpha, limits.upper))
+def measure_validity(estimate: Estimate, comparison: Comparison, alpha: float) -> None:
+    """Estimate the paired difference (lost - gained) / n over the prompts where the form of an answer is judged."""
+    estimate.n_unit, estimate.method = "answers", "Tango's score limits and exact McNemar, answers paired by prompt"
+    pairs, margin = paired_rows(comparison), estimate.margin
+    counts = _count_forms(pairs, stored=comparison.stored)
+    n, lost, gained = counts.n, counts.lost, counts.gained
+    estimate.n = n
+    if clopper_pearson(counts.baseline, n, alpha).lower <= margin:
+        reason = f"only {counts.baseline} of {n} answers of the baseline have the form that was asked for"
+        advice = "see whether the server supports what is asked for"
+        raise invalid(f"{reason}: a candidate that never has it would stay inside the margin", advice)
+    estimate.baseline, estimate.candidate = counts.baseline / n, counts.candidate / n
+    estimate.value, limits = (lost - gained) / n, tango_limits(lost, gained, n, alpha, estimate.trace)
+    estimate.trace.made("regression", f"({lost} - {gained}) / {n}", estimate.value)
+    estimate.limits, estimate.p_value = limits, _p_value(estimate, lost, gained, n, estimate.trace)
+    estimate.notes = [f"{lost} lost, {gained} gained, of {n}", *unanswered_notes(comparison, len(pairs))]
+    # An answer that the token limit cut says nothing about a model: it may neither make a loss nor pay for one.
+    uncut = lost - counts.cut_lost
+    if limits.upper >= margin and counts.cut_lost and _p_value(estimate, uncut, gained, n) > alpha:
+        raise invalid(f"{counts.cut_lost} of the {lost} lost answers were cut by the token limit", _MORE_TOKENS)
+    if limits.upper < margin <= tango_limits(lost, gained - counts.cut_gained, n, alpha).upper:
+        reason = f"{counts.cut_gained} of the {gained} gained answers make up for lost ones only because the token "
+        raise invalid(f"{reason}limit cut the baseline's answer", _MORE_TOKENS)
 
 
-def validity_against_bound(comparison: Comparison, *, slo: float, alpha: float) -> Finding:
-    """The candidate's own share against a floor: Clopper-Pearson limits."""
-    finding = replace(_finding(Scale.ABSOLUTE, slo, "Clopper-Pearson limits over answers", True), lower_is_worse=True)
-    pairs = paired_rows(comparison)
-    if isinstance(pairs, Problem):
-        return replace(finding, problem=pairs)
-    found = _counted([_sides(judged, None) for judged, _ in pairs])
-    if found.n == 0:
-        return replace(finding, problem=invalid(_NOTHING_ASKED, _ASK))
-    value, limits = found.candidate / found.n, clopper_pearson(found.candidate, found.n, alpha)
-    p_value = binom_cdf(found.candidate, found.n, slo)
-    finding = replace(finding, n=found.n, candidate=value, harm=value, limits=limits, p_value=p_value)
-    whole = found.candidate + found.cut_without
-    if limits.lower < slo and (
-        clopper_pearson(whole, found.n, alpha).lower >= slo or p_value <= alpha < binom_cdf(whole, found.n, slo)
-    ):
-        reason = (
-            f"{found.cut_without} of the {found.n - found.candidate} answers without it were cut by the token limit"
-        )
-        return replace(finding, problem=invalid(reason, _MORE_TOKENS))
-    return finding
+def measure_validity_bound(estimate: Estimate, comparison: Comparison, alpha: float) -> None:
+    """Estimate the share of the candidate's own answers in the form asked for, with Clopper-Pearson limits."""
+    estimate.n_unit, estimate.method = "answers", "Clopper-Pearson limits over answers"
+    least, counts = estimate.margin, _count_forms(paired_rows(comparison), stored=False)
+    n, valid = counts.n, counts.candidate
+    limits, p_value = clopper_pearson(valid, n, alpha), binom_cdf(valid, n, least)
+    estimate.n, estimate.candidate, estimate.value = n, valid / n, valid / n
+    estimate.limits, estimate.p_value = limits, p_value
+    uncut = valid + counts.cut_without
+    could_pass = clopper_pearson(uncut, n, alpha).lower >= least
+    if limits.lower < least and (could_pass or p_value <= alpha < binom_cdf(uncut, n, least)):
+        reason = f"{counts.cut_without} of the {n - valid} answers without it were cut by the token limit"
+        raise invalid(reason, _MORE_TOKENS)
 
 
 @dataclass(frozen=True, slots=True)
-class _Side:
-    """One answer. `valid` is None where no form was asked for, or a call was offered and the answer is in words."""
+class _Form:
+    """Form of one answer. `valid` is None if no form was asked for, or if tools were offered and words came."""
 
     valid: bool | None
     cut: bool
 
 
-def _sides(judged: ShadowItem, reference: ShadowItem | None) -> tuple[_Side, _Side]:
-    """What the candidate is held against, and the candidate. One that gave no answer has no form."""
-    if reference is None:
-        theirs = _Side(_valid(judged.primary_facts), judged.primary_finish == "length")
-    else:
-        theirs = _Side(_form(reference), reference.candidate_finish == "length")
-    return theirs, _Side(_form(judged), judged.candidate_finish == "length")
+def _count_forms(pairs: RowPairs, *, stored: bool) -> _FormCounts:
+    """Count answers with and without their form. Raises CannotJudge if no prompt asks for one.
+
+    Where only one of two answers is judged, tools were offered and the other answer is in words. A sound call on one
+    side is then what the other lacks, and a broken one is what the other does without.
+    """
+    n = baseline = candidate = lost = gained = cut_lost = cut_gained = cut_without = 0
+    for judged, reference in pairs:
+        if stored:
+            theirs = _Form(_candidate_valid(reference), reference.candidate_finish == "length")
+        else:
+            theirs = _Form(_valid(judged.primary_facts), judged.primary_finish == "length")
+        ours = _Form(_candidate_valid(judged), judged.candidate_finish == "length")
+        if theirs.valid is None and ours.valid is None:
+            continue
+        has = theirs.valid if theirs.valid is not None else ours.valid is False
+        keeps = ours.valid if ours.valid is not None else theirs.valid is False
+        n, baseline, candidate = n + 1, baseline + has, candidate + keeps
+        lost, gained = lost + (has and not keeps), gained + (keeps and not has)
+        cut_lost += has and not keeps and ours.cut
+        cut_gained += keeps and not has and theirs.cut
+        cut_without += not keeps and ours.cut
+    if n == 0:
+        raise invalid(_NO_FORM, _ADD_PROMPTS)
+    return _FormCounts(n, baseline, candidate, lost, gained, cut_lost, cut_gained, cut_without)
 
 
-def _form(row: ShadowItem) -> bool | None:
-    """Of the candidate's answer; False for one that is not there, to a prompt that the baseline answers in a form."""
+def _candidate_valid(row: ShadowItem) -> bool | None:
+    """Return the candidate's form: False for a missing answer to a prompt that the baseline answers in a form."""
     if row.candidate is None:
         return None if _valid(row.primary_facts) is None else False
     return _valid(row.candidate_facts)
@@ -247,214 +266,23 @@ def _valid(facts: AnswerFacts | None) -> bool | None:
     return None if facts is None else facts.valid
 
 
-def _counted(sides: Sequence[tuple[_Side, _Side]]) -> _Counts:
-    """Where only one of two answers is judged, the other one is in words to an offer of tools.
-
-    Then a sound call on one side is what the other lacks, and a broken one is what the other does without.
-    """
-    n = baseline = candidate = lost = gained = cut_lost = cut_gained = cut_without = 0
-    for theirs, ours in sides:
-        if theirs.valid is None and ours.valid is None:
-            continue
-        has, keeps = _good(theirs.valid, ours.valid), _good(ours.valid, theirs.valid)
-        n, baseline, candidate = n + 1, baseline + has, candidate + keeps
-        lost, gained = lost + (has and not keeps), gained + (keeps and not has)
-        cut_lost += has and not keeps and ours.cut
-        cut_gained += keeps and not has and theirs.cut
-        cut_without += not keeps and ours.cut
-    return _Counts(n, baseline, candidate, lost, gained, cut_lost, cut_gained, cut_without)
+def _p_value(estimate: Estimate, lost: int, gained: int, n: int, trace: Trace | None = None) -> float:
+    if estimate.rule.breach:
+        return 1 - tango_noninferiority_p(lost, gained, n, estimate.margin, trace)
+    return mcnemar_p(lost, gained, trace)
 
 
-def _good(valid: bool | None, other: bool | None) -> bool:
-    return valid if valid is not None else other is False
+# judge_loss
 
+MAX_MISSING_VERDICTS = 0.05
+"""Share of verdicts that may be missing: a judge that gives fewer is down or does not follow its instructions."""
 
-def _only_by_cuts(found: _Counts, margin: float, breach: bool, alpha: float, upper: float) -> Problem | None:
-    """JSON that the token limit cut short says nothing of a model: it may neither make a loss nor pay for one."""
-    if upper >= margin and found.cut_lost and _harm_p(found.lost - found.cut_lost, found, margin, breach) > alpha:
-        return invalid(f"{found.cut_lost} of the {found.lost} lost answers were cut by the token limit", _MORE_TOKENS)
-    earned = tango_limits(found.lost, found.gained - found.cut_gained, found.n, alpha).upper
-    if upper < margin <= earned:
-        reason = f"{found.cut_gained} of the {found.gained} gained answers pay for lost ones only because the token "
-        return invalid(f"{reason}limit cut the baseline's answer short", _MORE_TOKENS)
-    return None
+MAX_BY_POSITION = 0.5
+"""Share of pairs that a judge may decide by their position; beyond it, the judge sees too little."""
 
-
-def _harm_p(lost: int, found: _Counts, margin: float, breach: bool) -> float:
-    if breach:
-        return 1 - tango_noninferiority_p(lost, found.gained, found.n, margin)
-    return mcnemar_p(lost, found.gained)
-
-
-def _finding(scale: Scale, margin: float, method: str, breach: bool) -> Finding:
-    return Finding(
-        unit=Unit.RATIO, scale=scale, margin=margin, method=method, n=0, n_unit="answers", breach=breach, falls=True
-    )
-
-
-MOST_MISSING = 0.05
-"""Verdicts that may be missing, of those asked for: a judge that says less is not there, or does not do as told."""
-
-MOST_BY_POSITION = 0.5
-"""Of the pairs that a judge was asked about, that it may decide by the position; beyond that it sees too little."""
-
-_ANOTHER = "take a judge that reads both answers, or a prompt that lets it call them a tie"
-_ADVICE = "see whether the judge answers with the JSON object that it is asked for, and measure again"
-
-
-def judge_loss_against_baseline(comparison: Comparison, *, margin: float, breach: bool, alpha: float) -> Finding:
-    """Net losses, (lost - won) / n over the prompts that the judge spoke of."""
-    finding = Finding(
-        unit=Unit.RATIO,
-        scale=Scale.DIFFERENCE,
-        margin=margin,
-        method="Tango's score limits and exact McNemar over a judge's verdicts, asked in both positions",
-        n=0,
-        n_unit="prompts",
-        breach=breach,
-    )
-    pairs = paired_rows(comparison)
-    if isinstance(pairs, Problem):
-        return replace(finding, problem=pairs)
-    rows = tuple(row for row, _ in pairs)
-    for side in (rows, tuple(row for _, row in pairs)):
-        problem = _too_few(side, comparison) or _by_position(side, alpha)
-        if problem is not None:
-            return replace(finding, problem=problem)
-    if comparison.stored:
-        return _between_runs(replace(finding, notes=left_out(comparison, len(rows))), pairs, alpha)
-    said = Counter(row.judged for row in rows)
-    missing = said[None] + said[JudgeVerdict.MISSING]
-    n, lost, won = len(rows) - missing, said[JudgeVerdict.LOSS], said[JudgeVerdict.WIN]
-    limits = tango_limits(lost, won, n, alpha)
-    finding = replace(
-        finding,
-        n=n,
-        baseline=won / n,
-        candidate=lost / n,
-        harm=(lost - won) / n,
-        limits=limits,
-        p_value=1 - tango_noninferiority_p(lost, won, n, margin) if breach else mcnemar_p(lost, won),
-        warning=_bias(rows, alpha),
-        notes=(*_counts(said, missing), *_floor(rows), *left_out(comparison, len(rows))),
-    )
-    if limits.upper < margin <= tango_limits(lost + missing, won, len(rows), alpha).upper:
-        return replace(finding, problem=_depends(f"the {missing} verdicts that are missing: were they losses"))
-    lost, won = _with_the_undecided(rows)
-    if limits.upper < margin <= tango_limits(lost + missing, won, len(rows), alpha).upper:
-        where = f"the {said[JudgeVerdict.INCONSISTENT]} pairs where the judge went by the position"
-        return replace(finding, problem=_depends(f"{where}: were they lost and won as the others are"))
-    return finding
-
-
-def _depends(on: str) -> Problem:
-    return Problem(Outcome.INCONCLUSIVE, f"depends on {on}, the margin would not be held", _ADVICE)
-
-
-def _too_few(rows: tuple[ShadowItem, ...], comparison: Comparison) -> Problem | None:
-    missing = sum(row.judged in (None, JudgeVerdict.MISSING) for row in rows)
-    if len(rows) > missing <= max(1.0, MOST_MISSING * len(rows)):
-        return None
-    first = next((row.judge_error for row in rows if row.judge_error), "the judge was not asked")
-    return invalid(f"{missing} of {len(rows)} verdicts are missing: {first}", _remedy(first, comparison))
-
-
-def _remedy(why: str, comparison: Comparison) -> str:
-    """By why the first verdict is missing: it was not in form, the judge cannot tell, or no reply came."""
-    if why == NO_VERDICT:
-        return _ADVICE
-    if why.startswith(UNFIT_JUDGE):
-        return _ANOTHER
-    shadow = comparison.judged.run.suite.get("shadow")
-    judge = shadow.get("judge") if isinstance(shadow, dict) else None
-    where = f" at {judge['url']}" if isinstance(judge, dict) and "url" in judge else ""
-    return f"see whether the judge{where} is up, and takes the model and the key of `shadow.judge`; then measure again"
-
-
-def _by_position(rows: tuple[ShadowItem, ...], alpha: float) -> Problem | None:
-    """A judge that prefers whatever stands first would find nothing worse than anything."""
-    asked = _asked(rows)
-    swayed, n = asked[JudgeVerdict.INCONSISTENT], asked.total()
-    if not n or clopper_pearson(swayed, n, alpha).lower <= MOST_BY_POSITION:
-        return None
-    return invalid(f"the judge goes by the position in {swayed} of the {n} pairs that it was asked about", _ANOTHER)
-
-
-def _asked(rows: tuple[ShadowItem, ...]) -> Counter[JudgeVerdict | None]:
-    """The verdicts on pairs that a judge was asked about: answers that are one are a tie, one not there has lost."""
-    return Counter(
-        row.judged for row in rows if row.judged not in (None, JudgeVerdict.MISSING) and not _is_settled(row)
-    )
-
-
-def _is_settled(row: ShadowItem) -> bool:
-    if row.candidate is None:
-        return True
-    return row.judged is JudgeVerdict.TIE and row.with_primary is not None and row.with_primary.exact
-
-
-def _weight(asked: Counter[JudgeVerdict | None]) -> tuple[int, int]:
-    """How many pairs each one stands for that the judge did decide, as a fraction: 3/2 where it decided two of three.
-
-    Counted as ties, the others would thin out every loss: half of them undecided, a margin of 5 points would be 10.
-    Counted as losses, no candidate would pass with the position flips of sound judges (a fifth of all pairs).
-    """
-    decided = asked.total() - asked[JudgeVerdict.INCONSISTENT]
-    return (asked.total(), decided) if decided else (1, 1)
-
-
-def _with_the_undecided(rows: tuple[ShadowItem, ...]) -> tuple[int, int]:
-    """Losses and wins, had those that went by the position been lost and won as often as the others."""
-    asked, said = _asked(rows), Counter(row.judged for row in rows)
-    total, decided = _weight(asked)
-    lost = -(-asked[JudgeVerdict.LOSS] * total // decided) + said[JudgeVerdict.LOSS] - asked[JudgeVerdict.LOSS]
-    return lost, asked[JudgeVerdict.WIN] * total // decided
-
-
-def _between_runs(finding: Finding, pairs: tuple[tuple[ShadowItem, ShadowItem], ...], alpha: float) -> Finding:
-    """Each candidate beside the same baseline, prompt by prompt: how many more net losses one has than the other."""
-    worth = [(_WORTH.get(ours.judged), _WORTH.get(theirs.judged)) for ours, theirs in pairs]
-    both = [(ours, theirs) for ours, theirs in worth if ours is not None and theirs is not None]
-    ours, theirs = (np.array([pair[side] for pair in both], dtype=np.float64) for side in (0, 1))
-    tested = finding.margin if finding.breach else 0.0
-    change = excess_change(ours, theirs, alpha, margin=tested, widest=2.0)
-    if change is None:
-        return replace(finding, problem=invalid("there are too few verdicts on the same prompts in both runs", _ADVICE))
-    judged, reference = (tuple(pair[side] for pair in pairs) for side in (0, 1))
-    at_worst = _worths(judged, 1.0), _worths(reference, -1.0)
-    widest = sum(float(np.abs(worths).max(initial=1.0)) for worths in at_worst)
-    worst = excess_change(*at_worst, alpha, margin=tested, widest=widest)
-    problem = None
-    if change.limits.upper < finding.margin and (worst is None or worst.limits.upper >= finding.margin):
-        problem = _depends("verdicts that are missing or went by the position: were they losses, or as the others are")
-    return replace(
-        finding,
-        n=change.n,
-        method="paired t over a judge's verdicts, each beside the same baseline",
-        baseline=float(np.mean(theirs)),
-        candidate=float(np.mean(ours)),
-        harm=change.estimate,
-        limits=change.limits,
-        p_value=change.p_value,
-        notes=(*_of_run("judged", judged), *_of_run("reference", reference), *finding.notes),
-        problem=problem,
-    )
-
-
-def _of_run(name: str, rows: tuple[ShadowItem, ...]) -> tuple[str, ...]:
-    said = Counter(row.judged for row in rows)
-    counts = _counts(said, said[None] + said[JudgeVerdict.MISSING])
-    return tuple(f"{name} run: {told}" for told in (*counts, *_floor(rows)))
-
-
-def _worths(rows: tuple[ShadowItem, ...], missing: float) -> FloatArray:
-    """What each verdict counts, had those that went by the position fallen as the others, and were one `missing`."""
-    total, decided = _weight(_asked(rows))
-    known = [None if row.judged is None else _WORTH.get(row.judged) for row in rows]
-    return np.array([missing if one is None else one * total / decided for one in known], dtype=np.float64)
-
-
-_WORTH: dict[JudgeVerdict | None, float] = {
+_OTHER_JUDGE = "take a judge that reads both answers, or a prompt that lets it call them a tie"
+_CHECK_JUDGE = "see whether the judge answers with the JSON object that it is asked for, and measure again"
+_NET_LOSS: dict[JudgeVerdict | None, float] = {
     JudgeVerdict.LOSS: 1.0,
     JudgeVerdict.WIN: -1.0,
     JudgeVerdict.TIE: 0.0,
@@ -462,16 +290,137 @@ _WORTH: dict[JudgeVerdict | None, float] = {
 }
 
 
-def itself(rows: tuple[ShadowItem, ...]) -> tuple[int, int, int]:
-    """Of the baseline's second answer beside its first: losses, wins, and of how many."""
-    said = Counter(row.judged_itself for row in rows)
-    n = sum(said.values()) - said[None] - said[JudgeVerdict.MISSING]
-    return said[JudgeVerdict.LOSS], said[JudgeVerdict.WIN], n
+def measure_judge_loss(estimate: Estimate, comparison: Comparison, alpha: float) -> None:
+    """Estimate the net losses (lost - won) / n over the prompts with a verdict.
+
+    Two stored runs are compared prompt by prompt, each candidate beside the same baseline.
+    """
+    estimate.n_unit = "prompts"
+    estimate.method = "Tango's score limits and exact McNemar over a judge's verdicts, asked in both positions"
+    pairs, margin = paired_rows(comparison), estimate.margin
+    rows = tuple(row for row, _ in pairs)
+    for side in (rows, tuple(row for _, row in pairs)):
+        _require_verdicts(side, comparison)
+        _require_no_position_bias(side, alpha)
+    if comparison.stored:
+        _compare_net_losses(estimate, comparison, pairs, alpha)
+        return
+    verdicts = Counter(row.judged for row in rows)
+    missing = verdicts[None] + verdicts[JudgeVerdict.MISSING]
+    n, lost, won = len(rows) - missing, verdicts[JudgeVerdict.LOSS], verdicts[JudgeVerdict.WIN]
+    limits = tango_limits(lost, won, n, alpha, estimate.trace)
+    estimate.n, estimate.baseline, estimate.candidate, estimate.value = n, won / n, lost / n, (lost - won) / n
+    estimate.trace.made("regression", f"({lost} - {won}) / {n}", estimate.value)
+    estimate.limits, estimate.p_value = limits, _p_value(estimate, lost, won, n, estimate.trace)
+    estimate.warn(_preference_warning(rows, alpha))
+    estimate.notes = [*_verdict_notes(rows), *unanswered_notes(comparison, len(rows))]
+    if limits.upper < margin <= tango_limits(lost + missing, won, len(rows), alpha).upper:
+        raise _depends(f"the {missing} verdicts that are missing: were they losses")
+    lost, won = _counts_without_position(rows)
+    if limits.upper < margin <= tango_limits(lost + missing, won, len(rows), alpha).upper:
+        pairs_by_position = f"the {verdicts[JudgeVerdict.INCONSISTENT]} pairs that the judge decided by position"
+        raise _depends(f"{pairs_by_position}: were they lost and won as the others are")
 
 
-def _bias(rows: tuple[ShadowItem, ...], alpha: float) -> str | None:
-    """Two answers of one deployment, of which the judge prefers one kind: it sees something that is not there."""
-    lost, won, n = itself(rows)
+def _depends(condition: str) -> CannotJudge:
+    return inconclusive(f"depends on {condition}, the margin would not be held", _CHECK_JUDGE)
+
+
+def _require_verdicts(rows: tuple[ShadowItem, ...], comparison: Comparison) -> None:
+    """Raise CannotJudge if too many verdicts are missing; the advice depends on why the first one is."""
+    missing = sum(row.judged in (None, JudgeVerdict.MISSING) for row in rows)
+    if len(rows) > missing <= max(1.0, MAX_MISSING_VERDICTS * len(rows)):
+        return
+    first = next((row.judge_error for row in rows if row.judge_error), "the judge was not asked")
+    if first == NO_VERDICT:
+        advice = _CHECK_JUDGE
+    elif first.startswith(UNFIT_JUDGE):
+        advice = _OTHER_JUDGE
+    else:
+        shadow = comparison.judged.run.suite.get("shadow")
+        judge = shadow.get("judge") if isinstance(shadow, dict) else None
+        where = f" at {judge['url']}" if isinstance(judge, dict) and "url" in judge else ""
+        advice = f"see whether the judge{where} is up and accepts model and key of `shadow.judge`; then measure again"
+    raise invalid(f"{missing} of {len(rows)} verdicts are missing: {first}", advice)
+
+
+def _require_no_position_bias(rows: tuple[ShadowItem, ...], alpha: float) -> None:
+    """Raise CannotJudge for a judge that prefers whatever comes first: it finds nothing worse than anything."""
+    decided = _pairs_put_to_judge(rows)
+    by_position, n = decided[JudgeVerdict.INCONSISTENT], decided.total()
+    if n and clopper_pearson(by_position, n, alpha).lower > MAX_BY_POSITION:
+        raise invalid(f"the judge goes by the position in {by_position} of the {n} pairs put to it", _OTHER_JUDGE)
+
+
+def _pairs_put_to_judge(rows: tuple[ShadowItem, ...]) -> Counter[JudgeVerdict | None]:
+    """Count the verdicts that a judge gave. Equal answers are a tie, and a missing one has lost, without a judge."""
+
+    def is_settled(row: ShadowItem) -> bool:
+        equal = row.judged is JudgeVerdict.TIE and row.with_primary is not None and row.with_primary.exact
+        return row.candidate is None or equal
+
+    return Counter(row.judged for row in rows if row.judged not in (None, JudgeVerdict.MISSING) and not is_settled(row))
+
+
+def _weight(by_judge: Counter[JudgeVerdict | None]) -> tuple[int, int]:
+    """Return the number of pairs that each decided one stands for, as a fraction: 3/2 if two of three were decided.
+
+    Counted as ties, undecided pairs would thin out the losses: with half of them undecided, a margin of 5 points would
+    be 10. Counted as losses, no candidate would pass with the position flips of sound judges (a fifth of all pairs).
+    """
+    decided = by_judge.total() - by_judge[JudgeVerdict.INCONSISTENT]
+    return (by_judge.total(), decided) if decided else (1, 1)
+
+
+def _counts_without_position(rows: tuple[ShadowItem, ...]) -> tuple[int, int]:
+    """Return losses and wins, had the pairs decided by position been lost and won as often as the others."""
+    by_judge, verdicts = _pairs_put_to_judge(rows), Counter(row.judged for row in rows)
+    total, decided = _weight(by_judge)
+    settled = verdicts[JudgeVerdict.LOSS] - by_judge[JudgeVerdict.LOSS]
+    lost = -(-by_judge[JudgeVerdict.LOSS] * total // decided) + settled
+    return lost, by_judge[JudgeVerdict.WIN] * total // decided
+
+
+def _compare_net_losses(estimate: Estimate, comparison: Comparison, pairs: RowPairs, alpha: float) -> None:
+    """Estimate how many more net losses the judged candidate has than the reference, prompt by prompt."""
+    estimate.notes = unanswered_notes(comparison, len(pairs))
+    losses = [(_NET_LOSS.get(ours.judged), _NET_LOSS.get(theirs.judged)) for ours, theirs in pairs]
+    both = [(ours, theirs) for ours, theirs in losses if ours is not None and theirs is not None]
+    ours, theirs = (np.array([pair[side] for pair in both], dtype=np.float64) for side in (0, 1))
+    tested = estimate.margin if estimate.rule.breach else 0.0
+    change = excess_change(ours, theirs, alpha, margin=tested, widest=2.0, trace=estimate.trace)
+    if change is None:
+        raise invalid("there are too few verdicts on the same prompts in both runs", _CHECK_JUDGE)
+    judged, reference = (tuple(pair[side] for pair in pairs) for side in (0, 1))
+    estimate.n, estimate.method = change.n, "paired t over a judge's verdicts, each beside the same baseline"
+    estimate.baseline, estimate.candidate = float(np.mean(theirs)), float(np.mean(ours))
+    estimate.value, estimate.limits, estimate.p_value = change.estimate, change.limits, change.p_value
+    runs = (("judged", judged), ("reference", reference))
+    estimate.notes[:0] = [f"{name} run: {note}" for name, rows in runs for note in _verdict_notes(rows)]
+    at_worst = _worst_net_losses(judged, 1.0), _worst_net_losses(reference, -1.0)
+    widest = sum(float(np.abs(side).max(initial=1.0)) for side in at_worst)
+    worst = excess_change(*at_worst, alpha, margin=tested, widest=widest)
+    if change.limits.upper < estimate.margin and (worst is None or worst.limits.upper >= estimate.margin):
+        raise _depends("verdicts that are missing or went by the position: were they losses, or as the others are")
+
+
+def _worst_net_losses(rows: tuple[ShadowItem, ...], missing: float) -> FloatArray:
+    """Return net losses at worst: undecided pairs as the decided ones, missing verdicts as `missing`."""
+    total, decided = _weight(_pairs_put_to_judge(rows))
+    known = [None if row.judged is None else _NET_LOSS.get(row.judged) for row in rows]
+    return np.array([missing if one is None else one * total / decided for one in known], dtype=np.float64)
+
+
+def baseline_self_verdicts(rows: tuple[ShadowItem, ...]) -> tuple[int, int, int]:
+    """Count the judge's verdicts on the baseline's second answer beside its first: losses, wins, all verdicts."""
+    verdicts = Counter(row.judged_itself for row in rows)
+    n = verdicts.total() - verdicts[None] - verdicts[JudgeVerdict.MISSING]
+    return verdicts[JudgeVerdict.LOSS], verdicts[JudgeVerdict.WIN], n
+
+
+def _preference_warning(rows: tuple[ShadowItem, ...], alpha: float) -> str | None:
+    """Warn of a judge that prefers one of two answers of the same deployment: it sees what is not there."""
+    lost, won, n = baseline_self_verdicts(rows)
     if 2 * mcnemar_p(max(lost, won), min(lost, won)) > alpha:
         return None
     return (
@@ -479,125 +428,124 @@ def _bias(rows: tuple[ShadowItem, ...], alpha: float) -> str | None:
     )
 
 
-def _counts(said: Counter[JudgeVerdict | None], missing: int) -> tuple[str, ...]:
-    told = f"{said[JudgeVerdict.LOSS]} lost, {said[JudgeVerdict.WIN]} won, {said[JudgeVerdict.TIE]} ties, "
-    told += f"{said[JudgeVerdict.INCONSISTENT]} where the judge went by the position"
-    return (told, f"{missing} verdicts missing") if missing else (told,)
+def _verdict_notes(rows: tuple[ShadowItem, ...]) -> Iterator[str]:
+    verdicts = Counter(row.judged for row in rows)
+    lost, won, ties = (verdicts[one] for one in (JudgeVerdict.LOSS, JudgeVerdict.WIN, JudgeVerdict.TIE))
+    yield f"{lost} lost, {won} won, {ties} ties, {verdicts[JudgeVerdict.INCONSISTENT]} decided by the position"
+    missing = verdicts[None] + verdicts[JudgeVerdict.MISSING]
+    if missing:
+        yield f"{missing} verdicts missing"
+    lost, won, n = baseline_self_verdicts(rows)
+    if n:
+        yield f"the baseline beside itself: {lost} lost, {won} won, of {n}"
 
 
-def _floor(rows: tuple[ShadowItem, ...]) -> tuple[str, ...]:
-    lost, won, n = itself(rows)
-    return (f"the baseline beside itself: {lost} lost, {won} won, of {n}",) if n else ()
+# shadow_excess
 
-
-_PAIRED = "paired excess over the baseline's disagreement with itself"
 _COMPARE_LESS = "compare what matters instead of every word (`shadow.compare`, `shadow.similarity`)"
-_SAMPLED = "excess over the baseline's disagreement with itself on the prompts that it was asked twice"
 
 
-def excess_against_baseline(comparison: Comparison, *, margin: float, breach: bool, alpha: float) -> Finding:
-    """Excess disagreement, e = mean(x - y), x = half the times C differs from P and from S, y = P differs from S."""
-    finding = Finding(
-        unit=Unit.RATIO,
-        scale=Scale.DIFFERENCE,
-        margin=margin,
-        method=_PAIRED,
-        n=0,
-        n_unit="prompts",
-        breach=breach,
-    )
+def measure_excess(estimate: Estimate, comparison: Comparison, alpha: float) -> None:
+    """Estimate the excess disagreement mean(x - y).
+
+    x is half the number of times that the candidate differs from the baseline's two answers, y is 1 if these two
+    differ.
+    """
+    estimate.n_unit = "prompts"
+    estimate.method = "paired excess over the baseline's disagreement with itself"
+    stored, margin = comparison.stored, estimate.margin
+    tested = margin if estimate.rule.breach else 0.0
+
+    def measure(some: RowPairs, trace: Trace | None = None) -> Excess | None:
+        return _excess(some, alpha, tested, stored=stored, trace=trace)
+
     pairs = paired_rows(comparison)
-    if isinstance(pairs, Problem):
-        return replace(finding, problem=pairs)
     rows = tuple(row for row, _ in pairs)
-    problem = too_many_unread(rows) or too_many_unread(tuple(row for _, row in pairs))
-    if problem is not None:
-        return replace(finding, n=len(rows), problem=problem)
-    stored, tested, read = comparison.reference is not None, margin if breach else 0.0, read_pairs(pairs)
-
-    def measured(some: RowPairs) -> Excess | None:
-        return _excess(some, alpha, tested, stored=stored)
-
-    excess, judged = measured(read), _Disagreements(tuple(row for row, _ in read))
+    estimate.n = len(rows)
+    require_similarity(rows)
+    require_similarity(tuple(row for _, row in pairs))
+    compared = pairs_with_similarity(pairs)
+    excess = measure(compared, estimate.trace)
     if excess is None:
-        return replace(finding, problem=invalid("there are too few prompts"))
-    ours, itself = judged.candidate_share, judged.own_share
+        raise invalid("there are too few prompts", MEASURE_AGAIN)
+    judged = _Disagreements(tuple(row for row, _ in compared))
+    ours, theirs = judged.candidate_share, judged.own_share
     if stored:
-        ours, itself = judged.net, _Disagreements(tuple(row for _, row in read)).net
-    finding = replace(
-        finding,
-        n=excess.n,
-        method=_SAMPLED if judged.sampled else _PAIRED,
-        baseline=float(itself.mean()),
-        candidate=float(ours.mean()),
-        harm=excess.estimate,
-        limits=excess.limits,
-        p_value=excess.p_value,
-        warning="; ".join(warnings_on(rows, alpha)) or None,
-        steps=excess_steps(ours, itself, excess.limits, alpha, by_score=not stored and not judged.sampled),
-        notes=(*left_out(comparison, len(rows)), *unread_notes(rows), *notes_on(rows)),
-    )
-    blocked = excess.limits.upper >= margin and excess.p_value <= alpha
-    problem = None if blocked else _no_room(judged, measured(_sharing_nothing(read)), margin, stored=stored)
-    return replace(finding, problem=problem or unread_decide(excess, pairs, margin, measured))
+        ours, theirs = judged.net, _Disagreements(tuple(row for _, row in compared)).net
+    if judged.sampled:
+        estimate.method = "excess over the baseline's disagreement with itself on the prompts that it was asked twice"
+    estimate.n, estimate.baseline, estimate.candidate = excess.n, float(theirs.mean()), float(ours.mean())
+    estimate.value, estimate.limits, estimate.p_value = excess.estimate, excess.limits, excess.p_value
+    estimate.warn("; ".join(behaviour_warnings(rows, alpha)) or None)
+    estimate.notes = [*unanswered_notes(comparison, len(rows)), *similarity_notes(rows), *_behaviour_notes(rows)]
+    if excess.limits.upper < margin or excess.p_value > alpha:
+        _require_room_to_fail(judged, measure(_sharing_nothing(compared)), margin, stored=stored)
+    require_pass_at_worst(excess, pairs, margin, measure)
 
 
-def excess_of(evidence: Evidence, alpha: float) -> Excess | None:
-    """A run's own excess disagreement with both limits, whatever is allowed; None where it cannot be told."""
-    pairs = paired_rows(Comparison(evidence))
-    if isinstance(pairs, Problem) or too_many_unread(tuple(row for row, _ in pairs)) is not None:
+def run_excess(evidence: Evidence, alpha: float) -> Excess | None:
+    """Estimate a run's own excess disagreement; None if the shadow comparison is unusable."""
+    try:
+        pairs = paired_rows(Comparison(evidence))
+        require_similarity(tuple(row for row, _ in pairs))
+    except CannotJudge:
         return None
-    return _excess(read_pairs(pairs), alpha, 0.0, stored=False)
+    return _excess(pairs_with_similarity(pairs), alpha, 0.0, stored=False)
 
 
-def _excess(pairs: RowPairs, alpha: float, tested: float, *, stored: bool) -> Excess | None:
-    judged = _Disagreements(tuple(row for row, _ in pairs))
-    if not stored:
-        return judged.excess(alpha, tested)
-    # Each net of its own baseline's noise; both candidates against the same baseline, prompt by prompt.
-    reference = _Disagreements(tuple(row for _, row in pairs))
-    return excess_change(judged.net, reference.net, alpha, margin=tested, widest=judged.widest)
+def excess_of_rows(rows: tuple[ShadowItem, ...], alpha: float) -> tuple[float, float | None, Excess | None]:
+    """Return the shares of disagreement of candidate and baseline, and the excess, over some of `usable_rows`.
 
-
-def _sharing_nothing(pairs: RowPairs) -> RowPairs:
-    """The same prompts with a candidate whose every answer is another one than either of the baseline's."""
-    return tuple((replace(ours, with_primary=APART, with_secondary=APART), theirs) for ours, theirs in pairs)
-
-
-def _no_room(judged: _Disagreements, worst: Excess | None, margin: float, *, stored: bool) -> Problem | None:
-    """Noise leaves 1 - y for a candidate to lose: where that is no more than the margin, everything would pass."""
-    if worst is not None and worst.limits.lower > margin:
-        return None
-    itself = f"{int(judged.own_share.sum())} of {len(judged.own_share)}"
-    why = f"the baseline differs from itself on {itself} prompts"
-    if stored:
-        why = f"the candidate it is compared with, or the baseline itself ({itself} prompts), differs too often"
-    return invalid(f"{why}: a candidate that shares nothing with it would not be blocked", _COMPARE_LESS)
-
-
-def excess_over(rows: tuple[ShadowItem, ...], alpha: float) -> tuple[float, float | None, Excess | None]:
-    """Of some prompts of one run: how often the candidate differs, how often the baseline from itself, the excess.
-
-    The rows are of those that `usable_rows` finds, at least one of them.
+    The baseline's share is None if it was asked twice on none of them. There must be at least one row.
     """
     judged = _Disagreements(rows)
     own = judged.own_share
     return float(judged.candidate_share.mean()), float(own.mean()) if len(own) else None, judged.excess(alpha, 0.0)
 
 
-class _Disagreements:
-    """Per prompt: x of the candidate and y of the baseline with itself.
+def _excess(pairs: RowPairs, alpha: float, tested: float, *, stored: bool, trace: Trace | None = None) -> Excess | None:
+    judged = _Disagreements(tuple(row for row, _ in pairs))
+    if not stored:
+        return judged.excess(alpha, tested, trace)
+    # Each net of its own baseline's noise; both candidates against the same baseline, prompt by prompt.
+    reference = _Disagreements(tuple(row for _, row in pairs))
+    return excess_change(judged.net, reference.net, alpha, margin=tested, widest=judged.widest, trace=trace)
 
-    Where the baseline was asked twice on a part of the prompts only, x looks at its first answer alone, and y is of
-    that part.
+
+def _sharing_nothing(pairs: RowPairs) -> RowPairs:
+    """Return the same prompts with a candidate whose every answer differs from both of the baseline's."""
+    return tuple((replace(ours, with_primary=DIFFERENT, with_secondary=DIFFERENT), theirs) for ours, theirs in pairs)
+
+
+def _require_room_to_fail(judged: _Disagreements, worst: Excess | None, margin: float, *, stored: bool) -> None:
+    """Raise CannotJudge if even the worst candidate would pass: noise leaves it only 1 - y to lose."""
+    if worst is not None and worst.limits.lower > margin:
+        return
+    count = f"{int(judged.own_share.sum())} of {len(judged.own_share)}"
+    why = f"the baseline differs from itself on {count} prompts"
+    if stored:
+        why = f"the candidate it is compared with, or the baseline itself ({count} prompts), differs too often"
+    raise invalid(f"{why}: a candidate that shares nothing with it would not be blocked", _COMPARE_LESS)
+
+
+class _Disagreements:
+    """Per prompt, how much the candidate differs (x) and whether the baseline differs from itself (y).
+
+    If the baseline was asked twice on a sample of the prompts only, x looks at its first answer alone, and y is known
+    on that sample.
     """
 
     def __init__(self, rows: tuple[ShadowItem, ...]) -> None:
         self.sampled = any(row.once for row in rows)
         self._twice: BoolArray = np.array([not row.once for row in rows], dtype=np.bool_)
-        x = [_from_primary(row) if self.sampled else _from_either(row) for row in rows]
+        # A candidate that did not answer differs from every answer.
+        x = [0.5 * row.differs_from_primary + 0.5 * row.differs_from_secondary for row in rows]
+        if self.sampled:
+            x = [float(row.differs_from_primary) for row in rows]
         self.candidate_share: FloatArray = np.array(x, dtype=np.float64)
-        self._own: FloatArray = np.array([_own_noise(row) for row in rows], dtype=np.float64)
+        # 0 if the candidate gave no answer, which no noise excuses.
+        own = [not row.once and row.candidate is not None and row.differs_itself for row in rows]
+        self._own: FloatArray = np.array(own, dtype=np.float64)
 
     @property
     def own_share(self) -> FloatArray:
@@ -606,12 +554,12 @@ class _Disagreements:
 
     @property
     def widest(self) -> float:
-        """The largest difference that one prompt can make between two runs."""
+        """Largest difference that one prompt can make between two runs."""
         return 1.0 + self._weight if self.sampled else MAX_EXCESS_CHANGE
 
     @property
     def net(self) -> FloatArray:
-        """x - y per prompt; of a part, y stands for as many more prompts, so that the mean is the excess."""
+        """x - y per prompt; y of a sample is weighted so that the mean is the excess."""
         return self.candidate_share - np.where(self._twice, self._weight * self._own, 0.0)
 
     @property
@@ -619,37 +567,8 @@ class _Disagreements:
         asked_twice = int(self._twice.sum())
         return len(self._twice) / asked_twice if asked_twice else 0.0
 
-    def excess(self, alpha: float, margin: float) -> Excess | None:
-        """Of one run."""
+    def excess(self, alpha: float, margin: float, trace: Trace | None = None) -> Excess | None:
+        """Estimate the excess of one run."""
         if not self.sampled:
-            return excess_disagreement(self.candidate_share, self._own, alpha, margin=margin)
-        return excess_sampled(self.candidate_share > 0, self.own_share > 0, alpha, margin=margin)
-
-
-def _from_either(row: ShadowItem) -> float:
-    """0, 0.5 or 1; a candidate that did not answer differs from every answer."""
-    return 0.5 * row.differs_from_primary + 0.5 * row.differs_from_secondary
-
-
-def _from_primary(row: ShadowItem) -> float:
-    return float(row.differs_from_primary)
-
-
-def _own_noise(row: ShadowItem) -> float:
-    """1 where the baseline differs from itself; 0 where the candidate gave no answer, which no noise excuses."""
-    return float(not row.once and row.candidate is not None and row.differs_itself)
-
-
-class ShadowChecks:
-    """Checks of the shadow comparison."""
-
-    metrics = names_of(lambda metric: metric.family == "shadow")
-
-    def estimate(self, spec: CheckSpec, suite: Suite, comparison: Comparison) -> Finding:
-        """Measure one check over the prompts that both sides answered."""
-        check, alpha = spec.check, suite.gate.alpha
-        if check.margin is None:
-            return validity_against_bound(comparison, slo=bound_of(spec).value, alpha=alpha)
-        by_metric = {"judge_loss": judge_loss_against_baseline, "shadow_validity": validity_against_baseline}
-        judged = by_metric.get(check.metric, excess_against_baseline)
-        return judged(comparison, margin=check.margin, breach=check.block_when == "breach", alpha=alpha)
+            return excess_disagreement(self.candidate_share, self._own, alpha, margin=margin, trace=trace)
+        return excess_sampled(self.candidate_share > 0, self.own_share > 0, alpha, margin=margin, trace=trace)

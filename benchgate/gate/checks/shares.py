@@ -1,200 +1,68 @@
-"""Goodput, errors and validity: shares of *scheduled* requests, so that nothing that failed leaves the denominator."""
+"""Checks of goodput, errors, refusals and validity: shares of *scheduled* requests, so that no failure is left out."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import replace
 
-from benchgate.gate.checks.base import (
-    Span,
-    bound_of,
-    by_tokens_of_text,
-    held_to_noise_profile,
-    over_stage_finding,
-    stage_pairs,
+from benchgate.gate.checks.base import note_inflation, restating_inflation
+from benchgate.gate.checks.timing import length_warning, stage_pairs, trace_widest
+from benchgate.gate.comparison import (
+    TOGETHER,
+    Comparison,
+    beside,
+    hold_to_noise_profile,
+    load_of,
+    paired_load,
 )
-from benchgate.gate.comparison import TOGETHER, Comparison, beside, load_of, paired_load
-from benchgate.gate.decision import Bound, Finding, Problem
-from benchgate.gate.derivation import own_share_steps, share_steps
+from benchgate.gate.decision import Estimate, inconclusive
 from benchgate.gate.evidence.blocks import too_few
-from benchgate.gate.evidence.shares import Counts, Tally, differences_of, tally_of, unmeasured, widened
+from benchgate.gate.evidence.shares import Counts, Tally, differences_of, tally_of, unmeasured
 from benchgate.gate.evidence.tokens import LogRatio
 from benchgate.gate.policy import CheckSpec
 from benchgate.model.deployment import Arm
 from benchgate.model.metric import METRICS, names_of
 from benchgate.model.run import Evidence
-from benchgate.model.verdict import Outcome, Scale, Unit
 from benchgate.stats.distributions import Limits
 from benchgate.stats.means import paired_t, two_sample_t
 from benchgate.stats.overdispersed import miss_share_limits, miss_share_p, sample_size_to_decide
-from benchgate.stats.proportions import poisson_rates_p
+from benchgate.stats.proportions import difference_limits, newcombe_difference, poisson_rates_p
+from benchgate.stats.trace import Trace, digits
 from benchgate.suite.schema import Suite
 
 
-def share_against_bound(
-    comparison: Comparison, metric: str, stage: str, tally: Tally, bound: Bound, *, alpha: float
-) -> Finding:
-    """The candidate's share against its target; Clopper-Pearson on the effective number of requests."""
-    counts = Counts.of(load_of(comparison.judged, stage, Arm.CANDIDATE).values(), tally)
-    rises = METRICS[metric].higher_is_better
-    finding = Finding(
-        unit=Unit.RATIO,
-        scale=Scale.ABSOLUTE,
-        margin=bound.value,
-        method="Clopper-Pearson on the effective number of requests",
-        n=counts.scheduled,
-        n_unit="requests",
-        breach=True,
-        lower_is_worse=bound.at_least,
-        nears=rises or not bound.at_least,  # a least share of refusals is nothing to come close to
-    )
-    limits = miss_share_limits(counts.kept, counts.totals, alpha)
-    if limits is None:
-        return replace(finding, problem=unmeasured(metric, stage, counts))
-    if rises == bound.at_least:  # too many misses break it: good answers must be many, failures few
-        p_value = miss_share_p(counts.kept, counts.totals, 1 - bound.value if rises else bound.value, alpha)
-    else:
-        p_value = miss_share_p(counts.misses, counts.totals, bound.value if rises else 1 - bound.value, alpha)
-    if rises:
-        limits = Limits(lower=1 - limits.upper, upper=1 - limits.lower)
-    value = 1 - counts.share if rises else counts.share
-    needs = sample_size_to_decide(counts.kept, counts.totals, bound.value if rises else 1 - bound.value, alpha)
-    steps = own_share_steps(counts, limits, alpha)
-    return replace(finding, candidate=value, harm=value, limits=limits, p_value=p_value, needs=needs, steps=steps)
-
-
-def share_against_baseline(
-    comparison: Comparison, metric: str, stage: str, tally: Tally, *, margin: float, breach: bool, alpha: float
-) -> Finding:
-    """Difference of miss shares in points; the widest of three intervals (`shares.widened`)."""
-    baseline_run = comparison.reference if comparison.reference is not None else comparison.judged
-    baseline_arm = Arm.CANDIDATE if comparison.stored else Arm.BASELINE
-    theirs = Counts.of(load_of(baseline_run, stage, baseline_arm).values(), tally)
-    ours = Counts.of(load_of(comparison.judged, stage, Arm.CANDIDATE).values(), tally)
-    finding = Finding(
-        unit=Unit.RATIO,
-        scale=Scale.DIFFERENCE,
-        margin=margin,
-        method="difference of shares: t over blocks, widened to Newcombe over requests and effective requests",
-        n=ours.scheduled,
-        n_unit="requests",
-        breach=breach,
-        falls=METRICS[metric].higher_is_better,
-    )
-    if theirs.empty or ours.empty:
-        return replace(finding, problem=unmeasured(metric, stage, theirs, ours))
-    differences = differences_of(paired_load(comparison.judged, stage), tally)
-    tested = margin if breach else 0.0
-    if comparison.reference is not None:
-        before = differences_of(paired_load(comparison.reference, stage), tally)
-        test = two_sample_t(before, differences, alpha, margin=tested)
-    else:
-        test = paired_t(differences, alpha, margin=tested)
-    found = widened(test.limits, ours, theirs, alpha) if test is not None else None
-    if test is None or found is None:
-        return replace(finding, problem=unmeasured(metric, stage, theirs, ours))
-    limits, pooled = found
-    counts = (ours.missed, ours.scheduled, theirs.missed, theirs.scheduled)
-    p_value = max(float(pooled.lower <= margin) if breach else poisson_rates_p(*counts), test.p_value)
-    return replace(
-        finding,
-        baseline=1 - theirs.share if finding.falls else theirs.share,
-        candidate=1 - ours.share if finding.falls else ours.share,
-        harm=ours.share - theirs.share,
-        limits=limits,
-        p_value=p_value,
-        steps=share_steps(ours, theirs, differences, limits, p_value, alpha) if comparison.reference is None else (),
-    )
-
-
-def share_over_stage(evidence: Evidence, metric: str, span: Span, tally: Tally, *, alpha: float) -> Finding:
-    """Share at the stage minus share at the other one, in points; limits as against a baseline."""
-    pairs = stage_pairs(evidence, span)
-    theirs, ours = (Counts.of((pair[at] for pair in pairs), tally) for at in (0, 1))
-    finding = over_stage_finding(
-        span, Unit.POINTS, "difference of shares: t over blocks, widened to Newcombe over requests"
-    )
-    finding = replace(finding, n=ours.scheduled, n_unit="requests")
-    if theirs.empty or ours.empty:
-        return replace(finding, problem=unmeasured(metric, f"{span.over} or {span.stage}", theirs, ours))
-    turn = -1 if span.at_least else 1  # what is tested is that the difference passes the bound on its wrong side
-    sign = -turn if METRICS[metric].higher_is_better else turn  # and what was counted is misses
-    test = paired_t(sign * differences_of(pairs, tally), alpha, margin=turn * span.bound)
-    sides = (ours, theirs) if sign > 0 else (theirs, ours)
-    found = widened(test.limits, *sides, alpha) if test is not None else None
-    if test is None or found is None:
-        return replace(finding, problem=too_few(len(pairs)))
-    limits, pooled = found
-    value = turn * (sides[0].share - sides[1].share)
-    ends = sorted((turn * limits.lower, turn * limits.upper))
-    p_value = max(test.p_value, float(pooled.lower <= turn * span.bound))
-    return replace(finding, candidate=value, harm=value, limits=Limits(*ends), p_value=p_value)
-
-
-def share_between_runs(
-    comparison: Comparison, name: str, tally: Tally, stage: str, margin: float, *, breach: bool, falls: bool
-) -> Finding:
-    """Goodput, errors and what else is a share: the difference in points, which decides nothing.
-
-    How far a share differs from run to run depends on where it lies and on what is missed by it: near none or all it
-    hardly moves, and half-way it moves most. A calibration saw it at one level, by one SLO, and knows no other.
-    """
-    both = beside(comparison)
-    theirs, ours = (Counts.of(load_of(both, stage, arm).values(), tally) for arm in Arm)
-    finding = Finding(
-        unit=Unit.RATIO,
-        scale=Scale.DIFFERENCE,
-        margin=margin,
-        method="difference of two runs without a live baseline",
-        n=ours.scheduled,
-        n_unit="requests",
-        breach=breach,
-        falls=falls,
-    )
-    if theirs.empty or ours.empty:
-        return replace(finding, problem=unmeasured(name, stage, theirs, ours))
-    baseline, candidate = (1 - side.share if falls else side.share for side in (theirs, ours))
-    reason = (
-        f"without a live baseline, nobody knows how far {name} at {stage} differs between runs: that depends on its "
-        "level and on what counts as a miss, and a noise profile has seen one of each"
-    )
-    problem = Problem(Outcome.INCONCLUSIVE, reason, TOGETHER)
-    return replace(finding, harm=ours.share - theirs.share, baseline=baseline, candidate=candidate, problem=problem)
-
-
 class Shares:
-    """Goodput, errors, refusals and valid answers."""
+    """Checks of goodput, errors, refusals and valid answers."""
 
     metrics = names_of(lambda metric: metric.kind == "share")
 
-    def estimate(self, spec: CheckSpec, suite: Suite, comparison: Comparison) -> Finding:
+    def measure(self, estimate: Estimate, spec: CheckSpec, suite: Suite, comparison: Comparison) -> None:
         """Measure one check; goodput by tokens of the candidate's text where its usage is shown to count more."""
-        by_pace = spec.check.metric == "goodput" and spec.slo is not None and spec.slo.tpot_s is not None
-        if spec.check.over is not None or not by_pace:
-            return self._at_stage(spec, suite, comparison, None)
-        return by_tokens_of_text(
-            spec, suite, comparison, lambda inflation: self._at_stage(spec, suite, comparison, inflation)
-        )
-
-    def _at_stage(self, spec: CheckSpec, suite: Suite, comparison: Comparison, inflation: LogRatio | None) -> Finding:
         assert spec.stage is not None, "a load check has a stage: the suite was validated"
         check, stage, alpha = spec.check, spec.stage, suite.gate.alpha
-        tally = tally_of(check.metric, spec.slo, check.of)
+        tally, rises = tally_of(check.metric, spec.slo, check.of), METRICS[check.metric].higher_is_better
+        estimate.n_unit = "requests"
         if check.over is not None:
-            return share_over_stage(comparison.judged, check.metric, Span.of(spec), tally, alpha=alpha)
-        breach = check.block_when == "breach"
-        if check.margin is not None and comparison.apart:
-            name = check.metric if check.of is None else f"{check.metric} ({check.of})"
-            falls = METRICS[check.metric].higher_is_better
-            found = share_between_runs(comparison, name, tally, stage, check.margin, breach=breach, falls=falls)
-            return held_to_noise_profile(found, suite, comparison)
-        if inflation is not None:
+            over_stage(estimate, comparison.judged, spec, tally, rises=rises, alpha=alpha)
+            return
+        inflation = None
+        if check.metric == "goodput" and spec.slo is not None and spec.slo.tpot_s is not None:
+            inflation = restating_inflation(stage, suite, comparison)
+        if inflation is not None and not (check.margin is not None and comparison.apart):
             tally = _restated_tally(tally, spec, comparison, inflation)
-        if check.margin is None:
-            return share_against_bound(comparison, check.metric, stage, tally, bound_of(spec), alpha=alpha)
-        return share_against_baseline(
-            comparison, check.metric, stage, tally, margin=check.margin, breach=breach, alpha=alpha
-        )
+        with estimate.keeping_problems():
+            if check.margin is None:
+                against_bound(estimate, comparison, check.metric, stage, tally, alpha=alpha)
+            elif comparison.apart:
+                with estimate.keeping_problems():
+                    between_runs(estimate, comparison, spec, tally)
+                hold_to_noise_profile(estimate, suite, comparison)
+            else:
+                against_baseline(estimate, comparison, check.metric, stage, tally, alpha=alpha)
+        if inflation is not None:
+            note_inflation(estimate, check.metric, inflation)
+        if check.metric == "goodput":
+            estimate.warn(length_warning(Comparison(beside(comparison)) if comparison.apart else comparison, stage))
 
 
 def _restated_tally(tally: Tally, spec: CheckSpec, comparison: Comparison, inflation: LogRatio) -> Tally:
@@ -203,3 +71,142 @@ def _restated_tally(tally: Tally, spec: CheckSpec, comparison: Comparison, infla
     restated = tally_of(spec.check.metric, replace(spec.slo, tpot_s=spec.slo.tpot_s / math.exp(inflation.estimate)))
     ours = {id(o) for o in comparison.judged.load if o.arm is Arm.CANDIDATE}
     return lambda o: restated(o) if id(o) in ours else tally(o)
+
+
+def against_bound(
+    estimate: Estimate, comparison: Comparison, metric: str, stage: str, tally: Tally, *, alpha: float
+) -> None:
+    """Hold the candidate's share to its bound: Clopper-Pearson on the effective number of requests."""
+    counts = Counts.of(load_of(comparison.judged, stage, Arm.CANDIDATE).values(), tally)
+    rises, at_least, bound = METRICS[metric].higher_is_better, estimate.rule.lower_is_worse, estimate.margin
+    estimate.rule = replace(estimate.rule, nears=rises or not at_least)  # a least share of refusals is not approached
+    estimate.method, estimate.n = "Clopper-Pearson on the effective number of requests", counts.scheduled
+    trace_counts(estimate.trace, "candidate", counts)
+    limits = miss_share_limits(counts.kept, counts.totals, alpha, estimate.trace)
+    if limits is None:
+        raise unmeasured(metric, stage, counts)
+    if rises == at_least:  # too many misses break it: good answers must be many, failures few
+        estimate.p_value = miss_share_p(counts.kept, counts.totals, 1 - bound if rises else bound, alpha)
+    else:
+        estimate.p_value = miss_share_p(counts.misses, counts.totals, bound if rises else 1 - bound, alpha)
+    estimate.limits = Limits(lower=1 - limits.upper, upper=1 - limits.lower) if rises else limits
+    estimate.candidate = estimate.value = 1 - counts.share if rises else counts.share
+    estimate.n_needed = sample_size_to_decide(counts.kept, counts.totals, bound if rises else 1 - bound, alpha)
+
+
+def trace_counts(trace: Trace, arm: str, counts: Counts) -> None:
+    """Record one arm's misses, block by block, and their share."""
+    misses = ", ".join(map("{}/{}".format, counts.misses, counts.totals))
+    trace.text(f"{arm}: misses of requests, in each block", "", misses)
+    if not counts.empty:
+        trace.made(f"{arm}: share of misses", f"{counts.missed} / {counts.scheduled}", counts.share)
+
+
+def widened(
+    limits: Limits, ours: Counts, theirs: Counts, alpha: float, trace: Trace | None = None
+) -> tuple[Limits, Limits] | None:
+    """Widen limits over blocks to those over requests and effective requests. Return both, and those over requests.
+
+    Newcombe's over requests are too narrow, because requests of a block share its bad moments; t over a few blocks
+    without a miss is too narrow; and rare bursts need each side's own limits on its effective number of requests.
+    Return None if a side has no such limits.
+    """
+    if trace is not None:
+        trace.text("2. over requests (Newcombe, from Wilson's limits)", "", "below")
+    pooled = newcombe_difference(ours.missed, ours.scheduled, theirs.missed, theirs.scheduled, alpha, trace)
+    if trace is not None:
+        trace.text("3. over the effective numbers of requests, candidate and baseline", "", "below")
+    mine, other = (miss_share_limits(side.kept, side.totals, alpha, trace) for side in (ours, theirs))
+    if mine is None or other is None:
+        return None
+    bursty = difference_limits(ours.share, mine, theirs.share, other, trace)
+    return limits.widened(pooled).widened(bursty), pooled
+
+
+def against_baseline(
+    estimate: Estimate, comparison: Comparison, metric: str, stage: str, tally: Tally, *, alpha: float
+) -> None:
+    """Estimate the difference of miss shares in points, with the widest of three intervals (`widened`)."""
+    baseline_run, arm = comparison.judged, Arm.BASELINE
+    if comparison.reference is not None:
+        baseline_run, arm = comparison.reference, Arm.CANDIDATE
+    theirs = Counts.of(load_of(baseline_run, stage, arm).values(), tally)
+    ours = Counts.of(load_of(comparison.judged, stage, Arm.CANDIDATE).values(), tally)
+    estimate.method = "difference of shares: t over blocks, widened to Newcombe over requests and effective requests"
+    estimate.n = ours.scheduled
+    if theirs.empty or ours.empty:
+        raise unmeasured(metric, stage, theirs, ours)
+    trace, margin, breach = estimate.trace, estimate.margin, estimate.rule.breach
+    trace_counts(trace, "baseline", theirs)
+    trace_counts(trace, "candidate", ours)
+    harm = ours.share - theirs.share
+    trace.made("harm: the difference of both shares", f"{digits(ours.share)} - {digits(theirs.share)}", harm)
+    differences = differences_of(paired_load(comparison.judged, stage), tally)
+    tested = margin if breach else 0.0
+    trace.observed("1. over blocks: the difference in each", differences)
+    if comparison.reference is not None:
+        before = differences_of(paired_load(comparison.reference, stage), tally)
+        trace.observed("the same in the reference run", before)
+        test = two_sample_t(before, differences, alpha, margin=tested, trace=trace)
+    else:
+        test = paired_t(differences, alpha, margin=tested, trace=trace)
+    intervals = widened(test.limits, ours, theirs, alpha, trace) if test is not None else None
+    if test is None or intervals is None:
+        raise unmeasured(metric, stage, theirs, ours)
+    limits, pooled = intervals
+    counts = (ours.missed, ours.scheduled, theirs.missed, theirs.scheduled)
+    p_value = max(float(pooled.lower <= margin) if breach else poisson_rates_p(*counts, trace), test.p_value)
+    trace_widest(trace, "the widest of the three intervals on each side; the larger p-value", limits, p_value)
+    _take_shares(estimate, theirs, ours)
+    estimate.limits, estimate.p_value = limits, p_value
+
+
+def _take_shares(estimate: Estimate, theirs: Counts, ours: Counts) -> None:
+    falls = estimate.rule.falls
+    estimate.baseline, estimate.candidate = (1 - side.share if falls else side.share for side in (theirs, ours))
+    estimate.value = ours.share - theirs.share
+
+
+def over_stage(
+    estimate: Estimate, evidence: Evidence, spec: CheckSpec, tally: Tally, *, rises: bool, alpha: float
+) -> None:
+    """Estimate the share at the stage minus the share at `over`, in points; limits as against a baseline."""
+    pairs = stage_pairs(evidence, spec)
+    theirs, ours = (Counts.of((pair[at] for pair in pairs), tally) for at in (0, 1))
+    estimate.method = "difference of shares: t over blocks, widened to Newcombe over requests"
+    estimate.n = ours.scheduled
+    if theirs.empty or ours.empty:
+        raise unmeasured(spec.check.metric, f"{spec.check.over} or {spec.stage}", theirs, ours)
+    turn = -1 if estimate.rule.lower_is_worse else 1  # the p-value is of passing the bound on its wrong side
+    sign = -turn if rises else turn  # misses were counted
+    edge = turn * estimate.margin
+    test = paired_t(sign * differences_of(pairs, tally), alpha, margin=edge)
+    sides = (ours, theirs) if sign > 0 else (theirs, ours)
+    intervals = widened(test.limits, *sides, alpha) if test is not None else None
+    if test is None or intervals is None:
+        raise too_few(len(pairs))
+    limits, pooled = intervals
+    estimate.candidate = estimate.value = turn * (sides[0].share - sides[1].share)
+    estimate.limits = Limits(*sorted((turn * limits.lower, turn * limits.upper)))
+    estimate.p_value = max(test.p_value, float(pooled.lower <= edge))
+
+
+def between_runs(estimate: Estimate, comparison: Comparison, spec: CheckSpec, tally: Tally) -> None:
+    """Estimate the difference in points between two untied runs, which decides nothing: always raises CannotJudge.
+
+    The spread of a share between runs depends on its level and on what is missed: near none or all it hardly moves, and
+    half-way it moves most. A calibration saw it at one level, by one SLO.
+    """
+    assert spec.stage is not None, "a load check has a stage: the suite was validated"
+    both, check = beside(comparison), spec.check
+    name = check.metric if check.of is None else f"{check.metric} ({check.of})"
+    theirs, ours = (Counts.of(load_of(both, spec.stage, arm).values(), tally) for arm in Arm)
+    estimate.method, estimate.n = "difference of two runs without a live baseline", ours.scheduled
+    if theirs.empty or ours.empty:
+        raise unmeasured(name, spec.stage, theirs, ours)
+    _take_shares(estimate, theirs, ours)
+    reason = (
+        f"without a live baseline, nobody knows how far {name} at {spec.stage} differs between runs: that depends on "
+        "its level and on what counts as a miss, and a noise profile has seen one of each"
+    )
+    raise inconclusive(reason, TOGETHER)

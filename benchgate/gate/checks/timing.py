@@ -1,215 +1,129 @@
-"""Latency, throughput, cost and length of answers against the baseline: paired log ratios over interleaved blocks.
+"""Checks of latency, throughput, cost and answer length.
 
-One number per block and arm (a quantile, a rate, a mean over paired requests), because requests inside a block are not
-independent. Blocks are: the same prompts on the same schedule, in A B B A order.
-
-SLOs on latency quantiles, rates and costs: the candidate's own values, whatever the baseline's are.
-
-The candidate against itself: its value at one stage over its value at another, block by block.
-
-What a drill teaches is a ratio: a long prompt makes the first token so many times later, and must not make the others
-slower. Blocks are paired, because both stages of a block met the same mood of the machine.
-
-A candidate measured alone, against a stored run that was measured alone: nothing live ties the two together.
-
-What a live baseline takes out (another day, another room, a restart) stays in the difference. So it counts against what
-the runs' own blocks say twice the spread between runs that the noise profile tells, and where none does, nothing is
-decided; of shares nothing ever is. Why so: docs/decisions.md, "Two stored runs".
+Against the baseline: log ratios of both arms, one per interleaved block, because requests inside a block are not
+independent. Against a bound: the candidate's own values. Over another stage: ratios of the candidate's own two stages,
+block by block. Between two stored runs without a live baseline: what a live baseline would cancel (another day, another
+room, a restart) stays in the difference, so it is held against the spread between runs of a noise profile
+(docs/decisions.md, "Two stored runs").
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from benchgate.gate.checks.base import (
-    Span,
-    bound_of,
-    by_tokens_of_text,
-    held_to_noise_profile,
-    over_stage_finding,
-    stage_pairs,
+from benchgate.gate.checks.base import log_margin, note_inflation, restating_inflation
+from benchgate.gate.checks.cost import require_one_price_list, unpaid
+from benchgate.gate.comparison import (
+    Comparison,
+    beside,
+    hold_to_noise_profile,
+    load_of,
+    noise_profile_note,
+    paired_load,
+    variance_between_runs,
 )
-from benchgate.gate.checks.cost import repriced_between
-from benchgate.gate.checks.margin import Allowance, Terms, allowance, log_margin
-from benchgate.gate.comparison import Comparison, apart_notes, beside, between_runs, load_of, paired_load
-from benchgate.gate.decision import Finding, Problem
-from benchgate.gate.derivation import (
-    PooledQuantile,
-    apart_steps,
-    cost_steps,
-    log_ratio_steps,
-    quantile_steps,
-    rate_steps,
-)
+from benchgate.gate.decision import Estimate, inconclusive, invalid
 from benchgate.gate.evidence.blocks import (
     LATENCIES,
     LOOK_AT_ERRORS,
-    BlockPairs,
     Measure,
     Pair,
     block_pairs,
     grouped,
-    no_price,
     no_quantile,
+    pooling_note,
     priced,
-    taken_together,
+    require_pace,
+    require_price,
+    require_same_pieces,
     too_few,
-    unpaced,
     value_of,
 )
-from benchgate.gate.evidence.tokens import LogRatio
+from benchgate.gate.evidence.costs import idles_more
+from benchgate.gate.evidence.deployments import counts_other_tokens, sides_of
 from benchgate.gate.policy import CheckSpec
 from benchgate.model import request_metrics
 from benchgate.model.deployment import Arm
-from benchgate.model.metric import COST_METRICS, LATENCY_METRICS, METRICS, PER_ACCELERATOR_UNITS, THROUGHPUT_METRICS
+from benchgate.model.metric import COST_METRICS, LATENCY_METRICS, METRICS, THROUGHPUT_METRICS
 from benchgate.model.records import FloatArray
 from benchgate.model.run import Evidence, LoadObservation
-from benchgate.model.verdict import Outcome, Scale, Unit
 from benchgate.stats.distributions import Limits, binom_sf
 from benchgate.stats.means import MeanTest, VarianceComponent, combined_t, paired_t, sign_test_p, two_sample_t
 from benchgate.stats.quantiles import min_n_for_upper_limit, order_statistic_limits
 from benchgate.stats.series import bootstrap_block_length, moving_block_error
+from benchgate.stats.trace import Trace, digits
 from benchgate.suite.schema import Suite
-from benchgate.units import show_duration
+from benchgate.units import as_written, show_duration, show_number, show_percent
 
 _LENGTH_BAND = (0.9, 1.1)  # outside it tokens/s compares different work
+_MOST_LATENCY, _MOST_RATE = 1 / 2, 1 / 3  # of the baseline's value: a larger `min_abs` is no small change
+_FAR_BEYOND_MARGIN = 3  # a `min_abs` so many times the margin decides, and not the margin
+_FAR = 10  # a bound so many times nearer than the limits would take a hundred times the blocks, or more
 
 
-def timing_against_baseline(
-    comparison: Comparison, stage: str, measure: Measure, terms: Terms, *, alpha: float
-) -> Finding:
-    """Harm as a log ratio per block, against a margin given as a ratio.
+class Timing:
+    """Checks of latency, throughput, cost and answer length."""
 
-    Latency: d = ln(candidate/baseline), allowed up to ln(1 + margin). Throughput: d = ln(baseline/candidate), allowed
-    up to -ln(1 - margin), so that "5 %" means 5 % fewer tokens/s. Either way: within ±ln(1 + margin). A cost is harmed
-    as a latency is.
-    """
-    empty = Finding(
-        unit=unit_of(measure),
-        scale=Scale.LOG_RATIO,
-        margin=log_margin(terms, measure),
-        method=_method(comparison, measure),
-        n=len(paired_load(comparison.judged, stage)),
-        n_unit="blocks",
-        breach=terms.breach,
-        two_sided=terms.two_sided,
-    )
-    judged = block_pairs(comparison.judged, stage, measure)
-    if isinstance(judged, Problem):
-        return replace(empty, problem=judged)
-    as_counted = replace(measure, inflation={})  # a stored run's usage is no fault of the judged candidate's
-    reference = None if comparison.reference is None else block_pairs(comparison.reference, stage, as_counted)
-    if isinstance(reference, Problem):
-        return replace(empty, candidate=_geometric_mean(judged.candidate), problem=reference)
-    held_against = judged.baseline if reference is None else reference.candidate
-    shown = replace(empty, baseline=_geometric_mean(held_against), candidate=_geometric_mean(judged.candidate))
-    repriced = repriced_between(comparison, measure.metric)
-    if repriced is not None:
-        return replace(shown, problem=repriced)
-    if reference is not None and np.isinf(reference.harm).any():
-        reason = "in the reference run the candidate's own requests failed, so it is nothing to be held against"
-        return replace(shown, problem=Problem(Outcome.INVALID, reason, "compare with a run that was promoted"))
-    allowed = allowance(terms, measure, held_against)
-    if isinstance(allowed, Problem):
-        return replace(shown, problem=allowed)
-    shown = replace(shown, margin=allowed.margin, least=allowed.least, margin_told=allowed.told)
-    if np.isinf(judged.harm).any():
-        return _unbounded(shown, judged.harm)
-    found = _tested(judged.harm, None if reference is None else reference.harm, allowed, terms, alpha)
-    if found is None:
-        return replace(shown, problem=too_few(len(judged.harm)))
-    steps = log_ratio_steps(judged, reference, measure, allowed, terms, found.limits, alpha)
-    return replace(found.on(shown), notes=judged.notes(measure, shown.n), steps=steps)
+    metrics = (*LATENCY_METRICS, *THROUGHPUT_METRICS, *COST_METRICS, "output_length")
+
+    def measure(self, estimate: Estimate, spec: CheckSpec, suite: Suite, comparison: Comparison) -> None:
+        """Measure one check; in tokens of the candidate's text where its usage is shown to count more."""
+        assert spec.stage is not None, "a load check has a stage: the suite was validated"
+        metric, alpha = METRICS[spec.check.metric], suite.gate.alpha
+        if spec.check.over is not None:
+            over_stage(estimate, comparison.judged, spec, alpha=alpha)
+            return
+        inflation = restating_inflation(spec.stage, suite, comparison) if metric.restated else None
+        measure = spec.measure if inflation is None else replace(spec.measure, inflation=inflation.by_block)
+        with estimate.keeping_problems():
+            if spec.check.margin is None:
+                against_bound(estimate, comparison, measure, spec.stage, alpha=alpha)
+            elif comparison.apart:
+                with estimate.keeping_problems():
+                    between_runs(estimate, comparison, spec.stage, measure, spec, alpha=alpha)
+                hold_to_noise_profile(estimate, suite, comparison)
+            else:
+                against_baseline(estimate, comparison, spec.stage, measure, spec, alpha=alpha)
+        if inflation is not None:
+            note_inflation(estimate, spec.check.metric, inflation)
+        both = Comparison(beside(comparison)) if comparison.apart else comparison
+        with estimate.keeping_problems():
+            if spec.check.metric in ("tpot", "itl"):
+                _require_same_pieces(spec, both)
+        if spec.check.margin is not None and metric.per_token:
+            estimate.warn(counts_other_tokens(comparison, suite))
+        if metric.kind == "cost":
+            estimate.warn(_cost_warning(spec, comparison))
+        if metric.timed:
+            estimate.warn(length_warning(both, spec.stage))
 
 
-@dataclass(frozen=True, slots=True)
-class Tested:
-    """Mean harm, its limits, the p-value of no harm (with `breach`: of harm inside the margin), and what warns."""
-
-    harm: float
-    limits: Limits
-    p_value: float
-    warning: str | None = None
-
-    def on(self, finding: Finding) -> Finding:
-        """The finding with these numbers."""
-        return replace(finding, harm=self.harm, limits=self.limits, p_value=self.p_value, warning=self.warning)
+def _require_same_pieces(spec: CheckSpec, comparison: Comparison) -> None:
+    assert spec.stage is not None, "a load check has a stage: the suite was validated"
+    require_same_pieces(comparison.judged, spec.stage, of_candidate=spec.check.margin is None)
+    if spec.check.margin is not None and comparison.reference is not None:
+        require_same_pieces(comparison.reference, spec.stage)
 
 
-def _tested(
-    judged: FloatArray, reference: FloatArray | None, allowed: Allowance, terms: Terms, alpha: float
-) -> Tested | None:
-    """With a least change the two ends answer two questions.
-
-    Is what passes the allowance of each block below 0 (the upper one), and is what passes the least change above it
-    (the lower one and the p-value). The mean of a block's excess is what is tested, so that a baseline that varies
-    between blocks costs what it must.
-    """
-
-    def test(shift: FloatArray | float, margin: float, sign: int) -> MeanTest | None:
-        if reference is None:
-            return paired_t(sign * judged - shift, alpha, margin=margin)
-        return two_sample_t(sign * reference + shift, sign * judged, alpha, margin=margin)
-
-    return tested(test, allowed, terms)
-
-
-Test = Callable[["FloatArray | float", float, int], "MeanTest | None"]
-"""t of a mean harm less a shift (of each block, or of all) over a margin; with sign -1 of a gain."""
-
-
-def tested(test: Test, allowed: Allowance, terms: Terms) -> Tested | None:
-    """The same with any such test; None where a test has no answer."""
-    margin = allowed.margin if terms.breach else 0.0
-    tests = [test(0.0, margin, 1)]
-    if terms.two_sided:
-        tests.append(test(0.0, margin, -1))
-    elif terms.least_change is not None:
-        tests += [test(allowed.margins, 0.0, 1), test(allowed.leasts, 0.0, 1)]
-    known = [one for one in tests if one is not None]
-    if len(known) < len(tests):
+def _cost_warning(spec: CheckSpec, comparison: Comparison) -> str | None:
+    """Return why the priced accelerators are not all of the cost, or not at the same use."""
+    candidate = comparison.judged.run.arms.get(Arm.CANDIDATE)
+    sides = sides_of(comparison) if spec.check.margin is not None else None
+    if candidate is None:
         return None
-    plain = known[0]
-    if terms.least_change is None:
-        p_value = min(one.p_value for one in known)
-        return Tested(plain.mean, plain.limits, min(1.0, len(known) * p_value))
-    inside, beyond = known[1:]
-    limits = Limits(allowed.least + beyond.limits.lower, allowed.margin + inside.limits.upper)
-    warning = allowed.beyond if plain.limits.lower > allowed.plain else None
-    return Tested(plain.mean, limits, inside.p_value if terms.breach else beyond.p_value, warning)
-
-
-def _unbounded(finding: Finding, ratios: FloatArray) -> Finding:
-    """So many of the candidate's requests failed that a value is infinite: only signs can be tested."""
-    p_value = sign_test_p(ratios - (finding.margin if finding.breach else finding.least))
-    failed = int(np.isinf(ratios).sum())
-    return replace(
-        finding,
-        harm=math.inf,
-        limits=Limits(lower=-math.inf, upper=math.inf),
-        p_value=min(1.0, 2 * p_value) if finding.two_sided and p_value is not None else p_value,
-        method="exact sign test over blocks",
-        notes=(f"in {failed} of {len(ratios)} blocks the candidate has no finite value, because its requests failed",),
-    )
-
-
-def _geometric_mean(values: FloatArray) -> float:
-    """Over blocks, so that the ratio of two is the harm shown beside them; 0 or infinite where one of them is."""
-    if values.min() <= 0:
-        return 0.0
-    return math.exp(sum(math.log(value) for value in values) / len(values)) if values.max() < math.inf else math.inf
+    return unpaid(None, candidate) if sides is None else unpaid(*sides) or idles_more(*sides)
 
 
 def length_warning(comparison: Comparison, stage: str) -> str | None:
-    """Speed compares like with like only when both arms answered the same prompts at about the same length."""
+    """Return a warning if the candidate's answers to the same prompts are much longer or shorter: other work."""
     totals = [0, 0]
     for pair in paired_load(comparison.judged, stage):
         if len(pair[0].requests) != len(pair[1].requests):
-            continue  # a guard has more to say of missing records
+            continue  # a guard reports missing records
         both = request_metrics.succeeded(pair[0].requests) & request_metrics.succeeded(pair[1].requests)
         for side, observation in enumerate(pair):
             totals[side] += int(observation.requests.output_tokens[both].sum())
@@ -221,324 +135,422 @@ def length_warning(comparison: Comparison, stage: str) -> str | None:
     return f"on the same prompts the candidate's answers are {ratio:.2f} times as long as the baseline's"
 
 
-def unit_of(measure: Measure) -> Unit:
-    """What its values are in."""
-    unit = METRICS[measure.metric].unit
-    return PER_ACCELERATOR_UNITS[unit] if measure.each else unit
+@dataclass(frozen=True, slots=True)
+class Allowance:
+    """Allowed regression on the log scale, one element per block of the baseline.
+
+    A change below `leasts` is no regression; one below `margins`, which is never less, is allowed. `plain` is the
+    margin without `min_abs`. `warning` is of a regression that only a `min_abs` far beyond the margin let through.
+    """
+
+    margins: FloatArray
+    leasts: FloatArray
+    plain: float
+    text: str | None = None
+    warning: str | None = None
+
+    @property
+    def margin(self) -> float:
+        """Return the mean over blocks."""
+        return float(self.margins.mean())
+
+    @property
+    def least(self) -> float:
+        """Return the mean least change over blocks."""
+        return float(self.leasts.mean())
 
 
-def _method(comparison: Comparison, measure: Measure) -> str:
-    if comparison.stored:
-        return "Welch t between two runs' log ratios, each over its own live baseline"
+def allowance(spec: CheckSpec, measure: Measure, baseline: FloatArray) -> Allowance:
+    """Return what is allowed beside the baseline's values, one per block: the margin, or `min_abs` where that is more.
+
+    `min_abs` is taken as a share of each block's own value. Of their mean the limits would not hold, because the mean
+    is measured too. Raises CannotJudge for one of more than half of a latency, or a third of a rate, and more than the
+    margin: that is no small change.
+    """
+    ratio, least = spec.check.margin, spec.check.least_change
+    assert ratio is not None, "only a check against the baseline has a margin"
+    margin = log_margin(ratio, falling=measure.rises and spec.check.direction != "either")
+    if least is None:
+        text = f"{_percent(ratio)} either way" if spec.check.direction == "either" else None
+        return Allowance(np.full(len(baseline), margin), np.zeros(len(baseline)), margin, text)
+    shown = _amount(least, measure)
+    if measure.rises and least >= baseline.min():
+        reason = f"a `min_abs` of {shown} is no less than the baseline's own {_amount(baseline.min(), measure)}"
+        raise invalid(f"{reason}: it would allow any loss", "write a smaller `min_abs`, or none")
+    share = least / baseline
+    leasts = -np.log1p(-share) if measure.rises else np.log1p(share)
+    allowed = float(-np.expm1(-leasts.mean()) if measure.rises else np.expm1(leasts.mean()))
+    if allowed > max(_MOST_RATE if measure.rises else _MOST_LATENCY, ratio):
+        reason = f"a `min_abs` of {shown} allows {_percent(allowed)} of the baseline's value, which is no small change"
+        raise invalid(reason, "write a smaller `min_abs`, or write what is allowed as the `margin`")
+    binding = "now the one and now the other"
+    if (leasts >= margin).all() or (leasts < margin).all():
+        binding = shown if leasts[0] >= margin else _percent(ratio)
+    beyond = f"by `min_abs` alone, which allows {_percent(allowed)}: a regression beyond the margin of {_percent(ratio)}"
+    return Allowance(
+        np.maximum(leasts, margin),
+        leasts,
+        margin,
+        f"{_percent(ratio)} or {shown}, whichever is more (here {binding})",
+        f"{beyond} is shown" if allowed > _FAR_BEYOND_MARGIN * ratio else None,
+    )
+
+
+def _percent(ratio: float) -> str:
+    return as_written(show_percent(ratio))
+
+
+def _amount(value: float, measure: Measure) -> str:
+    return as_written(show_duration(value)) if measure.is_latency else f"{as_written(show_number(value))}/s"
+
+
+def against_baseline(
+    estimate: Estimate, comparison: Comparison, stage: str, measure: Measure, spec: CheckSpec, *, alpha: float
+) -> None:
+    """Test the log ratio of every block against a margin given as a ratio.
+
+    Latency and cost: d = ln(candidate/baseline), allowed up to ln(1 + margin). Throughput: d = ln(baseline/candidate),
+    allowed up to -ln(1 - margin), so that "5 %" means 5 % fewer tokens/s. In either direction: within ±ln(1 + margin).
+    """
+    estimate.n = len(paired_load(comparison.judged, stage))
     of = ", each the mean over its paired requests" if measure.by_request and measure.is_latency else ""
-    return f"paired t over interleaved blocks of the log ratio{of}"
+    estimate.method = f"paired t over interleaved blocks of the log ratio{of}"
+    if comparison.stored:
+        estimate.method = "Welch t between two runs' log ratios, each over its own live baseline"
+    judged = block_pairs(comparison.judged, stage, measure)
+    estimate.candidate = _geometric_mean(judged.candidate)
+    reference = None
+    if comparison.reference is not None:  # a stored run's usage is no fault of the judged candidate's
+        reference = block_pairs(comparison.reference, stage, replace(measure, inflation={}))
+    baseline = judged.baseline if reference is None else reference.candidate
+    estimate.baseline = _geometric_mean(baseline)
+    require_one_price_list(comparison, measure.metric)
+    if reference is not None and np.isinf(reference.harm).any():
+        reason = "in the reference run the candidate's own requests failed, so it is nothing to be held against"
+        raise invalid(reason, "compare with a run that was promoted")
+    allowed = allowance(spec, measure, baseline)
+    _take(estimate, allowed)
+    if np.isinf(judged.harm).any():
+        _test_signs(estimate, judged.harm)
+        return
+
+    def test(shift: FloatArray | float, margin: float, sign: int, trace: Trace) -> MeanTest | None:
+        if reference is None:
+            return paired_t(sign * judged.harm - shift, alpha, margin=margin, trace=trace)
+        return two_sample_t(sign * reference.harm + shift, sign * judged.harm, alpha, margin=margin, trace=trace)
+
+    each = "block" if judged.together == 1 else f"group of at least {judged.together} blocks"
+    trace = estimate.trace
+    trace.observed(f"baseline, one value for each {each}", judged.baseline)
+    trace.observed(f"candidate, one value for each {each}", judged.candidate)
+    if reference is not None:
+        trace.observed("ln ratios of the reference run, one per block", reference.harm)
+        trace.observed("ln ratios of the judged run, one per block", judged.harm)
+    else:
+        ratio = "ln(baseline / candidate)" if measure.rises else "ln(candidate / baseline)"
+        trace.observed(f"harm in each {each}, {ratio}", judged.harm)
+    if not test_regression(estimate, test, allowed, two_sided=estimate.rule.two_sided):
+        raise too_few(len(judged.harm))
+    trace_margin(estimate, measure, spec)
+    estimate.notes += judged.notes(measure, estimate.n)
 
 
-def timing_against_bound(comparison: Comparison, measure: Measure, stage: str, *, slo: float, alpha: float) -> Finding:
-    """The candidate's own value against an SLO: t-limits over blocks on the log scale.
+def _take(estimate: Estimate, allowed: Allowance) -> None:
+    estimate.margin, estimate.least, estimate.margin_text = allowed.margin, allowed.least, allowed.text
 
-    For a latency quantile they are widened to the distribution-free order-statistic limits over the pooled requests,
-    which also say when there are too few requests for the quantile to have an upper limit at all.
+
+Test = Callable[["FloatArray | float", float, int, Trace], "MeanTest | None"]
+"""Test of a mean regression less a shift (of each block, or of all) over a margin; with sign -1 of an improvement."""
+
+
+def test_regression(estimate: Estimate, test: Test, allowed: Allowance, *, two_sided: bool) -> bool:
+    """Fill in value, limits and p-value by a test; False if it has no answer.
+
+    With a least change the two limits answer two questions: is what passes the allowance of each block below 0 (the
+    upper one), and is what passes the least change above it (the lower one and the p-value). The mean of a block's
+    excess is tested, so that a baseline that varies between blocks costs what it must.
+    """
+    trace, breach = estimate.trace, estimate.rule.breach
+    margin = allowed.margin if breach else 0.0
+    plain = test(0.0, margin, 1, trace)
+    if plain is None:
+        return False
+    if two_sided:
+        opposite = Trace()
+        falling = test(0.0, margin, -1, opposite)
+        if falling is None:
+            return False
+        trace.add(replace(step, what=f"{step.what} of the opposite change") for step in opposite.steps[-2:])
+        likelier = min(plain.p_value, falling.p_value)
+        trace.made("p-value of the likelier one", "the smaller of both", likelier)
+        estimate.tested(plain)
+        estimate.p_value = min(1.0, 2 * likelier)
+        return True
+    if not allowed.leasts.any():
+        estimate.tested(plain)
+        return True
+    trace.observed("no harm up to (`min_abs`), in each block", allowed.leasts)
+    trace.observed("allowed in each block, the larger of that and the margin", allowed.margins)
+    trace.made("margin: the mean of what is allowed", "", allowed.margin)
+    trace.text("harm beyond what is allowed, in each block", "harm - allowed", "tested as above")
+    inside = test(allowed.margins, 0.0, 1, trace)
+    if inside is None:
+        return False
+    upper = allowed.margin + inside.limits.upper
+    trace.made("upper limit of harm", f"{digits(allowed.margin)} + that upper limit", upper)
+    trace.text("harm beyond what is no harm, in each block", "harm - least change", "tested as above")
+    beyond = test(allowed.leasts, 0.0, 1, trace)
+    if beyond is None:
+        return False
+    lower = allowed.least + beyond.limits.lower
+    trace.made("lower limit of harm", f"{digits(allowed.least)} + that lower limit", lower)
+    estimate.value, estimate.limits = plain.mean, Limits(lower, upper)
+    estimate.p_value = inside.p_value if breach else beyond.p_value
+    if plain.limits.lower > allowed.plain:
+        estimate.warn(allowed.warning)
+    return True
+
+
+def trace_margin(estimate: Estimate, measure: Measure, spec: CheckSpec) -> None:
+    """Record the margin on the log scale, unless `min_abs` made it."""
+    if spec.check.margin is None or spec.check.least_change is not None:
+        return
+    two_sided = estimate.rule.two_sided
+    formula = ("-ln(1 - {})" if measure.rises and not two_sided else "ln(1 + {})").format(digits(spec.check.margin))
+    estimate.trace.made("margin, either way" if two_sided else "margin", formula, estimate.margin)
+
+
+def _test_signs(estimate: Estimate, ratios: FloatArray) -> None:
+    """Test signs alone, because the candidate failed so many requests that a value is infinite."""
+    p_value = sign_test_p(ratios - (estimate.margin if estimate.rule.breach else estimate.least))
+    failed = int(np.isinf(ratios).sum())
+    estimate.value, estimate.limits = math.inf, Limits(lower=-math.inf, upper=math.inf)
+    estimate.p_value = min(1.0, 2 * p_value) if estimate.rule.two_sided and p_value is not None else p_value
+    estimate.method = "exact sign test over blocks"
+    estimate.notes.append(
+        f"in {failed} of {len(ratios)} blocks the candidate has no finite value, because its requests failed"
+    )
+
+
+def _geometric_mean(values: FloatArray) -> float:
+    """Return the geometric mean, so that the ratio of two is the regression shown; 0 or infinite where a value is."""
+    if values.min() <= 0:
+        return 0.0
+    return math.exp(sum(math.log(value) for value in values) / len(values)) if values.max() < math.inf else math.inf
+
+
+def against_bound(estimate: Estimate, comparison: Comparison, measure: Measure, stage: str, *, alpha: float) -> None:
+    """Hold the candidate's own value to a bound: t-limits over blocks on the log scale.
+
+    For a latency quantile they are widened to the distribution-free order-statistic limits over the pooled requests.
+    These also show when there are too few requests for the quantile to have an upper limit at all.
     """
     metric, q = measure.metric, measure.q
     blocks = list(load_of(comparison.judged, stage, Arm.CANDIDATE).values())
-    finding = Finding(
-        unit=unit_of(measure),
-        scale=Scale.ABSOLUTE,
-        margin=slo,
-        method="t-limits over blocks of ln(value)",
-        n=len(blocks),
-        n_unit="blocks",
-        breach=True,
-        lower_is_worse=measure.rises,
-    )
-    unusable = unpaced(metric, q, stage, blocks)
-    if unusable is not None:
-        return replace(finding, problem=unusable)
-    unpriced = no_price(comparison.judged, measure, (Arm.CANDIDATE,))
-    if unpriced is not None:
-        return replace(finding, problem=unpriced)
+    estimate.method, estimate.n = "t-limits over blocks of ln(value)", len(blocks)
+    require_pace(metric, q, stage, blocks)
+    require_price(comparison.judged, measure, (Arm.CANDIDATE,))
     values = [priced([block], measure, comparison.judged.run.arms.get(Arm.CANDIDATE)) for block in blocks]
     known = np.array([measure.restated(v, [b]) for v, b in zip(values, blocks, strict=True) if v is not None])
     if len(known) < len(values) or len(known) == 0:
-        return replace(finding, problem=_missing(metric, stage))
+        raise invalid(f"{metric} was not measured in every block of stage {stage}", LOOK_AT_ERRORS)
     if metric in LATENCIES:
-        return _latency_slo(finding, measure, blocks, known, alpha)
-    return _rate_slo(finding, known, alpha)
+        _quantile_against_bound(estimate, measure, blocks, known, alpha)
+    else:
+        _rate_against_bound(estimate, known, alpha)
 
 
-def _latency_slo(
-    finding: Finding, measure: Measure, blocks: list[LoadObservation], per_block: FloatArray, alpha: float
-) -> Finding:
-    """The quantile of a request's latency. Of the gaps of one request (ITL), which go together, one counts.
-
-    A block whose quantile is infinite has no logarithm and leaves only one thing to say of the upper limit.
-    """
-    q = measure.q
+def _quantile_against_bound(
+    estimate: Estimate, measure: Measure, blocks: list[LoadObservation], per_block: FloatArray, alpha: float
+) -> None:
+    """Estimate a quantile over requests. A block whose quantile is infinite leaves no upper limit."""
+    q, slo, trace = measure.q, estimate.margin, estimate.trace
     pooled = np.concatenate(
         [_one_per_request(measure.metric, block, q) * measure.restated(1.0, [block]) for block in blocks]
     )
     pooled = pooled[~np.isnan(pooled)]
-    estimate = request_metrics.quantile(pooled, q)
-    order = order_statistic_limits(pooled, q, alpha)
-    if order is None or estimate is None:
-        reason = f"p{q * 100:g} has no upper limit from {len(pooled)} requests"
+    value = request_metrics.quantile(pooled, q)
+    n = len(pooled)
+    order = order_statistic_limits(pooled, q, alpha, trace=trace)
+    if order is None or value is None:
+        reason = f"p{q * 100:g} has no upper limit from {n} requests"
         advice = f"measure at least {min_n_for_upper_limit(q, alpha)} requests in this stage over all blocks"
-        return replace(finding, problem=Problem(Outcome.INCONCLUSIVE, reason, advice))
-    above = int(np.count_nonzero(pooled > finding.margin))
-    p_value = binom_sf(above - 1, len(pooled), 1 - q)  # as many above the SLO, were its quantile there
-    limits, test = Limits(lower=order.lower, upper=math.inf), None
+        raise inconclusive(reason, advice)
+    above = int(np.count_nonzero(pooled > slo))
+    p_value = binom_sf(above - 1, n, 1 - q)  # as many above the bound, if its quantile were there
+    trace.made(f"p{q * 100:g}", f"request {max(math.ceil(n * q - 1e-9), 1)} of {n} by size: {n} * {digits(q)}", value)
+    trace.count("requests beyond the bound", above)
+    trace.made("p-value over requests", f"P(X >= {above}), X ~ Bin({n}, 1 - {digits(q)})", p_value)
+    trace.observed("its value in each block", per_block)
+    limits = Limits(lower=order.lower, upper=math.inf)
     if np.isfinite(per_block).all() and (per_block > 0).all():
-        test = paired_t(np.log(per_block), alpha, margin=math.log(finding.margin))
+        logs = np.log(per_block)
+        trace.observed("ln of its value in each block", logs)
+        test = paired_t(logs, alpha, margin=math.log(slo), trace=trace)
         if test is None:
-            return replace(finding, problem=too_few(len(per_block)))
-        limits = Limits(
-            lower=min(order.lower, math.exp(test.limits.lower)), upper=max(order.upper, math.exp(test.limits.upper))
-        )
-        p_value = max(test.p_value, p_value)
-    return replace(
-        finding,
-        candidate=estimate,
-        harm=estimate,
-        limits=limits,
-        p_value=p_value,
-        n=len(pooled),
-        n_unit="requests",
-        method="order-statistic limits over requests, widened to t-limits over blocks of ln(quantile)",
-        steps=quantile_steps(
-            PooledQuantile(q, estimate, order, len(pooled), above), finding.margin, alpha, per_block, test
-        ),
-    )
+            raise too_few(len(per_block))
+        over_blocks = test.limits.mapped(math.exp)
+        trace.limits(over_blocks, f"exp({digits(test.limits.lower)})", f"exp({digits(test.limits.upper)})")
+        limits, p_value = order.widened(over_blocks), max(test.p_value, p_value)
+        trace_widest(trace, "the wider limit on each side; the larger p-value", limits, p_value)
+    estimate.candidate = estimate.value = value
+    estimate.limits, estimate.p_value = limits, p_value
+    estimate.n, estimate.n_unit = n, "requests"
+    estimate.method = "order-statistic limits over requests, widened to t-limits over blocks of ln(quantile)"
+
+
+def trace_widest(trace: Trace, formula: str, limits: Limits, p_value: float) -> None:
+    """Record the widest of several intervals with the largest p-value."""
+    value = f"{digits(limits.lower)} to {digits(limits.upper)}; p {digits(p_value)}"
+    trace.text("limits and p-value", formula, value)
 
 
 def _one_per_request(metric: str, block: LoadObservation, q: float) -> FloatArray:
-    """A request's latency; for ITL the same quantile of its own gaps, +inf for a failed request."""
+    """Return a request's latency; for ITL, whose gaps go together, the quantile `q` of its own; +inf if it failed."""
     if metric != "itl":
         return LATENCIES[metric](block.requests)
     columns = block.requests
-    succeeded = request_metrics.succeeded(columns)
     values = np.full(len(columns), np.inf)
-    for row in np.flatnonzero(succeeded):
+    for row in np.flatnonzero(request_metrics.succeeded(columns)):
         chunks = columns.chunk_ns[columns.chunk_start[row] : columns.chunk_start[row + 1]]
         gap = request_metrics.quantile(np.diff(chunks) * 1e-9, q)
         values[row] = np.nan if gap is None else gap
     return values
 
 
-def _rate_slo(finding: Finding, per_block: FloatArray, alpha: float) -> Finding:
-    """A rate, of which less is worse, or a cost, of which more is."""
-    sign = -1 if finding.lower_is_worse else 1
+def _rate_against_bound(estimate: Estimate, per_block: FloatArray, alpha: float) -> None:
+    """Hold a rate to a least one, or a cost to a highest one."""
+    at_least, bound, trace = estimate.rule.lower_is_worse, estimate.margin, estimate.trace
+    sign = -1 if at_least else 1
     if not (np.isfinite(per_block).all() and (per_block > 0).all()):
-        what = "no request was answered" if finding.lower_is_worse else "no token that counts came"
+        what = "no request was answered" if at_least else "no token that counts came"
         reason = f"in at least one block {what}, so there is nothing to hold against the SLO"
-        return replace(
-            finding, problem=Problem(Outcome.INVALID, reason, "see the errors by class and the server's log")
-        )
-    test = paired_t(sign * np.log(per_block), alpha, margin=sign * math.log(finding.margin))
+        raise invalid(reason, "see the errors by class and the server's log")
+    name, minus = ("the rate", "-") if at_least else ("the cost", "")
+    trace.observed("the rate in each block" if at_least else "$ per million tokens in each block", per_block)
+    logs = sign * np.log(per_block)
+    trace.observed(f"{minus}ln of {name} in each block", logs)
+    test = paired_t(logs, alpha, margin=sign * math.log(bound), trace=trace)
     if test is None:
-        return replace(finding, problem=too_few(len(per_block)))
+        raise too_few(len(per_block))
     value = math.exp(sign * test.mean)
-    lower, upper = sorted(math.exp(sign * end) for end in (test.limits.lower, test.limits.upper))
-    limits = Limits(lower, upper)
-    steps = (rate_steps if finding.lower_is_worse else cost_steps)(per_block, finding.margin, value, limits, alpha)
-    return replace(finding, candidate=value, harm=value, limits=limits, p_value=test.p_value, steps=steps)
+    limits = Limits(*sorted(math.exp(sign * end) for end in (test.limits.lower, test.limits.upper)))
+    ends = [f"exp({minus}(that {side} limit))" for side in ("lower", "upper")]
+    trace.made(name, f"exp({minus}(mean))", value)
+    trace.limits(limits, *(reversed(ends) if at_least else ends))
+    estimate.candidate = estimate.value = value
+    estimate.limits, estimate.p_value = limits, test.p_value
 
 
-def _missing(metric: str, stage: str) -> Problem:
-    return Problem(Outcome.INVALID, f"{metric} was not measured in every block of stage {stage}", LOOK_AT_ERRORS)
+def stage_pairs(evidence: Evidence, spec: CheckSpec) -> list[Pair]:
+    """Return the candidate's executions (at `over`, at the stage) of every block that has both."""
+    assert spec.stage is not None and spec.check.over is not None, "a check over a stage names both"
+    others, own = (load_of(evidence, stage, Arm.CANDIDATE) for stage in (spec.check.over, spec.stage))
+    return [(others[block], own[block]) for block in sorted(others.keys() & own.keys())]
 
 
-_FAR = 10  # a bound so many times nearer than the limits reach would take a hundred times the blocks, or more
-
-
-def timing_over_stage(evidence: Evidence, metric: str, span: Span, q: float, *, alpha: float) -> Finding:
-    """Geometric mean over blocks of value at the stage / value at the other one; t-limits on the log scale."""
-    pairs = stage_pairs(evidence, span)
-    finding = over_stage_finding(
-        span, Unit.MULTIPLE, "t-limits over blocks of ln(value at one stage / value at the other)"
-    )
-    finding = replace(finding, n=len(pairs), n_unit="blocks")
-    measure = Measure(metric, q)
-    groups = grouped(pairs, measure) if pairs else []
-    ratios = _log_ratios(groups, measure, span)
-    if isinstance(ratios, Problem):
-        return replace(finding, problem=ratios)
+def over_stage(estimate: Estimate, evidence: Evidence, spec: CheckSpec, *, alpha: float) -> None:
+    """Estimate the geometric mean over blocks of (value at the stage / value at `over`), with t-limits of its log."""
+    pairs, measure = stage_pairs(evidence, spec), Measure(spec.check.metric, spec.q)
+    estimate.method = "t-limits over blocks of ln(value at one stage / value at the other)"
+    estimate.n = len(pairs)
+    if not pairs:
+        reason = f"no block has both stage {spec.stage} and stage {spec.check.over}"
+        raise invalid(reason, "see the faults of the targets")
+    groups = grouped(pairs, measure)
+    for at in (0, 1):
+        require_pace(measure.metric, measure.q, pairs[0][at].stage, [pair[at] for pair in pairs])
+    values = np.array([[_finite_value(group, at, measure) for at in (0, 1)] for group in groups])
     if len(groups) < 2 < len(pairs):
-        return replace(finding, problem=no_quantile(span.stage, measure, pairs))
-    sign = -1 if span.at_least else 1  # what is tested is that it passes the bound on its wrong side
-    test = paired_t(sign * ratios, alpha, margin=sign * math.log(span.bound))
+        raise no_quantile(pairs[0][1].stage, measure, pairs)
+    sign = -1 if estimate.rule.lower_is_worse else 1  # the p-value is of passing the bound on its wrong side
+    edge = sign * math.log(estimate.margin)
+    test = paired_t(sign * (np.log(values[:, 1]) - np.log(values[:, 0])), alpha, margin=edge)
     if test is None:
-        return replace(finding, problem=too_few(len(ratios)))
-    ends = sorted((math.exp(sign * test.limits.lower), math.exp(sign * test.limits.upper)))
-    value = math.exp(sign * test.mean)
-    return replace(
-        finding,
-        candidate=value,
-        harm=value,
-        limits=Limits(*ends),
-        p_value=test.p_value,
-        notes=_told(groups, measure, span, len(pairs)),
-        needs=_needed(test, sign * math.log(span.bound), len(pairs)),
+        raise too_few(len(groups))
+    estimate.candidate = estimate.value = math.exp(sign * test.mean)
+    estimate.limits = Limits(*sorted(math.exp(sign * end) for end in (test.limits.lower, test.limits.upper)))
+    estimate.p_value = test.p_value
+    room, width = abs(edge - test.mean), test.limits.upper - test.mean
+    if room > width / _FAR:  # limits narrow with the root of n
+        estimate.n_needed = math.ceil(len(pairs) * (width / room) ** 2)
+    if measure.is_latency:
+        means = [show_duration(math.exp(float(np.mean(np.log(values[:, at]))))) for at in (1, 0)]
+        estimate.notes.append(f"{means[0]} at {spec.stage}, {means[1]} at {spec.check.over}")
+        if len(groups) < len(pairs):
+            estimate.notes.append(pooling_note(measure, len(pairs), len(groups)))
+
+
+def _finite_value(group: list[Pair], at: int, measure: Measure) -> float:
+    """Return a group's value at one stage. Failures make no ratio: their effect is not the load's."""
+    value = value_of([pair[at] for pair in group], measure)
+    if value is None or not 0 < value < math.inf:
+        where = f"stage {group[0][at].stage}, block {group[0][at].block + 1}"
+        reason = f"{where}: {measure.metric} has no value there, or too many of the candidate's requests failed"
+        raise invalid(reason, LOOK_AT_ERRORS)
+    return value
+
+
+def between_runs(
+    estimate: Estimate, comparison: Comparison, stage: str, measure: Measure, spec: CheckSpec, *, alpha: float
+) -> None:
+    """Test d = mean ln(candidate's blocks) - mean ln(stored blocks), signed so that above 0 is worse.
+
+    SE² is the sum of the variance within each run (of several blocks: between them; of a single one: of its requests,
+    by a moving-block bootstrap) and of the variance between runs, once for each run.
+    """
+    estimate.method = (
+        "difference of two runs without a live baseline: t with the spread between runs of the noise profile added"
     )
-
-
-def _needed(test: MeanTest, bound: float, blocks: int) -> int | None:
-    """About how many blocks would show on which side of the bound the ratio is: limits narrow with the root of n."""
-    room = abs(bound - test.mean)
-    width = test.limits.upper - test.mean
-    return math.ceil(blocks * (width / room) ** 2) if room > width / _FAR else None
-
-
-def _log_ratios(groups: list[list[Pair]], measure: Measure, span: Span) -> FloatArray | Problem:
-    """One per group of blocks. Failures make no ratio: an effect that comes from them is none of the load's."""
-    if not groups:
-        reason = f"no block has both stage {span.stage} and stage {span.over}"
-        return Problem(Outcome.INVALID, reason, "see the faults of the targets")
-    for at, stage in ((0, span.over), (1, span.stage)):
-        problem = unpaced(measure.metric, measure.q, stage, [pair[at] for group in groups for pair in group])
-        if problem is not None:
-            return problem
-    ratios = []
-    for group in groups:
-        logs = []
-        for at in (0, 1):
-            found = value_of([pair[at] for pair in group], measure)
-            if found is None or not 0 < found < math.inf:
-                where = f"stage {group[0][at].stage}, block {group[0][at].block + 1}"
-                reason = f"{where}: {measure.metric} has no value there, or too many of the candidate's requests failed"
-                return Problem(Outcome.INVALID, reason, LOOK_AT_ERRORS)
-            logs.append(math.log(found))
-        ratios.append(logs[1] - logs[0])
-    return np.array(ratios, dtype=np.float64)
-
-
-def _told(groups: list[list[Pair]], measure: Measure, span: Span, blocks: int) -> tuple[str, ...]:
-    """The two values that the ratio is of, and how many blocks made one."""
-    if not measure.is_latency:
-        return ()
-    values = [[value_of([pair[at] for pair in group], measure) or math.nan for group in groups] for at in (1, 0)]
-    means = [show_duration(math.exp(float(np.mean(np.log(of_stage))))) for of_stage in values]
-    told = f"{means[0]} at {span.stage}, {means[1]} at {span.over}"
-    return (told,) if len(groups) == blocks else (told, taken_together(measure, blocks, len(groups)))
-
-
-METHOD = "difference of two runs without a live baseline: t with the spread between runs of the noise profile added"
-
-
-@dataclass(frozen=True, slots=True)
-class _Sides:
-    """ln of each block's value in the stored and the judged run, turned so that more is worse.
-
-    `within` is what requests show of a single block each; None where there are more blocks, which show it themselves.
-    """
-
-    theirs: FloatArray
-    ours: FloatArray
-    within: tuple[VarianceComponent, ...] | None = None
-
-    @property
-    def harm(self) -> float:
-        """How much worse the judged run is."""
-        return float(np.mean(self.ours) - np.mean(self.theirs))
-
-    def parts(self, shift: FloatArray | float = 0.0) -> tuple[VarianceComponent, ...]:
-        """What each run's own variance adds, where a shift is added to the stored one."""
-        return self.within if self.within is not None else (_part(self.theirs + shift), _part(self.ours))
-
-
-def timing_between_runs(comparison: Comparison, stage: str, measure: Measure, terms: Terms, *, alpha: float) -> Finding:
-    """Latency and throughput: d = mean ln(candidate's blocks) - mean ln(stored blocks), turned so that harm is above 0.
-
-    SE² is the sum of what each run's blocks show (of one block: its requests, by a moving-block bootstrap) and of the
-    variance between runs, once for each run.
-    """
     both = beside(comparison)
     pairs = block_pairs(both, stage, measure)
-    if isinstance(pairs, Problem):
-        return replace(_empty(measure, terms), problem=pairs)
-    finding = replace(_empty(measure, terms), n=len(pairs.harm))
+    estimate.n = len(pairs.harm)
     if np.isinf(pairs.harm).any():
-        return replace(finding, problem=_failed(stage, pairs))
-    allowed = allowance(terms, measure, pairs.baseline)
-    if isinstance(allowed, Problem):
-        return replace(finding, problem=allowed)
-    sides = _sides(both, stage, measure, pairs)
-    finding = _with_values(finding, pairs, allowed)
-    repriced = repriced_between(comparison, measure.metric)
-    if repriced is not None:
-        return replace(finding, problem=repriced)
-    between = between_runs(comparison, measure.metric, measure.statistic, stage)
-    if isinstance(between, Problem):
-        return replace(finding, problem=between)
-    found = None if sides is None else _tested_between_runs(sides, between, allowed, terms, alpha)
-    if sides is None or found is None:
-        return replace(finding, problem=_too_few(stage))
-    edge = allowed.margin if terms.breach else 0.0
-    what = "-ln" if measure.rises else "ln"
-    return replace(
-        found.on(finding),
-        notes=apart_notes(comparison, between),
-        steps=apart_steps(what, sides.theirs, sides.ours, [*sides.parts(), *between], alpha, margin=edge),
-    )
+        failed = int(np.isinf(pairs.harm).sum())
+        reason = f"stage {stage}: in {failed} of {len(pairs.harm)} blocks the candidate has no finite value"
+        advice = "see the errors by class in the load table; a live baseline would tell whose they are"
+        raise inconclusive(f"{reason}, because its requests failed", advice)
+    allowed = allowance(spec, measure, pairs.baseline)
+    estimate.baseline = math.exp(float(np.mean(np.log(pairs.baseline))))
+    estimate.candidate = math.exp(float(np.mean(np.log(pairs.candidate))))
+    estimate.value = float(np.mean(pairs.harm))
+    _take(estimate, allowed)
+    require_one_price_list(comparison, measure.metric)
+    between = variance_between_runs(comparison, measure.metric, measure.statistic, stage)
+    turn = -1 if measure.rises else 1
+    theirs, ours = turn * np.log(pairs.baseline), turn * np.log(pairs.candidate)
+    within = None if len(pairs.harm) > 1 else _variance_of_requests(both, stage, measure)
+
+    def test(shift: FloatArray | float, margin: float, sign: int, trace: Trace) -> MeanTest | None:
+        harm = sign * float(np.mean(ours) - np.mean(theirs)) - float(np.mean(shift))
+        parts = within or (_variance_of_blocks(theirs + sign * np.asarray(shift)), _variance_of_blocks(ours))
+        found = combined_t(harm, [*parts, *between], alpha, margin=margin, trace=trace)
+        return None if found is None else MeanTest(harm, found.error, found.limits, found.p_value, len(ours))
+
+    minus = "-ln" if measure.rises else "ln"
+    trace = estimate.trace
+    trace.observed(f"stored run: {minus} of each block", theirs)
+    trace.observed(f"judged run: {minus} of each block", ours)
+    trace.made("harm: the difference of their means", "", estimate.value)
+    for part in between:
+        trace.made("variance between runs, by the noise profile", f"{part.freedom:g} degrees of freedom", part.variance)
+    if (len(pairs.harm) == 1 and within is None) or not test_regression(
+        estimate, test, allowed, two_sided=estimate.rule.two_sided
+    ):
+        reason = f"stage {stage}: what there is tells nothing of how much this varies within a run"
+        raise inconclusive(reason, "measure two blocks at least, of a server whose times vary")
+    estimate.notes.append(noise_profile_note(comparison, between))
 
 
-def _empty(measure: Measure, terms: Terms) -> Finding:
-    return Finding(
-        unit=unit_of(measure),
-        scale=Scale.LOG_RATIO,
-        margin=log_margin(terms, measure),
-        method=METHOD,
-        n=0,
-        n_unit="blocks",
-        breach=terms.breach,
-        two_sided=terms.two_sided,
-    )
-
-
-def _with_values(finding: Finding, pairs: BlockPairs, allowed: Allowance) -> Finding:
-    """Geometric means over blocks, the estimate, and what is allowed beside them."""
-    return replace(
-        finding,
-        baseline=math.exp(float(np.mean(np.log(pairs.baseline)))),
-        candidate=math.exp(float(np.mean(np.log(pairs.candidate)))),
-        harm=float(np.mean(pairs.harm)),
-        margin=allowed.margin,
-        least=allowed.least,
-        margin_told=allowed.told,
-    )
-
-
-def _sides(both: Evidence, stage: str, measure: Measure, pairs: BlockPairs) -> _Sides | None:
-    """None where one block is all there is and its requests do not show how far it may be off."""
-    theirs, ours = np.log(pairs.baseline), np.log(pairs.candidate)
-    if measure.rises:
-        theirs, ours = -theirs, -ours
-    if len(pairs.harm) > 1:
-        return _Sides(theirs, ours)
-    within = _within(both, stage, measure)
-    return None if within is None else _Sides(theirs, ours, within)
-
-
-def _tested_between_runs(
-    sides: _Sides, between: Sequence[VarianceComponent], allowed: Allowance, terms: Terms, alpha: float
-) -> Tested | None:
-    def test(shift: FloatArray | float, margin: float, sign: int) -> MeanTest | None:
-        harm = sign * sides.harm - float(np.mean(shift))
-        found = combined_t(harm, [*sides.parts(sign * np.asarray(shift)), *between], alpha, margin=margin)
-        return None if found is None else MeanTest(harm, found.error, found.limits, found.p_value, len(sides.ours))
-
-    return tested(test, allowed, terms)
-
-
-def _part(values: FloatArray) -> VarianceComponent:
-    """What the blocks of one run, two at least, show of how far their mean may be off."""
+def _variance_of_blocks(values: FloatArray) -> VarianceComponent:
+    """Return the variance of the mean of one run's blocks, two at least."""
     return VarianceComponent(float(np.var(values, ddof=1)) / len(values), len(values) - 1)
 
 
-def _within(both: Evidence, stage: str, measure: Measure) -> tuple[VarianceComponent, ...] | None:
-    """The same of one block of each run, from its requests in the order they were due; None where none is known.
+def _variance_of_requests(both: Evidence, stage: str, measure: Measure) -> tuple[VarianceComponent, ...] | None:
+    """Return the variance of each run's single block, by its requests in the order they were due; None if unknown.
 
-    Gaps between tokens are of one request and go together; what a rate counts of requests does not tell its window.
+    Gaps between tokens of one request go together, and what a rate counts does not tell how its window varies.
     """
     if not measure.is_latency or measure.by_request or measure.metric == "itl":
         return None
@@ -558,44 +570,3 @@ def _within(both: Evidence, stage: str, measure: Measure) -> tuple[VarianceCompo
 def _log_quantile(values: FloatArray, q: float) -> float:
     found = request_metrics.quantile(values, q)
     return math.log(found) if found is not None and found > 0 else math.nan
-
-
-def _too_few(stage: str) -> Problem:
-    reason = f"stage {stage}: what there is tells nothing of how much this varies within a run"
-    return Problem(Outcome.INCONCLUSIVE, reason, "measure two blocks at least, of a server whose times vary")
-
-
-def _failed(stage: str, pairs: BlockPairs) -> Problem:
-    failed = int(np.isinf(pairs.harm).sum())
-    reason = f"stage {stage}: in {failed} of {len(pairs.harm)} blocks the candidate has no finite value"
-    advice = "see the errors by class in the load table; a live baseline would tell whose they are"
-    return Problem(Outcome.INCONCLUSIVE, f"{reason}, because its requests failed", advice)
-
-
-class Timing:
-    """Latency, throughput, cost, and how long answers are."""
-
-    metrics = (*LATENCY_METRICS, *THROUGHPUT_METRICS, *COST_METRICS, "output_length")
-
-    def estimate(self, spec: CheckSpec, suite: Suite, comparison: Comparison) -> Finding:
-        """Measure one check; in tokens of the candidate's text where its usage is shown to count more."""
-        if spec.check.over is not None:
-            span = Span.of(spec)
-            return timing_over_stage(comparison.judged, spec.check.metric, span, spec.q, alpha=suite.gate.alpha)
-        if not METRICS[spec.check.metric].restated:
-            return self._at_stage(spec, suite, comparison, None)
-        return by_tokens_of_text(
-            spec, suite, comparison, lambda inflation: self._at_stage(spec, suite, comparison, inflation)
-        )
-
-    def _at_stage(self, spec: CheckSpec, suite: Suite, comparison: Comparison, inflation: LogRatio | None) -> Finding:
-        assert spec.stage is not None, "a load check has a stage: the suite was validated"
-        check, alpha = spec.check, suite.gate.alpha
-        measure = spec.measure if inflation is None else replace(spec.measure, inflation=inflation.by_block)
-        if check.margin is None:
-            return timing_against_bound(comparison, measure, spec.stage, slo=bound_of(spec).value, alpha=alpha)
-        terms = Terms(check.margin, check.block_when == "breach", check.direction == "either", check.least_change)
-        if not comparison.apart:
-            return timing_against_baseline(comparison, spec.stage, measure, terms, alpha=alpha)
-        found = timing_between_runs(comparison, spec.stage, measure, terms, alpha=alpha)
-        return held_to_noise_profile(found, suite, comparison)

@@ -1,15 +1,12 @@
-"""One number per block and arm, for latencies and rates: requests inside a block are not independent.
+"""One number per block and arm: latencies, rates and costs, and the pairs of both arms' numbers.
 
-Request by request: what one and the same prompt, asked at the same instant of the same block, took on each arm.
+Requests inside a block are not independent, so a block counts once. A quantile, a rate or a cost is computed of all its
+requests. A mean is computed request by request, as the geometric mean of ratios of the same prompt on both arms: what
+differs from request to request (length, other load) cancels.
 
-How one request differs from the next (its length, what else runs) cancels in such a pair, so their mean is a sharp
-number. It is that of the ratio, the geometric mean: a quantile of the differences would be no difference of quantiles.
-
-Both arms' numbers of a stage, block by block, as pairs: a quantile or a rate of each block, or its paired requests.
-
-A block of few requests has no high quantile: the p99 of thirty requests is their slowest one, whatever its name says,
-and that of a hundred lies near p98, where a tail that grew may not have begun. So blocks are taken together until they
-have as many requests as an upper limit of the quantile takes. It costs little: fewer numbers, that vary less each.
+A block of few requests has no high quantile: the p99 of thirty requests is their slowest one, and that of a hundred
+lies near p98. So blocks are pooled until they have as many requests as an upper limit of the quantile takes. It costs
+little: fewer numbers, that vary less each.
 """
 
 from __future__ import annotations
@@ -23,7 +20,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from benchgate.gate.comparison import load_of, paired_load
-from benchgate.gate.decision import Problem
+from benchgate.gate.decision import CannotJudge, inconclusive, invalid
 from benchgate.gate.evidence.costs import block_cost, output_tokens
 from benchgate.model import request_metrics
 from benchgate.model.deployment import Arm, Deployment
@@ -31,7 +28,6 @@ from benchgate.model.metric import COST_METRICS, MEAN, METRICS
 from benchgate.model.records import BoolArray, FloatArray
 from benchgate.model.request_metrics import Slo, succeeded
 from benchgate.model.run import Evidence, LoadObservation
-from benchgate.model.verdict import Outcome
 from benchgate.stats.quantiles import min_n_for_quantile
 
 LATENCIES: Mapping[str, Callable[..., FloatArray]] = MappingProxyType(
@@ -49,74 +45,65 @@ _PIECES_GAP = 0.1  # of the arm with more tokens an arrival
 _MERGED_GAP = 0.2  # of an arm's answers: a median then stands a quarter deeper among the others
 _ROUNDING = 1e-6
 
-Value = Callable[[LoadObservation], "float | None"]
+_VALUES: WeakKeyDictionary[LoadObservation, dict[tuple[str, float], float | None]] = WeakKeyDictionary()
 
 
-def block_value(metric: str, q: float) -> Value:
-    """The function that makes one number of one stage execution: a quantile in seconds, or a rate per second."""
-    compute = _computed(metric, q)
-
-    def value(execution: LoadObservation) -> float | None:
-        """Computed once of each execution: checks, their notes and the history all ask for it."""
-        known = _KNOWN.setdefault(execution, {})
-        if (metric, q) not in known:
-            known[metric, q] = compute(execution)
-        return known[metric, q]
-
-    return value
-
-
-_KNOWN: WeakKeyDictionary[LoadObservation, dict[tuple[str, float], float | None]] = WeakKeyDictionary()
+def block_value(execution: LoadObservation, metric: str, q: float) -> float | None:
+    """Return one number of one execution: a quantile in seconds, or a rate per second. Computed once, then cached."""
+    known = _VALUES.setdefault(execution, {})
+    if (metric, q) not in known:
+        requests, window_s = execution.requests, execution.window_s
+        if metric in LATENCIES:
+            known[metric, q] = request_metrics.quantile(LATENCIES[metric](requests), q)
+        elif metric == "output_throughput":
+            known[metric, q] = request_metrics.output_tokens_per_s(requests, window_s)
+        else:
+            known[metric, q] = request_metrics.requests_per_s(requests, window_s)
+    return known[metric, q]
 
 
-def _computed(metric: str, q: float) -> Value:
-    if metric in LATENCIES:
-        return lambda o: request_metrics.quantile(LATENCIES[metric](o.requests), q)
-    rate = request_metrics.output_tokens_per_s if metric == "output_throughput" else request_metrics.requests_per_s
-    return lambda o: rate(o.requests, o.window_s)
-
-
-def unpaced(metric: str, q: float, stage: str, blocks: list[LoadObservation]) -> Problem | None:
-    """TPOT judged on the few answers that have one speaks of other requests than the users'.
+def require_pace(metric: str, q: float, stage: str, blocks: Sequence[LoadObservation]) -> None:
+    """Raise CannotJudge if too many answers have no TPOT or ITL: the others are not the users' requests.
 
     A client or server that pauses for the length of one answer sends or sees it in one piece, so a few are met on any
     busy machine: up to 5 % leave a median what it is, 0.5 % a p95.
     """
     if metric not in ("tpot", "itl") or not blocks:
-        return None
+        return
     answered = sum(int(request_metrics.succeeded(block.requests).sum()) for block in blocks)
     without = sum(int(_has_no_pace(block).sum()) for block in blocks)
-    if answered == 0 or without <= _UNPACED_OF_TAIL * (1 - q) * answered:
-        return None
-    reason = f"stage {stage}: {without} of {answered} answers of the {blocks[0].arm.value} came in one or two pieces"
-    return Problem(Outcome.INVALID, f"{reason}, and have no pace", NO_PACE)
+    if answered > 0 and without > _UNPACED_OF_TAIL * (1 - q) * answered:
+        reason = (
+            f"stage {stage}: {without} of {answered} answers of the {blocks[0].arm.value} came in one or two pieces"
+        )
+        raise invalid(f"{reason}, and have no pace", NO_PACE)
 
 
-def in_other_pieces(evidence: Evidence, stage: str, *, of_candidate: bool = False) -> Problem | None:
-    """Tokens that come several at a time make another pace of the same speed: a span of fewer gaps over as many tokens.
+def require_same_pieces(evidence: Evidence, stage: str, *, of_candidate: bool = False) -> None:
+    """Raise CannotJudge if the arms streamed in pieces of different sizes, which makes another TPOT of the same speed.
 
-    Of the median answer, so that reads which a busy machine merges now and then do not count; and of so many answers of
-    one arm alone that its median pace is that of its quicker ones. `of_candidate`: only where the larger pieces are the
-    candidate's, which makes its own pace seem quicker; a bound of its own has nothing to do with the baseline's.
+    The median answer is compared, so that reads which a busy machine merges now and then do not count; and the share of
+    merged answers, because a fifth of them moves the median pace. `of_candidate`: refuse only larger pieces of the
+    candidate, which make its own pace seem quicker; a bound on it does not depend on the baseline.
     """
-    baseline, candidate = (_tokens_an_arrival(load_of(evidence, stage, arm)) for arm in (Arm.BASELINE, Arm.CANDIDATE))
+    baseline, candidate = (_tokens_per_arrival(load_of(evidence, stage, arm)) for arm in (Arm.BASELINE, Arm.CANDIDATE))
     theirs, ours = request_metrics.quantile(baseline, 0.5), request_metrics.quantile(candidate, 0.5)
     if theirs is None or ours is None:
-        return None
+        return
     own_pace_is_true = of_candidate and ours <= max(theirs, 1.0)  # one token an arrival hides none
     if round(1 - min(theirs, ours) / max(theirs, ours), 6) > _PIECES_GAP and not own_pace_is_true:
         reason = f"the answers came in other pieces: {ours:.1f} tokens an arrival against {theirs:.1f}"
-        return Problem(Outcome.INVALID, f"stage {stage}: {reason} (bound {_PIECES_GAP:.0%})", OTHER_PIECES)
+        raise invalid(f"stage {stage}: {reason} (bound {_PIECES_GAP:.0%})", OTHER_PIECES)
     usual = max(theirs, ours) / (1 - _PIECES_GAP) + _ROUNDING
     merged, of_ours = (float(np.mean(arm > usual)) for arm in (baseline, candidate))
-    if abs(of_ours - merged) <= _MERGED_GAP or (of_candidate and of_ours < merged):
-        return None
-    told = f"{of_ours:.0%} of the candidate's answers came in larger pieces than usual, {merged:.0%} of the baseline's"
-    return Problem(Outcome.INVALID, f"stage {stage}: {told} (bound {_MERGED_GAP:.0%} apart)", OTHER_PIECES)
+    if abs(of_ours - merged) > _MERGED_GAP and not (of_candidate and of_ours < merged):
+        reason = f"{of_ours:.0%} of the candidate's answers came in larger pieces than usual"
+        raise invalid(
+            f"stage {stage}: {reason}, {merged:.0%} of the baseline's (bound {_MERGED_GAP:.0%} apart)", OTHER_PIECES
+        )
 
 
-def _tokens_an_arrival(blocks: Mapping[int, LoadObservation]) -> FloatArray:
-    """Of every successful answer of all blocks."""
+def _tokens_per_arrival(blocks: Mapping[int, LoadObservation]) -> FloatArray:
     answers: list[FloatArray] = [np.empty(0)]
     for block in blocks.values():
         answered = request_metrics.succeeded(block.requests)
@@ -127,17 +114,17 @@ def _tokens_an_arrival(blocks: Mapping[int, LoadObservation]) -> FloatArray:
 
 
 def _has_no_pace(block: LoadObservation) -> BoolArray:
-    """Successful requests without a TPOT, and long ones that a proxy or server held back and sent in two pieces."""
+    """Mark successful requests without a TPOT, and long answers that a proxy or server sent in two pieces."""
     columns = block.requests
     held_back = (columns.output_tokens >= _LONG_TOKENS) & (request_metrics.distinct_arrivals(columns) <= 2)
     without: BoolArray = np.isnan(request_metrics.tpot_s(columns)) | held_back
     return without & request_metrics.succeeded(columns)
 
 
-def too_few(blocks: int) -> Problem:
-    """An interval needs two blocks at least."""
+def too_few(blocks: int) -> CannotJudge:
+    """Return the refusal of fewer blocks than the two that an interval needs."""
     advice = "measure more blocks: two at least, and as many as `benchgate plan` says that the margin takes"
-    return Problem(Outcome.INCONCLUSIVE, f"{blocks} blocks give no interval", advice)
+    return inconclusive(f"{blocks} blocks give no interval", advice)
 
 
 NO_PRICE = "give the deployment its `price` in the suite, and measure again"
@@ -149,10 +136,9 @@ LOOK_AT_ERRORS = "see the errors by class in the load table and the server's log
 
 @dataclass(frozen=True, slots=True)
 class PairedRequests:
-    """One block: the mean of ln(candidate/baseline) over `n` requests, +inf where the candidate failed one.
+    """Mean of ln(candidate/baseline) over the `n` paired requests of a block, +inf if the candidate failed one.
 
-    `baseline` and `candidate` are the geometric means over the same requests, in seconds; of lengths the means in
-    tokens.
+    `baseline` and `candidate` are the geometric means over these requests in seconds, or mean lengths in tokens.
     """
 
     mean: float
@@ -161,83 +147,70 @@ class PairedRequests:
     candidate: float
 
 
-def paired_requests(baseline: LoadObservation, candidate: LoadObservation, metric: str) -> PairedRequests | Problem:
-    """The requests of a block, paired by their planned number; a Problem where one has no counterpart.
+def paired_requests(baseline: LoadObservation, candidate: LoadObservation, metric: str) -> PairedRequests:
+    """Pair the requests of a block by their planned number. Raises CannotJudge if one has no counterpart.
 
-    No request is left out, except one that has no such value on either arm (TPOT of a one-token answer). One without a
-    record, or without a value on one arm alone, could be the slow one. A baseline that failed one is infinite, and an
+    No request is left out, except one without a value on either arm (TPOT of a one-token answer). One without a record,
+    or without a value on one arm alone, could be the slow one. If the baseline failed one its mean is infinite, and an
     infinite baseline would forgive everything.
     """
-    known = _KNOWN_PAIRS.setdefault(candidate, WeakKeyDictionary()).setdefault(baseline, {})
-    if metric not in known:
-        known[metric] = _paired(baseline, candidate, metric)
-    return known[metric]
-
-
-_Known = WeakKeyDictionary[LoadObservation, dict[str, "PairedRequests | Problem"]]
-_KNOWN_PAIRS: WeakKeyDictionary[LoadObservation, _Known] = WeakKeyDictionary()
-
-
-def _paired(baseline: LoadObservation, candidate: LoadObservation, metric: str) -> PairedRequests | Problem:
     where = f"stage {baseline.stage}, block {baseline.block + 1}"
-    if not np.array_equal(baseline.requests.index, candidate.requests.index):
-        return _unpaired(baseline, candidate, where)
+    _require_same_requests(baseline, candidate, where)
     theirs, ours = (LATENCIES[metric](one.requests) for one in (baseline, candidate))
     missing = np.isnan(theirs)
     if (missing != np.isnan(ours)).any():
         alone = int(np.count_nonzero(missing != np.isnan(ours)))
         reason = f"{where}: {alone} requests have a {metric} on one arm alone, so they have no pair"
-        return Problem(Outcome.INVALID, reason, _WITHOUT_PAIRS)
+        raise invalid(reason, _WITHOUT_PAIRS)
     theirs, ours = theirs[~missing], ours[~missing]
     if len(theirs) == 0:
-        return Problem(Outcome.INVALID, f"{where}: no request has a {metric}", LOOK_AT_ERRORS)
+        raise invalid(f"{where}: no request has a {metric}", LOOK_AT_ERRORS)
     if np.isinf(theirs).any():
         failed = int(np.count_nonzero(np.isinf(theirs)))
         reason = f"{where}: {failed} of the baseline's own requests failed, so its mean is infinite"
-        return Problem(Outcome.INVALID, reason, _WITHOUT_PAIRS)
+        raise invalid(reason, _WITHOUT_PAIRS)
     if min(theirs.min(), ours.min()) <= 0:
-        return Problem(Outcome.INVALID, f"{where}: a {metric} of 0, which is no pace", NO_PACE)
+        raise invalid(f"{where}: a {metric} of 0, which is no pace", NO_PACE)
     logs = float(np.mean(np.log(theirs))), float(np.mean(np.log(ours)))
     return PairedRequests(logs[1] - logs[0], len(theirs), math.exp(logs[0]), math.exp(logs[1]))
 
 
-def paired_lengths(baseline: LoadObservation, candidate: LoadObservation) -> PairedRequests | Problem:
-    """Output tokens of the requests that both arms answered: ln of the ratio of their sums, and the means per answer.
+def paired_lengths(baseline: LoadObservation, candidate: LoadObservation) -> PairedRequests:
+    """Return ln of the ratio of output tokens of the requests that both arms answered, and the means per answer.
 
-    An answer that failed has no length; whether many fail is for `error_rate` to say, which a policy must have.
+    A failed answer has no length; `error_rate`, which a policy must have, judges how many fail.
     """
     where = f"stage {baseline.stage}, block {baseline.block + 1}"
-    if not np.array_equal(baseline.requests.index, candidate.requests.index):
-        return _unpaired(baseline, candidate, where)
+    _require_same_requests(baseline, candidate, where)
     both = succeeded(baseline.requests) & succeeded(candidate.requests)
     n = int(np.count_nonzero(both))
     theirs, ours = (int(one.requests.output_tokens[both].sum()) for one in (baseline, candidate))
     if min(theirs, ours) <= 0:
-        return Problem(Outcome.INVALID, f"{where}: there is no request that both arms answered", LOOK_AT_ERRORS)
+        raise invalid(f"{where}: there is no request that both arms answered", LOOK_AT_ERRORS)
     return PairedRequests(math.log(ours / theirs), n, theirs / n, ours / n)
 
 
-def _unpaired(baseline: LoadObservation, candidate: LoadObservation, where: str) -> Problem:
-    lone = len(np.setxor1d(baseline.requests.index, candidate.requests.index))
-    reason = f"{where}: {lone} requests have a record on one arm alone, so they have no pair"
-    return Problem(Outcome.INVALID, reason, _WITH_ALL)
+def _require_same_requests(baseline: LoadObservation, candidate: LoadObservation, where: str) -> None:
+    if not np.array_equal(baseline.requests.index, candidate.requests.index):
+        lone = len(np.setxor1d(baseline.requests.index, candidate.requests.index))
+        reason = f"{where}: {lone} requests have a record on one arm alone, so they have no pair"
+        raise invalid(reason, "run the suite again to its end, or judge p50")
 
 
-_WITH_ALL = "run the suite again to its end, or judge p50"
 _WITHOUT_PAIRS = "judge p50, which does not take every request"
 
 
 Pair = tuple[LoadObservation, LoadObservation]
-"""(baseline, candidate) of one block; where one stage is held over another, the candidate's executions of the two."""
+"""(baseline, candidate) of one block; of a check with `over`, the candidate's executions of both stages."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """What is judged of a latency or a rate: a quantile `q`, or with `mean` the geometric mean of paired requests.
+    """Statistic of a latency, rate, length or cost: the quantile `q`, or `mean`, the geometric mean of paired requests.
 
-    `slo` is what makes a request good, where a cost is that of good ones. With `each` a rate is divided by the
-    accelerators of its deployment. `inflation` is, block by block, ln of how many times the tokens of its text the
-    candidate's usage counts: its metrics in tokens are restated by it.
+    `slo` makes a request good, for the cost of good ones. With `each` a rate is divided by the accelerators of its
+    deployment. `inflation` is, per block, ln(tokens in the candidate's usage / tokens of its text): its metrics in
+    tokens are restated by it.
     """
 
     metric: str
@@ -253,31 +226,31 @@ class Measure:
         return value * math.exp(-worse if self.rises else worse)
 
     def worse_by(self, blocks: Sequence[LoadObservation]) -> float:
-        """Return by how much, as a log, that makes it worse; 0 where its text fits its usage."""
+        """Return how much worse that makes it, as a log; 0 if text and usage agree."""
         return sum(self.inflation.get(block.block, 0.0) for block in blocks) / len(blocks) if self.inflation else 0.0
 
     @property
     def by_request(self) -> bool:
-        """Whether requests are paired one by one."""
+        """Return True if requests are paired one by one."""
         return self.statistic == MEAN or self.metric == "output_length"
 
     @property
     def rises(self) -> bool:
-        """Whether more of it is better."""
+        """Return True if more of it is better."""
         return METRICS[self.metric].higher_is_better
 
     @property
     def is_latency(self) -> bool:
-        """Whether a block has a quantile of it."""
+        """Return True if a block has a quantile of it."""
         return self.metric in LATENCIES
 
 
 @dataclass(frozen=True, slots=True)
 class BlockPairs:
-    """One element for every block, or for every group of `together` blocks (the last ones may have more).
+    """Values of both arms: one element per block, or per group of at least `together` blocks.
 
-    `harm` is ln(candidate/baseline) of a latency or a cost and ln(baseline/candidate) of a rate, +inf where the
-    candidate alone has no finite value. `baseline` and `candidate` are the values themselves.
+    `harm` is ln(candidate/baseline) of a latency or a cost and ln(baseline/candidate) of a rate, +inf if only the
+    candidate has no finite value.
     """
 
     harm: FloatArray
@@ -286,47 +259,44 @@ class BlockPairs:
     together: int = 1
 
     def notes(self, measure: Measure, blocks: int) -> tuple[str, ...]:
-        """That blocks were taken together, and why."""
-        return () if self.together == 1 else (taken_together(measure, blocks, len(self.harm)),)
+        """Return a note that blocks were pooled, and why."""
+        return () if self.together == 1 else (pooling_note(measure, blocks, len(self.harm)),)
 
 
-def taken_together(measure: Measure, blocks: int, groups: int) -> str:
-    """Why there are fewer numbers than blocks."""
+def pooling_note(measure: Measure, blocks: int, groups: int) -> str:
+    """Explain why there are fewer numbers than blocks."""
     fewest = f"at least {min_n_for_quantile(measure.q)} requests"
     return f"p{measure.q * 100:g} needs {fewest}, so the {blocks} blocks were taken as {groups} groups"
 
 
-def block_pairs(evidence: Evidence, stage: str, measure: Measure) -> BlockPairs | Problem:
-    """The values of every block that both arms have, or why there are none."""
+def block_pairs(evidence: Evidence, stage: str, measure: Measure) -> BlockPairs:
+    """Return the values of every block that both arms have. Raises CannotJudge if one has none."""
     for side in Arm:
-        unusable = unpaced(measure.metric, measure.q, stage, list(load_of(evidence, stage, side).values()))
-        if unusable is not None:
-            return unusable
+        require_pace(measure.metric, measure.q, stage, list(load_of(evidence, stage, side).values()))
     pairs = paired_load(evidence, stage)
     if not pairs:
-        return Problem(Outcome.INVALID, f"stage {stage} was not measured on both arms", "see the faults of the targets")
-    unpriced = no_price(evidence, measure, tuple(Arm))
-    if unpriced is not None:
-        return unpriced
-    untold = cache_untold(evidence, pairs, measure)
-    if untold is not None:
-        return untold
+        raise invalid(f"stage {stage} was not measured on both arms", "see the faults of the targets")
+    require_price(evidence, measure, tuple(Arm))
+    require_cached_input_reported(evidence, pairs, measure)
     groups = grouped(pairs, measure)
     rows: list[tuple[float, float, float]] = []
     for group in groups:
-        row = _by_request(group[0], measure) if measure.by_request else _by_block(group, measure, evidence)
-        if isinstance(row, Problem):
-            return row
+        if measure.by_request:
+            pair = group[0]
+            paired = paired_requests(*pair, measure.metric) if measure.is_latency else paired_lengths(*pair)
+            row = paired.mean, paired.baseline, paired.candidate
+        else:
+            row = _by_block(group, measure, evidence)
         ours = [candidate for _, candidate in group]
         rows.append((row[0] + measure.worse_by(ours), row[1], measure.restated(row[2], ours)))
     harm, baseline, candidate = np.array(rows, dtype=np.float64).T
     if len(groups) < 2 < len(pairs):
-        return no_quantile(stage, measure, pairs)
+        raise no_quantile(stage, measure, pairs)
     return BlockPairs(harm, baseline, candidate, min(len(group) for group in groups))
 
 
 def grouped(pairs: list[Pair], measure: Measure) -> list[list[Pair]]:
-    """The blocks by themselves, or consecutive ones together until each group has requests enough for the quantile."""
+    """Return the blocks one by one, or pooled with the next ones until each group has enough requests for q."""
     if not measure.is_latency or measure.by_request or measure.q <= 0.5:
         return [[pair] for pair in pairs]
     fewest = min(_count(execution, measure.metric) for pair in pairs for execution in pair)
@@ -336,55 +306,55 @@ def grouped(pairs: list[Pair], measure: Measure) -> list[list[Pair]]:
 
 
 def _count(execution: LoadObservation, metric: str) -> int:
-    """How many values a block has of a latency: one a request, of the gaps between chunks one less than chunks."""
+    """Count a block's values of a latency: one per request; of ITL the gaps between its chunks."""
     columns = execution.requests
     return len(columns.chunk_ns) - len(columns) if metric == "itl" else len(columns)
 
 
-def no_price(evidence: Evidence, measure: Measure, sides: Sequence[Arm]) -> Problem | None:
-    """That a cost is asked for of a deployment that has no price, or costs nothing, which is no part of anything."""
+def require_price(evidence: Evidence, measure: Measure, sides: Sequence[Arm]) -> None:
+    """Raise CannotJudge if a cost is judged of a deployment that has no price, or costs nothing."""
     for side in sides if measure.metric in COST_METRICS else ():
         deployment = evidence.run.arms.get(side)
         if deployment is None or not (deployment.price_usd_per_hour or deployment.token_prices):
             found = "a price of $0" if deployment is not None and deployment.has_price else "no price"
-            return Problem(
-                Outcome.INVALID, f"the {side.value} has {found}, so nothing is known of what its tokens cost", NO_PRICE
-            )
-    return None
+            raise invalid(f"the {side.value} has {found}, so nothing is known of what its tokens cost", NO_PRICE)
 
 
-def cache_untold(evidence: Evidence, pairs: Sequence[Pair], measure: Measure) -> Problem | None:
-    """That the baseline never told of cached input, for which it has a lower price: its cost is only at most so much.
+def require_cached_input_reported(evidence: Evidence, pairs: Sequence[Pair], measure: Measure) -> None:
+    """Raise CannotJudge if the baseline has a lower price for cached input and never reported any.
 
-    Where the candidate, paid by the token too, tells as little, both are dear alike.
+    Its cost is then only an upper bound. A candidate that is paid by the token and reports none either is overrated
+    alike.
     """
     baseline, candidate = (evidence.run.arms.get(arm) for arm in (Arm.BASELINE, Arm.CANDIDATE))
     prices = {} if baseline is None or measure.metric not in COST_METRICS else baseline.token_prices
     if candidate is None or not prices or prices["cached_input"] >= prices["input"]:
-        return None
-    told = [any(request_metrics.reports_cached_tokens(pair[at].requests) for pair in pairs) for at in (0, 1)]
-    if told[0] or (candidate.token_prices and not told[1]):
-        return None
-    return Problem(
-        Outcome.INVALID,
-        "the baseline has a price of cached input and never told how much of its input was cached, so it may cost less",
-        "leave `cached_input` out where that is not billed, or ask a server that tells",
-    )
+        return
+    reports = [any(request_metrics.reports_cached_tokens(pair[at].requests) for pair in pairs) for at in (0, 1)]
+    if not reports[0] and (reports[1] or not candidate.token_prices):
+        raise invalid(
+            "the baseline has a price of cached input and never told how much of its input was cached, so it may cost "
+            "less",
+            "leave `cached_input` out where that is not billed, or ask a server that tells",
+        )
 
 
-def _by_block(group: list[Pair], measure: Measure, evidence: Evidence) -> tuple[float, float, float] | Problem:
+def _by_block(group: list[Pair], measure: Measure, evidence: Evidence) -> tuple[float, float, float]:
     b, c = (
         priced([pair[at] for pair in group], measure, evidence.run.arms.get(side))
         for at, side in enumerate((Arm.BASELINE, Arm.CANDIDATE))
     )
-    where = _where(group)
+    first, last = group[0][0], group[-1][0]
+    blocks = f"block {first.block + 1}" if first is last else f"blocks {first.block + 1} to {last.block + 1}"
+    where = f"stage {first.stage}, {blocks}"
     if b is None or c is None:
-        arm = "baseline" if b is None else "candidate"
-        return Problem(Outcome.INVALID, f"{where}: the {arm} has no value for this metric", LOOK_AT_ERRORS)
+        raise invalid(
+            f"{where}: the {'baseline' if b is None else 'candidate'} has no value for this metric", LOOK_AT_ERRORS
+        )
     if measure.is_latency and 0 in (b, c):
-        return Problem(Outcome.INVALID, f"{where}: the median of {measure.metric} is 0, which is no pace", NO_PACE)
+        raise invalid(f"{where}: the median of {measure.metric} is 0, which is no pace", NO_PACE)
     if not math.isfinite(b) or b <= 0:
-        return Problem(Outcome.INVALID, f"{where}: too many of the baseline's own requests failed", LOOK_AT_ERRORS)
+        raise invalid(f"{where}: too many of the baseline's own requests failed", LOOK_AT_ERRORS)
     if not math.isfinite(c) or c <= 0:
         return math.inf, b, c
     return (math.log(b / c) if measure.rises else math.log(c / b)), b, c
@@ -402,30 +372,17 @@ def priced(executions: Sequence[LoadObservation], measure: Measure, deployment: 
 
 
 def value_of(executions: Sequence[LoadObservation], measure: Measure) -> float | None:
-    """Of a block, or of the requests of several that were taken together."""
+    """Return the value of one block, or of the pooled requests of several."""
     if len(executions) == 1:
-        return block_value(measure.metric, measure.q)(executions[0])
+        return block_value(executions[0], measure.metric, measure.q)
     values = [LATENCIES[measure.metric](execution.requests) for execution in executions]
     return request_metrics.quantile(np.concatenate(values), measure.q)
 
 
-def _by_request(pair: Pair, measure: Measure) -> tuple[float, float, float] | Problem:
-    found = paired_requests(*pair, measure.metric) if measure.is_latency else paired_lengths(*pair)
-    return found if isinstance(found, Problem) else (found.mean, found.baseline, found.candidate)
-
-
-def _where(group: list[Pair]) -> str:
-    first, last = group[0][0], group[-1][0]
-    blocks = f"block {first.block + 1}" if first is last else f"blocks {first.block + 1} to {last.block + 1}"
-    return f"stage {first.stage}, {blocks}"
-
-
-def no_quantile(stage: str, measure: Measure, pairs: list[Pair]) -> Problem:
-    """That all blocks together make no two groups."""
+def no_quantile(stage: str, measure: Measure, pairs: list[Pair]) -> CannotJudge:
+    """Return the refusal of a quantile for which all blocks together make less than two groups."""
     needed = min_n_for_quantile(measure.q)
     fewest = min(_count(execution, measure.metric) for pair in pairs for execution in pair)
     reason = f"p{measure.q * 100:g} is not estimable from {len(pairs)} blocks of {fewest} requests at stage {stage}"
-    advice = (
-        f"measure at least {needed} requests in every block of this stage, or more blocks, or judge a lower statistic"
-    )
-    return Problem(Outcome.INCONCLUSIVE, reason, advice)
+    advice = f"measure at least {needed} requests in every block of this stage, or more blocks"
+    return inconclusive(reason, f"{advice}, or judge a lower statistic")

@@ -1,37 +1,30 @@
-"""Was the client itself the bottleneck? Latencies of a saturated client are its own, not the server's.
+"""Client saturation: was the load generator the bottleneck, and which blocks are excluded for it?
 
-Two kinds of finding. A *loss* is a request or a worker that the client's own machine lost: the load was not the one
-that was planned, and no number of it holds. A *strain* is lateness: the times are the client's, while a server's
-answer (a 500, say) is still the server's. Why the bounds are where they are: docs/decisions.md, "The client".
+A *loss* is a request or a worker that the client's own machine lost: the planned load was not sent, and no number of it
+holds. A *strain* is lateness: the times are the client's, while a server's answer (a 500, say) is still the server's.
+A strained block is excluded on both arms, so that what remains is still paired.
 
-Which blocks of a stage tell the servers' times: those in which the load generator set the pace are left out.
-
-Of both arms together, so that what remains is still paired. Why a quarter at most: docs/decisions.md, "The client".
-
-Tails that are the client's own: blocks whose slowest reads took a good part of what they report as the slowest.
-
-A median does not see a stall now and then; where the client is late throughout, or for very long, a guard says so for
-the whole run. What a clouded block adds to one arm hides what the other costs, so it is left out of the check on that
-tail as a strained block is. Why a quarter at most: docs/decisions.md, "The client".
+A median does not see a stall now and then, but a tail may consist of it: a block whose slowest reads took a good part
+of its slowest reported times is excluded from the check on that tail. At most a quarter of a stage's blocks may be
+excluded (docs/decisions.md, "The client").
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
 import numpy as np
 
 from benchgate.gate.comparison import Comparison, Place, arms_of, load_of, paired_load, places
-from benchgate.gate.decision import Problem
+from benchgate.gate.decision import CannotJudge, invalid
 from benchgate.gate.evidence.blocks import LATENCIES, OWN_MACHINE, block_value
 from benchgate.gate.evidence.shares import failures
 from benchgate.model import records, request_metrics
 from benchgate.model.deployment import Arm
 from benchgate.model.records import BoolArray, ErrorClass, RequestColumns
 from benchgate.model.run import ClientUse, Evidence, LoadObservation
-from benchgate.model.verdict import Outcome
 from benchgate.suite.schema import ClientBounds, Suite
 from benchgate.units import show_duration, show_number, show_percent
 
@@ -48,10 +41,9 @@ _SERVERS_OWN = frozenset({ErrorClass.CONNECT, ErrorClass.TLS})  # why a request 
 def saturation_reasons(
     use: ClientUse, columns: RequestColumns, offered_rps: float | None, bounds: ClientBounds | None = None
 ) -> tuple[str, ...]:
-    """Why the numbers of this stage are the client's and not the server's; empty when they are the server's.
+    """Return why the numbers of this stage are the client's and not the server's; empty if they are the server's.
 
-    `offered_rps` is the rate an open loop was meant to send at, None for a closed loop, which has none. Without
-    `bounds` the usual ones hold.
+    `offered_rps` is the rate an open loop was to send at, None for a closed loop. Without `bounds` the defaults hold.
     """
     return (*losses(use, columns), *strains(use, columns, offered_rps, bounds or ClientBounds()))
 
@@ -64,21 +56,13 @@ def losses(use: ClientUse, *columns: RequestColumns) -> tuple[str, ...]:
 def strains(
     use: ClientUse, columns: RequestColumns, offered_rps: float | None, bounds: ClientBounds
 ) -> tuple[str, ...]:
-    """Signs that the client set the pace: late sends, late reads, a busy interpreter, a rate not reached."""
-    looked_at = (
-        _late(columns, bounds),
-        _slow_to_read(use, bounds),
-        _busy(use, bounds),
-        _behind(columns, offered_rps, bounds),
-    )
-    return tuple(reason for found in looked_at for reason in found)
+    """Return the signs that the client set the pace: late sends, late reads, a busy interpreter, a rate not reached."""
+    signs = _late_sends(columns, bounds), _late_reads(use, bounds), _busy(use, bounds)
+    return tuple(reason for found in (*signs, _behind(columns, offered_rps, bounds)) for reason in found)
 
 
 def doubtful_failures(columns: RequestColumns) -> int:
-    """Failures that a client under strain may have caused itself: no answer in time, or no connection.
-
-    Every other failure is something the server said or did.
-    """
+    """Count failures that a strained client may have caused itself: no answer in time, or no connection."""
     return int(np.count_nonzero(columns.error.are((ErrorClass.TIMEOUT, *_SERVERS_OWN, ErrorClass.CLIENT))))
 
 
@@ -94,20 +78,14 @@ def _lost_requests(columns: RequestColumns) -> Iterator[str]:
 
 
 def _undispatched(columns: RequestColumns) -> BoolArray:
-    """Requests that were due and never left, for no reason of the server's.
-
-    That it takes no connection is its own, and so is an earlier turn of a conversation that it failed.
-    """
+    """Mark requests that were due and never sent, unless the server refused a connection or failed an earlier turn."""
     excused = ~columns.error.are((None, ErrorClass.CLIENT))
     never: BoolArray = columns.sent_ns == records.ABSENT
     return never & ~excused
 
 
-def _late(columns: RequestColumns, bounds: ClientBounds) -> Iterator[str]:
-    """Requests that were never sent are left out: for want of a connection is no lateness, and the rest is a loss.
-
-    Nor is the time it takes to open one, which over TLS and a long way is several round trips.
-    """
+def _late_sends(columns: RequestColumns, bounds: ClientBounds) -> Iterator[str]:
+    """Yield send lag beyond the bounds. Opening a connection is no lag, and requests never sent are a loss."""
     lag_s = request_metrics.client_lag_s(columns)
     lag_s = lag_s[np.isfinite(lag_s)]
     if len(lag_s) == 0:
@@ -121,10 +99,10 @@ def _late(columns: RequestColumns, bounds: ClientBounds) -> Iterator[str]:
         yield f"a request was sent {show_duration(most_s)} late (bound {_ms(bounds.send_lag_max_s)})"
 
 
-def _slow_to_read(use: ClientUse, bounds: ClientBounds) -> Iterator[str]:
-    """In a stage too short for a p99 (it is the worst of a few looks) the median and the worst are bounded.
+def _late_reads(use: ClientUse, bounds: ClientBounds) -> Iterator[str]:
+    """Yield read delay beyond the bounds: the p99, or the median of a stage whose p99 is the worst of a few samples.
 
-    A single stall of a shared machine moves no median. Tails of such a stage are judged apart, `clouded_tail`.
+    A single stall of a shared machine moves no median. Tails of such a stage are judged by `without_clouded_blocks`.
     """
     p50_s, p99_s, most_s = use.read_delay_p50_s, use.read_delay_p99_s, use.read_delay_max_s
     if p50_s is None or p99_s is None or most_s is None:
@@ -133,17 +111,17 @@ def _slow_to_read(use: ClientUse, bounds: ClientBounds) -> Iterator[str]:
         return
     name, delay_s = ("p99", p99_s) if use.wall_s >= _P99_LEAST_S else ("median", p50_s)
     if delay_s > bounds.read_delay_p99_s:
-        told = f"the {name} of how long what had arrived waited for the client is {show_duration(delay_s)}"
-        yield f"{told} (bound {_ms(bounds.read_delay_p99_s)})"
+        delay = f"the {name} of how long what had arrived waited for the client is {show_duration(delay_s)}"
+        yield f"{delay} (bound {_ms(bounds.read_delay_p99_s)})"
     elif most_s > bounds.read_delay_max_s:
         yield f"what had arrived waited {show_duration(most_s)} for the client (bound {_ms(bounds.read_delay_max_s)})"
 
 
 def _busy(use: ClientUse, bounds: ClientBounds) -> Iterator[str]:
-    """Over 5 s where the stage was that long, else over the whole of it.
+    """Yield CPU use beyond the bound: over 5 s if the stage was that long, else over all of it.
 
-    A run that did not record its read delay (an older one) is judged by the CPU of the whole stage, at any length:
-    something must always speak for the client.
+    A run without a recorded read delay is judged by the CPU of the whole stage, at any length: something must always
+    vouch for the client.
     """
     if use.read_delay_p99_s is None and use.busiest_share is None:
         share, bound, over = use.cpu_share, _UNRECORDED_CPU_SHARE, "over the stage"
@@ -158,9 +136,9 @@ def _busy(use: ClientUse, bounds: ClientBounds) -> Iterator[str]:
 
 
 def _behind(columns: RequestColumns, offered_rps: float | None, bounds: ClientBounds) -> Iterator[str]:
-    """Compares the span of the sends with the span of the schedule: a random schedule is never exactly its rate.
+    """Yield a rate below the schedule's, by the spans of sends and schedule: a random schedule never has its rate.
 
-    Of a short stage one per cent is less than the lateness any send may have, so that much is always allowed.
+    In a short stage one per cent is less than the lag any send may have, so that much is always allowed.
     """
     sent = columns.sent_ns != records.ABSENT
     if offered_rps is None or np.count_nonzero(sent) < 2:
@@ -180,33 +158,33 @@ def _ms(seconds: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class StrainedBlocks:
-    """The blocks of one stage in which an execution, on either arm, measured its client."""
+    """Blocks of one stage in which the load generator was late, on either arm."""
 
     stage: str
     blocks: frozenset[int]
     of: int
     why: str = ""  # of the first strained execution
     doubtful: int = 0  # failures that the client may have caused
-    hides: bool = False  # without one of these blocks, failures of the candidate alone would go unseen
+    hides_failures: bool = False  # excluding one of these blocks would hide failures of the candidate alone
 
     @property
-    def spoil(self) -> bool:
-        """Whether the stage cannot do without these blocks."""
-        return self.hides or len(self.blocks) > STRAINED_SHARE * self.of
+    def invalidate(self) -> bool:
+        """Return True if the stage cannot do without these blocks."""
+        return self.hides_failures or len(self.blocks) > STRAINED_SHARE * self.of
 
     @property
     def left_out(self) -> frozenset[int]:
-        """What the checks on times and rates do without; a stage that is spoilt keeps its numbers as they are."""
-        return frozenset() if self.spoil else self.blocks
+        """Return the blocks that checks on times and rates exclude; none if the stage is invalidated anyway."""
+        return frozenset() if self.invalidate else self.blocks
 
     @property
-    def place(self) -> str:
-        """`2 of 8 blocks of stage c4`."""
+    def share(self) -> str:
+        """Return `2 of 8 blocks of stage c4`."""
         return f"{len(self.blocks)} of {self.of} blocks of stage {self.stage}"
 
 
 def strained_blocks(evidence: Evidence, place: Place, suite: Suite) -> StrainedBlocks:
-    """Every block of the stage in which the load generator passed one of the policy's bounds, on either arm."""
+    """Return the blocks of a stage in which the load generator passed a bound of the policy, on either arm."""
     arms = {arm: load_of(evidence, place.name, arm) for arm in Arm}
     found = [
         (arms[arm][block], reasons[0])
@@ -224,12 +202,12 @@ def strained_blocks(evidence: Evidence, place: Place, suite: Suite) -> StrainedB
         of,
         why=f"block {first.block + 1}, {first.arm.value}: {reason}",
         doubtful=sum(doubtful_failures(rows) for execution, _ in found for rows in execution.with_ramp),
-        hides=_hides(evidence, place.name, blocks),
+        hides_failures=_hides_failures(evidence, place.name, blocks),
     )
 
 
-def _hides(evidence: Evidence, stage: str, blocks: frozenset[int]) -> bool:
-    """Whether the candidate failed more in one of these blocks than the baseline; measured alone, than elsewhere."""
+def _hides_failures(evidence: Evidence, stage: str, blocks: frozenset[int]) -> bool:
+    """Return True if the candidate failed more in one of these blocks than the baseline (alone: than elsewhere)."""
     if len(arms_of(evidence)) > 1:
         return any(failures(c) > failures(b) for b, c in paired_load(evidence, stage) if b.block in blocks)
     alone = load_of(evidence, stage, Arm.CANDIDATE)
@@ -238,13 +216,18 @@ def _hides(evidence: Evidence, stage: str, blocks: frozenset[int]) -> bool:
 
 
 def usable(comparison: Comparison, suite: Suite) -> Comparison:
-    """The same runs without the blocks that must not speak of times and rates."""
+    """Return the runs without the blocks that are excluded from times and rates."""
+
+    def cleared(evidence: Evidence) -> Evidence:
+        left_out = {place.name: strained_blocks(evidence, place, suite).left_out for place in places(suite)}
+        return replace(evidence, load=tuple(o for o in evidence.load if o.block not in left_out.get(o.stage, ())))
+
     reference = comparison.reference
-    return Comparison(_usable(comparison.judged, suite), None if reference is None else _usable(reference, suite))
+    return Comparison(cleared(comparison.judged), None if reference is None else cleared(reference))
 
 
 def left_out_notes(comparison: Comparison, stage: str, suite: Suite) -> tuple[str, ...]:
-    """What the checks of a stage did without, and why; a stored comparison may have left out blocks of either run."""
+    """Return notes on the excluded blocks of a stage, of either run, and why."""
     runs = (("", comparison.judged), ("of the reference run, ", comparison.reference))
     found = [
         (run, strained_blocks(evidence, place, suite))
@@ -252,18 +235,13 @@ def left_out_notes(comparison: Comparison, stage: str, suite: Suite) -> tuple[st
         for place in places(suite)
         if evidence is not None and place.name == stage
     ]
-    return tuple(f"{run}{strained.place} were left out: {strained.why}" for run, strained in found if strained.left_out)
+    return tuple(f"{run}{strained.share} were left out: {strained.why}" for run, strained in found if strained.left_out)
 
 
 def paced_by_client(suite: Suite, *runs: Evidence) -> frozenset[tuple[str, int]]:
-    """Stage (of a class its whole stage) and number of every block in which the load generator set the pace."""
+    """Return stage (of a class its whole stage) and number of every block in which the load generator was late."""
     found = ((place.stage, strained_blocks(run, place, suite).blocks) for run in runs for place in places(suite))
     return frozenset((stage, block) for stage, blocks in found for block in blocks)
-
-
-def _usable(evidence: Evidence, suite: Suite) -> Evidence:
-    left_out = {place.name: strained_blocks(evidence, place, suite).left_out for place in places(suite)}
-    return replace(evidence, load=tuple(o for o in evidence.load if o.block not in left_out.get(o.stage, ())))
 
 
 def _strains(execution: LoadObservation, place: Place, suite: Suite) -> tuple[str, ...]:
@@ -271,7 +249,7 @@ def _strains(execution: LoadObservation, place: Place, suite: Suite) -> tuple[st
 
 
 def _offered_rps(place: Place, execution: LoadObservation) -> float | None:
-    """The rate an open loop was meant to send at, over the span of its schedule; None for a closed loop."""
+    """Return the rate that an open loop was to send at, over the span of its schedule; None for a closed loop."""
     if not place.is_open:
         return None
     intended_ns = execution.requests.intended_ns
@@ -284,72 +262,53 @@ _CLOUDED_OF_TAIL = 0.25
 
 
 @dataclass(frozen=True, slots=True)
-class Tail:
-    """A latency's tail at one place: the quantile `q`, above a median, of `metric`."""
-
-    metric: str
-    q: float
-    stage: str
-
-    @property
-    def may_be_clouded(self) -> bool:
-        """Whether it is a tail at all."""
-        return self.q > 0.5 and self.metric in LATENCIES
-
-
-@dataclass(frozen=True, slots=True)
-class Cleared:
-    """The same runs without the clouded blocks of one tail, what was left out, and whether too much would be."""
+class ClearedRuns:
+    """Runs without the clouded blocks of a tail. With a `problem` more than a quarter of them are clouded."""
 
     comparison: Comparison
     notes: tuple[str, ...] = ()
-    problem: Problem | None = None
+    problem: CannotJudge | None = None
 
 
-def cleared(so_far: Cleared, tail: Tail, arms: Collection[Arm]) -> Cleared:
-    """Leave the clouded blocks of these arms out, of both arms; with a problem where they are more than a quarter."""
-    if not tail.may_be_clouded or so_far.problem is not None:
-        return so_far
-    comparison = so_far.comparison
-    runs: list[Evidence | None] = []
-    notes = list(so_far.notes)
-    for told, evidence in (("", comparison.judged), ("of the reference run, ", comparison.reference)):
-        clouded = [] if evidence is None else [o for o in _executions(evidence, tail, arms) if _clouds(o, tail)]
-        if evidence is None or not clouded:
-            runs.append(evidence)
-            continue
-        blocks = {o.block for o in clouded}
-        of = len({o.block for o in _executions(evidence, tail, arms)})
-        what = _told(tail, clouded, f"{len(blocks)} of {of}")
-        if len(blocks) > STRAINED_SHARE * of:
-            return replace(so_far, problem=Problem(Outcome.INVALID, f"{told}{what}", OWN_MACHINE))
-        notes.append(f"{told}left out: {what}")
-        runs.append(_without(evidence, tail.stage, blocks))
-    judged, reference = runs
-    assert judged is not None, "a comparison has a run that is judged"
-    return Cleared(Comparison(judged, reference), tuple(notes))
+def without_clouded_blocks(
+    comparison: Comparison, metric: str, q: float, stages: Sequence[str], arms: Collection[Arm]
+) -> ClearedRuns:
+    """Exclude blocks of these arms whose read delay made the tail `q` of a latency, on both arms."""
+    notes: list[str] = []
+    if q <= 0.5 or metric not in LATENCIES:
+        return ClearedRuns(comparison)
+    for stage in stages:
+        runs: list[Evidence | None] = []
+        found: list[str] = []
+        for of_run, evidence in (("", comparison.judged), ("of the reference run, ", comparison.reference)):
+            executions = [] if evidence is None else [o for o in evidence.load if o.stage == stage and o.arm in arms]
+            clouded = [o for o in executions if _clouds(o, metric, q)]
+            if evidence is None or not clouded:
+                runs.append(evidence)
+                continue
+            blocks, of = {o.block for o in clouded}, len({o.block for o in executions})
+            reason = _clouded_reason(stage, clouded, f"{len(blocks)} of {of}")
+            if len(blocks) > STRAINED_SHARE * of:
+                return ClearedRuns(comparison, tuple(notes), invalid(f"{of_run}{reason}", OWN_MACHINE))
+            found.append(f"{of_run}left out: {reason}")
+            load = tuple(o for o in evidence.load if o.stage != stage or o.block not in blocks)
+            runs.append(replace(evidence, load=load))
+        judged, reference = runs
+        assert judged is not None, "a comparison has a run that is judged"
+        comparison = Comparison(judged, reference)
+        notes += found
+    return ClearedRuns(comparison, tuple(notes))
 
 
-def _executions(evidence: Evidence, tail: Tail, arms: Collection[Arm]) -> list[LoadObservation]:
-    return [o for o in evidence.load if o.stage == tail.stage and o.arm in arms]
-
-
-def _without(evidence: Evidence, stage: str, blocks: set[int]) -> Evidence:
-    return replace(evidence, load=tuple(o for o in evidence.load if o.stage != stage or o.block not in blocks))
-
-
-def _told(tail: Tail, clouded: list[LoadObservation], share: str) -> str:
+def _clouded_reason(stage: str, clouded: list[LoadObservation], share: str) -> str:
     worst_s = max(o.client.read_delay_p99_s or 0.0 for o in clouded)
     arms = " and ".join(dict.fromkeys(o.arm.value for o in clouded))
-    where = f"stage {tail.stage}: in {share} blocks, on the {arms},"
     bound = f"(bound {show_duration(_CLOUDS_S)}, or {_CLOUDED_OF_TAIL:.0%} of the tail)"
     waited = f"what had arrived waited for the client, up to {show_duration(worst_s)} {bound}"
-    return f"{where} {waited}, so the tail is its own"
+    return f"stage {stage}: in {share} blocks, on the {arms}, {waited}, so the tail is its own"
 
 
-def _clouds(execution: LoadObservation, tail: Tail) -> bool:
-    """Whether a read delay is too much beside a reported latency; a failure's is infinite, and no delay matters."""
-    delay_s, reported_s = execution.client.read_delay_p99_s, block_value(tail.metric, tail.q)(execution)
-    if delay_s is None or reported_s is None:
-        return False
-    return delay_s > max(_CLOUDS_S, _CLOUDED_OF_TAIL * reported_s)
+def _clouds(execution: LoadObservation, metric: str, q: float) -> bool:
+    """Return True if a read delay is too much of a reported latency; a failure's is infinite, and no delay matters."""
+    delay_s, reported_s = execution.client.read_delay_p99_s, block_value(execution, metric, q)
+    return delay_s is not None and reported_s is not None and delay_s > max(_CLOUDS_S, _CLOUDED_OF_TAIL * reported_s)

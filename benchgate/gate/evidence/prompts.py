@@ -1,9 +1,8 @@
-"""Which prompts of a shadow comparison can carry a judgement, and why none can where that is so.
+"""Shadow prompts that can carry a check, and prompts whose answers could not be compared.
 
-Prompts whose texts were to be compared by their embeddings, and could not be.
-
-They differ in letters, and nobody knows whether in meaning. As different, they make the baseline look noisier than it
-is, which hides a broken candidate, or an honest one look broken. So they are left out, and what rests on them is said.
+Where answers are compared by embeddings, the similarity of some may be missing: they differ in letters, and perhaps not
+in meaning. Counted as different, they would make the baseline look noisy, which hides a broken candidate, or make an
+equal candidate look broken. So they are left out, and the result must hold even if all of them had differed.
 """
 
 from __future__ import annotations
@@ -12,133 +11,118 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from benchgate.gate.comparison import Comparison
-from benchgate.gate.decision import Problem
+from benchgate.gate.decision import inconclusive, invalid
 from benchgate.gate.evidence.items import too_many
 from benchgate.model.records import AnswerAgreement, PairFacts, ShadowItem
 from benchgate.model.run import Evidence
-from benchgate.model.verdict import Outcome
 from benchgate.stats.evals import Excess
 
-MOST_MISSING = 0.01
-"""Of the prompts, that the baseline may leave unanswered: they are left out; of few prompts two may be.
+MAX_UNANSWERED = 0.01
+"""Share of prompts that the baseline may leave unanswered; they are left out. Of few prompts, two may be."""
 
-More say that something is broken.
-"""
+MAX_WITHOUT_SIMILARITY = 0.05
+"""Share of prompts whose similarity may be missing. One prompt always may."""
+
+MEASURE_AGAIN = "see the server's log and measure again"
+_CHECK_EMBEDDINGS = "see what the embeddings endpoint replies to texts like these, and measure again"
+
+DIFFERENT = PairFacts(AnswerAgreement.DIFFERENT, differs=True, exact=False, normalised=False)
+_IDENTICAL = PairFacts(AnswerAgreement.EXACT, differs=False, exact=True, normalised=True)
+
+RowPairs = tuple[tuple[ShadowItem, ShadowItem], ...]
+"""The judged run's rows, each with that of the run it is compared with."""
 
 
-def usable_rows(evidence: Evidence) -> tuple[ShadowItem, ...] | Problem:
-    """The prompts that the baseline answered as often as it was to, in order of their ids.
+def usable_rows(evidence: Evidence) -> tuple[ShadowItem, ...]:
+    """Return the prompts that the baseline answered, by id. Raises CannotJudge for an incomplete shadow comparison.
 
-    A prompt that the candidate left unanswered stays: that is the candidate's, and counts against it.
+    A prompt that the candidate left unanswered stays and counts against it.
     """
     shadow = evidence.shadow
     if shadow is None:
-        return invalid("the shadow comparison was not made")
+        raise invalid("the shadow comparison was not made", MEASURE_AGAIN)
     if shadow.fault is not None:
-        return invalid(f"the shadow comparison failed: {shadow.fault}")
+        raise invalid(f"the shadow comparison failed: {shadow.fault}", MEASURE_AGAIN)
     if len(shadow.items) != shadow.expected_n or shadow.expected_n == 0:
-        return invalid(f"only {len(shadow.items)} of {shadow.expected_n} prompts were shadowed")
+        raise invalid(f"only {len(shadow.items)} of {shadow.expected_n} prompts were shadowed", MEASURE_AGAIN)
     if len({item.prompt_id for item in shadow.items}) != len(shadow.items):
-        return invalid("some prompts of the shadow comparison have one id")
+        raise invalid("some prompts of the shadow comparison have the same id", MEASURE_AGAIN)
     missing = [item for item in shadow.items if not _answered_by_baseline(item)]
-    if too_many(len(missing), len(shadow.items), MOST_MISSING):
-        told = f"the baseline itself failed on {len(missing)} prompts, first {missing[0].prompt_id}: {missing[0].error}"
-        return invalid(told)
-    rows = [item for item in shadow.items if _answered_by_baseline(item)]
-    return tuple(sorted(rows, key=lambda item: item.prompt_id))
+    if too_many(len(missing), len(shadow.items), MAX_UNANSWERED):
+        first = f"first {missing[0].prompt_id}: {missing[0].error}"
+        raise invalid(f"the baseline itself failed on {len(missing)} prompts, {first}", MEASURE_AGAIN)
+    return tuple(sorted(filter(_answered_by_baseline, shadow.items), key=lambda item: item.prompt_id))
 
 
-def paired_rows(comparison: Comparison) -> tuple[tuple[ShadowItem, ShadowItem], ...] | Problem:
-    """The judged run's rows, each with that of the reference run for the same prompt; with itself without one."""
+def paired_rows(comparison: Comparison) -> RowPairs:
+    """Pair the judged run's rows with those of the reference run by prompt; without a reference, with themselves.
+
+    Raises CannotJudge if either run is unusable or they shadowed different prompts.
+    """
     judged = usable_rows(comparison.judged)
-    if isinstance(judged, Problem):
-        return judged
     if comparison.reference is None:
         return tuple((row, row) for row in judged)
-    reference = usable_rows(comparison.reference)
-    if isinstance(reference, Problem):
-        return reference
-    if _asked(comparison.judged) != _asked(comparison.reference):
-        return invalid("the two runs shadowed different prompts")
-    theirs = {row.prompt_id: row for row in reference}
-    return tuple((row, theirs[row.prompt_id]) for row in judged if row.prompt_id in theirs)
+    reference = {row.prompt_id: row for row in usable_rows(comparison.reference)}
+    if _prompt_hashes(comparison.judged) != _prompt_hashes(comparison.reference):
+        raise invalid("the two runs shadowed different prompts", MEASURE_AGAIN)
+    return tuple((row, reference[row.prompt_id]) for row in judged if row.prompt_id in reference)
 
 
-def invalid(reason: str, advice: str = "see the server's log and measure again") -> Problem:
-    """Evidence that carries nothing."""
-    return Problem(Outcome.INVALID, reason, advice)
-
-
-def left_out(comparison: Comparison, used: int) -> tuple[str, ...]:
-    """How many prompts are not judged, because the baseline left them unanswered."""
+def unanswered_notes(comparison: Comparison, used: int) -> list[str]:
+    """Return a note on the prompts left out because the baseline did not answer them."""
     shadow = comparison.judged.shadow
     missing = 0 if shadow is None else len(shadow.items) - used
-    return (f"{missing} of {used + missing} prompts left out: the baseline did not answer them",) if missing else ()
+    return [f"{missing} of {used + missing} prompts left out: the baseline did not answer them"] if missing else []
 
 
 def _answered_by_baseline(item: ShadowItem) -> bool:
     return item.primary is not None and (item.secondary is not None or bool(item.once))
 
 
-def _asked(evidence: Evidence) -> dict[str, tuple[str, bool]]:
+def _prompt_hashes(evidence: Evidence) -> dict[str, tuple[str, bool]]:
     items = () if evidence.shadow is None else evidence.shadow.items
     return {item.prompt_id: (item.prompt_sha256, bool(item.once)) for item in items}
 
 
-RowPairs = tuple[tuple[ShadowItem, ShadowItem], ...]
-"""The judged run's rows, each with that of the run it is compared with."""
-
-MOST_UNREAD = 0.05
-"""Of the prompts, whose similarity may be missing: an endpoint that says less is not there. One always may."""
-
-APART = PairFacts(AnswerAgreement.DIFFERENT, differs=True, exact=False, normalised=False)
-_ALIKE = PairFacts(AnswerAgreement.EXACT, differs=False, exact=True, normalised=True)
-_ADVICE = "see what the embeddings endpoint says to texts like these, and measure again"
-
-
-def is_unread(row: ShadowItem) -> bool:
-    """A candidate that gave no answer differs whatever an embedding says."""
+def lacks_similarity(row: ShadowItem) -> bool:
+    """Return True if answers could not be compared. A candidate without an answer differs in any case."""
     return row.similarity_error is not None and row.candidate is not None
 
 
-def too_many_unread(rows: tuple[ShadowItem, ...]) -> Problem | None:
-    """So many that the endpoint was not there, or is none."""
-    missing = [row for row in rows if is_unread(row)]
-    if not missing or len(rows) > len(missing) <= max(1.0, MOST_UNREAD * len(rows)):
-        return None
-    told = f"the answers to {len(missing)} of {len(rows)} prompts could not be compared by their embeddings"
-    return invalid(f"{told}: {missing[0].similarity_error}", _ADVICE)
+def require_similarity(rows: tuple[ShadowItem, ...]) -> None:
+    """Raise CannotJudge if the similarity of too many prompts is missing."""
+    missing = [row for row in rows if lacks_similarity(row)]
+    if missing and not len(rows) > len(missing) <= max(1.0, MAX_WITHOUT_SIMILARITY * len(rows)):
+        reason = f"the answers to {len(missing)} of {len(rows)} prompts could not be compared by their embeddings"
+        raise invalid(f"{reason}: {missing[0].similarity_error}", _CHECK_EMBEDDINGS)
 
 
-def read_pairs(pairs: RowPairs) -> RowPairs:
-    """Those of which everything is known, in both runs."""
-    return tuple(pair for pair in pairs if not any(is_unread(row) for row in pair))
+def pairs_with_similarity(pairs: RowPairs) -> RowPairs:
+    """Return the pairs whose answers were compared in both runs."""
+    return tuple(pair for pair in pairs if not any(map(lacks_similarity, pair)))
 
 
-def unread_decide(
-    found: Excess, pairs: RowPairs, margin: float, measured: Callable[[RowPairs], Excess | None]
-) -> Problem | None:
-    """Whether what holds without the unread prompts would not hold, had every candidate's answer to them differed."""
-    missing = len(pairs) - len(read_pairs(pairs))
-    if not missing or found.limits.upper >= margin:
-        return None
-    worst = measured(tuple((_as_if(ours, APART), _as_if(theirs, _ALIKE)) for ours, theirs in pairs))
-    if worst is not None and worst.limits.upper < margin:
-        return None
-    reason = (
-        f"depends on {missing} prompts whose similarity is missing: were those answers different, the margin would "
-    )
-    return Problem(Outcome.INCONCLUSIVE, f"{reason}not be held", _ADVICE)
+def require_pass_at_worst(
+    excess: Excess, pairs: RowPairs, margin: float, measure: Callable[[RowPairs], Excess | None]
+) -> None:
+    """Raise CannotJudge if a PASS would not hold, had all candidate answers without a similarity been different."""
+    missing = len(pairs) - len(pairs_with_similarity(pairs))
+    if not missing or excess.limits.upper >= margin:
+        return
+    worst = measure(tuple((_compared_as(ours, DIFFERENT), _compared_as(theirs, _IDENTICAL)) for ours, theirs in pairs))
+    if worst is None or worst.limits.upper >= margin:
+        reason = f"depends on {missing} prompts whose similarity is missing: "
+        raise inconclusive(f"{reason}if those answers were different, the margin would not be held", _CHECK_EMBEDDINGS)
 
 
-def unread_notes(rows: tuple[ShadowItem, ...]) -> tuple[str, ...]:
-    """How many were left out for it."""
-    missing = sum(is_unread(row) for row in rows)
-    return (f"{missing} of {len(rows)} prompts left out: their similarity is missing",) if missing else ()
+def similarity_notes(rows: tuple[ShadowItem, ...]) -> list[str]:
+    """Return a note on the prompts left out because their similarity is missing."""
+    missing = sum(map(lacks_similarity, rows))
+    return [f"{missing} of {len(rows)} prompts left out: their similarity is missing"] if missing else []
 
 
-def _as_if(row: ShadowItem, candidate: PairFacts) -> ShadowItem:
-    """An unread row whose candidate is so far from the baseline, and whose baseline says the same twice."""
-    if not is_unread(row):
+def _compared_as(row: ShadowItem, candidate: PairFacts) -> ShadowItem:
+    """Fill in a missing similarity: the candidate's as given, and a baseline that agrees with itself."""
+    if not lacks_similarity(row):
         return row
-    return replace(row, with_primary=candidate, with_secondary=candidate, own=_ALIKE)
+    return replace(row, with_primary=candidate, with_secondary=candidate, own=_IDENTICAL)

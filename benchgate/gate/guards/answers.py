@@ -1,7 +1,7 @@
-"""Guards over evals and shadow answers: were the arms asked the same, did they answer, and is the baseline sound?
+"""Guards over evals and shadow answers: same requests to both arms, usable answers, and a sound baseline.
 
-What makes a score say something of the harness, the token limit or a broken baseline, and not of the candidate. All
-look at what is judged; when the baseline is asked again, `gate.checks.flips` looks at that.
+They find scores that measure the harness, the token limit or a broken baseline instead of the candidate. A second
+asking of the baseline is examined by `gate.checks.flips`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 
 from benchgate.gate.comparison import Comparison
-from benchgate.gate.decision import Problem
+from benchgate.gate.decision import CannotJudge
 from benchgate.gate.evidence.items import (
     MORE_TOKENS,
     Arms,
@@ -21,9 +21,9 @@ from benchgate.gate.evidence.items import (
     Units,
     is_continuous,
     is_empty,
+    is_unclear,
     pair_task,
     too_many,
-    unclear,
 )
 from benchgate.gate.guards.base import EVALS, QUALITY, SHADOW, Need, NotApplicable, Passed, Violation, guard
 from benchgate.gate.policy import unit_name
@@ -38,16 +38,13 @@ from benchgate.suite.quality import TaskEntry
 from benchgate.suite.schema import Suite
 from benchgate.units import show_percent
 
-_FEW = 30
-"""Of fewer answers as many may be right as by guessing, by chance."""
+_MIN_ITEMS = 30
+"""With fewer items, a share of right answers tells little about guessing."""
 
 
 @dataclass(frozen=True, eq=False)
 class Evals:
-    """The eval answers of both arms.
-
-    `arms` are by task, `units` by what checks call a task: a task itself, or the tasks of a group.
-    """
+    """Eval answers of both arms: `arms` by observed task, `units` by the task names of checks (a task or a group)."""
 
     judged: Evidence
     arms: Mapping[str, Arms]
@@ -66,33 +63,39 @@ class Evals:
         return cls(comparison.judged, arms, units)
 
     @cached_property
-    def paired(self) -> Mapping[str, Pairs | Problem]:
-        """The items of each task, or why they cannot be paired."""
-        return {task: pair_task(*arms) for task, arms in self.arms.items()}
+    def paired(self) -> Mapping[str, Pairs | CannotJudge]:
+        """Items of each task, or why they cannot be paired."""
+        paired: dict[str, Pairs | CannotJudge] = {}
+        for task, arms in self.arms.items():
+            try:
+                paired[task] = pair_task(*arms)
+            except CannotJudge as cannot:
+                paired[task] = cannot
+        return paired
 
 
 # --- Empty and unreadable answers -------------------------------------------------------------------------------------
 
-_GAP = 0.01
+_MOST_RATE_GAP = 0.01
 """Arms whose rates of empty answers differ by more than a point did not do the same task."""
-_ODD = 2
-"""So many odd answers say nothing, however few there are in all: of 50 items a single one is 2 %."""
+_MOST_COUNT_GAP = 2
+"""A difference of two answers is no evidence: of 50 items a single one is 2 %."""
 
 
 @guard("answers-not-empty", "the answers are not empty", invalidates=QUALITY, needs=EVALS)
 def answers_not_empty(evals: Evals, suite: Suite) -> Violation | None:
     """Flag empty answers of either arm.
 
-    Of a task, or of a whole group, more than `max_empty_ratio` of an arm's answers are empty, and more than two (where
-    it is 0 %, any), or the arms differ in that by more than a point and by more than two.
+    More than `max_empty_ratio` and more than two of an arm's answers to a task or group are empty (if the ratio is 0 %,
+    any), or the arms' rates differ by more than a point and their counts by more than two.
     """
     remedy = f"{MORE_TOKENS}; see whether the server returns its answer in another field"
     allowed = _allowed(suite)
     for name, tasks in evals.units.items():
         counts = _count_on_both(tasks, is_empty)
-        for (odd, n), arm in zip(counts, Arm, strict=True):
-            if too_many(odd, n, allowed):
-                return Violation(f"{odd / n:.1%} of the {arm.value}'s answers to {name} are empty", remedy)
+        for (faulty, n), arm in zip(counts, Arm, strict=True):
+            if too_many(faulty, n, allowed):
+                return Violation(f"{faulty / n:.1%} of the {arm.value}'s answers to {name} are empty", remedy)
         if _differ(counts):
             return Violation(f"the arms' rates of empty answers to {name} differ", remedy)
     return None
@@ -100,17 +103,17 @@ def answers_not_empty(evals: Evals, suite: Suite) -> Violation | None:
 
 @guard("answers-readable", "answers that are not right are whole and readable", invalidates=QUALITY, needs=EVALS)
 def answers_readable(evals: Evals, suite: Suite) -> Violation | Passed | None:
-    """Flag a baseline whose answers are cut short or unreadable: it measures the token limit, or the extraction.
+    """Flag a baseline whose answers are truncated or unreadable: it measures the token limit or the extraction.
 
-    More than `max_empty_ratio` of the baseline's answers to a task or group, and more than two, are wrong, and cut
-    short by the token limit or without anything that could be read as an answer (`[invalid]`). A candidate that rambles
-    to the limit is broken by its own doing, and judged. Of a task scored by degrees no answer is "wrong", so there cut
-    answers of either arm count, and the arms must not differ as for `answers-not-empty`.
+    More than `max_empty_ratio` and more than two of the baseline's answers to a task or group are wrong, and truncated
+    by the token limit or without a readable answer (`[invalid]`). A candidate that rambles to the limit is broken
+    itself, and is judged. A task scored by degrees has no wrong answers: truncated answers of either arm count, and the
+    arms must not differ, as for `answers-not-empty`.
     """
     allowed = _allowed(suite)
     for name, tasks in evals.units.items():
-        counts = _count_on_both(tasks, unclear)
-        theirs, ours = (odd / n if n else 0.0 for odd, n in counts)
+        counts = _count_on_both(tasks, is_unclear)
+        theirs, ours = (faulty / n if n else 0.0 for faulty, n in counts)
         by_degrees = any(is_continuous(baseline) for baseline, _ in tasks)
         if too_many(*counts[0], allowed) or (by_degrees and (too_many(*counts[1], allowed) or _differ(counts))):
             reason = f"{theirs:.1%} of the baseline's answers to {name} are wrong and cut short or unreadable"
@@ -127,49 +130,50 @@ def _allowed(suite: Suite) -> float:
     return suite.quality.max_empty_ratio if suite.quality else 0.0
 
 
-def _count_on_both(tasks: Sequence[Arms], is_odd: Callable[[EvalItem], bool]) -> list[tuple[float, int]]:
-    """Count, for each arm, the odd answers and the answers that came; `items-paired` reports failed ones."""
-    counts = [[_count(arms[side], is_odd) for arms in tasks] for side in (0, 1)]
-    return [(sum(odd for odd, _ in of_arm), sum(n for _, n in of_arm)) for of_arm in counts]
+def _count_on_both(tasks: Sequence[Arms], is_faulty: Callable[[EvalItem], bool]) -> list[tuple[float, int]]:
+    """Count, for each arm, the faulty answers and the answers that came; `items-paired` reports failed requests."""
+    counts = [[_count(arms[side], is_faulty) for arms in tasks] for side in (0, 1)]
+    return [(sum(faulty for faulty, _ in of_arm), sum(n for _, n in of_arm)) for of_arm in counts]
 
 
-def _count(observation: QualityObservation, is_odd: Callable[[EvalItem], bool]) -> tuple[float, int]:
-    """Count in items: of one that was asked several times, and shows its first answer, each asking is its part."""
+def _count(observation: QualityObservation, is_faulty: Callable[[EvalItem], bool]) -> tuple[float, int]:
+    """Count faulty answers in items: each asking of an item that was asked several times counts as a fraction."""
     answered = [item for item in observation.items if item.error is None]
-    odd = observation.harness.get("empty_count" if is_odd is is_empty else "unclear_count")
+    faulty = observation.harness.get("empty_count" if is_faulty is is_empty else "unclear_count")
     askings = observation.harness.get("askings_count")
-    if isinstance(odd, int) and isinstance(askings, int) and askings > 0:
-        return odd * len(answered) / askings, len(answered)
-    return sum(map(is_odd, answered)), len(answered)
+    if isinstance(faulty, int) and isinstance(askings, int) and askings > 0:
+        return faulty * len(answered) / askings, len(answered)
+    return sum(map(is_faulty, answered)), len(answered)
 
 
 def _differ(counts: Sequence[tuple[float, int]]) -> bool:
     (theirs, n), (ours, m) = counts
-    return n > 0 and m > 0 and abs(theirs / n - ours / m) > _GAP and abs(theirs - ours) > _ODD
+    gap = abs(theirs - ours)
+    return n > 0 and m > 0 and abs(theirs / n - ours / m) > _MOST_RATE_GAP and gap > _MOST_COUNT_GAP
 
 
 # --- The same questions -----------------------------------------------------------------------------------------------
 
-_OF_ONE_ARM = frozenset({"null_answers", "retries", "stopped_early", "pid"})
+_ARM_SETTINGS = frozenset({"null_answers", "retries", "stopped_early", "pid"})
 _COUNTS = ("_s", "_bytes", "_count")
 
 
 @guard("items-paired", "both arms answered the same items, and all were scored", needs=EVALS)
 def items_paired(evals: Evals, suite: Suite) -> Violation | None:
-    """Flag items that cannot be paired, in any task: a fault in one may be one in all.
+    """Flag items that cannot be paired, in any task: a fault in one task may be one in all.
 
     An item was not scored on both arms, or its document, prompt, target or cluster is not the same.
     """
-    problem = next((found for found in evals.paired.values() if isinstance(found, Problem)), None)
-    return None if problem is None else Violation(problem.reason, problem.advice)
+    cannot = next((found for found in evals.paired.values() if isinstance(found, CannotJudge)), None)
+    return None if cannot is None else Violation(cannot.reason, cannot.advice)
 
 
 @guard("same-harness", "both arms were asked in the same way", invalidates=QUALITY, needs=EVALS)
 def same_harness(evals: Evals, suite: Suite) -> Violation | None:
-    """Flag arms for which lm-eval had other settings: few-shot, template, system prompt, filter, version, …"""
+    """Flag arms with different lm-eval settings: few-shot, template, system prompt, filter, version, …"""
     for task, arms in evals.arms.items():
         theirs, ours = (
-            {key: value for key, value in one.harness.items() if key not in _OF_ONE_ARM and not key.endswith(_COUNTS)}
+            {key: value for key, value in one.harness.items() if key not in _ARM_SETTINGS and not key.endswith(_COUNTS)}
             for one in arms
         )
         for name in sorted(theirs.keys() | ours.keys()):
@@ -189,38 +193,38 @@ def same_harness(evals: Evals, suite: Suite) -> Violation | None:
 def baseline_able(evals: Evals, suite: Suite) -> Violation | None:
     """Flag a task that the baseline cannot do at all: it measures the harness, not the model.
 
-    What the candidate is held against answers no item of a task right, or of a group, or of one of its tasks with 30
-    items at least.
+    The baseline (of two stored runs, the reference candidate) gets no item right of a task or group, or of one of a
+    group's tasks with at least 30 items.
     """
     for name, tasks in evals.units.items():
-        large = [(b.task, [b]) for b, _ in tasks if len(b.items) >= _FEW]
-        for what, baselines in ((name, [b for b, _ in tasks]), *large):
+        large = [(b.task, [b]) for b, _ in tasks if len(b.items) >= _MIN_ITEMS]
+        for part, baselines in ((name, [b for b, _ in tasks]), *large):
             items = [item for one in baselines for item in one.items]
             if items and all(one.fault is None for one in baselines) and not any(item.score for item in items):
-                reason = f"the baseline answers none of the {len(items)} items of {what} right"
+                reason = f"the baseline answers none of the {len(items)} items of {part} right"
                 return Violation(reason, "check the prompt, the chat template and the answer extraction")
     return None
 
 
 @guard("above-chance", "the baseline does better than guessing, where one can guess", needs=EVALS)
 def above_chance(evals: Evals, suite: Suite) -> Violation | NotApplicable | None:
-    """Flag a baseline that may as well be guessing: a candidate has nothing to lose against it.
+    """Flag a baseline that may be guessing: a candidate has nothing to lose against it.
 
-    The lower limit of the baseline's accuracy is not above what guessing gives, of a group over all its items.
+    The lower limit of the baseline's accuracy is not above the chance level, over all items of a task or group.
     """
-    looked = False
+    applies = False
     for name, tasks in evals.units.items():
         guessed = [(b, chance) for b, _ in tasks if (chance := _chance(b)) is not None and not is_continuous(b)]
         n, right = sum(len(b.items) for b, _ in guessed), sum(_count_right(b) for b, _ in guessed)
         if n == 0 or any(b.harness.get("stopped_early") for b, _ in guessed):
             continue
-        looked = True
+        applies = True
         chance = sum(one * len(b.items) for b, one in guessed) / n
         if clopper_pearson(right, n, suite.gate.alpha).lower <= chance:
             right_of = f"the baseline's {right} of {n} right answers to {name}"
             remedy = "use a task that the baseline can do, more items of it, or mend how its answers are read"
             return Violation(f"{right_of} are not more than guessing gives ({chance:.1%})", remedy)
-    return None if looked else NotApplicable("no task has a known chance level")
+    return None if applies else NotApplicable("no task has a known chance level")
 
 
 _BY_LOG_PROBABILITY = ("multiple_choice", "loglikelihood")
@@ -228,19 +232,18 @@ _BY_LOG_PROBABILITY = ("multiple_choice", "loglikelihood")
 
 @guard("not-guessing", "the candidate does not score just at chance", invalidates=QUALITY, needs=EVALS)
 def not_guessing(evals: Evals, suite: Suite) -> Violation | NotApplicable | None:
-    """Flag a candidate exactly at chance by log-probabilities, beside a baseline far above.
+    """Flag a candidate within one standard error of chance by log-probabilities, with a baseline far above it.
 
-    It is within one standard error of guessing. Servers that return no real log-probabilities of a prompt give every
-    option the same one, and score at chance without any error. A model that is broken altogether scores so too: the two
-    look alike from here, and neither may be promoted. Answers in words do not come to chance by a fault of the server,
-    and are judged.
+    Servers that return no real log-probabilities of a prompt give every option the same one, and score at chance
+    without any error. A broken model scores the same, so neither may be promoted. Answers in words do not come to
+    chance by a fault of the server, and are judged.
     """
-    looked = False
+    applies = False
     for task, (baseline, candidate) in evals.arms.items():
         chance, n = _chance(candidate), len(candidate.items)
-        if chance is None or n < _FEW or candidate.harness.get("output_type") not in _BY_LOG_PROBABILITY:
+        if chance is None or n < _MIN_ITEMS or candidate.harness.get("output_type") not in _BY_LOG_PROBABILITY:
             continue
-        looked = True
+        applies = True
         error = float(np.sqrt(chance * (1 - chance) / n))
         theirs = clopper_pearson(_count_right(baseline), max(len(baseline.items), 1), suite.gate.alpha)
         if theirs.lower > chance + error and abs(_count_right(candidate) / n - chance) <= error:
@@ -250,7 +253,7 @@ def not_guessing(evals: Evals, suite: Suite) -> Violation | NotApplicable | None
             )
             reason = f"the candidate gets as many items of {task} right as guessing does ({chance:.1%})"
             return Violation(reason, remedy)
-    if looked:
+    if applies:
         return None
     return NotApplicable("no task is judged by log-probabilities of options, with enough items to tell")
 
@@ -269,7 +272,7 @@ _OWN_BAND = 0.05
 
 @dataclass(frozen=True, slots=True)
 class _Band:
-    """The scores that are expected, and by what they are known."""
+    """Range of expected scores, and the source of the expectation in words."""
 
     least: float
     most: float
@@ -278,13 +281,13 @@ class _Band:
 
 @guard("baseline-as-known", "every baseline scores what is known of it", invalidates=QUALITY, needs=EVALS)
 def baseline_as_known(evals: Evals, suite: Suite) -> Violation | NotApplicable | None:
-    """Flag a baseline that does not score what it is known to score: it was not asked what it was asked then.
+    """Flag a baseline that does not reproduce its known score: its requests have changed.
 
-    The limits of its accuracy on a task, or on all of a group, that was run to its end lie outside of what its `expect`
-    says; without an `expect`, outside of 5 points around what the same deployment scored in earlier promoting runs of
+    The confidence interval of its accuracy on a task or group that was run to its end lies outside of the task's
+    `expect`; without one, outside of 5 points around the mean score of the same deployment in earlier promoting runs of
     the same measurement.
     """
-    looked = False
+    applies = False
     for entry in suite.quality.tasks if suite.quality is not None else ():
         own = [o for o in evals.judged.quality if o.arm is Arm.BASELINE and o.repeat == 0]
         own = [o for o in own if unit_name(suite, o.task) == entry.name]
@@ -293,19 +296,19 @@ def baseline_as_known(evals: Evals, suite: Suite) -> Violation | NotApplicable |
         band = _band(entry, evals.judged, suite, own)
         if band is None:
             continue
-        looked = True
+        applies = True
         value, limits = _score(own, suite.gate.alpha)
         if limits.upper < band.least or limits.lower > band.most:
             expected = f"{band.known} {show_percent(band.least)} to {show_percent(band.most)}"
             reason = f"the baseline scores {show_percent(value)} on {entry.name}, {expected}"
             return Violation(reason, "see what was changed: prompt, template, few-shot, limit")
-    if looked:
+    if applies:
         return None
     return NotApplicable("neither `expect` nor an earlier run says what a task that was run to its end should score")
 
 
 def _band(entry: TaskEntry, run: Evidence, suite: Suite, own: Sequence[QualityObservation]) -> _Band | None:
-    """Return what the suite expects, else what earlier runs showed; None where neither is known."""
+    """Return the suite's `expect`, else a band around earlier scores; None if neither is known."""
     if entry.expect is not None:
         return _Band(entry.expect.least, entry.expect.most, "where it is known to score")
     earlier = [] if any(map(is_continuous, own)) else _earlier_scores(entry.name, run, suite)
@@ -317,7 +320,7 @@ def _band(entry: TaskEntry, run: Evidence, suite: Suite, own: Sequence[QualityOb
 
 
 def _earlier_scores(name: str, run: Evidence, suite: Suite) -> list[float]:
-    """Return what the same deployment scored on a task as the baseline of earlier runs."""
+    """Return the task's scores of the same deployment as the baseline of earlier runs."""
     if Arm.BASELINE not in run.run.arms:
         return []  # it was measured in another run, whose release is not this one's
     alone = suite.quality is not None and len(suite.quality.tasks) == 1
@@ -329,7 +332,7 @@ def _earlier_scores(name: str, run: Evidence, suite: Suite) -> list[float]:
 
 
 def _score(own: Sequence[QualityObservation], alpha: float) -> tuple[float, Limits]:
-    """Return the score over all items and its limits; of scores by degrees the value alone."""
+    """Return the score over all items and its limits, which scores by degrees do not have: then the value itself."""
     items = [item for one in own for item in one.items]
     if any(map(is_continuous, own)):
         value = float(np.mean([item.score or 0.0 for item in items]))
@@ -345,12 +348,11 @@ _IMPLAUSIBLE_GAIN = 0.05
 def gain_plausible(evals: Evals, suite: Suite) -> Violation | None:
     """Flag a gain that more likely shows a broken baseline than a better candidate.
 
-    The candidate is shown to be more than 5 points better than its baseline, and no `expect` says that the baseline
-    scores what it is known to score. Of a score by degrees, 5 points are of 1 or of whatever is the most that was
-    scored.
+    The candidate is shown to be more than 5 points better than its baseline, and no `expect` confirms the baseline's
+    score. For scores by degrees, 5 points are 5 % of 1, or of the largest score if that is above 1.
     """
     for task, found in evals.paired.items():
-        if isinstance(found, Problem) or len(found) < 2 or _scores_as_expected(task, evals.paired, suite):
+        if isinstance(found, CannotJudge) or len(found) < 2 or _scores_as_expected(task, evals.paired, suite):
             continue
         turned, most = ScorePairs(found.candidate, found.baseline), 1.0
         if found.continuous:
@@ -368,22 +370,22 @@ def gain_plausible(evals: Evals, suite: Suite) -> Violation | None:
     return None
 
 
-def _scores_as_expected(task: str, paired: Mapping[str, Pairs | Problem], suite: Suite) -> bool:
-    """Return True where what the candidate is held against scores within its task's or group's `expect`."""
+def _scores_as_expected(task: str, paired: Mapping[str, Pairs | CannotJudge], suite: Suite) -> bool:
+    """Return True if the baseline scores within the `expect` of its task or group."""
     entry = suite.quality.entry(task) if suite.quality is not None else None
     if entry is None or entry.expect is None:
         return False
     own = [one for name, one in paired.items() if unit_name(suite, name) == entry.name]
-    scores = [one.baseline for one in own if not isinstance(one, Problem)]
+    scores = [one.baseline for one in own if not isinstance(one, CannotJudge)]
     return len(scores) == len(own) and entry.expect.least <= float(np.mean(np.concatenate(scores))) <= entry.expect.most
 
 
 # --- Shadow answers ---------------------------------------------------------------------------------------------------
 
 MOST_EMPTY = 0.01
-"""Of an arm's answers, that may say nothing; of few answers two may."""
-_NAMED = 3
-_FEWEST = 20  # prompts, to see a pattern in all of them
+"""Share of an arm's answers that may be empty; two always may."""
+_MOST_NAMED_PROMPTS = 3
+_MIN_PROMPTS = 20
 
 
 def _has_shadow_facts(run: Evidence, _: Suite) -> bool:
@@ -398,7 +400,7 @@ SHADOW_ANSWERS = Need("facts about shadow answers", _has_shadow_facts)
 def shadow_not_empty(run: Evidence, suite: Suite) -> Violation | None:
     """Flag empty answers to recorded prompts: more than 1 % of an arm's, and more than two."""
     items = run.shadow.items if run.shadow is not None else ()
-    # a call that failed came to no answer at all
+    # without facts the request failed, and has no answer that could be empty
     theirs = [(item.prompt_id, item.primary, item.primary_finish) for item in items if item.primary_facts is not None]
     ours = [
         (item.prompt_id, item.candidate, item.candidate_finish) for item in items if item.candidate_facts is not None
@@ -406,15 +408,15 @@ def shadow_not_empty(run: Evidence, suite: Suite) -> Violation | None:
     for arm, came in zip(Arm, (theirs, ours), strict=True):
         empty = [(prompt, finish) for prompt, digest, finish in came if digest is None]
         if too_many(len(empty), len(came), MOST_EMPTY):
-            named = ", ".join(prompt for prompt, _ in empty[:_NAMED])
-            named += f" and {len(empty) - _NAMED} more" if len(empty) > _NAMED else ""
+            named = ", ".join(prompt for prompt, _ in empty[:_MOST_NAMED_PROMPTS])
+            named += f" and {len(empty) - _MOST_NAMED_PROMPTS} more" if len(empty) > _MOST_NAMED_PROMPTS else ""
             remedy = (
                 "see whether the answer is in another field; leave out prompts to which the model has nothing to say"
             )
             if any(finish == "length" for _, finish in empty):  # more tokens help only an answer that was cut
                 remedy = "raise `shadow.max_tokens`, and see whether the answer is in another field"
-            what = f"{len(empty) / len(came):.1%} of the {arm.value}'s answers to recorded prompts are empty"
-            return Violation(f"{what}: {named}", remedy)
+            reason = f"{len(empty) / len(came):.1%} of the {arm.value}'s answers to recorded prompts are empty"
+            return Violation(f"{reason}: {named}", remedy)
     return None
 
 
@@ -422,11 +424,11 @@ def shadow_not_empty(run: Evidence, suite: Suite) -> Violation | None:
 def shadow_not_refused(run: Evidence, suite: Suite) -> Violation | None:
     """Flag a baseline that refuses more than half of the recorded prompts (of 20 at least).
 
-    Two deployments behind one filter agree on everything that it takes away.
+    Two deployments behind one content filter agree on everything that it refuses.
     """
     items = run.shadow.items if run.shadow is not None else ()
     refused = sum(item.primary_facts is not None and item.primary_facts.refusal for item in items)
-    if len(items) >= _FEWEST and 2 * refused > len(items):
+    if len(items) >= _MIN_PROMPTS and 2 * refused > len(items):
         reason = f"the baseline refuses {refused} of {len(items)} recorded prompts, so there is little to compare"
         return Violation(reason, "see what filters its answers, or record prompts that it answers")
     return None

@@ -106,7 +106,6 @@ def _count_whole(execution: LoadObservation, rows: IntArray) -> int:
 
 
 _CARRIED = 0.8  # of what it would have taken as the first
-_MEDIAN = block_value("e2e", 0.5)
 _SURE = 0.1  # of alpha: there are as many tests as stages
 
 
@@ -122,7 +121,7 @@ def order_does_not_matter(run: Evidence, suite: Suite) -> Violation | None:
     for place in places(suite):
         ratios: dict[bool, list[float]] = {True: [], False: []}
         for baseline, candidate in paired_load(run, place.name):
-            theirs, ours = _MEDIAN(baseline), _MEDIAN(candidate)
+            theirs, ours = (block_value(one, "e2e", 0.5) for one in (baseline, candidate))
             if theirs is not None and ours is not None and min(theirs, ours) > 0 and max(theirs, ours) < math.inf:
                 ratios[baseline.position < candidate.position].append(math.log(ours / theirs))
         candidate_first, baseline_first = (np.array(ratios[first], dtype=np.float64) for first in (False, True))

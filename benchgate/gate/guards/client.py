@@ -118,18 +118,18 @@ def client_keeps_up(run: Evidence, suite: Suite) -> Violation | Passed:
     connection, no answer in time), the guard invalidates all of the load.
     """
     stages = [strained_blocks(run, place, suite) for place in places(suite)]
-    unusable = [stage for stage in stages if stage.spoil]
+    unusable = [stage for stage in stages if stage.invalidate]
     if unusable:
         first = unusable[0]
-        reason = f"the load generator was the bottleneck in {first.place}: {first.why}"
-        if first.hides:
+        reason = f"the load generator was the bottleneck in {first.share}: {first.why}"
+        if first.hides_failures:
             reason += "; the candidate failed more requests there, so these blocks cannot be left out"
         remedy = "lower the load, or give the load generator more machine, cores or workers (`benchgate doctor`)"
         return Violation(reason, remedy, invalidates=(LOAD,) if any(stage.doubtful for stage in unusable) else None)
     reason = "the load generator kept up with its schedule"
     if unusual := suite.gate.client.unusual():
         reason = f"the load generator kept up within the policy's own bounds: {unusual}"
-    left_out = ", ".join(f"{stage.place} ({stage.why})" for stage in stages if stage.left_out)
+    left_out = ", ".join(f"{stage.share} ({stage.why})" for stage in stages if stage.left_out)
     return Passed(f"{reason}; times and rates exclude the blocks where it did not: {left_out}" if left_out else reason)
 
 

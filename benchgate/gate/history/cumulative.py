@@ -1,28 +1,26 @@
-"""Which release came from which: the promotions behind the baseline that a run measured.
+"""Slow creep: the candidate's total regression since a release some promotions ago.
 
-A promoted candidate is the next baseline. Where a baseline is no candidate that an earlier run promoted, it came about
-in another way; the release in service before it is then known only by what another run measured of it.
+Ten losses of 1 % inside a margin of 5 % are 10 %. Each promotion's run compared its candidate with a live baseline, so
+the regressions of a chain of promotions add up (`stats.meta.sum_chain`), and nothing that changed between runs is in
+the sum. These lines never replace a check: they can warn, or block if the suite requires them, and nothing passes by
+them.
 
-Slow creep: what the candidate has lost since the release some promotions ago, each of which stayed in its margin.
+The chain goes back from release to release: a promoted candidate is the next baseline. If no run promoted a baseline,
+the release in service before it is known only from another run that measured it, which leaves a gap in the chain.
 
-Ten losses of 1 % inside a margin of 5 % are 10 %. Each promotion's run compared its candidate with its live baseline,
-so along the promotions these comparisons add up (`stats.creep`), and nothing that changed between runs is in the sum.
-It never takes the place of a check: it can warn, or where the suite requires it block, and nothing passes by it.
-
-Earlier runs of the same two releases that were not promoted: running it until it passes leaves a trace.
-
-So does ending it before anybody says what it came to.
+Earlier runs of the same two releases without a promotion are listed in the notes: whoever repeats a run until it passes
+leaves a trace, and so does whoever ends a run before its verdict.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from benchgate.gate.check_results import Line, check_line
-from benchgate.gate.decision import Finding, Problem, decide
-from benchgate.gate.derivation import creep_steps
+from benchgate.gate.checks.base import log_margin
+from benchgate.gate.decision import CannotJudge, Estimate, Rule, decide, inconclusive
 from benchgate.gate.reasons import change_of, show_margin
 from benchgate.model.deployment import Arm
 from benchgate.model.history import Attempt, PastArm, PastRun, past_arm
@@ -30,97 +28,94 @@ from benchgate.model.metric import COST_METRICS, METRICS, names_of
 from benchgate.model.run import Evidence
 from benchgate.model.verdict import HISTORY, CheckResult, Outcome, Scale, Unit
 from benchgate.stats.distributions import Limits
-from benchgate.stats.meta import ChainLink, ChainSum, link_across_runs, sum_chain
+from benchgate.stats.meta import ChainLink, link_across_runs, sum_chain
 from benchgate.stats.sequential import holm
 from benchgate.suite.schema import Creep, Gate, Suite
 
+_CUMULATIVE_METRICS = names_of(lambda metric: metric.cumulative)
+_METHOD = "sum of every promotion's comparison with its live baseline (MOVER, Satterthwaite)"
+_CALIBRATE = "run `benchgate calibrate`, so that a comparison across runs can be judged"
+_LISTED_ATTEMPTS = 5
+
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """A release on the way back, and how many of the history's oldest runs may still be gone through.
+class PastRelease:
+    """A release in the chain, and the number of the history's oldest runs that may have come before it.
 
-    `by` is when a run measured it in service, so what was promoted later is not how it came there; None where the whole
-    history is from before.
+    `in_service_by` is when a run measured it in service: later promotions are not how it got there. None if the whole
+    history is earlier.
     """
 
     release: str
-    until: int
-    by: str | None = None
+    older_runs: int
+    in_service_by: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Promotion:
-    """A run that measured the release as its candidate beside the one before it."""
+    """A run that promoted the release: it was the candidate, and `older` the baseline."""
 
     run: PastRun
-    then: Place
+    older: PastRelease
 
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """A release that no run promoted: `before` measured the one in service before it, `after` itself as a baseline.
+    """A release that no run promoted: `before` measured the `older` one in service, `after` this one as a baseline.
 
-    `after` is None where only the run that is judged did.
+    `after` is None if only the judged run measured it.
     """
 
     before: PastRun
     after: PastRun | None
-    then: Place
+    older: PastRelease
 
 
-Hop = Promotion | Gap
+StepBack = Promotion | Gap
 
 
-def start(history: tuple[PastRun, ...], baseline: PastArm, candidate: PastArm) -> Place:
-    """Where the way back of a run begins: at its baseline."""
-    return Place(_names(baseline, candidate)[0], len(history))
+def judged_baseline(history: tuple[PastRun, ...], baseline: PastArm, candidate: PastArm) -> PastRelease:
+    """Return where the chain of a run begins: at its baseline."""
+    return PastRelease(_release_names(baseline, candidate)[0], len(history))
 
 
-def hops(history: tuple[PastRun, ...], place: Place) -> tuple[Hop, ...]:
-    """Every step back from a place, the newest first: each run that promoted the release, whatever it stood beside.
+def steps_back(history: tuple[PastRun, ...], place: PastRelease) -> tuple[StepBack, ...]:
+    """Return every step back from a release, the newest first: the runs that promoted it, whatever their baseline.
 
-    Where none did, a gap to each other release that was a baseline before, by the newest run in which it was.
+    If none did, return a gap to each other release that was a baseline before, by the newest run in which it was.
     """
-    names = [_names(run.baseline, run.candidate) for run in history]
-    before = [i for i in range(place.until - 1, -1, -1) if place.by is None or history[i].promoted_at <= place.by]
+    names = [_release_names(run.baseline, run.candidate) for run in history]
+    latest = place.in_service_by
+    before = [i for i in range(place.older_runs - 1, -1, -1) if latest is None or history[i].promoted_at <= latest]
     promoted = [i for i in before if names[i][1] == place.release != names[i][0]]
     if promoted:
-        return tuple(Promotion(history[i], Place(names[i][0], i, history[i].started_at)) for i in promoted)
+        return tuple(Promotion(history[i], PastRelease(names[i][0], i, history[i].started_at)) for i in promoted)
     newest = {names[i][0]: i for i in reversed(before) if names[i][0] != place.release}
-    ways = sorted(newest.items(), key=lambda one: -one[1])
-    return tuple(
-        Gap(history[i], _first(history, names, place.release, i + 1), Place(old, i + 1, history[i].started_at))
-        for old, i in ways
-    )
-
-
-def _first(history: tuple[PastRun, ...], names: list[tuple[str, str]], baseline: str, since: int) -> PastRun | None:
-    """The oldest run from `since` on with that baseline."""
-    return next((history[i] for i in range(since, len(history)) if names[i][0] == baseline), None)
+    gaps = []
+    for release, i in sorted(newest.items(), key=lambda one: -one[1]):
+        after = next((history[k] for k in range(i + 1, len(history)) if names[k][0] == place.release), None)
+        gaps.append(Gap(history[i], after, PastRelease(release, i + 1, history[i].started_at)))
+    return tuple(gaps)
 
 
 def same_pair(one: tuple[PastArm, PastArm], other: tuple[PastArm, PastArm]) -> bool:
-    """Whether two runs compared the same two releases (each: baseline, candidate)."""
-    return _names(*one) == _names(*other)
+    """Return True if two runs compared the same two releases (each: baseline, candidate)."""
+    return _release_names(*one) == _release_names(*other)
 
 
-def _names(baseline: PastArm, candidate: PastArm) -> tuple[str, str]:
-    """What tells the two releases of a run from others: not the address, unless nothing else differs between them."""
+def _release_names(baseline: PastArm, candidate: PastArm) -> tuple[str, str]:
+    """Return what identifies the two releases of a run: the address only if nothing else differs between them."""
     if baseline.release != candidate.release:
         return baseline.release, candidate.release
     return baseline.fingerprint, candidate.fingerprint
 
 
-ADDED_UP = names_of(lambda metric: metric.cumulative)
-"""Whose harm, as a log ratio or a difference of shares, adds up along promotions."""
-
-
 @dataclass(frozen=True, slots=True)
-class _Way:
-    """The comparisons from the candidate back to an old release, newest first: the run judged, then the history's.
+class _Chain:
+    """The comparisons from the candidate back to an old release, newest first: the judged run's, then the history's.
 
-    `since[k]` is the run in which the release at the end of k + 2 links was the baseline. `broken` says why the way
-    ends where the history goes on; None where it does not.
+    `since[k]` is the run in which the release at the end of k + 2 links was the baseline. `broken` says why the chain
+    ends although the history goes on, None if it does not.
     """
 
     links: tuple[ChainLink, ...]
@@ -129,271 +124,227 @@ class _Way:
 
 
 def creep_checks(suite: Suite, judged: Evidence, checks: Sequence[CheckResult]) -> tuple[CheckResult, ...]:
-    """A line for each required comparison whose harm adds up, where an earlier promotion is known.
+    """Judge the total regression of each required comparison that adds up and has an earlier promotion.
 
-    Where the suite requires them there is one in any case, and it says what is missing. Their p-values go through Holm
+    If the suite requires these lines there is always one, and it says what is missing. Their p-values go through Holm
     among themselves.
     """
     creep = suite.gate.creep
     if creep is None:
         return ()
-    lines = [
-        (check, found)
+    found = [
+        (check, estimate)
         for check in checks
-        if _adds_up(check) and (found := _found(check, creep, judged, suite.gate.alpha)) is not None
+        if _adds_up(check) and (estimate := _accumulate(check, creep, judged, suite.gate.alpha)) is not None
     ]
-    if not lines and creep.required:
-        lines = [(check, _nothing_to_add(creep)) for check in checks if check.required][:1]
-    tested = [(f"creep:{check.id}", found.p_value) for check, found in lines if found.p_value is not None]
+    if not found and creep.required:
+        found = [(check, _nothing_to_add(creep)) for check in checks if check.required][:1]
+    tested = [(f"creep:{check.id}", estimate.p_value) for check, estimate in found if estimate.p_value is not None]
     adjusted = iter(holm([p_value for _, p_value in tested]))
     return tuple(
-        _result(check, found, next(adjusted) if found.p_value is not None else None, creep.required, suite.gate, tested)
-        for check, found in lines
+        _line(check, estimate, next(adjusted) if estimate.p_value is not None else None, suite.gate, tested)
+        for check, estimate in found
     )
 
 
-def _nothing_to_add(creep: Creep) -> Finding:
-    """What was to be looked at and has nothing that could be is no result: it is never left out in silence."""
+def _nothing_to_add(creep: Creep) -> Estimate:
+    """Return the INCONCLUSIVE estimate of a suite that requires creep lines and has no check that adds up."""
+    estimate = Estimate(Rule(Unit.POINTS, Scale.DIFFERENCE), creep.points, method=_METHOD, n_unit="promotions")
     reason = "no required check of this run compares both arms with numbers that add up over promotions"
     advice = "measure the baseline beside the candidate and require a latency, a rate or a share, or leave creep out"
-    return Finding(
-        unit=Unit.POINTS,
-        scale=Scale.DIFFERENCE,
-        margin=creep.points,
-        method=_METHOD,
-        n=0,
-        n_unit="promotions",
-        problem=Problem(Outcome.INCONCLUSIVE, reason, advice),
-    )
+    estimate.problem = inconclusive(reason, advice)
+    return estimate
 
 
 def _adds_up(check: CheckResult) -> bool:
-    """A required comparison of both arms with numbers of its own: what is INVALID says nothing of the candidate."""
-    if not check.required or check.metric not in ADDED_UP or check.scale is Scale.ABSOLUTE or check.n < 2:
+    """Return True for a required comparison of both arms with finite numbers that is not INVALID."""
+    if not check.required or check.metric not in _CUMULATIVE_METRICS or check.scale is Scale.ABSOLUTE or check.n < 2:
         return False
     numbers = (check.harm, check.lower, check.upper)
     return check.outcome is not Outcome.INVALID and all(one is not None and math.isfinite(one) for one in numbers)
 
 
-def _found(check: CheckResult, creep: Creep, judged: Evidence, alpha: float) -> Finding | None:
+def _accumulate(check: CheckResult, creep: Creep, judged: Evidence, alpha: float) -> Estimate | None:
+    """Estimate the total regression over the promotions that the suite counts; None if there is nothing to add."""
     if len(judged.run.arms) < len(Arm):
         return None
-    way = _worst_way(check, judged, creep.releases, alpha)
-    counted = way.links[: creep.releases]
-    empty = Finding(
-        unit=check.unit,
-        scale=check.scale,
-        margin=_margin(check, creep),
-        method=_METHOD,
-        n=len(counted),
-        n_unit="promotions",
-        candidate=check.candidate,
-        falls=METRICS[check.metric].higher_is_better,
-        quiet=True,
-    )
-    if not way.since:
-        return replace(empty, problem=_nothing_before(way, judged)) if creep.required else None
-    total, since = sum_chain(counted, alpha), way.since[len(counted) - 2]
-    missing = way.broken if len(counted) < creep.releases else None
-    told = f"since {since.baseline.name}, the baseline of run {since.told}"
-    return replace(
-        empty,
-        harm=total.harm,
-        limits=total.limits,
-        p_value=total.p_value,
-        warning=_best_on_record(way, len(counted), empty, alpha) or (missing if creep.required else None),
-        notes=(told, *([missing] if missing is not None else [])),
-        steps=creep_steps(counted, way.since, total, alpha),
-    )
+    chain, falls = _worst_chain(check, judged, creep.releases, alpha), METRICS[check.metric].higher_is_better
+    counted = chain.links[: creep.releases]
+    margin = creep.points if check.scale is not Scale.LOG_RATIO else log_margin(creep.margin, falling=falls)
+    rule = Rule(check.unit, check.scale, falls=falls, quiet=True)
+    estimate = Estimate(rule, margin, method=_METHOD, n=len(counted), n_unit="promotions", candidate=check.candidate)
+    if not chain.since:
+        estimate.problem = _nothing_before(chain, judged)
+        return estimate if creep.required else None
+    total, since = sum_chain(counted, alpha, trace=estimate.trace), chain.since[len(counted) - 2]
+    estimate.value, estimate.limits, estimate.p_value = total.regression, total.limits, total.p_value
+    estimate.notes.append(f"since {since.baseline.name}, the baseline of run {since.told}")
+    estimate.warn(_best_on_record(chain, estimate, alpha))
+    if chain.broken is not None and len(counted) < creep.releases:
+        estimate.notes.append(chain.broken)
+        if creep.required:
+            estimate.warn(chain.broken)
+    return estimate
 
 
-def _nothing_before(way: _Way, judged: Evidence) -> Problem:
-    """A first run has nothing to have crept from, and is seen not to; a way that is broken settles nothing.
+def _nothing_before(chain: _Chain, judged: Evidence) -> CannotJudge:
+    """Return WARN for a first run, which cannot have crept, and INCONCLUSIVE for a broken chain.
 
-    Nor does a baseline that no run promoted, where earlier runs that were blocked had another one.
+    A baseline that no run promoted breaks the chain if earlier runs that were blocked had another one.
     """
-    if way.broken is not None:
-        return Problem(Outcome.INCONCLUSIVE, f"nothing can be added up: {way.broken}", _CALIBRATE)
-    baseline, candidate = (past_arm(judged.run.arms[arm], judged.run.environment) for arm in Arm)
-    other = [one for one in judged.attempts if start((), one.baseline, one.candidate) != start((), baseline, candidate)]
+    if chain.broken is not None:
+        return inconclusive(f"nothing can be added up: {chain.broken}", _CALIBRATE)
+    baseline, candidate = _past_arms(judged)
+    release = judged_baseline((), baseline, candidate)
+    other = [one for one in judged.attempts if judged_baseline((), one.baseline, one.candidate) != release]
     if other:
         reason = f"no run promoted {baseline.name}; the baseline of run {other[-1].told} was another"
-        return Problem(Outcome.INCONCLUSIVE, f"nothing can be added up: {reason}", _CALIBRATE)
+        return inconclusive(f"nothing can be added up: {reason}", _CALIBRATE)
     reason = "no earlier promotion of this measurement is in the store, so nothing can be added up yet"
-    return Problem(Outcome.WARN, reason, "keep one store for all runs; the next promotion is the first to add")
+    return CannotJudge(Outcome.WARN, reason, "keep one store for all runs; the next promotion is the first to add")
 
 
-def _worst_way(check: CheckResult, judged: Evidence, releases: int, alpha: float) -> _Way:
-    """From the candidate back as far as comparisons follow one another, by the way on which most harm adds up.
+def _worst_chain(check: CheckResult, judged: Evidence, releases: int, alpha: float) -> _Chain:
+    """Return the chain back from the candidate, as far as comparisons follow one another, with the largest regression.
 
-    Where several runs promoted one release, each is a way: a run beside another baseline takes none of them away.
-    Requires a check that adds up.
+    If several runs promoted one release, each is a chain: a run with another baseline removes none of them. Requires a
+    check that adds up.
     """
-    known = dict[tuple[Place, int], _Way]()
+    known = dict[tuple[PastRelease, int], _Chain]()
 
-    def back(place: Place, left: int) -> _Way:
-        """The worst way from here, by its first `left` links; by all of them where none is left to count."""
+    def worst_from(place: PastRelease, left: int) -> _Chain:
+        """Return the worst chain from here by its first `left` links; by all of them if none is left to count."""
         if (place, left) not in known:
-            ways = [_through(hop, left) for hop in hops(judged.history, place)]
-            counted = [sum(link.harm for link in (way.links[:left] if left else way.links)) for way in ways]
-            best = max(range(len(ways)), key=lambda k: (bool(ways[k].links), counted[k]), default=None)
-            known[place, left] = _Way((), ()) if best is None else ways[best]
+            chains = [through(step, left) for step in steps_back(judged.history, place)]
+            counted = [sum(link.regression for link in (one.links[:left] if left else one.links)) for one in chains]
+            worst = max(range(len(chains)), key=lambda k: (bool(chains[k].links), counted[k]), default=None)
+            known[place, left] = _Chain((), ()) if worst is None else chains[worst]
         return known[place, left]
 
-    def _through(hop: Hop, left: int) -> _Way:
-        link = _promoted(check, hop) if isinstance(hop, Promotion) else _across(check, hop, judged, alpha)
+    def through(step: StepBack, left: int) -> _Chain:
+        link = _promotion_link(check, step) if isinstance(step, Promotion) else _gap_link(check, step, judged, alpha)
         if isinstance(link, str):
-            return _Way((), (), link)
-        rest = back(hop.then, max(left - 1, 0))
-        run = hop.run if isinstance(hop, Promotion) else hop.before
-        return _Way((link, *rest.links), (run, *rest.since), rest.broken)
+            return _Chain((), (), link)
+        rest = worst_from(step.older, max(left - 1, 0))
+        run = step.run if isinstance(step, Promotion) else step.before
+        return _Chain((link, *rest.links), (run, *rest.since), rest.broken)
 
-    baseline, candidate = (past_arm(judged.run.arms[arm], judged.run.environment) for arm in Arm)
-    way = back(start(judged.history, baseline, candidate), releases - 1)
-    return _Way((_own(check, alpha), *way.links), way.since, way.broken)
-
-
-def _own(check: CheckResult, alpha: float) -> ChainLink:
+    chain = worst_from(judged_baseline(judged.history, *_past_arms(judged)), releases - 1)
     assert check.harm is not None and check.lower is not None and check.upper is not None, "it adds up"
-    return ChainLink(check.harm, Limits(check.lower, check.upper), check.limits_alpha or alpha, check.n)
+    limits = Limits(check.lower, check.upper)
+    own = ChainLink(check.harm, limits, check.limits_alpha or alpha, check.n, "this run")
+    return _Chain((own, *chain.links), chain.since, chain.broken)
 
 
-def _promoted(check: CheckResult, hop: Promotion) -> ChainLink | str:
-    past = hop.run.checks.get(check.id)
+def _past_arms(judged: Evidence) -> tuple[PastArm, PastArm]:
+    arms, environment = judged.run.arms, judged.run.environment
+    return past_arm(arms[Arm.BASELINE], environment), past_arm(arms[Arm.CANDIDATE], environment)
+
+
+def _promotion_link(check: CheckResult, step: Promotion) -> ChainLink | str:
+    """Return the check's comparison in the run of a promotion, or why there is none."""
+    past, source = step.run.checks.get(check.id), f"run {step.run.told}"
     if past is None or past.scale is not check.scale or past.n < 2:
-        return f"run {hop.run.told} has no {check.id} to add"
-    return ChainLink(past.harm, Limits(past.lower, past.upper), past.alpha, past.n)
+        return f"{source} has no {check.id} to add"
+    return ChainLink(past.harm, Limits(past.lower, past.upper), past.alpha, past.n, source)
 
 
-def _across(check: CheckResult, hop: Gap, judged: Evidence, alpha: float) -> ChainLink | str:
-    """A release that no run promoted, against the one before it, by what two runs measured of them as baselines."""
-    if hop.after is None:
-        newer, day, new = past_arm(judged.run.arms[Arm.BASELINE], judged.run.environment), "now", check.baseline
+def _gap_link(check: CheckResult, gap: Gap, judged: Evidence, alpha: float) -> ChainLink | str:
+    """Compare a release that no run promoted with the one before it by two runs' baselines, or return why it cannot."""
+    if gap.after is None:
+        newer, run, new = _past_arms(judged)[0], "now", check.baseline
     else:
-        past = hop.after.checks.get(check.id)
-        newer, day, new = hop.after.baseline, f"in run {hop.after.told}", past.baseline if past is not None else None
-    missing = f"no run promoted {newer.name}, the baseline {day}, after the one of run {hop.before.told}"
-    old = hop.before.checks.get(check.id)
-    if check.metric in COST_METRICS:  # prices move between runs, and one that fell would hide what was lost
+        past = gap.after.checks.get(check.id)
+        newer, run, new = gap.after.baseline, f"in run {gap.after.told}", past.baseline if past is not None else None
+    missing = f"no run promoted {newer.name}, the baseline {run}, after the one of run {gap.before.told}"
+    old = gap.before.checks.get(check.id)
+    if check.metric in COST_METRICS:  # prices move between runs, and one that fell would hide a regression
         return missing
     if check.scale is not Scale.LOG_RATIO or old is None or new is None or min(old.baseline, new) <= 0:
         return missing
     ratio = math.log(new / old.baseline) * (-1 if METRICS[check.metric].higher_is_better else 1)
-    seen = f"{missing}; from one run to the other it {change_of(ratio, check.scale, check.unit)}"
-    if newer.hardware != hop.before.baseline.hardware:
-        return f"{seen}, on other hardware"
+    changed = f"{missing}; from one run to the other it {change_of(ratio, check.scale, check.unit)}"
+    if newer.hardware != gap.before.baseline.hardware:
+        return f"{changed}, on other hardware"
     noise = judged.noise.spread(check.metric, check.statistic, check.stage or "") if judged.noise else None
     if noise is None or noise.n < 2:
-        return f"{seen}, and how much of that is noise is not known"
-    return link_across_runs(ratio, noise.cv_run, noise.n, alpha)
+        return f"{changed}, and how much of that is noise is not known"
+    return link_across_runs(ratio, noise.cv_run, noise.n, alpha, f"the time since run {gap.before.told}")
 
 
-def _margin(check: CheckResult, creep: Creep) -> float:
-    if check.scale is not Scale.LOG_RATIO:
-        return creep.points
-    return -math.log1p(-creep.margin) if METRICS[check.metric].higher_is_better else math.log1p(creep.margin)
+def _best_on_record(chain: _Chain, estimate: Estimate, alpha: float) -> str | None:
+    """Return a warning if the candidate is shown to be further behind another release than the one looked at.
 
-
-def _best_on_record(way: _Way, counted: int, line: Finding, alpha: float) -> str | None:
-    """A release that the candidate is further behind than behind the one that is looked at, where that is shown.
-
-    Whichever it is was chosen among all of them, so they share one error.
+    The release is the best of all in the chain, so alpha is divided among them.
     """
-    among = len(way.since)
-    sums = [sum_chain(way.links[: k + 2], alpha / among) for k in range(among)]
-    best = max(range(among), key=lambda k: sums[k].harm)
-    if best == counted - 2 or not _shown(sums[best], line.margin, alpha / among):
+    among, rule = len(chain.since), estimate.rule
+    sums = [sum_chain(chain.links[: k + 2], alpha / among) for k in range(among)]
+    best = max(range(among), key=lambda k: sums[k].regression)
+    shown = sums[best].p_value <= alpha / among and sums[best].limits.upper >= estimate.margin
+    if best == estimate.n - 2 or not shown:
         return None
-    behind, run = change_of(sums[best].harm, line.scale, line.unit, falls=line.falls), way.since[best]
+    behind, run = change_of(sums[best].regression, rule.scale, rule.unit, falls=rule.falls), chain.since[best]
     return f"since the best on record, {run.baseline.name} of run {run.told}, it {behind}"
 
 
-def _shown(total: ChainSum, margin: float, alpha: float) -> bool:
-    return total.p_value <= alpha and total.limits.upper >= margin
-
-
-def _result(
-    check: CheckResult,
-    found: Finding,
-    p_holm: float | None,
-    required: bool,
-    gate: Gate,
-    tested: Sequence[tuple[str, float]],
+def _line(
+    check: CheckResult, estimate: Estimate, p_holm: float | None, gate: Gate, tested: Sequence[tuple[str, float]]
 ) -> CheckResult:
-    outcome = decide(found, p_holm, gate.alpha, gate.warn_fraction)
-    over = f"the last {found.n} promotions" if found.problem is None else "the promotions before"
+    outcome = decide(estimate, p_holm, gate.alpha, gate.warn_fraction)
+    over = f"the last {estimate.n} promotions" if estimate.problem is None else "the promotions before"
+    advice = None
+    if estimate.problem is not None:
+        advice = estimate.problem.advice
+    elif outcome is Outcome.INCONCLUSIVE:
+        advice = "more blocks in future runs make the sum more certain"
+    elif outcome is not Outcome.PASS:
+        margin = show_margin(estimate.margin, estimate.rule.scale, estimate.rule.unit)
+        advice = f"each promotion stayed inside its own margin; find those that took most of the {margin} (--explain)"
     line = Line(
         id=f"creep:{check.id}",
         title=f"{check.title} over {over}",
         family=HISTORY,
         metric=check.metric,
-        required=required,
+        required=gate.creep is not None and gate.creep.required,
         statistic=check.statistic,
         stage=check.stage,
         task=check.task,
     )
-    return check_line(
-        line,
-        found,
-        outcome,
-        p_holm,
-        gate,
-        advice=_advice(found, outcome),
-        p_values=[p for _, p in tested],
-        ids=[name for name, _ in tested],
-    )
-
-
-def _advice(found: Finding, outcome: Outcome) -> str | None:
-    if found.problem is not None:
-        return found.problem.advice
-    if outcome is Outcome.PASS:
-        return None
-    if outcome is Outcome.INCONCLUSIVE:
-        return "more blocks in the runs to come make the sum surer"
-    margin = show_margin(found.margin, found.scale, found.unit)
-    return f"each promotion stayed inside its own margin; find those that took most of the {margin} (--explain)"
-
-
-_METHOD = "sum of every promotion's comparison with its live baseline (MOVER, Satterthwaite)"
-_CALIBRATE = "run `benchgate calibrate`, so that a comparison across runs can be judged"
-
-
-_SHOWN = 5
+    p_values, ids = [p for _, p in tested], [name for name, _ in tested]
+    return check_line(line, estimate, outcome, p_holm, gate, advice=advice, p_values=p_values, ids=ids)
 
 
 def attempt_notes(judged: Evidence) -> tuple[str, ...]:
-    """Sentences where this candidate was measured beside this baseline before and blocked, or nothing was shown.
+    """Return notes on earlier runs of the same two releases that did not promote, or were never judged.
 
-    They change no outcome. Of n runs of a candidate that must not pass, each wrong with the probability alpha, one or
-    more pass with up to n times that: who reads this verdict is told of the others.
+    They change no outcome. Of n runs of a candidate that must not pass, each wrong with probability alpha, one or more
+    pass with up to n times that, so a reader must know of the others.
     """
     if len(judged.run.arms) < len(Arm):
         return ()
-    blocked = _of_the_same_two(judged, judged.attempts)
+    arms, notes = _past_arms(judged), []
+    blocked, unjudged = (
+        [one for one in attempts if same_pair((one.baseline, one.candidate), arms)]
+        for attempts in (judged.attempts, judged.unjudged)
+    )
     blocked = [one for one in blocked if one.outcome in (Outcome.BLOCK, Outcome.INCONCLUSIVE)]
-    unjudged = _of_the_same_two(judged, judged.unjudged)
-    notes = []
     if blocked:
-        shown = _attempt_shown([f"{one.outcome} {one.told}" for one in reversed(blocked)])
-        notes.append(f"{_many(blocked)} {'was' if len(blocked) == 1 else 'were'} not promoted ({shown})")
+        listed = _newest_first([f"{one.outcome} {one.told}" for one in blocked])
+        notes.append(f"{_count_runs(blocked)} {'was' if len(blocked) == 1 else 'were'} not promoted ({listed})")
     if unjudged:
-        shown = _attempt_shown([one.told for one in reversed(unjudged)])
-        notes.append(f"{_many(unjudged)} had measured something and had no verdict when this one began ({shown})")
+        listed = _newest_first([one.told for one in unjudged])
+        notes.append(
+            f"{_count_runs(unjudged)} had measured something and had no verdict when this one began ({listed})"
+        )
     return tuple(notes)
 
 
-def _of_the_same_two(judged: Evidence, attempts: Sequence[Attempt]) -> list[Attempt]:
-    arms = judged.run.arms
-    baseline, candidate = (past_arm(arms[arm], judged.run.environment) for arm in Arm)
-    return [one for one in attempts if same_pair((one.baseline, one.candidate), (baseline, candidate))]
+def _count_runs(attempts: Sequence[Attempt]) -> str:
+    return f"{len(attempts)} earlier run{'' if len(attempts) == 1 else 's'} of this candidate beside this baseline"
 
 
-def _many(found: Sequence[Attempt]) -> str:
-    return f"{len(found)} earlier run{'' if len(found) == 1 else 's'} of this candidate beside this baseline"
-
-
-def _attempt_shown(told: Sequence[str]) -> str:
-    """The newest ones, and how many more there are."""
-    more = [f"and {len(told) - _SHOWN} more"] if len(told) > _SHOWN else []
-    return ", ".join([*told[:_SHOWN], *more])
+def _newest_first(names: Sequence[str]) -> str:
+    """List the five newest, given oldest first, and the number of the others."""
+    newest = list(reversed(names))
+    more = [f"and {len(names) - _LISTED_ATTEMPTS} more"] if len(names) > _LISTED_ATTEMPTS else []
+    return ", ".join([*newest[:_LISTED_ATTEMPTS], *more])

@@ -1,16 +1,7 @@
-"""What one stage came to on one side, each number with its 95 % interval: the points of the report's curves.
+"""Numbers beside a verdict, for the report: load stages, missed SLOs, block differences, and evals by task.
 
-They show and decide nothing. The intervals are those that the history keeps (`metric_limits`), each of one number by
-itself: two that overlap can still differ.
-
-How many requests met their SLO, and which bound the others missed. It shows and decides nothing.
-
-The paired difference of each block that a check of the load rests on: what its mean and its limits are made of.
-
-It shows what the check was given and decides nothing. The blocks are those that the check itself looked at: without
-those in which the load generator set the pace, or clouded the tail.
-
-What is shown of an eval beside its verdict: the very numbers that checks decide by, task by task.
+They decide nothing. Those of one stage have 95 % intervals, as in the history (`metric_limits`), each by itself: two
+that overlap can still differ. Block differences and evals are the numbers that checks decide by.
 """
 
 from __future__ import annotations
@@ -20,15 +11,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from benchgate import units as shown
 from benchgate.gate.checks.flips import ExcessFlips, excess_flips
 from benchgate.gate.comparison import Comparison, paired_load
-from benchgate.gate.decision import Problem
+from benchgate.gate.decision import CannotJudge, invalid
 from benchgate.gate.evidence.blocks import LATENCIES, block_pairs
-from benchgate.gate.evidence.client_strain import Cleared, Tail, cleared, usable
+from benchgate.gate.evidence.client_strain import usable, without_clouded_blocks
 from benchgate.gate.evidence.costs import output_tokens, unit_cost
 from benchgate.gate.evidence.intervals import block_limits, block_mean, kept_limits, quantiles_with_limits
-from benchgate.gate.evidence.items import Pairs, few_clusters, invalid, pair_unit
+from benchgate.gate.evidence.items import Pairs, pair_unit, require_clusters
 from benchgate.gate.evidence.shares import Counts, differences_of, tally_of
 from benchgate.gate.evidence.tokens import shown_inflation
 from benchgate.gate.guards.base import SPEED_METRICS
@@ -41,6 +31,7 @@ from benchgate.model.run import Evidence, LoadObservation
 from benchgate.stats.distributions import Limits
 from benchgate.stats.evals import ItemRegression, ScoreRetention, accuracy_regression, score_regression, score_retention
 from benchgate.suite.schema import Suite
+from benchgate.units import show_percent
 
 SHOWN_LATENCIES = ("ttft", "tpot")
 SHOWN_STATISTICS: Mapping[str, float] = {"p50": 0.5, "p95": 0.95}
@@ -48,7 +39,7 @@ SHOWN_STATISTICS: Mapping[str, float] = {"p50": 0.5, "p95": 0.95}
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A number and its 95 % limits, None where the evidence carries none; +inf where too many requests failed."""
+    """Value with its 95 % limits, None if the evidence gives none; +inf if too many requests failed."""
 
     value: float
     limits: Limits | None
@@ -56,7 +47,7 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class StageFigures:
-    """Over all blocks of a stage. None means that it was not measured, does not apply, or has no price or SLO.
+    """Values of one arm over all blocks of a stage. None: not measured, not applicable, or no price or SLO.
 
     `quantiles` are seconds by latency and statistic, as `ttft_p95`; costs are dollars per million output tokens.
     """
@@ -69,7 +60,7 @@ class StageFigures:
 
 
 def stage_figures(blocks: Sequence[LoadObservation], slo: Slo | None, deployment: Deployment) -> StageFigures | None:
-    """Of the executions of one stage, or of one class of it, on one side; None where there are none."""
+    """Return the figures of one arm's executions of a stage, or of a class of it; None if there are none."""
     if not blocks:
         return None
     tokens = [request_metrics.output_tokens_per_s(o.requests, o.window_s) for o in blocks]
@@ -107,11 +98,11 @@ FAILED = "failed"
 
 @dataclass(frozen=True, slots=True)
 class Attainment:
-    """Of all `scheduled` requests of a stage on one side, `good` met every bound.
+    """Number of `scheduled` requests of one arm at a stage, and of those that met every bound (`good`).
 
     `missed` counts by reason: `failed` for requests that did not succeed, and `ttft`, `tpot` and `e2e` for answered
-    ones past that bound, as far as there is one. One answer may miss several, so the counts may add up to more than
-    `scheduled - good`, never to less. `limits` are 95 % limits of the share that is good; None where there are none.
+    ones past that bound. One answer may miss several, so the counts may add up to more than `scheduled - good`, never
+    to less. `limits` are 95 % limits of the share of good requests, None if there are none.
     """
 
     scheduled: int
@@ -121,59 +112,46 @@ class Attainment:
 
     @property
     def share(self) -> float | None:
-        """Good of scheduled; None where nothing was scheduled."""
+        """Return good of scheduled; None if nothing was scheduled."""
         return self.good / self.scheduled if self.scheduled else None
 
 
 def attainment(blocks: Sequence[LoadObservation], slo: Slo) -> Attainment | None:
-    """Over all blocks of a stage, or of a class of it, on one side; None where there are none."""
+    """Count the good and missed requests of one arm's executions of a stage or class; None if there are none."""
     if not blocks:
         return None
-    counts = Counts.of(blocks, tally_of("goodput", slo))
-    missed = {FAILED: 0} | {name: 0 for name, bound in _bounds(slo).items() if bound is not None}
-    for block in blocks:
-        for name, number in _missed(block, slo).items():
-            missed[name] += number
-    return Attainment(counts.scheduled, sum(counts.kept), missed, kept_limits(counts))
-
-
-def _bounds(slo: Slo) -> dict[str, float | None]:
-    return {"ttft": slo.ttft_s, "tpot": slo.tpot_s, "e2e": slo.e2e_s}
-
-
-def _missed(block: LoadObservation, slo: Slo) -> dict[str, int]:
-    """By the rule of `metrics.good`: what does not apply is met."""
-    columns = block.requests
-    answered = request_metrics.succeeded(columns)
+    bounds = {"ttft": slo.ttft_s, "tpot": slo.tpot_s, "e2e": slo.e2e_s}
     values = {"ttft": request_metrics.ttft_s, "tpot": request_metrics.tpot_s, "e2e": request_metrics.e2e_s}
-    past = {
-        name: int(np.count_nonzero(answered & (values[name](columns) > bound)))
-        for name, bound in _bounds(slo).items()
-        if bound is not None
-    }
-    return {FAILED: int(np.count_nonzero(~answered)), **past}
+    counts = Counts.of(blocks, tally_of("goodput", slo))
+    missed = {FAILED: 0} | {name: 0 for name, bound in bounds.items() if bound is not None}
+    for block in blocks:
+        answered = request_metrics.succeeded(block.requests)
+        missed[FAILED] += int(np.count_nonzero(~answered))
+        for name, bound in bounds.items():
+            if bound is not None:  # a request without such a value meets the bound, as in `request_metrics.good`
+                missed[name] += int(np.count_nonzero(answered & (values[name](block.requests) > bound)))
+    return Attainment(counts.scheduled, sum(counts.kept), missed, kept_limits(counts))
 
 
 @dataclass(frozen=True, slots=True)
 class BlockDifferences:
-    """Of the check `id`: its harm in each block, or group of `together` blocks, in order; positive is worse.
+    """Regression of the check `id` in each block, or in each group of `together` blocks; above 0 is worse.
 
-    On the scale of the check: ln of a ratio, or a difference of two shares. +inf where the candidate alone has no
-    finite value. `blocks` are the numbers, counted from 0, of those it looked at, `left_out` those of the others with
-    why it did not.
+    On the scale of the check: ln of a ratio, or a difference of two shares. +inf if only the candidate has no finite
+    value. `blocks` are the block numbers, from 0, that the check uses; `left_out` are the others, each with the reason.
     """
 
     id: str
-    harms: tuple[float, ...]
+    regressions: tuple[float, ...]
     together: int = 1
     blocks: tuple[int, ...] = ()
     left_out: tuple[tuple[int, str], ...] = ()
 
 
 def block_differences(suite: Suite, evidence: Evidence) -> tuple[BlockDifferences, ...]:
-    """One for every check of the load against the live baseline, in the order of the policy; none without blocks.
+    """Return the paired differences behind every check of load against a live baseline, in the policy's order.
 
-    Two stored runs have no such blocks: their checks rest on two groups that were not paired.
+    Two stored runs have none: their checks compare two groups of blocks that were not paired.
     """
     comparison = Comparison(evidence)
     timed = usable(comparison, suite)
@@ -182,28 +160,30 @@ def block_differences(suite: Suite, evidence: Evidence) -> tuple[BlockDifference
         for spec in concrete_checks(suite, evidence)
         if spec.stage is not None and spec.check.margin is not None and METRICS[spec.check.metric].family == "load"
     )
-    return tuple(one for one in found if one is not None and one.harms)
+    return tuple(one for one in found if one is not None and one.regressions)
 
 
 def _of_check(spec: CheckSpec, comparison: Comparison, timed: Comparison, suite: Suite) -> BlockDifferences | None:
     assert spec.stage is not None, "only checks of a stage are asked for"
     metric = spec.check.metric
-    looked_at = timed if metric in SPEED_METRICS else comparison
-    clear = cleared(Cleared(looked_at), Tail(metric, spec.q, spec.stage), tuple(Arm))
+    timed_or_all = timed if metric in SPEED_METRICS else comparison
+    clear = without_clouded_blocks(timed_or_all, metric, spec.q, (spec.stage,), tuple(Arm))
     if clear.problem is not None:
         return None
-    seen = clear.comparison.judged
+    used = clear.comparison.judged
     share = metric in POINTS_METRICS
-    found = _of_shares(spec, spec.stage, seen) if share else _of_values(spec, spec.stage, seen, suite)
-    return found and _numbered(found, spec.stage, comparison.judged, looked_at.judged, seen)
+    found = _of_shares(spec, spec.stage, used) if share else _of_values(spec, spec.stage, used, suite)
+    return found and _with_block_numbers(found, spec.stage, comparison.judged, timed_or_all.judged, used)
 
 
 def _of_values(spec: CheckSpec, stage: str, judged: Evidence, suite: Suite) -> BlockDifferences | None:
     inflation = shown_inflation(judged, stage, suite) if METRICS[spec.check.metric].restated else None
-    pairs = block_pairs(
-        judged, stage, spec.measure if inflation is None else replace(spec.measure, inflation=inflation.by_block)
-    )
-    return None if isinstance(pairs, Problem) else BlockDifferences(spec.id, tuple(pairs.harm.tolist()), pairs.together)
+    measure = spec.measure if inflation is None else replace(spec.measure, inflation=inflation.by_block)
+    try:
+        pairs = block_pairs(judged, stage, measure)
+    except CannotJudge:
+        return None
+    return BlockDifferences(spec.id, tuple(pairs.harm.tolist()), pairs.together)
 
 
 def _of_shares(spec: CheckSpec, stage: str, judged: Evidence) -> BlockDifferences | None:
@@ -214,17 +194,17 @@ def _of_shares(spec: CheckSpec, stage: str, judged: Evidence) -> BlockDifference
     return BlockDifferences(spec.id, tuple(differences_of(pairs, tally).tolist()))
 
 
-def _numbered(
-    found: BlockDifferences, stage: str, measured: Evidence, timed: Evidence, seen: Evidence
+def _with_block_numbers(
+    found: BlockDifferences, stage: str, measured: Evidence, timed: Evidence, used: Evidence
 ) -> BlockDifferences:
-    """With the blocks it looked at, `seen`, under their own numbers, and those that went before: `timed` lost some."""
-    looked_at, in_time = _paired_blocks(seen, stage), _paired_blocks(timed, stage)
+    """Add the numbers of the blocks in `used`, and why others were left out: `timed` lacks blocks of a late client."""
+    blocks = _paired_blocks(used, stage)
     every = {o.block for o in measured.load if o.stage == stage}
     reasons = {block: ONE_SIDED for block in every}
     reasons |= {block: OWN_PACE for block in _paired_blocks(measured, stage)}
-    reasons |= {block: OWN_TAIL for block in in_time}
-    left_out = tuple((block, reasons[block]) for block in sorted(every - set(looked_at)))
-    return replace(found, blocks=looked_at, left_out=left_out)
+    reasons |= {block: OWN_TAIL for block in _paired_blocks(timed, stage)}
+    left_out = tuple((block, reasons[block]) for block in sorted(every - set(blocks)))
+    return replace(found, blocks=blocks, left_out=left_out)
 
 
 def _paired_blocks(evidence: Evidence, stage: str) -> tuple[int, ...]:
@@ -238,13 +218,12 @@ ONE_SIDED = "left out: measured on one side only"
 
 @dataclass(frozen=True, slots=True)
 class TaskFigures:
-    """One task, one group of tasks, or all of them with equal weight.
+    """Figures of one task, of one group of tasks, or of all tasks with equal weight.
 
-    `harm` is baseline - candidate, positive = worse, with its limits: None where the items carry none (too few
-    clusters, an eval that was stopped early, scores of several scales). `lost`, `gained`, `flips_ratio` and
-    `other_wrong` are of answers that are right or wrong; `floor_ratio`, `excess_ratio` and its limits take a baseline
-    that was asked twice. `cut` are answers that the token limit cut short or that could not be read, and are wrong, of
-    the baseline and of the candidate.
+    `regression` is baseline - candidate, above 0 = worse. Its limits are None if the items give none (too few clusters,
+    an eval that was stopped early, scores of several scales). `lost`, `gained`, `flips_ratio` and `other_wrong` are of
+    answers that are right or wrong; `floor_ratio` and `excess_ratio` need a baseline that was asked twice. `cut` counts
+    the wrong answers of baseline and candidate that the token limit truncated or that could not be read.
     """
 
     name: str
@@ -252,7 +231,7 @@ class TaskFigures:
     continuous: bool
     baseline: float
     candidate: float
-    harm: float
+    regression: float
     limits: Limits | None
     method: str
     lost: int | None
@@ -269,25 +248,18 @@ class TaskFigures:
     stopped: bool
 
 
-def task_figures(
-    comparison: Comparison, task: str, alpha: float, tasks: tuple[str, ...] | None = None
-) -> TaskFigures | Problem:
-    """Of one task; of a group, all of whose observed tasks are `tasks`. A Problem where its items cannot be paired."""
+def task_figures(comparison: Comparison, task: str, alpha: float, tasks: tuple[str, ...] | None = None) -> TaskFigures:
+    """Return the figures of one task, or of a group that consists of `tasks`. Raises CannotJudge if it has no pairs."""
     return pooled_figures(comparison, {task: tasks or (task,)}, alpha, name=task)
 
 
 def pooled_figures(
     comparison: Comparison, units: Mapping[str, tuple[str, ...]], alpha: float, *, name: str = "all tasks"
-) -> TaskFigures | Problem:
-    """Of several tasks, each with equal weight."""
-    paired: list[Pairs] = []
-    for unit, tasks in units.items():
-        one = pair_unit(comparison, unit, tasks)
-        if isinstance(one, Problem):
-            return one
-        paired.append(one)
+) -> TaskFigures:
+    """Return the figures of several tasks, each with equal weight. Raises CannotJudge if one has no pairs."""
+    paired = [pair_unit(comparison, unit, tasks) for unit, tasks in units.items()]
     if not paired or any(len(one) == 0 for one in paired):
-        return invalid("there are no items", "give the task rows, or raise `limit`")
+        raise invalid("there are no items", "give the task rows, or raise `limit`")
     return figures_of(comparison, units, paired, alpha, name=name)
 
 
@@ -299,15 +271,16 @@ def figures_of(
     *,
     name: str,
 ) -> TaskFigures:
-    """The same of items that are paired already."""
+    """Return the figures of items that are already paired."""
     baseline, candidate = (
         sum(float(np.mean(getattr(one, arm))) for one in paired) / len(paired) for arm in ("baseline", "candidate")
     )
     continuous = any(one.continuous for one in paired)
-    harm = _harm(paired, alpha, continuous=continuous)
-    left = score_retention([one.scores for one in paired], alpha, harm=harm.limits if harm is not None else None)
+    regression = _regression(paired, alpha, continuous=continuous)
+    limits = regression.limits if regression is not None else None
+    left = score_retention([one.scores for one in paired], alpha, regression=limits)
     excess = _excess(comparison, units, alpha, continuous=continuous)
-    lost, gained = (sum(int(np.sum(getattr(one, which))) for one in paired) for which in ("lost", "gained"))
+    lost, gained = (sum(int(np.sum(getattr(one, turned))) for one in paired) for turned in ("lost", "gained"))
     n = sum(len(one) for one in paired)
     wrong = [one.other_wrong for one in paired if one.other_wrong is not None]
     return TaskFigures(
@@ -316,9 +289,9 @@ def figures_of(
         continuous=continuous,
         baseline=baseline,
         candidate=candidate,
-        harm=harm.estimate if harm is not None else baseline - candidate,
-        limits=harm.limits if harm is not None else None,
-        method=harm.method if harm is not None else "none",
+        regression=regression.estimate if regression is not None else baseline - candidate,
+        limits=limits,
+        method=regression.method if regression is not None else "none",
         lost=None if continuous else lost,
         gained=None if continuous else gained,
         flips_ratio=None if continuous else (lost + gained) / n,
@@ -329,7 +302,10 @@ def figures_of(
         excess_ratio=excess.excess.estimate if excess is not None else None,
         excess_limits=excess.excess.limits if excess is not None else None,
         clusters=_clusters(paired),
-        cut=_cut(paired),
+        cut=(
+            sum(int(np.sum(one.baseline_unclear)) for one in paired),
+            sum(int(np.sum(one.candidate_unclear)) for one in paired),
+        ),
         stopped=any(one.stopped for one in paired),
     )
 
@@ -337,7 +313,7 @@ def figures_of(
 def figure_notes(
     comparison: Comparison, units: Mapping[str, tuple[str, ...]], paired: Sequence[Pairs], alpha: float
 ) -> tuple[str, ...]:
-    """The figures that stand beside a finding about accuracy or scores, in words."""
+    """Describe the figures beside an estimate of accuracy or scores."""
     return tuple(_notes(figures_of(comparison, units, paired, alpha, name="")))
 
 
@@ -346,9 +322,9 @@ def _notes(figures: TaskFigures) -> Iterator[str]:
         yield f"{figures.lost} items lost, {figures.gained} gained, of {figures.n}"
     if figures.flips_ratio is not None:
         other = "" if figures.other_wrong is None else f"; {figures.other_wrong} more are wrong in another way"
-        yield f"{shown.show_percent(figures.flips_ratio)} of the answers flipped{other}"
+        yield f"{show_percent(figures.flips_ratio)} of the answers flipped{other}"
     if figures.floor_ratio is not None:
-        yield f"asked twice, the baseline flips {shown.show_percent(figures.floor_ratio)} of its own"
+        yield f"asked twice, the baseline flips {show_percent(figures.floor_ratio)} of its own"
     if figures.recovery_ratio is not None:
         yield f"recovery {_recovery(ScoreRetention(figures.recovery_ratio, figures.recovery_limits))}"
     if figures.clusters is not None:
@@ -356,16 +332,20 @@ def _notes(figures: TaskFigures) -> Iterator[str]:
 
 
 def _recovery(found: ScoreRetention) -> str:
-    ratio = shown.show_percent(found.ratio)
+    ratio = show_percent(found.ratio)
     if found.limits is None:
         return ratio
-    low, high = (shown.show_percent(limit) for limit in (found.limits.lower, found.limits.upper))
+    low, high = (show_percent(limit) for limit in (found.limits.lower, found.limits.upper))
     return f"{ratio} ({low.removesuffix(' %')} to {high.removesuffix(' %')})"
 
 
-def _harm(paired: Sequence[Pairs], alpha: float, *, continuous: bool) -> ItemRegression | None:
-    """None where there are no limits to be had."""
-    if few_clusters(paired) is not None or any(one.stopped for one in paired):
+def _regression(paired: Sequence[Pairs], alpha: float, *, continuous: bool) -> ItemRegression | None:
+    """Estimate the regression; None if the items give no limits."""
+    try:
+        require_clusters(paired)
+    except CannotJudge:
+        return None
+    if any(one.stopped for one in paired):
         return None
     if not continuous:
         return accuracy_regression([one.scores for one in paired], alpha)
@@ -379,17 +359,12 @@ def _excess(
 ) -> ExcessFlips | None:
     if continuous or not all(comparison.baseline_quality(task, 1) for tasks in units.values() for task in tasks):
         return None
-    found = excess_flips(comparison, units, alpha)
-    return None if isinstance(found, Problem) else found
+    try:
+        return excess_flips(comparison, units, alpha)
+    except CannotJudge:
+        return None
 
 
 def _clusters(paired: Sequence[Pairs]) -> int | None:
     counted = [len(set(one.clusters)) if one.clusters is not None else len(one) for one in paired]
     return sum(counted) if any(one.clusters is not None for one in paired) else None
-
-
-def _cut(paired: Sequence[Pairs]) -> tuple[int, int]:
-    return (
-        sum(int(np.sum(one.baseline_unclear)) for one in paired),
-        sum(int(np.sum(one.candidate_unclear)) for one in paired),
-    )

@@ -1,13 +1,7 @@
-"""What the history keeps of fixed texts, per arm.
+"""Metrics of a run, per arm, that the history keeps: what `trend` plots, and what is left when records are deleted.
 
-The derived numbers of a run that the history keeps, per arm: what `trend` draws.
-
-Two stored runs by their derived numbers alone, where raw records are gone: something to look at, never a decision.
-
-A check is a test over blocks, requests or items, and those are what was removed. Two numbers with their intervals tell
-how far apart the candidates were; whether that is allowed is left open, whatever they say.
-
-Whether the numbers that a store keeps of a run are those that its records make.
+Two stored runs can be compared by these rows alone, but never judged: a check tests blocks, requests or items, which
+were deleted.
 """
 
 from __future__ import annotations
@@ -18,10 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from benchgate.gate.checks.capacity import searched
-from benchgate.gate.checks.shadow import excess_of
+from benchgate.gate.checks.capacity import replay_search
+from benchgate.gate.checks.shadow import run_excess
 from benchgate.gate.comparison import Comparison, load_of, places
-from benchgate.gate.decision import Problem
+from benchgate.gate.decision import CannotJudge
 from benchgate.gate.evidence import intervals
 from benchgate.gate.evidence.blocks import LATENCIES, Measure, block_pairs
 from benchgate.gate.evidence.costs import cost_in_use, input_tokens, output_tokens, total_tokens, unit_cost
@@ -38,14 +32,14 @@ from benchgate.suite.schema import Suite
 
 
 def divergence_rows(evidence: Evidence) -> Iterator[MetricRow]:
-    """Means over all positions that were asked for; none of a reading that is not whole.
+    """Yield the means over all positions of the fixed texts; nothing if the reading is incomplete.
 
-    The baseline's own distance is the one from itself, where it was asked twice.
+    The baseline's own divergence is from itself, if it was asked twice.
     """
-    seen = evidence.divergence
-    if seen is None or seen.fault is not None or not seen.items or len(seen.items) != seen.expected_n:
+    reading = evidence.divergence
+    if reading is None or reading.fault is not None or not reading.items or len(reading.items) != reading.expected_n:
         return
-    items = seen.items
+    items = reading.items
     found: dict[tuple[Arm, str], list[float | bool | None]] = {
         (Arm.BASELINE, "kld_nats"): [item.floor_kld for item in items],
         (Arm.BASELINE, "same_top1_ratio"): [item.floor_same_top1 for item in items],
@@ -73,7 +67,7 @@ def _perplexity(mean_ln: float | None) -> float | None:
 
 
 def _mean(values: Sequence[float | bool | None]) -> float | None:
-    """None when any position has no value."""
+    """Return the mean, or None if a position has no value."""
     known = [float(value) for value in values if value is not None]
     return sum(known) / len(known) if known and len(known) == len(values) else None
 
@@ -90,15 +84,15 @@ TREND_METRICS = (
 )  # fmt: skip
 _Number = tuple[float | None, Limits | None]
 IMPORTED_METRICS = ("ttft_sent_s",)
-"""What only runs have that are another tool's file, beside the names of TREND_METRICS."""
+"""Metrics that only runs imported from another tool have, beside TREND_METRICS."""
 LATENCY_TRENDS = frozenset(f"{name}_s" for name in LATENCIES) | frozenset(IMPORTED_METRICS)
 MEAN_METRICS = frozenset(LATENCIES) - {"itl"}  # which has many values a request, so its requests are not paired
 
 
 def metric_rows(evidence: Evidence) -> tuple[MetricRow, ...]:
-    """Every number of TREND_METRICS that is defined and finite; an undefined one has no row, never a zero.
+    """Return every metric of TREND_METRICS that is defined and finite; an undefined one has no row, never a zero.
 
-    A calibration has none: what it measured twice is nobody's candidate.
+    A calibration has none: it measured one deployment twice, and has no candidate.
     """
     if evidence.run.calibrates:
         return ()
@@ -117,7 +111,7 @@ def _load_rows(evidence: Evidence) -> Iterator[MetricRow]:
             rates = _rates(evidence, arm, blocks, place.slo)
             rates |= {
                 name: _divided(rates[of], evidence.run.arms[arm].accelerators)
-                for metric, (of, name) in _OF_EACH.items()
+                for metric, (of, name) in _PER_ACCELERATOR.items()
                 if metric in divided
             }
             for name, (value, limits) in rates.items():
@@ -134,11 +128,11 @@ def _load_rows(evidence: Evidence) -> Iterator[MetricRow]:
     yield from _capacity_rows(evidence, suite, each="capacity" in divided)
 
 
-_OF_EACH = {
+_PER_ACCELERATOR = {
     "output_throughput": ("output_tokens_per_s", "output_tokens_per_accelerator_per_s"),
     "request_throughput": ("requests_per_s", "requests_per_accelerator_per_s"),
 }
-"""Trend names of metrics that a check may divide by accelerators: of the whole, and of one accelerator."""
+"""Trend names of metrics that a check may divide by accelerators: of the whole deployment, and per accelerator."""
 
 
 def _divided(number: _Number, by: int) -> _Number:
@@ -148,10 +142,13 @@ def _divided(number: _Number, by: int) -> _Number:
 
 
 def _capacity_rows(evidence: Evidence, suite: Suite, *, each: bool) -> Iterator[MetricRow]:
-    """The middle of each arm's bracket, which its limits are; none while an end of it is open."""
+    """Yield each arm's capacity with its bracket as limits; nothing while an end of the bracket is open."""
     for arm in Arm:
-        found = searched(evidence, arm, suite)
-        if isinstance(found, Problem) or found.middle is None or found.result.lower is None or found.top is None:
+        try:
+            found = replay_search(evidence, arm, suite)
+        except CannotJudge:
+            continue
+        if found.middle is None or found.result.lower is None or found.top is None:
             continue
         name = "capacity_per_s" if found.settings.over == "rate" else "capacity_in_flight"
         limits = Limits(found.result.lower, found.top)
@@ -164,10 +161,11 @@ def _capacity_rows(evidence: Evidence, suite: Suite, *, each: bool) -> Iterator[
 
 
 def _mean_rows(evidence: Evidence, stage: str) -> Iterator[MetricRow]:
-    """The geometric mean over paired requests, as checks show it; none of a run of one arm, which has no pairs."""
+    """Yield the geometric means over paired requests, as in checks; a run of one arm has no pairs."""
     for metric in sorted(MEAN_METRICS):
-        pairs = block_pairs(evidence, stage, Measure(metric, 0.5, MEAN))
-        if isinstance(pairs, Problem):
+        try:
+            pairs = block_pairs(evidence, stage, Measure(metric, 0.5, MEAN))
+        except CannotJudge:
             continue
         for arm, values in ((Arm.BASELINE, pairs.baseline), (Arm.CANDIDATE, pairs.candidate)):
             if np.isfinite(values).all():
@@ -178,7 +176,7 @@ def _mean_rows(evidence: Evidence, stage: str) -> Iterator[MetricRow]:
 def _rates(
     evidence: Evidence, arm: Arm, blocks: list[LoadObservation], slo: request_metrics.Slo | None
 ) -> dict[str, _Number]:
-    """Means over blocks, and shares over all scheduled requests, each with its limits."""
+    """Return means over blocks, and shares of all scheduled requests, each with its limits."""
     deployment = evidence.run.arms[arm]
     tokens = [request_metrics.output_tokens_per_s(b.requests, b.window_s) for b in blocks]
     requests = [request_metrics.requests_per_s(b.requests, b.window_s) for b in blocks]
@@ -202,7 +200,7 @@ def _rates(
 
 
 def _quality_rows(evidence: Evidence) -> Iterator[MetricRow]:
-    """Of what is judged; a repeat shows only in the flips of the baseline against itself."""
+    """Yield scores and flips by task; a repeated eval appears only in the baseline's flips against itself."""
     comparison = Comparison(evidence)
     for observation in evidence.quality:
         whole = observation.fault is None and len(observation.items) == observation.expected_n > 0
@@ -216,8 +214,11 @@ def _quality_rows(evidence: Evidence) -> Iterator[MetricRow]:
             limits = intervals.item_limits(known, _clusters(observation), share=not continuous)
             yield _row(observation.arm, name, sum(known) / len(known), len(known), limits, task=observation.task)
     for task in dict.fromkeys(o.task for o in evidence.quality if o.repeat == 0):
-        figures = task_figures(comparison, task, ALPHA)
-        if not isinstance(figures, Problem) and not figures.stopped:
+        try:
+            figures = task_figures(comparison, task, ALPHA)
+        except CannotJudge:
+            continue
+        if not figures.stopped:
             for arm, name, value, limits in (
                 (Arm.CANDIDATE, "recovery_ratio", figures.recovery_ratio, figures.recovery_limits),
                 (Arm.CANDIDATE, "flips_ratio", figures.flips_ratio, _flip_limits(figures, figures.flips_ratio)),
@@ -228,14 +229,14 @@ def _quality_rows(evidence: Evidence) -> Iterator[MetricRow]:
 
 
 def _clusters(observation: QualityObservation) -> list[str] | None:
-    """Which items go together; None where none do."""
+    """Return the cluster of each item, or None without clusters."""
     if all(item.cluster is None for item in observation.items):
         return None
     return [item.cluster or item.item_id for item in observation.items]
 
 
 def _flip_limits(figures: TaskFigures, ratio: float | None) -> Limits | None:
-    """None where items go together: then they flip together too."""
+    """Return count limits, or None for clustered items, which do not flip independently."""
     if ratio is None or figures.clusters is not None:
         return None
     return intervals.count_limits(round(ratio * figures.n), figures.n)
@@ -254,7 +255,7 @@ def _shadow_rows(evidence: Evidence) -> Iterator[MetricRow]:
         if values:
             limits = intervals.item_limits(values, share=True)
             yield _row(arm, name, sum(values) / len(values), len(values), limits)
-    excess = excess_of(evidence, ALPHA)
+    excess = run_excess(evidence, ALPHA)
     if excess is not None:
         yield _row(Arm.CANDIDATE, "shadow_excess_ratio", excess.estimate, excess.n, excess.limits)
     sides = {
@@ -279,7 +280,7 @@ def _row(
     stage: str | None = None,
     task: str | None = None,
 ) -> MetricRow:
-    """A number with its interval, where both ends of that are finite."""
+    """Return a row; its interval is kept only if both ends are finite."""
     ends: tuple[float | None, float | None] = (None, None)
     if limits is not None and math.isfinite(limits.lower) and math.isfinite(limits.upper):
         ends = limits.lower, limits.upper
@@ -287,14 +288,14 @@ def _row(
 
 
 Key = tuple[str, str | None, str | None, str | None]
-"""Name, statistic, stage and task of a number."""
+"""Name, statistic, stage and task of a metric."""
 
 
 @dataclass(frozen=True, slots=True)
 class NumberPair:
-    """One number of both runs: of their candidates, and of the baselines each was measured beside; None: not there.
+    """One metric of two runs: of their candidates, and of the baselines beside them; None if a run does not have it.
 
-    Only times and rates have a baseline here: of the same items, another day's baseline answers as this one's does.
+    Only metrics of load have a baseline here: a baseline answers the same items on another day as it does now.
     """
 
     name: str
@@ -308,18 +309,18 @@ class NumberPair:
 
     @property
     def change_ratio(self) -> float | None:
-        """The judged candidate over the reference's, minus 1. None where one is missing, or the reference's is 0."""
+        """Return the judged candidate over the reference's, minus 1; None if one is missing or the reference is 0."""
         return _change(self.reference, self.judged)
 
     @property
     def change_beside_baselines_ratio(self) -> float | None:
-        """The same of each candidate over its own baseline: what two machines, or two days, do not explain."""
+        """Return the change of candidate over own baseline, which cancels differences of machine and day."""
         then, now = _change(self.reference_baseline, self.reference), _change(self.judged_baseline, self.judged)
         return None if then is None or now is None or then <= -1 else (1 + now) / (1 + then) - 1
 
 
 def number_pairs(reference: Sequence[MetricRow], judged: Sequence[MetricRow]) -> tuple[NumberPair, ...]:
-    """Every number that one of the candidates has, in the order of the judged run, then of the reference."""
+    """Pair every metric that one of the candidates has, in the order of the judged run, then of the reference."""
     theirs, ours = _by_arm(reference), _by_arm(judged)
     keys = dict.fromkeys([*ours[Arm.CANDIDATE], *theirs[Arm.CANDIDATE]])
     return tuple(
@@ -348,38 +349,38 @@ def _change(before: MetricRow | None, after: MetricRow | None) -> float | None:
     return after.value / before.value - 1
 
 
-_HAIR = 1e-9  # another machine may add in another order
+_TOLERANCE = 1e-9  # another machine may add in another order
 
 
 @dataclass(frozen=True, slots=True)
-class Unlike:
-    """A number that is kept, and what the records make of it; None where they make none."""
+class Mismatch:
+    """A stored row, and the one computed from the records; None if they give none."""
 
-    kept: MetricRow
-    made: MetricRow | None
-
-
-def unlike(kept: Sequence[MetricRow], made: Sequence[MetricRow]) -> list[Unlike]:
-    """Those that are kept otherwise than they are made. Those that are not kept at all are `lacking`."""
-    by_key = {_key(row): row for row in made}
-    pairs = [(row, by_key.get(_key(row))) for row in kept]
-    return [Unlike(row, ours) for row, ours in pairs if ours is None or not _alike(row, ours)]
+    stored: MetricRow
+    computed: MetricRow | None
 
 
-def lacking(kept: Sequence[MetricRow], made: Sequence[MetricRow]) -> list[MetricRow]:
-    """Those that the records make and nobody kept."""
-    keys = {_key(row) for row in kept}
-    return [row for row in made if _key(row) not in keys]
+def mismatches(stored: Sequence[MetricRow], computed: Sequence[MetricRow]) -> list[Mismatch]:
+    """Return the stored rows that differ from the computed ones. `missing_rows` returns those that were not stored."""
+    by_key = {_key(row): row for row in computed}
+    pairs = [(row, by_key.get(_key(row))) for row in stored]
+    return [Mismatch(row, ours) for row, ours in pairs if ours is None or not _equal(row, ours)]
+
+
+def missing_rows(stored: Sequence[MetricRow], computed: Sequence[MetricRow]) -> list[MetricRow]:
+    """Return the computed rows that were not stored."""
+    keys = {_key(row) for row in stored}
+    return [row for row in computed if _key(row) not in keys]
 
 
 def _key(row: MetricRow) -> tuple[object, ...]:
     return row.arm, row.name, row.statistic, row.stage, row.task
 
 
-def _alike(one: MetricRow, other: MetricRow) -> bool:
+def _equal(one: MetricRow, other: MetricRow) -> bool:
     return one.n == other.n and all(
         mine == theirs
         if mine is None or theirs is None
-        else math.isclose(mine, theirs, rel_tol=_HAIR, abs_tol=_HAIR * _HAIR)
+        else math.isclose(mine, theirs, rel_tol=_TOLERANCE, abs_tol=_TOLERANCE * _TOLERANCE)
         for mine, theirs in ((one.value, other.value), (one.lower, other.lower), (one.upper, other.upper))
     )
