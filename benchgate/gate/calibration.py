@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from benchgate.gate.comparison import Place, paired_load, places, quality_of
+from benchgate.gate.comparison import paired_load, quality_of
 from benchgate.gate.decision import Problem
 from benchgate.gate.evidence.blocks import LATENCIES, Measure, block_pairs
 from benchgate.gate.evidence.items import pair_task
@@ -32,6 +32,7 @@ from benchgate.model.run import Evidence, LoadEnd, LoadObservation
 from benchgate.model.telemetry import TelemetryWindow
 from benchgate.model.verdict import Outcome, Verdict
 from benchgate.stats.distributions import pooled_deviation
+from benchgate.suite.load import TrafficClass, traffic_classes
 from benchgate.suite.schema import Suite
 
 SHARES = ("error_rate", "goodput", "rejected", "validity")
@@ -45,7 +46,7 @@ def spreads(evidence: Evidence, suite: Suite) -> tuple[NoiseSpread, ...]:
     Blocks that a high quantile needs together count as one, as in a check.
     """
     found: list[NoiseSpread] = []
-    for place in places(suite):
+    for place in traffic_classes(suite):
         ratios = (_of_ratio(evidence, place, measure) for measure in _measures())
         shares = (_of_share(evidence, place, metric) for metric in SHARES)
         found += [one for one in (*ratios, *shares) if one is not None]
@@ -62,7 +63,7 @@ def _measures() -> Iterator[Measure]:
         yield Measure(metric, 0.5)
 
 
-def _of_ratio(evidence: Evidence, place: Place, measure: Measure) -> NoiseSpread | None:
+def _of_ratio(evidence: Evidence, place: TrafficClass, measure: Measure) -> NoiseSpread | None:
     pairs = block_pairs(evidence, place.name, measure)
     if isinstance(pairs, Problem):
         return None
@@ -72,7 +73,7 @@ def _of_ratio(evidence: Evidence, place: Place, measure: Measure) -> NoiseSpread
     return _spread(measure.metric, measure.statistic, place, np.log(pairs.baseline), np.log(pairs.candidate))
 
 
-def _of_share(evidence: Evidence, place: Place, metric: str) -> NoiseSpread | None:
+def _of_share(evidence: Evidence, place: TrafficClass, metric: str) -> NoiseSpread | None:
     """Of requests that missed, in every block of both arms; None where a block has none that could."""
     if metric == "goodput" and place.slo is None:
         return None
@@ -85,7 +86,7 @@ def _of_share(evidence: Evidence, place: Place, metric: str) -> NoiseSpread | No
 
 
 def _spread(
-    metric: str, statistic: str | None, place: Place, first: FloatArray, second: FloatArray
+    metric: str, statistic: str | None, place: TrafficClass, first: FloatArray, second: FloatArray
 ) -> NoiseSpread | None:
     deviation = pooled_deviation(first, second)
     if deviation is None:

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from benchgate.gate.check_results import Line, check_line
-from benchgate.gate.comparison import Comparison, Place, load_of, places, stricter_look
+from benchgate.gate.comparison import Comparison, load_of, stricter_look
 from benchgate.gate.decision import Finding, Problem, at_look, decide, defined
 from benchgate.gate.derivation import made, number, own_share_steps
 from benchgate.gate.evidence.shares import Counts, tally_of, unmeasured
@@ -37,7 +37,8 @@ from benchgate.suite.error_budget import (
     show_window,
     worst_share,
 )
-from benchgate.suite.rules.suite import burn_places
+from benchgate.suite.load import TrafficClass
+from benchgate.suite.rules.suite import budget_classes
 from benchgate.suite.schema import Gate, Suite
 from benchgate.units import as_written, show_percent
 
@@ -57,7 +58,7 @@ def burn_checks(
     alpha = suite.gate.alpha if look is None else look.alpha
     guard = spoiling(guards, kinds_of_metric(budget.metric))
     found: list[tuple[str | None, Finding]] = []
-    for place in _places(suite) or (None,):
+    for place in budget_classes(suite) or (None,):
         finding = defined(_burn(budget, place, comparison, alpha))
         finding = finding if look is None else at_look(finding, look)
         problem = finding.problem if guard is None else Problem(Outcome.INVALID, guard.reason, guard.remedy or "")
@@ -75,13 +76,7 @@ def _blocks(check: CheckResult) -> bool:
     return check.counted is Outcome.BLOCK
 
 
-def _places(suite: Suite) -> tuple[Place, ...]:
-    """Where its failures are counted."""
-    names = {place.name for place in burn_places(suite)}
-    return tuple(place for place in places(suite) if place.name in names)
-
-
-def _burn(budget: ErrorBudget, place: Place | None, comparison: Comparison, alpha: float) -> Finding:
+def _burn(budget: ErrorBudget, place: TrafficClass | None, comparison: Comparison, alpha: float) -> Finding:
     """What the candidate's failures come to, with limits on the effective number of requests."""
     finding = Finding(
         unit=Unit.MULTIPLE,

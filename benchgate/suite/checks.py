@@ -8,7 +8,7 @@ Which checks look at traffic in the background: those that name it, and those th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -38,6 +38,7 @@ from benchgate.model.metric import (
     Statistic,
 )
 from benchgate.model.metric import STAGE_METRICS as _OF_A_STAGE
+from benchgate.suite.stages import traffic_name
 from benchgate.suite.types import (
     WHOLE,
     Expected,
@@ -51,6 +52,9 @@ from benchgate.suite.types import (
     share,
     text,
 )
+
+if TYPE_CHECKING:
+    from benchgate.suite.load import TrafficClass
 
 
 def _margin(found: object, info: ValidationInfo) -> object:
@@ -88,7 +92,7 @@ Margin = Annotated[
     float, BeforeValidator(_margin), Expected('a margin like "5%" or "2 points"'), Field(gt=0),
     Written(*(text(units.PATTERNS[parse]) for parse in (units.parse_percent_ratio, units.parse_points_ratio))),
 ]  # fmt: skip
-PlaceName = Annotated[str, AfterValidator(_place), Expected('the name of a stage, or "stage/class"')]
+TrafficName = Annotated[str, AfterValidator(_place), Expected('the name of a stage, or "stage/class"')]
 Bound = Annotated[
     str, BeforeValidator(_as_text), Expected('a bound like "500ms", "1%", "8/s" or 4', quantity=True),
     Written(text(), WHOLE),
@@ -169,7 +173,7 @@ class Check(Section):
         default=None,
     )
     of: FailureClass | None = optional("Failures that an `error_rate` counts (classes)")
-    stage: PlaceName | None = key("Stage at which a load metric is judged", default=None)
+    stage: TrafficName | None = key("Stage at which a load metric is judged", default=None)
     class_name: str | None = optional(
         "Class of traffic that is judged. Without it `error_rate` (of all failures), and `goodput` if the class has "
         "its own `slo`, also judge a class in the background, unless a check of either names it; all other metrics "
@@ -181,7 +185,7 @@ class Check(Section):
         "`accelerators`, which the deployments must then state; `margin`, `min` and `min_abs` are those of one "
         "accelerator. Not with `over`",
     )
-    over: PlaceName | None = optional(
+    over: TrafficName | None = optional(
         "Stage whose value the candidate's value at `stage` is compared with: one stage over another"
     )
     task: str | None = key(
@@ -304,9 +308,7 @@ class Check(Section):
     @property
     def place(self) -> str | None:
         """The name under which the load that it judges is stored, `stage` or `stage/class`; None for every stage."""
-        if self.stage is None or self.class_name is None:
-            return self.stage
-        return f"{self.stage}/{self.class_name}"
+        return None if self.stage is None else traffic_name(self.stage, self.class_name)
 
     @property
     def slo_value(self) -> float | None:
@@ -331,36 +333,30 @@ _OWNERS = {
 }
 
 
-def looks_at(check: Check, stage: str, class_name: str | None) -> bool:
-    """Whether a check is of this place of the load, named by it or not."""
-    name = stage if class_name is None else f"{stage}/{class_name}"
-    return check.place in (None, stage, name) and check.class_name in (None, class_name)
+def judges(check: Check, traffic: TrafficClass, checks: Sequence[Check]) -> bool:
+    """Return True if a check of the policy judges a class of traffic.
 
-
-def looks_at_background(
-    check: Check, checks: Sequence[Check | None], stage: str, class_name: str | None, *, own_slo: bool
-) -> bool:
-    """The same of a class in the background.
-
-    What is only there to be in the way is judged in no time and by no SLO of the others, but its failures are: servers
-    that drop it are faster for the rest. Its failures are judged otherwise where a check of them names it.
+    A class in the background is judged by checks that name it. Its failures are also judged by checks of all failures
+    (servers that drop it are faster for the rest), unless such a check names it: `error_rate`, and `goodput` if the
+    class has its own SLO.
     """
-    if not looks_at(check, stage, class_name):
+    if not covers(check, traffic):
         return False
-    if _names(check, stage, class_name):
+    if not traffic.is_background or _names(check, traffic):
         return True
-    if not _bounds_failures(check) or (check.metric == "goodput" and not own_slo):
+    if not _counts_all_failures(check) or (check.metric == "goodput" and not traffic.has_own_slo):
         return False
-    return not any(
-        other is not None and _bounds_failures(other) and _names(other, stage, class_name) for other in checks
-    )
+    return not any(_counts_all_failures(other) and _names(other, traffic) for other in checks)
 
 
-def _bounds_failures(check: Check) -> bool:
-    """All of them, and not one kind or what they are beside another place's."""
+def covers(check: Check, traffic: TrafficClass) -> bool:
+    """Return True if the `stage` and `class` of a check fit a class of traffic."""
+    return check.place in (None, traffic.stage, traffic.name) and check.class_name in (None, traffic.class_name)
+
+
+def _counts_all_failures(check: Check) -> bool:
     return check.metric in FAILURE_METRICS and check.of is None and check.over is None
 
 
-def _names(check: Check, stage: str, class_name: str | None) -> bool:
-    named = check.class_name is not None or check.place == f"{stage}/{class_name}"
-    return named and looks_at(check, stage, class_name)
+def _names(check: Check, traffic: TrafficClass) -> bool:
+    return covers(check, traffic) and (check.class_name is not None or check.place == traffic.name)

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, model_validator
 
 from benchgate import units
-from benchgate.suite.checks import PlaceName
+from benchgate.suite.checks import TrafficName
 from benchgate.suite.connection import Headers, Reference, check_address, reference_name, refuse_two_authorizations
 from benchgate.suite.types import Duration, Expected, Section, Text, Written, is_stored, key, positive_share, text
 
@@ -124,7 +124,7 @@ class ErrorBudget(Section):
     metric: BudgetMetric = key(
         "Requests that count as failed: those that failed, or those that were not good", default="error_rate"
     )
-    stage: PlaceName | None = key("The stage most like production", default=None)
+    stage: TrafficName | None = key("The stage most like production", default=None)
     when_blown: Literal["block", "warn"] = key(
         "With an exhausted budget, everything but a clean PASS blocks, or only warns", default="block"
     )
@@ -135,7 +135,7 @@ class ErrorBudget(Section):
         return f"error budget of {show_objective(self.objective_ratio)} over {show_window(self.window_s)}"
 
 
-def stage_of(budget: ErrorBudget, operating: str | None, stages: Sequence[str]) -> str | None:
+def budget_stage(budget: ErrorBudget, operating: str | None, stages: Sequence[str]) -> str | None:
     """The stage, or `stage/class`, whose failures tell what production would burn; None where nothing says which."""
     named = budget.stage or operating
     return named if named is not None or len(stages) != 1 else stages[0]

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from benchgate.errors import SuiteError
 from benchgate.suite.connection import resolve_secret
-from benchgate.suite.default_checks import with_usual_checks
+from benchgate.suite.default_checks import with_default_checks
 from benchgate.suite.messages import faults_of
 from benchgate.suite.rules.base import SECTIONS, sound_part, written_positions
 from benchgate.suite.rules.suite import broken_references, broken_rules
@@ -57,7 +57,7 @@ def _validate(data: dict[str, Plain]) -> tuple[Suite | None, list[Fault]]:
         return None, faults
     found = broken_references(suite, broken)
     if not faults and not found:
-        suite = with_usual_checks(suite)
+        suite = with_default_checks(suite)
         if not suite.gate.checks and any(getattr(suite, section) is not None for section in SECTIONS):
             found.append(Fault(("gate",), _NOTHING_USUAL))
     unread = {("prices",)} if suite.prices is not None else set[Path]()  # the file may have what is missing here

@@ -26,7 +26,7 @@ Bounds = Annotated[tuple[Whole, Whole], AfterValidator(_bounds), Expected("the f
 MOST_REPLICAS = 16
 
 
-class Practice(Section):
+class SimServer(Section):
     """A practice server: it runs no model, and its answers come at the times and in the numbers that are said here."""
 
     ttft_s: Span | None = optional("Paced: from the whole request to the first token", alias="ttft")
@@ -134,4 +134,4 @@ QUEUE = ("service_s", "servers", "service_law", "service_until")
 
 
 def _spelt(name: str) -> str:
-    return Practice.model_fields[name].alias or name
+    return SimServer.model_fields[name].alias or name

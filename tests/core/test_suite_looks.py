@@ -9,8 +9,9 @@ import pytest
 from benchgate.errors import SuiteError
 from benchgate.plan.preview import preview
 from benchgate.plan.schedule import make_plan, measurement_sha256
+from benchgate.suite.load import Load
 from benchgate.suite.loader import parse_suite
-from benchgate.suite.schema import Load, Suite
+from benchgate.suite.schema import Suite
 
 SUITE = """\
 suite: looks

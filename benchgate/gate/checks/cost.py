@@ -21,7 +21,7 @@ from benchgate.model.deployment import Arm, Deployment
 from benchgate.model.metric import COST_METRICS
 from benchgate.model.run import Run
 from benchgate.model.verdict import Outcome
-from benchgate.suite.schema import DeploymentSpec
+from benchgate.suite.deployment import DeploymentSpec
 
 _TOGETHER = (
     "measure the two candidates at the prices of one day: beside each other (benchgate compare A B --suite SUITE), or "

@@ -23,7 +23,7 @@ from itertools import product
 
 import numpy as np
 
-from benchgate.gate.comparison import Comparison, Place, arms_of, load_of, paired_load, places
+from benchgate.gate.comparison import Comparison, arms_of, load_of, paired_load
 from benchgate.gate.decision import Problem
 from benchgate.gate.evidence.blocks import LATENCIES, OWN_MACHINE, block_value
 from benchgate.gate.evidence.shares import failures
@@ -32,6 +32,7 @@ from benchgate.model.deployment import Arm
 from benchgate.model.records import BoolArray, ErrorClass, RequestColumns
 from benchgate.model.run import ClientUse, Evidence, LoadObservation
 from benchgate.model.verdict import Outcome
+from benchgate.suite.load import TrafficClass, traffic_classes
 from benchgate.suite.schema import ClientBounds, Suite
 from benchgate.units import show_duration, show_number, show_percent
 
@@ -205,7 +206,7 @@ class StrainedBlocks:
         return f"{len(self.blocks)} of {self.of} blocks of stage {self.stage}"
 
 
-def strained_blocks(evidence: Evidence, place: Place, suite: Suite) -> StrainedBlocks:
+def strained_blocks(evidence: Evidence, place: TrafficClass, suite: Suite) -> StrainedBlocks:
     """Every block of the stage in which the load generator passed one of the policy's bounds, on either arm."""
     arms = {arm: load_of(evidence, place.name, arm) for arm in Arm}
     found = [
@@ -249,7 +250,7 @@ def left_out_notes(comparison: Comparison, stage: str, suite: Suite) -> tuple[st
     found = [
         (run, strained_blocks(evidence, place, suite))
         for run, evidence in runs
-        for place in places(suite)
+        for place in traffic_classes(suite)
         if evidence is not None and place.name == stage
     ]
     return tuple(f"{run}{strained.place} were left out: {strained.why}" for run, strained in found if strained.left_out)
@@ -257,20 +258,22 @@ def left_out_notes(comparison: Comparison, stage: str, suite: Suite) -> tuple[st
 
 def paced_by_client(suite: Suite, *runs: Evidence) -> frozenset[tuple[str, int]]:
     """Stage (of a class its whole stage) and number of every block in which the load generator set the pace."""
-    found = ((place.stage, strained_blocks(run, place, suite).blocks) for run in runs for place in places(suite))
+    found = (
+        (place.stage, strained_blocks(run, place, suite).blocks) for run in runs for place in traffic_classes(suite)
+    )
     return frozenset((stage, block) for stage, blocks in found for block in blocks)
 
 
 def _usable(evidence: Evidence, suite: Suite) -> Evidence:
-    left_out = {place.name: strained_blocks(evidence, place, suite).left_out for place in places(suite)}
+    left_out = {place.name: strained_blocks(evidence, place, suite).left_out for place in traffic_classes(suite)}
     return replace(evidence, load=tuple(o for o in evidence.load if o.block not in left_out.get(o.stage, ())))
 
 
-def _strains(execution: LoadObservation, place: Place, suite: Suite) -> tuple[str, ...]:
+def _strains(execution: LoadObservation, place: TrafficClass, suite: Suite) -> tuple[str, ...]:
     return strains(execution.client, execution.requests, _offered_rps(place, execution), suite.gate.client)
 
 
-def _offered_rps(place: Place, execution: LoadObservation) -> float | None:
+def _offered_rps(place: TrafficClass, execution: LoadObservation) -> float | None:
     """The rate an open loop was meant to send at, over the span of its schedule; None for a closed loop."""
     if not place.is_open:
         return None

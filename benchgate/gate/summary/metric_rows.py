@@ -20,7 +20,7 @@ import numpy as np
 
 from benchgate.gate.checks.capacity import searched
 from benchgate.gate.checks.shadow import excess_of
-from benchgate.gate.comparison import Comparison, load_of, places
+from benchgate.gate.comparison import Comparison, load_of
 from benchgate.gate.decision import Problem
 from benchgate.gate.evidence import intervals
 from benchgate.gate.evidence.blocks import LATENCIES, Measure, block_pairs
@@ -34,6 +34,7 @@ from benchgate.model.deployment import Arm
 from benchgate.model.metric import MEAN, QUANTILES
 from benchgate.model.run import Evidence, LoadObservation, MetricRow, QualityObservation
 from benchgate.stats.distributions import Limits
+from benchgate.suite.load import traffic_classes
 from benchgate.suite.schema import Suite
 
 
@@ -109,7 +110,7 @@ def metric_rows(evidence: Evidence) -> tuple[MetricRow, ...]:
 def _load_rows(evidence: Evidence) -> Iterator[MetricRow]:
     suite = Suite.from_stored(evidence.run.suite)
     divided = {check.metric for check in suite.gate.checks if check.per is not None}
-    for place in places(suite):
+    for place in traffic_classes(suite):
         for arm in Arm:
             blocks = list(load_of(evidence, place.name, arm).values())
             if not blocks:

@@ -15,11 +15,13 @@ from benchgate.model.metric import (
     STAGE_METRICS,
     TELEMETRY_METRICS,
 )
-from benchgate.suite.checks import Check, looks_at, looks_at_background
+from benchgate.suite.checks import Check, judges
+from benchgate.suite.load import TrafficClass, traffic_classes
 from benchgate.suite.messages import suggestion
-from benchgate.suite.rules.base import SECTIONS, levels, rule, stage_names
+from benchgate.suite.rules.base import SECTIONS, rule, stage_names
 from benchgate.suite.schema import Suite
-from benchgate.suite.stages import Level
+from benchgate.suite.stages import stage_part
+from benchgate.suite.workload import Workload
 from benchgate.suite.yaml import Fault
 
 _LEAST_LEVELS = 5
@@ -29,25 +31,14 @@ _OF_GOOD = ("goodput", "usd_per_million_good_tokens")
 _MEASURED = tuple(f"{section}.*" for section in SECTIONS)
 
 
-def judged_levels(suite: Suite, check: Check) -> list[Level]:
-    """Return the levels at which a check judges."""
-    return [
-        level
-        for level in levels(suite)
-        if (
-            looks_at_background(
-                check, suite.gate.checks, level.stage, level.group or None, own_slo=level.slo is not None
-            )
-            if level.background
-            else looks_at(check, level.stage, level.group or None)
-        )
-    ]
+def _judged_classes(suite: Suite, check: Check) -> list[TrafficClass]:
+    return [traffic for traffic in traffic_classes(suite) if judges(check, traffic, suite.gate.checks)]
 
 
 def _judged_names(suite: Suite, check: Check) -> list[str]:
-    """Return the levels or tasks at which a check judges; one empty name where it judges all tasks together."""
+    """Return the classes of traffic or tasks that a check judges, by name; one empty name for all tasks together."""
     if check.metric in STAGE_METRICS:
-        return [level.name for level in judged_levels(suite, check)]
+        return [traffic.name for traffic in _judged_classes(suite, check)]
     if (check.task == "each" or (check.metric, check.task) == ("score", None)) and suite.quality is not None:
         return list(suite.quality.names)
     return [check.task or ""]
@@ -77,9 +68,9 @@ def good_requests_are_defined(suite: Suite) -> Iterator[Fault]:
     for number, check in enumerate(suite.gate.checks):
         if check.metric not in _OF_GOOD or suite.slo is not None:
             continue
-        judged = judged_levels(suite, check)
-        lacking = next((level.name for level in judged if level.slo is None and level.group), None)
-        if not judged or any(level.slo is None for level in judged):
+        judged = _judged_classes(suite, check)
+        lacking = next((one.name for one in judged if not one.has_own_slo and one.class_name), None)
+        if not judged or not all(one.has_own_slo for one in judged):
             whose = f'this suite has not, nor class "{lacking}"' if lacking else "this suite has not"
             message = f"{check.metric} counts the requests that meet the `slo`, which {whose}; add it"
             yield Fault(("gate", "checks", number, "metric"), message)
@@ -88,7 +79,7 @@ def good_requests_are_defined(suite: Suite) -> Iterator[Fault]:
 @rule("load.sweep", "load.capacity", names=True)
 def stage_exists(suite: Suite) -> Iterator[Fault]:
     """The stages and classes that checks and `gate.operating` name exist."""
-    names, stages = [level.name for level in levels(suite)], stage_names(suite)
+    names, stages = [traffic.name for traffic in traffic_classes(suite)], stage_names(suite)
     everywhere = list(dict.fromkeys([*stages, *names]))
     operating, path = suite.gate.operating, ("gate", "operating")
     if operating is not None and everywhere and operating not in everywhere:
@@ -96,7 +87,7 @@ def stage_exists(suite: Suite) -> Iterator[Fault]:
     elif operating is not None and not everywhere:
         yield Fault(path, "is a stage of `load.sweep`, which this suite has not; remove it")
     for number, check in enumerate(suite.gate.checks):
-        # A whole stage may be judged, class by class; `over` is one level. A server's own metrics are of a stage.
+        # `stage` may name all classes of a stage, `over` only one of them. A server's own metrics are per stage.
         of_server = check.metric in TELEMETRY_METRICS
         options = {"stage": stages if of_server else everywhere, "over": stages if of_server else names}
         for key, known in options.items():
@@ -104,7 +95,11 @@ def stage_exists(suite: Suite) -> Iterator[Fault]:
             if name is not None and known and name not in known:
                 message = f'no stage of the sweep is named "{name}"; {suggestion(name, known)}'
                 yield Fault(("gate", "checks", number, key), message)
-        classes = [level.group for level in levels(suite) if level.group and check.stage in (None, level.stage)]
+        classes = [
+            traffic.class_name
+            for traffic in traffic_classes(suite)
+            if traffic.class_name is not None and check.stage in (None, traffic.stage)
+        ]
         if check.class_name is not None and check.class_name not in classes:
             where = "this suite" if check.stage is None else f'stage "{check.stage}"'
             hint = suggestion(check.class_name, classes) if classes else "it has no `classes` at all: remove `class`"
@@ -139,18 +134,17 @@ def metric_is_defined(suite: Suite) -> Iterator[Fault]:
     """The requests that a check judges have its metric; otherwise the check could only be INVALID."""
     for number, check in enumerate(suite.gate.checks):
         judged = {*_judged_names(suite, check), check.over}
-        for level in levels(suite):
-            why = _undefined(check.metric, level) if level.name in judged else None
+        for traffic in traffic_classes(suite):
+            why = _undefined(check.metric, traffic.workload) if traffic.name in judged else None
             if why is not None:
-                asked = f'{why}, as stage "{level.name}" asks for'
+                asked = f'{why}, as stage "{traffic.name}" asks for'
                 message = f"{check.metric} is undefined for {asked}; change the workload or the check"
                 yield Fault(("gate", "checks", number, "metric"), message)
                 break
 
 
-def _undefined(metric: str, level: Level) -> str | None:
-    """Return the property of a level's workload that leaves it without this metric; None if it has it."""
-    workload = level.workload
+def _undefined(metric: str, workload: Workload) -> str | None:
+    """Return the property of a workload that leaves it without this metric; None if it has it."""
     if not workload.generates and metric in (*_OF_TOKENS, *_OF_STREAMS):
         return f"{workload.endpoint}, which make no text"
     if not workload.streams and metric in _OF_STREAMS:
@@ -176,14 +170,14 @@ def quantile_has_enough_requests(suite: Suite) -> Iterator[Fault]:
         if q == 0.5 or check.metric not in LATENCY_METRICS or load is None:
             continue
         needed = math.ceil(math.log(suite.gate.alpha) / math.log(q))
-        judged = [level for level in judged_levels(suite, check) if not level.background]
-        short = [level for level in judged if level.course.requests * load.blocks < needed]
+        judged = [traffic for traffic in _judged_classes(suite, check) if not traffic.is_background]
+        short = [traffic for traffic in judged if traffic.schedule.requests * load.blocks < needed]
         if short:
-            found = ", ".join(f'"{level.name}" has {load.blocks} * {level.course.requests}' for level in short)
+            found = ", ".join(f'"{one.name}" has {load.blocks} * {one.schedule.requests}' for one in short)
             looks = " (and some more where it is looked at several times, as `plan` says)" if load.looks else ""
             each = math.ceil(needed / load.blocks)
             longer = f"make the stage longer or its rates higher, to {each} requests or more"
-            remedy = f"write `requests: {each}` or more" if short[0].course.profile is None else longer
+            remedy = f"write `requests: {each}` or more" if short[0].schedule.profile is None else longer
             message = (
                 f"{check.statistic} needs at least {needed} requests in a stage over all blocks{looks}, and {found}"
             )
@@ -194,8 +188,8 @@ def quantile_has_enough_requests(suite: Suite) -> Iterator[Fault]:
 def mean_has_pairs(suite: Suite) -> Iterator[Fault]:
     """A mean is judged pair by pair; in the background the arms do not send the same requests."""
     for number, check in enumerate(suite.gate.checks):
-        judged = judged_levels(suite, check) if check.statistic == MEAN else []
-        background = next((level.name for level in judged if level.background), None)
+        judged = _judged_classes(suite, check) if check.statistic == MEAN else []
+        background = next((traffic.name for traffic in judged if traffic.is_background), None)
         if background is not None:
             message = (
                 f'mean is judged request by request, and of "{background}", which runs in the background, each arm '
@@ -268,27 +262,23 @@ def _described(check: Check, name: str) -> str:
 
 @rule("gate.checks", "load.sweep")
 def failures_are_judged(suite: Suite) -> Iterator[Fault]:
-    """Every level with a required load check has a required check of all its failures too.
+    """Every class of traffic with a required load check has a required check of all its failures too.
 
     Medians and throughput hardly move when a third of the requests fails. The same holds for classes in the background
     of a judged stage: a server that drops them is faster for the rest.
     """
-    every = levels(suite)
-    names = {None, *(level.name for level in every)}
-    if any(
-        c.stage not in {*names, *(level.stage for level in every)} or c.over not in names for c in suite.gate.checks
-    ):
+    every = traffic_classes(suite)
+    names = {None, *(traffic.name for traffic in every)}
+    places = {*names, *(traffic.stage for traffic in every)}
+    if any(check.stage not in places or check.over not in names for check in suite.gate.checks):
         return  # a misnamed check may be the one that is missed
     required = [(n, c) for n, c in enumerate(suite.gate.checks) if c.required and c.metric in STAGE_METRICS]
     bounding = [c for _, c in required if c.metric in FAILURE_METRICS and c.of is None and c.over is None]
     covered = {name for check in bounding for name in _judged_names(suite, check)}
     for number, check in required:
         judged = [*_judged_names(suite, check), *([check.over] if check.over is not None else [])]
-        behind = [
-            level.name
-            for level in every
-            if level.background and any(name.split("/")[0] == level.stage for name in judged)
-        ]
+        stages = set(map(stage_part, judged))
+        behind = [traffic.name for traffic in every if traffic.is_background and traffic.stage in stages]
         uncovered = [name for name in dict.fromkeys([*judged, *behind]) if name not in covered]
         covered.update(uncovered)  # reported once
         if uncovered:

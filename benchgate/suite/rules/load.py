@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 from benchgate.suite.capacity import CAPACITY_STAGE
 from benchgate.suite.formats import schema_problem
+from benchgate.suite.load import TrafficClass
 from benchgate.suite.messages import suggestion
-from benchgate.suite.rules.base import arms, levels, rule
-from benchgate.suite.schema import Suite, context_tokens_of
-from benchgate.suite.stages import Level, workload_name
+from benchgate.suite.rules.base import arms, rule
+from benchgate.suite.schema import Suite
 from benchgate.suite.workload import Lengths, Workload
 from benchgate.suite.yaml import Fault, Path
 from benchgate.units import as_written, show_percent
@@ -25,26 +25,24 @@ def _workloads(suite: Suite) -> Iterator[tuple[Path, Workload]]:
         yield from ((("load", "workloads", name), workload) for name, workload in suite.load.workloads.items())
 
 
-def _placed_levels(suite: Suite) -> Iterator[tuple[Path, Level]]:
-    """Yield every stage, or class of a stage, with its place in the suite."""
-    at = {stage.name: number for number, stage in enumerate(suite.load.sweep)} if suite.load is not None else {}
-    for level in levels(suite):
-        inside = ("classes", level.group) if level.group else ()
-        yield ("load", "sweep", at[level.stage], *inside), level
+def _written_classes(suite: Suite) -> Iterator[tuple[Path, str | None, TrafficClass]]:
+    """Yield every class of traffic with its path in the suite and the name of its workload."""
+    for number, stage in enumerate(suite.load.sweep if suite.load is not None else ()):
+        assert suite.load is not None
+        for name in stage.class_names:
+            spec = stage.classes[name] if stage.classes is not None and name is not None else stage
+            path: Path = ("load", "sweep", number, *(("classes", name) if name is not None else ()))
+            yield path, spec.workload, suite.load.class_of(stage, name)
 
 
 @rule("load.workloads.*")
 def named_workload_exists(suite: Suite) -> Iterator[Fault]:
     """A stage or class names a workload that exists."""
-    for number, stage in enumerate(suite.load.sweep if suite.load is not None else ()):
-        assert suite.load is not None
-        for group in stage.parts:
-            name, known = workload_name(stage, group), suite.load.workloads
-            if name is not None and name not in known:
-                hint = suggestion(name, known) if known else "`load.workloads` is missing"
-                inside = ("classes", group) if group else ()
-                path: Path = ("load", "sweep", number, *inside, "workload")
-                yield Fault(path, f'no workload is named "{name}"; {hint}')
+    known = suite.load.workloads if suite.load is not None else {}
+    for path, name, _ in _written_classes(suite):
+        if name is not None and name not in known:
+            hint = suggestion(name, known) if known else "`load.workloads` is missing"
+            yield Fault((*path, "workload"), f'no workload is named "{name}"; {hint}')
 
 
 @rule("load.sweep", "load.capacity", "load.workloads.*")
@@ -52,7 +50,7 @@ def workload_is_used(suite: Suite) -> Iterator[Fault]:
     """Every named workload is used."""
     if suite.load is None:
         return
-    used = {workload_name(stage, group) for stage in suite.load.sweep for group in stage.parts}
+    used = {name for _, name, _ in _written_classes(suite)}
     if suite.load.capacity is not None:
         used.add(suite.load.capacity.workload)
     for name in suite.load.workloads:
@@ -124,7 +122,7 @@ def priority_is_known_to_the_engines(suite: Suite) -> Iterator[Fault]:
     other = next(((name, spec) for _, name, spec in arms(suite) if spec.engine not in _WITH_PRIORITIES), None)
     if other is None:
         return
-    of_classes = [(path, level.workload) for path, level in _placed_levels(suite) if level.group]
+    of_classes = [(path, traffic.workload) for path, _, traffic in _written_classes(suite) if traffic.class_name]
     for path, workload in (*_workloads(suite), *of_classes):
         if workload.priority is not None:
             yield Fault(
@@ -149,8 +147,8 @@ def tokenizer_can_be_asked(suite: Suite) -> Iterator[Fault]:
 @rule("load.workload", "load.workloads")
 def stage_fits_its_workload(suite: Suite) -> Iterator[Fault]:
     """The arrivals of a stage, and the lengths it changes, mean something for its workload."""
-    for path, level in _placed_levels(suite):
-        stage, workload = level.course, level.workload
+    for path, _, traffic in _written_classes(suite):
+        stage, workload = traffic.schedule, traffic.workload
         if workload.session is not None and (stage.profile is not None or stage.trace is not None):
             key = "trace" if stage.trace is not None else "for" if stage.steps is None else "steps"
             message = (
@@ -179,14 +177,13 @@ def stage_fits_its_workload(suite: Suite) -> Iterator[Fault]:
 @rule(*_ARMS, "load.workload", "load.workloads", "load.sweep")
 def request_fits_the_context(suite: Suite) -> Iterator[Fault]:
     """No request is longer than the context of an arm. Lengths in files and traces are checked when those are read."""
-    room = [(tokens, name) for _, name, spec in arms(suite) if (tokens := context_tokens_of(spec)) is not None]
+    room = [(tokens, name) for _, name, spec in arms(suite) if (tokens := spec.context_length) is not None]
     if suite.load is None or not room:
         return
     tokens, name = min(room)
-    stages = {stage.name: stage for stage in suite.load.sweep}
-    for path, level in _placed_levels(suite):
-        workload = level.workload
-        if workload.prompts is not None or level.course.trace is not None:
+    for path, named, traffic in _written_classes(suite):
+        workload = traffic.workload
+        if workload.prompts is not None or traffic.schedule.trace is not None:
             continue
         turns = workload.session.turns if workload.session is not None else 1
         longest = turns.most_tokens or 1 if isinstance(turns, Lengths) else turns
@@ -194,9 +191,8 @@ def request_fits_the_context(suite: Suite) -> Iterator[Fault]:
         if (tokens_in + tokens_out) * longest > tokens:
             each = f" in each of {longest} turns" if longest > 1 else ""
             asked = f"up to {tokens_in:,} tokens in and {tokens_out:,} out{each}"
-            named = workload_name(stages[level.stage], level.group)
             where: Path = ("load", "workload") if named is None else ("load", "workloads", named)
-            own = not level.group and level.course.input_tokens is not None
+            own = traffic.class_name is None and traffic.schedule.input_tokens is not None
             message = f'asks for {asked}, and the context of "{name}" holds {tokens:,}'
             yield Fault((*(path if own else where), "input"), f"{message}; shorten them, or bound them with `max`")
 

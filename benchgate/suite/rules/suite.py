@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from benchgate.errors import Problem, UsageError
 from benchgate.model.metric import COST_METRICS, METRICS
 from benchgate.suite.connection import written_out
-from benchgate.suite.error_budget import BURN_ALARM, fewest_requests, show_objective, stage_of
+from benchgate.suite.deployment import DeploymentSpec
+from benchgate.suite.error_budget import BURN_ALARM, budget_stage, fewest_requests, show_objective
+from benchgate.suite.load import TrafficClass, traffic_classes
 from benchgate.suite.messages import suggestion
 from benchgate.suite.rules import checks, load
-from benchgate.suite.rules.base import SECTIONS, Rule, arms, levels, rule, stage_names
-from benchgate.suite.schema import DeploymentSpec, Suite
-from benchgate.suite.stages import Level
+from benchgate.suite.rules.base import SECTIONS, Rule, arms, rule, stage_names
+from benchgate.suite.schema import Suite
 from benchgate.suite.yaml import Fault, Path, show_path
 
 _OF_A_URL = ("model", "revision", "api_key", "headers", "tls", "proxy")
@@ -201,7 +202,7 @@ def judge_is_another_model(suite: Suite) -> Iterator[Fault]:
 def stage_of_the_error_budget_exists(suite: Suite) -> Iterator[Fault]:
     """The stage or class that an error budget names exists."""
     stage = suite.error_budget.stage if suite.error_budget is not None else None
-    known = list(dict.fromkeys([*stage_names(suite), *(level.name for level in levels(suite))]))
+    known = list(dict.fromkeys([*stage_names(suite), *(traffic.name for traffic in traffic_classes(suite))]))
     if stage is not None and known and stage not in known:
         yield Fault((*_BUDGET, "stage"), f'no stage of the sweep is named "{stage}"; {suggestion(stage, known)}')
 
@@ -212,23 +213,24 @@ def error_budget_has_its_stage(suite: Suite) -> Iterator[Fault]:
     budget, stages = suite.error_budget, stage_names(suite)
     if budget is None:
         return
-    stage = stage_of(budget, suite.gate.operating, stages)
+    stage = budget_stage(budget, suite.gate.operating, stages)
     if not stages:
         yield Fault(_BUDGET, "goes by the failures of a stage, and this suite has none; add a `load` with a `sweep`")
     elif stage is None:
         message = f"does not say which stage is most like production; write `stage: {stages[0]}`, or another"
         yield Fault(_BUDGET, message)
     elif budget.metric == "goodput" and suite.slo is None:
-        lacking = next((level.name for level in _of_stage(suite, stage) if level.slo is None), None)
+        own = {traffic.name: traffic.has_own_slo for traffic in _classes_at(suite, stage)}
+        lacking = next((name for name, has_slo in own.items() if not has_slo), None)
         if lacking is not None:
             message = f"goodput counts the requests that meet the `slo`, which this suite has not for {lacking}; add it"
             yield Fault((*_BUDGET, "metric"), message)
 
 
-def _of_stage(suite: Suite, stage: str) -> list[Level]:
-    """Return the levels of a stage that are not in the background, or the one of this name."""
-    found = [level for level in levels(suite) if stage in (level.name, level.stage)]
-    return [level for level in found if not level.background or level.name == stage]
+def _classes_at(suite: Suite, stage: str | None) -> list[TrafficClass]:
+    """Return the class of traffic of this name, or the foreground classes of this stage."""
+    found = [traffic for traffic in traffic_classes(suite) if stage in (traffic.name, traffic.stage)]
+    return [traffic for traffic in found if not traffic.is_background or traffic.name == stage]
 
 
 @rule("error_budget", "load.sweep", "load.blocks", "gate.operating", "gate.alpha")
@@ -237,15 +239,15 @@ def error_budget_has_enough_requests(suite: Suite) -> Iterator[Fault]:
     budget, load = suite.error_budget, suite.load
     if budget is None or load is None:
         return
-    stage = stage_of(budget, suite.gate.operating, stage_names(suite))
+    stage = budget_stage(budget, suite.gate.operating, stage_names(suite))
     needed = fewest_requests(budget.objective_ratio, suite.gate.alpha)
-    for level in levels(suite):
-        sent = level.course.requests * load.blocks
-        if stage in (level.name, level.stage) and not level.background and sent < needed:
+    for traffic in _classes_at(suite, stage):
+        sent = traffic.schedule.requests * load.blocks
+        if not traffic.is_background and sent < needed:
             message = (
                 f"an objective of {show_objective(budget.objective_ratio)} needs at least {needed:,} requests over all "
-                f'blocks to rule out a burn of {BURN_ALARM}x, and "{level.name}" has '
-                f"{load.blocks} * {level.course.requests}; measure more of them, or name a stage that has as many"
+                f'blocks to rule out a burn of {BURN_ALARM}x, and "{traffic.name}" has '
+                f"{load.blocks} * {traffic.schedule.requests}; measure more of them, or name a stage that has as many"
             )
             yield Fault(_BUDGET, message)
             return
@@ -316,15 +318,18 @@ def only_shadow(suite: Suite) -> Suite:
     return suite.model_copy(update={**absent, "gate": suite.gate.model_copy(update={"checks": kept})})
 
 
-def burn_places(suite: Suite) -> tuple[Level, ...]:
-    """Return the levels whose failures an error budget counts; background classes count as in checks of failures."""
+def budget_classes(suite: Suite) -> tuple[TrafficClass, ...]:
+    """Return the classes of traffic whose failures an error budget counts, background as in checks of failures."""
     budget = suite.error_budget
     if budget is None:
         return ()
-    name = stage_of(budget, suite.gate.operating, stage_names(suite))
+    name = budget_stage(budget, suite.gate.operating, stage_names(suite))
     return tuple(
-        level
-        for level in levels(suite)
-        if level.name == name
-        or (level.stage == name and (not level.background or level.slo is not None or budget.metric == "error_rate"))
+        traffic
+        for traffic in traffic_classes(suite)
+        if traffic.name == name
+        or (
+            traffic.stage == name
+            and (not traffic.is_background or traffic.has_own_slo or budget.metric == "error_rate")
+        )
     )

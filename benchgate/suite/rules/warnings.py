@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from benchgate.errors import Problem
+from benchgate.suite.load import Load
 from benchgate.suite.rules.base import written_positions
-from benchgate.suite.schema import Load, Suite
+from benchgate.suite.schema import Suite
 from benchgate.suite.yaml import Fault, Path, read_text, show_path
 from benchgate.units import as_written, show_number
 
