@@ -23,8 +23,7 @@ from benchgate.sim.process import start_sim, stop_sim
 from benchgate.store.repository import RunWriter
 from benchgate.suite.connection import written_out
 from benchgate.suite.deployment import DeploymentSpec
-from benchgate.suite.load import traffic_classes
-from benchgate.suite.schema import Start, Suite, measured_arms
+from benchgate.suite.schema import Start, Suite, measured_arms, traffic_classes
 from benchgate.targets.address import ServerAddress
 from benchgate.targets.deployed import target_of
 from benchgate.targets.dialect import Target, dialect_of

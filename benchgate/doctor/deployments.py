@@ -16,8 +16,7 @@ from benchgate.gate.guards.text import unexpected_names
 from benchgate.model.deployment import Arm
 from benchgate.model.request import GENERATING_ENDPOINTS, Endpoint
 from benchgate.suite.deployment import DeploymentSpec
-from benchgate.suite.load import traffic_classes
-from benchgate.suite.schema import Suite
+from benchgate.suite.schema import Suite, traffic_classes
 from benchgate.suite.shadow import Judge, Similarity
 from benchgate.targets.address import ServerAddress, show_address
 from benchgate.targets.deployed import target_of

@@ -32,8 +32,8 @@ from benchgate.model.run import Evidence, LoadEnd, LoadObservation
 from benchgate.model.telemetry import TelemetryWindow
 from benchgate.model.verdict import Outcome, Verdict
 from benchgate.stats.distributions import pooled_deviation
-from benchgate.suite.load import TrafficClass, traffic_classes
-from benchgate.suite.schema import Suite
+from benchgate.suite.load import TrafficClass
+from benchgate.suite.schema import Suite, traffic_classes
 
 SHARES = ("error_rate", "goodput", "rejected", "validity")
 """The shares of requests that a block has."""

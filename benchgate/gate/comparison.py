@@ -31,8 +31,7 @@ from benchgate.model.run import Evidence, LoadObservation, QualityObservation
 from benchgate.model.verdict import Outcome
 from benchgate.stats.means import VarianceComponent
 from benchgate.stats.sequential import look_alphas
-from benchgate.suite.load import traffic_classes
-from benchgate.suite.schema import Suite, arms_of_stored
+from benchgate.suite.schema import Suite, arms_of_stored, traffic_classes
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -12,8 +12,7 @@ from benchgate.model.metric import LATENCY_METRICS, METRICS, QUANTILES, STAGE_ME
 from benchgate.model.request_metrics import Slo
 from benchgate.model.run import Evidence
 from benchgate.suite.checks import Check, judges
-from benchgate.suite.load import traffic_classes
-from benchgate.suite.schema import Suite
+from benchgate.suite.schema import Suite, traffic_classes
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,8 +24,8 @@ from benchgate.plan.prompts import text_tokens
 from benchgate.plan.salt import MARK_PIECES
 from benchgate.plan.schedule import Plan
 from benchgate.stats.capacity_search import SearchSettings
-from benchgate.suite.load import Load, traffic_classes
-from benchgate.suite.schema import Suite, measured_arms
+from benchgate.suite.load import Load
+from benchgate.suite.schema import Suite, measured_arms, traffic_classes
 
 _SECONDS_PER_HOUR = 3600.0
 

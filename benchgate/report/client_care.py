@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from benchgate.gate.evidence.client_strain import strained_blocks
 from benchgate.model.run import Evidence
-from benchgate.suite.load import traffic_classes
-from benchgate.suite.schema import Suite
+from benchgate.suite.schema import Suite, traffic_classes
 
 
 def widened_line(suite: Suite) -> str | None:

@@ -10,8 +10,7 @@ from benchgate.model.deployment import Arm
 from benchgate.report import show
 from benchgate.report.summary import StageSummary
 from benchgate.stats.knee import MIN_LEVELS, NoKnee, ServerKnee, find_server_knee
-from benchgate.suite.load import traffic_classes
-from benchgate.suite.schema import Suite
+from benchgate.suite.schema import Suite, traffic_classes
 
 
 def knee_lines(suite: Suite, summaries: Mapping[tuple[str, Arm], StageSummary | None]) -> tuple[str, ...]:

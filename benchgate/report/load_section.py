@@ -16,8 +16,8 @@ from benchgate.report.sides import Sides
 from benchgate.report.stage_rows import StageRow, stage_row, stage_table, unmeasured
 from benchgate.report.summary import StageSummary
 from benchgate.report.tables import Column, Table
-from benchgate.suite.load import TrafficClass, traffic_classes
-from benchgate.suite.schema import Suite
+from benchgate.suite.load import TrafficClass
+from benchgate.suite.schema import Suite, traffic_classes
 from benchgate.suite.slo import SloSpec
 
 TWO_NUMBERS = (

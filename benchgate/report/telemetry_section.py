@@ -22,8 +22,7 @@ from benchgate.model.telemetry import Counter, Gauge, TelemetryWindow
 from benchgate.report import show
 from benchgate.report.sides import Side, Sides
 from benchgate.report.tables import Column, Table
-from benchgate.suite.load import traffic_classes
-from benchgate.suite.schema import Suite
+from benchgate.suite.schema import Suite, traffic_classes
 from benchgate.suite.stages import stage_part
 
 

@@ -26,8 +26,7 @@ from benchgate.sizing.operating_point import PricedLevel, priced_level
 from benchgate.stats.clusters import MIN_CLUSTERS, ClusterMean, cluster_mean, pool_means
 from benchgate.stats.distributions import Limits
 from benchgate.stats.meta import EstimateWithLimits, product, ratio, weighted_sum
-from benchgate.suite.load import traffic_classes
-from benchgate.suite.schema import Suite
+from benchgate.suite.schema import Suite, traffic_classes
 from benchgate.units import show_percent, show_usd
 
 _MACHINE = ("cpu", "machine", "cpus", "os")  # keys of a run's environment: the load generator's machine

@@ -24,8 +24,8 @@ from benchgate.model.run import Evidence, MetricRow
 from benchgate.stats.distributions import Limits
 from benchgate.stats.load_probe import MIN_RESIDENCE_TIMES, LookCounts, backlog_growth_p, look_counts
 from benchgate.stats.meta import EstimateWithLimits
-from benchgate.suite.load import TrafficClass, traffic_classes
-from benchgate.suite.schema import Suite
+from benchgate.suite.load import TrafficClass
+from benchgate.suite.schema import Suite, traffic_classes
 from benchgate.units import show_number, show_percent
 
 RATES = ("output_tokens_per_s", "requests_per_s")

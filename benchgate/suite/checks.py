@@ -1,14 +1,9 @@
-"""What stands behind the keys of a check: margins, bounds and least changes, each in its metric's own unit.
-
-One line of a policy: which metric, where, and what is allowed.
-
-Which checks look at traffic in the background: those that name it, and those that bound all failures.
-"""
+"""The `checks` of a policy: metric, place, and margin or bounds in the unit of the metric."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -38,6 +33,7 @@ from benchgate.model.metric import (
     Statistic,
 )
 from benchgate.model.metric import STAGE_METRICS as _OF_A_STAGE
+from benchgate.suite.load import TrafficClass
 from benchgate.suite.stages import traffic_name
 from benchgate.suite.types import (
     WHOLE,
@@ -53,12 +49,9 @@ from benchgate.suite.types import (
     text,
 )
 
-if TYPE_CHECKING:
-    from benchgate.suite.load import TrafficClass
-
 
 def _margin(found: object, info: ValidationInfo) -> object:
-    """`5%` of a latency or throughput, `2 points` of a share: each metric has one meaning of harm, so one unit."""
+    """Parse `5%` or `2 points`: every metric has one of the two units."""
     if is_stored(info):
         return found
     metric = info.data.get("metric")
@@ -84,7 +77,6 @@ def _place(name: str) -> str:
 
 
 def _as_text(value: object) -> object:
-    """A bound may be a whole number, and is kept as it is written."""
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
@@ -104,7 +96,7 @@ LeastChange = Annotated[
 
 
 def least_change(metric: str, written: str) -> float:
-    """A `min_abs` in seconds or per second; ValueError where the metric has no such thing, or it does not fit."""
+    """Parse a `min_abs` to seconds or per second. Raises ValueError for another unit or metric."""
     if metric in MIN_ABS_METRICS:
         return units.parse_duration_s(written) if metric in LATENCY_METRICS else units.parse_rate_rps(written)
     if metric in POINTS_METRICS:
@@ -113,7 +105,7 @@ def least_change(metric: str, written: str) -> float:
 
 
 def bound_value(metric: str, side: str, written: str, *, over: bool) -> float:
-    """A `max` or `min` in the metric's own unit, as a base unit; ValueError when it bounds nothing or does not fit."""
+    """Parse a `max` or `min` to the metric's base unit. Raises ValueError for another unit or metric."""
     kind = METRICS[metric]
     if over:
         return units.parse_multiple(written) if kind.margin == "percent" else units.parse_points_ratio(written)
@@ -140,7 +132,6 @@ def bound_value(metric: str, side: str, written: str, *, over: bool) -> float:
 
 
 def _sideless(metric: str, side: str) -> str:
-    """Which bound a metric has not, and what to use."""
     kind = METRICS[metric]
     missing, other = ("upper", "min") if side == "max" else ("lower", "max")
     offered = [f"`{name}`" for name in (other, "margin") if name in kind.bounds or (name == "margin" and kind.margin)]
@@ -159,11 +150,11 @@ def _usual_direction(known: dict[str, Any]) -> Direction:
 
 
 class Check(Section):
-    """One policy line: a `margin` against the baseline, or `max` / `min`, an SLO of the candidate itself.
+    """A check of the policy: a `margin` against the baseline, or `max` / `min`, an SLO of the candidate itself.
 
-    With `direction: either` a change is harm whichever way it goes, and a margin is one on both sides.
-    With `over`, `max` and `min` bound the candidate's value at `stage` by its own value at another one.
-    `goodput` with none of them is held to the target of the suite's `slo`.
+    With `direction: either` a change in both directions is a regression, and the margin holds on both sides.
+    With `over`, `max` and `min` bound the candidate's value at `stage` relative to its value at another one.
+    `goodput` without any of them is held to the target of the `slo`.
     """
 
     metric: MetricName = key("The metric that is judged")
@@ -272,7 +263,6 @@ class Check(Section):
 
     @model_validator(mode="after")
     def _against_the_baseline(self) -> Self:
-        """What only a comparison with the baseline has."""
         found = [
             name
             for name, there in (
@@ -307,18 +297,18 @@ class Check(Section):
 
     @property
     def place(self) -> str | None:
-        """The name under which the load that it judges is stored, `stage` or `stage/class`; None for every stage."""
+        """Stage or class (`stage/class`) of a load check; None for every stage."""
         return None if self.stage is None else traffic_name(self.stage, self.class_name)
 
     @property
     def slo_value(self) -> float | None:
-        """The bound of an absolute check in base units (of one with `over`: a factor, or a difference), else None."""
+        """Bound in base units, a factor or a difference with `over`; None for a margin."""
         side, text = ("max", self.max) if self.max is not None else ("min", self.min)
         return None if text is None else bound_value(self.metric, side, text, over=self.over is not None)
 
     @property
     def least_change(self) -> float | None:
-        """What `min_abs` says, in seconds or per second."""
+        """`min_abs` in seconds or per second."""
         return None if self.min_abs is None else least_change(self.metric, self.min_abs)
 
 

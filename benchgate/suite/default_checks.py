@@ -11,9 +11,9 @@ from typing import Any
 
 from benchgate.model.metric import MEAN, METRICS
 from benchgate.suite.checks import Check
-from benchgate.suite.load import Load, TrafficClass, traffic_classes
+from benchgate.suite.load import Load, TrafficClass
 from benchgate.suite.quality import Quality
-from benchgate.suite.schema import Suite
+from benchgate.suite.schema import Suite, traffic_classes
 from benchgate.suite.stages import stage_part
 from benchgate.units import as_written, show_percent, show_points
 

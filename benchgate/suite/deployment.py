@@ -1,4 +1,4 @@
-"""One of the `deployments` of a suite: where it is served, how it is reached, what it costs, and its telemetry."""
+"""The `deployments` of a suite: where they are served, how they are reached, their prices and telemetry."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ class Embedded(Section):
 
 
 class DeploymentSpec(Section):
-    """Where an arm is served. Exactly one of `url`, `embedded` and `sim`."""
+    """A deployment of one model: exactly one of `url`, `embedded` and `sim`."""
 
     url: Address | None = key(
         "Base address of an OpenAI-compatible server, without `/v1`, credentials or query: `http://host:8000`, "

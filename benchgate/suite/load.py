@@ -45,7 +45,6 @@ from benchgate.units import show_found
 
 if TYPE_CHECKING:
     from benchgate.model.records import BoolArray, IntArray
-    from benchgate.suite.schema import Suite
 
 AUTO = "auto"
 DEFAULT_LOOKS = (5, 10, 20)
@@ -127,11 +126,6 @@ class TrafficClass:
         position: IntArray = index % self.schedule.requests
         first: BoolArray = position == 0 if self.turns is None else position % self.turns == 0
         return first
-
-
-def traffic_classes(suite: Suite) -> tuple[TrafficClass, ...]:
-    """Return every class of traffic of the suite's sweep, in order; empty without a load."""
-    return suite.load.classes(suite.slo) if suite.load is not None else ()
 
 
 def parse_warmup(found: object) -> int | Literal["auto"]:

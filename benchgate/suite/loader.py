@@ -1,4 +1,4 @@
-"""Suite text → `Suite`, or every problem in it at once, each with its place. Gets text; opens no file."""
+"""Parser of suites: returns a `Suite`, or reports every problem at once, with line and column. Opens no file."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def _as_written(fault: Fault, positions: Sequence[int]) -> Fault:
 
 
 def _stray_references(value: Plain, path: Path) -> Iterator[Fault]:
-    """References anywhere but where they are resolved would be sent or stored as they stand."""
+    """Yield references where they are not resolved, but would be sent or stored as they are."""
     if isinstance(value, dict):
         for key, inner in value.items():
             yield from _stray_references(inner, (*path, key))

@@ -18,7 +18,7 @@ from benchgate.model.deployment import Arm
 from benchgate.suite.checks import Check, TrafficName
 from benchgate.suite.deployment import DeploymentSpec
 from benchgate.suite.error_budget import ErrorBudget
-from benchgate.suite.load import Load
+from benchgate.suite.load import Load, TrafficClass
 from benchgate.suite.quality import Quality
 from benchgate.suite.shadow import Shadow
 from benchgate.suite.slo import SloSpec, with_inherited_slos
@@ -201,7 +201,7 @@ class Gate(Section):
 
 
 class Suite(Section):
-    """What to measure on which deployments, and what is allowed."""
+    """A suite: what to measure on which deployments, and the policy."""
 
     suite: Name = key("Name of the suite; runs of one name form a trend")
     seed: Whole = key(
@@ -269,6 +269,11 @@ class Suite(Section):
             raise EvidenceError(
                 f"this version of benchgate cannot read the run's suite ({fault}); use the version that made the run"
             ) from None
+
+
+def traffic_classes(suite: Suite) -> tuple[TrafficClass, ...]:
+    """Return every class of traffic of the suite's sweep, in order; empty without a load."""
+    return suite.load.classes(suite.slo) if suite.load is not None else ()
 
 
 _COMPARISONS = ("quality", "divergence", "shadow")

@@ -1,4 +1,4 @@
-"""The shadow comparison, as a suite says it: recorded prompts, what counts as the same, and who else is asked."""
+"""The `shadow` of a suite: recorded prompts, how answers are compared, similarity service and judge."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ def _path(text: str) -> str:
 
 
 def _sent(allowed: bool) -> bool:
-    """Whoever writes the suite says so, or it does not happen."""
     if not allowed:
         raise ValueError(
             "must be true: recorded prompts and the answers to them are sent to this address too; "
@@ -35,7 +34,7 @@ SendText = Annotated[bool, Strict(), AfterValidator(_sent)]
 
 
 class Compare(Section):
-    """When two answers count as the same."""
+    """Method by which two answers are compared."""
 
     by: Literal["auto", "normalised", "exact", "json", "tool_calls", "structure"] = key(
         "Method that decides whether two answers differ (all methods)", default="auto"
@@ -65,7 +64,7 @@ class Compare(Section):
 
 
 class Similarity(Section):
-    """An embeddings endpoint that tells how near two texts are."""
+    """An embeddings endpoint that rates the similarity of two texts."""
 
     url: Address = key("Base address, without `/v1`")
     model: Text = key("Name of the model at this server")
@@ -83,7 +82,7 @@ class Similarity(Section):
 
 
 class Judge(Section):
-    """A model that says which of two answers is better, asked in both positions."""
+    """A model that decides which of two answers is better, asked in both positions."""
 
     url: Address = key("Base address, without `/v1`")
     model: Text = key("Name of the model at this server")

@@ -1,4 +1,4 @@
-"""One stage of the load sweep: its arrivals, its classes of traffic, and actions on the deployment while it runs."""
+"""A stage of the load sweep: its arrivals, its classes of traffic, and actions on the deployment while it runs."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def stage_part(name: str) -> str:
 
 
 class Action(Section):
-    """One thing at one instant: a replica killed, a replica started, or a command run."""
+    """An action at an instant: a replica killed, a replica started, or a command run."""
 
     at_s: Span = key("Time after the start of the stage", alias="at")
     kill: _Replica | None = optional("Number of the replica of a `sim` whose process gets SIGKILL")
@@ -86,7 +86,7 @@ class Action(Section):
 
 
 class Step(Section):
-    """One rate held for a while."""
+    """A rate held for a while."""
 
     rate_rps: Rate = key("Rate of this step", alias="rate")
     duration_s: Duration = key("Duration of this step", alias="for")
@@ -101,7 +101,7 @@ class Bursts(Section):
 
 
 class Each(Section):
-    """One stage for every value of one key, named after the stage and the value: `in-128`, `in-512`."""
+    """A stage for every value of one key, named after the stage and the value: `in-128`, `in-512`."""
 
     concurrency: tuple[Annotated[Whole, Field(ge=1, le=10_000)], ...] = key(
         "Numbers of requests in flight, closed loop", default=()
@@ -133,7 +133,7 @@ class Each(Section):
 
 
 class ClassSpec(Section):
-    """One class of traffic in a stage: its own workload, arrivals, SLO and priority.
+    """A class of traffic in a stage: its own workload, arrivals, SLO and priority.
 
     Its load is a closed loop, an open loop at a constant rate, or a trace.
     """
@@ -176,7 +176,7 @@ _SHARED_FIELDS = ("concurrency", "rate_rps", "trace", "speed", "arrival", "durat
 
 
 class Stage(Section):
-    """One load level that is held, or one profile of the load over time.
+    """A load level that is held, or a profile of the load over time.
 
     A closed loop (`concurrency` in flight), or an open one, whose requests do not wait for earlier ones: at a `rate`
     (constant, on a ramp, or with bursts), in `steps`, or at the instants of a `trace`.

@@ -1,7 +1,7 @@
 """Types of the values in a suite: human units parsed into base units, names, and strict sections.
 
-A type is annotated with `Expected`, the phrase for error messages, and where its text differs from the value that is
-parsed from it with `Written`, the JSON Schema of the text.
+`Expected` annotates a type with the phrase for error messages, `Written` with the JSON Schema of its text if that
+differs from the parsed value.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Form = Mapping[str, Any]
 
 
 class Written:
-    """The forms a value may have in a suite; for a section, its short forms. `show` writes a default in its unit."""
+    """Spellings of a value in a suite; of a section, its short forms. `show` formats a default with its unit."""
 
     def __init__(self, *forms: Form, show: Callable[[float], str] | None = None) -> None:
         self.forms, self.show = forms, show
@@ -64,7 +64,7 @@ MAPPING: Form = {"type": "object", "minProperties": 1}
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What to write in a field, as a phrase for error messages. A bare number in a `quantity` lacks its unit."""
+    """Phrase for error messages: what to write in a field. A number in a `quantity` needs a unit."""
 
     phrase: str
     quantity: bool = False
@@ -236,7 +236,7 @@ def optional(description: str, default: Any = None, **settings: Any) -> Any:
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(key,))
 class Section(BaseModel):
-    """A section of the language: unknown keys are errors, and it is immutable."""
+    """A section of the language: immutable, and unknown keys are errors."""
 
     # An input may be a secret in the wrong place, so no error repeats one.
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)

@@ -1,9 +1,4 @@
-"""Lengths and pauses that vary: one value, or a distribution that every request draws its own from.
-
-Extra fields of request bodies, as a suite declares them for one deployment: what may stand there.
-
-What requests ask for, as a suite says it: texts made up or recorded, their lengths, and how clients behave.
-"""
+"""A `workload`: synthetic or recorded requests, their lengths, and how clients behave."""
 
 from __future__ import annotations
 
@@ -75,7 +70,7 @@ class LogNormal(Section):
 
 
 class Lengths(Section):
-    """Numbers of tokens by a distribution: exactly one of these."""
+    """A distribution of token counts: exactly one of these."""
 
     uniform: tuple[Count, Count] | None = optional("Uniform distribution; both ends are included")
     normal: Normal | None = optional("Normal distribution")
@@ -96,7 +91,7 @@ class Lengths(Section):
 
     @property
     def most_tokens(self) -> int | None:
-        """The largest that can be drawn; None where a file says it."""
+        """Largest possible value; None for a file."""
         if self.uniform is not None:
             return self.uniform[1]
         bounded = self.normal or self.lognormal
@@ -104,7 +99,7 @@ class Lengths(Section):
 
     @property
     def least_tokens(self) -> int:
-        """The smallest that can be drawn; 1 where a file says it."""
+        """Smallest possible value; 1 for a file."""
         if self.uniform is not None:
             return self.uniform[0]
         bounded = self.normal or self.lognormal
@@ -112,7 +107,7 @@ class Lengths(Section):
 
     @property
     def shown(self) -> str:
-        """For a person: `64 to 512`."""
+        """The distribution in words: `64 to 512`."""
         if self.uniform is not None:
             return f"{self.uniform[0]:,} to {self.uniform[1]:,}"
         if self.normal is not None:
@@ -130,7 +125,7 @@ class LogNormalPause(Section):
 
 
 class Pauses(Section):
-    """Pauses by a distribution: exactly one of these."""
+    """A distribution of pauses: exactly one of these."""
 
     uniform: tuple[Duration, Duration] | None = key("Uniform distribution", default=None)
     lognormal: LogNormalPause | None = key("Lognormal distribution, with a long tail", default=None)
@@ -150,7 +145,6 @@ def _check_between(least: int, middle: int, most: int, name: str) -> None:
 
 
 def _length(found: object, info: ValidationInfo) -> object:
-    """A count, or a distribution of them."""
     if isinstance(found, Lengths):
         return found
     if isinstance(found, dict):
@@ -170,7 +164,7 @@ def _pause(found: object, info: ValidationInfo) -> object:
 
 
 def _section(model: type[Section], found: object, info: ValidationInfo) -> Section:
-    """A suite from the store spells fields by their names, one from a file by their keys."""
+    """Validate a section by field names in a stored suite, by keys in a file."""
     stored = is_stored(info)
     return model.model_validate(found, context=info.context, by_name=stored, by_alias=not stored)
 
@@ -197,7 +191,7 @@ Pause = Annotated[
 
 
 def shown_length(length: int | Lengths) -> str:
-    """For a person: `128`, or `64 to 512`."""
+    """Format a length: `128`, or `64 to 512`."""
     return f"{length:,}" if isinstance(length, int) else length.shown
 
 
@@ -211,7 +205,7 @@ _OWN = {
 
 
 def check_body_fields(fields: dict[str, object]) -> dict[str, object]:
-    """Let fields pass that any request can carry; ValueError for what benchgate sets itself."""
+    """Return fields of a request body as they are. Raises ValueError for those that benchgate sets."""
     for name in fields:
         if name in _OWN:
             raise ValueError(f"`{name}` is set by benchgate itself; {_OWN[name]}")
@@ -247,7 +241,6 @@ def _list_or_file(found: object) -> object:
 
 
 def _after(found: object, info: ValidationInfo) -> object:
-    """So many tokens, or a time."""
     if not is_stored(info):
         try:
             parse_tokens(found)
@@ -262,7 +255,7 @@ def _after(found: object, info: ValidationInfo) -> object:
 
 
 class Prefix(Section):
-    """The beginning that prompts share. It is part of their `input`."""
+    """The shared beginning of prompts. It is part of their `input`."""
 
     groups: Whole = key(
         "Number of different beginnings; each prompt gets one of them at random", default=1, ge=1, le=100_000
@@ -284,14 +277,14 @@ class Prefix(Section):
 
 
 class Session(Section):
-    """Conversations: each turn repeats what was said before, the model's own answers included."""
+    """Conversations: each turn repeats the earlier ones, the model's own answers included."""
 
     turns: Turns = key("Requests of a conversation. `input` and `output` hold for each turn")
     think: Pause | None = key("Pause from the end of an answer to the next turn", default=None)
 
 
 class LeaveSpec(Section):
-    """Clients that disconnect on purpose before their answer is whole."""
+    """Clients that disconnect on purpose before the end of their answer."""
 
     share_ratio: PositivePercent = key(
         "Share of the requests, the same number in every block; of conversations, in their last turn", alias="share"
@@ -305,7 +298,7 @@ class LeaveSpec(Section):
 
     @property
     def after_tokens(self) -> int | None:
-        """So many chunks of output have come; None where it is a time."""
+        """Output chunks after which the client disconnects; None for a time."""
         try:
             return parse_tokens(self.after)
         except ValueError:
@@ -313,12 +306,12 @@ class LeaveSpec(Section):
 
     @property
     def after_s(self) -> float | None:
-        """So long after the request was due; None where it is tokens."""
+        """Time after the request was due; None for tokens."""
         return None if self.after_tokens is not None else parse_duration_s(self.after)
 
 
 class Images(Section):
-    """Pictures beside the text of each chat request: of noise, or files taken in turn."""
+    """Images beside the text of each chat request: noise, or files in turn."""
 
     count: Whole = key("Images per request; in a conversation, in its first turn", default=1, ge=1, le=64)
     width: Whole = key("Width of a generated noise image, in pixels; all images differ", default=224, ge=1, le=4096)
@@ -327,7 +320,7 @@ class Images(Section):
 
 
 class Workload(Section):
-    """What the requests of a stage or a class ask for: made-up texts of stated lengths, or recorded ones."""
+    """Requests of a stage or a class: synthetic texts of given lengths, or recorded ones."""
 
     endpoint: Endpoint = key("API endpoint: `/v1/chat/completions` and so on", default="chat")
     input_tokens: Length | None = key("Length of each prompt; all prompts differ", default=None, alias="input")
@@ -373,28 +366,28 @@ class Workload(Section):
 
     @property
     def generates(self) -> bool:
-        """Whether answers are text, and so have a length."""
+        """True if answers are text, and so have a length."""
         return self.endpoint not in ("embeddings", "rerank")
 
     @property
     def streams(self) -> bool:
-        """Whether answers come piece by piece."""
+        """True if answers are streamed."""
         return self.stream and self.generates
 
     @property
     def files(self) -> tuple[str, ...]:
-        """The files of lengths that it names."""
+        """Files of lengths."""
         lengths = (self.input_tokens, self.output_tokens)
         return tuple(length.file for length in lengths if isinstance(length, Lengths) and length.file is not None)
 
     @property
     def most_input_tokens(self) -> int | None:
-        """The longest prompt that is made up; None where files say it."""
+        """Length of the longest synthetic prompt; None for files."""
         return _most(self.input_tokens)
 
     @property
     def most_output_tokens(self) -> int | None:
-        """The longest answer that is asked for; None where files say it, and where no text is generated."""
+        """Length of the longest answer; None for files, and without generated text."""
         return _most(self.output_tokens)
 
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from benchgate.model.request_metrics import Slo
-from benchgate.suite.load import TrafficClass, traffic_classes
-from benchgate.suite.schema import Suite
+from benchgate.suite.load import TrafficClass
+from benchgate.suite.schema import Suite, traffic_classes
 from benchgate.suite.stages import Stage
 from tests.fakes.drills import Line, drill
 

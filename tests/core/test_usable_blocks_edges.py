@@ -10,8 +10,8 @@ from benchgate.gate.comparison import Comparison, arms_of, load_of, paired_load,
 from benchgate.gate.evidence.client_strain import StrainedBlocks, left_out_notes, strained_blocks, usable
 from benchgate.model.deployment import Arm
 from benchgate.model.run import ClientUse, Evidence, LoadObservation
-from benchgate.suite.load import TrafficClass, traffic_classes
-from benchgate.suite.schema import Suite
+from benchgate.suite.load import TrafficClass
+from benchgate.suite.schema import Suite, traffic_classes
 from benchgate.suite.stages import Stage
 from tests.fakes.drills import drill
 from tests.fakes.measured import Effect, SuiteText, measured

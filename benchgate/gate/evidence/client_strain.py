@@ -32,8 +32,8 @@ from benchgate.model.deployment import Arm
 from benchgate.model.records import BoolArray, ErrorClass, RequestColumns
 from benchgate.model.run import ClientUse, Evidence, LoadObservation
 from benchgate.model.verdict import Outcome
-from benchgate.suite.load import TrafficClass, traffic_classes
-from benchgate.suite.schema import ClientBounds, Suite
+from benchgate.suite.load import TrafficClass
+from benchgate.suite.schema import ClientBounds, Suite, traffic_classes
 from benchgate.units import show_duration, show_number, show_percent
 
 STRAINED_SHARE = 0.25  # of a stage's blocks: one disturbed block of a shared machine spoils no run

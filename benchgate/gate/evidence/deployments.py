@@ -32,8 +32,7 @@ from benchgate.model.deployment import Arm, Deployment, canonical_json, flatten_
 from benchgate.model.run import AT_THE_START, Evidence, Run
 from benchgate.model.telemetry import Gauge
 from benchgate.model.verdict import Difference
-from benchgate.suite.load import traffic_classes
-from benchgate.suite.schema import Suite
+from benchgate.suite.schema import Suite, traffic_classes
 from benchgate.units import show_percent
 
 FLAGS = "flags"

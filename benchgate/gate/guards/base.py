@@ -11,8 +11,7 @@ from benchgate.model.metric import METRICS, names_of
 from benchgate.model.run import Evidence
 from benchgate.model.verdict import GuardResult
 from benchgate.suite.checks import Check
-from benchgate.suite.load import traffic_classes
-from benchgate.suite.schema import Suite
+from benchgate.suite.schema import Suite, traffic_classes
 
 LOAD = "load"
 QUALITY = "quality"

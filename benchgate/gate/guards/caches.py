@@ -32,8 +32,7 @@ from benchgate.model.deployment import Arm
 from benchgate.model.records import AnswerAgreement, BoolArray, IntArray
 from benchgate.model.run import Evidence, LoadObservation
 from benchgate.stats.means import two_sample_t
-from benchgate.suite.load import traffic_classes
-from benchgate.suite.schema import Suite
+from benchgate.suite.schema import Suite, traffic_classes
 from benchgate.units import show_duration
 
 # --- The detector -----------------------------------------------------------------------------------------------------

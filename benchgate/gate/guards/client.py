@@ -15,8 +15,8 @@ from benchgate.gate.guards.base import A_LOAD, LOAD, SPEED, Passed, Violation, g
 from benchgate.model.deployment import Arm
 from benchgate.model.records import ABSENT
 from benchgate.model.run import Evidence, LoadObservation
-from benchgate.suite.load import TrafficClass, traffic_classes
-from benchgate.suite.schema import Suite
+from benchgate.suite.load import TrafficClass
+from benchgate.suite.schema import Suite, traffic_classes
 from benchgate.units import show_duration
 
 TO_ITS_END = "run the suite again to its end"

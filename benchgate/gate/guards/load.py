@@ -35,8 +35,8 @@ from benchgate.model.run import Evidence, LoadObservation
 from benchgate.stats.means import paired_t
 from benchgate.stats.proportions import mcnemar_p, poisson_rates_p
 from benchgate.suite.checks import Check, covers, judges
-from benchgate.suite.load import TrafficClass, traffic_classes
-from benchgate.suite.schema import Suite
+from benchgate.suite.load import TrafficClass
+from benchgate.suite.schema import Suite, traffic_classes
 
 Pair = tuple[LoadObservation, LoadObservation]
 """The executions of the baseline and of the candidate in one block of a stage."""

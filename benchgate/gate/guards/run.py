@@ -42,8 +42,7 @@ from benchgate.model.run import (
     RunStatus,
 )
 from benchgate.suite.capacity import level_of_stage
-from benchgate.suite.load import traffic_classes
-from benchgate.suite.schema import Suite
+from benchgate.suite.schema import Suite, traffic_classes
 from benchgate.units import show_found
 
 # --- Everything that was planned --------------------------------------------------------------------------------------

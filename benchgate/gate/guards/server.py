@@ -35,8 +35,8 @@ from benchgate.model.deployment import Arm
 from benchgate.model.metric import TELEMETRY_METRICS
 from benchgate.model.run import Evidence
 from benchgate.model.telemetry import TelemetryWindow
-from benchgate.suite.load import TrafficClass, traffic_classes
-from benchgate.suite.schema import Suite
+from benchgate.suite.load import TrafficClass
+from benchgate.suite.schema import Suite, traffic_classes
 from benchgate.units import show_percent
 
 _NOTICED = 0.01  # of what the client counts; more is said in a notice

@@ -21,8 +21,7 @@ from benchgate.model.deployment import Arm
 from benchgate.model.records import ABSENT, BoolArray, RequestColumns
 from benchgate.model.request_metrics import succeeded
 from benchgate.model.run import Evidence
-from benchgate.suite.load import traffic_classes
-from benchgate.suite.schema import Suite
+from benchgate.suite.schema import Suite, traffic_classes
 
 _INFLATED = 1.10  # tokens counted over tokens shown: beyond it no number of the arm can be restated
 _MISSING = 0.75  # characters per token, of the other arm's: no style of one vocabulary is so short of text

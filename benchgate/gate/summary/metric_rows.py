@@ -34,8 +34,7 @@ from benchgate.model.deployment import Arm
 from benchgate.model.metric import MEAN, QUANTILES
 from benchgate.model.run import Evidence, LoadObservation, MetricRow, QualityObservation
 from benchgate.stats.distributions import Limits
-from benchgate.suite.load import traffic_classes
-from benchgate.suite.schema import Suite
+from benchgate.suite.schema import Suite, traffic_classes
 
 
 def divergence_rows(evidence: Evidence) -> Iterator[MetricRow]:

@@ -19,10 +19,10 @@ SECTIONS = ("start", "load", "quality", "divergence", "shadow")
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A rule over a whole suite. It is skipped while one of the parts that it needs is wrong itself.
+    """A rule over a whole suite. It is skipped while a part that it needs is wrong.
 
     A need like `load.sweep` is met if nothing in it is wrong; `load.sweep.*` is met if it is a list of any entries.
-    A rule of `names` is checked for parts that are wrong too: a stand-in keeps the names that it refers to.
+    A rule of `names` also checks wrong parts, whose stand-ins keep the names that they refer to.
     """
 
     faults: Callable[[Suite], Iterator[Fault]]

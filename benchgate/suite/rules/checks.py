@@ -1,4 +1,4 @@
-"""Rules of the checks: each is measured, names what exists, can be decided, and says something new."""
+"""Rules of the checks: their metrics are measured, their places exist, and together they decide."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from benchgate.model.metric import (
     TELEMETRY_METRICS,
 )
 from benchgate.suite.checks import Check, judges
-from benchgate.suite.load import TrafficClass, traffic_classes
+from benchgate.suite.load import TrafficClass
 from benchgate.suite.messages import suggestion
 from benchgate.suite.rules.base import SECTIONS, rule, stage_names
-from benchgate.suite.schema import Suite
+from benchgate.suite.schema import Suite, traffic_classes
 from benchgate.suite.stages import stage_part
 from benchgate.suite.workload import Workload
 from benchgate.suite.yaml import Fault
@@ -50,7 +50,7 @@ def _measures(suite: Suite) -> set[str]:
 
 @rule(*_MEASURED)
 def check_is_measured(suite: Suite) -> Iterator[Fault]:
-    """The section that measures the metric of a check is there."""
+    """Require the section that measures the metric of a check."""
     measures = _measures(suite)
     for number, check in enumerate(suite.gate.checks):
         section, path = METRICS[check.metric].family, ("gate", "checks", number, "metric")
@@ -64,7 +64,7 @@ def check_is_measured(suite: Suite) -> Iterator[Fault]:
 
 @rule("slo.*", "load.*", "load.sweep")
 def good_requests_are_defined(suite: Suite) -> Iterator[Fault]:
-    """A check that counts good requests has an SLO, of the suite or of every class that it judges."""
+    """Require an SLO, of the suite or of every judged class, for checks that count good requests."""
     for number, check in enumerate(suite.gate.checks):
         if check.metric not in _OF_GOOD or suite.slo is not None:
             continue
@@ -78,7 +78,7 @@ def good_requests_are_defined(suite: Suite) -> Iterator[Fault]:
 
 @rule("load.sweep", "load.capacity", names=True)
 def stage_exists(suite: Suite) -> Iterator[Fault]:
-    """The stages and classes that checks and `gate.operating` name exist."""
+    """Require the stages and classes that checks and `gate.operating` name."""
     names, stages = [traffic.name for traffic in traffic_classes(suite)], stage_names(suite)
     everywhere = list(dict.fromkeys([*stages, *names]))
     operating, path = suite.gate.operating, ("gate", "operating")
@@ -109,7 +109,7 @@ def stage_exists(suite: Suite) -> Iterator[Fault]:
 
 @rule("quality.tasks", names=True)
 def task_exists(suite: Suite) -> Iterator[Fault]:
-    """The tasks that checks name exist. The tasks of an lm-eval group are known only when it is read."""
+    """Require the tasks that checks name. The tasks of an lm-eval group are known only when it is read."""
     tasks = suite.quality.names if suite.quality is not None else ()
     for number, check in enumerate(suite.gate.checks):
         group = (check.task or "").split("/")[0]
@@ -121,7 +121,7 @@ def task_exists(suite: Suite) -> Iterator[Fault]:
 
 @rule("deployments", "candidate", "candidates")
 def server_reports_the_metric(suite: Suite) -> Iterator[Fault]:
-    """A metric that the server reports is read from the candidate."""
+    """Require metrics of the candidate for checks on the server's own metrics."""
     candidate = suite.deployments.get(suite.candidate)
     for number, check in enumerate(suite.gate.checks):
         if check.metric in TELEMETRY_METRICS and candidate is not None and candidate.metrics == "off":
@@ -131,7 +131,7 @@ def server_reports_the_metric(suite: Suite) -> Iterator[Fault]:
 
 @rule("load.workload", "load.workloads", "load.sweep")
 def metric_is_defined(suite: Suite) -> Iterator[Fault]:
-    """The requests that a check judges have its metric; otherwise the check could only be INVALID."""
+    """Require requests that have the metric of a check; otherwise it could only be INVALID."""
     for number, check in enumerate(suite.gate.checks):
         judged = {*_judged_names(suite, check), check.over}
         for traffic in traffic_classes(suite):
@@ -186,7 +186,7 @@ def quantile_has_enough_requests(suite: Suite) -> Iterator[Fault]:
 
 @rule("load.sweep", "gate.checks")
 def mean_has_pairs(suite: Suite) -> Iterator[Fault]:
-    """A mean is judged pair by pair; in the background the arms do not send the same requests."""
+    """Refuse means in the background, where the arms do not send the same requests."""
     for number, check in enumerate(suite.gate.checks):
         judged = _judged_classes(suite, check) if check.statistic == MEAN else []
         background = next((traffic.name for traffic in judged if traffic.is_background), None)
@@ -200,7 +200,7 @@ def mean_has_pairs(suite: Suite) -> Iterator[Fault]:
 
 @rule("load.sweep")
 def knee_has_enough_levels(suite: Suite) -> Iterator[Fault]:
-    """A knee needs at least five closed-loop stages with different numbers in flight."""
+    """Require at least five closed-loop stages with different concurrencies for a knee."""
     in_flight = [
         stage.concurrency
         for stage in (suite.load.sweep if suite.load is not None else ())
@@ -222,7 +222,7 @@ def knee_has_enough_levels(suite: Suite) -> Iterator[Fault]:
 
 @rule("quality")
 def flips_have_a_floor(suite: Suite) -> Iterator[Fault]:
-    """Flips are counted beyond the baseline's own: greedy answers of one server differ from run to run."""
+    """Require flips of the baseline against itself: greedy answers of one server differ from run to run."""
     for number, check in enumerate(suite.gate.checks):
         if check.metric == "flips" and suite.quality is not None and not suite.quality.repeat_baseline:
             message = (
@@ -233,7 +233,7 @@ def flips_have_a_floor(suite: Suite) -> Iterator[Fault]:
 
 @rule("gate.checks", "load.sweep")
 def check_is_new(suite: Suite) -> Iterator[Fault]:
-    """No quantity is bounded twice in one way; a margin and an SLO are two ways."""
+    """Refuse two checks that bound one quantity in the same way. A margin and an SLO are two ways."""
     first: dict[tuple[object, ...], int] = {}
     for number, check in enumerate(suite.gate.checks):
         quantity = (check.metric, check.statistic or "p50", check.of, check.per, check.over, _kind_of_bound(check))
@@ -262,7 +262,7 @@ def _described(check: Check, name: str) -> str:
 
 @rule("gate.checks", "load.sweep")
 def failures_are_judged(suite: Suite) -> Iterator[Fault]:
-    """Every class of traffic with a required load check has a required check of all its failures too.
+    """Require a required check of all failures for every class of traffic with a required load check.
 
     Medians and throughput hardly move when a third of the requests fails. The same holds for classes in the background
     of a judged stage: a server that drops them is faster for the rest.
@@ -293,7 +293,7 @@ def failures_are_judged(suite: Suite) -> Iterator[Fault]:
 
 @rule("gate.checks")
 def something_decides(suite: Suite) -> Iterator[Fault]:
-    """At least one check is required; otherwise nothing would ever be promoted."""
+    """Require at least one required check; otherwise nothing would be promoted."""
     checks = suite.gate.checks
     if checks and all(c.metric in ADVISORY_METRICS and "required" not in c.model_fields_set for c in checks):
         message = f"{checks[0].metric} is advisory unless it says `required: true`, and no other check decides anything"
@@ -302,7 +302,7 @@ def something_decides(suite: Suite) -> Iterator[Fault]:
 
 @rule("gate.checks", "quality.stop_early")
 def early_stop_is_judged(suite: Suite) -> Iterator[Fault]:
-    """Evals that end early have a required check that can show a regression; otherwise they never end early."""
+    """Require a check that can show a regression for evals that may stop early; otherwise they never do."""
     checks = suite.gate.checks
     decisive = any(c.required and c.margin and c.metric in ("accuracy", "score") for c in checks)
     if suite.quality is not None and suite.quality.stop_early and checks and not decisive:
@@ -315,7 +315,7 @@ def early_stop_is_judged(suite: Suite) -> Iterator[Fault]:
 
 @rule("gate.checks", "quality.tasks")
 def task_is_judged(suite: Suite) -> Iterator[Fault]:
-    """Where evals are judged at all, every task is, required or not. Flips do not tell a loss from a gain."""
+    """Require a check of every task if any is judged. Flips do not count: they may be gains."""
     if suite.quality is None or not any(METRICS[check.metric].family == "quality" for check in suite.gate.checks):
         return
     tasks = suite.quality.names
@@ -334,7 +334,7 @@ def task_is_judged(suite: Suite) -> Iterator[Fault]:
 
 @rule("gate.checks", "shadow")
 def judge_is_heard(suite: Suite) -> Iterator[Fault]:
-    """A check uses the verdicts of the judge, to which texts are sent."""
+    """Require a check on the verdicts of the judge, to which texts are sent."""
     checks = suite.gate.checks
     heard = any(check.metric == "judge_loss" for check in checks)
     if suite.shadow is not None and suite.shadow.judge is not None and checks and not heard:

@@ -1,4 +1,4 @@
-"""Rules of workloads, stages, classes and the capacity search, and of the deployments that serve them."""
+"""Rules of workloads, stages, classes of traffic and the capacity search."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _written_classes(suite: Suite) -> Iterator[tuple[Path, str | None, TrafficCl
 
 @rule("load.workloads.*")
 def named_workload_exists(suite: Suite) -> Iterator[Fault]:
-    """A stage or class names a workload that exists."""
+    """Require the workloads that stages and classes name."""
     known = suite.load.workloads if suite.load is not None else {}
     for path, name, _ in _written_classes(suite):
         if name is not None and name not in known:
@@ -47,7 +47,7 @@ def named_workload_exists(suite: Suite) -> Iterator[Fault]:
 
 @rule("load.sweep", "load.capacity", "load.workloads.*")
 def workload_is_used(suite: Suite) -> Iterator[Fault]:
-    """Every named workload is used."""
+    """Refuse named workloads that are not used."""
     if suite.load is None:
         return
     used = {name for _, name, _ in _written_classes(suite)}
@@ -60,7 +60,7 @@ def workload_is_used(suite: Suite) -> Iterator[Fault]:
 
 @rule()
 def workload_has_its_lengths(suite: Suite) -> Iterator[Fault]:
-    """A workload has lengths where it needs them, and nowhere else."""
+    """Require lengths where a workload needs them, and nowhere else."""
     for path, workload in _workloads(suite):
         if workload.prompts is None and workload.input_tokens is None:
             yield Fault((*path, "input"), _MISSING_LENGTH)
@@ -87,7 +87,7 @@ def workload_has_its_lengths(suite: Suite) -> Iterator[Fault]:
 
 @rule()
 def workload_fits_its_endpoint(suite: Suite) -> Iterator[Fault]:
-    """A workload has no key that its endpoint ignores."""
+    """Refuse keys that the endpoint of a workload ignores."""
     for path, workload in _workloads(suite):
         endpoint, written = workload.endpoint, workload.model_fields_set
         for key in ("images", "tools"):
@@ -118,7 +118,7 @@ def workload_fits_its_endpoint(suite: Suite) -> Iterator[Fault]:
 
 @rule(*_ARMS, "load.workload", "load.workloads", "load.sweep")
 def priority_is_known_to_the_engines(suite: Suite) -> Iterator[Fault]:
-    """A workload or class has a priority only if both engines know priorities."""
+    """Refuse priorities unless both engines support them."""
     other = next(((name, spec) for _, name, spec in arms(suite) if spec.engine not in _WITH_PRIORITIES), None)
     if other is None:
         return
@@ -134,7 +134,7 @@ def priority_is_known_to_the_engines(suite: Suite) -> Iterator[Fault]:
 
 @rule("deployments", "baseline")
 def tokenizer_can_be_asked(suite: Suite) -> Iterator[Fault]:
-    """The baseline's tokenizer is used only where the baseline runs when the plan is made."""
+    """Require a running baseline for its tokenizer."""
     spec = suite.deployments.get(suite.baseline)
     for path, workload in _workloads(suite):
         if workload.tokenizer == "server" and spec is not None and spec.url is None:
@@ -146,7 +146,7 @@ def tokenizer_can_be_asked(suite: Suite) -> Iterator[Fault]:
 
 @rule("load.workload", "load.workloads")
 def stage_fits_its_workload(suite: Suite) -> Iterator[Fault]:
-    """The arrivals of a stage, and the lengths it changes, mean something for its workload."""
+    """Refuse arrivals and lengths of a stage that mean nothing for its workload."""
     for path, _, traffic in _written_classes(suite):
         stage, workload = traffic.schedule, traffic.workload
         if workload.session is not None and (stage.profile is not None or stage.trace is not None):
@@ -176,7 +176,7 @@ def stage_fits_its_workload(suite: Suite) -> Iterator[Fault]:
 
 @rule(*_ARMS, "load.workload", "load.workloads", "load.sweep")
 def request_fits_the_context(suite: Suite) -> Iterator[Fault]:
-    """No request is longer than the context of an arm. Lengths in files and traces are checked when those are read."""
+    """Refuse requests longer than the context of an arm. Files and traces are checked when they are read."""
     room = [(tokens, name) for _, name, spec in arms(suite) if (tokens := spec.context_length) is not None]
     if suite.load is None or not room:
         return
@@ -199,7 +199,7 @@ def request_fits_the_context(suite: Suite) -> Iterator[Fault]:
 
 @rule("slo.*", "load.capacity", "load.sweep.*", "load.workload", "load.workloads")
 def capacity_can_be_searched(suite: Suite) -> Iterator[Fault]:
-    """A capacity search has an SLO, a workload, and the name of its stages for itself."""
+    """Require an SLO, a workload and a free stage name for a capacity search."""
     capacity = suite.load.capacity if suite.load is not None else None
     if suite.load is None or capacity is None:
         return
@@ -224,7 +224,7 @@ def capacity_can_be_searched(suite: Suite) -> Iterator[Fault]:
 
 @rule("deployments", "candidate", "candidates", "load.capacity", "gate.checks.*")
 def capacity_check_can_be_met(suite: Suite) -> Iterator[Fault]:
-    """A check of the capacity has a search, and asks for nothing that the search cannot find."""
+    """Require a search for a check of the capacity, and a bound that it can find."""
     capacity = suite.load.capacity if suite.load is not None else None
     for number, check in enumerate(suite.gate.checks):
         path = ("gate", "checks", number)

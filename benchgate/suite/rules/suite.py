@@ -9,11 +9,11 @@ from benchgate.model.metric import COST_METRICS, METRICS
 from benchgate.suite.connection import written_out
 from benchgate.suite.deployment import DeploymentSpec
 from benchgate.suite.error_budget import BURN_ALARM, budget_stage, fewest_requests, show_objective
-from benchgate.suite.load import TrafficClass, traffic_classes
+from benchgate.suite.load import TrafficClass
 from benchgate.suite.messages import suggestion
 from benchgate.suite.rules import checks, load
 from benchgate.suite.rules.base import SECTIONS, Rule, arms, rule, stage_names
-from benchgate.suite.schema import Suite
+from benchgate.suite.schema import Suite, traffic_classes
 from benchgate.suite.yaml import Fault, Path, show_path
 
 _OF_A_URL = ("model", "revision", "api_key", "headers", "tls", "proxy")
@@ -23,7 +23,7 @@ _BUDGET = ("error_budget",)
 
 @rule(*(f"{section}.*" for section in SECTIONS))
 def something_is_measured(suite: Suite) -> Iterator[Fault]:
-    """A suite measures something."""
+    """Require a section that measures something."""
     if all(getattr(suite, section) is None for section in SECTIONS):
         yield Fault((), "nothing to measure; add at least one of `start`, `load`, `quality`, `divergence` and `shadow`")
 
@@ -36,7 +36,7 @@ def _place_of_candidate(suite: Suite) -> Path:
 
 @rule("deployments.*")
 def arms_exist(suite: Suite) -> Iterator[Fault]:
-    """Baseline and candidate are deployments of the suite."""
+    """Require that baseline and candidate are deployments of the suite."""
     for path, name in ((("baseline",), suite.baseline), (_place_of_candidate(suite), suite.candidate)):
         if name not in suite.deployments:
             yield Fault(path, f'no deployment is named "{name}"; {suggestion(name, suite.deployments)}')
@@ -44,7 +44,7 @@ def arms_exist(suite: Suite) -> Iterator[Fault]:
 
 @rule(*_ARMS)
 def arms_differ(suite: Suite) -> Iterator[Fault]:
-    """Two names are two endpoints. One name for both arms compares a deployment with itself, on purpose."""
+    """Refuse two names for one endpoint. One name for both arms compares a deployment with itself on purpose."""
     one, other = suite.deployments.get(suite.baseline), suite.deployments.get(suite.candidate)
     if suite.baseline == suite.candidate or one is None or other is None or one.url is None:
         return
@@ -63,7 +63,7 @@ def _endpoint(spec: DeploymentSpec) -> tuple[object, ...]:
 
 @rule("deployments.*")
 def own_deployment_has_no_keys_of_an_address(suite: Suite) -> Iterator[Fault]:
-    """A deployment that benchgate starts has no keys of an address, and counts replicas only if it has several."""
+    """Refuse keys of an address for deployments that benchgate starts, and wrong numbers of replicas."""
     for name, spec in suite.deployments.items():
         if spec.url is not None:
             continue
@@ -93,7 +93,7 @@ def own_deployment_has_no_keys_of_an_address(suite: Suite) -> Iterator[Fault]:
 
 @rule(*_ARMS, "start.*")
 def started_deployment_is_own(suite: Suite) -> Iterator[Fault]:
-    """Only deployments that benchgate starts itself can be started repeatedly."""
+    """Refuse repeated starts of deployments that benchgate does not start."""
     other = next(((arm, name) for arm, name, spec in arms(suite) if spec.url is not None), None)
     if suite.start is not None and other is not None:
         whose = f'the {other[0]} "{other[1]}" is not started by benchgate'
@@ -102,7 +102,7 @@ def started_deployment_is_own(suite: Suite) -> Iterator[Fault]:
 
 @rule("deployments.*")
 def deployment_has_one_price(suite: Suite) -> Iterator[Fault]:
-    """A deployment is paid by the hour or by the token, and terms belong to a price by the hour."""
+    """Refuse two kinds of price, and terms without a price by the hour."""
     for name, spec in suite.deployments.items():
         if spec.price_terms is not None and spec.price is None:
             remedy = "add it, like price: $4/h (of owned hardware its wear)"
@@ -117,7 +117,7 @@ def deployment_has_one_price(suite: Suite) -> Iterator[Fault]:
 
 @rule(*_ARMS, "prices")
 def cost_has_a_price(suite: Suite) -> Iterator[Fault]:
-    """A check of costs, and a limit of the load's cost, have prices."""
+    """Require prices for checks of costs, and for a limit of the load's cost."""
     for number, check in enumerate(suite.gate.checks):
         concerned = [
             (arm, name, spec) for arm, name, spec in arms(suite) if check.margin is not None or arm != "baseline"
@@ -141,7 +141,7 @@ def cost_has_a_price(suite: Suite) -> Iterator[Fault]:
 
 @rule(*_ARMS)
 def accelerators_are_counted(suite: Suite) -> Iterator[Fault]:
-    """A check per accelerator has their number written: the default of 1 would change nothing, unnoticed."""
+    """Require the number of accelerators for a check per accelerator: a default of 1 would change nothing."""
     for number, check in enumerate(suite.gate.checks):
         for arm, name, spec in arms(suite) if check.per is not None else ():
             if "accelerators" not in spec.model_fields_set and (check.margin is not None or arm == "candidate"):
@@ -152,7 +152,7 @@ def accelerators_are_counted(suite: Suite) -> Iterator[Fault]:
 
 @rule(*_ARMS)
 def replica_of_an_action_exists(suite: Suite) -> Iterator[Fault]:
-    """An action kills or starts a replica that both practice servers have."""
+    """Require the replicas that actions kill or start."""
     for position, stage in enumerate(suite.load.sweep if suite.load is not None else ()):
         for at, action in enumerate(stage.actions or ()):
             key, number = ("kill", action.kill) if action.kill is not None else ("start", action.start)
@@ -168,7 +168,7 @@ def replica_of_an_action_exists(suite: Suite) -> Iterator[Fault]:
 
 @rule("load.sweep.*", "quality.tasks.*")
 def names_are_unique(suite: Suite) -> Iterator[Fault]:
-    """Every stage and every task has its own name."""
+    """Refuse two stages or two tasks of one name."""
     stages, tasks = stage_names(suite), suite.quality.names if suite.quality is not None else ()
     listed: tuple[tuple[Path, Path, tuple[str, ...], str], ...] = (
         (("load", "sweep"), ("stage",), tuple(stages), "name each stage differently"),
@@ -183,7 +183,7 @@ def names_are_unique(suite: Suite) -> Iterator[Fault]:
 
 @rule(*_ARMS, "shadow")
 def judge_is_another_model(suite: Suite) -> Iterator[Fault]:
-    """A check of the judge's verdicts has a judge, and the judge is none of the deployments that it judges."""
+    """Require a judge for checks of its verdicts. It must be none of the deployments that it judges."""
     if suite.shadow is None:
         return
     judge = suite.shadow.judge
@@ -200,7 +200,7 @@ def judge_is_another_model(suite: Suite) -> Iterator[Fault]:
 
 @rule("load.sweep", "load.capacity", names=True)
 def stage_of_the_error_budget_exists(suite: Suite) -> Iterator[Fault]:
-    """The stage or class that an error budget names exists."""
+    """Require the stage or class that an error budget names."""
     stage = suite.error_budget.stage if suite.error_budget is not None else None
     known = list(dict.fromkeys([*stage_names(suite), *(traffic.name for traffic in traffic_classes(suite))]))
     if stage is not None and known and stage not in known:
@@ -209,7 +209,7 @@ def stage_of_the_error_budget_exists(suite: Suite) -> Iterator[Fault]:
 
 @rule("error_budget", "load.sweep", "load.capacity", "gate.operating", "slo.*")
 def error_budget_has_its_stage(suite: Suite) -> Iterator[Fault]:
-    """An error budget goes by a stage whose failed, or good, requests are defined."""
+    """Require a stage with defined failures, or good requests, for an error budget."""
     budget, stages = suite.error_budget, stage_names(suite)
     if budget is None:
         return
@@ -235,7 +235,7 @@ def _classes_at(suite: Suite, stage: str | None) -> list[TrafficClass]:
 
 @rule("error_budget", "load.sweep", "load.blocks", "gate.operating", "gate.alpha")
 def error_budget_has_enough_requests(suite: Suite) -> Iterator[Fault]:
-    """The stage of an error budget has enough requests to rule out a fast burn."""
+    """Require enough requests at the stage of an error budget to rule out a fast burn."""
     budget, load = suite.error_budget, suite.load
     if budget is None or load is None:
         return
