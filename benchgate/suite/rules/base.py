@@ -9,6 +9,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from benchgate.suite.checks import Check
 from benchgate.suite.deployment import DeploymentSpec
 from benchgate.suite.schema import Suite
 from benchgate.suite.yaml import Fault, Path
@@ -41,6 +42,19 @@ class Rule:
 def rule(*needs: str, names: bool = False) -> Callable[[Callable[[Suite], Iterator[Fault]]], Rule]:
     """Make a rule of a function that yields the faults of a suite."""
     return lambda faults: Rule(faults, tuple(tuple(need.split(".")) for need in needs), names)
+
+
+def check_rule(*needs: str) -> Callable[[Callable[[Suite, Check], Iterator[tuple[str, str]]]], Rule]:
+    """Make a rule of a function that yields the faults of one check, each by its key and message."""
+
+    def of(faults: Callable[[Suite, Check], Iterator[tuple[str, str]]]) -> Rule:
+        def of_suite(suite: Suite) -> Iterator[Fault]:
+            for number, check in enumerate(suite.gate.checks):
+                yield from (Fault(("gate", "checks", number, key), message) for key, message in faults(suite, check))
+
+        return rule(*needs)(of_suite)
+
+    return of
 
 
 _WORKLOAD = {"input": 1, "output": 1}

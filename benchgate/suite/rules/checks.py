@@ -18,7 +18,7 @@ from benchgate.model.metric import (
 from benchgate.suite.checks import Check, judges
 from benchgate.suite.load import TrafficClass
 from benchgate.suite.messages import suggestion
-from benchgate.suite.rules.base import SECTIONS, rule, stage_names
+from benchgate.suite.rules.base import SECTIONS, check_rule, rule, stage_names
 from benchgate.suite.schema import Suite, traffic_classes
 from benchgate.suite.stages import stage_part
 from benchgate.suite.workload import Workload
@@ -44,36 +44,25 @@ def _judged_names(suite: Suite, check: Check) -> list[str]:
     return [check.task or ""]
 
 
-def _measures(suite: Suite) -> set[str]:
-    return {section for section in SECTIONS if getattr(suite, section) is not None}
-
-
-@rule(*_MEASURED)
-def check_is_measured(suite: Suite) -> Iterator[Fault]:
+@check_rule(*_MEASURED)
+def check_is_measured(suite: Suite, check: Check) -> Iterator[tuple[str, str]]:
     """Require the section that measures the metric of a check."""
-    measures = _measures(suite)
-    for number, check in enumerate(suite.gate.checks):
-        section, path = METRICS[check.metric].family, ("gate", "checks", number, "metric")
-        if section not in measures and measures:
-            message = f"{check.metric} is measured by `{section}`, which this suite has not; add it or remove the check"
-            yield Fault(path, message)
-        elif section == "load" and check.metric != "capacity" and suite.load is not None and not suite.load.sweep:
-            message = f"{check.metric} is measured in stages, and this load only has a `capacity`; add a `sweep`"
-            yield Fault(path, message)
+    measured, section = {name for name in SECTIONS if getattr(suite, name) is not None}, METRICS[check.metric].family
+    if section not in measured and measured:
+        remedy = "which this suite has not; add it or remove the check"
+        yield "metric", f"{check.metric} is measured by `{section}`, {remedy}"
+    elif section == "load" and check.metric != "capacity" and suite.load is not None and not suite.load.sweep:
+        yield "metric", f"{check.metric} is measured in stages, and this load only has a `capacity`; add a `sweep`"
 
 
-@rule("slo.*", "load.*", "load.sweep")
-def good_requests_are_defined(suite: Suite) -> Iterator[Fault]:
+@check_rule("slo.*", "load.*", "load.sweep")
+def good_requests_are_defined(suite: Suite, check: Check) -> Iterator[tuple[str, str]]:
     """Require an SLO, of the suite or of every judged class, for checks that count good requests."""
-    for number, check in enumerate(suite.gate.checks):
-        if check.metric not in _OF_GOOD or suite.slo is not None:
-            continue
-        judged = _judged_classes(suite, check)
+    judged = _judged_classes(suite, check)
+    if check.metric in _OF_GOOD and suite.slo is None and not (judged and all(one.has_own_slo for one in judged)):
         lacking = next((one.name for one in judged if not one.has_own_slo and one.class_name), None)
-        if not judged or not all(one.has_own_slo for one in judged):
-            whose = f'this suite has not, nor class "{lacking}"' if lacking else "this suite has not"
-            message = f"{check.metric} counts the requests that meet the `slo`, which {whose}; add it"
-            yield Fault(("gate", "checks", number, "metric"), message)
+        where = f'this suite has not, nor class "{lacking}"' if lacking else "this suite has not"
+        yield "metric", f"{check.metric} counts the requests that meet the `slo`, which {where}; add it"
 
 
 @rule("load.sweep", "load.capacity", names=True)
@@ -111,36 +100,32 @@ def stage_exists(suite: Suite) -> Iterator[Fault]:
 def task_exists(suite: Suite) -> Iterator[Fault]:
     """Require the tasks that checks name. The tasks of an lm-eval group are known only when it is read."""
     tasks = suite.quality.names if suite.quality is not None else ()
-    for number, check in enumerate(suite.gate.checks):
+    for number, check in enumerate(suite.gate.checks if tasks else ()):
         group = (check.task or "").split("/")[0]
-        known = check.task in (None, "each", *tasks) or (group != check.task and group in tasks)
-        if check.task is not None and tasks and not known:
-            message = f'no task of `quality` is named "{check.task}"; {suggestion(check.task, [*tasks, "each"])}'
+        if check.task not in (None, "each", *tasks) and (group == check.task or group not in tasks):
+            message = f'no task of `quality` is named "{check.task}"; {suggestion(str(check.task), [*tasks, "each"])}'
             yield Fault(("gate", "checks", number, "task"), message)
 
 
-@rule("deployments", "candidate", "candidates")
-def server_reports_the_metric(suite: Suite) -> Iterator[Fault]:
+@check_rule("deployments", "candidate", "candidates")
+def server_reports_the_metric(suite: Suite, check: Check) -> Iterator[tuple[str, str]]:
     """Require metrics of the candidate for checks on the server's own metrics."""
     candidate = suite.deployments.get(suite.candidate)
-    for number, check in enumerate(suite.gate.checks):
-        if check.metric in TELEMETRY_METRICS and candidate is not None and candidate.metrics == "off":
-            message = f'{check.metric} is what the server says of itself, and "{suite.candidate}" has `metrics: off`'
-            yield Fault(("gate", "checks", number, "metric"), f"{message}; remove one of them")
+    if check.metric in TELEMETRY_METRICS and candidate is not None and candidate.metrics == "off":
+        found = f'{check.metric} is reported by the server, and "{suite.candidate}" has `metrics: off`'
+        yield "metric", f"{found}; remove one of them"
 
 
-@rule("load.workload", "load.workloads", "load.sweep")
-def metric_is_defined(suite: Suite) -> Iterator[Fault]:
+@check_rule("load.workload", "load.workloads", "load.sweep")
+def metric_is_defined(suite: Suite, check: Check) -> Iterator[tuple[str, str]]:
     """Require requests that have the metric of a check; otherwise it could only be INVALID."""
-    for number, check in enumerate(suite.gate.checks):
-        judged = {*_judged_names(suite, check), check.over}
-        for traffic in traffic_classes(suite):
-            why = _undefined(check.metric, traffic.workload) if traffic.name in judged else None
-            if why is not None:
-                asked = f'{why}, as stage "{traffic.name}" asks for'
-                message = f"{check.metric} is undefined for {asked}; change the workload or the check"
-                yield Fault(("gate", "checks", number, "metric"), message)
-                break
+    judged = {*_judged_names(suite, check), check.over}
+    for traffic in traffic_classes(suite):
+        why = _undefined(check.metric, traffic.workload) if traffic.name in judged else None
+        if why is not None:
+            undefined = f'{check.metric} is undefined for {why}, as stage "{traffic.name}" asks for'
+            yield "metric", f"{undefined}; change the workload or the check"
+            return
 
 
 def _undefined(metric: str, workload: Workload) -> str | None:
@@ -157,78 +142,58 @@ def _undefined(metric: str, workload: Workload) -> str | None:
     return None
 
 
-@rule("gate.alpha", "load.blocks", "load.looks", "load.sweep", "gate.checks")
-def quantile_has_enough_requests(suite: Suite) -> Iterator[Fault]:
-    """A check of a quantile q has at least ln(alpha) / ln(q) requests: at 5 %, 59 for p95 and 299 for p99.
+@check_rule("gate.alpha", "load.blocks", "load.looks", "load.sweep", "gate.checks")
+def quantile_has_enough_requests(suite: Suite, check: Check) -> Iterator[tuple[str, str]]:
+    """Require ln(alpha) / ln(q) requests for a check of a quantile q: at 5 %, 59 for p95 and 299 for p99.
 
-    The largest of n observations lies above quantile q with probability 1 - q**n, which must reach 1 - alpha. With
-    fewer requests no observation is an upper bound.
+    With fewer requests the quantile has no upper limit.
     """
-    load = suite.load
-    for number, check in enumerate(suite.gate.checks):
-        q = QUANTILES.get(check.statistic or "p50", 0.5)
-        if q == 0.5 or check.metric not in LATENCY_METRICS or load is None:
-            continue
-        needed = math.ceil(math.log(suite.gate.alpha) / math.log(q))
-        judged = [traffic for traffic in _judged_classes(suite, check) if not traffic.is_background]
-        short = [traffic for traffic in judged if traffic.schedule.requests * load.blocks < needed]
-        if short:
-            found = ", ".join(f'"{one.name}" has {load.blocks} * {one.schedule.requests}' for one in short)
-            looks = " (and some more where it is looked at several times, as `plan` says)" if load.looks else ""
-            each = math.ceil(needed / load.blocks)
-            longer = f"make the stage longer or its rates higher, to {each} requests or more"
-            remedy = f"write `requests: {each}` or more" if short[0].schedule.profile is None else longer
-            message = (
-                f"{check.statistic} needs at least {needed} requests in a stage over all blocks{looks}, and {found}"
-            )
-            yield Fault(("gate", "checks", number, "statistic"), f"{message}; {remedy}, or choose a lower statistic")
+    q, load = QUANTILES.get(check.statistic or "p50", 0.5), suite.load
+    if q == 0.5 or check.metric not in LATENCY_METRICS or load is None:
+        return
+    needed = math.ceil(math.log(suite.gate.alpha) / math.log(q))
+    judged = [traffic for traffic in _judged_classes(suite, check) if not traffic.is_background]
+    short = [traffic for traffic in judged if traffic.schedule.requests * load.blocks < needed]
+    if short:
+        found = ", ".join(f'"{one.name}" has {load.blocks} * {one.schedule.requests}' for one in short)
+        looks = " (and some more with interim analyses, as `plan` says)" if load.looks else ""
+        each = math.ceil(needed / load.blocks)
+        remedy = f"write `requests: {each}` or more"
+        if short[0].schedule.profile is not None:
+            remedy = f"make the stage longer or its rates higher, to {each} requests or more"
+        least = f"{check.statistic} needs at least {needed} requests in a stage over all blocks{looks}"
+        yield "statistic", f"{least}, and {found}; {remedy}, or choose a lower statistic"
 
 
-@rule("load.sweep", "gate.checks")
-def mean_has_pairs(suite: Suite) -> Iterator[Fault]:
+@check_rule("load.sweep", "gate.checks")
+def mean_has_pairs(suite: Suite, check: Check) -> Iterator[tuple[str, str]]:
     """Refuse means in the background, where the arms do not send the same requests."""
-    for number, check in enumerate(suite.gate.checks):
-        judged = _judged_classes(suite, check) if check.statistic == MEAN else []
-        background = next((traffic.name for traffic in judged if traffic.is_background), None)
-        if background is not None:
-            message = (
-                f'mean is judged request by request, and of "{background}", which runs in the background, each arm '
-                "asks as many as the others leave time for; choose p50"
-            )
-            yield Fault(("gate", "checks", number, "statistic"), message)
+    judged = _judged_classes(suite, check) if check.statistic == MEAN else []
+    background = next((traffic.name for traffic in judged if traffic.is_background), None)
+    if background is not None:
+        pairs = f'mean is judged request by request, and of "{background}", which runs in the background'
+        yield "statistic", f"{pairs}, each arm sends as many as the others leave time for; choose p50"
 
 
-@rule("load.sweep")
-def knee_has_enough_levels(suite: Suite) -> Iterator[Fault]:
+@check_rule("load.sweep")
+def knee_has_enough_levels(suite: Suite, check: Check) -> Iterator[tuple[str, str]]:
     """Require at least five closed-loop stages with different concurrencies for a knee."""
-    in_flight = [
-        stage.concurrency
-        for stage in (suite.load.sweep if suite.load is not None else ())
-        if stage.concurrency is not None
-    ]
+    stages = suite.load.sweep if suite.load is not None else ()
+    in_flight = [stage.concurrency for stage in stages if stage.concurrency is not None]
     remedy = "sweep at least 5 with `each: {concurrency: [1, 2, 4, 8, 16]}`"
-    for number, check in enumerate(suite.gate.checks):
-        if check.metric != "knee":
-            continue
-        message = None
-        if len(set(in_flight)) < len(in_flight):
-            message = "a knee is looked for over all closed-loop stages, of which two keep as many in flight"
-        elif len(in_flight) < _LEAST_LEVELS:
-            need = f"a knee needs stages with at least {_LEAST_LEVELS} numbers of requests in flight"
-            message = f"{need}, and there are {len(in_flight)}"
-        if message is not None:
-            yield Fault(("gate", "checks", number, "metric"), f"{message}; {remedy}")
+    if check.metric == "knee" and len(set(in_flight)) < len(in_flight):
+        yield "metric", f"a knee is found over all closed-loop stages, two of which have as many in flight; {remedy}"
+    elif check.metric == "knee" and len(in_flight) < _LEAST_LEVELS:
+        least = f"a knee needs stages with at least {_LEAST_LEVELS} numbers of requests in flight"
+        yield "metric", f"{least}, and there are {len(in_flight)}; {remedy}"
 
 
-@rule("quality")
-def flips_have_a_floor(suite: Suite) -> Iterator[Fault]:
+@check_rule("quality")
+def flips_have_a_floor(suite: Suite, check: Check) -> Iterator[tuple[str, str]]:
     """Require flips of the baseline against itself: greedy answers of one server differ from run to run."""
-    for number, check in enumerate(suite.gate.checks):
-        if check.metric == "flips" and suite.quality is not None and not suite.quality.repeat_baseline:
-            message = (
-                "flips are counted beyond those of the baseline against itself; set `quality.repeat_baseline: true`"
-            )
-            yield Fault(("gate", "checks", number, "metric"), message)
+    if check.metric == "flips" and suite.quality is not None and not suite.quality.repeat_baseline:
+        beyond = "flips are counted beyond those of the baseline against itself"
+        yield "metric", f"{beyond}; set `quality.repeat_baseline: true`"
 
 
 @rule("gate.checks", "load.sweep")
@@ -236,20 +201,16 @@ def check_is_new(suite: Suite) -> Iterator[Fault]:
     """Refuse two checks that bound one quantity in the same way. A margin and an SLO are two ways."""
     first: dict[tuple[object, ...], int] = {}
     for number, check in enumerate(suite.gate.checks):
-        quantity = (check.metric, check.statistic or "p50", check.of, check.per, check.over, _kind_of_bound(check))
+        kind = "margin" if check.margin is not None else "max" if check.max is not None else "min"
+        if kind != "margin" and check.over is None and len(METRICS[check.metric].bounds) == 1:
+            kind = "slo"
+        quantity = (check.metric, check.statistic or "p50", check.of, check.per, check.over, kind)
         for name in _judged_names(suite, check):
             earlier = first.setdefault((*quantity, name), number)
             if earlier != number:
                 message = f"{_described(check, name)} is already judged by gate.checks[{earlier}]; keep one of them"
                 yield Fault(("gate", "checks", number), message)
                 break
-
-
-def _kind_of_bound(check: Check) -> str:
-    if check.margin is not None:
-        return "margin"
-    either = check.over is not None or len(METRICS[check.metric].bounds) > 1
-    return ("max" if check.max is not None else "min") if either else "slo"
 
 
 def _described(check: Check, name: str) -> str:
