@@ -55,7 +55,7 @@ def budget_lines(suite: Suite) -> list[str]:
     needed = fewest_requests(budget.objective_ratio, suite.gate.alpha)
     by = f"is ruled out by {needed:,} requests without a failure, or more with some"
     return [
-        f"{budget.told}, held against the {budget.metric} at {stage}; spent: {budget.spent.told}",
+        f"{budget.shown}, held against the {budget.metric} at {stage}; spent: {budget.spent.shown}",
         f"  a burn of {BURN_ALARM}x {by if worst_share(budget.objective_ratio) < 1 else 'cannot be'}",
     ]
 

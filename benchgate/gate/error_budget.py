@@ -171,7 +171,7 @@ def spent_checks(
         return (_line(None, Outcome.INVALID, reason, "run the suite again: it is read when a run starts", ()),)
     risks = tuple(check for check in others if _is_risk(check, suite.gate.alpha))
     found, why, advice = _judged(budget, spent, risks, outcome, suite.gate.warn_fraction)
-    told = f"{as_written(show_percent(spent.spent_ratio))} of the {budget.told} is spent"
+    told = f"{as_written(show_percent(spent.spent_ratio))} of the {budget.shown} is spent"
     steps = (
         made("share of the budget that is spent, as it was read", "", spent.spent_ratio),
         ArithmeticStep("all other checks and guards", "", outcome.value),

@@ -81,11 +81,6 @@ def reference_name(text: str) -> str | None:
     return match[1] if match else None
 
 
-def holds_reference(text: str) -> bool:
-    """Return True if a text contains a reference."""
-    return _REFERENCE.search(text) is not None
-
-
 def check_reference(text: str) -> str:
     """Return a reference as it is. Raises ValueError, without the text, for a literal."""
     if reference_name(text) is None:
@@ -171,7 +166,10 @@ def check_headers(headers: Mapping[str, str]) -> dict[str, str]:
         low = name.lower()
         if low in checked:
             raise ValueError(f'the header "{low}" is set twice; set it once')
-        _check_name(name)
+        if not _NAME.fullmatch(name):
+            raise ValueError(f"{name[:40]!r} is no name of a header; it has letters, digits and `-`")
+        if low in _OURS:
+            raise ValueError(f'the header "{name}" cannot be set: it {_OURS[low]}; remove it')
         _check_value(low, value)
         checked[low] = value
     return checked
@@ -191,18 +189,10 @@ def read_header(line: str) -> tuple[str, str]:
     return low, checked
 
 
-def _check_name(name: str) -> None:
-    if not _NAME.fullmatch(name):
-        raise ValueError(f"{name[:40]!r} is no name of a header; it has letters, digits and `-`")
-    reason = _OURS.get(name.lower())
-    if reason is not None:
-        raise ValueError(f'the header "{name}" cannot be set: it {reason}; remove it')
-
-
 def _check_value(name: str, value: str) -> None:
     if reference_name(value) is not None:
         return
-    if holds_reference(value) or "${" in value:
+    if "${" in value:
         raise ValueError(
             f'the header "{name}" holds a reference among other text; put all of its value in the variable'
         )
@@ -235,13 +225,24 @@ def refuse_two_authorizations(api_key: str | None, headers: Mapping[str, str]) -
         raise ValueError("`api_key` is sent as the header authorization, which `headers` sets too; keep one of them")
 
 
-def _check_proxy(address: str) -> str:
-    return address if reference_name(address) is not None else check_proxy(address)
-
-
 ProxyAddress = Annotated[
-    str, AfterValidator(_check_proxy), Expected('an address like "http://proxy:3128" or a reference like "${env:NAME}"')
+    str,
+    AfterValidator(lambda address: address if reference_name(address) is not None else check_proxy(address)),
+    Expected('an address like "http://proxy:3128" or a reference like "${env:NAME}"'),
 ]
+
+
+class Service(Section):
+    """A server beside the deployments: its address and authorization."""
+
+    url: Address = key("Base address, without `/v1`")
+    api_key: Reference | None = key("Sent as a bearer token", default=None)
+    headers: Headers = key("Further headers", default_factory=dict)
+
+    @model_validator(mode="after")
+    def _one_authorization(self) -> Self:
+        refuse_two_authorizations(self.api_key, self.headers)
+        return self
 
 
 class Tls(Section):

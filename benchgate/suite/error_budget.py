@@ -6,19 +6,19 @@ import math
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from benchgate import units
 from benchgate.suite.checks import TrafficName
-from benchgate.suite.connection import Headers, Reference, check_address, reference_name, refuse_two_authorizations
-from benchgate.suite.types import Duration, Expected, Section, Text, Written, is_stored, key, positive_share, text
+from benchgate.suite.connection import Service, check_address, reference_name
+from benchgate.suite.types import Duration, Expected, Section, Text, Written, key, positive_share, quantity, text
 
 BudgetMetric = Literal["error_rate", "goodput"]
 
 BURN = "error_budget_burn"
-"""What the line on the burn is called."""
+"""Id of the check on the burn rate."""
 MOST_SPENT = 1e9
-"""So many budgets nobody spends: such a number means something else."""
+"""Implausible number of spent budgets."""
 BURN_ALARM = 14.4
 """The burn that pages: 2 % of a budget of 30 days in one hour (Beyer and others, The Site Reliability Workbook, 5)."""
 
@@ -26,17 +26,11 @@ _API = ("/api/v1/query", "/api/v1", "/api")
 _DAY_S, _HOUR_S = 86_400.0, 3_600.0
 
 
-def _objective(found: object, info: ValidationInfo) -> object:
-    if is_stored(info):
-        return found
+def _parse_objective(found: object) -> float:
     ratio = positive_share(found)
     if ratio == 1:
         raise ValueError(f"{units.show_found(found)} leaves no budget to spend; write less, like 99.9%")
     return ratio
-
-
-def _percent(found: object, info: ValidationInfo) -> object:
-    return found if is_stored(info) else parse_spent_ratio(found)
 
 
 def parse_spent_ratio(found: object) -> float:
@@ -58,11 +52,11 @@ def _server(address: str) -> str:
 
 _PERCENT = Written(text(units.PATTERNS[units.parse_percent_ratio]))
 Objective = Annotated[
-    float, BeforeValidator(_objective), Expected('a percentage like "99.5%"', quantity=True), Field(gt=0, lt=1),
-    _PERCENT,
+    float, *quantity(_parse_objective, 'a percentage like "99.5%"', pattern_of=units.parse_percent_ratio),
+    Field(gt=0, lt=1),
 ]  # fmt: skip
 SpentShare = Annotated[
-    float, BeforeValidator(_percent), Expected('a percentage like "40%"', quantity=True), Field(ge=0), _PERCENT
+    float, *quantity(parse_spent_ratio, 'a percentage like "40%"', pattern_of=units.parse_percent_ratio), Field(ge=0)
 ]
 PrometheusAddress = Annotated[
     str,
@@ -71,18 +65,11 @@ PrometheusAddress = Annotated[
 ]
 
 
-class Prometheus(Section):
+class Prometheus(Service):
     """A query for the spent share of the budget (0.4 for 40 %), sent when a run starts."""
 
     url: PrometheusAddress = key("Base address, without `/api/v1`")
     query: Text = key("An instant query that returns one number, the share: 0.4 for 40 %")
-    api_key: Reference | None = key("Sent as a bearer token", default=None)
-    headers: Headers = key("Further headers", default_factory=dict)
-
-    @model_validator(mode="after")
-    def _one_authorization(self) -> Self:
-        refuse_two_authorizations(self.api_key, self.headers)
-        return self
 
 
 class Spent(Section):
@@ -104,13 +91,13 @@ class Spent(Section):
         return self
 
     @property
-    def told(self) -> str:
+    def shown(self) -> str:
         """Source in words: `40 %, from the suite`."""
         if self.spent_ratio is not None:
-            return f"{units.as_written(units.show_percent(self.spent_ratio))}, as the suite says"
+            return f"{units.as_written(units.show_percent(self.spent_ratio))}, from the suite"
         if self.file is not None:
             return f"read from {self.file} when a run starts"
-        return "asked of Prometheus when a run starts"
+        return "queried from Prometheus when a run starts"
 
 
 class ErrorBudget(Section):
@@ -128,7 +115,7 @@ class ErrorBudget(Section):
     )
 
     @property
-    def told(self) -> str:
+    def shown(self) -> str:
         """Objective and window in words: `error budget of 99.5 % over 30 days`."""
         return f"error budget of {show_objective(self.objective_ratio)} over {show_window(self.window_s)}"
 

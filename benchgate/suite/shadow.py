@@ -10,7 +10,7 @@ from pydantic import (
     model_validator,
 )
 
-from benchgate.suite.connection import Address, Headers, Reference, refuse_two_authorizations
+from benchgate.suite.connection import Service
 from benchgate.suite.formats import parse_path
 from benchgate.suite.types import Expected, Flag, PositivePercent, Section, Text, Tokens, Whole, key, optional
 
@@ -63,31 +63,20 @@ class Compare(Section):
         return self
 
 
-class Similarity(Section):
+class Similarity(Service):
     """An embeddings endpoint that rates the similarity of two texts."""
 
-    url: Address = key("Base address, without `/v1`")
     model: Text = key("Name of the model at this server")
-    api_key: Reference | None = key("Sent as a bearer token", default=None)
-    headers: Headers = key("Further headers", default_factory=dict)
     same_above: Annotated[float, Strict()] = key(
         "Cosine similarity from which two texts count as the same", default=0.95, gt=0, le=1
     )
     send_text: SendText = key("Permission to send answers there; required, and must be `true`")
 
-    @model_validator(mode="after")
-    def _one_authorization(self) -> Self:
-        refuse_two_authorizations(self.api_key, self.headers)
-        return self
 
-
-class Judge(Section):
+class Judge(Service):
     """A model that decides which of two answers is better, asked in both positions."""
 
-    url: Address = key("Base address, without `/v1`")
     model: Text = key("Name of the model at this server")
-    api_key: Reference | None = key("Sent as a bearer token", default=None)
-    headers: Headers = key("Further headers", default_factory=dict)
     prompt: Text | None = key(
         "File with the judge's prompt, with `{prompt}`, `{answer_a}` and `{answer_b}` in it; the built-in prompt "
         "unless given",
@@ -95,11 +84,6 @@ class Judge(Section):
     )
     max_tokens: Tokens = key("Longest verdict", default=64, ge=1)
     send_text: SendText = key("Permission to send prompts and answers there; required, and must be `true`")
-
-    @model_validator(mode="after")
-    def _one_authorization(self) -> Self:
-        refuse_two_authorizations(self.api_key, self.headers)
-        return self
 
 
 class Shadow(Section):

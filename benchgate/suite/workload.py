@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
@@ -144,50 +145,49 @@ def _check_between(least: int, middle: int, most: int, name: str) -> None:
         raise ValueError(f"`{name}` lies outside of `min` and `max`, or they leave no room; correct one of them")
 
 
-def _length(found: object, info: ValidationInfo) -> object:
-    if isinstance(found, Lengths):
-        return found
-    if isinstance(found, dict):
-        return _section(Lengths, found, info)
-    tokens = found if is_stored(info) else parse_tokens(found)
-    if not isinstance(tokens, int) or not 1 <= tokens <= MOST_TOKENS:
+def _parse_length(found: object) -> int:
+    tokens = parse_tokens(found)
+    if not 1 <= tokens <= MOST_TOKENS:
         raise ValueError(f'found {show_found(found)}; expected a count like "128 tokens", at most {MOST_TOKENS:,}')
     return tokens
 
 
-def _pause(found: object, info: ValidationInfo) -> object:
-    if isinstance(found, Pauses):
-        return found
-    if isinstance(found, dict):
-        return _section(Pauses, found, info)
-    return found if is_stored(info) else parse_duration_s(found)
+def _value_or(section: type[Section], parse: Callable[[object], float]) -> BeforeValidator:
+    """Return the validator of one value, or of a distribution of values."""
 
+    def read(found: object, info: ValidationInfo) -> object:
+        stored = is_stored(info)
+        if isinstance(found, dict):
+            return section.model_validate(found, context=info.context, by_name=stored, by_alias=not stored)
+        return found if stored or isinstance(found, section) else parse(found)
 
-def _section(model: type[Section], found: object, info: ValidationInfo) -> Section:
-    """Validate a section by field names in a stored suite, by keys in a file."""
-    stored = is_stored(info)
-    return model.model_validate(found, context=info.context, by_name=stored, by_alias=not stored)
+    return BeforeValidator(read)
 
 
 _COUNTED = Written({**WHOLE, "minimum": 1, "maximum": MOST_TOKENS}, text(PATTERNS[parse_tokens]))
 Length = Annotated[
     int | Lengths,
-    BeforeValidator(_length),
+    _value_or(Lengths, _parse_length),
     Expected('a count like "128 tokens", or lengths like {uniform: [64, 512]}'),
     _COUNTED,
 ]
 Turns = Annotated[
     int | Lengths,
-    BeforeValidator(_length),
+    _value_or(Lengths, _parse_length),
     Expected("a number of turns like 4, or numbers like {uniform: [2, 6]}"),
     _COUNTED,
 ]
 Pause = Annotated[
     float | Pauses,
-    BeforeValidator(_pause),
+    _value_or(Pauses, parse_duration_s),
     Expected('a duration like "2s", or pauses like {uniform: [1s, 5s]}'),
     Written(text(PATTERNS[parse_duration_s])),
 ]
+
+
+def most_tokens(length: int | Lengths | None) -> int | None:
+    """Return the largest possible value of a length; None for a file."""
+    return length.most_tokens if isinstance(length, Lengths) else length
 
 
 def shown_length(length: int | Lengths) -> str:
@@ -212,35 +212,21 @@ def check_body_fields(fields: dict[str, object]) -> dict[str, object]:
     return fields
 
 
-BodyFields = Annotated[
-    dict[str, Any], AfterValidator(check_body_fields), Expected("a mapping of fields for the body of every request")
-]
-JsonSchema = Annotated[
-    Text | dict[str, Any], BeforeValidator(lambda found: _mapping_or_file(found)),
-    Expected("a JSON schema, or the file of one"), Written(text(), MAPPING),
-]  # fmt: skip
-Tools = Annotated[
-    Text | list[dict[str, Any]], BeforeValidator(lambda found: _list_or_file(found)),
-    Expected("a list of tools as OpenAI spells them, or the JSON file of one"),
-    Written(text(), {"type": "array", "items": {"type": "object"}, "minItems": 1}),
-]  # fmt: skip
-
-
-def _mapping_or_file(found: object) -> object:
-    if (isinstance(found, str) and found) or (isinstance(found, dict) and found):
+def _check_schema(found: object) -> object:
+    if isinstance(found, str | dict) and found:
         return found
-    raise ValueError(f"found {show_found(found)}; expected a JSON schema, or the file of one")
+    raise ValueError(f"found {show_found(found)}; expected {_SCHEMA}")
 
 
-def _list_or_file(found: object) -> object:
+def _check_tools(found: object) -> object:
     if isinstance(found, str) and found:
         return found
     if isinstance(found, list | tuple) and found and all(isinstance(tool, dict) for tool in found):
         return list(found)
-    raise ValueError(f"found {show_found(found)}; expected a list of tools as OpenAI spells them, or the file of one")
+    raise ValueError(f"found {show_found(found)}; expected {_TOOLS}")
 
 
-def _after(found: object, info: ValidationInfo) -> object:
+def _check_after(found: object, info: ValidationInfo) -> object:
     if not is_stored(info):
         try:
             parse_tokens(found)
@@ -248,10 +234,27 @@ def _after(found: object, info: ValidationInfo) -> object:
             try:
                 parse_duration_s(found)
             except ValueError:
-                raise ValueError(
-                    f"{show_found(found)} is neither tokens nor a time; write it like 20 tokens or 500ms"
-                ) from None
+                message = f"{show_found(found)} is neither tokens nor a time; write it like 20 tokens or 500ms"
+                raise ValueError(message) from None
     return str(found)
+
+
+_SCHEMA = "a JSON schema, or the file of one"
+_TOOLS = "a list of tools as OpenAI spells them, or the JSON file of one"
+BodyFields = Annotated[
+    dict[str, Any], AfterValidator(check_body_fields), Expected("a mapping of fields for the body of every request")
+]
+JsonSchema = Annotated[
+    Text | dict[str, Any], BeforeValidator(_check_schema), Expected(_SCHEMA), Written(text(), MAPPING)
+]
+Tools = Annotated[
+    Text | list[dict[str, Any]], BeforeValidator(_check_tools), Expected(_TOOLS),
+    Written(text(), {"type": "array", "items": {"type": "object"}, "minItems": 1}),
+]  # fmt: skip
+CancelAfter = Annotated[
+    str, BeforeValidator(_check_after), Expected("`20 tokens` or `500ms`"),
+    Written(WHOLE, text(PATTERNS[parse_tokens]), text(PATTERNS[parse_duration_s])),
+]  # fmt: skip
 
 
 class Prefix(Section):
@@ -289,12 +292,7 @@ class LeaveSpec(Section):
     share_ratio: PositivePercent = key(
         "Share of the requests, the same number in every block; of conversations, in their last turn", alias="share"
     )
-    after: Annotated[
-        str,
-        BeforeValidator(_after),
-        Expected("`20 tokens` or `500ms`"),
-        Written(WHOLE, text(PATTERNS[parse_tokens]), text(PATTERNS[parse_duration_s])),
-    ] = key("Number of received output chunks, or time after the request was due")
+    after: CancelAfter = key("Number of received output chunks, or time after the request was due")
 
     @property
     def after_tokens(self) -> int | None:
@@ -381,15 +379,16 @@ class Workload(Section):
         return tuple(length.file for length in lengths if isinstance(length, Lengths) and length.file is not None)
 
     @property
+    def shared_tokens(self) -> int | None:
+        """Tokens that prompts share; None without a prefix, and for a share."""
+        return self.prefix.prefix_tokens if self.prefix is not None else None
+
+    @property
     def most_input_tokens(self) -> int | None:
         """Length of the longest synthetic prompt; None for files."""
-        return _most(self.input_tokens)
+        return most_tokens(self.input_tokens)
 
     @property
     def most_output_tokens(self) -> int | None:
         """Length of the longest answer; None for files, and without generated text."""
-        return _most(self.output_tokens)
-
-
-def _most(length: int | Lengths | None) -> int | None:
-    return length.most_tokens if isinstance(length, Lengths) else length
+        return most_tokens(self.output_tokens)

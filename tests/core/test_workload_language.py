@@ -200,11 +200,11 @@ MISTAKES = [
     ),
     (
         "  workload: {input: 8, output: 8, constrained: true}\n" + STAGE,
-        "load.workload.constrained: says whether the engine",
+        "load.workload.constrained: sends the `schema` to",
     ),
     (
         "  workload: {input: 8, output: 8, stream: false, leave: {share: 5%, after: 3 tokens}}\n" + STAGE,
-        "load.workload.leave.after: nobody counts tokens of an answer in one piece",
+        "load.workload.leave.after: an answer in one piece",
     ),
     (
         "  workload: {input: 8, output: 8, leave: {share: 5%, after: soon}}\n" + STAGE,

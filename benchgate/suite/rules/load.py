@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from benchgate.suite.capacity import CAPACITY_STAGE
+from benchgate.suite.checks import Check
 from benchgate.suite.formats import schema_problem
 from benchgate.suite.load import TrafficClass
 from benchgate.suite.messages import suggestion
-from benchgate.suite.rules.base import arms, rule
+from benchgate.suite.rules.base import Rule, arms, check_rule, rule
 from benchgate.suite.schema import Suite
 from benchgate.suite.workload import Lengths, Workload
 from benchgate.suite.yaml import Fault, Path
@@ -58,62 +59,62 @@ def workload_is_used(suite: Suite) -> Iterator[Fault]:
             yield Fault(("load", "workloads", name), "no stage names this workload; name it or remove it")
 
 
-@rule()
-def workload_has_its_lengths(suite: Suite) -> Iterator[Fault]:
+def _workload_rule(faults: Callable[[Workload], Iterator[tuple[str, str]]]) -> Rule:
+    """Make a rule of a function that yields the faults of one workload, each by its dotted key and message."""
+
+    def of_suite(suite: Suite) -> Iterator[Fault]:
+        for path, workload in _workloads(suite):
+            yield from (Fault((*path, *key.split(".")), message) for key, message in faults(workload))
+
+    return rule()(of_suite)
+
+
+@_workload_rule
+def workload_has_its_lengths(workload: Workload) -> Iterator[tuple[str, str]]:
     """Require lengths where a workload needs them, and nowhere else."""
-    for path, workload in _workloads(suite):
-        if workload.prompts is None and workload.input_tokens is None:
-            yield Fault((*path, "input"), _MISSING_LENGTH)
-        if workload.generates and workload.output_tokens is None:
-            yield Fault((*path, "output"), _MISSING_LENGTH)
-        if not workload.generates and workload.output_tokens is not None:
-            yield Fault((*path, "output"), f"means nothing for {workload.endpoint}, which generate no text; remove it")
-        if workload.prompts is not None:
-            for key, value in (("input", workload.input_tokens), ("prefix", workload.prefix)):
-                if value is not None:
-                    message = "means nothing beside `prompts`, whose texts are as long as they are; remove it"
-                    yield Fault((*path, key), message)
-            if workload.tokenizer is not None:
-                yield Fault((*path, "tokenizer"), "means nothing beside `prompts`, whose texts are given; remove it")
-            if workload.endpoint == "rerank":
-                yield Fault((*path, "prompts"), "recorded rerank requests are not read; remove it and say `input`")
-        shared = workload.prefix.prefix_tokens if workload.prefix is not None else None
-        longest = workload.most_input_tokens
-        if shared is not None and longest is not None and shared >= longest:
-            yield Fault(
-                (*path, "prefix", "tokens"), f"leaves nothing of {longest:,} tokens of `input`; make it shorter"
-            )
+    if workload.prompts is None and workload.input_tokens is None:
+        yield "input", _MISSING_LENGTH
+    if workload.generates and workload.output_tokens is None:
+        yield "output", _MISSING_LENGTH
+    if not workload.generates and workload.output_tokens is not None:
+        yield "output", f"means nothing for {workload.endpoint}, which generate no text; remove it"
+    if workload.prompts is not None:
+        for key, value in (("input", workload.input_tokens), ("prefix", workload.prefix)):
+            if value is not None:
+                yield key, "means nothing beside `prompts`, whose texts are as long as they are; remove it"
+        if workload.tokenizer is not None:
+            yield "tokenizer", "means nothing beside `prompts`, whose texts are given; remove it"
+        if workload.endpoint == "rerank":
+            yield "prompts", "recorded rerank requests are not read; remove it and say `input`"
+    shared, longest = workload.shared_tokens, workload.most_input_tokens
+    if shared is not None and longest is not None and shared >= longest:
+        yield "prefix.tokens", f"leaves nothing of {longest:,} tokens of `input`; make it shorter"
 
 
-@rule()
-def workload_fits_its_endpoint(suite: Suite) -> Iterator[Fault]:
+@_workload_rule
+def workload_fits_its_endpoint(workload: Workload) -> Iterator[tuple[str, str]]:
     """Refuse keys that the endpoint of a workload ignores."""
-    for path, workload in _workloads(suite):
-        endpoint, written = workload.endpoint, workload.model_fields_set
-        for key in ("images", "tools"):
-            if getattr(workload, key) is not None and endpoint != "chat":
-                yield Fault((*path, key), f"belongs to the endpoint chat, not {endpoint}; remove one of them")
-        session = workload.session
-        if session is not None and endpoint not in ("chat", "responses"):
-            yield Fault((*path, "session"), f"is a conversation, and {endpoint} holds none; use the endpoint chat")
-        if session is not None and isinstance(session.turns, Lengths) and session.turns.most_tokens is None:
-            message = "numbers of turns are not read from a file; write {uniform: [2, 6]}"
-            yield Fault((*path, "session", "turns"), message)
-        if not workload.generates:
-            of_text = {"leave": workload.leave is not None, "schema": workload.answer_schema is not None}
-            for key, found in {**of_text, "stream": "stream" in written}.items():
-                if found:
-                    yield Fault((*path, key), f"means nothing for {endpoint}, which generate no text; remove it")
-        if endpoint != "rerank" and "documents" in written:
-            yield Fault((*path, "documents"), "belongs to the endpoint rerank; remove it")
-        if workload.answer_schema is None and "constrained" in written:
-            message = "says whether the engine is told the `schema`, which is missing; remove it"
-            yield Fault((*path, "constrained"), message)
-        if isinstance(workload.answer_schema, dict) and (problem := schema_problem(workload.answer_schema)) is not None:
-            yield Fault((*path, "schema"), f"is no JSON schema: {problem}")
-        if workload.leave is not None and workload.leave.after_tokens is not None and not workload.stream:
-            message = "nobody counts tokens of an answer in one piece; write a time like 500ms"
-            yield Fault((*path, "leave", "after"), message)
+    endpoint, session, schema = workload.endpoint, workload.session, workload.answer_schema
+    written = workload.model_fields_set
+    for key in ("images", "tools"):
+        if getattr(workload, key) is not None and endpoint != "chat":
+            yield key, f"belongs to the endpoint chat, not {endpoint}; remove one of them"
+    if session is not None and endpoint not in ("chat", "responses"):
+        yield "session", f"is a conversation, and {endpoint} holds none; use the endpoint chat"
+    if session is not None and isinstance(session.turns, Lengths) and session.turns.most_tokens is None:
+        yield "session.turns", "numbers of turns are not read from a file; write {uniform: [2, 6]}"
+    of_text = {"leave": workload.leave is not None, "schema": schema is not None, "stream": "stream" in written}
+    for key, found in of_text.items():
+        if found and not workload.generates:
+            yield key, f"means nothing for {endpoint}, which generate no text; remove it"
+    if endpoint != "rerank" and "documents" in written:
+        yield "documents", "belongs to the endpoint rerank; remove it"
+    if schema is None and "constrained" in written:
+        yield "constrained", "sends the `schema` to the engine, and there is no `schema`; remove it"
+    if isinstance(schema, dict) and (problem := schema_problem(schema)) is not None:
+        yield "schema", f"is no JSON schema: {problem}"
+    if workload.leave is not None and workload.leave.after_tokens is not None and not workload.stream:
+        yield "leave.after", "an answer in one piece has no tokens to count; write a time like 500ms"
 
 
 @rule(*_ARMS, "load.workload", "load.workloads", "load.sweep")
@@ -151,24 +152,19 @@ def stage_fits_its_workload(suite: Suite) -> Iterator[Fault]:
         stage, workload = traffic.schedule, traffic.workload
         if workload.session is not None and (stage.profile is not None or stage.trace is not None):
             key = "trace" if stage.trace is not None else "for" if stage.steps is None else "steps"
-            message = (
-                "conversations have as many requests as they have turns; say how many there are with `requests`, "
-                "in a closed loop or at a level `rate`"
-            )
-            yield Fault((*path, key), message)
-        if workload.prompts is not None and stage.trace is not None:
-            message = "a trace says how long its prompts are, and `prompts` which they are; keep one"
-            yield Fault((*path, "trace"), message)
-        if workload.prefix is not None and stage.trace is not None:
-            message = "a trace says itself which prompts begin alike (`hash_ids`); remove `prefix`"
-            yield Fault((*path, "trace"), message)
+            count = "conversations have as many requests as they have turns; say how many there are with `requests`"
+            yield Fault((*path, key), f"{count}, in a closed loop or at a level `rate`")
+        if stage.trace is not None and workload.prompts is not None:
+            yield Fault((*path, "trace"), "a trace has the lengths of its prompts, and `prompts` the texts; keep one")
+        if stage.trace is not None and workload.prefix is not None:
+            yield Fault((*path, "trace"), "a trace has its own shared beginnings (`hash_ids`); remove `prefix`")
         for key, value in (("input", stage.input_tokens), ("prefix", stage.prefix)):
             if value is not None and workload.prompts is not None:
                 yield Fault((*path, key), "means nothing for recorded `prompts`, whose texts are as long as they are")
         if stage.output_tokens is not None and not workload.generates:
             yield Fault((*path, "output"), f"means nothing for {workload.endpoint}, which generate no text; remove it")
-        prefix, longest = workload.prefix, workload.most_input_tokens
-        shared = prefix.prefix_tokens if prefix is not None and (stage.prefix or stage.input_tokens) else None
+        longest = workload.most_input_tokens
+        shared = workload.shared_tokens if stage.prefix or stage.input_tokens else None
         if shared is not None and longest is not None and shared >= longest:
             where = "prefix" if stage.prefix else "input"
             yield Fault((*path, where), f"the shared {shared:,} tokens leave nothing of {longest:,} tokens of `input`")
@@ -205,8 +201,7 @@ def capacity_can_be_searched(suite: Suite) -> Iterator[Fault]:
         return
     path = ("load", "capacity")
     if suite.slo is None:
-        message = "a capacity is the load at which enough requests meet the `slo`, which this suite has not; add it"
-        yield Fault(path, message)
+        yield Fault(path, "a capacity is the load at which enough requests meet the `slo`, which is missing; add it")
     for number, stage in enumerate(suite.load.sweep):
         if stage.name == CAPACITY_STAGE:
             message = f'the name "{stage.name}" is that of the stages of `load.capacity`; name this stage differently'
@@ -215,43 +210,34 @@ def capacity_can_be_searched(suite: Suite) -> Iterator[Fault]:
     if name is not None and name not in workloads:
         yield Fault((*path, "workload"), f'`workloads` has no "{name}"; {suggestion(name, workloads)}')
     elif (suite.load.workload if name is None else workloads[name]).leave is not None:
-        message = (
-            "a request whose client leaves is neither good nor bad, so a search would count it as missing the `slo`; "
-            "search with a workload without `leave`"
-        )
-        yield Fault(path, message)
+        neither = "a request whose client leaves is neither good nor bad, and a search would count it as bad"
+        yield Fault(path, f"{neither}; search with a workload without `leave`")
 
 
-@rule("deployments", "candidate", "candidates", "load.capacity", "gate.checks.*")
-def capacity_check_can_be_met(suite: Suite) -> Iterator[Fault]:
+@check_rule("deployments", "candidate", "candidates", "load.capacity", "gate.checks.*")
+def capacity_check_can_be_met(suite: Suite, check: Check) -> Iterator[tuple[str, str]]:
     """Require a search for a check of the capacity, and a bound that it can find."""
-    capacity = suite.load.capacity if suite.load is not None else None
-    for number, check in enumerate(suite.gate.checks):
-        path = ("gate", "checks", number)
-        if check.metric != "capacity" or suite.load is None:
-            continue
-        if capacity is None:
-            message = "capacity is found by `load.capacity`, which this suite has not; add it"
-            yield Fault((*path, "metric"), message)
-            continue
-        if check.margin is not None and 1 / (1 - check.margin) <= 1 + capacity.resolution_ratio:
-            known = as_written(show_percent(capacity.resolution_ratio))
-            message = (
-                f"a capacity known to {known} cannot be held to this margin; make `load.capacity.resolution` finer"
-            )
-            yield Fault((*path, "margin"), message)
-        if check.min is None or check.slo_value is None:
-            continue
-        candidate = suite.deployments.get(suite.candidate)
-        each = candidate.accelerators if check.per is not None and candidate is not None else 1
-        if ("/" in check.min) != (capacity.over == "rate"):
-            wanted = 'a rate like "8/s"' if capacity.over == "rate" else "a number in flight like 8"
-            yield Fault((*path, "min"), f"the search is over the {capacity.over}; write {wanted}")
-        elif check.slo_value * each > capacity.highest:
-            yield Fault((*path, "min"), "is more than the search goes up to; raise `load.capacity.to`")
+    if check.metric != "capacity" or suite.load is None:
+        return
+    capacity = suite.load.capacity
+    if capacity is None:
+        yield "metric", "capacity is found by `load.capacity`, which this suite has not; add it"
+        return
+    if check.margin is not None and 1 / (1 - check.margin) <= 1 + capacity.resolution_ratio:
+        known = as_written(show_percent(capacity.resolution_ratio))
+        remedy = "make `load.capacity.resolution` finer"
+        yield "margin", f"a capacity known to {known} cannot be held to this margin; {remedy}"
+    if check.min is None or check.slo_value is None:
+        return
+    candidate = suite.deployments.get(suite.candidate)
+    each = candidate.accelerators if check.per is not None and candidate is not None else 1
+    if ("/" in check.min) != (capacity.over == "rate"):
+        expected = 'a rate like "8/s"' if capacity.over == "rate" else "a number in flight like 8"
+        yield "min", f"the search is over the {capacity.over}; write {expected}"
+    elif check.slo_value * each > capacity.highest:
+        yield "min", "is more than the search goes up to; raise `load.capacity.to`"
 
 
-REFERENCES = (named_workload_exists,)
 RULES = (
     workload_is_used, workload_has_its_lengths, workload_fits_its_endpoint, priority_is_known_to_the_engines,
     tokenizer_can_be_asked, stage_fits_its_workload, request_fits_the_context, capacity_can_be_searched,

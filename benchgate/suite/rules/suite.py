@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from benchgate.errors import Problem, UsageError
 from benchgate.model.metric import COST_METRICS, METRICS
+from benchgate.suite.checks import Check
 from benchgate.suite.connection import written_out
-from benchgate.suite.deployment import DeploymentSpec
 from benchgate.suite.error_budget import BURN_ALARM, budget_stage, fewest_requests, show_objective
 from benchgate.suite.load import TrafficClass
 from benchgate.suite.messages import suggestion
 from benchgate.suite.rules import checks, load
-from benchgate.suite.rules.base import SECTIONS, Rule, arms, rule, stage_names
+from benchgate.suite.rules.base import SECTIONS, Rule, arms, check_rule, rule, stage_names
 from benchgate.suite.schema import Suite, traffic_classes
 from benchgate.suite.yaml import Fault, Path, show_path
 
@@ -48,17 +48,13 @@ def arms_differ(suite: Suite) -> Iterator[Fault]:
     one, other = suite.deployments.get(suite.baseline), suite.deployments.get(suite.candidate)
     if suite.baseline == suite.candidate or one is None or other is None or one.url is None:
         return
-    if _endpoint(one) == _endpoint(other):
+    # A gateway may route by a header, but not by a credential.
+    if (one.url, one.model, written_out(one.headers)) == (other.url, other.model, written_out(other.headers)):
         yield Fault(
             _place_of_candidate(suite),
             f'"{suite.baseline}" and "{suite.candidate}" are the same endpoint in both arms: same `url`, same `model`; '
             "correct one of them, or give both arms one name to compare a deployment with itself",
         )
-
-
-def _endpoint(spec: DeploymentSpec) -> tuple[object, ...]:
-    """Return what distinguishes endpoints; a gateway may route by a header, but not by a credential."""
-    return spec.url, spec.model, written_out(spec.headers)
 
 
 @rule("deployments.*")
@@ -115,18 +111,19 @@ def deployment_has_one_price(suite: Suite) -> Iterator[Fault]:
             yield Fault(("deployments", name, "token_prices"), message)
 
 
+@check_rule(*_ARMS, "prices")
+def cost_check_has_a_price(suite: Suite, check: Check) -> Iterator[tuple[str, str]]:
+    """Require prices of the deployments whose costs a check judges."""
+    judged = [(arm, name, spec) for arm, name, spec in arms(suite) if check.margin is not None or arm != "baseline"]
+    unpriced = next((f'{arm} "{name}"' for arm, name, spec in judged if not spec.is_priced), None)
+    if check.metric in COST_METRICS and unpriced is not None:
+        remedy = "add it, like price: $4/h, or name a file that has it, like prices: prices.yaml"
+        yield "metric", f"what its tokens cost is not known: the {unpriced} has no `price`; {remedy}"
+
+
 @rule(*_ARMS, "prices")
-def cost_has_a_price(suite: Suite) -> Iterator[Fault]:
-    """Require prices for checks of costs, and for a limit of the load's cost."""
-    for number, check in enumerate(suite.gate.checks):
-        concerned = [
-            (arm, name, spec) for arm, name, spec in arms(suite) if check.margin is not None or arm != "baseline"
-        ]
-        unpriced = next(((arm, name) for arm, name, spec in concerned if not spec.is_priced), None)
-        if check.metric in COST_METRICS and unpriced is not None:
-            has = "has no `price`; add it, like price: $4/h, or name a file that has it, like prices: prices.yaml"
-            message = f'what its tokens cost is not known: the {unpriced[0]} "{unpriced[1]}" {has}'
-            yield Fault(("gate", "checks", number, "metric"), message)
+def cost_limit_has_a_price(suite: Suite) -> Iterator[Fault]:
+    """Require prices by the hour for a limit of the load's cost."""
     if suite.load is None or suite.load.limit is None or suite.load.limit.cost_usd is None:
         return
     for arm, name, spec in arms(suite):
@@ -134,20 +131,17 @@ def cost_has_a_price(suite: Suite) -> Iterator[Fault]:
             why = "has no `price`; add it, or remove `cost`"
             if spec.token_prices is not None:
                 why = "is paid by the token, and not by the time that the load takes; remove `cost`"
-            message = f'what the load costs is not known: the {arm} "{name}" {why}'
-            yield Fault(("load", "limit", "cost"), message)
+            yield Fault(("load", "limit", "cost"), f'what the load costs is not known: the {arm} "{name}" {why}')
             return
 
 
-@rule(*_ARMS)
-def accelerators_are_counted(suite: Suite) -> Iterator[Fault]:
+@check_rule(*_ARMS)
+def accelerators_are_counted(suite: Suite, check: Check) -> Iterator[tuple[str, str]]:
     """Require the number of accelerators for a check per accelerator: a default of 1 would change nothing."""
-    for number, check in enumerate(suite.gate.checks):
-        for arm, name, spec in arms(suite) if check.per is not None else ():
-            if "accelerators" not in spec.model_fields_set and (check.margin is not None or arm == "candidate"):
-                message = f'divides by `accelerators`, which the {arm} "{name}" does not say; add it there'
-                yield Fault(("gate", "checks", number, "per"), message)
-                break
+    for arm, name, spec in arms(suite) if check.per is not None else ():
+        if "accelerators" not in spec.model_fields_set and (check.margin is not None or arm == "candidate"):
+            yield "per", f'divides by `accelerators`, which the {arm} "{name}" does not say; add it there'
+            return
 
 
 @rule(*_ARMS)
@@ -169,9 +163,9 @@ def replica_of_an_action_exists(suite: Suite) -> Iterator[Fault]:
 @rule("load.sweep.*", "quality.tasks.*")
 def names_are_unique(suite: Suite) -> Iterator[Fault]:
     """Refuse two stages or two tasks of one name."""
-    stages, tasks = stage_names(suite), suite.quality.names if suite.quality is not None else ()
-    listed: tuple[tuple[Path, Path, tuple[str, ...], str], ...] = (
-        (("load", "sweep"), ("stage",), tuple(stages), "name each stage differently"),
+    tasks = suite.quality.names if suite.quality is not None else ()
+    listed: tuple[tuple[Path, Path, Sequence[str], str], ...] = (
+        (("load", "sweep"), ("stage",), stage_names(suite), "name each stage differently"),
         (("quality", "tasks"), (), tasks, "name each task file differently"),
     )
     for path, key, names, remedy in listed:
@@ -181,16 +175,17 @@ def names_are_unique(suite: Suite) -> Iterator[Fault]:
                 yield Fault((*path, number, *key), message, other=(*path, names.index(name)))
 
 
+@check_rule(*_ARMS, "shadow")
+def judge_exists(suite: Suite, check: Check) -> Iterator[tuple[str, str]]:
+    """Require a judge for checks of its verdicts."""
+    if check.metric == "judge_loss" and suite.shadow is not None and suite.shadow.judge is None:
+        yield "metric", "judge_loss is what a judge says of the answers, and `shadow` has none; add `shadow.judge`"
+
+
 @rule(*_ARMS, "shadow")
 def judge_is_another_model(suite: Suite) -> Iterator[Fault]:
-    """Require a judge for checks of its verdicts. It must be none of the deployments that it judges."""
-    if suite.shadow is None:
-        return
-    judge = suite.shadow.judge
-    for number, check in enumerate(suite.gate.checks):
-        if check.metric == "judge_loss" and judge is None:
-            message = "judge_loss is what a judge says of the answers, and `shadow` has none; add `shadow.judge`"
-            yield Fault(("gate", "checks", number, "metric"), message)
+    """Refuse a judge that is one of the deployments that it judges."""
+    judge = suite.shadow.judge if suite.shadow is not None else None
     for name in dict.fromkeys((suite.baseline, suite.candidate, *suite.candidates)):
         spec = suite.deployments.get(name)
         if judge is not None and spec is not None and (spec.url, spec.model) == (judge.url, judge.model):
@@ -255,15 +250,16 @@ def error_budget_has_enough_requests(suite: Suite) -> Iterator[Fault]:
 
 RULES: tuple[Rule, ...] = (
     something_is_measured, arms_exist, arms_differ, own_deployment_has_no_keys_of_an_address,
-    started_deployment_is_own, deployment_has_one_price, cost_has_a_price, accelerators_are_counted,
-    replica_of_an_action_exists, names_are_unique, *load.RULES, *checks.RULES, judge_is_another_model,
-    stage_of_the_error_budget_exists, error_budget_has_its_stage, error_budget_has_enough_requests,
+    started_deployment_is_own, deployment_has_one_price, cost_check_has_a_price, cost_limit_has_a_price,
+    accelerators_are_counted, replica_of_an_action_exists, names_are_unique, *load.RULES, *checks.RULES, judge_exists,
+    judge_is_another_model, stage_of_the_error_budget_exists, error_budget_has_its_stage,
+    error_budget_has_enough_requests,
 )  # fmt: skip
 
 
 def broken_references(suite: Suite, broken: frozenset[Path] = frozenset()) -> list[Fault]:
     """Return every name of a workload that does not exist; the workloads of levels rest on these."""
-    return [fault for rule in load.REFERENCES for fault in rule.found(suite, broken)]
+    return list(load.named_workload_exists.found(suite, broken))
 
 
 def broken_rules(suite: Suite, broken: frozenset[Path] = frozenset()) -> list[Fault]:
