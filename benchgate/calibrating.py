@@ -22,8 +22,9 @@ from benchgate.pipeline import RunOptions, measured_run, read_plan, require_runn
 from benchgate.plan.schedule import measurement_sha256
 from benchgate.store.repository import Store
 from benchgate.suite.checks import Check
+from benchgate.suite.load import Blocks, Load
 from benchgate.suite.quality import Quality
-from benchgate.suite.schema import Blocks, Load, Suite, measured_arms
+from benchgate.suite.schema import Suite, measured_arms
 from benchgate.suite.shadow import Shadow
 
 FEWEST_PAIRS = 10

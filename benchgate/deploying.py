@@ -22,7 +22,8 @@ from benchgate.sim.declared import settings_of
 from benchgate.sim.process import start_sim, stop_sim
 from benchgate.store.repository import RunWriter
 from benchgate.suite.connection import written_out
-from benchgate.suite.schema import DeploymentSpec, Start, Suite, measured_arms
+from benchgate.suite.deployment import DeploymentSpec
+from benchgate.suite.schema import Start, Suite, measured_arms, traffic_classes
 from benchgate.targets.address import ServerAddress
 from benchgate.targets.deployed import target_of
 from benchgate.targets.dialect import Target, dialect_of
@@ -293,14 +294,14 @@ def _asked_of(suite: Suite) -> tuple[tuple[Endpoint, str | None], ...]:
     """Every endpoint with every adapter that is asked there, those of the model itself first."""
     if suite.load is None:
         return tuple((endpoint, None) for endpoint in endpoints_of(suite))
-    asked = {(level.workload.endpoint, level.workload.adapter) for level in suite.load.levels()}
+    asked = {(traffic.workload.endpoint, traffic.workload.adapter) for traffic in traffic_classes(suite)}
     return tuple(sorted(asked, key=lambda one: (one[1] is not None, one[0], one[1] or "")))
 
 
 def endpoints_of(suite: Suite) -> tuple[Endpoint, ...]:
     """The endpoints to ask whether a target is there, at least one: those that the suite will measure."""
     if suite.load is not None:
-        return tuple(dict.fromkeys(level.workload.endpoint for level in suite.load.levels()))
+        return tuple(dict.fromkeys(traffic.workload.endpoint for traffic in traffic_classes(suite)))
     if suite.quality is None and suite.shadow is None and suite.divergence is not None:
         return ("completions",)
     return (suite.quality.endpoint,) if suite.quality is not None else ("chat",)

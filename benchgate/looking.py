@@ -12,7 +12,8 @@ from benchgate.model.run import LOAD_ENDED, LOOK, Evidence, LoadEnd
 from benchgate.model.verdict import CheckResult, Outcome
 from benchgate.model.waiver import Waivers
 from benchgate.store.repository import RunWriter
-from benchgate.suite.schema import Load, Suite
+from benchgate.suite.load import Load
+from benchgate.suite.schema import Suite
 
 
 class Looks:

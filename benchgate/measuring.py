@@ -40,7 +40,9 @@ from benchgate.quality.probing import probe_scoring
 from benchgate.shadow.helpers import helpers_of
 from benchgate.shadow.mirror import mirror
 from benchgate.store.repository import RunWriter
-from benchgate.suite.schema import DeploymentSpec, Load, Suite, measured_arms
+from benchgate.suite.deployment import DeploymentSpec
+from benchgate.suite.load import Load
+from benchgate.suite.schema import Suite, measured_arms
 from benchgate.targets.dialect import Target
 from benchgate.telemetry.process import process_of
 from benchgate.telemetry.sources import sources_of

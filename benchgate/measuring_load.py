@@ -32,8 +32,9 @@ from benchgate.plan.schedule import Plan, look_stage, warmup_round
 from benchgate.stats.capacity_search import PlannedLook
 from benchgate.store.repository import RunWriter
 from benchgate.suite.capacity import CAPACITY_STAGE, Capacity, level_of_stage
-from benchgate.suite.schema import Load, Suite
-from benchgate.suite.stages import Action, first_round
+from benchgate.suite.load import Load, first_round
+from benchgate.suite.schema import Suite
+from benchgate.suite.stages import Action, traffic_name
 from benchgate.targets.dialect import Target
 from benchgate.telemetry.watch import Watch
 
@@ -302,7 +303,7 @@ def _observations(stage: str, arm: Arm, block: int, position: int, result: Stage
     """One for each class of traffic, as `stage/class`; they share the client, which was one for all of them."""
     return [
         LoadObservation(
-            stage=f"{stage}/{group.name}" if group.name else stage,
+            stage=traffic_name(stage, group.name),
             arm=arm,
             block=block,
             position=position,

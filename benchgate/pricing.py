@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from benchgate.errors import Problem, SuiteError, UsageError
+from benchgate.suite.deployment import DeploymentSpec
 from benchgate.suite.price_file import Prices, parse_prices
 from benchgate.suite.rules.suite import rule_problems
-from benchgate.suite.schema import DeploymentSpec, Suite
+from benchgate.suite.schema import Suite
 from benchgate.text_files import text_of
 
 _OF_MONEY = frozenset({"price", "price_terms", "token_prices"})

@@ -16,18 +16,19 @@ import httpx2
 from benchgate.errors import BudgetError, Problem, SuiteError, TargetError, UsageError
 from benchgate.model.deployment import Arm
 from benchgate.model.run import BudgetReading
+from benchgate.suite.deployment import DeploymentSpec
 from benchgate.suite.error_budget import (
     BURN_ALARM,
     MOST_SPENT,
     Prometheus,
+    budget_stage,
     fewest_requests,
     parse_spent_ratio,
-    stage_of,
     worst_share,
 )
 from benchgate.suite.formats import parse_json
 from benchgate.suite.messages import suggestion
-from benchgate.suite.schema import DeploymentSpec, Suite
+from benchgate.suite.schema import Suite
 from benchgate.targets.address import ServerAddress, show_address
 from benchgate.targets.clients import client_of
 from benchgate.targets.deployed import target_of
@@ -50,11 +51,11 @@ def budget_lines(suite: Suite) -> list[str]:
     if budget is None:
         return []
     stages = [stage.name for stage in suite.load.sweep] if suite.load is not None else []
-    stage = stage_of(budget, suite.gate.operating, stages)
+    stage = budget_stage(budget, suite.gate.operating, stages)
     needed = fewest_requests(budget.objective_ratio, suite.gate.alpha)
     by = f"is ruled out by {needed:,} requests without a failure, or more with some"
     return [
-        f"{budget.told}, held against the {budget.metric} at {stage}; spent: {budget.spent.told}",
+        f"{budget.shown}, held against the {budget.metric} at {stage}; spent: {budget.spent.shown}",
         f"  a burn of {BURN_ALARM}x {by if worst_share(budget.objective_ratio) < 1 else 'cannot be'}",
     ]
 

@@ -161,7 +161,7 @@ def validate(
     """Check suites, and their data once they are right: every problem of either at once, with its place."""
     from benchgate import pipeline
     from benchgate.spending import budget_lines
-    from benchgate.suite.default_checks import line_of, usual_checks
+    from benchgate.suite.default_checks import default_checks, line_of
     from benchgate.suite.rules.suite import each_candidate
 
     problems: list[str] = []
@@ -189,7 +189,7 @@ def validate(
         times = f" for each of {len(suite.candidates)} candidates" if suite.candidates else ""
         lines = [f"{path}: valid; {_asked(found)}{times}; plan {found.plan_sha256[:12]}"]
         lines += [f"  {line}" for line in (*budget_lines(suite), *price_lines(suite))]
-        if suite.gate.checks == usual_checks(suite):
+        if suite.gate.checks == default_checks(suite):
             lines += ["  held to the usual checks:", *(f"    - {line_of(c)}" for c in suite.gate.checks)]
         lines += [f"  {line}" for line in found.underpowered]
         say(completed("".join(f"{line}\n" for line in lines), suite=path, store=None))

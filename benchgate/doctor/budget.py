@@ -35,7 +35,7 @@ def examine_budget(suite: Suite, folder: Path, environment: Mapping[str, str]) -
 def _found(suite: Suite, spent: BudgetReading) -> Symptom:
     budget = suite.error_budget
     assert budget is not None, "something of it is spent"
-    found = f"{as_written(show_percent(spent.spent_ratio))} of the {budget.told} is spent, by {spent.source}"
+    found = f"{as_written(show_percent(spent.spent_ratio))} of the {budget.shown} is spent, by {spent.source}"
     if not spent.blown:
         return Symptom(_NAME, State.OK, found)
     remedy = "nothing but a clean PASS is promoted"

@@ -15,7 +15,8 @@ from benchgate.errors import TargetError, UsageError
 from benchgate.gate.guards.text import unexpected_names
 from benchgate.model.deployment import Arm
 from benchgate.model.request import GENERATING_ENDPOINTS, Endpoint
-from benchgate.suite.schema import DeploymentSpec, Suite
+from benchgate.suite.deployment import DeploymentSpec
+from benchgate.suite.schema import Suite, traffic_classes
 from benchgate.suite.shadow import Judge, Similarity
 from benchgate.targets.address import ServerAddress, show_address
 from benchgate.targets.deployed import target_of
@@ -209,8 +210,8 @@ def _answered(
 
 def _streamed(suite: Suite) -> list[Endpoint]:
     """The endpoints whose streams a run would time."""
-    levels = suite.load.levels() if suite.load is not None else ()
-    asked = dict.fromkeys(level.workload.endpoint for level in levels if level.workload.streams)
+    workloads = [traffic.workload for traffic in traffic_classes(suite)]
+    asked = dict.fromkeys(workload.endpoint for workload in workloads if workload.streams)
     return [endpoint for endpoint in asked if endpoint in STREAMED]
 
 

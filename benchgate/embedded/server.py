@@ -20,7 +20,7 @@ from benchgate.embedded import child
 from benchgate.embedded.engine import require_engine
 from benchgate.embedded.weights import weights_file
 from benchgate.errors import EmbeddedError
-from benchgate.suite.schema import Embedded
+from benchgate.suite.deployment import Embedded
 
 MODEL_ALIAS = "benchgate-tiny"
 START_TIMEOUT_S = 60.0  # a start takes 0.1 s on an idle machine

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from benchgate.gate.comparison import Place, paired_load, places, quality_of
+from benchgate.gate.comparison import paired_load, quality_of
 from benchgate.gate.decision import CannotJudge
 from benchgate.gate.evidence.blocks import LATENCIES, Measure, block_pairs
 from benchgate.gate.evidence.items import pair_task
@@ -30,7 +30,8 @@ from benchgate.model.run import Evidence, LoadEnd, LoadObservation
 from benchgate.model.telemetry import TelemetryWindow
 from benchgate.model.verdict import Outcome, Verdict
 from benchgate.stats.distributions import pooled_deviation
-from benchgate.suite.schema import Suite
+from benchgate.suite.load import TrafficClass
+from benchgate.suite.schema import Suite, traffic_classes
 
 SHARES = ("error_rate", "goodput", "rejected", "validity")
 """Metrics that are shares of a block's requests."""
@@ -43,7 +44,7 @@ def spreads(evidence: Evidence, suite: Suite) -> tuple[NoiseSpread, ...]:
     count as one, as in a check.
     """
     found: list[NoiseSpread] = []
-    for place in places(suite):
+    for place in traffic_classes(suite):
         ratios = (_spread_of_log(evidence, place, measure) for measure in _measures())
         shares = (_spread_of_share(evidence, place, metric) for metric in SHARES)
         found += [one for one in (*ratios, *shares) if one is not None]
@@ -60,7 +61,7 @@ def _measures() -> Iterator[Measure]:
         yield Measure(metric, 0.5)
 
 
-def _spread_of_log(evidence: Evidence, place: Place, measure: Measure) -> NoiseSpread | None:
+def _spread_of_log(evidence: Evidence, place: TrafficClass, measure: Measure) -> NoiseSpread | None:
     try:
         pairs = block_pairs(evidence, place.name, measure)
     except CannotJudge:
@@ -71,7 +72,7 @@ def _spread_of_log(evidence: Evidence, place: Place, measure: Measure) -> NoiseS
     return _spread(measure.metric, measure.statistic, place, np.log(pairs.baseline), np.log(pairs.candidate))
 
 
-def _spread_of_share(evidence: Evidence, place: Place, metric: str) -> NoiseSpread | None:
+def _spread_of_share(evidence: Evidence, place: TrafficClass, metric: str) -> NoiseSpread | None:
     """Return the spread of the share of requests that missed; None if a block has no requests that could."""
     if metric == "goodput" and place.slo is None:
         return None
@@ -84,7 +85,7 @@ def _spread_of_share(evidence: Evidence, place: Place, metric: str) -> NoiseSpre
 
 
 def _spread(
-    metric: str, statistic: str | None, place: Place, first: FloatArray, second: FloatArray
+    metric: str, statistic: str | None, place: TrafficClass, first: FloatArray, second: FloatArray
 ) -> NoiseSpread | None:
     deviation = pooled_deviation(first, second)
     if deviation is None:

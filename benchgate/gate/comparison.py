@@ -1,7 +1,5 @@
 """What is compared with what: one run's candidate with its own baseline, or with the candidate of a stored run.
 
-Where load is judged: a stage of the sweep, or a class of one, by the name under which its executions were stored.
-
 What lies between two runs that nothing live ties together, by the noise profile; or why nobody knows it.
 
 Which look at the load a verdict is made from, and what error it may spend there.
@@ -18,8 +16,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from benchgate.gate.decision import CannotJudge, Estimate, Look, inconclusive
 from benchgate.model.deployment import Arm
 from benchgate.model.metric import COST_METRICS, noise_metric
@@ -31,14 +27,11 @@ from benchgate.model.noise import (
     format_age,
     staleness_reasons,
 )
-from benchgate.model.records import BoolArray, IntArray
-from benchgate.model.request_metrics import Slo
 from benchgate.model.run import Evidence, LoadObservation, QualityObservation
 from benchgate.model.verdict import Outcome
 from benchgate.stats.means import VarianceComponent
 from benchgate.stats.sequential import look_alphas
-from benchgate.suite.schema import Suite, arms_of_stored
-from benchgate.suite.stages import Level
+from benchgate.suite.schema import Suite, arms_of_stored, traffic_classes
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -116,73 +109,6 @@ def paired_load(evidence: Evidence, stage: str) -> list[tuple[LoadObservation, L
     """(baseline, candidate) of every block that has both, in block order."""
     baseline, candidate = load_of(evidence, stage, Arm.BASELINE), load_of(evidence, stage, Arm.CANDIDATE)
     return [(baseline[block], candidate[block]) for block in sorted(baseline.keys() & candidate.keys())]
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """One level of the load. `requests` are those of one execution; None in the background, where none are planned.
-
-    `mean_rps` is the rate that an open loop offers; None for a closed loop, and for a trace, whose rows say it.
-    `output_tokens` is how long every answer was asked to be; None where each row says its own, or none has a length.
-    `slo` and `target_ratio` are the class's own, else the suite's; `own_slo` tells which.
-    `turns` are those of each conversation; None where their number is drawn. `cycle` is how many requests differ.
-    """
-
-    name: str
-    stage: str
-    class_name: str | None
-    requests: int | None
-    is_open: bool
-    mean_rps: float | None
-    output_tokens: int | None
-    slo: Slo | None
-    target_ratio: float | None
-    own_slo: bool
-    turns: int | None = 1
-    cycle: int = 1
-
-    def is_first_turn(self, index: IntArray) -> BoolArray:
-        """Which requests, by number, are known to begin a conversation, or stand by themselves.
-
-        Of conversations of drawn lengths that is the first one alone. In the background requests begin again.
-        """
-        if self.turns == 1:
-            return np.ones(len(index), dtype=np.bool_)
-        place: IntArray = index % self.cycle
-        first: BoolArray = place == 0 if self.turns is None else place % self.turns == 0
-        return first
-
-
-def places(suite: Suite) -> tuple[Place, ...]:
-    """Every place of a suite's load, in order; none without a load."""
-    found = []
-    for level in suite.load.levels() if suite.load is not None else ():
-        asked = level.workload.output_tokens
-        slo = level.slo or suite.slo
-        found.append(
-            Place(
-                name=level.name,
-                stage=level.stage,
-                class_name=level.group or None,
-                requests=None if level.background else level.course.requests,
-                is_open=level.course.is_open,
-                mean_rps=level.course.mean_rps,
-                output_tokens=asked if isinstance(asked, int) and level.course.trace is None else None,
-                slo=slo.per_request if slo is not None else None,
-                target_ratio=slo.target_ratio if slo is not None else None,
-                own_slo=level.slo is not None,
-                turns=_turns(level),
-                cycle=level.course.requests,
-            )
-        )
-    return tuple(found)
-
-
-def _turns(level: Level) -> int | None:
-    session = level.workload.session
-    if session is None:
-        return 1
-    return session.turns if isinstance(session.turns, int) else None
 
 
 _CALIBRATE = "measure baseline and candidate in one run, or run `benchgate calibrate` with this suite before the first"
@@ -302,5 +228,5 @@ def fractions_of(looks: tuple[int, ...]) -> tuple[float, ...]:
 
 def blocks_measured(suite: Suite, evidence: Evidence) -> int:
     """How many blocks are whole: measured at every place of the sweep on every arm. A capacity search has none."""
-    seen = [set(load_of(evidence, place.name, arm)) for place in places(suite) for arm in arms_of(evidence)]
+    seen = [set(load_of(evidence, place.name, arm)) for place in traffic_classes(suite) for arm in arms_of(evidence)]
     return len(set.intersection(*seen)) if seen else 0

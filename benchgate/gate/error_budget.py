@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from benchgate.gate.check_results import Line, check_line
 from benchgate.gate.checks.shares import trace_counts
-from benchgate.gate.comparison import Comparison, Place, load_of, places, stricter_look
+from benchgate.gate.comparison import Comparison, load_of, stricter_look
 from benchgate.gate.decision import Estimate, Rule, adjust_for_looks, decide, invalid
 from benchgate.gate.evidence.shares import Counts, tally_of, unmeasured
 from benchgate.gate.guards.base import kinds_of_metric, spoiling
@@ -27,7 +27,8 @@ from benchgate.stats.overdispersed import miss_share_limits, miss_share_p, sampl
 from benchgate.stats.sequential import holm
 from benchgate.stats.trace import Trace, digits
 from benchgate.suite.error_budget import BURN, BURN_ALARM, ErrorBudget, show_objective, show_window, worst_share
-from benchgate.suite.rules.suite import burn_places
+from benchgate.suite.load import TrafficClass
+from benchgate.suite.rules.suite import budget_classes
 from benchgate.suite.schema import Suite
 from benchgate.units import as_written, show_percent
 
@@ -48,10 +49,8 @@ def burn_checks(suite: Suite, comparison: Comparison, guards: Sequence[GuardResu
     look = stricter_look(suite, comparison)
     alpha = suite.gate.alpha if look is None else look.alpha
     guard = spoiling(guards, kinds_of_metric(budget.metric))
-    names = {place.name for place in burn_places(suite)}
-    counted_at: list[Place | None] = [place for place in places(suite) if place.name in names]
     estimates: list[tuple[str | None, Estimate]] = []
-    for place in counted_at or [None]:
+    for place in budget_classes(suite) or (None,):
         estimate = Estimate(_RULE, BURN_ALARM, method=_METHOD, n_unit="requests")
         with estimate.keeping_problems():
             _measure_burn(estimate, budget, place, comparison, alpha)
@@ -81,7 +80,7 @@ def burn_checks(suite: Suite, comparison: Comparison, guards: Sequence[GuardResu
 
 
 def _measure_burn(
-    estimate: Estimate, budget: ErrorBudget, place: Place | None, comparison: Comparison, alpha: float
+    estimate: Estimate, budget: ErrorBudget, place: TrafficClass | None, comparison: Comparison, alpha: float
 ) -> None:
     """Estimate the burn by the candidate's failures, with limits on the effective number of requests."""
     if place is None:
@@ -132,7 +131,7 @@ def spent_checks(
     warn_fraction = suite.gate.warn_fraction
     risks = [check for check in others if _is_risk(check, suite.gate.alpha)]
     decided, why, advice = _decide_spent(budget, spent, risks, outcome, warn_fraction)
-    reason = f"{as_written(show_percent(spent.spent_ratio))} of the {budget.told} is spent{why and f': {why}'}"
+    reason = f"{as_written(show_percent(spent.spent_ratio))} of the {budget.shown} is spent{why and f': {why}'}"
     trace.made("share of the budget that is spent, as it was read", "", spent.spent_ratio)
     trace.text("all other checks and guards", "", outcome.value)
     trace.text("checks among them without a clean PASS", "", ", ".join(check.id for check in risks) or "none")

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from benchgate.gate.comparison import Comparison, Place, places
+from benchgate.gate.comparison import Comparison
 from benchgate.gate.evidence.blocks import Measure
 from benchgate.gate.evidence.items import is_continuous, units_of
 from benchgate.model.metric import LATENCY_METRICS, METRICS, QUANTILES, STAGE_METRICS, TASK_METRICS, TELEMETRY_METRICS
 from benchgate.model.request_metrics import Slo
 from benchgate.model.run import Evidence
-from benchgate.suite.checks import Check, looks_at, looks_at_background
-from benchgate.suite.schema import Suite
+from benchgate.suite.checks import Check, judges
+from benchgate.suite.schema import Suite, traffic_classes
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,12 +86,14 @@ def specs_over(suite: Suite, continuous: Mapping[str, bool]) -> Iterator[CheckSp
     names = {unit_name(suite, task): scored for task, scored in continuous.items()}
     for check in suite.gate.checks:
         if check.metric in TELEMETRY_METRICS:  # a server is that of its whole stage, whatever classes it has
-            for stage in dict.fromkeys(place.stage for place in places(suite) if check.stage in (None, place.stage)):
+            for stage in dict.fromkeys(
+                place.stage for place in traffic_classes(suite) if check.stage in (None, place.stage)
+            ):
                 yield CheckSpec(check, stage=stage)
         elif check.metric in STAGE_METRICS:
             statistic = (check.statistic or "p50") if check.metric in LATENCY_METRICS else None
-            for place in places(suite):
-                if _judges(check, place, suite):
+            for place in traffic_classes(suite):
+                if judges(check, place, suite.gate.checks):
                     yield CheckSpec(check, statistic, place.name, slo=place.slo, target_ratio=place.target_ratio)
         elif check.metric == "capacity":
             yield CheckSpec(check)
@@ -138,13 +140,6 @@ def unit_name(suite: Suite, task: str) -> str:
 def _closed_loops(suite: Suite) -> tuple[tuple[str, int], ...]:
     stages = suite.load.sweep if suite.load is not None else ()
     return tuple((stage.name, stage.concurrency) for stage in stages if stage.concurrency is not None)
-
-
-def _judges(check: Check, place: Place, suite: Suite) -> bool:
-    """Whether a check looks at a place."""
-    if place.requests is not None:
-        return looks_at(check, place.stage, place.class_name)
-    return looks_at_background(check, suite.gate.checks, place.stage, place.class_name, own_slo=place.own_slo)
 
 
 def family_of(metric: str) -> str:

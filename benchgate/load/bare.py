@@ -14,8 +14,8 @@ from benchgate.load.result import no_rows
 from benchgate.load.warmup import MOST_ROUNDS, WarmedUp, WarmupClass, warm_up
 from benchgate.load.worker import Level, Shard, StageResult
 from benchgate.model.deployment import Arm
+from benchgate.suite.load import first_round
 from benchgate.suite.schema import Limits
-from benchgate.suite.stages import first_round
 from benchgate.targets.dialect import DIALECTS, Target
 from benchgate.targets.probe import detect_engine
 

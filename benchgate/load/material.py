@@ -15,8 +15,7 @@ from benchgate.plan.prompts import data_url, text_tokens
 from benchgate.plan.salt import MARK_PIECES
 from benchgate.plan.vocabulary import Vocabulary
 from benchgate.suite.formats import parse_json, schema_problem
-from benchgate.suite.schema import Load
-from benchgate.suite.stages import Level
+from benchgate.suite.load import Load, TrafficClass
 from benchgate.suite.workload import Lengths
 from benchgate.text_files import RECORDED_BYTES, text_of
 
@@ -54,9 +53,9 @@ class _Reading:
 
     def __init__(self, suite_dir: Path, load: Load, context_tokens: int | None) -> None:
         self.problems: list[Problem] = []
-        self.workloads = [*(level.workload for level in load.levels()), *load.workloads.values()]
+        self._classes = load.classes()
+        self.workloads = [*(traffic.workload for traffic in self._classes), *load.workloads.values()]
         self._suite_dir = suite_dir
-        self._levels = load.levels()
         self._mark_tokens = MARK_PIECES if load.salt else 0
         self._context_tokens = context_tokens
 
@@ -82,12 +81,12 @@ class _Reading:
         return read_lengths(path, columns, most)
 
     def prompts(self, name: str, path: Path) -> tuple[RecordedRequest, ...]:
-        """A file of prompts, held to every level that asks by it."""
-        users = [level for level in self._levels if level.workload.prompts == name]
-        talks = any(level.workload.session is not None for level in users)
+        """A file of prompts, held to every class of traffic that uses it."""
+        users = [traffic for traffic in self._classes if traffic.workload.prompts == name]
+        talks = any(traffic.workload.session is not None for traffic in users)
         rows = load_prompts_file(path, conversing=talks)
         bounds = self._mark_tokens, self._context_tokens
-        problems = [p for level in users for p in _unfit(path, level, rows, *bounds)]
+        problems = [p for traffic in users for p in _unfit(path, traffic, rows, *bounds)]
         if problems:
             raise SuiteError(problems[:MOST_PROBLEMS])
         return rows
@@ -137,13 +136,14 @@ def _column(row: Row, wanted: str) -> str:
 
 
 def _unfit(
-    path: Path, level: Level, rows: Sequence[RecordedRequest], mark_tokens: int, context_tokens: int | None
+    path: Path, traffic: TrafficClass, rows: Sequence[RecordedRequest], mark_tokens: int, context_tokens: int | None
 ) -> Iterator[Problem]:
-    """What of a file of prompts a level cannot send. Salting puts `mark_tokens` before each turn of a user."""
-    workload, source = level.workload, str(path)
-    if len(rows) < level.course.requests:
+    """Yield why a class of traffic cannot send a file of prompts. Salting adds `mark_tokens` to each turn of a user."""
+    workload, source = traffic.workload, str(path)
+    planned = traffic.schedule.requests
+    if len(rows) < planned:
         what = (
-            f'the file has {len(rows):,} prompts and "{level.name}" sends {level.course.requests:,} requests a block; '
+            f'the file has {len(rows):,} prompts and "{traffic.name}" sends {planned:,} requests a block; '
             f"write `requests: {len(rows)}` or fewer, or name a longer file"
         )
         yield Problem(source, None, None, "", what)

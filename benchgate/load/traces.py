@@ -28,7 +28,7 @@ from benchgate.load.rows import (
 )
 from benchgate.plan.arrivals import TracedRequest
 from benchgate.plan.prompts import MOONCAKE_BLOCK_TOKENS
-from benchgate.suite.schema import Load
+from benchgate.suite.load import Load
 
 _NS_PER_S = 1_000_000_000
 _MOST_NS = 2**62  # Unix time is below it for another century
@@ -82,25 +82,25 @@ def load_traces(suite_dir: Path, load: Load, context_tokens: int | None = None) 
     """
     found: dict[str, tuple[TracedRequest, ...]] = {}
     problems: list[Problem] = []
-    for level in load.levels():
-        course, workload = level.course, level.workload
-        if course.trace is None:
+    for traffic in load.classes():
+        schedule, workload = traffic.schedule, traffic.workload
+        if schedule.trace is None:
             continue
-        path = suite_dir / course.trace
+        path = suite_dir / schedule.trace
         bounds = Bounds(
-            course.block_tokens or MOONCAKE_BLOCK_TOKENS,
+            schedule.block_tokens or MOONCAKE_BLOCK_TOKENS,
             context_tokens,
             workload.most_input_tokens,
             workload.most_output_tokens,
         )
         try:
-            found[level.name] = rows = load_trace(path, course.requests * load.blocks, bounds)
+            found[traffic.name] = rows = load_trace(path, schedule.requests * load.blocks, bounds)
         except SuiteError as error:
             problems += error.problems
             continue
-        if len(rows) < course.requests:
+        if len(rows) < schedule.requests:
             what = (
-                f'the trace has {len(rows):,} rows and stage "{level.name}" sends {course.requests:,} requests a '
+                f'the trace has {len(rows):,} rows and stage "{traffic.name}" sends {schedule.requests:,} requests a '
                 f"block; write `requests: {len(rows)}` or fewer, or name a longer trace"
             )
             problems.append(Problem(str(path), None, None, "", what))

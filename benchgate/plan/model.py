@@ -10,6 +10,7 @@ from benchgate.model.deployment import Arm
 from benchgate.model.request import ModelRequest
 from benchgate.plan.arrivals import peak_rps
 from benchgate.plan.vocabulary import VOCABULARIES, Vocabulary
+from benchgate.suite.stages import traffic_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +144,7 @@ class PlannedStage:
 
     def observed_as(self, group: PlannedClass) -> str:
         """Return the stored name of a class: `stage`, or `stage/class` if the class has a name."""
-        return f"{self.name}/{group.name}" if group.name else self.name
+        return traffic_name(self.name, group.name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,7 +50,7 @@ from benchgate.stats.power import (
 from benchgate.stats.quantiles import min_n_for_quantile, min_n_for_upper_limit
 from benchgate.stats.sequential import look_alphas
 from benchgate.suite.error_budget import BURN, BURN_ALARM, ErrorBudget, worst_share
-from benchgate.suite.rules.suite import burn_places
+from benchgate.suite.rules.suite import budget_classes
 from benchgate.suite.schema import Suite
 from benchgate.units import as_written, show_percent, show_points
 
@@ -437,7 +437,7 @@ def budget_power(suite: Suite, blocks: PlannedLoad | None) -> Iterator[PowerRow]
     budget = suite.error_budget
     if budget is None or blocks is None:
         return
-    for place in burn_places(suite):
+    for place in budget_classes(suite):
         row = CheckPower(
             id=f"{BURN}@{place.name}",
             metric=BURN,
@@ -447,7 +447,7 @@ def budget_power(suite: Suite, blocks: PlannedLoad | None) -> Iterator[PowerRow]
             n_unit="requests",
         )
         requests = blocks.requests.get(place.name)
-        if place.background or not requests or min(requests) == 0:
+        if place.is_background or not requests or min(requests) == 0:
             yield PowerRow(replace(row, note="no forecast: the number of requests is not known"))
         else:
             yield PowerRow(_burn_power(row, budget, requests, blocks.last_tail))

@@ -24,7 +24,8 @@ from benchgate.plan.prompts import text_tokens
 from benchgate.plan.salt import MARK_PIECES
 from benchgate.plan.schedule import Plan
 from benchgate.stats.capacity_search import SearchSettings
-from benchgate.suite.schema import Load, Suite, measured_arms
+from benchgate.suite.load import Load
+from benchgate.suite.schema import Suite, measured_arms, traffic_classes
 
 _SECONDS_PER_HOUR = 3600.0
 
@@ -75,8 +76,7 @@ def estimate_run_cost(suite: Suite, plan: Plan, other_requests: int, earlier: Ea
 
 def input_tokens(suite: Suite, stages: Sequence[PlannedStage]) -> int:
     """Estimate the tokens of the prompts: one per short word, or per letter for byte-level models."""
-    levels = suite.load.levels() if suite.load is not None else ()
-    byte_level = {level.name for level in levels if level.workload.text == "letters"}
+    byte_level = {traffic.name for traffic in traffic_classes(suite) if traffic.workload.text == "letters"}
     return _with_ramp(
         stages,
         lambda stage, group, ask: text_tokens(ask.content, letters=stage.observed_as(group) in byte_level),
@@ -339,7 +339,7 @@ def longest_request(load: Load, plan: Plan) -> LongestRequest | None:
 
 
 def _lengths(load: Load, plan: Plan) -> Iterator[LongestRequest]:
-    letters = {level.name: level.workload.text == "letters" for level in load.levels()}
+    letters = {traffic.name: traffic.workload.text == "letters" for traffic in load.classes()}
     for block in plan.blocks:
         for stage in block.stages:
             for group in stage.classes:

@@ -15,8 +15,7 @@ from benchgate.model.records import IntArray
 from benchgate.model.request import ModelRequest, text_request
 from benchgate.plan.model import Material, ObservedLengths, RecordedRequest
 from benchgate.plan.vocabulary import VOCABULARIES, Vocabulary, random_text, stable_text
-from benchgate.suite.schema import Load
-from benchgate.suite.stages import Level, first_round_of
+from benchgate.suite.load import Load, TrafficClass, first_round_of
 from benchgate.suite.workload import Lengths, Pauses, Prefix, Workload
 
 MOONCAKE_BLOCK_TOKENS = 512
@@ -34,7 +33,7 @@ _NO_TEXT = frozenset({"role", "type", "image_url"})
 
 @dataclass(frozen=True, slots=True)
 class SyntheticTexts:
-    """Synthetic texts of one level in one block.
+    """Synthetic texts of one class of traffic in one block.
 
     Shared prefixes are equal in every block and in the warm-up, like a system prompt. Texts of a trace's hashes are the
     block's own: they do not hit a cache filled by another block, so a block's hits are those its rows imply.
@@ -332,21 +331,21 @@ def _length_of(
 
 
 def recorded_rows(
-    load: Load, level: Level, material: Material, seed: int, block: int, count: int | None = None
+    load: Load, traffic: TrafficClass, material: Material, seed: int, block: int, count: int | None = None
 ) -> Sequence[RecordedRequest] | None:
-    """Return the recorded rows that a level sends in a block; None for synthetic texts.
+    """Return the recorded rows that a class of traffic sends in a block; None for synthetic texts.
 
-    All levels and blocks with the same file go through it in one random order by the seed, the warm-up first, so no
+    All classes and blocks with the same file go through it in one random order by the seed, the warm-up first, so no
     prompt repeats before all were sent. Later warm-up rounds send `count` rows that no block sends; if there are too
     few, they repeat those of the first round. So a measured prompt is never sent before. Raises ValueError when the
-    file has fewer rows than one level sends.
+    file has fewer rows than one class sends.
     """
-    name = level.workload.prompts
+    name = traffic.workload.prompts
     if name is None:
         return None
     rows = material.prompts[name]
-    users, place = _levels_sharing_prompts(load, level)
-    first_rounds, sent = [first_round_of(load.warmup, one) for one in users], [one.course.requests for one in users]
+    users, place = _classes_sharing_prompts(load, traffic)
+    first_rounds, sent = [first_round_of(load.warmup, one) for one in users], [one.schedule.requests for one in users]
     order = _order(rows, seed)
     if block < WARMUP:
         count = first_rounds[place] if count is None else count
@@ -358,27 +357,29 @@ def recorded_rows(
     else:
         first, count = sum(first_rounds) + block * sum(sent) + sum(sent[:place]), sent[place]
         if len(rows) < count:
-            raise ValueError(f"{name} has {len(rows):,} rows and {level.name} sends {count:,}")
+            raise ValueError(f"{name} has {len(rows):,} rows and {traffic.name} sends {count:,}")
     return [rows[order[(first + step) % len(order)]] for step in range(count)]
 
 
-def spare_rows(load: Load, level: Level, material: Material, seed: int, block: int) -> Sequence[RecordedRequest] | None:
-    """Return the recorded prompts that the ramp of a level may send in a block; None for synthetic prompts.
+def spare_rows(
+    load: Load, traffic: TrafficClass, material: Material, seed: int, block: int
+) -> Sequence[RecordedRequest] | None:
+    """Return the recorded prompts that the ramp of a class may send in a block; None for synthetic prompts.
 
     These are rows that no block sends, if any, each block beginning at another one. Otherwise they are those that this
     block does not send, most recently sent first, or all rows of a file that one block sends completely.
     """
-    name = level.workload.prompts
+    name = traffic.workload.prompts
     if name is None:
         return None
     rows = material.prompts[name]
-    users, place = _levels_sharing_prompts(load, level)
+    users, place = _classes_sharing_prompts(load, traffic)
     warmup = sum(first_round_of(load.warmup, one) for one in users)
-    each = sum(one.course.requests for one in users)
+    each = sum(one.schedule.requests for one in users)
     order, sent = _order(rows, seed), warmup + load.blocks * each
     if sent < len(rows):
-        unsent, per_level = order[sent:], 4 * (level.course.concurrency or level.course.requests)
-        return [rows[at] for at in np.roll(unsent, -(block * len(users) + place) * per_level)]
+        unsent, per_class = order[sent:], 4 * (traffic.schedule.concurrency or traffic.schedule.requests)
+        return [rows[at] for at in np.roll(unsent, -(block * len(users) + place) * per_class)]
     first = warmup + block * each
     here = {order[(first + step) % len(rows)] for step in range(each)}
     others = (order[(first - 1 - step) % len(rows)] for step in range(len(rows)))
@@ -391,10 +392,10 @@ def unsent_rows(rows: Sequence[RecordedRequest], sent: Sequence[RecordedRequest]
     return [row for row in rows if row.line not in lines] or rows
 
 
-def _levels_sharing_prompts(load: Load, level: Level) -> tuple[list[Level], int]:
-    """Return all levels that send prompts of the same file, and the index of this one."""
-    users = [one for one in load.levels() if one.workload.prompts == level.workload.prompts]
-    return users, [one.name for one in users].index(level.name)
+def _classes_sharing_prompts(load: Load, traffic: TrafficClass) -> tuple[list[TrafficClass], int]:
+    """Return all classes of traffic that send prompts of the same file, and the index of this one."""
+    users = [one for one in load.classes() if one.workload.prompts == traffic.workload.prompts]
+    return users, [one.name for one in users].index(traffic.name)
 
 
 def _order(rows: Sequence[RecordedRequest], seed: int) -> IntArray:

@@ -1,4 +1,4 @@
-"""Requests and conversations of one level, a stage or a class of it, in one block."""
+"""Requests and conversations of one class of traffic in one block."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from benchgate.plan.prompts import (
     draw_pause_s,
     vocabulary_of,
 )
-from benchgate.suite.stages import Level
+from benchgate.suite.load import TrafficClass
 
 _SEEDS = 2**31
 
 
 @dataclass(frozen=True, slots=True)
 class RequestGroup:
-    """Material of a level's requests in one block, or in a warm-up round (`block` is -1 or below).
+    """Material of the requests of a class of traffic in one block, or in a warm-up round (`block` is -1 or below).
 
     `rows` are the trace rows, and `recorded` the recorded prompts, sent this time; None without any.
     """
 
-    level: Level
+    traffic: TrafficClass
     material: Material
     seed: int
     block: int
@@ -41,28 +41,28 @@ class RequestGroup:
 
 
 def planned_class(group: RequestGroup, count: int | None = None) -> PlannedClass:
-    """Plan a class with its level's number of requests and rate; with `count`, that many at its mean rate."""
-    course, workload, rows = group.level.course, group.level.workload, group.rows
-    planned = course.requests if count is None else count
+    """Plan a class with its number of requests and rate; with `count`, that many at its mean rate."""
+    schedule, workload, rows = group.traffic.schedule, group.traffic.workload, group.rows
+    planned = schedule.requests if count is None else count
     if workload.session is not None:
         turns = _turns(group, planned)
-        requests, rate_rps = _conversations(group, turns, _at_mean_rate(group, len(turns))), course.mean_rps
+        requests, rate_rps = _conversations(group, turns, _at_mean_rate(group, len(turns))), schedule.mean_rps
     elif rows is not None:
-        offsets = replayed_offsets_ns(rows, course.speed or 1.0)
+        offsets = replayed_offsets_ns(rows, schedule.speed or 1.0)
         requests, rate_rps = _requests(group, offsets), mean_rps(offsets)
     else:
-        profile = course.profile if count is None else None
+        profile = schedule.profile if count is None else None
         if profile is not None:
-            sends: Sequence[int | None] = profile_offsets_ns(course.process, profile, group.generator)
+            sends: Sequence[int | None] = profile_offsets_ns(schedule.process, profile, group.generator)
         else:
             sends = _at_mean_rate(group, planned)
-        requests, rate_rps = _requests(group, sends), course.mean_rps
+        requests, rate_rps = _requests(group, sends), schedule.mean_rps
     return PlannedClass(
-        name=group.level.group,
-        concurrency=course.concurrency,
+        name=group.traffic.class_name or "",
+        concurrency=schedule.concurrency,
         rate_rps=rate_rps,
         requests=_with_cancellations(group, requests),
-        background=group.level.background,
+        background=group.traffic.is_background,
         vocabulary=vocabulary_of(workload, group.material),
         noise=workload.images is not None and not workload.images.files,
     )
@@ -70,7 +70,7 @@ def planned_class(group: RequestGroup, count: int | None = None) -> PlannedClass
 
 def draw_requests(group: RequestGroup, offsets: Sequence[int | None]) -> tuple[PlannedRequest, ...]:
     """Draw requests, or whole conversations, that begin at these times; None for slots of a closed loop."""
-    if group.level.workload.session is None:
+    if group.traffic.workload.session is None:
         return _with_cancellations(group, _requests(group, offsets))
     return _with_cancellations(
         group, _conversations(group, list(itertools.islice(_turn_counts(group), len(offsets))), offsets)
@@ -79,10 +79,12 @@ def draw_requests(group: RequestGroup, offsets: Sequence[int | None]) -> tuple[P
 
 def _at_mean_rate(group: RequestGroup, count: int) -> Sequence[int | None]:
     """Draw `count` sends at the mean rate; without times in a closed loop."""
-    course = group.level.course
-    if course.mean_rps is None:
+    schedule = group.traffic.schedule
+    if schedule.mean_rps is None:
         return [None] * count
-    return arrival_offsets_ns(course.process.process, course.mean_rps, count, group.generator, cv=course.process.cv)
+    return arrival_offsets_ns(
+        schedule.process.process, schedule.mean_rps, count, group.generator, cv=schedule.process.cv
+    )
 
 
 def _requests(group: RequestGroup, offsets: Sequence[int | None]) -> tuple[PlannedRequest, ...]:
@@ -96,14 +98,14 @@ def _requests(group: RequestGroup, offsets: Sequence[int | None]) -> tuple[Plann
 
 def _asks(group: RequestGroup, count: int) -> Iterator[ModelRequest]:
     """Yield contents of single requests: recorded, by trace rows, or by the workload's lengths."""
-    workload, generator = group.level.workload, group.generator
+    workload, generator = group.traffic.workload, group.generator
     asking = RequestBuilder.of(workload, group.material)
     lengths = draw_lengths(workload, group.material, generator)
     if group.recorded is not None:
         for recorded in group.recorded:
             yield asking.recorded(recorded, recorded.messages, next(lengths)[1])
         return
-    texts = SyntheticTexts.of(workload, group.material, group.seed, group.block, group.level.course.block_tokens)
+    texts = SyntheticTexts.of(workload, group.material, group.seed, group.block, group.traffic.schedule.block_tokens)
     for row in group.rows if group.rows is not None else [TracedRequest(0, None, None)] * count:
         input_tokens, output_tokens = next(lengths)
         input_tokens = row.input_tokens or input_tokens
@@ -145,7 +147,7 @@ def _turns(group: RequestGroup, count: int) -> list[int]:
 
 def _turn_counts(group: RequestGroup) -> Iterator[int]:
     """Yield the turns of successive conversations; without end if they are not recorded."""
-    session = group.level.workload.session
+    session = group.traffic.workload.session
     assert session is not None
     for number in itertools.count():
         length = draw_length(session.turns, group.generator)
@@ -153,7 +155,7 @@ def _turn_counts(group: RequestGroup) -> Iterator[int]:
 
 
 def _conversation(group: RequestGroup, number: int, turns: int) -> Iterator[ModelRequest]:
-    workload, generator = group.level.workload, group.generator
+    workload, generator = group.traffic.workload, group.generator
     asking = RequestBuilder.of(workload, group.material)
     lengths = draw_lengths(workload, group.material, generator)
     if group.recorded is not None:
@@ -188,7 +190,7 @@ def messages_until(row: RecordedRequest, turn: int) -> list[dict[str, object]]:
 
 
 def _think_s(group: RequestGroup, turn: int) -> float:
-    session = group.level.workload.session
+    session = group.traffic.workload.session
     if session is None or session.think is None or turn == 0:
         return 0.0
     return draw_pause_s(session.think, group.generator)
@@ -196,7 +198,7 @@ def _think_s(group: RequestGroup, turn: int) -> float:
 
 def _with_cancellations(group: RequestGroup, requests: tuple[PlannedRequest, ...]) -> tuple[PlannedRequest, ...]:
     """Let the client cancel a share of the requests; in conversations only the last turn, which none follows."""
-    leave = group.level.workload.leave
+    leave = group.traffic.workload.leave
     if leave is None:
         return requests
     eligible = [place for place, request in enumerate(requests) if request.turn is None or request.turn.last]

@@ -36,9 +36,10 @@ from benchgate.plan.shadow import ShadowPrompt, prompt_to_json, sample_repeated_
 from benchgate.plan.texts import FixedText, Piece, piece_to_json, planned_pieces
 from benchgate.stats.capacity_search import PlannedLook
 from benchgate.suite.capacity import CAPACITY_STAGE, Capacity
+from benchgate.suite.load import Load, TrafficClass, first_round_of
 from benchgate.suite.quality import Quality
-from benchgate.suite.schema import Load, Suite, measured_arms
-from benchgate.suite.stages import Level, Stage, first_round_of, level_of
+from benchgate.suite.schema import Suite, measured_arms
+from benchgate.suite.stages import Stage
 
 Traces = Mapping[str, Sequence[TracedRequest]]
 """Rows of each stage that replays a trace."""
@@ -159,38 +160,38 @@ def _stages(
     """Plan every stage of the sweep, or `only` one, in one block or in a warm-up round of `requests`."""
     stages: dict[str, list[PlannedClass]] = {stage.name: [] for stage in load.sweep if only in (None, stage.name)}
     places = {stage.name: place for place, stage in enumerate(load.sweep)}
-    for level in load.levels():
-        if level.stage not in stages:
+    for traffic in load.classes():
+        if traffic.stage not in stages:
             continue
         count = None
         if block <= WARMUP:
-            count = requests.get(level.group, first_round_of(load.warmup, level))
+            count = requests.get(traffic.class_name or "", first_round_of(load.warmup, traffic))
         if block < WARMUP:
-            begun = [_LATER_ROUNDS, seed, WARMUP - block, places[level.stage]]
+            begun = [_LATER_ROUNDS, seed, WARMUP - block, places[traffic.stage]]
         else:
-            begun = [seed, 0, places[level.stage]] if block == WARMUP else [seed, 1, block, places[level.stage]]
-        if level.group:
-            begun = [*begun, len(stages[level.stage])]
+            begun = [seed, 0, places[traffic.stage]] if block == WARMUP else [seed, 1, block, places[traffic.stage]]
+        if traffic.class_name:
+            begun = [*begun, len(stages[traffic.stage])]
         generator = np.random.default_rng(begun)
         group = RequestGroup(
-            level, material, seed, block, generator,
-            rows=_replayed(load, level, traces, block, count),
-            recorded=recorded_rows(load, level, material, seed, block, count),
+            traffic, material, seed, block, generator,
+            rows=_replayed(load, traffic, traces, block, count),
+            recorded=recorded_rows(load, traffic, material, seed, block, count),
         )  # fmt: skip
         planned = planned_class(group, count)
         if block > WARMUP:
-            planned = replace(planned, ramp=Ramp.of(group, begun, spare_rows(load, level, material, seed, block)))
-        stages[level.stage].append(planned)
+            planned = replace(planned, ramp=Ramp.of(group, begun, spare_rows(load, traffic, material, seed, block)))
+        stages[traffic.stage].append(planned)
     return tuple(PlannedStage(name, tuple(classes)) for name, classes in stages.items())
 
 
 def _replayed(
-    load: Load, level: Level, traces: Traces, block: int, count: int | None
+    load: Load, traffic: TrafficClass, traces: Traces, block: int, count: int | None
 ) -> Sequence[TracedRequest] | None:
-    if level.course.trace is None:
+    if traffic.schedule.trace is None:
         return None
-    trace = traces[level.name]
-    return trace[:count] if block <= WARMUP else replayed_rows(trace, level.course.requests, block, load.blocks)
+    trace = traces[traffic.name]
+    return trace[:count] if block <= WARMUP else replayed_rows(trace, traffic.schedule.requests, block, load.blocks)
 
 
 def _task_rows(task: PlannedTask, quality: Quality, seed: int, number: int) -> PlannedTask:
@@ -211,13 +212,13 @@ def planned_stage(
     `drawn_by` are the numbers that its random stream begins with. `seed` is the suite's, for shared prefixes.
     """
     generator = np.random.default_rng(drawn_by)
-    level = level_of(stage, "", load.workload, load.workloads)
+    traffic = load.class_of(stage)
     rows = spare = None
-    if level.workload.prompts is not None:
-        recorded = material.prompts[level.workload.prompts]
+    if traffic.workload.prompts is not None:
+        recorded = material.prompts[traffic.workload.prompts]
         rows = [recorded[place] for place in generator.integers(len(recorded), size=stage.requests)]
         spare = unsent_rows(recorded, rows)
-    group = RequestGroup(level, material, seed, 0, generator, recorded=rows)
+    group = RequestGroup(traffic, material, seed, 0, generator, recorded=rows)
     return PlannedStage(stage.name, (replace(planned_class(group), ramp=Ramp.of(group, drawn_by, spare)),))
 
 

@@ -17,7 +17,8 @@ from benchgate.model.deployment import Arm
 from benchgate.quality.asking import Asker, asker_of
 from benchgate.quality.logprobs import Score, score_continuations, tied, way_of
 from benchgate.quality.spool import Answered, Job, SpoolWriter
-from benchgate.suite.schema import Limits, MaxTokensField
+from benchgate.suite.deployment import MaxTokensField
+from benchgate.suite.schema import Limits
 from benchgate.targets.dialect import DIALECTS, Target
 
 _GIVE_UP_AFTER = 5  # items that failed for good

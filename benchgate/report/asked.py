@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from benchgate import units
 from benchgate.report import show
-from benchgate.suite.schema import Load
+from benchgate.suite.load import Load
 from benchgate.suite.workload import Workload, shown_length
 
 

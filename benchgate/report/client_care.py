@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from benchgate.gate.comparison import places
 from benchgate.gate.evidence.client_strain import strained_blocks
 from benchgate.model.run import Evidence
-from benchgate.suite.schema import Suite
+from benchgate.suite.schema import Suite, traffic_classes
 
 
 def widened_line(suite: Suite) -> str | None:
@@ -27,7 +26,7 @@ def client_care(suite: Suite, run: Evidence, reference: Evidence | None = None) 
     runs = [(run, ""), *([(reference, " of the reference run")] if reference is not None else [])]
     if line is None or not any(one.load for one, _ in runs):
         return ()
-    seen = [(strained_blocks(one, place, suite), whose) for one, whose in runs for place in places(suite)]
-    left_out = [f"{found.place}{whose}" for found, whose in seen if found.left_out]
+    seen = [(strained_blocks(one, place, suite), whose) for one, whose in runs for place in traffic_classes(suite)]
+    left_out = [f"{found.share}{whose}" for found, whose in seen if found.left_out]
     told = f"; {' and '.join(left_out)} were left out even so" if left_out else ""
     return (f"{line}{told}",)

@@ -10,7 +10,7 @@ from benchgate.model.deployment import Arm
 from benchgate.report import show
 from benchgate.report.summary import StageSummary
 from benchgate.stats.knee import MIN_LEVELS, NoKnee, ServerKnee, find_server_knee
-from benchgate.suite.schema import Suite
+from benchgate.suite.schema import Suite, traffic_classes
 
 
 def knee_lines(suite: Suite, summaries: Mapping[tuple[str, Arm], StageSummary | None]) -> tuple[str, ...]:
@@ -30,9 +30,9 @@ def knee_levels(suite: Suite, summaries: Mapping[tuple[str, Arm], StageSummary |
 def _closed_loops(suite: Suite) -> dict[str, int]:
     """The stages of the sweep that keep so many requests in flight, by name; none where they are too few, or alike."""
     loops = {
-        level.name: level.course.concurrency
-        for level in (suite.load.levels() if suite.load is not None else ())
-        if level.course.concurrency is not None and not level.group
+        traffic.name: traffic.schedule.concurrency
+        for traffic in traffic_classes(suite)
+        if traffic.schedule.concurrency is not None and traffic.class_name is None
     }
     return {} if len(set(loops.values())) < max(MIN_LEVELS, len(loops)) else loops
 

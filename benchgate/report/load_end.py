@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from benchgate.model.run import Evidence, LoadEnd
 from benchgate.model.verdict import CheckResult, Outcome, Verdict
 from benchgate.report.terms import OWN
-from benchgate.suite.schema import Load
+from benchgate.suite.load import Load
 
 _WHY = {
     "decided": "what had to be was settled by then",

@@ -16,8 +16,9 @@ from benchgate.report.sides import Sides
 from benchgate.report.stage_rows import StageRow, stage_row, stage_table, unmeasured
 from benchgate.report.summary import StageSummary
 from benchgate.report.tables import Column, Table
-from benchgate.suite.schema import Suite
-from benchgate.suite.stages import Level, SloSpec
+from benchgate.suite.load import TrafficClass
+from benchgate.suite.schema import Suite, traffic_classes
+from benchgate.suite.slo import SloSpec
 
 TWO_NUMBERS = (
     "A check takes each block's own number instead, without the blocks that do not count, and the geometric mean of "
@@ -45,12 +46,12 @@ class LoadSection:
 
 def load_section(sides: Sides, suite: Suite) -> LoadSection | None:
     """None when nothing of load was seen; a stage that was planned and never seen is a row of the others' tables."""
-    levels = {level.name: level for level in suite.load.levels()} if suite.load else {}
+    classes = {traffic.name: traffic for traffic in traffic_classes(suite)}
     observed = [o.stage for side in sides for o in side.load]
     if not observed:
         return None
-    stages = list(dict.fromkeys([*levels, *observed]))
-    rows = tuple(stage_row(stage, levels.get(stage), side, suite) for stage in stages for side in sides)
+    stages = list(dict.fromkeys([*classes, *observed]))
+    rows = tuple(stage_row(stage, classes.get(stage), side, suite) for stage in stages for side in sides)
     summaries = {(row.stage, row.role): row.summary for row in rows}
     return LoadSection(
         rows=rows,
@@ -59,7 +60,7 @@ def load_section(sides: Sides, suite: Suite) -> LoadSection | None:
         cost=cost_table(rows),
         cost_lines=cost_lines(rows),
         order=_order(sides),
-        slo=". ".join(_slo_lines(suite, list(levels.values()))),
+        slo=". ".join(_slo_lines(suite, list(classes.values()))),
         knees=knee_lines(suite, summaries),
         knee_levels=knee_levels(suite, summaries),
     )
@@ -125,17 +126,14 @@ def _order(sides: Sides) -> str:
     return " · ".join(blocks[block] for block in sorted(blocks))
 
 
-def _slo_lines(suite: Suite, levels: Sequence[Level]) -> Iterator[str]:
+def _slo_lines(suite: Suite, classes: Sequence[TrafficClass]) -> Iterator[str]:
     """What holds for all that say nothing of their own, then each class that does."""
     if suite.slo is not None:
         yield f"A good request succeeds with {_bounds(suite.slo)}"
-    for level in levels:
-        if level.slo is not None:
-            yield (
-                f"At {level.name} with {_bounds(level.slo)}"
-                if suite.slo
-                else (f"A good request of {level.name} succeeds with {_bounds(level.slo)}")
-            )
+    for traffic in classes:
+        if traffic.has_own_slo and traffic.slo_spec is not None:
+            start = f"At {traffic.name}" if suite.slo else f"A good request of {traffic.name} succeeds"
+            yield f"{start} with {_bounds(traffic.slo_spec)}"
 
 
 def _bounds(slo: SloSpec) -> str:

@@ -13,8 +13,8 @@ from benchgate.report import show
 from benchgate.report.sides import Side, Sides
 from benchgate.report.summary import StageSummary, summarise_stage
 from benchgate.report.tables import Column, Table
+from benchgate.suite.load import TrafficClass
 from benchgate.suite.schema import Suite
-from benchgate.suite.stages import Level
 
 _BEHIND = " in the background"
 
@@ -55,35 +55,35 @@ def executions_of(sides: Sides) -> Executions:
     return found
 
 
-def stage_row(stage: str, level: Level | None, side: Side, suite: Suite) -> StageRow:
+def stage_row(stage: str, traffic: TrafficClass | None, side: Side, suite: Suite) -> StageRow:
     """A stage of the suite, or one that was observed though the suite has none of its name."""
     observations = tuple(o for o in side.load if o.stage == stage)
-    held_to = (level.slo if level is not None else None) or suite.slo
+    held_to = traffic.slo_spec if traffic is not None else suite.slo
     slo = held_to.per_request if held_to is not None else None
-    closed = level is not None and level.course.concurrency is not None
     return StageRow(
         stage=stage,
-        level="" if level is None else level.course.offered + (_BEHIND if level.background else ""),
+        level="" if traffic is None else traffic.schedule.offered + (_BEHIND if traffic.is_background else ""),
         role=side.role,
         deployment=side.deployment,
         summary=summarise_stage(observations, slo),
         figures=stage_figures(observations, slo, side.deployment),
-        closed_loop=closed,
-        of_stage=level is not None and _is_part(level),
-        offered=None if level is None else _offered(level),
+        closed_loop=traffic is not None and not traffic.is_open,
+        of_stage=traffic is not None and _is_part(traffic),
+        offered=None if traffic is None else _offered(traffic),
         slo=slo,
         target_ratio=held_to.target_ratio if held_to is not None else None,
     )
 
 
-def _offered(level: Level) -> float | None:
-    if _is_part(level):
+def _offered(traffic: TrafficClass) -> float | None:
+    concurrency = traffic.schedule.concurrency
+    if _is_part(traffic):
         return None
-    return level.course.mean_rps if level.course.concurrency is None else float(level.course.concurrency)
+    return traffic.mean_rps if concurrency is None else float(concurrency)
 
 
-def _is_part(level: Level) -> bool:
-    return bool(level.group or level.background)
+def _is_part(traffic: TrafficClass) -> bool:
+    return traffic.class_name is not None or traffic.is_background
 
 
 def stage_table(

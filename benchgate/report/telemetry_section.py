@@ -22,7 +22,8 @@ from benchgate.model.telemetry import Counter, Gauge, TelemetryWindow
 from benchgate.report import show
 from benchgate.report.sides import Side, Sides
 from benchgate.report.tables import Column, Table
-from benchgate.suite.schema import Suite
+from benchgate.suite.schema import Suite, traffic_classes
+from benchgate.suite.stages import stage_part
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,15 +107,13 @@ def telemetry_section(sides: Sides, told: Sequence[Told]) -> TelemetrySection | 
 
 def _told(stage: str, side: Side, suite: Suite) -> Told:
     windows = tuple(window for window in side.telemetry if window.stage == stage)
-    executions = tuple(o for o in side.load if o.stage.partition("/")[0] == stage)
+    executions = tuple(o for o in side.load if stage_part(o.stage) == stage)
     found = bottleneck(windows, executions, _strained(executions, suite))
     return Told(stage, side.role, windows, executions, found, _slos(suite))
 
 
 def _slos(suite: Suite) -> dict[str, Slo]:
-    levels = suite.load.levels() if suite.load else ()
-    own = {level.name: level.slo or suite.slo for level in levels}
-    return {name: slo.per_request for name, slo in own.items() if slo is not None}
+    return {traffic.name: traffic.slo for traffic in traffic_classes(suite) if traffic.slo is not None}
 
 
 def _strained(executions: Sequence[LoadObservation], suite: Suite) -> str | None:

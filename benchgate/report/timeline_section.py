@@ -15,6 +15,7 @@ from benchgate.model.run import LoadObservation
 from benchgate.model.telemetry import Gauge, TelemetryWindow
 from benchgate.model.verdict import Verdict
 from benchgate.report.telemetry_section import Told
+from benchgate.suite.stages import stage_part
 
 _LEAST_LOOKS = 3
 _STRETCHES = 80
@@ -111,7 +112,7 @@ def _chosen(looked_at: Sequence[tuple[Told, TelemetryWindow]], verdict: Verdict)
     depth, longest = max(((w.peak(Gauge.WAITING) or 0.0, w) for _, w in looked_at), key=lambda pair: pair[0])
     if depth > 0:
         return (longest.stage, longest.block), "where the queue was longest"
-    failing = {check.stage.partition("/")[0] for check in verdict.failing() if check.stage is not None}
+    failing = {stage_part(check.stage) for check in verdict.failing() if check.stage is not None}
     at_fault = [w for _, w in looked_at if w.stage in failing]
     shown = at_fault[0] if at_fault else looked_at[-1][1]
     return (shown.stage, shown.block), "where a check fails" if at_fault else "the last one looked at"

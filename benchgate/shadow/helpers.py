@@ -9,7 +9,7 @@ from pathlib import Path
 from benchgate.errors import TargetError, UsageError
 from benchgate.model.deployment import Arm
 from benchgate.shadow.judge_prompt import BUILT_IN
-from benchgate.suite.schema import DeploymentSpec
+from benchgate.suite.deployment import DeploymentSpec
 from benchgate.suite.shadow import Judge, Shadow, Similarity
 from benchgate.targets.address import ServerAddress
 from benchgate.targets.deployed import target_of

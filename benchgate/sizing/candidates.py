@@ -15,7 +15,6 @@ import numpy as np
 
 from benchgate.errors import EvidenceError
 from benchgate.gate.checks.cost import NOT_OF_WHAT_RAN, not_of_what_ran, of_no_one_list
-from benchgate.gate.comparison import places
 from benchgate.gate.evidence.intervals import ALPHA
 from benchgate.gate.guards.base import ALL_OF_LOAD
 from benchgate.model.deployment import Arm, Deployment, sha256_of
@@ -27,7 +26,7 @@ from benchgate.sizing.operating_point import PricedLevel, priced_level
 from benchgate.stats.clusters import MIN_CLUSTERS, ClusterMean, cluster_mean, pool_means
 from benchgate.stats.distributions import Limits
 from benchgate.stats.meta import EstimateWithLimits, product, ratio, weighted_sum
-from benchgate.suite.schema import Suite
+from benchgate.suite.schema import Suite, traffic_classes
 from benchgate.units import show_percent, show_usd
 
 _MACHINE = ("cpu", "machine", "cpus", "os")  # keys of a run's environment: the load generator's machine
@@ -288,7 +287,7 @@ def incomparable_because(one: Run, other: Run) -> str | None:
     if one.measurement_sha256 != other.measurement_sha256:
         return "their plans differ (load, tasks, prompts or seed)"
     slos, other_slos = (
-        [(place.name, place.slo, place.target_ratio) for place in places(Suite.from_stored(run.suite))]
+        [(place.name, place.slo, place.target_ratio) for place in traffic_classes(Suite.from_stored(run.suite))]
         for run in (one, other)
     )
     return None if slos == other_slos else "their SLOs differ, and with them which tokens are good"

@@ -15,7 +15,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from benchgate.gate.comparison import Place, load_of, places
+from benchgate.gate.comparison import load_of
 from benchgate.gate.evidence.intervals import ALPHA
 from benchgate.model.deployment import Arm
 from benchgate.model.records import FloatArray
@@ -24,8 +24,8 @@ from benchgate.model.run import Evidence, MetricRow
 from benchgate.stats.distributions import Limits
 from benchgate.stats.load_probe import MIN_RESIDENCE_TIMES, LookCounts, backlog_growth_p, look_counts
 from benchgate.stats.meta import EstimateWithLimits
-from benchgate.suite.schema import Suite
-from benchgate.suite.stages import Level
+from benchgate.suite.load import TrafficClass
+from benchgate.suite.schema import Suite, traffic_classes
 from benchgate.units import show_number, show_percent
 
 RATES = ("output_tokens_per_s", "requests_per_s")
@@ -168,9 +168,7 @@ def levels_of(
     of_arm = {(row.stage, row.name, row.statistic): row for row in rows if row.arm is arm and row.task is None}
     if not of_arm:
         return f"the run has no numbers of a load on the {arm.value}"
-    stages: dict[str, list[Place]] = {}
-    for place in places(suite):
-        stages.setdefault(place.stage, []).append(place)
+    stages = _by_stage(suite)
     if not stages:
         return "the suite has no stage of load whose rate could be read; add one to `load.sweep`"
     held_to = {stage: [place for place in of if place.target_ratio is not None] for stage, of in stages.items()}
@@ -190,10 +188,10 @@ def levels_of(
     return found
 
 
-def _levels_by_stage(suite: Suite) -> dict[str, list[Level]]:
-    stages: dict[str, list[Level]] = {}
-    for level in suite.load.levels() if suite.load is not None else ():
-        stages.setdefault(level.stage, []).append(level)
+def _by_stage(suite: Suite) -> dict[str, list[TrafficClass]]:
+    stages: dict[str, list[TrafficClass]] = {}
+    for traffic in traffic_classes(suite):
+        stages.setdefault(traffic.stage, []).append(traffic)
     return stages
 
 
@@ -205,11 +203,12 @@ def _kinds(suite: Suite) -> dict[str, int]:
     features: dict[str, list[object]] = {}
     for stage in suite.load.sweep if suite.load is not None else ():
         features[stage.name] = [stage.actions]
-    for stage_name, levels in _levels_by_stage(suite).items():
-        for level in levels:
-            course = level.course
-            arrivals = course.arrival, course.bursts, course.ramp_to_rps is None, course.steps is None, course.trace
-            features[stage_name].append((level.group, level.workload, level.slo, level.background, arrivals))
+    for stage_name, classes in _by_stage(suite).items():
+        for one in classes:
+            at = one.schedule
+            arrivals = at.arrival, at.bursts, at.ramp_to_rps is None, at.steps is None, at.trace
+            slo = one.slo_spec if one.has_own_slo else None
+            features[stage_name].append((one.class_name, one.workload, slo, one.is_background, arrivals))
     kinds: list[object] = []
     for of_stage in features.values():
         if of_stage not in kinds:
@@ -220,24 +219,23 @@ def _kinds(suite: Suite) -> dict[str, int]:
 def _asked_loads(suite: Suite) -> dict[str, float | None]:
     """Return every stage's offered rate or concurrency over all classes; None if one has none or both are mixed."""
     found = {}
-    for stage, of in _levels_by_stage(suite).items():
-        courses = [level.course for level in of]
-        rates = _sum([course.mean_rps for course in courses])
-        found[stage] = rates if rates is not None else _sum([course.concurrency for course in courses])
+    for stage, classes in _by_stage(suite).items():
+        rates = _sum([traffic.mean_rps for traffic in classes])
+        found[stage] = rates if rates is not None else _sum([traffic.schedule.concurrency for traffic in classes])
     return found
 
 
 _Kept = Mapping[tuple[str | None, str, str | None], MetricRow]
 
 
-def _level(stage: str, classes: Sequence[Place], of_arm: _Kept, stays_s: Mapping[str, float]) -> LoadLevel | str:
+def _level(stage: str, classes: Sequence[TrafficClass], of_arm: _Kept, stays_s: Mapping[str, float]) -> LoadLevel | str:
     if not classes:
         return "no SLO with a target is stated for it"
     found = _combined_classes(stage, [_row(of_arm, place, stays_s.get(place.name)) for place in classes])
     return "its tokens, requests and goodput were not all measured, with limits" if found is None else found
 
 
-def _row(of_arm: _Kept, place: Place, stay_s: float | None) -> LoadLevel | None:
+def _row(of_arm: _Kept, place: TrafficClass, stay_s: float | None) -> LoadLevel | None:
     tokens, requests = (of_arm.get((place.name, name, None)) for name in RATES)
     goodput = of_arm.get((place.name, "goodput_ratio", None))
     if tokens is None or requests is None or goodput is None or goodput.lower is None or place.target_ratio is None:
@@ -421,8 +419,8 @@ class QueueTrend:
 def queue_trends(evidence: Evidence, suite: Suite, arm: Arm) -> dict[str, QueueTrend]:
     """Return the queue of every stage with a steady rate, over all its classes of such a rate."""
     looks: dict[str, list[LookCounts]] = {}
-    for level in suite.load.levels() if suite.load is not None else ():
-        looks.setdefault(level.stage, []).extend(_block_looks(evidence, suite, level, arm))
+    for traffic in traffic_classes(suite):
+        looks.setdefault(traffic.stage, []).extend(_block_looks(evidence, traffic, arm))
     found: dict[str, QueueTrend] = {}
     for stage, of_stage in looks.items():
         stays_s = [look.backlog.residence_s for look in of_stage if look.backlog is not None]
@@ -432,16 +430,16 @@ def queue_trends(evidence: Evidence, suite: Suite, arm: Arm) -> dict[str, QueueT
     return found
 
 
-def _block_looks(evidence: Evidence, suite: Suite, level: Level, arm: Arm) -> list[LookCounts]:
+def _block_looks(evidence: Evidence, traffic: TrafficClass, arm: Arm) -> list[LookCounts]:
     """Return its blocks; empty without a steady rate, when the number in the system grows without a fault of a server.
 
     Conversations have no steady rate, as later turns add to the first ones.
     """
-    course, slo = level.course, level.slo or suite.slo
-    if not course.is_level_rate or level.workload.session is not None or slo is None:
+    slo = traffic.slo
+    if not traffic.schedule.is_level_rate or traffic.workload.session is not None or slo is None:
         return []
-    blocks = load_of(evidence, level.name, arm).values()
-    found = (look_counts(seen.requests, slo.per_request, None, len(seen.requests), ramp=seen.ramp) for seen in blocks)
+    blocks = load_of(evidence, traffic.name, arm).values()
+    found = (look_counts(seen.requests, slo, None, len(seen.requests), ramp=seen.ramp) for seen in blocks)
     return [look for look in found if look is not None]
 
 
@@ -459,7 +457,7 @@ class PricedLevel:
 
 def cost_name(suite: Suite, *, in_use: bool = False) -> str:
     """Return the cost metric that runs of a suite are compared by: for good tokens if it defines them."""
-    held_to = any(map(_held_to, places(suite)))
+    held_to = any(map(_held_to, traffic_classes(suite)))
     return f"{GOOD if held_to else OUTPUT}{IN_USE if in_use else ''}"
 
 
@@ -472,7 +470,7 @@ def priced_level(rows: Sequence[MetricRow], suite: Suite, arm: Arm, *, in_use: b
     by_token = spec is not None and spec.token_prices is not None
     name = cost_name(suite, in_use=in_use and not by_token)
     stages: dict[str, list[str]] = {}
-    for place in places(suite):
+    for place in traffic_classes(suite):
         if name.startswith(OUTPUT) or _held_to(place):
             stages.setdefault(place.stage, []).append(place.name)
     if not stages:
@@ -498,7 +496,7 @@ def priced_level(rows: Sequence[MetricRow], suite: Suite, arm: Arm, *, in_use: b
     return PricedLevel(stage, found, output)
 
 
-def _held_to(place: Place) -> bool:
+def _held_to(place: TrafficClass) -> bool:
     return place.slo is not None and place.target_ratio is not None
 
 

@@ -1,4 +1,4 @@
-"""A capacity search in a suite: over what, how far, and how well the answer must be known."""
+"""The `capacity` of a load: a search for the highest load that meets the SLO."""
 
 from __future__ import annotations
 
@@ -32,7 +32,6 @@ LEAST_REQUESTS, MOST_REQUESTS = 20, 1_000_000
 
 
 def _level(value: object, info: ValidationInfo) -> object:
-    """`8/s` of rates, a whole number of concurrencies."""
     if is_stored(info):
         return value
     if info.data.get("over") != "concurrency":
@@ -43,7 +42,6 @@ def _level(value: object, info: ValidationInfo) -> object:
 
 
 def _requests(value: object, info: ValidationInfo) -> object:
-    """`400 requests`, or the number alone."""
     match = _REQUESTS.fullmatch(value.strip()) if isinstance(value, str) else None
     return int(match[1]) if match is not None else value
 
@@ -100,7 +98,7 @@ class Capacity(Section):
 
 
 def level_of_stage(name: str) -> float | None:
-    """The level that an observation's stage names; None for a stage that is no look of a search."""
+    """Return the load level in the name of a search's stage; None for any other stage."""
     stage, _, level = name.partition("/")
     try:
         return float(level) if stage == CAPACITY_STAGE and level else None

@@ -1,9 +1,4 @@
-"""What stands behind the keys of a check: margins, bounds and least changes, each in its metric's own unit.
-
-One line of a policy: which metric, where, and what is allowed.
-
-Which checks look at traffic in the background: those that name it, and those that bound all failures.
-"""
+"""The `checks` of a policy: metric, place, and margin or bounds in the unit of the metric."""
 
 from __future__ import annotations
 
@@ -38,6 +33,8 @@ from benchgate.model.metric import (
     Statistic,
 )
 from benchgate.model.metric import STAGE_METRICS as _OF_A_STAGE
+from benchgate.suite.load import TrafficClass
+from benchgate.suite.stages import traffic_name
 from benchgate.suite.types import (
     WHOLE,
     Expected,
@@ -54,7 +51,7 @@ from benchgate.suite.types import (
 
 
 def _margin(found: object, info: ValidationInfo) -> object:
-    """`5%` of a latency or throughput, `2 points` of a share: each metric has one meaning of harm, so one unit."""
+    """Parse `5%` or `2 points`: every metric has one of the two units."""
     if is_stored(info):
         return found
     metric = info.data.get("metric")
@@ -80,7 +77,6 @@ def _place(name: str) -> str:
 
 
 def _as_text(value: object) -> object:
-    """A bound may be a whole number, and is kept as it is written."""
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
@@ -88,7 +84,7 @@ Margin = Annotated[
     float, BeforeValidator(_margin), Expected('a margin like "5%" or "2 points"'), Field(gt=0),
     Written(*(text(units.PATTERNS[parse]) for parse in (units.parse_percent_ratio, units.parse_points_ratio))),
 ]  # fmt: skip
-PlaceName = Annotated[str, AfterValidator(_place), Expected('the name of a stage, or "stage/class"')]
+TrafficName = Annotated[str, AfterValidator(_place), Expected('the name of a stage, or "stage/class"')]
 Bound = Annotated[
     str, BeforeValidator(_as_text), Expected('a bound like "500ms", "1%", "8/s" or 4', quantity=True),
     Written(text(), WHOLE),
@@ -100,7 +96,7 @@ LeastChange = Annotated[
 
 
 def least_change(metric: str, written: str) -> float:
-    """A `min_abs` in seconds or per second; ValueError where the metric has no such thing, or it does not fit."""
+    """Parse a `min_abs` to seconds or per second. Raises ValueError for another unit or metric."""
     if metric in MIN_ABS_METRICS:
         return units.parse_duration_s(written) if metric in LATENCY_METRICS else units.parse_rate_rps(written)
     if metric in POINTS_METRICS:
@@ -109,7 +105,7 @@ def least_change(metric: str, written: str) -> float:
 
 
 def bound_value(metric: str, side: str, written: str, *, over: bool) -> float:
-    """A `max` or `min` in the metric's own unit, as a base unit; ValueError when it bounds nothing or does not fit."""
+    """Parse a `max` or `min` to the metric's base unit. Raises ValueError for another unit or metric."""
     kind = METRICS[metric]
     if over:
         return units.parse_multiple(written) if kind.margin == "percent" else units.parse_points_ratio(written)
@@ -136,7 +132,6 @@ def bound_value(metric: str, side: str, written: str, *, over: bool) -> float:
 
 
 def _sideless(metric: str, side: str) -> str:
-    """Which bound a metric has not, and what to use."""
     kind = METRICS[metric]
     missing, other = ("upper", "min") if side == "max" else ("lower", "max")
     offered = [f"`{name}`" for name in (other, "margin") if name in kind.bounds or (name == "margin" and kind.margin)]
@@ -155,11 +150,11 @@ def _usual_direction(known: dict[str, Any]) -> Direction:
 
 
 class Check(Section):
-    """One policy line: a `margin` against the baseline, or `max` / `min`, an SLO of the candidate itself.
+    """A check of the policy: a `margin` against the baseline, or `max` / `min`, an SLO of the candidate itself.
 
-    With `direction: either` a change is harm whichever way it goes, and a margin is one on both sides.
-    With `over`, `max` and `min` bound the candidate's value at `stage` by its own value at another one.
-    `goodput` with none of them is held to the target of the suite's `slo`.
+    With `direction: either` a change in both directions is a regression, and the margin holds on both sides.
+    With `over`, `max` and `min` bound the candidate's value at `stage` relative to its value at another one.
+    `goodput` without any of them is held to the target of the `slo`.
     """
 
     metric: MetricName = key("The metric that is judged")
@@ -169,7 +164,7 @@ class Check(Section):
         default=None,
     )
     of: FailureClass | None = optional("Failures that an `error_rate` counts (classes)")
-    stage: PlaceName | None = key("Stage at which a load metric is judged", default=None)
+    stage: TrafficName | None = key("Stage at which a load metric is judged", default=None)
     class_name: str | None = optional(
         "Class of traffic that is judged. Without it `error_rate` (of all failures), and `goodput` if the class has "
         "its own `slo`, also judge a class in the background, unless a check of either names it; all other metrics "
@@ -181,7 +176,7 @@ class Check(Section):
         "`accelerators`, which the deployments must then state; `margin`, `min` and `min_abs` are those of one "
         "accelerator. Not with `over`",
     )
-    over: PlaceName | None = optional(
+    over: TrafficName | None = optional(
         "Stage whose value the candidate's value at `stage` is compared with: one stage over another"
     )
     task: str | None = key(
@@ -268,7 +263,6 @@ class Check(Section):
 
     @model_validator(mode="after")
     def _against_the_baseline(self) -> Self:
-        """What only a comparison with the baseline has."""
         found = [
             name
             for name, there in (
@@ -303,20 +297,18 @@ class Check(Section):
 
     @property
     def place(self) -> str | None:
-        """The name under which the load that it judges is stored, `stage` or `stage/class`; None for every stage."""
-        if self.stage is None or self.class_name is None:
-            return self.stage
-        return f"{self.stage}/{self.class_name}"
+        """Stage or class (`stage/class`) of a load check; None for every stage."""
+        return None if self.stage is None else traffic_name(self.stage, self.class_name)
 
     @property
     def slo_value(self) -> float | None:
-        """The bound of an absolute check in base units (of one with `over`: a factor, or a difference), else None."""
+        """Bound in base units, a factor or a difference with `over`; None for a margin."""
         side, text = ("max", self.max) if self.max is not None else ("min", self.min)
         return None if text is None else bound_value(self.metric, side, text, over=self.over is not None)
 
     @property
     def least_change(self) -> float | None:
-        """What `min_abs` says, in seconds or per second."""
+        """`min_abs` in seconds or per second."""
         return None if self.min_abs is None else least_change(self.metric, self.min_abs)
 
 
@@ -331,36 +323,30 @@ _OWNERS = {
 }
 
 
-def looks_at(check: Check, stage: str, class_name: str | None) -> bool:
-    """Whether a check is of this place of the load, named by it or not."""
-    name = stage if class_name is None else f"{stage}/{class_name}"
-    return check.place in (None, stage, name) and check.class_name in (None, class_name)
+def judges(check: Check, traffic: TrafficClass, checks: Sequence[Check]) -> bool:
+    """Return True if a check of the policy judges a class of traffic.
 
-
-def looks_at_background(
-    check: Check, checks: Sequence[Check | None], stage: str, class_name: str | None, *, own_slo: bool
-) -> bool:
-    """The same of a class in the background.
-
-    What is only there to be in the way is judged in no time and by no SLO of the others, but its failures are: servers
-    that drop it are faster for the rest. Its failures are judged otherwise where a check of them names it.
+    A class in the background is judged by checks that name it. Its failures are also judged by checks of all failures
+    (servers that drop it are faster for the rest), unless such a check names it: `error_rate`, and `goodput` if the
+    class has its own SLO.
     """
-    if not looks_at(check, stage, class_name):
+    if not covers(check, traffic):
         return False
-    if _names(check, stage, class_name):
+    if not traffic.is_background or _names(check, traffic):
         return True
-    if not _bounds_failures(check) or (check.metric == "goodput" and not own_slo):
+    if not _counts_all_failures(check) or (check.metric == "goodput" and not traffic.has_own_slo):
         return False
-    return not any(
-        other is not None and _bounds_failures(other) and _names(other, stage, class_name) for other in checks
-    )
+    return not any(_counts_all_failures(other) and _names(other, traffic) for other in checks)
 
 
-def _bounds_failures(check: Check) -> bool:
-    """All of them, and not one kind or what they are beside another place's."""
+def covers(check: Check, traffic: TrafficClass) -> bool:
+    """Return True if the `stage` and `class` of a check fit a class of traffic."""
+    return check.place in (None, traffic.stage, traffic.name) and check.class_name in (None, traffic.class_name)
+
+
+def _counts_all_failures(check: Check) -> bool:
     return check.metric in FAILURE_METRICS and check.of is None and check.over is None
 
 
-def _names(check: Check, stage: str, class_name: str | None) -> bool:
-    named = check.class_name is not None or check.place == f"{stage}/{class_name}"
-    return named and looks_at(check, stage, class_name)
+def _names(check: Check, traffic: TrafficClass) -> bool:
+    return covers(check, traffic) and (check.class_name is not None or check.place == traffic.name)

@@ -1,12 +1,6 @@
-"""Addresses of servers and proxies as they are written: their shape alone, nothing is looked up. Pure.
+"""Connections of deployments: addresses, secret references, headers, certificates, proxies.
 
-Secrets by reference: `${env:NAME}` in a suite, resolved only at the moment of use, never stored, never shown.
-
-No message here repeats a value that may be a secret; at most its length.
-
-The header lines that a deployment's requests may carry beside our own. Pure; no message repeats a value.
-
-How a deployment is reached beyond its address, as a suite says it: certificates, headers, a proxy.
+Nothing is looked up. Messages never repeat a value that may be a secret; at most its length.
 """
 
 from __future__ import annotations
@@ -26,10 +20,10 @@ _LONGEST_SOCKET = 107  # bytes, of what the operating system has room for with t
 
 
 def unix_parts(address: str) -> tuple[str, str] | None:
-    """Socket and base path of `unix:/run/server.sock` or `unix:/run/server.sock:/base`; None for another scheme.
+    """Return socket and base path of `unix:/run/server.sock:/base`; None for another scheme.
 
-    The base path has no trailing slash. `unix:///run/server.sock` is the same, as in any URL. Raises ValueError for a
-    path that cannot be a socket's.
+    The base path has no trailing slash. `unix:///run/server.sock` is accepted too. Raises ValueError for a path that no
+    socket can have.
     """
     if not address.startswith(_UNIX):
         return None
@@ -48,7 +42,7 @@ def unix_parts(address: str) -> tuple[str, str] | None:
 
 
 def is_http_base(address: str, schemes: tuple[str, ...] = ("http", "https")) -> bool:
-    """Whether this is an address of one of these schemes with a host, in characters a request can carry."""
+    """Return True for an address with a host and one of these schemes, in characters that a request can carry."""
     try:
         parts = urlsplit(address)
         _ = parts.port  # raises when it is no port
@@ -59,7 +53,7 @@ def is_http_base(address: str, schemes: tuple[str, ...] = ("http", "https")) -> 
 
 
 def version_problem(address: str) -> str | None:
-    """Why an address that ends in the API's version is refused; None for any other."""
+    """Return why an address that ends in the API's version is refused; None for any other."""
     address = address.rstrip("/")
     if not address.endswith("/v1"):
         return None
@@ -67,7 +61,7 @@ def version_problem(address: str) -> str | None:
 
 
 def check_proxy(address: str) -> str:
-    """A proxy's address without its trailing slash; ValueError, which repeats nothing of it, for anything else."""
+    """Return a proxy's address without its trailing slash. Raises ValueError, without the address, for others."""
     if "@" in address:
         raise ValueError("holds credentials; a proxy that asks for them is not supported")
     address = address.rstrip("/")
@@ -82,18 +76,13 @@ REFERENCE_PATTERN = f"^{_REFERENCE.pattern}$"
 
 
 def reference_name(text: str) -> str | None:
-    """`"${env:NAME}"` → `"NAME"`; None for any other text."""
+    """Return the name in a reference: `"${env:NAME}"` → `"NAME"`; None for any other text."""
     match = _REFERENCE.fullmatch(text)
     return match[1] if match else None
 
 
-def holds_reference(text: str) -> bool:
-    """Whether a reference stands anywhere in a text."""
-    return _REFERENCE.search(text) is not None
-
-
 def check_reference(text: str) -> str:
-    """Let a reference pass; ValueError, without the text itself, for a literal."""
+    """Return a reference as it is. Raises ValueError, without the text, for a literal."""
     if reference_name(text) is None:
         raise ValueError(
             f"holds a literal of {len(text)} characters; a suite holds no secret: "
@@ -103,9 +92,9 @@ def check_reference(text: str) -> str:
 
 
 def check_address(text: str) -> str:
-    """A base address (http, https or unix) without its trailing slash, or a reference to one; ValueError otherwise.
+    """Return a base address (http, https or unix) without its trailing slash, or a reference to one.
 
-    Credentials in the address are refused without being repeated; so are a query and a fragment, where keys hide too.
+    Raises ValueError for anything else. Credentials, queries and fragments, where keys hide too, are refused.
     """
     if reference_name(text) is not None:
         return text
@@ -123,10 +112,10 @@ def check_address(text: str) -> str:
 
 
 def resolve_secret(reference: str, environment: Mapping[str, str], by: str = "the suite") -> str:
-    """The value a reference stands for; a text that is no reference stands for itself. `by` is where it is written.
+    """Return the value of a reference, or a text that is no reference. `by` names the file for messages.
 
-    Raises UsageError, which names the variable and never its value, when it is not set, empty, or holds what cannot
-    stand in an HTTP header.
+    Raises UsageError with the name of the variable, never its value, if it is not set, empty, or does not fit into an
+    HTTP header.
     """
     name = reference_name(reference)
     if name is None:
@@ -168,28 +157,31 @@ _SECRET_WORDS = frozenset(
 
 
 def check_headers(headers: Mapping[str, str]) -> dict[str, str]:
-    """The headers with their names in lower case; ValueError, which names the header, for one that may not be set.
+    """Return the headers with names in lower case. Raises ValueError, naming the header, for one that may not be set.
 
-    A value may be a reference only as a whole. One that a credential stands in by its name must be a reference.
+    A value is either a reference or has none. A header whose name means a credential must be a reference.
     """
     checked: dict[str, str] = {}
     for name, value in headers.items():
         low = name.lower()
         if low in checked:
             raise ValueError(f'the header "{low}" is set twice; set it once')
-        _check_name(name)
+        if not _NAME.fullmatch(name):
+            raise ValueError(f"{name[:40]!r} is no name of a header; it has letters, digits and `-`")
+        if low in _OURS:
+            raise ValueError(f'the header "{name}" cannot be set: it {_OURS[low]}; remove it')
         _check_value(low, value)
         checked[low] = value
     return checked
 
 
 def written_out(headers: Mapping[str, str]) -> dict[str, str]:
-    """The headers whose value is no reference: what may be stored and shown."""
+    """Return the headers that are no references: those that may be stored and shown."""
     return {name: value for name, value in headers.items() if reference_name(value) is None}
 
 
 def read_header(line: str) -> tuple[str, str]:
-    """`NAME: VALUE` as typed; ValueError, without the value, when it is none or may not be set."""
+    """Parse `NAME: VALUE`. Raises ValueError, without the value, for text that is no header or may not be set."""
     name, colon, value = line.partition(":")
     if not colon:
         raise ValueError("a header is written NAME:VALUE, and this one has no colon")
@@ -197,18 +189,10 @@ def read_header(line: str) -> tuple[str, str]:
     return low, checked
 
 
-def _check_name(name: str) -> None:
-    if not _NAME.fullmatch(name):
-        raise ValueError(f"{name[:40]!r} is no name of a header; it has letters, digits and `-`")
-    reason = _OURS.get(name.lower())
-    if reason is not None:
-        raise ValueError(f'the header "{name}" cannot be set: it {reason}; remove it')
-
-
 def _check_value(name: str, value: str) -> None:
     if reference_name(value) is not None:
         return
-    if holds_reference(value) or "${" in value:
+    if "${" in value:
         raise ValueError(
             f'the header "{name}" holds a reference among other text; put all of its value in the variable'
         )
@@ -236,22 +220,33 @@ Headers = Annotated[
 
 
 def refuse_two_authorizations(api_key: str | None, headers: Mapping[str, str]) -> None:
-    """Raises ValueError where a key and a header would both say who asks."""
+    """Raise ValueError if `api_key` and `headers` both set the authorization."""
     if api_key is not None and "authorization" in headers:
         raise ValueError("`api_key` is sent as the header authorization, which `headers` sets too; keep one of them")
 
 
-def _check_proxy(address: str) -> str:
-    return address if reference_name(address) is not None else check_proxy(address)
-
-
 ProxyAddress = Annotated[
-    str, AfterValidator(_check_proxy), Expected('an address like "http://proxy:3128" or a reference like "${env:NAME}"')
+    str,
+    AfterValidator(lambda address: address if reference_name(address) is not None else check_proxy(address)),
+    Expected('an address like "http://proxy:3128" or a reference like "${env:NAME}"'),
 ]
 
 
+class Service(Section):
+    """A server beside the deployments: its address and authorization."""
+
+    url: Address = key("Base address, without `/v1`")
+    api_key: Reference | None = key("Sent as a bearer token", default=None)
+    headers: Headers = key("Further headers", default_factory=dict)
+
+    @model_validator(mode="after")
+    def _one_authorization(self) -> Self:
+        refuse_two_authorizations(self.api_key, self.headers)
+        return self
+
+
 class Tls(Section):
-    """Whose certificates are trusted and which one is shown. PEM files; paths are relative to the suite."""
+    """Trusted certificates, and the client certificate. PEM files; paths are relative to the suite."""
 
     ca: Text | None = key("Trusted certificates, instead of the system's", default=None)
     cert: Text | None = key("Client certificate, with its chain", default=None)

@@ -1,4 +1,4 @@
-"""The `error_budget` of a suite: how many requests may fail in production, and who knows how much of that is spent."""
+"""The `error_budget` of a suite: how many production requests may fail, and how much of that is spent."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import math
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from benchgate import units
-from benchgate.suite.checks import PlaceName
-from benchgate.suite.connection import Headers, Reference, check_address, reference_name, refuse_two_authorizations
-from benchgate.suite.types import Duration, Expected, Section, Text, Written, is_stored, key, positive_share, text
+from benchgate.suite.checks import TrafficName
+from benchgate.suite.connection import Service, check_address, reference_name
+from benchgate.suite.types import Duration, Expected, Section, Text, Written, key, positive_share, quantity, text
 
 BudgetMetric = Literal["error_rate", "goodput"]
 
 BURN = "error_budget_burn"
-"""What the line on the burn is called."""
+"""Id of the check on the burn rate."""
 MOST_SPENT = 1e9
-"""So many budgets nobody spends: such a number means something else."""
+"""Implausible number of spent budgets."""
 BURN_ALARM = 14.4
 """The burn that pages: 2 % of a budget of 30 days in one hour (Beyer and others, The Site Reliability Workbook, 5)."""
 
@@ -26,23 +26,15 @@ _API = ("/api/v1/query", "/api/v1", "/api")
 _DAY_S, _HOUR_S = 86_400.0, 3_600.0
 
 
-def _objective(found: object, info: ValidationInfo) -> object:
-    """`99.5%` → 0.995: a share that leaves something to spend."""
-    if is_stored(info):
-        return found
+def _parse_objective(found: object) -> float:
     ratio = positive_share(found)
     if ratio == 1:
         raise ValueError(f"{units.show_found(found)} leaves no budget to spend; write less, like 99.9%")
     return ratio
 
 
-def _percent(found: object, info: ValidationInfo) -> object:
-    """`112%` → 1.12: more can be spent than there was."""
-    return found if is_stored(info) else parse_spent_ratio(found)
-
-
 def parse_spent_ratio(found: object) -> float:
-    """`"40%"` → 0.4. Raises ValueError for what is no percentage, and for one that nobody can have spent."""
+    """Parse `"40%"` to 0.4. Raises ValueError for other text, and for implausible percentages."""
     ratio = units.parse_percent_ratio(found)
     if ratio > MOST_SPENT:
         raise ValueError(f'{units.show_found(found)} is more than anybody can have spent; write it like "40%"')
@@ -50,7 +42,7 @@ def parse_spent_ratio(found: object) -> float:
 
 
 def _server(address: str) -> str:
-    """The base address of a Prometheus server; ValueError, without credentials, otherwise."""
+    """Return the base address of a Prometheus server. Raises ValueError for any other text."""
     base = address.rstrip("/")
     for ending in _API:
         if reference_name(address) is None and base.endswith(ending):
@@ -60,11 +52,11 @@ def _server(address: str) -> str:
 
 _PERCENT = Written(text(units.PATTERNS[units.parse_percent_ratio]))
 Objective = Annotated[
-    float, BeforeValidator(_objective), Expected('a percentage like "99.5%"', quantity=True), Field(gt=0, lt=1),
-    _PERCENT,
+    float, *quantity(_parse_objective, 'a percentage like "99.5%"', pattern_of=units.parse_percent_ratio),
+    Field(gt=0, lt=1),
 ]  # fmt: skip
 SpentShare = Annotated[
-    float, BeforeValidator(_percent), Expected('a percentage like "40%"', quantity=True), Field(ge=0), _PERCENT
+    float, *quantity(parse_spent_ratio, 'a percentage like "40%"', pattern_of=units.parse_percent_ratio), Field(ge=0)
 ]
 PrometheusAddress = Annotated[
     str,
@@ -73,22 +65,15 @@ PrometheusAddress = Annotated[
 ]
 
 
-class Prometheus(Section):
-    """A query that gives one number: the share of the budget that is spent, 0.4 for 40 %. Asked when a run starts."""
+class Prometheus(Service):
+    """A query for the spent share of the budget (0.4 for 40 %), sent when a run starts."""
 
     url: PrometheusAddress = key("Base address, without `/api/v1`")
     query: Text = key("An instant query that returns one number, the share: 0.4 for 40 %")
-    api_key: Reference | None = key("Sent as a bearer token", default=None)
-    headers: Headers = key("Further headers", default_factory=dict)
-
-    @model_validator(mode="after")
-    def _one_authorization(self) -> Self:
-        refuse_two_authorizations(self.api_key, self.headers)
-        return self
 
 
 class Spent(Section):
-    """Who knows what production has spent; of a percentage alone the suite itself. Exactly one of the three."""
+    """Source of the spent share: the suite itself, a file, or Prometheus. Exactly one of the three."""
 
     spent_ratio: SpentShare | None = key("The share itself", default=None, alias="share")
     file: Text | None = key('A JSON file like `{"spent": "40%"}`', default=None)
@@ -106,17 +91,17 @@ class Spent(Section):
         return self
 
     @property
-    def told(self) -> str:
-        """Where it comes from, in words, before anybody was asked."""
+    def shown(self) -> str:
+        """Source in words: `40 %, from the suite`."""
         if self.spent_ratio is not None:
-            return f"{units.as_written(units.show_percent(self.spent_ratio))}, as the suite says"
+            return f"{units.as_written(units.show_percent(self.spent_ratio))}, from the suite"
         if self.file is not None:
             return f"read from {self.file} when a run starts"
-        return "asked of Prometheus when a run starts"
+        return "queried from Prometheus when a run starts"
 
 
 class ErrorBudget(Section):
-    """An objective for production with its window, and what is spent of what it lets fail."""
+    """An objective for production with its window, and the spent share of its budget."""
 
     objective_ratio: Objective = key("Share of production requests that must not fail", alias="objective")
     window_s: Duration = key("Period over which the objective holds", alias="window")
@@ -124,44 +109,44 @@ class ErrorBudget(Section):
     metric: BudgetMetric = key(
         "Requests that count as failed: those that failed, or those that were not good", default="error_rate"
     )
-    stage: PlaceName | None = key("The stage most like production", default=None)
+    stage: TrafficName | None = key("The stage most like production", default=None)
     when_blown: Literal["block", "warn"] = key(
         "With an exhausted budget, everything but a clean PASS blocks, or only warns", default="block"
     )
 
     @property
-    def told(self) -> str:
-        """`error budget of 99.5 % over 30 days`."""
+    def shown(self) -> str:
+        """Objective and window in words: `error budget of 99.5 % over 30 days`."""
         return f"error budget of {show_objective(self.objective_ratio)} over {show_window(self.window_s)}"
 
 
-def stage_of(budget: ErrorBudget, operating: str | None, stages: Sequence[str]) -> str | None:
-    """The stage, or `stage/class`, whose failures tell what production would burn; None where nothing says which."""
+def budget_stage(budget: ErrorBudget, operating: str | None, stages: Sequence[str]) -> str | None:
+    """Return the stage, or `stage/class`, whose failures predict those of production; None if it is not determined."""
     named = budget.stage or operating
     return named if named is not None or len(stages) != 1 else stages[0]
 
 
 def worst_share(objective_ratio: float) -> float:
-    """The share of failures at which a budget burns as fast as `BURN_ALARM`; 1 where it never can."""
+    """Return the share of failures at which a budget burns as fast as `BURN_ALARM`; 1 if it cannot."""
     return min(1.0, BURN_ALARM * (1 - objective_ratio))
 
 
 def fewest_requests(objective_ratio: float, alpha: float) -> int:
-    """How many requests, none of which failed, show at alpha that the burn is not above `BURN_ALARM`.
+    """Return how many requests without a failure show, at alpha, that the burn is at most `BURN_ALARM`.
 
-    Of n with a share p of failures none fails with probability (1 - p)**n, which must come down to alpha.
+    None of n requests fails with probability (1 - p)**n at a share p of failures, which must come down to alpha.
     """
     worst = worst_share(objective_ratio)
     return 2 if worst == 1 else math.ceil(math.log(alpha) / math.log1p(-worst))
 
 
 def show_objective(ratio: float) -> str:
-    """0.9995 → `99.95 %`: every digit counts in what little is left to 100."""
+    """Format 0.9995 as `99.95 %`, with every digit."""
     return f"{ratio * 100:.10g} %"
 
 
 def show_window(window_s: float) -> str:
-    """2592000 → `30 days`."""
+    """Format 2592000 as `30 days`."""
     for unit, size_s in (("day", _DAY_S), ("hour", _HOUR_S)):
         number = window_s / size_s
         if number >= 1:

@@ -1,10 +1,6 @@
-"""JSON Lines text → rows that each carry a unique `id`, with every problem and its line. Pure: it gets text.
+"""Formats of data that suites refer to: JSON Lines with ids, paths into JSON, JSON schemas of answers.
 
-Paths into JSON values, as suites write them: `$.id`, `$.items[*].ts`, `$["odd key"][0]`, `$..created`. Pure.
-
-JSON schemas that answers are held to: is it one, and what tells whether a value is as it wants it.
-
-The package jsonschema takes a tenth of a second to load, so only a suite that has a schema loads it.
+The package jsonschema takes a tenth of a second to import, so it is imported only for a suite that has a schema.
 """
 
 from __future__ import annotations
@@ -22,17 +18,17 @@ from benchgate.errors import Problem
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One JSON object of a file and the line it stands on, counted from 1."""
+    """A JSON object of a file, and its line, counted from 1."""
 
     line: int
     values: dict[str, object]
 
 
 def parse_rows(text: str, source: str, *, quote: bool = True) -> tuple[list[Row], list[Problem]]:
-    """The rows that are sound, in order, and a problem for each that is not. Empty lines are skipped.
+    """Return the valid rows in order, and a problem for each invalid one. Empty lines are skipped.
 
-    A row is a JSON object with a non-empty text `id` that no earlier row has: answers are paired by it. Without
-    `quote` no problem repeats what stands in a row, but for ids.
+    A row is a JSON object with a text `id` that no earlier row has: answers are paired by it. Without `quote` no
+    problem repeats the content of a row, except ids.
     """
     rows: list[Row] = []
     problems: list[Problem] = []
@@ -53,7 +49,7 @@ def parse_rows(text: str, source: str, *, quote: bool = True) -> tuple[list[Row]
 
 
 def parse_object(line: str, *, quote: bool = True) -> dict[str, object]:
-    """One JSON object; ValueError, with what to write, for anything else, a key written twice and what is no text.
+    """Parse one JSON object. Raises ValueError for anything else, with a remedy.
 
     Without `quote` the error repeats nothing of the line.
     """
@@ -70,8 +66,10 @@ def parse_object(line: str, *, quote: bool = True) -> dict[str, object]:
 
 
 def parse_json(text: str) -> object:
-    """A value that can be sent on as JSON. JSONDecodeError where it is no JSON, ValueError for a key written twice, a
-    number that is not finite and what is no text.
+    """Parse a JSON value that can be sent on.
+
+    Raises JSONDecodeError for invalid JSON, and ValueError for a key written twice, a number that is not finite, and
+    half of a surrogate pair.
     """
     try:
         value: object = json.loads(
@@ -89,7 +87,7 @@ HALF_A_PAIR = "holds half of a surrogate pair (\\ud800 to \\udfff), which is no 
 
 
 def holds_half_a_pair(text: str) -> bool:
-    """Whether a text has what no request could carry and no store keep."""
+    """Return True for text with half of a surrogate pair, which cannot be sent or stored."""
     return re.search("[\ud800-\udfff]", text) is not None
 
 
@@ -135,14 +133,14 @@ _STEP = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step of a path: a key, a place in a list, or (`of` is None) all there are. `deep`: at any depth below."""
+    """A step of a path: a key, a position in a list, or (None) all there are. `deep`: at any depth below."""
 
     of: str | int | None
     deep: bool = False
 
 
 def parse_path(text: str) -> tuple[Step, ...]:
-    """The steps of a path. ValueError, with what to write, for what is none or leads nowhere but the whole."""
+    """Parse a path like `$.items[*].ts` or `$..created`. Raises ValueError, with a remedy, for any other text."""
     example = 'write it like $.id, $.items[*].ts, $["a key"] or $..created'
     if not text.startswith("$"):
         raise ValueError(f"{text!r} is no path into JSON; {example}")
@@ -175,14 +173,14 @@ _LATEST = "https://json-schema.org/draft/2020-12/schema"
 
 
 class Validator(Protocol):
-    """What tells whether a value is as a schema wants it."""
+    """A validator of a JSON schema."""
 
     def is_valid(self, instance: object) -> bool:
-        """Whether it is."""
+        """Return True if a value satisfies the schema."""
 
 
 def schema_problem(schema: Mapping[str, object]) -> str | None:
-    """What is wrong with a JSON schema, before anything is asked after it; None when nothing is."""
+    """Return what is wrong with a JSON schema; None for a valid one."""
     try:
         validator = validator_of(json.dumps(schema))
         _check_references(schema)
@@ -195,7 +193,7 @@ def schema_problem(schema: Mapping[str, object]) -> str | None:
 
 
 def _check_references(schema: Mapping[str, object]) -> None:
-    """ValueError for the first reference that leads to no schema: what stands outside is not looked up."""
+    """Raise ValueError for the first reference that leads outside the schema or nowhere."""
     from referencing import Registry
     from referencing.jsonschema import specification_with
 
@@ -234,9 +232,9 @@ def _followed(reference: str, resolver: Any) -> Any:
 
 @lru_cache(maxsize=64)
 def validator_of(schema: str) -> Validator:
-    """Of a schema in JSON; of the draft it names, else the latest. It looks nothing up outside itself.
+    """Return the validator of a schema in JSON, by the draft it names, else the latest.
 
-    Raises ValueError when it is no schema.
+    It looks nothing up outside the schema. Raises ValueError if it is no schema.
     """
     from referencing import Registry
 
@@ -245,7 +243,7 @@ def validator_of(schema: str) -> Validator:
 
 
 def _checked(part: object, whole: Mapping[str, object]) -> Any:
-    """The class of validators that a schema names, once it has found no fault with this part of it."""
+    """Check a part of a schema, and return the class of validators for the draft that the whole names."""
     from jsonschema.exceptions import SchemaError
     from jsonschema.validators import Draft202012Validator, validator_for
     from referencing.jsonschema import UnknownDialect, specification_with

@@ -1,6 +1,6 @@
-"""JSON Schema 2020-12 of suites, waiver files and price files, by which editors complete keys and mark mistakes.
+"""JSON Schema 2020-12 of suites, waiver files and price files, for completion and checks in editors.
 
-It knows keys, kinds of values and how quantities are written. Rules between sections need `benchgate validate`.
+It has keys, types of values and spellings of quantities. Rules between sections need `benchgate validate`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LIMITS = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum", "lt": "ex
 
 
 class _Generator(GenerateJsonSchema):
-    """Describes the text of a suite: without titles, without null (an empty value is an error), defaults in units."""
+    """A generator for the text of a suite: without titles, without null, which is an error, with defaults in units."""
 
     def nullable_schema(self, schema: core_schema.NullableSchema) -> JsonSchemaValue:
         return self.generate_inner(schema["schema"])

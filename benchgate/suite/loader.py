@@ -1,4 +1,4 @@
-"""Suite text → `Suite`, or every problem in it at once, each with its place. Gets text; opens no file."""
+"""Parser of suites: returns a `Suite`, or reports every problem at once, with line and column. Opens no file."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from benchgate.errors import SuiteError
 from benchgate.suite.connection import resolve_secret
-from benchgate.suite.default_checks import with_usual_checks
+from benchgate.suite.default_checks import with_default_checks
 from benchgate.suite.messages import faults_of
 from benchgate.suite.rules.base import SECTIONS, sound_part, written_positions
 from benchgate.suite.rules.suite import broken_references, broken_rules
@@ -57,7 +57,7 @@ def _validate(data: dict[str, Plain]) -> tuple[Suite | None, list[Fault]]:
         return None, faults
     found = broken_references(suite, broken)
     if not faults and not found:
-        suite = with_usual_checks(suite)
+        suite = with_default_checks(suite)
         if not suite.gate.checks and any(getattr(suite, section) is not None for section in SECTIONS):
             found.append(Fault(("gate",), _NOTHING_USUAL))
     unread = {("prices",)} if suite.prices is not None else set[Path]()  # the file may have what is missing here
@@ -77,7 +77,7 @@ def _as_written(fault: Fault, positions: Sequence[int]) -> Fault:
 
 
 def _stray_references(value: Plain, path: Path) -> Iterator[Fault]:
-    """References anywhere but where they are resolved would be sent or stored as they stand."""
+    """Yield references where they are not resolved, but would be sent or stored as they are."""
     if isinstance(value, dict):
         for key, inner in value.items():
             yield from _stray_references(inner, (*path, key))

@@ -1,7 +1,4 @@
-"""The keys and values the schema accepts, read off the schema itself: what stands where, and what is nearest.
-
-pydantic's findings in our words: what was found, what was expected, what to do. No value of a secret is repeated.
-"""
+"""Error messages for invalid keys and values: found, expected, and what to do, without secrets."""
 
 from __future__ import annotations
 
@@ -25,31 +22,31 @@ from benchgate.units import show_found
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A place for a value: the type that fits it, without `None`, and what the type is annotated with."""
+    """Type of a value, without `None`, and the annotations of the type."""
 
     kind: Any
     metadata: tuple[object, ...]
 
     @property
     def model(self) -> type[BaseModel] | None:
-        """The section that stands here, if one does."""
+        """Section that belongs here, if any."""
         return self.kind if isinstance(self.kind, type) and issubclass(self.kind, BaseModel) else None
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """The words that fit here, when only some do."""
+        """Words that are allowed here, if only some are."""
         return get_args(self.kind) if get_origin(self.kind) is Literal else ()
 
     @property
     def entry(self) -> Slot | None:
-        """The slot of each entry, when a list or a mapping of names stands here."""
+        """Slot of the entries of a list or mapping."""
         if get_origin(self.kind) is tuple:
             return _slot(get_args(self.kind)[0], ())
         return _slot(get_args(self.kind)[1], ()) if get_origin(self.kind) is dict else None
 
     @property
     def names(self) -> Slot | None:
-        """The slot of the names, when a mapping of names stands here."""
+        """Slot of the names of a mapping."""
         return _slot(get_args(self.kind)[0], ()) if get_origin(self.kind) is dict else None
 
 
@@ -57,18 +54,18 @@ ROOT = Slot(Suite, ())
 
 
 def key_of(name: str, field: FieldInfo) -> str:
-    """How a suite spells a field."""
+    """Return how a suite spells a field."""
     return field.alias or name
 
 
 @cache
 def slots_of(model: type[BaseModel]) -> Mapping[str, Slot]:
-    """The keys a section accepts, in order, and what fits each."""
+    """Return the slots of a section by key, in order."""
     return {key_of(name, field): _slot(field.annotation, field.metadata) for name, field in model.model_fields.items()}
 
 
 def slot_at(path: Path, root: Slot | None = None) -> Slot | None:
-    """What fits at a path of a suite, or of another file whose `root` is told; None where the language has nothing."""
+    """Return the slot at a path of a suite, or of another file with this `root`; None for an unknown path."""
     slot: Slot | None = root or ROOT
     for part in path:
         if slot is None:
@@ -103,26 +100,26 @@ def _sections(slot: Slot, place: str) -> Iterator[tuple[str, type[BaseModel]]]:
 
 
 def homes_of(key: str) -> list[str]:
-    """The sections in which a key means something; the root is called "the top level"."""
+    """Return the sections that have a key; the root is called "the top level"."""
     return [f"`{place}`" if place else "the top level" for place, model in sections() if key in slots_of(model)]
 
 
 def nearest(word: str, options: Iterable[str]) -> str | None:
-    """The option most like a word, letters' case aside; None when none is like it."""
+    """Return the option most similar to a word, regardless of case; None without a similar one."""
     spelled = {option.lower(): option for option in options}
     close = difflib.get_close_matches(word.lower(), spelled, n=1, cutoff=0.6)
     return spelled[close[0]] if close else None
 
 
 def suggestion(word: str, options: Iterable[str]) -> str:
-    """`did you mean …?`, or all the options when none is near."""
+    """Return `did you mean …?`, or all options if none is similar."""
     known = list(dict.fromkeys(options))
     near = nearest(word, known)
     return f"did you mean `{near}`?" if near else f"expected one of {', '.join(known)}"
 
 
 def expectation(slot: Slot) -> str:
-    """What fits a slot, as a phrase."""
+    """Return what fits a slot, as a phrase."""
     for mark in reversed(slot.metadata):  # what a field says of itself stands after what its type says
         if isinstance(mark, Expected):
             return mark.phrase
@@ -155,7 +152,7 @@ def _limits(metadata: Iterable[object]) -> str:
 
 
 def _slot(annotation: Any, metadata: Iterable[object]) -> Slot:
-    """Peel `Annotated` and `| None` off an annotation, keeping what it was annotated with."""
+    """Strip `Annotated` and `| None` off an annotation, keeping its marks."""
     marks = list(metadata)
     while True:
         if get_origin(annotation) is Annotated:
@@ -176,17 +173,17 @@ _NAME = expectation(slots_of(Suite)["suite"])
 
 
 def faults_of(error: ValidationError, root: Slot | None = None) -> list[Fault]:
-    """Every finding of a validation that is a mistake of its own, in our words; `root` is that of another file."""
+    """Return every independent error of a validation as a fault; `root` is that of another file."""
     details = error.errors(include_url=False)
     meant = {_meant_key(detail["loc"], root) for detail in details if detail["type"] == "extra_forbidden"}
     return [_fault(detail, root) for detail in details if not _only_follows(detail, meant)]
 
 
 def _only_follows(detail: ErrorDetails, meant: set[Path]) -> bool:
-    """Findings that another one brings about: mending that one mends them.
+    """Return True for an error that disappears with another one.
 
-    A missing key that stands there misspelt, a list that is short only because its entries are wrong, and a default
-    that waits for a key which is wrong.
+    These are a missing key that is present but misspelt, a list that is short because its entries are wrong, and a
+    default that depends on a wrong key.
     """
     if detail["type"] == "missing":
         return detail["loc"] in meant
@@ -237,7 +234,7 @@ def _expected(path: Path, root: Slot | None) -> str:
 
 
 def _remedy(path: Path, found: object, root: Slot | None) -> str:
-    """Where text is wanted and a number stands, the quotes are missing; where a quantity is wanted, its unit is."""
+    """Suggest quotes for a number in place of text, and a unit for a number in place of a quantity."""
     slot = slot_at(path, root)
     if slot is None or slot.kind is not str or isinstance(found, bool) or not isinstance(found, int | float):
         return ""

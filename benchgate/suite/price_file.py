@@ -1,4 +1,4 @@
-"""A file of prices by deployment and day: what a suite's deployments cost."""
+"""A file of prices by deployment and day."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from benchgate.suite.yaml import Document, Fault, read_text
 
 
 class ListedPrice(Section):
-    """What a deployment costs, from a day on and until another one, both included: by the hour or by the token."""
+    """Price of a deployment by the hour or by the token, from one day to another, both included."""
 
     deployment: Text | None = key("Name of the deployment in the suites; or give `accelerator`", default=None)
     accelerator: Kind | None = key("Kind of accelerator, for deployments without a price by name", default=None)
@@ -53,43 +53,43 @@ class ListedPrice(Section):
 
     @property
     def said(self) -> dict[str, object]:
-        """As the keys of a deployment."""
+        """Price as the keys of a deployment."""
         return {"price": self.price, "price_terms": self.price_terms, "token_prices": self.token_prices}
 
     @property
     def called(self) -> str:
-        """Whose price it is, in words."""
+        """Owner of the price, in words."""
         return f'"{self.deployment}"' if self.deployment is not None else f"accelerator {self.accelerator}"
 
     def days_from(self, day: date) -> int:
-        """How far from a day it is, in days; 0 on each of its own."""
+        """Return the distance to a day, in days; 0 for each of its own days."""
         return max((self.begins - day).days, (day - self.until).days, 0)
 
 
 class PriceFile(Section):
-    """What a file of prices holds."""
+    """Content of a file of prices."""
 
     prices: tuple[ListedPrice, ...] = key("Prices of deployments, each from one day to another", min_length=1)
 
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """Prices, of which no two are of one deployment on one day, and where they stand."""
+    """Prices with their places in the file; no two are of one deployment on one day."""
 
     document: Document
     listed: Sequence[ListedPrice]
 
     def on(self, day: date, deployment: str, accelerator: str | None) -> ListedPrice | None:
-        """The price of a deployment on a day; None where the file has none.
+        """Return the price of a deployment on a day; None if the file has none.
 
-        It is that by its name, where the file knows the name on any day at all, else that by what it runs on: a price
-        by name that ended gives way to no other.
+        A price by name comes before one by accelerator. If the file has the name on any day, prices by accelerator do
+        not count: an expired price by name is not replaced silently.
         """
         own = self._own(deployment, accelerator)
         return next((self.listed[number] for number in own if self.listed[number].days_from(day) == 0), None)
 
     def entry_of(self, listed: ListedPrice) -> dict[str, object]:
-        """What a price says of itself, as plain JSON: whose it is, its days, its sums as they are written."""
+        """Return an entry as plain JSON, with its sums as they are written."""
         number = next(number for number, one in enumerate(self.listed) if one is listed)
         entries = self.document.data["prices"]
         written = entries[number] if isinstance(entries, list) else None
@@ -97,7 +97,7 @@ class Prices:
         return {key: written[key] for key in _TOLD if key in written}
 
     def lacking(self, day: date, deployment: str, accelerator: str | None) -> Problem:
-        """That a deployment has no price on a day, at the line of its price that is nearest to that day."""
+        """Return the problem that a deployment has no price on a day, at the line of the nearest one."""
         own, told = self._own(deployment, accelerator), f'"{deployment}" has no price on {day}'
         if not own:
             return self.document.problem(Fault(("prices",), f"{told}; {self._unknown(deployment, accelerator)}"))
@@ -109,14 +109,14 @@ class Prices:
         return self.document.problem(Fault(("prices", number), f"{told}: {why}; add one for that day"))
 
     def _own(self, deployment: str, accelerator: str | None) -> list[int]:
-        """The places of a deployment's prices: those by its name, or where there are none those by what it runs on."""
+        """Return the positions of a deployment's prices: those by name, else those by accelerator."""
         by_name = [number for number, one in enumerate(self.listed) if one.deployment == deployment]
         if by_name or accelerator is None:
             return by_name
         return [number for number, one in enumerate(self.listed) if one.accelerator == accelerator]
 
     def _unknown(self, deployment: str, accelerator: str | None) -> str:
-        """What to write for a deployment that the file does not know."""
+        """Return what to write for a deployment that the file does not have."""
         names, kinds = (
             [name for one in self.listed if (name := getattr(one, key)) is not None]
             for key in ("deployment", "accelerator")
@@ -133,7 +133,7 @@ _TOLD = ("deployment", "accelerator", "from", "until", "price", "token_prices")
 
 
 def parse_prices(written: str, source: str) -> Prices:
-    """The prices that a text holds. `source` is what to call it. Raises SuiteError with every mistake in it."""
+    """Parse a file of prices. `source` is its name. Raises SuiteError with every problem."""
     document = read_text(written, source, "file of prices")
     if document.problems:
         raise SuiteError(document.problems)
@@ -156,7 +156,7 @@ def _refuse_two(document: Document, listed: Sequence[ListedPrice]) -> None:
 
 
 def _apart(at: int, earlier: ListedPrice, number: int, one: ListedPrice) -> str:
-    """What to write so that two prices have no day in common: both of their ends are included."""
+    """Return what to write so that two prices have no day in common."""
     if earlier.begins == one.begins:
         return f"let one of them begin later, or remove it: both begin {_beginning(one)}"
     first, then = ((at, earlier), (number, one)) if earlier.begins < one.begins else ((number, one), (at, earlier))

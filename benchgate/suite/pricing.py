@@ -1,4 +1,4 @@
-"""What is to be known of a price beside itself: how it was bought, what is lost of it, and what is paid with it."""
+"""Terms of a price: energy, interruptions, overhead, utilisation, and prices per token."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from benchgate.suite.types import (
 
 
 class Energy(Section):
-    """What one accelerator draws, with its share of the machine around it, and what that costs."""
+    """Power of one accelerator, with its share of the machine, and its price."""
 
     draw_w: Watts = key("Power of one accelerator, with its share of the machine around it", alias="draw")
     usd_per_kwh: EnergyPrice = key("Price of energy", alias="price")
@@ -31,12 +31,12 @@ class Energy(Section):
 
     @property
     def usd_per_hour(self) -> float:
-        """Of one accelerator while it runs."""
+        """Cost of energy for one accelerator and hour."""
         return self.draw_w / 1000 * self.pue * self.usd_per_kwh
 
 
 class TokenPrices(Section):
-    """What a hosted model costs by the token, each for a million."""
+    """Prices of a hosted model, per million tokens."""
 
     input_usd: TokenPrice = key("Price of prompt tokens", alias="input")
     cached_input_usd: TokenPrice | None = key(
@@ -51,13 +51,13 @@ class TokenPrices(Section):
         return self
 
     def remembered(self) -> dict[str, float]:
-        """As the run keeps it: dollars for a million tokens of each kind."""
+        """Return the dollars per million tokens of each kind, as stored with a run."""
         cached = self.input_usd if self.cached_input_usd is None else self.cached_input_usd
         return {"input": self.input_usd, "cached_input": cached, "output": self.output_usd}
 
 
 class PriceTerms(Section):
-    """The terms of a deployment's `price`; each that is not said costs nothing."""
+    """Terms of a deployment's `price`; by default they cost nothing."""
 
     commitment: Literal["on_demand", "reserved", "spot", "owned"] = key(
         "How the accelerators were bought; shown beside the price", default="on_demand"
@@ -97,7 +97,6 @@ class PriceTerms(Section):
         return self
 
     def _fits_its_commitment(self) -> None:
-        """A term that another commitment has, or that this one lacks, makes an hour that costs another sum."""
         if self.commitment == "spot" and "interruption_ratio" not in self.model_fields_set:
             raise ValueError(
                 "what `commitment: spot` loses of its paid time is not said; add it, like interruption: 5%, or 0%"
@@ -109,12 +108,12 @@ class PriceTerms(Section):
             )
 
     def usd_per_hour(self, list_usd_per_hour: float) -> float:
-        """What an hour costs in which an accelerator of this price serves."""
+        """Return the cost of an hour in service of an accelerator with this list price."""
         energy = 0.0 if self.energy is None else self.energy.usd_per_hour
         return serving_usd_per_hour(
             list_usd_per_hour, interruption_ratio=self.interruption_ratio, energy_usd_per_hour=energy
         )
 
     def remembered(self, list_usd_per_hour: float) -> dict[str, Any]:
-        """As the run keeps it beside the price that follows from it."""
+        """Return list price and terms, as stored with a run."""
         return {"list_usd_per_hour": list_usd_per_hour, **self.model_dump(mode="json", exclude_none=True)}

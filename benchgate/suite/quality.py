@@ -1,4 +1,4 @@
-"""The evals of a suite: which tasks of lm-eval's, or task files of one's own, and how both arms are asked."""
+"""The `quality` of a suite: evals by lm-eval, from its own tasks or from task files."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _ENTRY = 'a task file like "tasks/add.yaml", a task or group of lm-eval\'s own l
 
 
 class Band(Section):
-    """Between what values something is known to lie."""
+    """A known range of values."""
 
     least: Percent = key(
         "A baseline below it makes the evidence INVALID: the harness is more likely wrong than the model", alias="min"
@@ -46,7 +46,7 @@ class Band(Section):
 
 
 class TaskEntry(Section):
-    """One task, or one group of lm-eval's, and what is said of it here alone; without more, just its name."""
+    """A task, or a group of lm-eval tasks, with its own settings; without any, just its name."""
 
     task: Text = key(
         "Name or file of the task. A check calls `tasks/add.yaml` by its stem, `add`; a task of lm-eval's by its "
@@ -79,17 +79,16 @@ class TaskEntry(Section):
 
     @property
     def is_file(self) -> bool:
-        """Whether it is a task file rather than a name that lm-eval knows."""
+        """True for a task file, false for a name that lm-eval knows."""
         return self.task.endswith((".yaml", ".yml"))
 
     @property
     def name(self) -> str:
-        """What checks and reports call it: `tasks/add.yaml` → `add`; a name of lm-eval's stays as it is."""
+        """Name in checks and reports: `tasks/add.yaml` → `add`; a name of lm-eval stays as it is."""
         return PurePosixPath(self.task).stem if self.is_file else self.task
 
 
 def _entry(found: object) -> object:
-    """The short form: a text is the task itself."""
     if isinstance(found, str):
         return {"task": found}
     if isinstance(found, dict | TaskEntry):
@@ -152,9 +151,9 @@ class Quality(Section):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What checks and reports call the tasks and groups, in order."""
+        """Names of the tasks and groups in checks and reports, in order."""
         return tuple(entry.name for entry in self.tasks)
 
     def entry(self, task: str) -> TaskEntry | None:
-        """What the suite says of an observed task: `mmlu_pro/mmlu_pro_law` belongs to the group `mmlu_pro`."""
+        """Return the entry of an observed task: `mmlu_pro/mmlu_pro_law` belongs to the group `mmlu_pro`."""
         return next((entry for entry in self.tasks if task == entry.name or task.startswith(f"{entry.name}/")), None)

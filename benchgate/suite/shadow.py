@@ -1,4 +1,4 @@
-"""The shadow comparison, as a suite says it: recorded prompts, what counts as the same, and who else is asked."""
+"""The `shadow` of a suite: recorded prompts, how answers are compared, similarity service and judge."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pydantic import (
     model_validator,
 )
 
-from benchgate.suite.connection import Address, Headers, Reference, refuse_two_authorizations
+from benchgate.suite.connection import Service
 from benchgate.suite.formats import parse_path
 from benchgate.suite.types import Expected, Flag, PositivePercent, Section, Text, Tokens, Whole, key, optional
 
@@ -21,7 +21,6 @@ def _path(text: str) -> str:
 
 
 def _sent(allowed: bool) -> bool:
-    """Whoever writes the suite says so, or it does not happen."""
     if not allowed:
         raise ValueError(
             "must be true: recorded prompts and the answers to them are sent to this address too; "
@@ -35,7 +34,7 @@ SendText = Annotated[bool, Strict(), AfterValidator(_sent)]
 
 
 class Compare(Section):
-    """When two answers count as the same."""
+    """Method by which two answers are compared."""
 
     by: Literal["auto", "normalised", "exact", "json", "tool_calls", "structure"] = key(
         "Method that decides whether two answers differ (all methods)", default="auto"
@@ -64,31 +63,20 @@ class Compare(Section):
         return self
 
 
-class Similarity(Section):
-    """An embeddings endpoint that tells how near two texts are."""
+class Similarity(Service):
+    """An embeddings endpoint that rates the similarity of two texts."""
 
-    url: Address = key("Base address, without `/v1`")
     model: Text = key("Name of the model at this server")
-    api_key: Reference | None = key("Sent as a bearer token", default=None)
-    headers: Headers = key("Further headers", default_factory=dict)
     same_above: Annotated[float, Strict()] = key(
         "Cosine similarity from which two texts count as the same", default=0.95, gt=0, le=1
     )
     send_text: SendText = key("Permission to send answers there; required, and must be `true`")
 
-    @model_validator(mode="after")
-    def _one_authorization(self) -> Self:
-        refuse_two_authorizations(self.api_key, self.headers)
-        return self
 
+class Judge(Service):
+    """A model that decides which of two answers is better, asked in both positions."""
 
-class Judge(Section):
-    """A model that says which of two answers is better, asked in both positions."""
-
-    url: Address = key("Base address, without `/v1`")
     model: Text = key("Name of the model at this server")
-    api_key: Reference | None = key("Sent as a bearer token", default=None)
-    headers: Headers = key("Further headers", default_factory=dict)
     prompt: Text | None = key(
         "File with the judge's prompt, with `{prompt}`, `{answer_a}` and `{answer_b}` in it; the built-in prompt "
         "unless given",
@@ -96,11 +84,6 @@ class Judge(Section):
     )
     max_tokens: Tokens = key("Longest verdict", default=64, ge=1)
     send_text: SendText = key("Permission to send prompts and answers there; required, and must be `true`")
-
-    @model_validator(mode="after")
-    def _one_authorization(self) -> Self:
-        refuse_two_authorizations(self.api_key, self.headers)
-        return self
 
 
 class Shadow(Section):

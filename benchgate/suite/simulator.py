@@ -1,7 +1,4 @@
-"""A practice server that benchgate starts for a run: what it costs, what it holds, how it fails.
-
-The keys are the options of `benchgate sim`; what is not said is as there.
-"""
+"""The `sim` of a deployment: a simulated server that benchgate starts. Keys are the options of `benchgate sim`."""
 
 from __future__ import annotations
 
@@ -26,8 +23,8 @@ Bounds = Annotated[tuple[Whole, Whole], AfterValidator(_bounds), Expected("the f
 MOST_REPLICAS = 16
 
 
-class Practice(Section):
-    """A practice server: it runs no model, and its answers come at the times and in the numbers that are said here."""
+class SimServer(Section):
+    """A simulated server: it runs no model, and its answers have the configured times and lengths."""
 
     ttft_s: Span | None = optional("Paced: from the whole request to the first token", alias="ttft")
     itl_s: Span | None = optional(
@@ -134,4 +131,4 @@ QUEUE = ("service_s", "servers", "service_law", "service_until")
 
 
 def _spelt(name: str) -> str:
-    return Practice.model_fields[name].alias or name
+    return SimServer.model_fields[name].alias or name

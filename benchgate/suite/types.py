@@ -1,7 +1,7 @@
 """Types of the values in a suite: human units parsed into base units, names, and strict sections.
 
-A type is annotated with `Expected`, the phrase for error messages, and where its text differs from the value that is
-parsed from it with `Written`, the JSON Schema of the text.
+`Expected` annotates a type with the phrase for error messages, `Written` with the JSON Schema of its text if that
+differs from the parsed value.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Form = Mapping[str, Any]
 
 
 class Written:
-    """The forms a value may have in a suite; for a section, its short forms. `show` writes a default in its unit."""
+    """Spellings of a value in a suite; of a section, its short forms. `show` formats a default with its unit."""
 
     def __init__(self, *forms: Form, show: Callable[[float], str] | None = None) -> None:
         self.forms, self.show = forms, show
@@ -64,13 +64,13 @@ MAPPING: Form = {"type": "object", "minProperties": 1}
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What to write in a field, as a phrase for error messages. A bare number in a `quantity` lacks its unit."""
+    """Phrase for error messages: what to write in a field. A number in a `quantity` needs a unit."""
 
     phrase: str
     quantity: bool = False
 
 
-def _unit(
+def quantity(
     parse: Callable[[object], float],
     phrase: str,
     *,
@@ -89,7 +89,7 @@ def _unit(
 
 
 def _percent(parse: Callable[[object], float], phrase: str) -> tuple[BeforeValidator, Expected, Written]:
-    return _unit(parse, phrase, pattern_of=units.parse_percent_ratio, show=units.show_percent)
+    return quantity(parse, phrase, pattern_of=units.parse_percent_ratio, show=units.show_percent)
 
 
 def is_stored(info: ValidationInfo) -> bool:
@@ -116,30 +116,30 @@ def positive_share(text: object) -> float:
 _NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 
 Duration = Annotated[
-    float, *_unit(units.parse_duration_s, 'a duration like "500ms" or "30s"', show=units.show_duration)
+    float, *quantity(units.parse_duration_s, 'a duration like "500ms" or "30s"', show=units.show_duration)
 ]
-Span = Annotated[float, *_unit(units.parse_span_s, 'a time like "5ms", or "0ms"'), Field(ge=0)]
-Rate = Annotated[float, *_unit(units.parse_rate_rps, 'a rate like "8/s"')]
+Span = Annotated[float, *quantity(units.parse_span_s, 'a time like "5ms", or "0ms"'), Field(ge=0)]
+Rate = Annotated[float, *quantity(units.parse_rate_rps, 'a rate like "8/s"')]
 Percent = Annotated[float, *_percent(share, 'a percentage like "1%"'), Field(ge=0, le=1)]
 PositivePercent = Annotated[float, *_percent(positive_share, 'a percentage like "95%"'), Field(gt=0, le=1)]
 Tokens = Annotated[
     int,
-    *_unit(units.parse_tokens, 'a count like "128 tokens"'),
+    *quantity(units.parse_tokens, 'a count like "128 tokens"'),
     Written(WHOLE, text(units.PATTERNS[units.parse_tokens])),
 ]
 Size = Annotated[
     int,
-    *_unit(units.parse_size_bytes, 'a size like "8GiB"', show=lambda size: units.show_size(int(size))),
+    *quantity(units.parse_size_bytes, 'a size like "8GiB"', show=lambda size: units.show_size(int(size))),
     Field(ge=64 * 1024**2),
 ]
-Price = Annotated[float, *_unit(units.parse_price_usd_per_hour, 'a price like "$32/h"')]
-TokenPrice = Annotated[float, *_unit(units.parse_usd_per_million, 'a price like "$0.15/M", of a million tokens')]
-Watts = Annotated[float, *_unit(units.parse_watts, 'a power like "700 W"')]
-EnergyPrice = Annotated[float, *_unit(units.parse_usd_per_kwh, 'a price like "$0.12/kWh"')]
+Price = Annotated[float, *quantity(units.parse_price_usd_per_hour, 'a price like "$32/h"')]
+TokenPrice = Annotated[float, *quantity(units.parse_usd_per_million, 'a price like "$0.15/M", of a million tokens')]
+Watts = Annotated[float, *quantity(units.parse_watts, 'a power like "700 W"')]
+EnergyPrice = Annotated[float, *quantity(units.parse_usd_per_kwh, 'a price like "$0.12/kWh"')]
 Factor = Annotated[
-    float, *_unit(units.parse_multiple, 'a multiple like "1.3x"', show=units.show_multiple), Field(ge=1, le=10)
+    float, *quantity(units.parse_multiple, 'a multiple like "1.3x"', show=units.show_multiple), Field(ge=1, le=10)
 ]
-Money = Annotated[float, *_unit(units.parse_usd, 'a sum of money like "40 USD"')]
+Money = Annotated[float, *quantity(units.parse_usd, 'a sum of money like "40 USD"')]
 Whole = Annotated[int, Strict()]  # pydantic would take "8", 8.0 and true for a whole number
 Flag = Annotated[bool, Strict()]  # and "no" for false
 Text = Annotated[str, Field(min_length=1)]
@@ -236,7 +236,7 @@ def optional(description: str, default: Any = None, **settings: Any) -> Any:
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(key,))
 class Section(BaseModel):
-    """A section of the language: unknown keys are errors, and it is immutable."""
+    """A section of the language: immutable, and unknown keys are errors."""
 
     # An input may be a secret in the wrong place, so no error repeats one.
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)

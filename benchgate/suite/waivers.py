@@ -1,7 +1,4 @@
-"""Waiver files: YAML text → waivers, or every mistake in it at once with its place. Opens no file.
-
-The ceiling of a waiver is a bound of the check that it covers, in the same unit.
-"""
+"""Waiver files: parsed into waivers, or every problem at once with line and column. Opens no file."""
 
 from __future__ import annotations
 
@@ -38,7 +35,7 @@ _NO_WAIVER = ("error_budget", "error_budget_burn")
 
 @dataclass(frozen=True, slots=True)
 class Bounded:
-    """The metric of a check and the kind of its bound; `side` is None where it has a margin."""
+    """Metric and kind of bound of a check; `side` is None for a margin."""
 
     metric: str
     side: str | None
@@ -124,7 +121,7 @@ _Release = Annotated[str, StringConstraints(pattern=_RELEASE), _Strip, Written(t
 
 
 class WaiverEntry(Section):
-    """One waiver as its file writes it."""
+    """A waiver, as written in its file."""
 
     suite: Annotated[Name, _Strip] = key("Name of the suite")
     check: Annotated[

@@ -1,12 +1,8 @@
-"""Lengths and pauses that vary: one value, or a distribution that every request draws its own from.
-
-Extra fields of request bodies, as a suite declares them for one deployment: what may stand there.
-
-What requests ask for, as a suite says it: texts made up or recorded, their lengths, and how clients behave.
-"""
+"""A `workload`: synthetic or recorded requests, their lengths, and how clients behave."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
@@ -75,7 +71,7 @@ class LogNormal(Section):
 
 
 class Lengths(Section):
-    """Numbers of tokens by a distribution: exactly one of these."""
+    """A distribution of token counts: exactly one of these."""
 
     uniform: tuple[Count, Count] | None = optional("Uniform distribution; both ends are included")
     normal: Normal | None = optional("Normal distribution")
@@ -96,7 +92,7 @@ class Lengths(Section):
 
     @property
     def most_tokens(self) -> int | None:
-        """The largest that can be drawn; None where a file says it."""
+        """Largest possible value; None for a file."""
         if self.uniform is not None:
             return self.uniform[1]
         bounded = self.normal or self.lognormal
@@ -104,7 +100,7 @@ class Lengths(Section):
 
     @property
     def least_tokens(self) -> int:
-        """The smallest that can be drawn; 1 where a file says it."""
+        """Smallest possible value; 1 for a file."""
         if self.uniform is not None:
             return self.uniform[0]
         bounded = self.normal or self.lognormal
@@ -112,7 +108,7 @@ class Lengths(Section):
 
     @property
     def shown(self) -> str:
-        """For a person: `64 to 512`."""
+        """The distribution in words: `64 to 512`."""
         if self.uniform is not None:
             return f"{self.uniform[0]:,} to {self.uniform[1]:,}"
         if self.normal is not None:
@@ -130,7 +126,7 @@ class LogNormalPause(Section):
 
 
 class Pauses(Section):
-    """Pauses by a distribution: exactly one of these."""
+    """A distribution of pauses: exactly one of these."""
 
     uniform: tuple[Duration, Duration] | None = key("Uniform distribution", default=None)
     lognormal: LogNormalPause | None = key("Lognormal distribution, with a long tail", default=None)
@@ -149,55 +145,53 @@ def _check_between(least: int, middle: int, most: int, name: str) -> None:
         raise ValueError(f"`{name}` lies outside of `min` and `max`, or they leave no room; correct one of them")
 
 
-def _length(found: object, info: ValidationInfo) -> object:
-    """A count, or a distribution of them."""
-    if isinstance(found, Lengths):
-        return found
-    if isinstance(found, dict):
-        return _section(Lengths, found, info)
-    tokens = found if is_stored(info) else parse_tokens(found)
-    if not isinstance(tokens, int) or not 1 <= tokens <= MOST_TOKENS:
+def _parse_length(found: object) -> int:
+    tokens = parse_tokens(found)
+    if not 1 <= tokens <= MOST_TOKENS:
         raise ValueError(f'found {show_found(found)}; expected a count like "128 tokens", at most {MOST_TOKENS:,}')
     return tokens
 
 
-def _pause(found: object, info: ValidationInfo) -> object:
-    if isinstance(found, Pauses):
-        return found
-    if isinstance(found, dict):
-        return _section(Pauses, found, info)
-    return found if is_stored(info) else parse_duration_s(found)
+def _value_or(section: type[Section], parse: Callable[[object], float]) -> BeforeValidator:
+    """Return the validator of one value, or of a distribution of values."""
 
+    def read(found: object, info: ValidationInfo) -> object:
+        stored = is_stored(info)
+        if isinstance(found, dict):
+            return section.model_validate(found, context=info.context, by_name=stored, by_alias=not stored)
+        return found if stored or isinstance(found, section) else parse(found)
 
-def _section(model: type[Section], found: object, info: ValidationInfo) -> Section:
-    """A suite from the store spells fields by their names, one from a file by their keys."""
-    stored = is_stored(info)
-    return model.model_validate(found, context=info.context, by_name=stored, by_alias=not stored)
+    return BeforeValidator(read)
 
 
 _COUNTED = Written({**WHOLE, "minimum": 1, "maximum": MOST_TOKENS}, text(PATTERNS[parse_tokens]))
 Length = Annotated[
     int | Lengths,
-    BeforeValidator(_length),
+    _value_or(Lengths, _parse_length),
     Expected('a count like "128 tokens", or lengths like {uniform: [64, 512]}'),
     _COUNTED,
 ]
 Turns = Annotated[
     int | Lengths,
-    BeforeValidator(_length),
+    _value_or(Lengths, _parse_length),
     Expected("a number of turns like 4, or numbers like {uniform: [2, 6]}"),
     _COUNTED,
 ]
 Pause = Annotated[
     float | Pauses,
-    BeforeValidator(_pause),
+    _value_or(Pauses, parse_duration_s),
     Expected('a duration like "2s", or pauses like {uniform: [1s, 5s]}'),
     Written(text(PATTERNS[parse_duration_s])),
 ]
 
 
+def most_tokens(length: int | Lengths | None) -> int | None:
+    """Return the largest possible value of a length; None for a file."""
+    return length.most_tokens if isinstance(length, Lengths) else length
+
+
 def shown_length(length: int | Lengths) -> str:
-    """For a person: `128`, or `64 to 512`."""
+    """Format a length: `128`, or `64 to 512`."""
     return f"{length:,}" if isinstance(length, int) else length.shown
 
 
@@ -211,43 +205,28 @@ _OWN = {
 
 
 def check_body_fields(fields: dict[str, object]) -> dict[str, object]:
-    """Let fields pass that any request can carry; ValueError for what benchgate sets itself."""
+    """Return fields of a request body as they are. Raises ValueError for those that benchgate sets."""
     for name in fields:
         if name in _OWN:
             raise ValueError(f"`{name}` is set by benchgate itself; {_OWN[name]}")
     return fields
 
 
-BodyFields = Annotated[
-    dict[str, Any], AfterValidator(check_body_fields), Expected("a mapping of fields for the body of every request")
-]
-JsonSchema = Annotated[
-    Text | dict[str, Any], BeforeValidator(lambda found: _mapping_or_file(found)),
-    Expected("a JSON schema, or the file of one"), Written(text(), MAPPING),
-]  # fmt: skip
-Tools = Annotated[
-    Text | list[dict[str, Any]], BeforeValidator(lambda found: _list_or_file(found)),
-    Expected("a list of tools as OpenAI spells them, or the JSON file of one"),
-    Written(text(), {"type": "array", "items": {"type": "object"}, "minItems": 1}),
-]  # fmt: skip
-
-
-def _mapping_or_file(found: object) -> object:
-    if (isinstance(found, str) and found) or (isinstance(found, dict) and found):
+def _check_schema(found: object) -> object:
+    if isinstance(found, str | dict) and found:
         return found
-    raise ValueError(f"found {show_found(found)}; expected a JSON schema, or the file of one")
+    raise ValueError(f"found {show_found(found)}; expected {_SCHEMA}")
 
 
-def _list_or_file(found: object) -> object:
+def _check_tools(found: object) -> object:
     if isinstance(found, str) and found:
         return found
     if isinstance(found, list | tuple) and found and all(isinstance(tool, dict) for tool in found):
         return list(found)
-    raise ValueError(f"found {show_found(found)}; expected a list of tools as OpenAI spells them, or the file of one")
+    raise ValueError(f"found {show_found(found)}; expected {_TOOLS}")
 
 
-def _after(found: object, info: ValidationInfo) -> object:
-    """So many tokens, or a time."""
+def _check_after(found: object, info: ValidationInfo) -> object:
     if not is_stored(info):
         try:
             parse_tokens(found)
@@ -255,14 +234,31 @@ def _after(found: object, info: ValidationInfo) -> object:
             try:
                 parse_duration_s(found)
             except ValueError:
-                raise ValueError(
-                    f"{show_found(found)} is neither tokens nor a time; write it like 20 tokens or 500ms"
-                ) from None
+                message = f"{show_found(found)} is neither tokens nor a time; write it like 20 tokens or 500ms"
+                raise ValueError(message) from None
     return str(found)
 
 
+_SCHEMA = "a JSON schema, or the file of one"
+_TOOLS = "a list of tools as OpenAI spells them, or the JSON file of one"
+BodyFields = Annotated[
+    dict[str, Any], AfterValidator(check_body_fields), Expected("a mapping of fields for the body of every request")
+]
+JsonSchema = Annotated[
+    Text | dict[str, Any], BeforeValidator(_check_schema), Expected(_SCHEMA), Written(text(), MAPPING)
+]
+Tools = Annotated[
+    Text | list[dict[str, Any]], BeforeValidator(_check_tools), Expected(_TOOLS),
+    Written(text(), {"type": "array", "items": {"type": "object"}, "minItems": 1}),
+]  # fmt: skip
+CancelAfter = Annotated[
+    str, BeforeValidator(_check_after), Expected("`20 tokens` or `500ms`"),
+    Written(WHOLE, text(PATTERNS[parse_tokens]), text(PATTERNS[parse_duration_s])),
+]  # fmt: skip
+
+
 class Prefix(Section):
-    """The beginning that prompts share. It is part of their `input`."""
+    """The shared beginning of prompts. It is part of their `input`."""
 
     groups: Whole = key(
         "Number of different beginnings; each prompt gets one of them at random", default=1, ge=1, le=100_000
@@ -284,28 +280,23 @@ class Prefix(Section):
 
 
 class Session(Section):
-    """Conversations: each turn repeats what was said before, the model's own answers included."""
+    """Conversations: each turn repeats the earlier ones, the model's own answers included."""
 
     turns: Turns = key("Requests of a conversation. `input` and `output` hold for each turn")
     think: Pause | None = key("Pause from the end of an answer to the next turn", default=None)
 
 
 class LeaveSpec(Section):
-    """Clients that disconnect on purpose before their answer is whole."""
+    """Clients that disconnect on purpose before the end of their answer."""
 
     share_ratio: PositivePercent = key(
         "Share of the requests, the same number in every block; of conversations, in their last turn", alias="share"
     )
-    after: Annotated[
-        str,
-        BeforeValidator(_after),
-        Expected("`20 tokens` or `500ms`"),
-        Written(WHOLE, text(PATTERNS[parse_tokens]), text(PATTERNS[parse_duration_s])),
-    ] = key("Number of received output chunks, or time after the request was due")
+    after: CancelAfter = key("Number of received output chunks, or time after the request was due")
 
     @property
     def after_tokens(self) -> int | None:
-        """So many chunks of output have come; None where it is a time."""
+        """Output chunks after which the client disconnects; None for a time."""
         try:
             return parse_tokens(self.after)
         except ValueError:
@@ -313,12 +304,12 @@ class LeaveSpec(Section):
 
     @property
     def after_s(self) -> float | None:
-        """So long after the request was due; None where it is tokens."""
+        """Time after the request was due; None for tokens."""
         return None if self.after_tokens is not None else parse_duration_s(self.after)
 
 
 class Images(Section):
-    """Pictures beside the text of each chat request: of noise, or files taken in turn."""
+    """Images beside the text of each chat request: noise, or files in turn."""
 
     count: Whole = key("Images per request; in a conversation, in its first turn", default=1, ge=1, le=64)
     width: Whole = key("Width of a generated noise image, in pixels; all images differ", default=224, ge=1, le=4096)
@@ -327,7 +318,7 @@ class Images(Section):
 
 
 class Workload(Section):
-    """What the requests of a stage or a class ask for: made-up texts of stated lengths, or recorded ones."""
+    """Requests of a stage or a class: synthetic texts of given lengths, or recorded ones."""
 
     endpoint: Endpoint = key("API endpoint: `/v1/chat/completions` and so on", default="chat")
     input_tokens: Length | None = key("Length of each prompt; all prompts differ", default=None, alias="input")
@@ -373,30 +364,31 @@ class Workload(Section):
 
     @property
     def generates(self) -> bool:
-        """Whether answers are text, and so have a length."""
+        """True if answers are text, and so have a length."""
         return self.endpoint not in ("embeddings", "rerank")
 
     @property
     def streams(self) -> bool:
-        """Whether answers come piece by piece."""
+        """True if answers are streamed."""
         return self.stream and self.generates
 
     @property
     def files(self) -> tuple[str, ...]:
-        """The files of lengths that it names."""
+        """Files of lengths."""
         lengths = (self.input_tokens, self.output_tokens)
         return tuple(length.file for length in lengths if isinstance(length, Lengths) and length.file is not None)
 
     @property
+    def shared_tokens(self) -> int | None:
+        """Tokens that prompts share; None without a prefix, and for a share."""
+        return self.prefix.prefix_tokens if self.prefix is not None else None
+
+    @property
     def most_input_tokens(self) -> int | None:
-        """The longest prompt that is made up; None where files say it."""
-        return _most(self.input_tokens)
+        """Length of the longest synthetic prompt; None for files."""
+        return most_tokens(self.input_tokens)
 
     @property
     def most_output_tokens(self) -> int | None:
-        """The longest answer that is asked for; None where files say it, and where no text is generated."""
-        return _most(self.output_tokens)
-
-
-def _most(length: int | Lengths | None) -> int | None:
-    return length.most_tokens if isinstance(length, Lengths) else length
+        """Length of the longest answer; None for files, and without generated text."""
+        return most_tokens(self.output_tokens)

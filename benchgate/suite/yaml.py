@@ -1,8 +1,8 @@
-"""YAML text → plain data, with the place of every key and value. Knows YAML, knows nothing of suites.
+"""Reader of YAML: plain data with the place of every key and value. Independent of suites.
 
-What YAML offers and a suite does not need is refused, so that one spelling has one meaning and no text can make the
-parser work for long: tags, directives, merge keys, a second document, a key written twice, empty values, and anything
-beyond the limits below. Anchors and aliases are allowed; an alias counts as everything it stands for.
+YAML that a suite does not need is refused, so that every text has one meaning and parsing takes bounded time: tags,
+directives, merge keys, a second document, a key written twice, empty values, and anything beyond the limits below.
+Anchors and aliases are allowed; an alias counts as often as it is used.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _FLOAT = re.compile(r"[-+]?(\d{1,200}\.?\d*|\.\d+)([eE][-+]?\d{1,2})?")  # alway
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A line and a column, both from 1."""
+    """Line and column, both from 1."""
 
     line: int
     column: int
@@ -60,13 +60,13 @@ class Fault:
 
     @property
     def text(self) -> str:
-        """The message with the other path in it."""
+        """Message with the other path filled in."""
         return self.message if self.other is None else self.message.replace("{other}", show_path(self.other))
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """The plain data of a suite's text and where each part of it stands.
+    """Plain data of a text, and the place of each part.
 
     `problems` are the faults that leave the rest readable: keys written twice, merge keys, empty values.
     """
@@ -78,7 +78,7 @@ class Document:
     problems: list[Problem] = field(default_factory=list)
 
     def problem(self, fault: Fault) -> Problem:
-        """A fault with its place; where its path is not in the text, that of the nearest mapping around it."""
+        """Return a fault with its place, or that of the nearest mapping around it."""
         known = self.keys if fault.at_key and fault.path in self.keys else self.values
         nearest = fault.path
         while nearest and nearest not in known:
@@ -89,7 +89,7 @@ class Document:
 
 
 def show_path(path: Path) -> str:
-    """`("load", "sweep", 1, "rate")` → `load.sweep[1].rate`."""
+    """Format a path: `("load", "sweep", 1, "rate")` → `load.sweep[1].rate`."""
     text = ""
     for part in path:
         text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
@@ -116,7 +116,7 @@ def read_text(text: str, source: str, what: str = "suite") -> Document:
 
 
 def _refuse_the_unneeded(text: str, source: str) -> None:
-    """Walk the events, which are made one by one, before anything is built: depth, size, documents, tags, anchors."""
+    """Check depth, size, documents, tags and anchors in the events, before anything is built."""
     depth = nodes = documents = 0
     anchors: set[str] = set()
     for event in YAML(typ="safe", pure=True).parse(text):
@@ -158,7 +158,7 @@ def _node_complaint(event: NodeEvent, nodes: int, depth: int, anchors: set[str])
 
 
 class _Builder:
-    """Nodes → plain data. Aliases are expanded here, under the same limits as the text itself."""
+    """Builder of plain data. It expands aliases, under the same limits as the text."""
 
     def __init__(self, source: str, what: str) -> None:
         self._document = Document(source, {})
@@ -219,7 +219,7 @@ class _Builder:
 
 
 def _scalar(node: Node) -> Plain:
-    """Quoted is text. Plain decimals are numbers, `true`/`false` truths; every other spelling stays text."""
+    """Return quoted text as text, plain decimals as numbers, `true`/`false` as booleans, and other text as text."""
     text: str = node.value
     kind = str(node.tag).rpartition(":")[2]
     if kind == "null":

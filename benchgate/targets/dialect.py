@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from benchgate.model.deployment import Arm
 from benchgate.model.request import GENERATING_ENDPOINTS, Endpoint, ModelRequest, text_request
-from benchgate.suite.schema import OFF, DeploymentSpec, MaxTokensField
+from benchgate.suite.deployment import OFF, DeploymentSpec, MaxTokensField
 from benchgate.targets.route import DIRECT, Route
 from benchgate.targets.spelling import spelled_fields
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Collection, Mapping, Sequence
 
-from benchgate.suite.schema import NVIDIA_SMI
+from benchgate.suite.deployment import NVIDIA_SMI
 from benchgate.targets.dialect import Target
 from benchgate.targets.refusals import one_line
 from benchgate.telemetry.engines import GPU_LABEL

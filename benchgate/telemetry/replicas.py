@@ -16,7 +16,7 @@ from pathlib import Path
 
 from benchgate.errors import TargetError
 from benchgate.model.run import NOT_COUNTABLE
-from benchgate.suite.schema import DeploymentSpec, Ready, resolve_page
+from benchgate.suite.deployment import DeploymentSpec, Ready, resolve_page
 from benchgate.targets.address import ServerAddress
 from benchgate.targets.dialect import Target
 from benchgate.telemetry.page import BadPageError, samples_of

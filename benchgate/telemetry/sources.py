@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import httpx2
 
 from benchgate.errors import TargetError
-from benchgate.suite.schema import AUTO, OFF, DeploymentSpec, resolve_page
+from benchgate.suite.deployment import AUTO, OFF, DeploymentSpec, resolve_page
 from benchgate.targets.address import ServerAddress
 from benchgate.targets.clients import client_of
 from benchgate.targets.dialect import Target

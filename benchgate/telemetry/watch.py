@@ -13,7 +13,7 @@ from typing import Self, TypeVar
 
 from benchgate.model.deployment import Arm
 from benchgate.model.telemetry import FIRST_SAMPLE_S, Gauge, TelemetryMetric, TelemetrySample, TelemetryWindow
-from benchgate.suite.schema import NVIDIA_SMI
+from benchgate.suite.deployment import NVIDIA_SMI
 from benchgate.targets.dialect import Target
 from benchgate.telemetry.page import BadPageError
 from benchgate.telemetry.smi import SmiSource

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 from benchgate.embedded.server import serve
 from benchgate.embedded.weights import UNQUANTIZED, WEIGHTS, weights_file
-from benchgate.suite.schema import Embedded
+from benchgate.suite.deployment import Embedded
 from scripts.tiny_model.make_data import DATA
 from scripts.tiny_model.tasks import TASKS, Example
 

@@ -9,23 +9,24 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from benchgate.gate.decision import Problem
+from benchgate.gate.decision import CannotJudge
 from benchgate.gate.evidence.blocks import (
     BlockPairs,
     Measure,
     PairedRequests,
     block_pairs,
     grouped,
-    in_other_pieces,
     paired_lengths,
     paired_requests,
-    unpaced,
+    require_pace,
+    require_same_pieces,
 )
 from benchgate.model.deployment import Arm
 from benchgate.model.records import RequestColumns
 from benchgate.model.run import LoadObservation
 from benchgate.model.verdict import Outcome
 from tests.fakes.blocks import Blocks, block, both, compared, record
+from tests.fakes.estimates import refusal
 
 P95, MEDIAN, MEAN = Measure("ttft", 0.95), Measure("ttft", 0.5), Measure("ttft", 0.5, "mean")
 Asked = Sequence[tuple[float | None, int]]
@@ -41,19 +42,13 @@ def pair(theirs: Asked, ours: Asked, number: int = 0) -> tuple[LoadObservation, 
     return execution(Arm.BASELINE, theirs, number), execution(Arm.CANDIDATE, ours, number)
 
 
-def found(blocks: Blocks, measure: Measure) -> BlockPairs | Problem:
+def pairs(blocks: Blocks, measure: Measure) -> BlockPairs:
     return block_pairs(compared(blocks).judged, "c4", measure)
 
 
-def pairs(blocks: Blocks, measure: Measure) -> BlockPairs:
-    told = found(blocks, measure)
-    assert isinstance(told, BlockPairs), told
-    return told
-
-
 def problem(blocks: Blocks, measure: Measure, outcome: Outcome = Outcome.INVALID) -> str:
-    told = found(blocks, measure)
-    assert isinstance(told, Problem)
+    told = refusal(lambda: pairs(blocks, measure))
+    assert told is not None
     assert told.outcome is outcome
     return told.reason
 
@@ -157,21 +152,20 @@ def test_a_stage_that_one_arm_alone_has_is_not_measured() -> None:
     evidence = compared(blocks_of(3, 5)).judged
     for arm in Arm:
         lone = replace(evidence, load=tuple(o for o in evidence.load if o.arm is arm))
-        told = block_pairs(lone, "c4", MEDIAN)
-        assert isinstance(told, Problem)
-        assert "not measured on both arms" in told.reason
-    assert "stage c9 was not measured" in str(block_pairs(evidence, "c9", MEDIAN))
+        with pytest.raises(CannotJudge, match="not measured on both arms"):
+            block_pairs(lone, "c4", MEDIAN)
+    with pytest.raises(CannotJudge, match="stage c9 was not measured"):
+        block_pairs(evidence, "c9", MEDIAN)
 
 
 # Requests one by one
 
 
-def requests(theirs: Asked, ours: Asked, metric: str = "ttft") -> PairedRequests | Problem:
+def requests(theirs: Asked, ours: Asked, metric: str = "ttft") -> PairedRequests:
     return paired_requests(*pair(theirs, ours), metric)
 
 
-def numbers(told: PairedRequests | Problem) -> list[float]:
-    assert isinstance(told, PairedRequests), told
+def numbers(told: PairedRequests) -> list[float]:
     return [told.mean, told.n, told.baseline, told.candidate]
 
 
@@ -179,7 +173,6 @@ def test_the_mean_of_pairs_is_that_of_their_log_ratios_and_no_request_is_left_ou
     told = requests([(0.01, 8), (0.04, 8)], [(0.02, 8), (0.04, 8)])
     assert numbers(told) == pytest.approx([math.log(2) / 2, 2, 0.02, math.sqrt(0.0008)])
     failed = requests([(0.01, 8), (0.04, 8)], [(0.02, 8), (None, 8)])
-    assert isinstance(failed, PairedRequests)
     assert failed.mean == math.inf
 
 
@@ -198,8 +191,8 @@ def test_the_mean_of_pairs_is_that_of_their_log_ratios_and_no_request_is_left_ou
     ],
 )
 def test_a_request_without_its_pair_makes_no_mean(theirs: Asked, ours: Asked, metric: str, says: str) -> None:
-    told = requests(theirs, ours, metric)
-    assert isinstance(told, Problem)
+    told = refusal(lambda: requests(theirs, ours, metric))
+    assert told is not None
     assert (told.outcome, says in told.reason) == (Outcome.INVALID, True)
 
 
@@ -212,17 +205,23 @@ def test_lengths_are_of_the_answers_that_both_gave() -> None:
     told = paired_lengths(*pair([(0.01, 8), (0.01, 4), (None, 8)], [(0.01, 4), (0.01, 2), (0.01, 40)]))
     assert numbers(told) == pytest.approx([-math.log(2), 2, 6.0, 3.0])
     for theirs, ours in (([(None, 8)], [(0.01, 8)]), ([(0.01, 8)], [(None, 8)])):
-        nothing = paired_lengths(*pair(theirs, ours))
-        assert isinstance(nothing, Problem)
-        assert nothing.outcome is Outcome.INVALID
-    fewer = paired_lengths(*pair([(0.01, 8), (0.01, 8)], [(0.01, 8)]))
-    assert isinstance(fewer, Problem)
-    assert "1 requests have a record on one arm alone" in fewer.reason
+        with pytest.raises(CannotJudge, match="no request that both arms answered"):
+            paired_lengths(*pair(theirs, ours))
+    with pytest.raises(CannotJudge, match="1 requests have a record on one arm alone"):
+        paired_lengths(*pair([(0.01, 8), (0.01, 8)], [(0.01, 8)]))
     shorter = [pair([(0.01, 8)], [(0.01, 4)], k) for k in range(2)]
     assert pairs(shorter, Measure("output_length", 0.5)).harm == pytest.approx([-math.log(2)] * 2)
 
 
 # Answers without a pace
+
+
+def unpaced(metric: str, q: float, blocks: Sequence[LoadObservation]) -> bool:
+    return refusal(lambda: require_pace(metric, q, "c4", blocks)) is not None
+
+
+def other_pieces(theirs: LoadObservation, ours: LoadObservation) -> CannotJudge | None:
+    return refusal(lambda: require_same_pieces(compared([(theirs, ours)]).judged, "c4"))
 
 
 @pytest.mark.parametrize(
@@ -243,18 +242,19 @@ def test_a_pace_is_judged_where_hardly_an_answer_is_without_one(
 ) -> None:
     odd: Asked = [(0.02, 1)] * without + [(0.02, 8)] * (n - without)
     one = execution(arm, odd)
-    assert (unpaced(metric, q, "c4", [one]) is not None) is invalid
+    assert unpaced(metric, q, [one]) is invalid
     other = execution(arm.other, [(0.02, 8)] * n)
-    told = found([(one, other) if arm is Arm.BASELINE else (other, one)], Measure(metric, q))
-    assert (isinstance(told, Problem) and "have no pace" in told.reason) is invalid
+    block_of_both = (one, other) if arm is Arm.BASELINE else (other, one)
+    told = refusal(lambda: pairs([block_of_both], Measure(metric, q)))
+    assert (told is not None and "have no pace" in told.reason) is invalid
 
 
 def test_what_failed_has_no_pace_to_lose_and_no_share_in_it() -> None:
     failed: Asked = [(None, 8)] * 90
-    assert unpaced("tpot", 0.5, "c4", [execution(Arm.CANDIDATE, [*failed, *[(0.02, 8)] * 10])]) is None
-    assert unpaced("tpot", 0.5, "c4", [execution(Arm.CANDIDATE, [*failed, *[(0.02, 8)] * 9, (0.02, 1)])]) is not None
-    assert unpaced("tpot", 0.5, "c4", [execution(Arm.CANDIDATE, failed)]) is None
-    assert unpaced("tpot", 0.5, "c4", []) is None
+    assert not unpaced("tpot", 0.5, [execution(Arm.CANDIDATE, [*failed, *[(0.02, 8)] * 10])])
+    assert unpaced("tpot", 0.5, [execution(Arm.CANDIDATE, [*failed, *[(0.02, 8)] * 9, (0.02, 1)])])
+    assert not unpaced("tpot", 0.5, [execution(Arm.CANDIDATE, failed)])
+    assert not unpaced("tpot", 0.5, [])
 
 
 def held_back(tokens: int, pieces: int) -> LoadObservation:
@@ -265,7 +265,7 @@ def held_back(tokens: int, pieces: int) -> LoadObservation:
 
 @pytest.mark.parametrize(("tokens", "pieces", "none"), [(8, 2, True), (7, 2, False), (8, 3, False), (2, 2, False)])
 def test_a_long_answer_in_two_pieces_was_not_streamed(tokens: int, pieces: int, none: bool) -> None:
-    assert (unpaced("tpot", 0.5, "c4", [held_back(tokens, pieces)]) is not None) is none
+    assert unpaced("tpot", 0.5, [held_back(tokens, pieces)]) is none
 
 
 @pytest.mark.parametrize(
@@ -276,7 +276,7 @@ def test_answers_come_in_like_pieces_where_their_medians_are_a_tenth_apart(their
     one, two = (
         replace(held_back(tokens, 8), arm=arm) for tokens, arm in ((theirs, Arm.BASELINE), (ours, Arm.CANDIDATE))
     )
-    told = in_other_pieces(compared([(one, two)]).judged, "c4")
+    told = other_pieces(one, two)
     assert (told is not None and "in other pieces" in told.reason) is other
 
 
@@ -289,7 +289,7 @@ def test_it_is_pieces_that_must_be_alike_and_not_lengths(
 ) -> None:
     """Tokens of an answer, and the arrivals that they came in."""
     one, two = replace(held_back(*theirs), arm=Arm.BASELINE), held_back(*ours)
-    assert (in_other_pieces(compared([(one, two)]).judged, "c4") is not None) is other
+    assert (other_pieces(one, two) is not None) is other
 
 
 @pytest.mark.parametrize(("more", "other"), [(0, False), (20, False), (21, True)])
@@ -301,9 +301,7 @@ def test_a_fifth_more_of_one_arms_answers_may_come_in_larger_pieces(arm: Arm, mo
         return replace(whole, requests=replace(whole.requests, output_tokens=tokens))
 
     shares = {arm: 10 + more, arm.other: 10}
-    told = in_other_pieces(
-        compared([(seen(shares[Arm.BASELINE], Arm.BASELINE), seen(shares[Arm.CANDIDATE], Arm.CANDIDATE))]).judged, "c4"
-    )
+    told = other_pieces(seen(shares[Arm.BASELINE], Arm.BASELINE), seen(shares[Arm.CANDIDATE], Arm.CANDIDATE))
     assert (told is not None) is other
     assert told is None or (told.outcome is Outcome.INVALID and "in larger pieces than usual" in told.reason)
 
@@ -311,4 +309,4 @@ def test_a_fifth_more_of_one_arms_answers_may_come_in_larger_pieces(arm: Arm, mo
 def test_an_arm_that_answered_nothing_has_no_pieces() -> None:
     failed = [(None, 8)] * 5
     for theirs, ours in ((failed, [(0.02, 8)] * 5), ([(0.02, 8)] * 5, failed)):
-        assert in_other_pieces(compared([pair(theirs, ours)]).judged, "c4") is None
+        assert other_pieces(*pair(theirs, ours)) is None

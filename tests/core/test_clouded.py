@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from benchgate.gate.comparison import Comparison
-from benchgate.gate.evidence.client_strain import Cleared, Tail, cleared
+from benchgate.gate.evidence.client_strain import ClearedRuns, without_clouded_blocks
 from benchgate.model.deployment import Arm
 from benchgate.model.run import ClientUse, Evidence
 from benchgate.model.verdict import Outcome
@@ -18,7 +18,6 @@ Line = dict[str, object]
 TTFT: Line = {"metric": "ttft", "margin": "10%"}
 SUITE = SuiteText([TTFT], requests=10).suite()  # 8 blocks, times to first token of 50 ms and a little more
 CALM, QUICK = measured(SUITE), measured(SUITE, Effect(slowdown=0.2), Effect(slowdown=0.2))
-P95 = Tail("ttft", 0.95, "c4")
 
 
 def delayed(evidence: Evidence, by_s: float | None, *blocks: int, arm: Arm = Arm.CANDIDATE) -> Evidence:
@@ -28,7 +27,7 @@ def delayed(evidence: Evidence, by_s: float | None, *blocks: int, arm: Arm = Arm
     return replace(evidence, load=load)
 
 
-def left(found: Cleared, evidence: Evidence | None = None) -> list[int]:
+def left(found: ClearedRuns, evidence: Evidence | None = None) -> list[int]:
     """The blocks that remain, the same ones of both arms."""
     load = (found.comparison.judged if evidence is None else evidence).load
     theirs, ours = (sorted({o.block for o in load if o.arm is arm and o.stage in ("c4", "long")}) for arm in Arm)
@@ -36,8 +35,16 @@ def left(found: Cleared, evidence: Evidence | None = None) -> list[int]:
     return ours
 
 
-def after(evidence: Evidence, tail: Tail = P95, arms: tuple[Arm, ...] = tuple(Arm)) -> Cleared:
-    return cleared(Cleared(Comparison(evidence)), tail, arms)
+def after(
+    evidence: Evidence,
+    reference: Evidence | None = None,
+    *,
+    metric: str = "ttft",
+    q: float = 0.95,
+    stages: tuple[str, ...] = ("c4",),
+    arms: tuple[Arm, ...] = tuple(Arm),
+) -> ClearedRuns:
+    return without_clouded_blocks(Comparison(evidence, reference), metric, q, stages, arms)
 
 
 @pytest.mark.parametrize(
@@ -69,20 +76,20 @@ def test_a_quarter_of_the_blocks_may_be_left_out_and_one_more_makes_the_tail_inv
     assert more.problem is not None and more.problem.outcome is Outcome.INVALID
     assert "in 3 of 8 blocks" in more.problem.reason and "so the tail is its own" in more.problem.reason
     assert left(more) == list(range(8))
-    assert cleared(more, P95, tuple(Arm)) is more
 
 
 @pytest.mark.parametrize(
-    "tail", [Tail("ttft", 0.5, "c4"), Tail("output_throughput", 0.95, "c4"), Tail("ttft", 0.95, "c8")]
+    ("metric", "q", "stage"), [("ttft", 0.5, "c4"), ("output_throughput", 0.95, "c4"), ("ttft", 0.95, "c8")]
 )
-def test_neither_a_median_nor_a_rate_nor_another_stage_is_clouded(tail: Tail) -> None:
+def test_neither_a_median_nor_a_rate_nor_another_stage_is_clouded(metric: str, q: float, stage: str) -> None:
     late = delayed(CALM, 0.03, *range(8))
-    assert after(late, tail).comparison.judged.load == late.load
-    assert after(late, tail).problem is None
+    found = after(late, metric=metric, q=q, stages=(stage,))
+    assert (found.comparison.judged.load, found.problem) == (late.load, None)
 
 
-def test_whatever_lies_above_the_median_is_a_tail() -> None:
-    assert [Tail("ttft", q, "c4").may_be_clouded for q in (0.5, 0.6, 0.9)] == [False, True, True]
+@pytest.mark.parametrize("q", [0.6, 0.9])
+def test_whatever_lies_above_the_median_is_a_tail(q: float) -> None:
+    assert after(delayed(CALM, 0.03, *range(8)), q=q).problem is not None
 
 
 def test_only_the_arms_that_a_check_looks_at_are_asked() -> None:
@@ -93,7 +100,7 @@ def test_only_the_arms_that_a_check_looks_at_are_asked() -> None:
 
 def test_other_stages_keep_their_blocks() -> None:
     late = delayed(measured(drill(TTFT)), 0.03, 2)
-    found = after(late, Tail("ttft", 0.95, "long"))
+    found = after(late, stages=("long",))
     assert sum(o.block == 2 for o in found.comparison.judged.load) == 2
     assert all(o.stage == "short" for o in found.comparison.judged.load if o.block == 2)
 
@@ -105,19 +112,18 @@ def test_a_failure_is_endless_and_no_delay_matters_to_it() -> None:
 
 def test_a_reference_loses_its_own_blocks_and_spoils_the_comparison_by_itself() -> None:
     reference = delayed(CALM, 0.03, 5)
-    found = cleared(Cleared(Comparison(CALM, reference)), P95, tuple(Arm))
+    found = after(CALM, reference)
     assert left(found) == list(range(8))
     assert found.comparison.reference is not None
     assert left(found, found.comparison.reference) == [0, 1, 2, 3, 4, 6, 7]
     assert found.notes[0].startswith("of the reference run, left out: stage c4: in 1 of 8 blocks")
-    spoilt = cleared(Cleared(Comparison(CALM, delayed(reference, 0.03, 1, 2))), P95, tuple(Arm))
+    spoilt = after(delayed(CALM, 0.03, 2), delayed(reference, 0.03, 1, 2))
     assert spoilt.problem is not None and spoilt.problem.reason.startswith("of the reference run, stage c4")
+    assert (left(spoilt), spoilt.notes) == (list(range(8)), ())
 
 
-def test_what_one_tail_left_out_stands_beside_what_the_next_does() -> None:
-    late = delayed(CALM, 0.03, 2)
-    first = after(late)
-    both = cleared(Cleared(first.comparison, ("before",)), Tail("e2e", 0.99, "c4"), tuple(Arm))
-    assert both.notes == ("before",)
-    again = cleared(Cleared(Comparison(late), ("before",)), P95, tuple(Arm))
-    assert again.notes[0] == "before" and len(again.notes) == 2
+def test_each_stage_of_a_check_is_cleared() -> None:
+    late = delayed(measured(drill(TTFT)), 0.03, 2)
+    found = after(late, stages=("short", "long"))
+    assert [note.split(":")[1] for note in found.notes] == [" stage short", " stage long"]
+    assert not any(o.block == 2 for o in found.comparison.judged.load)

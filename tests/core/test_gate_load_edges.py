@@ -2,41 +2,38 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from benchgate.gate.checks import shares, timing
-from benchgate.gate.checks.base import Span
-from benchgate.gate.checks.margin import Terms
-from benchgate.gate.checks.timing import length_warning, timing_against_baseline
+from benchgate.gate.checks.shares import widened
+from benchgate.gate.checks.timing import length_warning
 from benchgate.gate.comparison import Comparison
-from benchgate.gate.decision import Finding, decide
-from benchgate.gate.evidence.blocks import Measure
-from benchgate.gate.evidence.shares import Counts, tally_of, widened
+from benchgate.gate.decision import Estimate, decide
+from benchgate.gate.evidence.shares import Counts, tally_of
 from benchgate.model.deployment import Arm
 from benchgate.model.verdict import Outcome
 from benchgate.stats.distributions import Limits
 from benchgate.stats.overdispersed import miss_share_limits
-from tests.fakes.blocks import Blocks, block, both, compared
+from tests.fakes.blocks import Blocks, block, both, compared, estimate_of
+from tests.fakes.drills import drill
 
 ALPHA = 0.05
 
 
-def outcome(finding: Finding) -> Outcome:
-    return decide(finding, finding.p_value, ALPHA, 0.8)
+def outcome(estimate: Estimate) -> Outcome:
+    return decide(estimate, estimate.p_value, ALPHA, 0.8)
 
 
-def said(finding: Finding) -> str:
-    assert finding.problem is not None
-    assert finding.harm is None
-    return finding.problem.reason
+def said(estimate: Estimate) -> str:
+    assert estimate.problem is not None
+    assert estimate.value is None
+    return estimate.problem.reason
 
 
-def against_baseline(blocks: Blocks, metric: str = "ttft", reference: Blocks | None = None) -> Finding:
-    return timing_against_baseline(compared(blocks, reference), "c4", Measure(metric, 0.5), Terms(0.05), alpha=ALPHA)
+def against_baseline(blocks: Blocks, metric: str = "ttft", reference: Blocks | None = None) -> Estimate:
+    return estimate_of({"metric": metric, "margin": "5%"}, compared(blocks, reference))
 
 
 SOUND = [both(i, [0.02, 0.021], [0.02, 0.021]) for i in range(1, 8)]
@@ -52,9 +49,9 @@ SOUND = [both(i, [0.02, 0.021], [0.02, 0.021]) for i in range(1, 8)]
     ],
 )
 def test_a_block_without_a_value_on_one_arm_makes_the_check_invalid(odd: Blocks, reason: str) -> None:
-    finding = against_baseline([odd, *SOUND])  # type: ignore[list-item]  # one pair
-    assert outcome(finding) is Outcome.INVALID
-    assert reason in said(finding)
+    estimate = against_baseline([odd, *SOUND])  # type: ignore[list-item]  # one pair
+    assert outcome(estimate) is Outcome.INVALID
+    assert reason in said(estimate)
 
 
 def test_a_reference_that_cannot_be_held_against_is_invalid_and_shows_the_candidates_own_value() -> None:
@@ -69,12 +66,12 @@ def test_a_reference_that_cannot_be_held_against_is_invalid_and_shows_the_candid
 
 def test_a_stage_whose_requests_have_no_such_value_has_no_mean() -> None:
     blocks = [(block(Arm.BASELINE, i, []), block(Arm.CANDIDATE, i, [])) for i in range(4)]
-    finding = timing_against_baseline(compared(blocks), "c4", Measure("ttft", 0.5, "mean"), Terms(0.05), alpha=ALPHA)
-    assert "no request has a ttft" in said(finding)
+    estimate = estimate_of({"metric": "ttft", "margin": "5%", "statistic": "mean"}, compared(blocks))
+    assert "no request has a ttft" in said(estimate)
 
 
-def slo(blocks: Blocks, metric: str = "ttft", q: float = 0.5, bound: float = 0.05) -> Finding:
-    return timing.timing_against_bound(compared(blocks), Measure(metric, q), "c4", slo=bound, alpha=ALPHA)
+def slo(blocks: Blocks, metric: str = "ttft", q: float = 0.5, bound: str = "50ms") -> Estimate:
+    return estimate_of({"metric": metric, "statistic": f"p{q * 100:g}", "max": bound}, compared(blocks))
 
 
 def spread_s(centre_s: float, requests: int, seed: int) -> list[float]:
@@ -133,17 +130,17 @@ def test_a_request_just_at_its_slo_is_within_it(at_slo: float, says: Outcome) ->
 
 def test_the_p_value_of_an_slo_is_that_of_as_many_requests_beyond_it() -> None:
     """12 of 20 beyond a median: P(X >= 12) of Bin(20, 1/2) is 0.2517; one just at the SLO is not beyond it."""
-    finding = slo([both(i, [0.02], [0.02, 0.05, 0.06, 0.06, 0.06]) for i in range(4)])
-    assert finding.p_value == pytest.approx(0.2517, abs=1e-4)
+    estimate = slo([both(i, [0.02], [0.02, 0.05, 0.06, 0.06, 0.06]) for i in range(4)])
+    assert estimate.p_value == pytest.approx(0.2517, abs=1e-4)
 
 
-def gaps(tokens: int, failing: bool = False) -> Finding:
+def gaps(tokens: int, failing: bool = False) -> Estimate:
     """Answers whose tokens come 10 ms apart, against an SLO of 15 ms for the gap between two."""
     times: list[float | None] = [0.02] * 20
     if failing:
         times[:18] = [None] * 18
     blocks = [(block(Arm.BASELINE, i, times), block(Arm.CANDIDATE, i, times, tokens=tokens)) for i in range(4)]
-    return slo(blocks, "itl", bound=0.015)
+    return slo(blocks, "itl", bound="15ms")
 
 
 def test_of_the_gaps_of_a_request_one_counts_and_a_failure_is_endless() -> None:
@@ -155,7 +152,7 @@ def test_of_the_gaps_of_a_request_one_counts_and_a_failure_is_endless() -> None:
     assert outcome(gaps(1)) is Outcome.INVALID  # no gap at all
 
 
-def rates(per_s: list[float | None]) -> Finding:
+def rates(per_s: list[float | None]) -> Estimate:
     blocks = [
         (
             block(Arm.BASELINE, i, [0.02]),
@@ -163,7 +160,7 @@ def rates(per_s: list[float | None]) -> Finding:
         )
         for i, rate in enumerate(per_s)
     ]
-    return slo(blocks, "request_throughput", bound=5.0)
+    return estimate_of({"metric": "request_throughput", "min": "5/s"}, compared(blocks))
 
 
 def test_an_slo_of_a_rate_is_held_broken_or_has_no_rate_to_judge() -> None:
@@ -176,8 +173,7 @@ def test_an_slo_of_a_rate_is_held_broken_or_has_no_rate_to_judge() -> None:
 
 def test_an_slo_of_a_pace_that_answers_do_not_have_is_invalid() -> None:
     blocks = [(block(Arm.BASELINE, i, [0.02]), block(Arm.CANDIDATE, i, [0.02] * 4, tokens=1)) for i in range(4)]
-    finding = timing.timing_against_bound(compared(blocks), Measure("tpot", 0.5), "c4", slo=0.05, alpha=ALPHA)
-    assert "have no pace" in said(finding)
+    assert "have no pace" in said(slo(blocks, "tpot"))
 
 
 def test_goodput_without_an_slo_is_no_tally() -> None:
@@ -186,9 +182,7 @@ def test_goodput_without_an_slo_is_no_tally() -> None:
 
 
 def test_a_share_of_one_block_has_no_interval_against_a_baseline() -> None:
-    one = shares.share_against_baseline(
-        compared(SOUND[:1]), "error_rate", "c4", tally_of("error_rate", None), margin=0.01, breach=False, alpha=ALPHA
-    )
+    one = estimate_of({"metric": "error_rate", "margin": "1 points"}, compared(SOUND[:1]))
     assert "was not measured in two blocks" in said(one)
     assert outcome(one) is Outcome.INVALID
 
@@ -230,31 +224,26 @@ def test_a_side_of_one_block_has_no_limits_of_its_share() -> None:
     assert widened(POINT, STEADY, one, ALPHA) is None
 
 
-def over(blocks: int, metric: str = "ttft", tokens: int = 8) -> Comparison:
+def over(blocks: int, line: dict[str, object], tokens: int = 8) -> Estimate:
+    """The estimate of a check of the candidate's stage `long` over its stage `short`."""
     load = [
         block(Arm.CANDIDATE, i, [0.02, 0.021], stage=stage, tokens=tokens)
         for i in range(blocks)
-        for stage in ("c1", "c4")
+        for stage in ("short", "long")
     ]
-    comparison = compared([])
-    return Comparison(replace(comparison.judged, load=tuple(load)))
+    line = {"stage": "long", "over": "short", **line}
+    return estimate_of(line, Comparison(replace(compared([]).judged, load=tuple(load))), drill(line))
 
 
 def test_one_stage_over_another_takes_two_blocks_and_a_pace() -> None:
-    span = Span("c4", "c1", 1.2, at_least=False)
-    few = timing.timing_over_stage(over(1).judged, "ttft", span, 0.5, alpha=ALPHA)
-    assert "1 blocks give no interval" in said(few)
-    none = timing.timing_over_stage(over(0).judged, "ttft", span, 0.5, alpha=ALPHA)
-    assert "no block has both stage c4 and stage c1" in said(none)
-    paceless = timing.timing_over_stage(over(4, tokens=1).judged, "tpot", span, 0.5, alpha=ALPHA)
-    assert "have no pace" in said(paceless)
-    failures = tally_of("error_rate", None)
-    share = Span("c4", "c1", 0.05, at_least=False)
-    one = shares.share_over_stage(over(1).judged, "error_rate", share, failures, alpha=ALPHA)
-    assert "1 blocks give no interval" in said(one)
-    nothing = shares.share_over_stage(over(0).judged, "error_rate", share, failures, alpha=ALPHA)
+    ttft, errors = {"metric": "ttft", "max": "1.2x"}, {"metric": "error_rate", "max": "5 points"}
+    assert "1 blocks give no interval" in said(over(1, ttft))
+    assert "no block has both stage long and stage short" in said(over(0, ttft))
+    assert "have no pace" in said(over(4, {**ttft, "metric": "tpot"}, tokens=1))
+    assert "1 blocks give no interval" in said(over(1, errors))
+    nothing = over(0, errors)
     assert outcome(nothing) is Outcome.INVALID
-    assert math.isclose(share.bound, 0.05)
+    assert nothing.margin == pytest.approx(0.05)
 
 
 @pytest.mark.parametrize(("tokens", "warns"), [(89, True), (90, False), (100, False), (110, False), (111, True)])

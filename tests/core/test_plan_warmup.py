@@ -11,7 +11,8 @@ from benchgate.errors import EvidenceError
 from benchgate.plan.arrivals import TracedRequest
 from benchgate.plan.model import Material, PlannedStage, RecordedRequest
 from benchgate.plan.schedule import Plan, make_plan, warmup_round
-from benchgate.suite.schema import Load, Suite
+from benchgate.suite.load import Load
+from benchgate.suite.schema import Suite
 
 TALK = {"input": 4, "output": 4, "session": {"turns": 5}}
 

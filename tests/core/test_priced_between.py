@@ -7,15 +7,22 @@ from typing import Any
 
 import pytest
 
-from benchgate.gate.checks.cost import repriced_between
+from benchgate.gate.checks.cost import require_one_price_list
 from benchgate.gate.comparison import Comparison
+from benchgate.gate.decision import CannotJudge
 from benchgate.gate.judge import judge
 from benchgate.model.deployment import Arm
 from benchgate.model.run import Evidence
 from benchgate.model.verdict import Outcome
 from benchgate.suite.schema import Suite
 from tests.core.test_gate_cost import ERRORS, HEALTHY, OUTPUT, QUIET, priced, with_arm
+from tests.fakes.estimates import refusal
 from tests.fakes.measured import Effect, Noise, SuiteText, measured
+
+
+def repriced(comparison: Comparison, metric: str = OUTPUT) -> CannotJudge | None:
+    """Why costs of two runs may not be compared; None if they may."""
+    return refusal(lambda: require_one_price_list(comparison, metric))
 
 
 def two_runs(suite: Suite, candidate: Effect = HEALTHY) -> tuple[Evidence, Evidence]:
@@ -94,7 +101,7 @@ def test_one_price_is_of_two_lists_only_where_other_words_stand_for_its_accelera
 ) -> None:
     suite = SuiteText([{"metric": OUTPUT, "margin": "5%"}, ERRORS]).suite()
     judged, reference = (priced(one, 4.0, 4.0) for one in two_runs(suite))
-    problem = repriced_between(Comparison(on_kind(judged, now), on_kind(reference, then)), OUTPUT)
+    problem = repriced(Comparison(on_kind(judged, now), on_kind(reference, then)))
     assert (problem is None) is (told is None)
     if problem is not None:
         assert told is not None and told in problem.reason
@@ -108,7 +115,7 @@ def test_a_list_that_says_nothing_of_the_accelerator_is_no_other_list() -> None:
     suite_of: dict[str, Any] = dict(judged.run.suite)
     deployments = {name: {**spec, "accelerator": "H100"} for name, spec in suite_of["deployments"].items()}
     kinds = replace(judged, run=replace(judged.run, suite={**suite_of, "deployments": deployments}))
-    assert repriced_between(Comparison(kinds, reference), OUTPUT) is None
+    assert repriced(Comparison(kinds, reference)) is None
 
 
 def test_one_price_of_unlike_accelerators_is_of_no_one_price_list() -> None:
@@ -120,6 +127,6 @@ def test_one_price_of_unlike_accelerators_is_of_no_one_price_list() -> None:
         for one, name in zip(both, ("H200", "A100"), strict=True)
     ]
     comparisons = [Comparison(both[0], both[1]), Comparison(*told), Comparison(told[0], told[0])]
-    problems = [repriced_between(one, OUTPUT) for one in comparisons]
+    problems = [repriced(one) for one in comparisons]
     assert [one and one.outcome for one in problems] == [None, Outcome.INVALID, None]
-    assert repriced_between(comparisons[1], "ttft") is repriced_between(Comparison(told[0]), OUTPUT) is None
+    assert repriced(comparisons[1], "ttft") is repriced(Comparison(told[0])) is None

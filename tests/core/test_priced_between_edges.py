@@ -6,13 +6,12 @@ from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
-from benchgate.gate.checks.cost import repriced_between
 from benchgate.gate.comparison import Comparison
 from benchgate.model.deployment import Arm
 from benchgate.model.run import Evidence
 from benchgate.model.verdict import CheckResult, Outcome
 from tests.core.test_gate_cost import HOSTED, OUTPUT, QUIET, hosted, with_arm
-from tests.core.test_priced_between import of_list
+from tests.core.test_priced_between import of_list, repriced
 from tests.fakes.apart import Line, alone, check_of, known
 from tests.fakes.measured import SuiteText, measured
 
@@ -39,26 +38,26 @@ def test_a_baseline_that_was_not_measured_ties_nothing_and_may_have_any_price() 
     dear = {**now.run.arms, Arm.BASELINE: replace(now.run.arms[Arm.BASELINE], price_usd_per_hour=9.0)}
     comparison = Comparison(replace(now, run=replace(now.run, arms=dear)), then)
     assert comparison.apart
-    assert repriced_between(comparison, OUTPUT) is None
+    assert repriced(comparison) is None
 
 
 def test_token_prices_that_moved_between_two_runs_are_told_one_by_one() -> None:
     """By one suite both candidates are called the same, so its own price list says nothing of the other day."""
     suite = SuiteText([COST]).suite()
     now, then = (hosted(measured(suite, noise=QUIET), Arm.CANDIDATE, {**HOSTED, "output": usd}) for usd in (2.0, 4.0))
-    found = repriced_between(Comparison(now, then), OUTPUT)
+    found = repriced(Comparison(now, then))
     assert found is not None
     assert found.outcome is Outcome.INVALID
     told = "$0.5/M of cached input, $1/M of input, ${}/M of output on 2026-01-01"
     assert f"({told.format(4)} and {told.format(2)})" in found.reason
-    assert repriced_between(Comparison(now, now), OUTPUT) is None
+    assert repriced(Comparison(now, now)) is None
 
 
 def test_a_run_without_a_baseline_is_tied_to_no_other_by_what_its_baseline_cost() -> None:
     one = paid(measured(SuiteText([COST]).suite(), noise=QUIET), 4.0)
     other = replace(one, run=replace(one.run, arms={Arm.CANDIDATE: one.run.arms[Arm.CANDIDATE]}))
     for comparison in (Comparison(one, other), Comparison(other, one)):
-        found = repriced_between(comparison, OUTPUT)
+        found = repriced(comparison)
         assert found is not None
         assert "its cost ties nothing together" in found.reason
 
@@ -72,11 +71,11 @@ def test_one_name_at_one_price_on_unlike_accelerators_is_of_no_one_price_list() 
     """Both suites say the same of the name, and it stood for two things."""
     evidence = measured(SuiteText([COST]).suite(), noise=QUIET)
     small = of_list(evidence, "small", small=2.0)
-    found = repriced_between(Comparison(on(small, "H200"), on(small, "A100")), OUTPUT)
+    found = repriced(Comparison(on(small, "H200"), on(small, "A100")))
     assert found is not None
     assert found.outcome is Outcome.INVALID
     for told, untold in ((on(small, "H200"), small), (on(small, "H200"), on(small))):
-        assert repriced_between(Comparison(told, untold), OUTPUT) is None
+        assert repriced(Comparison(told, untold)) is None
 
 
 def test_one_price_of_accelerators_of_two_kinds_is_of_no_one_price_list() -> None:
@@ -89,8 +88,8 @@ def test_one_price_of_accelerators_of_two_kinds_is_of_no_one_price_list() -> Non
         suite["deployments"][name]["accelerator"] = accelerator
         return replace(one, run=replace(one.run, suite=suite))
 
-    alike = repriced_between(Comparison(of_kind("small", "h200"), of_kind("large", "h200")), OUTPUT)
-    unlike = repriced_between(Comparison(of_kind("small", "h200"), of_kind("large", "a100")), OUTPUT)
+    alike = repriced(Comparison(of_kind("small", "h200"), of_kind("large", "h200")))
+    unlike = repriced(Comparison(of_kind("small", "h200"), of_kind("large", "a100")))
     assert alike is None
     assert unlike is not None
     assert unlike.outcome is Outcome.INVALID
@@ -107,7 +106,7 @@ def test_a_price_that_this_version_cannot_read_the_suite_of_is_of_no_one_price_l
 
     now, then = of_tomorrow("large"), of_list(evidence, "small", small=2.0, large=2.0)
     for comparison in (Comparison(now, then), Comparison(then, now)):
-        found = repriced_between(comparison, OUTPUT)
+        found = repriced(comparison)
         assert found is not None
         assert found.outcome is Outcome.INVALID
         assert "cannot be read by this benchgate" in found.reason

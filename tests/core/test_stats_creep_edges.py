@@ -11,6 +11,7 @@ from scipy import stats as scipy_stats
 from benchgate.stats.distributions import Limits
 from benchgate.stats.means import paired_t
 from benchgate.stats.meta import ChainLink, link_across_runs, sum_chain
+from benchgate.stats.trace import Trace
 
 
 def link(harm: float, error: float, n: int = 6, alpha: float = 0.05, up: float | None = None) -> ChainLink:
@@ -96,3 +97,14 @@ def test_ten_small_losses_are_found_where_none_alone_is() -> None:
     assert sum_chain(losses[:1], 0.05).p_value > 0.1
     assert sum_chain(losses, 0.05).p_value < 0.01
     assert sum_chain(losses, 0.05).limits.lower > 0.04
+
+
+def test_recorded_steps_lead_to_the_limits() -> None:
+    trace = Trace()
+    found = sum_chain([link(0.01, 0.03), link(0.02, 0.04, n=10, up=0.06)], 0.05, trace=trace)
+    steps = {step.what: float(step.value) for step in trace.steps}
+    assert steps["sum of the regressions"] == pytest.approx(found.regression)
+    below = steps["t quantile downwards"] * steps["standard error downwards"]
+    above = steps["t quantile upwards"] * steps["standard error upwards"]
+    assert (steps["lower limit"], steps["upper limit"]) == pytest.approx((0.03 - below, 0.03 + above), rel=1e-6)
+    assert steps["p-value of no regression"] == pytest.approx(found.p_value)

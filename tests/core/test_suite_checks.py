@@ -97,7 +97,7 @@ def test_a_drill_may_say(check: str) -> None:
         ("{metric: queue_depth, max: few}", '"few" is not a number of things; write a whole number, like 4'),
         ("{metric: kv_usage_after, min: 5%}", "kv_usage_after has no lower bound; use `max`"),
         ("{metric: preemptions, margin: 5%}", "means nothing for preemptions, which is held to `max`"),
-        ("{metric: knee, min: 4}", "a knee is looked for over all closed-loop stages, of which two keep as many"),
+        ("{metric: knee, min: 4}", "a knee is found over all closed-loop stages, two of which have as many"),
         ("{metric: cold_start, max: 10s}", "cold_start is measured by `start`, which this suite has not"),
         ("{metric: prefixhit_rate, min: 5%}", "did you mean `prefix_hit_rate`?"),
         ("{metric: error_rate, stage: mix/chat, max: 2%}", "is already judged by gate.checks[0]"),

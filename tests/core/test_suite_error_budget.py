@@ -60,7 +60,7 @@ def test_what_is_written_is_read_in_base_units_and_kept() -> None:
         "when_blown": "block",
     }
     assert Suite.from_stored(suite.to_stored()) == suite
-    assert suite.error_budget.told == "error budget of 99.5 % over 30 days"
+    assert suite.error_budget.shown == "error budget of 99.5 % over 30 days"
 
 
 def test_suite_without_one_keeps_its_bytes() -> None:

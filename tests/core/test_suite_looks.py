@@ -9,8 +9,9 @@ import pytest
 from benchgate.errors import SuiteError
 from benchgate.plan.preview import preview
 from benchgate.plan.schedule import make_plan, measurement_sha256
+from benchgate.suite.load import Load
 from benchgate.suite.loader import parse_suite
-from benchgate.suite.schema import Load, Suite
+from benchgate.suite.schema import Suite
 
 SUITE = """\
 suite: looks
@@ -60,10 +61,10 @@ def test_looks_and_blocks_as_they_are_written(lines: tuple[str, ...], looks: tup
             "10:10: load.looks: looks are numbers of blocks in all, each more than the one before",
         ),
         (("looks: [10, 5]",), "each more than the one before, like [5, 10, 20]"),
-        (("looks: []",), "an empty list looks at nothing; write rising numbers of blocks like [5, 10, 20]"),
+        (("looks: []",), "an empty list has no interim analysis; write rising numbers of blocks like [5, 10, 20]"),
         (
             ("looks: [2, 3, 4, 5, 6, 7, 8]",),
-            "7 looks; each one costs a little of what can be shown, so write 6 at most",
+            "7 looks; each one costs statistical power, so write 6 at most",
         ),
         (
             ("looks: [5, 20]", "blocks: 10"),

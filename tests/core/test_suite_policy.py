@@ -63,7 +63,7 @@ def test_a_policy_may_say(check: str) -> None:
 def test_a_stored_suite_that_this_version_does_not_know_is_refused_by_its_first_strange_word() -> None:
     stored = suite_with("{metric: ttft, margin: 5%}").to_stored()
     stored["deployments"]["new"]["chiplets"] = 4
-    with pytest.raises(EvidenceError, match=r"none that this benchgate knows \(deployments\.new\.chiplets: Extra"):
+    with pytest.raises(EvidenceError, match=r"cannot read the run's suite \(deployments\.new\.chiplets: Extra"):
         Suite.from_stored(stored)
     with pytest.raises(EvidenceError, match=r"\(all of it: "):
         Suite.from_stored("none")

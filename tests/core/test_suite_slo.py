@@ -5,7 +5,7 @@ from __future__ import annotations
 from benchgate.errors import SuiteError
 from benchgate.suite.loader import parse_suite
 from benchgate.suite.schema import Suite
-from benchgate.suite.stages import SloSpec
+from benchgate.suite.slo import SloSpec
 
 TEXT = """\
 suite: mixed
@@ -57,7 +57,7 @@ def test_without_an_slo_of_the_suite_a_class_has_what_it_says() -> None:
     )
     suite = parse_suite(alone.replace("SLO", "{ttft: 300ms}"), "s.yaml")
     assert suite.load is not None
-    assert suite.load.levels()[0].slo == spec(ttft="300ms", target="95%")
+    assert suite.load.classes()[0].slo_spec == spec(ttft="300ms", target="95%")
 
 
 def test_a_mistake_in_the_suites_slo_is_told_once() -> None:
@@ -71,7 +71,7 @@ def test_a_stored_class_means_what_it_meant() -> None:
     own["tpot_s"], own["target_ratio"] = None, 0.95
     again = Suite.from_stored(stored)
     assert again.load is not None
-    assert again.load.levels()[0].slo == spec(ttft="300ms", target="95%")
+    assert again.load.classes()[0].slo_spec == spec(ttft="300ms", target="95%")
 
 
 def problems(written: str, text: str = TEXT) -> str:

@@ -106,7 +106,7 @@ MISTAKES: list[tuple[str, str]] = [
     ("{stage: s, rate: 8/s, ramp_to: 9/s, for: 60s, requests: 5}",
      "10:7 load.sweep[0]: `requests` follow from the rates and the time with `ramp_to`; write `for: 60s` instead"),
     ("{stage: s, rate: 8/s, ramp_to: 9/s, bursts: {factors: [2], every: 2s, for: 1s}, for: 60s}",
-     "10:7 load.sweep[0]: `ramp_to` and `bursts` are two courses of the rate; write one stage for each"),
+     "10:7 load.sweep[0]: `ramp_to` and `bursts` are two profiles of the rate; write one stage for each"),
     ("{stage: s, rate: 8/s, bursts: {factors: [2], every: 2s, for: 1s}}",
      "10:7 load.sweep[0]: `bursts` needs the time it takes; write `for: 60s`"),
     ("{stage: s, rate: 8/s, bursts: {factors: [2], every: 2s, for: 2s}, for: 60s}",

@@ -6,11 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from benchgate.gate.comparison import Comparison, arms_of, load_of, paired_load, places, quality_of
+from benchgate.gate.comparison import Comparison, arms_of, load_of, paired_load, quality_of
 from benchgate.gate.evidence.client_strain import StrainedBlocks, left_out_notes, strained_blocks, usable
 from benchgate.model.deployment import Arm
 from benchgate.model.run import ClientUse, Evidence, LoadObservation
-from benchgate.suite.schema import Suite
+from benchgate.suite.load import TrafficClass
+from benchgate.suite.schema import Suite, traffic_classes
+from benchgate.suite.stages import Stage
 from tests.fakes.drills import drill
 from tests.fakes.measured import Effect, SuiteText, measured
 
@@ -34,7 +36,7 @@ def late_in(evidence: Evidence, *blocks: int, arm: Arm = Arm.CANDIDATE, stage: s
 
 
 def strained(evidence: Evidence, suite: Suite = SUITE) -> StrainedBlocks:
-    return strained_blocks(evidence, places(suite)[0], suite)
+    return strained_blocks(evidence, traffic_classes(suite)[0], suite)
 
 
 def alone(evidence: Evidence) -> Evidence:
@@ -164,18 +166,22 @@ def late_at_the_end(one: LoadObservation) -> LoadObservation:
 
 
 BEHIND = replace(CALM, load=tuple(late_at_the_end(one) if one.block == 2 else one for one in CALM.load))
-CLOSED = places(SUITE)[0]
-OPEN = replace(CLOSED, is_open=True, mean_rps=12.5)
+CLOSED = traffic_classes(SUITE)[0]
+
+
+def open_loop(mean_rps: float | None) -> TrafficClass:
+    keys = {"trace": "day.csv"} if mean_rps is None else {"rate": f"{mean_rps}/s"}
+    return replace(CLOSED, schedule=Stage.model_validate({"stage": "c4", "requests": 10, **keys}))
 
 
 @pytest.mark.parametrize(("mean_rps", "told"), [(12.5, "12.5"), (None, "12.3")])  # a trace says its rate by its rows
 def test_an_open_loop_that_fell_behind_its_rate_is_strained_and_a_closed_one_has_none(
     mean_rps: float | None, told: str
 ) -> None:
-    found = strained_blocks(BEHIND, replace(OPEN, mean_rps=mean_rps), SUITE)
+    found = strained_blocks(BEHIND, open_loop(mean_rps), SUITE)
     assert found.blocks == frozenset({2})
     assert f"requests/s where {told} were offered" in found.why
-    assert strained_blocks(CALM, replace(OPEN, mean_rps=mean_rps), SUITE).blocks == frozenset()
+    assert strained_blocks(CALM, open_loop(mean_rps), SUITE).blocks == frozenset()
     assert strained_blocks(BEHIND, CLOSED, SUITE).blocks == frozenset()
 
 
@@ -183,7 +189,7 @@ def test_an_open_loop_that_fell_behind_its_rate_is_strained_and_a_closed_one_has
 def test_an_open_loop_without_a_span_has_no_rate_to_reach(count: int) -> None:
     few = measured(SuiteText([TTFT], requests=max(1, count)).suite(), Effect(drop_last=count == 0))
     assert min(len(one.requests) for one in few.load) == count
-    assert strained_blocks(few, replace(OPEN, mean_rps=None), SUITE).blocks == frozenset()
+    assert strained_blocks(few, open_loop(None), SUITE).blocks == frozenset()
 
 
 # What is held against what

@@ -140,12 +140,12 @@ def test_class_is_a_level_with_its_own_workload_slo_and_priority() -> None:
         + "        batch: {workload: long, concurrency: 20, background: true}\n"
     ).load
     assert load is not None
-    alone, people, batch = load.levels()
+    alone, people, batch = load.classes()
     assert [level.name for level in (alone, people, batch)] == ["alone", "mix/people", "mix/batch"]
-    assert (alone.workload.input_tokens, alone.slo, alone.group) == (32, None, "")
-    assert people.slo is not None
-    assert (people.slo.ttft_s, people.workload.priority, people.course.mean_rps) == (1.0, 3, 2.0)
-    assert (batch.workload.input_tokens, batch.background, batch.course.requests) == (900, True, 80)
+    assert (alone.workload.input_tokens, alone.slo_spec, alone.class_name) == (32, None, None)
+    assert people.slo_spec is not None
+    assert (people.slo_spec.ttft_s, people.workload.priority, people.mean_rps) == (1.0, 3, 2.0)
+    assert (batch.workload.input_tokens, batch.is_background, batch.schedule.requests) == (900, True, 80)
     assert load.sweep[1].requests == 9
 
 
@@ -200,11 +200,11 @@ MISTAKES = [
     ),
     (
         "  workload: {input: 8, output: 8, constrained: true}\n" + STAGE,
-        "load.workload.constrained: says whether the engine",
+        "load.workload.constrained: sends the `schema` to",
     ),
     (
         "  workload: {input: 8, output: 8, stream: false, leave: {share: 5%, after: 3 tokens}}\n" + STAGE,
-        "load.workload.leave.after: nobody counts tokens of an answer in one piece",
+        "load.workload.leave.after: an answer in one piece",
     ),
     (
         "  workload: {input: 8, output: 8, leave: {share: 5%, after: soon}}\n" + STAGE,

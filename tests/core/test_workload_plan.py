@@ -26,7 +26,8 @@ from benchgate.plan.preview import longest_request
 from benchgate.plan.prompts import noise_png
 from benchgate.plan.schedule import Plan, make_plan, planned_stage
 from benchgate.plan.vocabulary import Vocabulary
-from benchgate.suite.schema import Load, Suite
+from benchgate.suite.load import Load
+from benchgate.suite.schema import Suite
 
 
 def suite(workload: Mapping[str, Any], stage: Mapping[str, Any] | None = None, **load: Any) -> Suite:

@@ -103,7 +103,7 @@ def test_value_that_cannot_be_had_ends_it_before_there_is_a_run(tmp_path: Path) 
 def test_validate_and_plan_show_the_budget_and_ask_nobody(tmp_path: Path) -> None:
     place = written(tmp_path, "{prometheus: {url: 'http://127.0.0.1:9', query: up}}")
     valid, planned = here(place, "validate", "suite.yaml"), here(place, "plan", "suite.yaml")
-    told = "error budget of 90 % over 30 days, held against the error_rate at c4; spent: asked of Prometheus"
+    told = "error budget of 90 % over 30 days, held against the error_rate at c4; spent: queried from Prometheus"
     for shown in (valid, planned):
         assert shown.returncode == 0, shown.stderr
         assert told in shown.stdout

@@ -61,9 +61,9 @@ def both(
     return block(Arm.BASELINE, number, theirs_s), block(Arm.CANDIDATE, number, ours_s)
 
 
-def estimate_of(line: Mapping[str, object], comparison: Comparison) -> Estimate:
-    """The estimate of the check that this line of a policy asks for, over all blocks."""
-    suite = _suite_of(tuple(line.items()))
+def estimate_of(line: Mapping[str, object], comparison: Comparison, suite: Suite | None = None) -> Estimate:
+    """The estimate of the check that this line of a policy (the only one of the suite) asks for, over all blocks."""
+    suite = suite or _suite_of(tuple(line.items()))
     (spec,) = concrete_checks(suite, comparison.judged)
     estimate = begin(spec)
     with estimate.keeping_problems():

@@ -18,13 +18,14 @@ from benchgate.model.run import ClientUse
 from benchgate.sim.process import serve_sim
 from benchgate.sim.settings import SimSettings
 from benchgate.sim.steering import kill_replica, replicas_of
-from benchgate.suite.schema import DeploymentSpec, Limits
-from benchgate.suite.simulator import Practice
+from benchgate.suite.deployment import DeploymentSpec
+from benchgate.suite.schema import Limits
+from benchgate.suite.simulator import SimServer
 from benchgate.suite.stages import Action
 from benchgate.targets.dialect import Target, dialect_of
 
 NONE = RequestColumns.pack([])
-DIALECT = dialect_of(DeploymentSpec(sim=Practice()))
+DIALECT = dialect_of(DeploymentSpec(sim=SimServer()))
 
 
 def target(url: str = "http://127.0.0.1:9") -> Target:

@@ -22,9 +22,9 @@ from benchgate.errors import UsageError
 from benchgate.model.deployment import Arm
 from benchgate.sim.process import serve_sim
 from benchgate.sim.settings import SimSettings
+from benchgate.suite.deployment import DeploymentSpec
 from benchgate.suite.json_schema import suite_schema
 from benchgate.suite.loader import parse_suite
-from benchgate.suite.schema import DeploymentSpec
 from benchgate.suite.waivers import parse_waivers
 from benchgate.targets.survey import Trial
 from tests.e2e.command import here

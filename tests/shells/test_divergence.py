@@ -25,7 +25,8 @@ from benchgate.quality.divergence import diverge
 from benchgate.quality.divergence_texts import load_texts
 from benchgate.quality.divergence_way import Seen, read_piece
 from benchgate.quality.n_probs import read_next
-from benchgate.suite.schema import Divergence, Embedded, Limits
+from benchgate.suite.deployment import Embedded
+from benchgate.suite.schema import Divergence, Limits
 from benchgate.targets.dialect import DIALECTS, Target
 from tests.fakes import tiny_reference
 from tests.fakes.echoing import Echoing, told

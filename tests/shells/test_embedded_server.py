@@ -19,7 +19,7 @@ from benchgate.embedded import server as server_module
 from benchgate.embedded.server import EmbeddedServer, serve
 from benchgate.embedded.weights import weights_file
 from benchgate.errors import EmbeddedError
-from benchgate.suite.schema import Embedded
+from benchgate.suite.deployment import Embedded
 
 DATA = Path(__file__).parents[2] / "suites" / "data"
 PATIENCE_S = 20.0
@@ -136,7 +136,7 @@ PARENT = """
 import os, sys, time
 from pathlib import Path
 from benchgate.embedded.server import serve
-from benchgate.suite.schema import Embedded
+from benchgate.suite.deployment import Embedded
 
 folder = Path(sys.argv[1])
 with serve(Embedded(), name="orphan", cache_dir=folder, log_dir=folder) as server:

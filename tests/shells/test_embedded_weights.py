@@ -17,7 +17,7 @@ from benchgate.embedded.padding import pad
 from benchgate.embedded.quantize import quantize
 from benchgate.embedded.weights import SHIPPED, WEIGHTS, weights_file
 from benchgate.errors import EmbeddedError
-from benchgate.suite.schema import Embedded
+from benchgate.suite.deployment import Embedded
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ from benchgate.sim.engine import Engine
 from benchgate.sim.jobs import Job
 from benchgate.sim.settings import BatchingCosts
 from benchgate.stats.knee import Curve, NoKnee, ServerKnee, find_server_knee
-from benchgate.suite.schema import Embedded
+from benchgate.suite.deployment import Embedded
 from benchmarks.capacity_search import SERVERS, Server, answered
 
 Stage = tuple[RequestColumns, float]

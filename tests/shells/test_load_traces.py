@@ -8,7 +8,7 @@ import pytest
 
 from benchgate.errors import SuiteError
 from benchgate.load.traces import load_trace, load_traces
-from benchgate.suite.schema import Load
+from benchgate.suite.load import Load
 
 AZURE = """\
 TIMESTAMP,ContextTokens,GeneratedTokens

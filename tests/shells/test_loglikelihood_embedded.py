@@ -22,7 +22,8 @@ from benchgate.quality.asking import Asker, asker_of
 from benchgate.quality.logprobs import Score, next_token, score_continuations, text_positions, vocabulary_tokens, way_of
 from benchgate.quality.n_probs import token_ids
 from benchgate.quality.probing import scoring_fault
-from benchgate.suite.schema import Embedded, Limits
+from benchgate.suite.deployment import Embedded
+from benchgate.suite.schema import Limits
 from benchgate.targets.dialect import DIALECTS, Target
 from tests.fakes import tiny_reference
 

@@ -13,8 +13,8 @@ from benchgate.model.deployment import Arm
 from benchgate.plan.evals import PlannedTask
 from benchgate.quality.harness import evaluate
 from benchgate.quality.tasks import load_tasks
+from benchgate.suite.deployment import Embedded
 from benchgate.suite.quality import Quality
-from benchgate.suite.schema import Embedded
 from benchgate.targets.dialect import DIALECTS, Target
 from tests.fakes.echoing import Echoing, told
 from tests.fakes.scripted_server import Received, ScriptedServer, Step

@@ -19,8 +19,9 @@ from benchgate.errors import SuiteError, TargetError, UsageError
 from benchgate.model.deployment import Arm
 from benchgate.sim.process import Sim, serve_sim
 from benchgate.sim.settings import SimSettings
+from benchgate.suite.deployment import DeploymentSpec
 from benchgate.suite.loader import parse_suite
-from benchgate.suite.schema import DeploymentSpec, Suite
+from benchgate.suite.schema import Suite
 from benchgate.targets.dialect import Target, dialect_of
 from benchgate.telemetry import replicas as counting
 from benchgate.telemetry.replicas import Counted, ReplicaCounter, replica_counter

@@ -21,7 +21,8 @@ from benchgate.plan.model import PlannedStage
 from benchgate.plan.schedule import make_plan
 from benchgate.plan.shadow import ShadowPrompt
 from benchgate.shadow.mirror import mirror
-from benchgate.suite.schema import DeploymentSpec, Limits, Suite
+from benchgate.suite.deployment import DeploymentSpec
+from benchgate.suite.schema import Limits, Suite
 from benchgate.suite.shadow import Shadow
 from benchgate.targets.dialect import DIALECTS, Dialect, Target, dialect_of
 from benchgate.targets.probe import wait_ready

@@ -113,7 +113,7 @@ def of_eight_accelerators() -> StoredRun:
         (replace(in_service(), verdict=None), "has no verdict yet"),
         (of_eight_accelerators(), "its price is not of what ran: it is paid for 1 accelerator"),
         (replace(in_service(), rows=()), "no numbers of a load"),
-        (in_service(suite={"of": "tomorrow"}), "the suite that the run keeps is none that this benchgate knows"),
+        (in_service(suite={"of": "tomorrow"}), "this version of benchgate cannot read the run's suite"),
     ],
 )
 def test_what_nobody_can_count_on_is_unknown_and_the_title_says_why(run: StoredRun | None, why: str) -> None:

@@ -15,7 +15,8 @@ from benchgate.model.deployment import Arm
 from benchgate.model.run import ShadowObservation
 from benchgate.plan.shadow import ShadowPrompt
 from benchgate.shadow.mirror import mirror
-from benchgate.suite.schema import DeploymentSpec, Limits
+from benchgate.suite.deployment import DeploymentSpec
+from benchgate.suite.schema import Limits
 from benchgate.suite.shadow import Shadow
 from benchgate.targets.deployed import target_of
 from benchgate.targets.dialect import DIALECTS, Target

@@ -22,7 +22,7 @@ from benchgate.model.run import LoadObservation
 from benchgate.model.telemetry import Counter, Gauge, TelemetryWindow
 from benchgate.sim.process import serve_sim
 from benchgate.sim.settings import BatchingCosts, SimSettings
-from benchgate.suite.schema import DeploymentSpec, Embedded
+from benchgate.suite.deployment import DeploymentSpec, Embedded
 from benchgate.targets.dialect import DIALECTS, Target, dialect_of
 from benchgate.telemetry.smi import SmiSource
 from benchgate.telemetry.sources import PageSource, Sources, UnreadError, sources_of

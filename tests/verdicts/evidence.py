@@ -339,7 +339,7 @@ def _load(suite: Suite, words: Plain) -> Iterator[LoadObservation]:
         return
     known = {"baseline", "candidate", "at", "in_blocks", "blocks", "seed", "lost", "twice"}
     assert words.keys() <= known, f"unknown words of a load: {sorted(words.keys() - known)}"
-    position, levels, measured = 0, suite.load.levels(), measured_arms(suite)
+    position, levels, measured = 0, suite.load.classes(suite.slo), measured_arms(suite)
     assert words.get("at", {}).keys() <= {level.name for level in levels}, f"no such place: {list(words['at'])}"
     assert words.get("in_blocks", {}).keys() <= set(range(1, suite.load.blocks + 1)), "no such block"
     for one in (*words.get("at", {}).values(), *words.get("in_blocks", {}).values()):
@@ -348,8 +348,8 @@ def _load(suite: Suite, words: Plain) -> Iterator[LoadObservation]:
         arms = [arm for arm in (tuple(Arm)[::-1] if block % 2 == 1 else tuple(Arm)) if arm in measured]
         for number, level in enumerate(levels):
             asks = {"tokens": level.workload.output_tokens} if isinstance(level.workload.output_tokens, int) else {}
-            rate = level.course.mean_rps if level.course.is_open else None
-            course = [level.course.requests, rate, level.course.concurrency, suite.load.blocks]
+            rate = level.mean_rps if level.is_open else None
+            course = [level.schedule.requests, rate, level.schedule.concurrency, suite.load.blocks]
             for arm in arms:
                 server = {**asks, **words.get(arm, {}), **words.get("at", {}).get(level.name, {}).get(arm, {})}
                 server |= words.get("in_blocks", {}).get(block + 1, {}).get(arm, {})

@@ -20,7 +20,7 @@ from benchgate.gate.evidence.deployments import FLAGS, models_in, told_accelerat
 from benchgate.model.deployment import Arm, Deployment
 from benchgate.model.metric import COST_METRICS
 from benchgate.model.run import Run
-from benchgate.suite.schema import DeploymentSpec
+from benchgate.suite.deployment import DeploymentSpec
 
 _TOGETHER = (
     "measure the two candidates at the prices of one day: beside each other (benchgate compare A B --suite SUITE), or "

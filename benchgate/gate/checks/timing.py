@@ -186,7 +186,9 @@ def allowance(spec: CheckSpec, measure: Measure, baseline: FloatArray) -> Allowa
     binding = "now the one and now the other"
     if (leasts >= margin).all() or (leasts < margin).all():
         binding = shown if leasts[0] >= margin else _percent(ratio)
-    beyond = f"by `min_abs` alone, which allows {_percent(allowed)}: a regression beyond the margin of {_percent(ratio)}"
+    beyond = (
+        f"by `min_abs` alone, which allows {_percent(allowed)}: a regression beyond the margin of {_percent(ratio)}"
+    )
     return Allowance(
         np.maximum(leasts, margin),
         leasts,

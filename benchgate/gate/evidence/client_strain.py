@@ -17,7 +17,7 @@ from itertools import product
 
 import numpy as np
 
-from benchgate.gate.comparison import Comparison, Place, arms_of, load_of, paired_load, places
+from benchgate.gate.comparison import Comparison, arms_of, load_of, paired_load
 from benchgate.gate.decision import CannotJudge, invalid
 from benchgate.gate.evidence.blocks import LATENCIES, OWN_MACHINE, block_value
 from benchgate.gate.evidence.shares import failures
@@ -25,7 +25,8 @@ from benchgate.model import records, request_metrics
 from benchgate.model.deployment import Arm
 from benchgate.model.records import BoolArray, ErrorClass, RequestColumns
 from benchgate.model.run import ClientUse, Evidence, LoadObservation
-from benchgate.suite.schema import ClientBounds, Suite
+from benchgate.suite.load import TrafficClass
+from benchgate.suite.schema import ClientBounds, Suite, traffic_classes
 from benchgate.units import show_duration, show_number, show_percent
 
 STRAINED_SHARE = 0.25  # of a stage's blocks: one disturbed block of a shared machine spoils no run
@@ -183,7 +184,7 @@ class StrainedBlocks:
         return f"{len(self.blocks)} of {self.of} blocks of stage {self.stage}"
 
 
-def strained_blocks(evidence: Evidence, place: Place, suite: Suite) -> StrainedBlocks:
+def strained_blocks(evidence: Evidence, place: TrafficClass, suite: Suite) -> StrainedBlocks:
     """Return the blocks of a stage in which the load generator passed a bound of the policy, on either arm."""
     arms = {arm: load_of(evidence, place.name, arm) for arm in Arm}
     found = [
@@ -219,7 +220,7 @@ def usable(comparison: Comparison, suite: Suite) -> Comparison:
     """Return the runs without the blocks that are excluded from times and rates."""
 
     def cleared(evidence: Evidence) -> Evidence:
-        left_out = {place.name: strained_blocks(evidence, place, suite).left_out for place in places(suite)}
+        left_out = {place.name: strained_blocks(evidence, place, suite).left_out for place in traffic_classes(suite)}
         return replace(evidence, load=tuple(o for o in evidence.load if o.block not in left_out.get(o.stage, ())))
 
     reference = comparison.reference
@@ -232,7 +233,7 @@ def left_out_notes(comparison: Comparison, stage: str, suite: Suite) -> tuple[st
     found = [
         (run, strained_blocks(evidence, place, suite))
         for run, evidence in runs
-        for place in places(suite)
+        for place in traffic_classes(suite)
         if evidence is not None and place.name == stage
     ]
     return tuple(f"{run}{strained.share} were left out: {strained.why}" for run, strained in found if strained.left_out)
@@ -240,15 +241,17 @@ def left_out_notes(comparison: Comparison, stage: str, suite: Suite) -> tuple[st
 
 def paced_by_client(suite: Suite, *runs: Evidence) -> frozenset[tuple[str, int]]:
     """Return stage (of a class its whole stage) and number of every block in which the load generator was late."""
-    found = ((place.stage, strained_blocks(run, place, suite).blocks) for run in runs for place in places(suite))
+    found = (
+        (place.stage, strained_blocks(run, place, suite).blocks) for run in runs for place in traffic_classes(suite)
+    )
     return frozenset((stage, block) for stage, blocks in found for block in blocks)
 
 
-def _strains(execution: LoadObservation, place: Place, suite: Suite) -> tuple[str, ...]:
+def _strains(execution: LoadObservation, place: TrafficClass, suite: Suite) -> tuple[str, ...]:
     return strains(execution.client, execution.requests, _offered_rps(place, execution), suite.gate.client)
 
 
-def _offered_rps(place: Place, execution: LoadObservation) -> float | None:
+def _offered_rps(place: TrafficClass, execution: LoadObservation) -> float | None:
     """Return the rate that an open loop was to send at, over the span of its schedule; None for a closed loop."""
     if not place.is_open:
         return None

@@ -32,7 +32,7 @@ from benchgate.model.deployment import Arm, Deployment, canonical_json, flatten_
 from benchgate.model.run import AT_THE_START, Evidence, Run
 from benchgate.model.telemetry import Gauge
 from benchgate.model.verdict import Difference
-from benchgate.suite.schema import Suite
+from benchgate.suite.schema import Suite, traffic_classes
 from benchgate.units import show_percent
 
 FLAGS = "flags"
@@ -193,8 +193,7 @@ def seen_differences(evidence: Evidence, suite: Suite) -> Iterator[Difference]:
 
 def _warmth(evidence: Evidence, suite: Suite, stage: str) -> Iterator[Difference]:
     """By what both servers say, else by what the answers of both say."""
-    assert suite.load is not None, "a stage belongs to a load"
-    names = [level.name for level in suite.load.levels() if level.stage == stage]
+    names = [level.name for level in traffic_classes(suite) if level.stage == stage]
     by_server = [hits_of_server(evidence, stage, arm) for arm in Arm]
     told = by_server if None not in by_server else [hits_of_answers(evidence, names, arm) for arm in Arm]
     theirs, ours = told

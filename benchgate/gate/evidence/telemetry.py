@@ -17,11 +17,12 @@ from benchgate.model.records import ABSENT, RequestColumns, TokenSource
 from benchgate.model.request_metrics import cached_ratio, succeeded
 from benchgate.model.run import Evidence, LoadObservation
 from benchgate.model.telemetry import Counter, Gauge, TelemetryWindow
+from benchgate.suite.stages import stage_part
 
 
 def windows_of(evidence: Evidence, stage: str, arm: Arm) -> dict[int, TelemetryWindow]:
     """The windows of a stage, or of the stage of a class (`stage/class`), on one arm by block number."""
-    whole = stage.partition("/")[0]
+    whole = stage_part(stage)
     return {window.block: window for window in evidence.telemetry if window.stage == whole and window.arm is arm}
 
 
@@ -36,7 +37,7 @@ def executions_of(evidence: Evidence, stage: str, arm: Arm) -> dict[int, list[Lo
     """What the client recorded in a stage on one arm by block number, all classes of it together."""
     found: dict[int, list[LoadObservation]] = {}
     for seen in evidence.load:
-        if seen.arm is arm and seen.stage.partition("/")[0] == stage:
+        if seen.arm is arm and stage_part(seen.stage) == stage:
             found.setdefault(seen.block, []).append(seen)
     return found
 
@@ -75,7 +76,7 @@ TELEMETRY_VALUES: Mapping[str, Callable[[TelemetryWindow], float | None]] = Mapp
 def block_telemetry(evidence: Evidence, metric: str, stage: str, arm: Arm) -> dict[int, float | None]:
     """One metric of TELEMETRY_VALUES by block, for every block in which the client has a record."""
     windows, value_of = windows_of(evidence, stage, arm), TELEMETRY_VALUES[metric]
-    blocks = executions_of(evidence, stage.partition("/")[0], arm)
+    blocks = executions_of(evidence, stage_part(stage), arm)
     return {block: value_of(windows[block]) if block in windows else None for block in sorted(blocks)}
 
 

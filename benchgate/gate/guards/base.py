@@ -6,13 +6,12 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
-from benchgate.gate.comparison import places
 from benchgate.model.deployment import Arm
 from benchgate.model.metric import METRICS, names_of
 from benchgate.model.run import Evidence
 from benchgate.model.verdict import GuardResult
 from benchgate.suite.checks import Check
-from benchgate.suite.schema import Suite
+from benchgate.suite.schema import Suite, traffic_classes
 
 LOAD = "load"
 QUALITY = "quality"
@@ -148,7 +147,9 @@ LIVE_SERVERS = Need(
     "servers that were asked", lambda run, _: not run.run.imported, "the evals were imported: no server was asked"
 )
 TELEMETRY = Need("telemetry", lambda run, _: bool(run.telemetry))
-BACKGROUND = Need("background traffic", lambda _, suite: any(place.requests is None for place in places(suite)))
+BACKGROUND = Need(
+    "background traffic", lambda _, suite: any(place.requests is None for place in traffic_classes(suite))
+)
 
 
 class _Compared(Protocol):

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from benchgate.gate.comparison import paired_load, places
+from benchgate.gate.comparison import paired_load
 from benchgate.gate.evidence.blocks import block_value
 from benchgate.gate.guards.answers import SHADOW_ANSWERS, Evals
 from benchgate.gate.guards.base import (
@@ -32,7 +32,7 @@ from benchgate.model.deployment import Arm
 from benchgate.model.records import AnswerAgreement, BoolArray, IntArray
 from benchgate.model.run import Evidence, LoadObservation
 from benchgate.stats.means import two_sample_t
-from benchgate.suite.schema import Suite
+from benchgate.suite.schema import Suite, traffic_classes
 from benchgate.units import show_duration
 
 # --- The detector -----------------------------------------------------------------------------------------------------
@@ -76,7 +76,7 @@ def load_not_cached(run: Evidence, suite: Suite) -> Violation | None:
     what the other arm took for the same request.
     """
     found = []
-    for place in places(suite):
+    for place in traffic_classes(suite):
         cached, answered = dict.fromkeys(Arm, 0), 0
         for pair in paired_load(run, place.name):
             rows = answered_by_both(pair)
@@ -118,7 +118,7 @@ def order_does_not_matter(run: Evidence, suite: Suite) -> Violation | None:
     Whichever arm is measured second in a block is shown to take less than 0.8 times as long (median E2E, at a tenth of
     alpha). The alternating order takes that out of the mean, but two caches are compared then, not two models.
     """
-    for place in places(suite):
+    for place in traffic_classes(suite):
         ratios: dict[bool, list[float]] = {True: [], False: []}
         for baseline, candidate in paired_load(run, place.name):
             theirs, ours = (block_value(one, "e2e", 0.5) for one in (baseline, candidate))

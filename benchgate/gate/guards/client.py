@@ -9,13 +9,14 @@ from itertools import product
 
 import numpy as np
 
-from benchgate.gate.comparison import Place, load_of, places
+from benchgate.gate.comparison import load_of
 from benchgate.gate.evidence.client_strain import losses, strained_blocks
 from benchgate.gate.guards.base import A_LOAD, LOAD, SPEED, Passed, Violation, guard
 from benchgate.model.deployment import Arm
 from benchgate.model.records import ABSENT
 from benchgate.model.run import Evidence, LoadObservation
-from benchgate.suite.schema import Suite
+from benchgate.suite.load import TrafficClass
+from benchgate.suite.schema import Suite, traffic_classes
 from benchgate.units import show_duration
 
 TO_ITS_END = "run the suite again to its end"
@@ -23,8 +24,8 @@ TO_ITS_END = "run the suite again to its end"
 _ROUNDING_S = 1e-6  # a window is seconds in a float, and of several workers a sum of them; instants are nanoseconds
 
 
-def _executions(run: Evidence, suite: Suite) -> Iterator[tuple[Place, LoadObservation]]:
-    for place, arm in product(places(suite), Arm):
+def _executions(run: Evidence, suite: Suite) -> Iterator[tuple[TrafficClass, LoadObservation]]:
+    for place, arm in product(traffic_classes(suite), Arm):
         for execution in load_of(run, place.name, arm).values():
             yield place, execution
 
@@ -63,7 +64,7 @@ def times_possible(run: Evidence, suite: Suite) -> Violation | None:
     return None
 
 
-def _contradiction(place: Place, execution: LoadObservation) -> str | None:
+def _contradiction(place: TrafficClass, execution: LoadObservation) -> str | None:
     """Return what is impossible in an execution, None where all is possible.
 
     A window that is too short would raise every rate. It runs from the first intended send to the last end of the
@@ -117,7 +118,7 @@ def client_keeps_up(run: Evidence, suite: Suite) -> Violation | Passed:
     server's own answers and stay judged. Where answers also failed in a way that the client may have caused (no
     connection, no answer in time), the guard invalidates all of the load.
     """
-    stages = [strained_blocks(run, place, suite) for place in places(suite)]
+    stages = [strained_blocks(run, place, suite) for place in traffic_classes(suite)]
     unusable = [stage for stage in stages if stage.invalidate]
     if unusable:
         first = unusable[0]
@@ -139,7 +140,7 @@ def one_client(run: Evidence, suite: Suite) -> Violation | None:
 
     Another number of processes keeps another schedule and reuses other connections.
     """
-    for place in places(suite):
+    for place in traffic_classes(suite):
         numbers = {arm: {o.client.workers for o in load_of(run, place.name, arm).values()} for arm in Arm}
         if len(set().union(*numbers.values())) > 1:
             names = {arm: " and ".join(map(str, sorted(numbers[arm]))) or "none" for arm in Arm}

@@ -13,7 +13,7 @@ from itertools import product
 
 import numpy as np
 
-from benchgate.gate.comparison import Place, arms_of, load_of, paired_load, places
+from benchgate.gate.comparison import arms_of, load_of, paired_load
 from benchgate.gate.evidence.tokens import MISCOUNTED_SHARE, WITHHELD, same_rows, undercounted
 from benchgate.gate.guards.base import (
     A_LOAD,
@@ -34,8 +34,9 @@ from benchgate.model.request_metrics import succeeded
 from benchgate.model.run import Evidence, LoadObservation
 from benchgate.stats.means import paired_t
 from benchgate.stats.proportions import mcnemar_p, poisson_rates_p
-from benchgate.suite.checks import Check, looks_at, looks_at_background
-from benchgate.suite.schema import Suite
+from benchgate.suite.checks import Check, covers, judges
+from benchgate.suite.load import TrafficClass
+from benchgate.suite.schema import Suite, traffic_classes
 
 Pair = tuple[LoadObservation, LoadObservation]
 """The executions of the baseline and of the candidate in one block of a stage."""
@@ -83,7 +84,7 @@ def sent_once(run: Evidence, suite: Suite) -> Violation | None:
     Or the candidate sent something over connections without a request under way, three times at least and 1 point of
     its requests more often than the baseline: a server that answers twice answers the next request too.
     """
-    for place in places(suite):
+    for place in traffic_classes(suite):
         unrequested = _unrequested(run, place.name)
         if unrequested is not None:
             return Violation(unrequested, "see whether the candidate, or a proxy before it, answers twice")
@@ -137,14 +138,14 @@ class _Closed:
         return self.resent / self.requests if self.requests else 0.0
 
     @classmethod
-    def of(cls, run: Evidence, suite: Suite, place: Place, arm: Arm) -> _Closed:
+    def of(cls, run: Evidence, suite: Suite, place: TrafficClass, arm: Arm) -> _Closed:
         """The classes of a stage share its connections, so those that nobody met are held against all its requests."""
         executions = load_of(run, place.name, arm).values()
         parts = [columns for o in executions for columns in o.parts]
         resent = sum(int(np.count_nonzero(columns.reconnects > 0)) for columns in parts)
         requests = sum(map(len, parts))
         early = sum(o.client.closed_early for o in executions)
-        of_stage = [other.name for other in places(suite) if other.stage == place.stage]
+        of_stage = [other.name for other in traffic_classes(suite) if other.stage == place.stage]
         in_all = sum(o.recorded for name in of_stage for o in load_of(run, name, arm).values())
         return cls(requests, resent, (resent / requests if requests else 0.0) + (early / in_all if in_all else 0.0))
 
@@ -172,10 +173,12 @@ def prompts_alike(run: Evidence, suite: Suite) -> Violation | NotApplicable | No
     """
     if "vocabulary" in suite.gate.allow_different:
         return NotApplicable("the vocabularies may differ, so the lengths of prompts were not compared")
-    return most_serious([found for place in places(suite) if (found := _other_prompts(run, place)) is not None])
+    return most_serious(
+        [found for place in traffic_classes(suite) if (found := _other_prompts(run, place)) is not None]
+    )
 
 
-def _other_prompts(run: Evidence, place: Place) -> Violation | None:
+def _other_prompts(run: Evidence, place: TrafficClass) -> Violation | None:
     tokens, only, answered = np.zeros(2, dtype=np.int64), np.zeros(2, dtype=np.int64), 0
     for pair in paired_load(run, place.name):
         rows = same_rows(*pair)
@@ -218,7 +221,7 @@ def tokens_alike(run: Evidence, suite: Suite) -> Violation | None:
     candidate's server counts fewer of them, the guard also invalidates tokens.
     """
     found = []
-    for place in places(suite):
+    for place in traffic_classes(suite):
         baseline, candidate = (
             _share(run, place.name, arm, lambda o: o.requests.token_source.are((TokenSource.USAGE,))) for arm in Arm
         )
@@ -241,7 +244,7 @@ def tokens_plausible(run: Evidence, suite: Suite) -> Violation | None:
     second would be too low, so it is flagged.
     """
     found = []
-    for place, arm in product(places(suite), Arm):
+    for place, arm in product(traffic_classes(suite), Arm):
         share = _share(run, place.name, arm, lambda o: undercounted(o.requests))
         if share is not None and share > MISCOUNTED_SHARE:
             what = (
@@ -280,7 +283,7 @@ def answers_not_too_long(run: Evidence, suite: Suite) -> Violation | None:
     limit.
     """
     found = []
-    for place in places(suite):
+    for place in traffic_classes(suite):
         longer = _longer_than_baseline(run, place) if place.output_tokens is None else _longer_than_asked(run, place)
         if longer is not None:
             arm, what = longer
@@ -289,7 +292,7 @@ def answers_not_too_long(run: Evidence, suite: Suite) -> Violation | None:
     return most_serious(found)
 
 
-def _longer_than_asked(run: Evidence, place: Place) -> tuple[Arm, str] | None:
+def _longer_than_asked(run: Evidence, place: TrafficClass) -> tuple[Arm, str] | None:
     shares = {}
     for arm in Arm:
         answers = [o.requests.output_tokens for o in load_of(run, place.name, arm).values()]
@@ -306,7 +309,7 @@ def _longer_than_asked(run: Evidence, place: Place) -> tuple[Arm, str] | None:
     return at_fault, what
 
 
-def _longer_than_baseline(run: Evidence, place: Place) -> tuple[Arm, str] | None:
+def _longer_than_baseline(run: Evidence, place: TrafficClass) -> tuple[Arm, str] | None:
     """Rows that ask for lengths of their own ask both arms for them: answers that reached the limit are as long."""
     longer = both_ended = 0
     for pair in paired_load(run, place.name):
@@ -347,7 +350,7 @@ def same_work(run: Evidence, suite: Suite) -> Violation | None:
     whatever the finish reason says. Between half and nine tenths of the length a check warns; a candidate whose answers
     are longer is judged by what that costs.
     """
-    for place in places(suite):
+    for place in traffic_classes(suite):
         tokens, to_limit = _lengths(run, place)
         n, (theirs, ours) = len(tokens), tokens.sum(axis=0)
         if n == 0:
@@ -372,7 +375,7 @@ def same_work(run: Evidence, suite: Suite) -> Violation | None:
     return None
 
 
-def _lengths(run: Evidence, place: Place) -> tuple[IntArray, BoolArray]:
+def _lengths(run: Evidence, place: TrafficClass) -> tuple[IntArray, BoolArray]:
     """Return of every request that both arms answered the tokens, and whether the answer went to its limit.
 
     One row a request, baseline and candidate in its columns.
@@ -420,9 +423,9 @@ def failures_judged(run: Evidence, suite: Suite) -> Violation | NotApplicable | 
     those of their class. A latency's median does not feel that a tenth of the requests failed, and a server that drops
     some is faster for the rest.
     """
-    if not places(suite):
+    if not traffic_classes(suite):
         return NotApplicable("no load was measured")
-    for place in places(suite):
+    for place in traffic_classes(suite):
         counts = {arm: _uncounted_failures(run, suite, place, arm) for arm in arms_of(run)}
         for arm, (failed, of) in counts.items():
             if failed > _MANY_FAILED * of:
@@ -438,7 +441,7 @@ def failures_judged(run: Evidence, suite: Suite) -> Violation | NotApplicable | 
     return None
 
 
-def _uncounted(run: Evidence, place: Place, arm: Arm, what: str) -> Violation:
+def _uncounted(run: Evidence, place: TrafficClass, arm: Arm, what: str) -> Violation:
     why = commonest_failure(load_of(run, place.name, arm).values())
     where = f"stage: {place.stage}" + (f", class: {place.class_name}" if place.class_name else "")
     check = f"{{metric: error_rate, {where}, margin: 1 point}}"
@@ -465,7 +468,7 @@ def commonest_failure(executions: Iterable[LoadObservation]) -> str | None:
     return f"{failed} of {sent} requests failed, most of them so: {error}, {detail}"
 
 
-def _uncounted_failures(run: Evidence, suite: Suite, place: Place, arm: Arm) -> tuple[int, int]:
+def _uncounted_failures(run: Evidence, suite: Suite, place: TrafficClass, arm: Arm) -> tuple[int, int]:
     """Return the number of failures on an arm that no required check counts, and of requests."""
     checks = [check for check in suite.gate.checks if check.required and _counts_failures(check, suite, place)]
     sent = [rows for o in load_of(run, place.name, arm).values() for rows in o.with_ramp]
@@ -476,13 +479,11 @@ def _uncounted_failures(run: Evidence, suite: Suite, place: Place, arm: Arm) -> 
     return sum(int(np.count_nonzero(~succeeded(rows) & ~rows.error.are(classes))) for rows in sent), of
 
 
-def _counts_failures(check: Check, suite: Suite, place: Place) -> bool:
+def _counts_failures(check: Check, suite: Suite, place: TrafficClass) -> bool:
     """Return True for a check that counts failures there. Background traffic is counted without being named, too."""
     if check.metric not in _COUNTING or check.over is not None:  # against another stage, both may fail
         return False
-    if place.requests is None:
-        return looks_at_background(check, suite.gate.checks, place.stage, place.class_name, own_slo=place.own_slo)
-    return looks_at(check, place.stage, place.class_name)
+    return judges(check, place, suite.gate.checks)
 
 
 @guard("background-alike", "the candidate answered its background traffic, or is judged by it", needs=BACKGROUND)
@@ -493,7 +494,7 @@ def background_alike(run: Evidence, suite: Suite) -> Violation | None:
     the blocks, and no required check names that class and holds its times or rates to something. No check is
     invalidated: a candidate that is slower at everything gets less done too, and is blocked for being slower.
     """
-    for place in places(suite):
+    for place in traffic_classes(suite):
         if place.requests is not None or _speed_is_judged(place, suite):
             continue
         starved = _starved(run, place.name, suite.gate.alpha)
@@ -504,12 +505,12 @@ def background_alike(run: Evidence, suite: Suite) -> Violation | None:
     return None
 
 
-def _speed_is_judged(place: Place, suite: Suite) -> bool:
+def _speed_is_judged(place: TrafficClass, suite: Suite) -> bool:
     return any(
         check.required
         and check.metric in SPEED_METRICS
         and (check.class_name is not None or check.place == place.name)
-        and looks_at(check, place.stage, place.class_name)
+        and covers(check, place)
         for check in suite.gate.checks
     )
 

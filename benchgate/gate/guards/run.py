@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from itertools import product
 
-from benchgate.gate.comparison import Comparison, arms_of, blocks_measured, load_of, measured_twice, places, quality_of
+from benchgate.gate.comparison import Comparison, arms_of, blocks_measured, load_of, measured_twice, quality_of
 from benchgate.gate.guards.base import (
     EVERYTHING,
     LOAD,
@@ -42,7 +42,7 @@ from benchgate.model.run import (
     RunStatus,
 )
 from benchgate.suite.capacity import level_of_stage
-from benchgate.suite.schema import Suite
+from benchgate.suite.schema import Suite, traffic_classes
 from benchgate.units import show_found
 
 # --- Everything that was planned --------------------------------------------------------------------------------------
@@ -152,7 +152,7 @@ def _stopped_unjudged(run: Evidence, suite: Suite) -> str | None:
 
 def _missing_requests(run: Evidence, suite: Suite) -> Iterator[str]:
     blocks = range(_blocks_due(run, suite))
-    for place, arm in product(places(suite), arms_of(run)):
+    for place, arm in product(traffic_classes(suite), arms_of(run)):
         observed = load_of(run, place.name, arm)
         for block in blocks:
             rows = observed[block].recorded_planned if block in observed else 0

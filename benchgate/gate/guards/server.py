@@ -35,8 +35,8 @@ from benchgate.model.deployment import Arm
 from benchgate.model.metric import TELEMETRY_METRICS
 from benchgate.model.run import Evidence
 from benchgate.model.telemetry import TelemetryWindow
-from benchgate.suite.schema import Suite
-from benchgate.suite.stages import Level
+from benchgate.suite.load import TrafficClass
+from benchgate.suite.schema import Suite, traffic_classes
 from benchgate.units import show_percent
 
 _NOTICED = 0.01  # of what the client counts; more is said in a notice
@@ -154,7 +154,7 @@ def _counts(run: Evidence, suite: Suite, stage: str, arm: Arm) -> dict[int, list
         return {}
     executions, windows = executions_of(run, stage, arm), windows_of(run, stage, arm)
     levels = _levels(suite, stage)
-    unrecorded = sum(level.course.concurrency or 0 for level in levels if level.background)
+    unrecorded = sum(level.schedule.concurrency or 0 for level in levels if level.is_background)
     names = {level.name for level in levels}
     had = (int(o.requests.output_tokens.max()) for o in run.load if o.stage in names and len(o.requests))
     longest = max((*(level.workload.most_output_tokens or 0 for level in levels), *had), default=0)
@@ -164,7 +164,7 @@ def _counts(run: Evidence, suite: Suite, stage: str, arm: Arm) -> dict[int, list
         seen = executions[block]
         answered = {o.stage for o in seen if len(o.requests)}
         # of background traffic that was cut off altogether, nobody knows how long its prompts were
-        cut_off = any(level.background and level.name not in answered for level in levels)
+        cut_off = any(level.is_background and level.name not in answered for level in levels)
         counts = counted(windows[block], seen, unrecorded, longest, generates=generates)
         found[block] = [count for count in counts if not (cut_off and count.what == "prompt tokens")]
     return {block: counts for block, counts in found.items() if counts}
@@ -253,19 +253,19 @@ def _unshared_stages(suite: Suite) -> list[str]:
     return [stage for stage in _stages(suite) if not all(map(_shares_prefixes, _levels(suite, stage)))]
 
 
-def _shares_prefixes(level: Level) -> bool:
+def _shares_prefixes(level: TrafficClass) -> bool:
     """Return True where prompts may begin alike on purpose: by a prefix, a conversation, recorded texts or tools.
 
     In the background the same prompts are asked again and again, oftener by the faster arm.
     """
     workload = level.workload
     shared = (workload.prefix, workload.session, workload.prompts, workload.tools, workload.answer_schema)
-    return level.background or level.course.trace is not None or any(part is not None for part in shared)
+    return level.is_background or level.schedule.trace is not None or any(part is not None for part in shared)
 
 
 def _stages(suite: Suite) -> list[str]:
     return [stage.name for stage in suite.load.sweep] if suite.load else []
 
 
-def _levels(suite: Suite, stage: str) -> list[Level]:
-    return [level for level in suite.load.levels() if level.stage == stage] if suite.load else []
+def _levels(suite: Suite, stage: str) -> list[TrafficClass]:
+    return [level for level in traffic_classes(suite) if level.stage == stage]

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
 
-from benchgate.gate.comparison import load_of, paired_load, places
+from benchgate.gate.comparison import load_of, paired_load
 from benchgate.gate.evidence.tokens import ROUNDING, LogRatio, TextRatios, same_rows, text_ratios
 from benchgate.gate.guards.base import A_LOAD, SPEED, Caution, NotApplicable, Violation, guard
 from benchgate.gate.guards.load import is_more_often
@@ -21,7 +21,7 @@ from benchgate.model.deployment import Arm
 from benchgate.model.records import ABSENT, BoolArray, RequestColumns
 from benchgate.model.request_metrics import succeeded
 from benchgate.model.run import Evidence
-from benchgate.suite.schema import Suite
+from benchgate.suite.schema import Suite, traffic_classes
 
 _INFLATED = 1.10  # tokens counted over tokens shown: beyond it no number of the arm can be restated
 _MISSING = 0.75  # characters per token, of the other arm's: no style of one vocabulary is so short of text
@@ -49,7 +49,7 @@ def same_text(run: Evidence, suite: Suite) -> Violation | Caution | NotApplicabl
     """
     sparse: Caution | None = None
     compared = False
-    for place in places(suite):
+    for place in traffic_classes(suite):
         ratios = text_ratios(run, place.name, suite)
         if ratios is None:
             continue
@@ -121,7 +121,7 @@ def text_not_degenerate(run: Evidence, suite: Suite) -> Violation | Caution | No
     found = _more_marked(run, suite, kinds, remedy)
     if isinstance(found, Violation | Caution):
         return found
-    for place in places(suite):
+    for place in traffic_classes(suite):
         for (what, marks), bound in zip(kinds.items(), (_MOSTLY_BLANK, _MOSTLY_REPEATED), strict=True):
             counts = [_count_marked(run, place.name, arm, marks) for arm in Arm]
             measured = [(marked, known) for marked, known in counts if known]
@@ -145,7 +145,7 @@ def _more_marked(
     """
     caution: Caution | None = None
     any_known = False
-    for place in places(suite):
+    for place in traffic_classes(suite):
         for what, marks in kinds.items():
             alone, n = _marked_alone(run, place.name, marks)
             any_known = any_known or n > 0
@@ -220,8 +220,7 @@ def model_names(run: Evidence, suite: Suite) -> Caution | NotApplicable | None:
     dated snapshot (`gpt-4o` → `gpt-4o-2024-08-06`). Two snapshots in one arm are two models. Ramp and cancelled
     requests count too.
     """
-    levels = suite.load.levels() if suite.load is not None else ()
-    adapters = {level.name: level.workload.adapter for level in levels}
+    adapters = {level.name: level.workload.adapter for level in traffic_classes(suite)}
     answered: dict[tuple[Arm, str], set[str]] = {}
     for execution in run.load:
         deployment = run.run.arms.get(execution.arm)

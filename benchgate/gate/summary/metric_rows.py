@@ -14,7 +14,7 @@ import numpy as np
 
 from benchgate.gate.checks.capacity import replay_search
 from benchgate.gate.checks.shadow import run_excess
-from benchgate.gate.comparison import Comparison, load_of, places
+from benchgate.gate.comparison import Comparison, load_of
 from benchgate.gate.decision import CannotJudge
 from benchgate.gate.evidence import intervals
 from benchgate.gate.evidence.blocks import LATENCIES, Measure, block_pairs
@@ -28,7 +28,7 @@ from benchgate.model.deployment import Arm
 from benchgate.model.metric import MEAN, QUANTILES
 from benchgate.model.run import Evidence, LoadObservation, MetricRow, QualityObservation
 from benchgate.stats.distributions import Limits
-from benchgate.suite.schema import Suite
+from benchgate.suite.schema import Suite, traffic_classes
 
 
 def divergence_rows(evidence: Evidence) -> Iterator[MetricRow]:
@@ -103,7 +103,7 @@ def metric_rows(evidence: Evidence) -> tuple[MetricRow, ...]:
 def _load_rows(evidence: Evidence) -> Iterator[MetricRow]:
     suite = Suite.from_stored(evidence.run.suite)
     divided = {check.metric for check in suite.gate.checks if check.per is not None}
-    for place in places(suite):
+    for place in traffic_classes(suite):
         for arm in Arm:
             blocks = list(load_of(evidence, place.name, arm).values())
             if not blocks:

@@ -1,4 +1,4 @@
-"""What a rule between sections is, and the sound part of a suite on which rules run while keys are still wrong."""
+"""Rules between the sections of a suite, and the valid part of a suite on which they run while other keys are wrong."""
 
 from __future__ import annotations
 
@@ -9,20 +9,21 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from benchgate.suite.schema import DeploymentSpec, Suite
-from benchgate.suite.stages import Level, level_of, workload_name
+from benchgate.suite.checks import Check
+from benchgate.suite.deployment import DeploymentSpec
+from benchgate.suite.schema import Suite
 from benchgate.suite.yaml import Fault, Path
 
 SECTIONS = ("start", "load", "quality", "divergence", "shadow")
-"""The sections that measure something."""
+"""Sections that measure something."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A rule over a whole suite. It is skipped while one of the parts that it needs is wrong itself.
+    """A rule over a whole suite. It is skipped while a part that it needs is wrong.
 
     A need like `load.sweep` is met if nothing in it is wrong; `load.sweep.*` is met if it is a list of any entries.
-    A rule of `names` is checked for parts that are wrong too: a stand-in keeps the names that it refers to.
+    A rule of `names` also checks wrong parts, whose stand-ins keep the names that they refer to.
     """
 
     faults: Callable[[Suite], Iterator[Fault]]
@@ -43,6 +44,19 @@ def rule(*needs: str, names: bool = False) -> Callable[[Callable[[Suite], Iterat
     return lambda faults: Rule(faults, tuple(tuple(need.split(".")) for need in needs), names)
 
 
+def check_rule(*needs: str) -> Callable[[Callable[[Suite, Check], Iterator[tuple[str, str]]]], Rule]:
+    """Make a rule of a function that yields the faults of one check, each by its key and message."""
+
+    def of(faults: Callable[[Suite, Check], Iterator[tuple[str, str]]]) -> Rule:
+        def of_suite(suite: Suite) -> Iterator[Fault]:
+            for number, check in enumerate(suite.gate.checks):
+                yield from (Fault(("gate", "checks", number, key), message) for key, message in faults(suite, check))
+
+        return rule(*needs)(of_suite)
+
+    return of
+
+
 _WORKLOAD = {"input": 1, "output": 1}
 _STAND_INS: dict[Path, Any] = {
     ("suite",): "unnamed",
@@ -56,7 +70,7 @@ _STAND_INS: dict[Path, Any] = {
     ("gate", "checks", "*"): {"metric": "error_rate", "max": "1%", "required": False},
     ("error_budget",): {"objective": "99%", "window": "30d", "spent": "0%"},
 }
-"""Sound data in place of what is wrong, so that names and positions stay."""
+"""Valid data in place of what is wrong, so that names and positions stay."""
 _OF_A_TASK = {"metric": "accuracy", "min": "1%", "required": False}
 
 
@@ -128,16 +142,6 @@ def arms(suite: Suite) -> Iterator[tuple[str, str, DeploymentSpec]]:
     for arm, name in (("baseline", suite.baseline), ("candidate", suite.candidate)):
         if name in suite.deployments:
             yield arm, name, suite.deployments[name]
-
-
-def levels(suite: Suite) -> tuple[Level, ...]:
-    """Return the levels of the sweep. One with an unknown workload, a fault of its own, has the default workload."""
-    load = suite.load
-    if load is None:
-        return ()
-    placed = [(stage, group) for stage in load.sweep for group in stage.parts]
-    named = {name: load.workload for stage, group in placed if (name := workload_name(stage, group)) is not None}
-    return tuple(level_of(stage, group, load.workload, {**named, **load.workloads}) for stage, group in placed)
 
 
 def stage_names(suite: Suite) -> list[str]:

@@ -1,4 +1,4 @@
-"""Rules of the checks: each is measured, names what exists, can be decided, and says something new."""
+"""Rules of the checks: their metrics are measured, their places exist, and together they decide."""
 
 from __future__ import annotations
 
@@ -15,11 +15,13 @@ from benchgate.model.metric import (
     STAGE_METRICS,
     TELEMETRY_METRICS,
 )
-from benchgate.suite.checks import Check, looks_at, looks_at_background
+from benchgate.suite.checks import Check, judges
+from benchgate.suite.load import TrafficClass
 from benchgate.suite.messages import suggestion
-from benchgate.suite.rules.base import SECTIONS, levels, rule, stage_names
-from benchgate.suite.schema import Suite
-from benchgate.suite.stages import Level
+from benchgate.suite.rules.base import SECTIONS, check_rule, rule, stage_names
+from benchgate.suite.schema import Suite, traffic_classes
+from benchgate.suite.stages import stage_part
+from benchgate.suite.workload import Workload
 from benchgate.suite.yaml import Fault
 
 _LEAST_LEVELS = 5
@@ -29,66 +31,44 @@ _OF_GOOD = ("goodput", "usd_per_million_good_tokens")
 _MEASURED = tuple(f"{section}.*" for section in SECTIONS)
 
 
-def judged_levels(suite: Suite, check: Check) -> list[Level]:
-    """Return the levels at which a check judges."""
-    return [
-        level
-        for level in levels(suite)
-        if (
-            looks_at_background(
-                check, suite.gate.checks, level.stage, level.group or None, own_slo=level.slo is not None
-            )
-            if level.background
-            else looks_at(check, level.stage, level.group or None)
-        )
-    ]
+def _judged_classes(suite: Suite, check: Check) -> list[TrafficClass]:
+    return [traffic for traffic in traffic_classes(suite) if judges(check, traffic, suite.gate.checks)]
 
 
 def _judged_names(suite: Suite, check: Check) -> list[str]:
-    """Return the levels or tasks at which a check judges; one empty name where it judges all tasks together."""
+    """Return the classes of traffic or tasks that a check judges, by name; one empty name for all tasks together."""
     if check.metric in STAGE_METRICS:
-        return [level.name for level in judged_levels(suite, check)]
+        return [traffic.name for traffic in _judged_classes(suite, check)]
     if (check.task == "each" or (check.metric, check.task) == ("score", None)) and suite.quality is not None:
         return list(suite.quality.names)
     return [check.task or ""]
 
 
-def _measures(suite: Suite) -> set[str]:
-    return {section for section in SECTIONS if getattr(suite, section) is not None}
+@check_rule(*_MEASURED)
+def check_is_measured(suite: Suite, check: Check) -> Iterator[tuple[str, str]]:
+    """Require the section that measures the metric of a check."""
+    measured, section = {name for name in SECTIONS if getattr(suite, name) is not None}, METRICS[check.metric].family
+    if section not in measured and measured:
+        remedy = "which this suite has not; add it or remove the check"
+        yield "metric", f"{check.metric} is measured by `{section}`, {remedy}"
+    elif section == "load" and check.metric != "capacity" and suite.load is not None and not suite.load.sweep:
+        yield "metric", f"{check.metric} is measured in stages, and this load only has a `capacity`; add a `sweep`"
 
 
-@rule(*_MEASURED)
-def check_is_measured(suite: Suite) -> Iterator[Fault]:
-    """The section that measures the metric of a check is there."""
-    measures = _measures(suite)
-    for number, check in enumerate(suite.gate.checks):
-        section, path = METRICS[check.metric].family, ("gate", "checks", number, "metric")
-        if section not in measures and measures:
-            message = f"{check.metric} is measured by `{section}`, which this suite has not; add it or remove the check"
-            yield Fault(path, message)
-        elif section == "load" and check.metric != "capacity" and suite.load is not None and not suite.load.sweep:
-            message = f"{check.metric} is measured in stages, and this load only has a `capacity`; add a `sweep`"
-            yield Fault(path, message)
-
-
-@rule("slo.*", "load.*", "load.sweep")
-def good_requests_are_defined(suite: Suite) -> Iterator[Fault]:
-    """A check that counts good requests has an SLO, of the suite or of every class that it judges."""
-    for number, check in enumerate(suite.gate.checks):
-        if check.metric not in _OF_GOOD or suite.slo is not None:
-            continue
-        judged = judged_levels(suite, check)
-        lacking = next((level.name for level in judged if level.slo is None and level.group), None)
-        if not judged or any(level.slo is None for level in judged):
-            whose = f'this suite has not, nor class "{lacking}"' if lacking else "this suite has not"
-            message = f"{check.metric} counts the requests that meet the `slo`, which {whose}; add it"
-            yield Fault(("gate", "checks", number, "metric"), message)
+@check_rule("slo.*", "load.*", "load.sweep")
+def good_requests_are_defined(suite: Suite, check: Check) -> Iterator[tuple[str, str]]:
+    """Require an SLO, of the suite or of every judged class, for checks that count good requests."""
+    judged = _judged_classes(suite, check)
+    if check.metric in _OF_GOOD and suite.slo is None and not (judged and all(one.has_own_slo for one in judged)):
+        lacking = next((one.name for one in judged if not one.has_own_slo and one.class_name), None)
+        where = f'this suite has not, nor class "{lacking}"' if lacking else "this suite has not"
+        yield "metric", f"{check.metric} counts the requests that meet the `slo`, which {where}; add it"
 
 
 @rule("load.sweep", "load.capacity", names=True)
 def stage_exists(suite: Suite) -> Iterator[Fault]:
-    """The stages and classes that checks and `gate.operating` name exist."""
-    names, stages = [level.name for level in levels(suite)], stage_names(suite)
+    """Require the stages and classes that checks and `gate.operating` name."""
+    names, stages = [traffic.name for traffic in traffic_classes(suite)], stage_names(suite)
     everywhere = list(dict.fromkeys([*stages, *names]))
     operating, path = suite.gate.operating, ("gate", "operating")
     if operating is not None and everywhere and operating not in everywhere:
@@ -96,7 +76,7 @@ def stage_exists(suite: Suite) -> Iterator[Fault]:
     elif operating is not None and not everywhere:
         yield Fault(path, "is a stage of `load.sweep`, which this suite has not; remove it")
     for number, check in enumerate(suite.gate.checks):
-        # A whole stage may be judged, class by class; `over` is one level. A server's own metrics are of a stage.
+        # `stage` may name all classes of a stage, `over` only one of them. A server's own metrics are per stage.
         of_server = check.metric in TELEMETRY_METRICS
         options = {"stage": stages if of_server else everywhere, "over": stages if of_server else names}
         for key, known in options.items():
@@ -104,7 +84,11 @@ def stage_exists(suite: Suite) -> Iterator[Fault]:
             if name is not None and known and name not in known:
                 message = f'no stage of the sweep is named "{name}"; {suggestion(name, known)}'
                 yield Fault(("gate", "checks", number, key), message)
-        classes = [level.group for level in levels(suite) if level.group and check.stage in (None, level.stage)]
+        classes = [
+            traffic.class_name
+            for traffic in traffic_classes(suite)
+            if traffic.class_name is not None and check.stage in (None, traffic.stage)
+        ]
         if check.class_name is not None and check.class_name not in classes:
             where = "this suite" if check.stage is None else f'stage "{check.stage}"'
             hint = suggestion(check.class_name, classes) if classes else "it has no `classes` at all: remove `class`"
@@ -114,43 +98,38 @@ def stage_exists(suite: Suite) -> Iterator[Fault]:
 
 @rule("quality.tasks", names=True)
 def task_exists(suite: Suite) -> Iterator[Fault]:
-    """The tasks that checks name exist. The tasks of an lm-eval group are known only when it is read."""
+    """Require the tasks that checks name. The tasks of an lm-eval group are known only when it is read."""
     tasks = suite.quality.names if suite.quality is not None else ()
-    for number, check in enumerate(suite.gate.checks):
+    for number, check in enumerate(suite.gate.checks if tasks else ()):
         group = (check.task or "").split("/")[0]
-        known = check.task in (None, "each", *tasks) or (group != check.task and group in tasks)
-        if check.task is not None and tasks and not known:
-            message = f'no task of `quality` is named "{check.task}"; {suggestion(check.task, [*tasks, "each"])}'
+        if check.task not in (None, "each", *tasks) and (group == check.task or group not in tasks):
+            message = f'no task of `quality` is named "{check.task}"; {suggestion(str(check.task), [*tasks, "each"])}'
             yield Fault(("gate", "checks", number, "task"), message)
 
 
-@rule("deployments", "candidate", "candidates")
-def server_reports_the_metric(suite: Suite) -> Iterator[Fault]:
-    """A metric that the server reports is read from the candidate."""
+@check_rule("deployments", "candidate", "candidates")
+def server_reports_the_metric(suite: Suite, check: Check) -> Iterator[tuple[str, str]]:
+    """Require metrics of the candidate for checks on the server's own metrics."""
     candidate = suite.deployments.get(suite.candidate)
-    for number, check in enumerate(suite.gate.checks):
-        if check.metric in TELEMETRY_METRICS and candidate is not None and candidate.metrics == "off":
-            message = f'{check.metric} is what the server says of itself, and "{suite.candidate}" has `metrics: off`'
-            yield Fault(("gate", "checks", number, "metric"), f"{message}; remove one of them")
+    if check.metric in TELEMETRY_METRICS and candidate is not None and candidate.metrics == "off":
+        found = f'{check.metric} is reported by the server, and "{suite.candidate}" has `metrics: off`'
+        yield "metric", f"{found}; remove one of them"
 
 
-@rule("load.workload", "load.workloads", "load.sweep")
-def metric_is_defined(suite: Suite) -> Iterator[Fault]:
-    """The requests that a check judges have its metric; otherwise the check could only be INVALID."""
-    for number, check in enumerate(suite.gate.checks):
-        judged = {*_judged_names(suite, check), check.over}
-        for level in levels(suite):
-            why = _undefined(check.metric, level) if level.name in judged else None
-            if why is not None:
-                asked = f'{why}, as stage "{level.name}" asks for'
-                message = f"{check.metric} is undefined for {asked}; change the workload or the check"
-                yield Fault(("gate", "checks", number, "metric"), message)
-                break
+@check_rule("load.workload", "load.workloads", "load.sweep")
+def metric_is_defined(suite: Suite, check: Check) -> Iterator[tuple[str, str]]:
+    """Require requests that have the metric of a check; otherwise it could only be INVALID."""
+    judged = {*_judged_names(suite, check), check.over}
+    for traffic in traffic_classes(suite):
+        why = _undefined(check.metric, traffic.workload) if traffic.name in judged else None
+        if why is not None:
+            undefined = f'{check.metric} is undefined for {why}, as stage "{traffic.name}" asks for'
+            yield "metric", f"{undefined}; change the workload or the check"
+            return
 
 
-def _undefined(metric: str, level: Level) -> str | None:
-    """Return the property of a level's workload that leaves it without this metric; None if it has it."""
-    workload = level.workload
+def _undefined(metric: str, workload: Workload) -> str | None:
+    """Return the property of a workload that leaves it without this metric; None if it has it."""
     if not workload.generates and metric in (*_OF_TOKENS, *_OF_STREAMS):
         return f"{workload.endpoint}, which make no text"
     if not workload.streams and metric in _OF_STREAMS:
@@ -163,99 +142,75 @@ def _undefined(metric: str, level: Level) -> str | None:
     return None
 
 
-@rule("gate.alpha", "load.blocks", "load.looks", "load.sweep", "gate.checks")
-def quantile_has_enough_requests(suite: Suite) -> Iterator[Fault]:
-    """A check of a quantile q has at least ln(alpha) / ln(q) requests: at 5 %, 59 for p95 and 299 for p99.
+@check_rule("gate.alpha", "load.blocks", "load.looks", "load.sweep", "gate.checks")
+def quantile_has_enough_requests(suite: Suite, check: Check) -> Iterator[tuple[str, str]]:
+    """Require ln(alpha) / ln(q) requests for a check of a quantile q: at 5 %, 59 for p95 and 299 for p99.
 
-    The largest of n observations lies above quantile q with probability 1 - q**n, which must reach 1 - alpha. With
-    fewer requests no observation is an upper bound.
+    With fewer requests the quantile has no upper limit.
     """
-    load = suite.load
-    for number, check in enumerate(suite.gate.checks):
-        q = QUANTILES.get(check.statistic or "p50", 0.5)
-        if q == 0.5 or check.metric not in LATENCY_METRICS or load is None:
-            continue
-        needed = math.ceil(math.log(suite.gate.alpha) / math.log(q))
-        judged = [level for level in judged_levels(suite, check) if not level.background]
-        short = [level for level in judged if level.course.requests * load.blocks < needed]
-        if short:
-            found = ", ".join(f'"{level.name}" has {load.blocks} * {level.course.requests}' for level in short)
-            looks = " (and some more where it is looked at several times, as `plan` says)" if load.looks else ""
-            each = math.ceil(needed / load.blocks)
-            longer = f"make the stage longer or its rates higher, to {each} requests or more"
-            remedy = f"write `requests: {each}` or more" if short[0].course.profile is None else longer
-            message = (
-                f"{check.statistic} needs at least {needed} requests in a stage over all blocks{looks}, and {found}"
-            )
-            yield Fault(("gate", "checks", number, "statistic"), f"{message}; {remedy}, or choose a lower statistic")
+    q, load = QUANTILES.get(check.statistic or "p50", 0.5), suite.load
+    if q == 0.5 or check.metric not in LATENCY_METRICS or load is None:
+        return
+    needed = math.ceil(math.log(suite.gate.alpha) / math.log(q))
+    judged = [traffic for traffic in _judged_classes(suite, check) if not traffic.is_background]
+    short = [traffic for traffic in judged if traffic.schedule.requests * load.blocks < needed]
+    if short:
+        found = ", ".join(f'"{one.name}" has {load.blocks} * {one.schedule.requests}' for one in short)
+        looks = " (and some more with interim analyses, as `plan` says)" if load.looks else ""
+        each = math.ceil(needed / load.blocks)
+        remedy = f"write `requests: {each}` or more"
+        if short[0].schedule.profile is not None:
+            remedy = f"make the stage longer or its rates higher, to {each} requests or more"
+        least = f"{check.statistic} needs at least {needed} requests in a stage over all blocks{looks}"
+        yield "statistic", f"{least}, and {found}; {remedy}, or choose a lower statistic"
 
 
-@rule("load.sweep", "gate.checks")
-def mean_has_pairs(suite: Suite) -> Iterator[Fault]:
-    """A mean is judged pair by pair; in the background the arms do not send the same requests."""
-    for number, check in enumerate(suite.gate.checks):
-        judged = judged_levels(suite, check) if check.statistic == MEAN else []
-        background = next((level.name for level in judged if level.background), None)
-        if background is not None:
-            message = (
-                f'mean is judged request by request, and of "{background}", which runs in the background, each arm '
-                "asks as many as the others leave time for; choose p50"
-            )
-            yield Fault(("gate", "checks", number, "statistic"), message)
+@check_rule("load.sweep", "gate.checks")
+def mean_has_pairs(suite: Suite, check: Check) -> Iterator[tuple[str, str]]:
+    """Refuse means in the background, where the arms do not send the same requests."""
+    judged = _judged_classes(suite, check) if check.statistic == MEAN else []
+    background = next((traffic.name for traffic in judged if traffic.is_background), None)
+    if background is not None:
+        pairs = f'mean is judged request by request, and of "{background}", which runs in the background'
+        yield "statistic", f"{pairs}, each arm sends as many as the others leave time for; choose p50"
 
 
-@rule("load.sweep")
-def knee_has_enough_levels(suite: Suite) -> Iterator[Fault]:
-    """A knee needs at least five closed-loop stages with different numbers in flight."""
-    in_flight = [
-        stage.concurrency
-        for stage in (suite.load.sweep if suite.load is not None else ())
-        if stage.concurrency is not None
-    ]
+@check_rule("load.sweep")
+def knee_has_enough_levels(suite: Suite, check: Check) -> Iterator[tuple[str, str]]:
+    """Require at least five closed-loop stages with different concurrencies for a knee."""
+    stages = suite.load.sweep if suite.load is not None else ()
+    in_flight = [stage.concurrency for stage in stages if stage.concurrency is not None]
     remedy = "sweep at least 5 with `each: {concurrency: [1, 2, 4, 8, 16]}`"
-    for number, check in enumerate(suite.gate.checks):
-        if check.metric != "knee":
-            continue
-        message = None
-        if len(set(in_flight)) < len(in_flight):
-            message = "a knee is looked for over all closed-loop stages, of which two keep as many in flight"
-        elif len(in_flight) < _LEAST_LEVELS:
-            need = f"a knee needs stages with at least {_LEAST_LEVELS} numbers of requests in flight"
-            message = f"{need}, and there are {len(in_flight)}"
-        if message is not None:
-            yield Fault(("gate", "checks", number, "metric"), f"{message}; {remedy}")
+    if check.metric == "knee" and len(set(in_flight)) < len(in_flight):
+        yield "metric", f"a knee is found over all closed-loop stages, two of which have as many in flight; {remedy}"
+    elif check.metric == "knee" and len(in_flight) < _LEAST_LEVELS:
+        least = f"a knee needs stages with at least {_LEAST_LEVELS} numbers of requests in flight"
+        yield "metric", f"{least}, and there are {len(in_flight)}; {remedy}"
 
 
-@rule("quality")
-def flips_have_a_floor(suite: Suite) -> Iterator[Fault]:
-    """Flips are counted beyond the baseline's own: greedy answers of one server differ from run to run."""
-    for number, check in enumerate(suite.gate.checks):
-        if check.metric == "flips" and suite.quality is not None and not suite.quality.repeat_baseline:
-            message = (
-                "flips are counted beyond those of the baseline against itself; set `quality.repeat_baseline: true`"
-            )
-            yield Fault(("gate", "checks", number, "metric"), message)
+@check_rule("quality")
+def flips_have_a_floor(suite: Suite, check: Check) -> Iterator[tuple[str, str]]:
+    """Require flips of the baseline against itself: greedy answers of one server differ from run to run."""
+    if check.metric == "flips" and suite.quality is not None and not suite.quality.repeat_baseline:
+        beyond = "flips are counted beyond those of the baseline against itself"
+        yield "metric", f"{beyond}; set `quality.repeat_baseline: true`"
 
 
 @rule("gate.checks", "load.sweep")
 def check_is_new(suite: Suite) -> Iterator[Fault]:
-    """No quantity is bounded twice in one way; a margin and an SLO are two ways."""
+    """Refuse two checks that bound one quantity in the same way. A margin and an SLO are two ways."""
     first: dict[tuple[object, ...], int] = {}
     for number, check in enumerate(suite.gate.checks):
-        quantity = (check.metric, check.statistic or "p50", check.of, check.per, check.over, _kind_of_bound(check))
+        kind = "margin" if check.margin is not None else "max" if check.max is not None else "min"
+        if kind != "margin" and check.over is None and len(METRICS[check.metric].bounds) == 1:
+            kind = "slo"
+        quantity = (check.metric, check.statistic or "p50", check.of, check.per, check.over, kind)
         for name in _judged_names(suite, check):
             earlier = first.setdefault((*quantity, name), number)
             if earlier != number:
                 message = f"{_described(check, name)} is already judged by gate.checks[{earlier}]; keep one of them"
                 yield Fault(("gate", "checks", number), message)
                 break
-
-
-def _kind_of_bound(check: Check) -> str:
-    if check.margin is not None:
-        return "margin"
-    either = check.over is not None or len(METRICS[check.metric].bounds) > 1
-    return ("max" if check.max is not None else "min") if either else "slo"
 
 
 def _described(check: Check, name: str) -> str:
@@ -268,27 +223,23 @@ def _described(check: Check, name: str) -> str:
 
 @rule("gate.checks", "load.sweep")
 def failures_are_judged(suite: Suite) -> Iterator[Fault]:
-    """Every level with a required load check has a required check of all its failures too.
+    """Require a required check of all failures for every class of traffic with a required load check.
 
     Medians and throughput hardly move when a third of the requests fails. The same holds for classes in the background
     of a judged stage: a server that drops them is faster for the rest.
     """
-    every = levels(suite)
-    names = {None, *(level.name for level in every)}
-    if any(
-        c.stage not in {*names, *(level.stage for level in every)} or c.over not in names for c in suite.gate.checks
-    ):
+    every = traffic_classes(suite)
+    names = {None, *(traffic.name for traffic in every)}
+    places = {*names, *(traffic.stage for traffic in every)}
+    if any(check.stage not in places or check.over not in names for check in suite.gate.checks):
         return  # a misnamed check may be the one that is missed
     required = [(n, c) for n, c in enumerate(suite.gate.checks) if c.required and c.metric in STAGE_METRICS]
     bounding = [c for _, c in required if c.metric in FAILURE_METRICS and c.of is None and c.over is None]
     covered = {name for check in bounding for name in _judged_names(suite, check)}
     for number, check in required:
         judged = [*_judged_names(suite, check), *([check.over] if check.over is not None else [])]
-        behind = [
-            level.name
-            for level in every
-            if level.background and any(name.split("/")[0] == level.stage for name in judged)
-        ]
+        stages = set(map(stage_part, judged))
+        behind = [traffic.name for traffic in every if traffic.is_background and traffic.stage in stages]
         uncovered = [name for name in dict.fromkeys([*judged, *behind]) if name not in covered]
         covered.update(uncovered)  # reported once
         if uncovered:
@@ -303,7 +254,7 @@ def failures_are_judged(suite: Suite) -> Iterator[Fault]:
 
 @rule("gate.checks")
 def something_decides(suite: Suite) -> Iterator[Fault]:
-    """At least one check is required; otherwise nothing would ever be promoted."""
+    """Require at least one required check; otherwise nothing would be promoted."""
     checks = suite.gate.checks
     if checks and all(c.metric in ADVISORY_METRICS and "required" not in c.model_fields_set for c in checks):
         message = f"{checks[0].metric} is advisory unless it says `required: true`, and no other check decides anything"
@@ -312,7 +263,7 @@ def something_decides(suite: Suite) -> Iterator[Fault]:
 
 @rule("gate.checks", "quality.stop_early")
 def early_stop_is_judged(suite: Suite) -> Iterator[Fault]:
-    """Evals that end early have a required check that can show a regression; otherwise they never end early."""
+    """Require a check that can show a regression for evals that may stop early; otherwise they never do."""
     checks = suite.gate.checks
     decisive = any(c.required and c.margin and c.metric in ("accuracy", "score") for c in checks)
     if suite.quality is not None and suite.quality.stop_early and checks and not decisive:
@@ -325,7 +276,7 @@ def early_stop_is_judged(suite: Suite) -> Iterator[Fault]:
 
 @rule("gate.checks", "quality.tasks")
 def task_is_judged(suite: Suite) -> Iterator[Fault]:
-    """Where evals are judged at all, every task is, required or not. Flips do not tell a loss from a gain."""
+    """Require a check of every task if any is judged. Flips do not count: they may be gains."""
     if suite.quality is None or not any(METRICS[check.metric].family == "quality" for check in suite.gate.checks):
         return
     tasks = suite.quality.names
@@ -344,7 +295,7 @@ def task_is_judged(suite: Suite) -> Iterator[Fault]:
 
 @rule("gate.checks", "shadow")
 def judge_is_heard(suite: Suite) -> Iterator[Fault]:
-    """A check uses the verdicts of the judge, to which texts are sent."""
+    """Require a check on the verdicts of the judge, to which texts are sent."""
     checks = suite.gate.checks
     heard = any(check.metric == "judge_loss" for check in checks)
     if suite.shadow is not None and suite.shadow.judge is not None and checks and not heard:

@@ -1,15 +1,16 @@
-"""Rules of workloads, stages, classes and the capacity search, and of the deployments that serve them."""
+"""Rules of workloads, stages, classes of traffic and the capacity search."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from benchgate.suite.capacity import CAPACITY_STAGE
+from benchgate.suite.checks import Check
 from benchgate.suite.formats import schema_problem
+from benchgate.suite.load import TrafficClass
 from benchgate.suite.messages import suggestion
-from benchgate.suite.rules.base import arms, levels, rule
-from benchgate.suite.schema import Suite, context_tokens_of
-from benchgate.suite.stages import Level, workload_name
+from benchgate.suite.rules.base import Rule, arms, check_rule, rule
+from benchgate.suite.schema import Suite
 from benchgate.suite.workload import Lengths, Workload
 from benchgate.suite.yaml import Fault, Path
 from benchgate.units import as_written, show_percent
@@ -25,34 +26,32 @@ def _workloads(suite: Suite) -> Iterator[tuple[Path, Workload]]:
         yield from ((("load", "workloads", name), workload) for name, workload in suite.load.workloads.items())
 
 
-def _placed_levels(suite: Suite) -> Iterator[tuple[Path, Level]]:
-    """Yield every stage, or class of a stage, with its place in the suite."""
-    at = {stage.name: number for number, stage in enumerate(suite.load.sweep)} if suite.load is not None else {}
-    for level in levels(suite):
-        inside = ("classes", level.group) if level.group else ()
-        yield ("load", "sweep", at[level.stage], *inside), level
+def _written_classes(suite: Suite) -> Iterator[tuple[Path, str | None, TrafficClass]]:
+    """Yield every class of traffic with its path in the suite and the name of its workload."""
+    for number, stage in enumerate(suite.load.sweep if suite.load is not None else ()):
+        assert suite.load is not None
+        for name in stage.class_names:
+            spec = stage.classes[name] if stage.classes is not None and name is not None else stage
+            path: Path = ("load", "sweep", number, *(("classes", name) if name is not None else ()))
+            yield path, spec.workload, suite.load.class_of(stage, name)
 
 
 @rule("load.workloads.*")
 def named_workload_exists(suite: Suite) -> Iterator[Fault]:
-    """A stage or class names a workload that exists."""
-    for number, stage in enumerate(suite.load.sweep if suite.load is not None else ()):
-        assert suite.load is not None
-        for group in stage.parts:
-            name, known = workload_name(stage, group), suite.load.workloads
-            if name is not None and name not in known:
-                hint = suggestion(name, known) if known else "`load.workloads` is missing"
-                inside = ("classes", group) if group else ()
-                path: Path = ("load", "sweep", number, *inside, "workload")
-                yield Fault(path, f'no workload is named "{name}"; {hint}')
+    """Require the workloads that stages and classes name."""
+    known = suite.load.workloads if suite.load is not None else {}
+    for path, name, _ in _written_classes(suite):
+        if name is not None and name not in known:
+            hint = suggestion(name, known) if known else "`load.workloads` is missing"
+            yield Fault((*path, "workload"), f'no workload is named "{name}"; {hint}')
 
 
 @rule("load.sweep", "load.capacity", "load.workloads.*")
 def workload_is_used(suite: Suite) -> Iterator[Fault]:
-    """Every named workload is used."""
+    """Refuse named workloads that are not used."""
     if suite.load is None:
         return
-    used = {workload_name(stage, group) for stage in suite.load.sweep for group in stage.parts}
+    used = {name for _, name, _ in _written_classes(suite)}
     if suite.load.capacity is not None:
         used.add(suite.load.capacity.workload)
     for name in suite.load.workloads:
@@ -60,71 +59,71 @@ def workload_is_used(suite: Suite) -> Iterator[Fault]:
             yield Fault(("load", "workloads", name), "no stage names this workload; name it or remove it")
 
 
-@rule()
-def workload_has_its_lengths(suite: Suite) -> Iterator[Fault]:
-    """A workload has lengths where it needs them, and nowhere else."""
-    for path, workload in _workloads(suite):
-        if workload.prompts is None and workload.input_tokens is None:
-            yield Fault((*path, "input"), _MISSING_LENGTH)
-        if workload.generates and workload.output_tokens is None:
-            yield Fault((*path, "output"), _MISSING_LENGTH)
-        if not workload.generates and workload.output_tokens is not None:
-            yield Fault((*path, "output"), f"means nothing for {workload.endpoint}, which generate no text; remove it")
-        if workload.prompts is not None:
-            for key, value in (("input", workload.input_tokens), ("prefix", workload.prefix)):
-                if value is not None:
-                    message = "means nothing beside `prompts`, whose texts are as long as they are; remove it"
-                    yield Fault((*path, key), message)
-            if workload.tokenizer is not None:
-                yield Fault((*path, "tokenizer"), "means nothing beside `prompts`, whose texts are given; remove it")
-            if workload.endpoint == "rerank":
-                yield Fault((*path, "prompts"), "recorded rerank requests are not read; remove it and say `input`")
-        shared = workload.prefix.prefix_tokens if workload.prefix is not None else None
-        longest = workload.most_input_tokens
-        if shared is not None and longest is not None and shared >= longest:
-            yield Fault(
-                (*path, "prefix", "tokens"), f"leaves nothing of {longest:,} tokens of `input`; make it shorter"
-            )
+def _workload_rule(faults: Callable[[Workload], Iterator[tuple[str, str]]]) -> Rule:
+    """Make a rule of a function that yields the faults of one workload, each by its dotted key and message."""
+
+    def of_suite(suite: Suite) -> Iterator[Fault]:
+        for path, workload in _workloads(suite):
+            yield from (Fault((*path, *key.split(".")), message) for key, message in faults(workload))
+
+    return rule()(of_suite)
 
 
-@rule()
-def workload_fits_its_endpoint(suite: Suite) -> Iterator[Fault]:
-    """A workload has no key that its endpoint ignores."""
-    for path, workload in _workloads(suite):
-        endpoint, written = workload.endpoint, workload.model_fields_set
-        for key in ("images", "tools"):
-            if getattr(workload, key) is not None and endpoint != "chat":
-                yield Fault((*path, key), f"belongs to the endpoint chat, not {endpoint}; remove one of them")
-        session = workload.session
-        if session is not None and endpoint not in ("chat", "responses"):
-            yield Fault((*path, "session"), f"is a conversation, and {endpoint} holds none; use the endpoint chat")
-        if session is not None and isinstance(session.turns, Lengths) and session.turns.most_tokens is None:
-            message = "numbers of turns are not read from a file; write {uniform: [2, 6]}"
-            yield Fault((*path, "session", "turns"), message)
-        if not workload.generates:
-            of_text = {"leave": workload.leave is not None, "schema": workload.answer_schema is not None}
-            for key, found in {**of_text, "stream": "stream" in written}.items():
-                if found:
-                    yield Fault((*path, key), f"means nothing for {endpoint}, which generate no text; remove it")
-        if endpoint != "rerank" and "documents" in written:
-            yield Fault((*path, "documents"), "belongs to the endpoint rerank; remove it")
-        if workload.answer_schema is None and "constrained" in written:
-            message = "says whether the engine is told the `schema`, which is missing; remove it"
-            yield Fault((*path, "constrained"), message)
-        if isinstance(workload.answer_schema, dict) and (problem := schema_problem(workload.answer_schema)) is not None:
-            yield Fault((*path, "schema"), f"is no JSON schema: {problem}")
-        if workload.leave is not None and workload.leave.after_tokens is not None and not workload.stream:
-            message = "nobody counts tokens of an answer in one piece; write a time like 500ms"
-            yield Fault((*path, "leave", "after"), message)
+@_workload_rule
+def workload_has_its_lengths(workload: Workload) -> Iterator[tuple[str, str]]:
+    """Require lengths where a workload needs them, and nowhere else."""
+    if workload.prompts is None and workload.input_tokens is None:
+        yield "input", _MISSING_LENGTH
+    if workload.generates and workload.output_tokens is None:
+        yield "output", _MISSING_LENGTH
+    if not workload.generates and workload.output_tokens is not None:
+        yield "output", f"means nothing for {workload.endpoint}, which generate no text; remove it"
+    if workload.prompts is not None:
+        for key, value in (("input", workload.input_tokens), ("prefix", workload.prefix)):
+            if value is not None:
+                yield key, "means nothing beside `prompts`, whose texts are as long as they are; remove it"
+        if workload.tokenizer is not None:
+            yield "tokenizer", "means nothing beside `prompts`, whose texts are given; remove it"
+        if workload.endpoint == "rerank":
+            yield "prompts", "recorded rerank requests are not read; remove it and say `input`"
+    shared, longest = workload.shared_tokens, workload.most_input_tokens
+    if shared is not None and longest is not None and shared >= longest:
+        yield "prefix.tokens", f"leaves nothing of {longest:,} tokens of `input`; make it shorter"
+
+
+@_workload_rule
+def workload_fits_its_endpoint(workload: Workload) -> Iterator[tuple[str, str]]:
+    """Refuse keys that the endpoint of a workload ignores."""
+    endpoint, session, schema = workload.endpoint, workload.session, workload.answer_schema
+    written = workload.model_fields_set
+    for key in ("images", "tools"):
+        if getattr(workload, key) is not None and endpoint != "chat":
+            yield key, f"belongs to the endpoint chat, not {endpoint}; remove one of them"
+    if session is not None and endpoint not in ("chat", "responses"):
+        yield "session", f"is a conversation, and {endpoint} holds none; use the endpoint chat"
+    if session is not None and isinstance(session.turns, Lengths) and session.turns.most_tokens is None:
+        yield "session.turns", "numbers of turns are not read from a file; write {uniform: [2, 6]}"
+    of_text = {"leave": workload.leave is not None, "schema": schema is not None, "stream": "stream" in written}
+    for key, found in of_text.items():
+        if found and not workload.generates:
+            yield key, f"means nothing for {endpoint}, which generate no text; remove it"
+    if endpoint != "rerank" and "documents" in written:
+        yield "documents", "belongs to the endpoint rerank; remove it"
+    if schema is None and "constrained" in written:
+        yield "constrained", "sends the `schema` to the engine, and there is no `schema`; remove it"
+    if isinstance(schema, dict) and (problem := schema_problem(schema)) is not None:
+        yield "schema", f"is no JSON schema: {problem}"
+    if workload.leave is not None and workload.leave.after_tokens is not None and not workload.stream:
+        yield "leave.after", "an answer in one piece has no tokens to count; write a time like 500ms"
 
 
 @rule(*_ARMS, "load.workload", "load.workloads", "load.sweep")
 def priority_is_known_to_the_engines(suite: Suite) -> Iterator[Fault]:
-    """A workload or class has a priority only if both engines know priorities."""
+    """Refuse priorities unless both engines support them."""
     other = next(((name, spec) for _, name, spec in arms(suite) if spec.engine not in _WITH_PRIORITIES), None)
     if other is None:
         return
-    of_classes = [(path, level.workload) for path, level in _placed_levels(suite) if level.group]
+    of_classes = [(path, traffic.workload) for path, _, traffic in _written_classes(suite) if traffic.class_name]
     for path, workload in (*_workloads(suite), *of_classes):
         if workload.priority is not None:
             yield Fault(
@@ -136,7 +135,7 @@ def priority_is_known_to_the_engines(suite: Suite) -> Iterator[Fault]:
 
 @rule("deployments", "baseline")
 def tokenizer_can_be_asked(suite: Suite) -> Iterator[Fault]:
-    """The baseline's tokenizer is used only where the baseline runs when the plan is made."""
+    """Require a running baseline for its tokenizer."""
     spec = suite.deployments.get(suite.baseline)
     for path, workload in _workloads(suite):
         if workload.tokenizer == "server" and spec is not None and spec.url is None:
@@ -148,29 +147,24 @@ def tokenizer_can_be_asked(suite: Suite) -> Iterator[Fault]:
 
 @rule("load.workload", "load.workloads")
 def stage_fits_its_workload(suite: Suite) -> Iterator[Fault]:
-    """The arrivals of a stage, and the lengths it changes, mean something for its workload."""
-    for path, level in _placed_levels(suite):
-        stage, workload = level.course, level.workload
+    """Refuse arrivals and lengths of a stage that mean nothing for its workload."""
+    for path, _, traffic in _written_classes(suite):
+        stage, workload = traffic.schedule, traffic.workload
         if workload.session is not None and (stage.profile is not None or stage.trace is not None):
             key = "trace" if stage.trace is not None else "for" if stage.steps is None else "steps"
-            message = (
-                "conversations have as many requests as they have turns; say how many there are with `requests`, "
-                "in a closed loop or at a level `rate`"
-            )
-            yield Fault((*path, key), message)
-        if workload.prompts is not None and stage.trace is not None:
-            message = "a trace says how long its prompts are, and `prompts` which they are; keep one"
-            yield Fault((*path, "trace"), message)
-        if workload.prefix is not None and stage.trace is not None:
-            message = "a trace says itself which prompts begin alike (`hash_ids`); remove `prefix`"
-            yield Fault((*path, "trace"), message)
+            count = "conversations have as many requests as they have turns; say how many there are with `requests`"
+            yield Fault((*path, key), f"{count}, in a closed loop or at a level `rate`")
+        if stage.trace is not None and workload.prompts is not None:
+            yield Fault((*path, "trace"), "a trace has the lengths of its prompts, and `prompts` the texts; keep one")
+        if stage.trace is not None and workload.prefix is not None:
+            yield Fault((*path, "trace"), "a trace has its own shared beginnings (`hash_ids`); remove `prefix`")
         for key, value in (("input", stage.input_tokens), ("prefix", stage.prefix)):
             if value is not None and workload.prompts is not None:
                 yield Fault((*path, key), "means nothing for recorded `prompts`, whose texts are as long as they are")
         if stage.output_tokens is not None and not workload.generates:
             yield Fault((*path, "output"), f"means nothing for {workload.endpoint}, which generate no text; remove it")
-        prefix, longest = workload.prefix, workload.most_input_tokens
-        shared = prefix.prefix_tokens if prefix is not None and (stage.prefix or stage.input_tokens) else None
+        longest = workload.most_input_tokens
+        shared = workload.shared_tokens if stage.prefix or stage.input_tokens else None
         if shared is not None and longest is not None and shared >= longest:
             where = "prefix" if stage.prefix else "input"
             yield Fault((*path, where), f"the shared {shared:,} tokens leave nothing of {longest:,} tokens of `input`")
@@ -178,15 +172,14 @@ def stage_fits_its_workload(suite: Suite) -> Iterator[Fault]:
 
 @rule(*_ARMS, "load.workload", "load.workloads", "load.sweep")
 def request_fits_the_context(suite: Suite) -> Iterator[Fault]:
-    """No request is longer than the context of an arm. Lengths in files and traces are checked when those are read."""
-    room = [(tokens, name) for _, name, spec in arms(suite) if (tokens := context_tokens_of(spec)) is not None]
+    """Refuse requests longer than the context of an arm. Files and traces are checked when they are read."""
+    room = [(tokens, name) for _, name, spec in arms(suite) if (tokens := spec.context_length) is not None]
     if suite.load is None or not room:
         return
     tokens, name = min(room)
-    stages = {stage.name: stage for stage in suite.load.sweep}
-    for path, level in _placed_levels(suite):
-        workload = level.workload
-        if workload.prompts is not None or level.course.trace is not None:
+    for path, named, traffic in _written_classes(suite):
+        workload = traffic.workload
+        if workload.prompts is not None or traffic.schedule.trace is not None:
             continue
         turns = workload.session.turns if workload.session is not None else 1
         longest = turns.most_tokens or 1 if isinstance(turns, Lengths) else turns
@@ -194,23 +187,21 @@ def request_fits_the_context(suite: Suite) -> Iterator[Fault]:
         if (tokens_in + tokens_out) * longest > tokens:
             each = f" in each of {longest} turns" if longest > 1 else ""
             asked = f"up to {tokens_in:,} tokens in and {tokens_out:,} out{each}"
-            named = workload_name(stages[level.stage], level.group)
             where: Path = ("load", "workload") if named is None else ("load", "workloads", named)
-            own = not level.group and level.course.input_tokens is not None
+            own = traffic.class_name is None and traffic.schedule.input_tokens is not None
             message = f'asks for {asked}, and the context of "{name}" holds {tokens:,}'
             yield Fault((*(path if own else where), "input"), f"{message}; shorten them, or bound them with `max`")
 
 
 @rule("slo.*", "load.capacity", "load.sweep.*", "load.workload", "load.workloads")
 def capacity_can_be_searched(suite: Suite) -> Iterator[Fault]:
-    """A capacity search has an SLO, a workload, and the name of its stages for itself."""
+    """Require an SLO, a workload and a free stage name for a capacity search."""
     capacity = suite.load.capacity if suite.load is not None else None
     if suite.load is None or capacity is None:
         return
     path = ("load", "capacity")
     if suite.slo is None:
-        message = "a capacity is the load at which enough requests meet the `slo`, which this suite has not; add it"
-        yield Fault(path, message)
+        yield Fault(path, "a capacity is the load at which enough requests meet the `slo`, which is missing; add it")
     for number, stage in enumerate(suite.load.sweep):
         if stage.name == CAPACITY_STAGE:
             message = f'the name "{stage.name}" is that of the stages of `load.capacity`; name this stage differently'
@@ -219,43 +210,34 @@ def capacity_can_be_searched(suite: Suite) -> Iterator[Fault]:
     if name is not None and name not in workloads:
         yield Fault((*path, "workload"), f'`workloads` has no "{name}"; {suggestion(name, workloads)}')
     elif (suite.load.workload if name is None else workloads[name]).leave is not None:
-        message = (
-            "a request whose client leaves is neither good nor bad, so a search would count it as missing the `slo`; "
-            "search with a workload without `leave`"
-        )
-        yield Fault(path, message)
+        neither = "a request whose client leaves is neither good nor bad, and a search would count it as bad"
+        yield Fault(path, f"{neither}; search with a workload without `leave`")
 
 
-@rule("deployments", "candidate", "candidates", "load.capacity", "gate.checks.*")
-def capacity_check_can_be_met(suite: Suite) -> Iterator[Fault]:
-    """A check of the capacity has a search, and asks for nothing that the search cannot find."""
-    capacity = suite.load.capacity if suite.load is not None else None
-    for number, check in enumerate(suite.gate.checks):
-        path = ("gate", "checks", number)
-        if check.metric != "capacity" or suite.load is None:
-            continue
-        if capacity is None:
-            message = "capacity is found by `load.capacity`, which this suite has not; add it"
-            yield Fault((*path, "metric"), message)
-            continue
-        if check.margin is not None and 1 / (1 - check.margin) <= 1 + capacity.resolution_ratio:
-            known = as_written(show_percent(capacity.resolution_ratio))
-            message = (
-                f"a capacity known to {known} cannot be held to this margin; make `load.capacity.resolution` finer"
-            )
-            yield Fault((*path, "margin"), message)
-        if check.min is None or check.slo_value is None:
-            continue
-        candidate = suite.deployments.get(suite.candidate)
-        each = candidate.accelerators if check.per is not None and candidate is not None else 1
-        if ("/" in check.min) != (capacity.over == "rate"):
-            wanted = 'a rate like "8/s"' if capacity.over == "rate" else "a number in flight like 8"
-            yield Fault((*path, "min"), f"the search is over the {capacity.over}; write {wanted}")
-        elif check.slo_value * each > capacity.highest:
-            yield Fault((*path, "min"), "is more than the search goes up to; raise `load.capacity.to`")
+@check_rule("deployments", "candidate", "candidates", "load.capacity", "gate.checks.*")
+def capacity_check_can_be_met(suite: Suite, check: Check) -> Iterator[tuple[str, str]]:
+    """Require a search for a check of the capacity, and a bound that it can find."""
+    if check.metric != "capacity" or suite.load is None:
+        return
+    capacity = suite.load.capacity
+    if capacity is None:
+        yield "metric", "capacity is found by `load.capacity`, which this suite has not; add it"
+        return
+    if check.margin is not None and 1 / (1 - check.margin) <= 1 + capacity.resolution_ratio:
+        known = as_written(show_percent(capacity.resolution_ratio))
+        remedy = "make `load.capacity.resolution` finer"
+        yield "margin", f"a capacity known to {known} cannot be held to this margin; {remedy}"
+    if check.min is None or check.slo_value is None:
+        return
+    candidate = suite.deployments.get(suite.candidate)
+    each = candidate.accelerators if check.per is not None and candidate is not None else 1
+    if ("/" in check.min) != (capacity.over == "rate"):
+        expected = 'a rate like "8/s"' if capacity.over == "rate" else "a number in flight like 8"
+        yield "min", f"the search is over the {capacity.over}; write {expected}"
+    elif check.slo_value * each > capacity.highest:
+        yield "min", "is more than the search goes up to; raise `load.capacity.to`"
 
 
-REFERENCES = (named_workload_exists,)
 RULES = (
     workload_is_used, workload_has_its_lengths, workload_fits_its_endpoint, priority_is_known_to_the_engines,
     tokenizer_can_be_asked, stage_fits_its_workload, request_fits_the_context, capacity_can_be_searched,

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from benchgate.errors import Problem, UsageError
 from benchgate.model.metric import COST_METRICS, METRICS
+from benchgate.suite.checks import Check
 from benchgate.suite.connection import written_out
-from benchgate.suite.error_budget import BURN_ALARM, fewest_requests, show_objective, stage_of
+from benchgate.suite.error_budget import BURN_ALARM, budget_stage, fewest_requests, show_objective
+from benchgate.suite.load import TrafficClass
 from benchgate.suite.messages import suggestion
 from benchgate.suite.rules import checks, load
-from benchgate.suite.rules.base import SECTIONS, Rule, arms, levels, rule, stage_names
-from benchgate.suite.schema import DeploymentSpec, Suite
-from benchgate.suite.stages import Level
+from benchgate.suite.rules.base import SECTIONS, Rule, arms, check_rule, rule, stage_names
+from benchgate.suite.schema import Suite, traffic_classes
 from benchgate.suite.yaml import Fault, Path, show_path
 
 _OF_A_URL = ("model", "revision", "api_key", "headers", "tls", "proxy")
@@ -22,7 +23,7 @@ _BUDGET = ("error_budget",)
 
 @rule(*(f"{section}.*" for section in SECTIONS))
 def something_is_measured(suite: Suite) -> Iterator[Fault]:
-    """A suite measures something."""
+    """Require a section that measures something."""
     if all(getattr(suite, section) is None for section in SECTIONS):
         yield Fault((), "nothing to measure; add at least one of `start`, `load`, `quality`, `divergence` and `shadow`")
 
@@ -35,7 +36,7 @@ def _place_of_candidate(suite: Suite) -> Path:
 
 @rule("deployments.*")
 def arms_exist(suite: Suite) -> Iterator[Fault]:
-    """Baseline and candidate are deployments of the suite."""
+    """Require that baseline and candidate are deployments of the suite."""
     for path, name in ((("baseline",), suite.baseline), (_place_of_candidate(suite), suite.candidate)):
         if name not in suite.deployments:
             yield Fault(path, f'no deployment is named "{name}"; {suggestion(name, suite.deployments)}')
@@ -43,11 +44,12 @@ def arms_exist(suite: Suite) -> Iterator[Fault]:
 
 @rule(*_ARMS)
 def arms_differ(suite: Suite) -> Iterator[Fault]:
-    """Two names are two endpoints. One name for both arms compares a deployment with itself, on purpose."""
+    """Refuse two names for one endpoint. One name for both arms compares a deployment with itself on purpose."""
     one, other = suite.deployments.get(suite.baseline), suite.deployments.get(suite.candidate)
     if suite.baseline == suite.candidate or one is None or other is None or one.url is None:
         return
-    if _endpoint(one) == _endpoint(other):
+    # A gateway may route by a header, but not by a credential.
+    if (one.url, one.model, written_out(one.headers)) == (other.url, other.model, written_out(other.headers)):
         yield Fault(
             _place_of_candidate(suite),
             f'"{suite.baseline}" and "{suite.candidate}" are the same endpoint in both arms: same `url`, same `model`; '
@@ -55,14 +57,9 @@ def arms_differ(suite: Suite) -> Iterator[Fault]:
         )
 
 
-def _endpoint(spec: DeploymentSpec) -> tuple[object, ...]:
-    """Return what distinguishes endpoints; a gateway may route by a header, but not by a credential."""
-    return spec.url, spec.model, written_out(spec.headers)
-
-
 @rule("deployments.*")
 def own_deployment_has_no_keys_of_an_address(suite: Suite) -> Iterator[Fault]:
-    """A deployment that benchgate starts has no keys of an address, and counts replicas only if it has several."""
+    """Refuse keys of an address for deployments that benchgate starts, and wrong numbers of replicas."""
     for name, spec in suite.deployments.items():
         if spec.url is not None:
             continue
@@ -92,7 +89,7 @@ def own_deployment_has_no_keys_of_an_address(suite: Suite) -> Iterator[Fault]:
 
 @rule(*_ARMS, "start.*")
 def started_deployment_is_own(suite: Suite) -> Iterator[Fault]:
-    """Only deployments that benchgate starts itself can be started repeatedly."""
+    """Refuse repeated starts of deployments that benchgate does not start."""
     other = next(((arm, name) for arm, name, spec in arms(suite) if spec.url is not None), None)
     if suite.start is not None and other is not None:
         whose = f'the {other[0]} "{other[1]}" is not started by benchgate'
@@ -101,7 +98,7 @@ def started_deployment_is_own(suite: Suite) -> Iterator[Fault]:
 
 @rule("deployments.*")
 def deployment_has_one_price(suite: Suite) -> Iterator[Fault]:
-    """A deployment is paid by the hour or by the token, and terms belong to a price by the hour."""
+    """Refuse two kinds of price, and terms without a price by the hour."""
     for name, spec in suite.deployments.items():
         if spec.price_terms is not None and spec.price is None:
             remedy = "add it, like price: $4/h (of owned hardware its wear)"
@@ -114,18 +111,19 @@ def deployment_has_one_price(suite: Suite) -> Iterator[Fault]:
             yield Fault(("deployments", name, "token_prices"), message)
 
 
+@check_rule(*_ARMS, "prices")
+def cost_check_has_a_price(suite: Suite, check: Check) -> Iterator[tuple[str, str]]:
+    """Require prices of the deployments whose costs a check judges."""
+    judged = [(arm, name, spec) for arm, name, spec in arms(suite) if check.margin is not None or arm != "baseline"]
+    unpriced = next((f'{arm} "{name}"' for arm, name, spec in judged if not spec.is_priced), None)
+    if check.metric in COST_METRICS and unpriced is not None:
+        remedy = "add it, like price: $4/h, or name a file that has it, like prices: prices.yaml"
+        yield "metric", f"what its tokens cost is not known: the {unpriced} has no `price`; {remedy}"
+
+
 @rule(*_ARMS, "prices")
-def cost_has_a_price(suite: Suite) -> Iterator[Fault]:
-    """A check of costs, and a limit of the load's cost, have prices."""
-    for number, check in enumerate(suite.gate.checks):
-        concerned = [
-            (arm, name, spec) for arm, name, spec in arms(suite) if check.margin is not None or arm != "baseline"
-        ]
-        unpriced = next(((arm, name) for arm, name, spec in concerned if not spec.is_priced), None)
-        if check.metric in COST_METRICS and unpriced is not None:
-            has = "has no `price`; add it, like price: $4/h, or name a file that has it, like prices: prices.yaml"
-            message = f'what its tokens cost is not known: the {unpriced[0]} "{unpriced[1]}" {has}'
-            yield Fault(("gate", "checks", number, "metric"), message)
+def cost_limit_has_a_price(suite: Suite) -> Iterator[Fault]:
+    """Require prices by the hour for a limit of the load's cost."""
     if suite.load is None or suite.load.limit is None or suite.load.limit.cost_usd is None:
         return
     for arm, name, spec in arms(suite):
@@ -133,25 +131,22 @@ def cost_has_a_price(suite: Suite) -> Iterator[Fault]:
             why = "has no `price`; add it, or remove `cost`"
             if spec.token_prices is not None:
                 why = "is paid by the token, and not by the time that the load takes; remove `cost`"
-            message = f'what the load costs is not known: the {arm} "{name}" {why}'
-            yield Fault(("load", "limit", "cost"), message)
+            yield Fault(("load", "limit", "cost"), f'what the load costs is not known: the {arm} "{name}" {why}')
+            return
+
+
+@check_rule(*_ARMS)
+def accelerators_are_counted(suite: Suite, check: Check) -> Iterator[tuple[str, str]]:
+    """Require the number of accelerators for a check per accelerator: a default of 1 would change nothing."""
+    for arm, name, spec in arms(suite) if check.per is not None else ():
+        if "accelerators" not in spec.model_fields_set and (check.margin is not None or arm == "candidate"):
+            yield "per", f'divides by `accelerators`, which the {arm} "{name}" does not say; add it there'
             return
 
 
 @rule(*_ARMS)
-def accelerators_are_counted(suite: Suite) -> Iterator[Fault]:
-    """A check per accelerator has their number written: the default of 1 would change nothing, unnoticed."""
-    for number, check in enumerate(suite.gate.checks):
-        for arm, name, spec in arms(suite) if check.per is not None else ():
-            if "accelerators" not in spec.model_fields_set and (check.margin is not None or arm == "candidate"):
-                message = f'divides by `accelerators`, which the {arm} "{name}" does not say; add it there'
-                yield Fault(("gate", "checks", number, "per"), message)
-                break
-
-
-@rule(*_ARMS)
 def replica_of_an_action_exists(suite: Suite) -> Iterator[Fault]:
-    """An action kills or starts a replica that both practice servers have."""
+    """Require the replicas that actions kill or start."""
     for position, stage in enumerate(suite.load.sweep if suite.load is not None else ()):
         for at, action in enumerate(stage.actions or ()):
             key, number = ("kill", action.kill) if action.kill is not None else ("start", action.start)
@@ -167,10 +162,10 @@ def replica_of_an_action_exists(suite: Suite) -> Iterator[Fault]:
 
 @rule("load.sweep.*", "quality.tasks.*")
 def names_are_unique(suite: Suite) -> Iterator[Fault]:
-    """Every stage and every task has its own name."""
-    stages, tasks = stage_names(suite), suite.quality.names if suite.quality is not None else ()
-    listed: tuple[tuple[Path, Path, tuple[str, ...], str], ...] = (
-        (("load", "sweep"), ("stage",), tuple(stages), "name each stage differently"),
+    """Refuse two stages or two tasks of one name."""
+    tasks = suite.quality.names if suite.quality is not None else ()
+    listed: tuple[tuple[Path, Path, Sequence[str], str], ...] = (
+        (("load", "sweep"), ("stage",), stage_names(suite), "name each stage differently"),
         (("quality", "tasks"), (), tasks, "name each task file differently"),
     )
     for path, key, names, remedy in listed:
@@ -180,16 +175,17 @@ def names_are_unique(suite: Suite) -> Iterator[Fault]:
                 yield Fault((*path, number, *key), message, other=(*path, names.index(name)))
 
 
+@check_rule(*_ARMS, "shadow")
+def judge_exists(suite: Suite, check: Check) -> Iterator[tuple[str, str]]:
+    """Require a judge for checks of its verdicts."""
+    if check.metric == "judge_loss" and suite.shadow is not None and suite.shadow.judge is None:
+        yield "metric", "judge_loss is what a judge says of the answers, and `shadow` has none; add `shadow.judge`"
+
+
 @rule(*_ARMS, "shadow")
 def judge_is_another_model(suite: Suite) -> Iterator[Fault]:
-    """A check of the judge's verdicts has a judge, and the judge is none of the deployments that it judges."""
-    if suite.shadow is None:
-        return
-    judge = suite.shadow.judge
-    for number, check in enumerate(suite.gate.checks):
-        if check.metric == "judge_loss" and judge is None:
-            message = "judge_loss is what a judge says of the answers, and `shadow` has none; add `shadow.judge`"
-            yield Fault(("gate", "checks", number, "metric"), message)
+    """Refuse a judge that is one of the deployments that it judges."""
+    judge = suite.shadow.judge if suite.shadow is not None else None
     for name in dict.fromkeys((suite.baseline, suite.candidate, *suite.candidates)):
         spec = suite.deployments.get(name)
         if judge is not None and spec is not None and (spec.url, spec.model) == (judge.url, judge.model):
@@ -199,53 +195,54 @@ def judge_is_another_model(suite: Suite) -> Iterator[Fault]:
 
 @rule("load.sweep", "load.capacity", names=True)
 def stage_of_the_error_budget_exists(suite: Suite) -> Iterator[Fault]:
-    """The stage or class that an error budget names exists."""
+    """Require the stage or class that an error budget names."""
     stage = suite.error_budget.stage if suite.error_budget is not None else None
-    known = list(dict.fromkeys([*stage_names(suite), *(level.name for level in levels(suite))]))
+    known = list(dict.fromkeys([*stage_names(suite), *(traffic.name for traffic in traffic_classes(suite))]))
     if stage is not None and known and stage not in known:
         yield Fault((*_BUDGET, "stage"), f'no stage of the sweep is named "{stage}"; {suggestion(stage, known)}')
 
 
 @rule("error_budget", "load.sweep", "load.capacity", "gate.operating", "slo.*")
 def error_budget_has_its_stage(suite: Suite) -> Iterator[Fault]:
-    """An error budget goes by a stage whose failed, or good, requests are defined."""
+    """Require a stage with defined failures, or good requests, for an error budget."""
     budget, stages = suite.error_budget, stage_names(suite)
     if budget is None:
         return
-    stage = stage_of(budget, suite.gate.operating, stages)
+    stage = budget_stage(budget, suite.gate.operating, stages)
     if not stages:
         yield Fault(_BUDGET, "goes by the failures of a stage, and this suite has none; add a `load` with a `sweep`")
     elif stage is None:
         message = f"does not say which stage is most like production; write `stage: {stages[0]}`, or another"
         yield Fault(_BUDGET, message)
     elif budget.metric == "goodput" and suite.slo is None:
-        lacking = next((level.name for level in _of_stage(suite, stage) if level.slo is None), None)
+        own = {traffic.name: traffic.has_own_slo for traffic in _classes_at(suite, stage)}
+        lacking = next((name for name, has_slo in own.items() if not has_slo), None)
         if lacking is not None:
             message = f"goodput counts the requests that meet the `slo`, which this suite has not for {lacking}; add it"
             yield Fault((*_BUDGET, "metric"), message)
 
 
-def _of_stage(suite: Suite, stage: str) -> list[Level]:
-    """Return the levels of a stage that are not in the background, or the one of this name."""
-    found = [level for level in levels(suite) if stage in (level.name, level.stage)]
-    return [level for level in found if not level.background or level.name == stage]
+def _classes_at(suite: Suite, stage: str | None) -> list[TrafficClass]:
+    """Return the class of traffic of this name, or the foreground classes of this stage."""
+    found = [traffic for traffic in traffic_classes(suite) if stage in (traffic.name, traffic.stage)]
+    return [traffic for traffic in found if not traffic.is_background or traffic.name == stage]
 
 
 @rule("error_budget", "load.sweep", "load.blocks", "gate.operating", "gate.alpha")
 def error_budget_has_enough_requests(suite: Suite) -> Iterator[Fault]:
-    """The stage of an error budget has enough requests to rule out a fast burn."""
+    """Require enough requests at the stage of an error budget to rule out a fast burn."""
     budget, load = suite.error_budget, suite.load
     if budget is None or load is None:
         return
-    stage = stage_of(budget, suite.gate.operating, stage_names(suite))
+    stage = budget_stage(budget, suite.gate.operating, stage_names(suite))
     needed = fewest_requests(budget.objective_ratio, suite.gate.alpha)
-    for level in levels(suite):
-        sent = level.course.requests * load.blocks
-        if stage in (level.name, level.stage) and not level.background and sent < needed:
+    for traffic in _classes_at(suite, stage):
+        sent = traffic.schedule.requests * load.blocks
+        if not traffic.is_background and sent < needed:
             message = (
                 f"an objective of {show_objective(budget.objective_ratio)} needs at least {needed:,} requests over all "
-                f'blocks to rule out a burn of {BURN_ALARM}x, and "{level.name}" has '
-                f"{load.blocks} * {level.course.requests}; measure more of them, or name a stage that has as many"
+                f'blocks to rule out a burn of {BURN_ALARM}x, and "{traffic.name}" has '
+                f"{load.blocks} * {traffic.schedule.requests}; measure more of them, or name a stage that has as many"
             )
             yield Fault(_BUDGET, message)
             return
@@ -253,15 +250,16 @@ def error_budget_has_enough_requests(suite: Suite) -> Iterator[Fault]:
 
 RULES: tuple[Rule, ...] = (
     something_is_measured, arms_exist, arms_differ, own_deployment_has_no_keys_of_an_address,
-    started_deployment_is_own, deployment_has_one_price, cost_has_a_price, accelerators_are_counted,
-    replica_of_an_action_exists, names_are_unique, *load.RULES, *checks.RULES, judge_is_another_model,
-    stage_of_the_error_budget_exists, error_budget_has_its_stage, error_budget_has_enough_requests,
+    started_deployment_is_own, deployment_has_one_price, cost_check_has_a_price, cost_limit_has_a_price,
+    accelerators_are_counted, replica_of_an_action_exists, names_are_unique, *load.RULES, *checks.RULES, judge_exists,
+    judge_is_another_model, stage_of_the_error_budget_exists, error_budget_has_its_stage,
+    error_budget_has_enough_requests,
 )  # fmt: skip
 
 
 def broken_references(suite: Suite, broken: frozenset[Path] = frozenset()) -> list[Fault]:
     """Return every name of a workload that does not exist; the workloads of levels rest on these."""
-    return [fault for rule in load.REFERENCES for fault in rule.found(suite, broken)]
+    return list(load.named_workload_exists.found(suite, broken))
 
 
 def broken_rules(suite: Suite, broken: frozenset[Path] = frozenset()) -> list[Fault]:
@@ -316,15 +314,18 @@ def only_shadow(suite: Suite) -> Suite:
     return suite.model_copy(update={**absent, "gate": suite.gate.model_copy(update={"checks": kept})})
 
 
-def burn_places(suite: Suite) -> tuple[Level, ...]:
-    """Return the levels whose failures an error budget counts; background classes count as in checks of failures."""
+def budget_classes(suite: Suite) -> tuple[TrafficClass, ...]:
+    """Return the classes of traffic whose failures an error budget counts, background as in checks of failures."""
     budget = suite.error_budget
     if budget is None:
         return ()
-    name = stage_of(budget, suite.gate.operating, stage_names(suite))
+    name = budget_stage(budget, suite.gate.operating, stage_names(suite))
     return tuple(
-        level
-        for level in levels(suite)
-        if level.name == name
-        or (level.stage == name and (not level.background or level.slo is not None or budget.metric == "error_rate"))
+        traffic
+        for traffic in traffic_classes(suite)
+        if traffic.name == name
+        or (
+            traffic.stage == name
+            and (not traffic.is_background or traffic.has_own_slo or budget.metric == "error_rate")
+        )
     )

@@ -1,4 +1,4 @@
-"""Warnings about a suite that is valid: what will be measured less well than it looks."""
+"""Warnings about a valid suite that will measure less well than it looks."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from benchgate.errors import Problem
+from benchgate.suite.load import Load
 from benchgate.suite.rules.base import written_positions
-from benchgate.suite.schema import Load, Suite
+from benchgate.suite.schema import Suite
 from benchgate.suite.yaml import Fault, Path, read_text, show_path
 from benchgate.units import as_written, show_number
 
@@ -28,7 +29,7 @@ def suite_warnings(suite: Suite, text: str, source: str) -> list[Problem]:
 
 
 def _few_per_slot(load: Load, written_at: list[int]) -> Iterator[tuple[Path, str]]:
-    """Closed loops whose slots send fewer than ten requests in a block. With one slot there is no batch to fill."""
+    """Yield closed loops whose slots send fewer than ten requests per block. One slot has no batch to fill."""
     for stage, at in zip(load.sweep, written_at, strict=True):
         place: Path = ("load", "sweep", at)
         loops = [((*place, "requests"), stage.concurrency, stage.requests)] if stage.classes is None else [

@@ -1,27 +1,26 @@
-"""Where load is judged: what a stage, a class, a trace or the background says of itself is what it is held to."""
+"""Classes of traffic: arrivals, lengths, SLO and turns of stages, classes, traces and background."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from benchgate.gate.comparison import Place, places
 from benchgate.model.request_metrics import Slo
-from benchgate.suite.schema import Suite
+from benchgate.suite.load import TrafficClass
+from benchgate.suite.schema import Suite, traffic_classes
 from benchgate.suite.stages import Stage
 from tests.fakes.drills import Line, drill
 
 SUITE = drill({"metric": "error_rate", "max": "5%"})
 
 
-def of(*stages: Line, suite: Suite = SUITE, workload: Line | None = None) -> tuple[Place, ...]:
-    """The places of these stages."""
+def of(*stages: Line, suite: Suite = SUITE, workload: Line | None = None) -> tuple[TrafficClass, ...]:
     assert suite.load is not None
     each = ({"requests": 60, **stage} if "classes" not in stage else stage for stage in stages)
     sweep = tuple(Stage.model_validate(stage) for stage in each)
     text = suite.model_copy(update={"load": suite.load.model_copy(update={"sweep": sweep})}).to_stored()
     text["load"]["workload"] |= workload or {}
-    return places(Suite.from_stored(text))
+    return traffic_classes(Suite.from_stored(text))
 
 
 def test_each_form_of_a_stage_says_how_its_requests_come_and_how_long_an_answer_is() -> None:
@@ -37,7 +36,7 @@ def test_each_form_of_a_stage_says_how_its_requests_come_and_how_long_an_answer_
     assert long.output_tokens == 30
     drawn = of({"stage": "closed", "concurrency": 4}, workload={"output_tokens": {"uniform": [4, 8]}})
     assert drawn[0].output_tokens is None
-    assert places(SUITE.model_copy(update={"load": None})) == ()
+    assert traffic_classes(SUITE.model_copy(update={"load": None})) == ()
 
 
 def test_a_class_is_held_to_its_own_slo_and_else_to_the_suites() -> None:
@@ -47,11 +46,11 @@ def test_a_class_is_held_to_its_own_slo_and_else_to_the_suites() -> None:
     }
     chat, batch = of({"stage": "mix", "classes": classes})
     assert (chat.name, chat.stage, chat.class_name, chat.requests) == ("mix/chat", "mix", "chat", 40)
-    assert (chat.slo, chat.target_ratio, chat.own_slo) == (Slo(ttft_s=0.1), 0.9, True)
+    assert (chat.slo, chat.target_ratio, chat.has_own_slo) == (Slo(ttft_s=0.1), 0.9, True)
     assert (batch.name, batch.stage, batch.class_name, batch.requests) == ("mix/batch", "mix", "batch", None)
-    assert (batch.slo, batch.target_ratio, batch.own_slo) == (Slo(ttft_s=0.2), 0.95, False)
+    assert (batch.slo, batch.target_ratio, batch.has_own_slo) == (Slo(ttft_s=0.2), 0.95, False)
     (bare,) = of({"stage": "c4", "concurrency": 4}, suite=SUITE.model_copy(update={"slo": None}))
-    assert (bare.class_name, bare.slo, bare.target_ratio, bare.own_slo) == (None, None, None, False)
+    assert (bare.class_name, bare.slo, bare.target_ratio, bare.has_own_slo) == (None, None, None, False)
 
 
 @pytest.mark.parametrize(
@@ -61,7 +60,7 @@ def test_a_class_is_held_to_its_own_slo_and_else_to_the_suites() -> None:
 def test_of_a_conversation_the_first_turn_alone_stands_by_itself(turns: object, first: list[int]) -> None:
     session = None if turns is None else {"turns": turns, "think": None}
     (place,) = of({"stage": "c4", "concurrency": 4}, workload={"session": session})
-    assert place.cycle == 60
+    assert place.schedule.requests == 60
     index = np.arange(7)
     assert index[place.is_first_turn(index)].tolist() == first
     again = index[place.is_first_turn(index + 60)].tolist()  # in the background requests begin again

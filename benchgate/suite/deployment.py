@@ -1,0 +1,274 @@
+"""The `deployments` of a suite: where they are served, how they are reached, their prices and telemetry."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, Field, PrivateAttr, model_validator
+
+from benchgate.errors import UsageError
+from benchgate.suite.connection import (
+    Address,
+    Headers,
+    ProxyAddress,
+    Reference,
+    Tls,
+    is_http_base,
+    reference_name,
+    refuse_two_authorizations,
+    resolve_secret,
+)
+from benchgate.suite.pricing import PriceTerms, TokenPrices
+from benchgate.suite.simulator import SimServer
+from benchgate.suite.types import Expected, Kind, Price, Section, Text, Whole, key, optional
+from benchgate.suite.workload import BodyFields, Count
+
+AUTO = "auto"
+OFF = "off"
+NVIDIA_SMI = "nvidia-smi"
+MOST_COUNTED = 10_000
+
+
+def check_page(text: str) -> str:
+    """Return the address of a page of metrics, or a reference to one. Raises ValueError for anything else."""
+    if reference_name(text) is not None:
+        return text
+    if "@" in text:
+        raise ValueError("holds credentials; put the whole address in a variable and write ${env:NAME}")
+    return _check_http(text)
+
+
+def _check_http(text: str) -> str:
+    if not is_http_base(text) or urlsplit(text).fragment:
+        raise ValueError(f'"{text[:60]}" is not the address of a page; write it like http://host:9400/metrics')
+    return text
+
+
+def resolve_page(key: str, text: str, environment: Mapping[str, str]) -> str:
+    """Return the value of `key` with its reference resolved. Raises UsageError if that is unset or no address."""
+    if text in (AUTO, OFF, NVIDIA_SMI):
+        return text
+    try:
+        return check_page(text) if reference_name(text) is None else _check_http(resolve_secret(text, environment))
+    except ValueError:
+        # Without its message, which may repeat a part of what the variable holds.
+        raise UsageError(f"`{key}` refers to what is not the address of a page of metrics; correct it") from None
+
+
+Metrics = Annotated[
+    str,
+    AfterValidator(lambda text: text if text in (AUTO, OFF) else check_page(text)),
+    Expected('"auto", "off" or the address of a page like "http://host:9090/metrics"'),
+]
+Gpu = Annotated[
+    str,
+    AfterValidator(lambda text: text if text == NVIDIA_SMI else check_page(text)),
+    Expected('"nvidia-smi" or the page of a DCGM exporter like "http://host:9400/metrics"'),
+]
+ReplicaPage = Annotated[
+    str, AfterValidator(check_page), Expected('the address of a replica\'s page like "http://host-1:8000/health"')
+]
+
+
+def _check_command(text: str) -> str:
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise ValueError(f"is no command: {error}; quote it as for a shell") from None
+    if not words or "\0" in text:
+        raise ValueError("is no command; write a program and its arguments")
+    return text
+
+
+CountCommand = Annotated[
+    Text, AfterValidator(_check_command), Expected("a command that prints how many replicas are ready")
+]
+
+
+class Ready(Section):
+    """The number of replicas, counted by at most one of `metrics` and `command`; by neither, the server is asked."""
+
+    replicas: Whole = key(
+        "Number of replicas, no fewer and no more. For a `sim` it equals its own `replicas`", ge=1, le=MOST_COUNTED
+    )
+    metrics: tuple[ReplicaPage, ...] = optional(
+        "One page of each replica (metrics or health); a replica is ready if it answers with status 200 within 5 s. "
+        "Not with `command` or `sim`",
+        default=(),
+        min_length=1,
+    )
+    command: CountCommand | None = optional(
+        "A command that prints the number of ready replicas, a whole number. Not with `metrics`"
+    )
+
+    @model_validator(mode="after")
+    def _one_way(self) -> Self:
+        if self.metrics and self.command is not None:
+            raise ValueError("`metrics` and `command` both count the replicas; keep one of them")
+        if len(set(self.metrics)) < len(self.metrics):
+            raise ValueError("`metrics` names an address twice; each replica has an address of its own")
+        if self.metrics and len(self.metrics) < self.replicas:
+            found = f"`metrics` names {len(self.metrics)} addresses, and there are {self.replicas} replicas"
+            raise ValueError(f"{found}; name the address of every replica, or correct `replicas`")
+        return self
+
+    @property
+    def command_words(self) -> tuple[str, ...]:
+        """The command as a program and its arguments; empty without one."""
+        return tuple(shlex.split(self.command)) if self.command is not None else ()
+
+
+MaxTokensField = Literal["max_tokens", "max_completion_tokens"]
+OptionalField = Literal["ignore_eos", "stream_options", "temperature", "seed"]
+ENGINES = ("openai", "vllm", "sglang", "tgi", "trtllm", "triton", "llamacpp", "ollama")
+Engine = Literal["openai", "vllm", "sglang", "tgi", "trtllm", "triton", "llamacpp", "ollama"]
+
+
+class Embedded(Section):
+    """The embedded engine: llama.cpp on this machine, with the model that ships with benchgate."""
+
+    weights: Literal["f16", "q8_0", "q6_k", "q5_0", "q4_0", "q3_k", "q2_k_mix", "q2_k"] = key(
+        "How the model that comes with benchgate is quantised", default="f16"
+    )
+    extra_layers: Whole = key(
+        "Layers that change the cost of a token and not its value: the same answers, slower", default=0, ge=0, le=64
+    )
+    slots: Whole = key("Requests served at once", default=8, ge=1, le=64)
+    context_tokens: Whole = key("Prompt and answer together, per slot", default=256, ge=64, le=512)
+    threads: Whole = key("CPU threads of the engine", default=1, ge=1, le=64)
+
+
+class DeploymentSpec(Section):
+    """A deployment of one model: exactly one of `url`, `embedded` and `sim`."""
+
+    url: Address | None = key(
+        "Base address of an OpenAI-compatible server, without `/v1`, credentials or query: `http://host:8000`, "
+        "`https://host/base`, `unix:/run/server.sock`",
+        default=None,
+    )
+    embedded: Embedded | None = key(
+        "The embedded engine, which benchgate starts on this machine; `{}` for all defaults", default=None
+    )
+    sim: SimServer | None = optional("A practice server, which benchgate starts on this machine; `{}` for all defaults")
+    model: Text | None = key("The model name sent in every request. Not with `embedded` or `sim`", default=None)
+    answers_as: tuple[Text, ...] = optional(
+        "Other model names that answers may carry, exactly as the server writes them, where a gateway renames the "
+        "model. An answer with a name that is neither here nor the one requested turns a PASS into a WARN "
+        "(`model-names`)",
+        default=(),
+    )
+    revision: Text | None = optional(
+        "Revision of the weights: a commit of a model hub (40 hex digits), or the `sha256:…` of their file. A name "
+        "that may move, like `main`, can be measured but not promoted. Not with `embedded` or `sim`",
+    )
+    engine: Engine = key(
+        "Dialect of the server. If the arms use two engines, that is the declared change, with their versions and "
+        "flags",
+        default_factory=lambda known: _default_engine(known),
+    )
+    engine_version: Annotated[Text, Expected('a version in quotes, like "0.10.1"')] | None = optional(
+        "Version of the engine as the server reports it. Two declared versions are the declared change; a server that "
+        "reports another one makes the run INVALID",
+    )
+    api_key: Reference | None = key("Sent as a bearer token; never stored. Not with `embedded` or `sim`", default=None)
+    headers: Headers = key("Headers of every request. Not with `embedded` or `sim`", default_factory=dict)
+    tls: Tls | None = key("Certificates, for `https` alone. Not with `embedded` or `sim`", default=None)
+    proxy: ProxyAddress | None = key(
+        "HTTP proxy to go through, like `http://proxy:3128`. Not with `embedded`, `sim` or a socket", default=None
+    )
+    price: Price | None = key("Price of one accelerator per hour. Without it there is no cost per token", default=None)
+    price_terms: PriceTerms | None = optional("How the accelerators were bought, and what is paid beside the price")
+    token_prices: TokenPrices | None = optional("Prices per token of a hosted model, instead of `price`")
+    accelerator: Kind | None = optional(
+        "Kind of accelerator, used to look up its price in a file of prices. Two kinds are the declared change if "
+        "`gpu` reports the same",
+    )
+    accelerators: Whole = key(
+        "Number of accelerators of the deployment. Two numbers are the declared change if the servers report the same",
+        default=1,
+        ge=1,
+    )
+    extra: BodyFields = key(
+        "Fields added to the body of every request, such as `{min_tokens: 16}`. They are stored as they stand, so no "
+        "secrets",
+        default_factory=dict,
+    )
+    leave_out: tuple[OptionalField, ...] = key("Request fields that this server refuses; they are not sent", default=())
+    max_tokens_field: MaxTokensField = key(
+        "Name of the field that limits the length of an answer", default="max_tokens"
+    )
+    context_tokens: Count | None = optional(
+        "Context length of the server: prompt and answer together. A longer request is an error before anything is "
+        "sent. Not with `embedded` and `sim`, which have their own",
+        alias="context",
+    )
+    metrics: Metrics = optional("Page of the server's own metrics, read around every stage: telemetry", default=AUTO)
+    gpu: Gpu | None = optional("Source of accelerator metrics, like `http://host:9400/metrics`")
+    gpu_devices: tuple[Annotated[Whole, Field(ge=0)], ...] = optional(
+        "Accelerators that serve this deployment. Only with `gpu`", default=()
+    )
+    ready: Ready | None = optional("Number of replicas, counted throughout a run. Not with `embedded`")
+
+    _price_entry: dict[str, object] = PrivateAttr(default_factory=dict)  # beside the suite, no part of it
+
+    def priced(self, price: Mapping[str, object], entry: dict[str, object]) -> Self:
+        """Return a copy with the price from a file of prices: `price` as keys of a deployment, `entry` its source."""
+        filled = self.model_copy(update=dict(price))
+        filled._price_entry = entry
+        return filled
+
+    @property
+    def price_entry(self) -> dict[str, object]:
+        """Entry of a file of prices that its price was taken from; empty for a price of the suite."""
+        return self._price_entry
+
+    @property
+    def is_priced(self) -> bool:
+        """True with a price per hour or per token."""
+        return self.price is not None or self.token_prices is not None
+
+    @property
+    def usd_per_hour(self) -> float | None:
+        """Cost of one accelerator for an hour, by its terms; None without a price."""
+        if self.price is None or self.price_terms is None:
+            return self.price
+        return self.price_terms.usd_per_hour(self.price)
+
+    @property
+    def context_length(self) -> int | None:
+        """Context length in tokens, prompt and answer together; None if only the server knows."""
+        own = self.embedded or self.sim
+        return own.context_tokens if own is not None else self.context_tokens
+
+    @model_validator(mode="after")
+    def _one_address(self) -> Self:
+        if sum(way is not None for way in (self.url, self.embedded, self.sim)) != 1:
+            raise ValueError("a deployment needs exactly one of `url`, `embedded` and `sim`")
+        if self.url is not None and not self.model:
+            raise ValueError("a deployment with a `url` needs the `model` name it serves")
+        return self
+
+    @model_validator(mode="after")
+    def _devices_belong_to_gpu(self) -> Self:
+        if self.gpu_devices and self.gpu is None:
+            raise ValueError("`gpu_devices` belongs to `gpu`, which is missing")
+        return self
+
+    @model_validator(mode="after")
+    def _keys_fit_the_address(self) -> Self:
+        refuse_two_authorizations(self.api_key, self.headers)
+        literal = self.url is not None and reference_name(self.url) is None
+        if literal and self.tls is not None and not str(self.url).startswith("https:"):
+            raise ValueError("`tls` is for https; write the `url` with https:// or remove `tls`")
+        if literal and self.proxy is not None and str(self.url).startswith("unix:"):
+            raise ValueError("`proxy` means nothing for a socket of this machine; remove it")
+        return self
+
+
+def _default_engine(known: dict[str, Any]) -> Engine:
+    if known.get("embedded"):
+        return "llamacpp"
+    return "vllm" if known.get("sim") else "openai"

@@ -1,0 +1,336 @@
+"""The `load` of a suite: the sweep, its classes of traffic, blocks and interim analyses, warm-up, and workers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    SerializerFunctionWrapHandler,
+    TypeAdapter,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
+
+from benchgate.model.request_metrics import Slo
+from benchgate.suite.capacity import Capacity
+from benchgate.suite.slo import SloSpec
+from benchgate.suite.stages import Stage, expanded, traffic_name
+from benchgate.suite.types import (
+    WHOLE,
+    Duration,
+    Expected,
+    Flag,
+    Money,
+    Name,
+    Section,
+    Whole,
+    Written,
+    is_stored,
+    key,
+    optional,
+    word,
+)
+from benchgate.suite.workload import Lengths, Workload
+from benchgate.units import show_found
+
+if TYPE_CHECKING:
+    from benchgate.model.records import BoolArray, IntArray
+
+AUTO = "auto"
+DEFAULT_LOOKS = (5, 10, 20)
+"""Numbers of blocks after which the load is judged by default. The first settles much; each next one doubles it."""
+MOST_WORKERS = 64
+LEAST_REQUESTS = 8
+"""Least requests in the first round of an `auto` warm-up."""
+_MOST_LOOKS = 6
+_BLOCKS_WITHOUT_SWEEP = 10  # stored in the suite although a capacity search alone has no blocks
+_PER_SLOT = 2  # warm-up requests per slot of a closed loop: one fills the batch, one meets it full
+_MOST_WARMUP = 10_000
+
+Blocks = Annotated[Whole, Field(ge=2, le=200)]
+_BLOCKS = TypeAdapter(Blocks)
+
+
+@dataclass(frozen=True, slots=True)
+class TrafficClass:
+    """A stage, or one class of traffic in it: what it sends, when, and the SLO it is held to."""
+
+    stage: str
+    class_name: str | None  # None for a stage without classes
+    schedule: Stage  # arrivals and number of requests, as of a stage of its own
+    workload: Workload
+    slo_spec: SloSpec | None  # the class's own, else the suite's
+    has_own_slo: bool
+    is_background: bool
+    has_actions: bool  # on the deployment, during its stage
+
+    @property
+    def name(self) -> str:
+        """Name by which its observations are stored."""
+        return traffic_name(self.stage, self.class_name)
+
+    @property
+    def requests(self) -> int | None:
+        """Requests of one execution; None in the background, where their number is not planned."""
+        return None if self.is_background else self.schedule.requests
+
+    @property
+    def is_open(self) -> bool:
+        """True for an open loop."""
+        return self.schedule.is_open
+
+    @property
+    def mean_rps(self) -> float | None:
+        """Mean offered rate; None for a closed loop and for a trace."""
+        return self.schedule.mean_rps
+
+    @property
+    def output_tokens(self) -> int | None:
+        """Requested length of every answer; None if lengths vary or answers have none."""
+        tokens = self.workload.output_tokens
+        return tokens if isinstance(tokens, int) and self.schedule.trace is None else None
+
+    @property
+    def slo(self) -> Slo | None:
+        """Latency bounds of a good request."""
+        return None if self.slo_spec is None else self.slo_spec.per_request
+
+    @property
+    def target_ratio(self) -> float | None:
+        """Share of requests that must be good."""
+        return None if self.slo_spec is None else self.slo_spec.target_ratio
+
+    @property
+    def turns(self) -> int | None:
+        """Requests per conversation: 1 without conversations, None if their number varies."""
+        session = self.workload.session
+        if session is None:
+            return 1
+        return session.turns if isinstance(session.turns, int) else None
+
+    def is_first_turn(self, index: IntArray) -> BoolArray:
+        """Return for each request number whether the request is known to be the first of a conversation.
+
+        Of conversations with varying lengths only the very first is known. Background requests repeat from the start.
+        """
+        position: IntArray = index % self.schedule.requests
+        first: BoolArray = position == 0 if self.turns is None else position % self.turns == 0
+        return first
+
+
+def parse_warmup(found: object) -> int | Literal["auto"]:
+    """Return `found` if it is "auto" or a whole number from 0 to 10,000; else raise ValueError."""
+    if found == AUTO:
+        return "auto"
+    if isinstance(found, int) and not isinstance(found, bool) and 0 <= found <= _MOST_WARMUP:
+        return found
+    raise ValueError(
+        f'{show_found(found)} is not a number of requests; write "auto", or a whole number from 0 to {_MOST_WARMUP:,}'
+    )
+
+
+def _parse_workers(found: object) -> object:
+    if found == AUTO or (isinstance(found, int) and not isinstance(found, bool) and 1 <= found <= MOST_WORKERS):
+        return found
+    raise ValueError(
+        f'{show_found(found)} is not a number of processes; write "auto", or a whole number up to {MOST_WORKERS}'
+    )
+
+
+Warmup = Annotated[
+    int | Literal["auto"], BeforeValidator(parse_warmup), Expected('"auto", or a number of requests like 8'),
+    Written(word(AUTO), {**WHOLE, "minimum": 0, "maximum": _MOST_WARMUP}),
+]  # fmt: skip
+Workers = Annotated[
+    int | Literal["auto"], BeforeValidator(_parse_workers), Expected('a number of processes like 2, or "auto"'),
+    Written(word(AUTO), {**WHOLE, "minimum": 1, "maximum": MOST_WORKERS}),
+]  # fmt: skip
+
+
+class LoadLimit(Section):
+    """Time and money for the load: no further blocks begin that would exceed it. The first ones always run."""
+
+    time_s: Duration | None = key("Time from the beginning of the warm-up", default=None, alias="time")
+    cost_usd: Money | None = key(
+        "Cost by `price` and `accelerators` of all measured deployments for the duration of the load; each needs a "
+        "`price`",
+        default=None,
+        alias="cost",
+    )
+
+    @model_validator(mode="after")
+    def _has_a_limit(self) -> Self:
+        if self.time_s is None and self.cost_usd is None:
+            raise ValueError("a limit needs at least one of `time` and `cost`")
+        return self
+
+
+class Load(Section):
+    """The sweep: ordered stages, run in every block on both arms with the same prompts and schedule."""
+
+    workload: Workload = key("Requests of every stage and class that names no other workload")
+    workloads: dict[Name, Workload] = optional("Further workloads, by name, for stages and classes", default={})
+    sweep: Annotated[tuple[Stage, ...], AfterValidator(expanded)] = key(
+        "Stages, in order; at least one unless there is a `capacity`", default=()
+    )
+    blocks: Blocks = key(
+        "Largest number of paired repetitions. Written without `looks` it is fixed, and the load is judged once, at "
+        "its end",
+        default=DEFAULT_LOOKS[-1],
+    )
+    looks: tuple[Blocks, ...] = optional(
+        "Interim analyses: after these numbers of blocks the load ends if its checks are decided (below)", default=()
+    )
+    limit: LoadLimit | None = optional("Time and money that the load may take")
+    warmup: Warmup = key(
+        "Requests sent before the first block, per stage and arm, and discarded. `auto` fills the batch and continues "
+        "until TTFT no longer falls (how); `0` sends none",
+        default="auto",
+    )
+    workers: Workers = key(
+        "Load generator processes that share one schedule; requests and send times do not depend on it. `auto` takes "
+        "as many as the offered load needs, on at most half the cores",
+        default="auto",
+    )
+    audit: Flag = key(
+        "Let the Linux kernel timestamp incoming data and report how late the client read it; refused for `https` and "
+        "Unix sockets",
+        default=False,
+    )
+    salt: Flag = optional(
+        "Send different words in every run (below); `false` sends the words that follow from the seed alone",
+        default=True,
+    )
+    capacity: Capacity | None = optional("Search for the capacity of each arm, after the blocks")
+
+    @model_serializer(mode="wrap")
+    def _stored_warmup(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Store a number of warm-up requests under the key of the oldest stored runs."""
+        written: dict[str, Any] = serialise(self)
+        if self.warmup != "auto":
+            written["warmup_requests"] = written.pop("warmup")
+        return written
+
+    @model_validator(mode="before")
+    @classmethod
+    def _filled_in(cls, data: Any, info: ValidationInfo) -> Any:
+        if not isinstance(data, dict):
+            return data
+        if is_stored(info) and "warmup_requests" in data:
+            data = dict(data)
+            data["warmup"] = data.pop("warmup_requests")
+        return _with_blocks(data)
+
+    @field_validator("looks")
+    @classmethod
+    def _rise(cls, looks: tuple[int, ...], info: ValidationInfo) -> tuple[int, ...]:
+        """Drop a single look, which is a fixed number of blocks."""
+        if not looks:
+            raise ValueError("an empty list has no interim analysis; write rising numbers of blocks like [5, 10, 20]")
+        if len(looks) > _MOST_LOOKS:
+            raise ValueError(f"{len(looks)} looks; each one costs statistical power, so write {_MOST_LOOKS} at most")
+        if any(before >= after for before, after in pairwise(looks)):
+            raise ValueError("looks are numbers of blocks in all, each more than the one before, like [5, 10, 20]")
+        blocks = info.data.get("blocks")
+        if blocks is not None and blocks != looks[-1]:
+            raise ValueError(
+                f"the last look is after {looks[-1]} blocks, and `blocks` says {blocks}; keep one of the two"
+            )
+        return looks if len(looks) > 1 else ()
+
+    @field_validator("limit")
+    @classmethod
+    def _ends_at_a_look(cls, limit: LoadLimit | None, info: ValidationInfo) -> LoadLimit | None:
+        if limit is not None and info.data.get("looks") == ():
+            raise ValueError("a limit ends the load at a look, and a fixed number of blocks has none; write `looks`")
+        return limit
+
+    @model_validator(mode="after")
+    def _sends_something(self) -> Self:
+        if not self.sweep and self.capacity is None:
+            raise ValueError("a load without a `sweep` sends nothing; add stages to it, or a `capacity` to search for")
+        return self
+
+    def classes(self, slo: SloSpec | None = None) -> tuple[TrafficClass, ...]:
+        """Return every class of traffic of the sweep, in order. `slo` is that of classes without their own."""
+        return tuple(self.class_of(stage, name, slo) for stage in self.sweep for name in stage.class_names)
+
+    def class_of(self, stage: Stage, class_name: str | None = None, slo: SloSpec | None = None) -> TrafficClass:
+        """Return one class of traffic of a stage, or the whole of a stage without classes.
+
+        A workload that does not exist, a fault that the rules report, is the default workload.
+        """
+        spec = stage.classes[class_name] if stage.classes is not None and class_name is not None else None
+        workload = self.workloads.get((spec or stage).workload or "", self.workload)
+        if spec is None:
+            own = {"input_tokens": stage.input_tokens, "output_tokens": stage.output_tokens, "prefix": stage.prefix}
+        else:
+            own = {"priority": spec.priority}
+        changes = {field: value for field, value in own.items() if value is not None}
+        own_slo = None if spec is None else spec.slo
+        return TrafficClass(
+            stage=stage.name,
+            class_name=class_name,
+            schedule=stage if spec is None else spec.as_stage(traffic_name(stage.name, class_name)),
+            workload=workload.model_copy(update=changes) if changes else workload,
+            slo_spec=own_slo or slo,
+            has_own_slo=own_slo is not None,
+            is_background=spec is not None and spec.background,
+            has_actions=bool(stage.actions),
+        )
+
+
+def _with_blocks(load: Mapping[str, Any]) -> dict[str, Any]:
+    """Fill in `blocks` from the last look, and both by default, in a load's plain data."""
+    if "looks" not in load and "blocks" not in load:
+        if not load.get("sweep"):
+            return {**load, "blocks": _BLOCKS_WITHOUT_SWEEP}
+        return {**load, "looks": list(DEFAULT_LOOKS), "blocks": DEFAULT_LOOKS[-1]}
+    looks = load.get("looks")
+    if "blocks" in load or not isinstance(looks, list | tuple) or not looks:
+        return dict(load)
+    try:
+        for blocks in looks:
+            _BLOCKS.validate_python(blocks)
+    except ValidationError:
+        return dict(load)
+    return {**load, "blocks": looks[-1]}
+
+
+def first_round(concurrency: int | None, turns: float = 1.0) -> int:
+    """Return how many requests the first round of an `auto` warm-up sends.
+
+    `concurrency` is None for an open loop. `turns` is the mean number of requests in a conversation: every slot gets a
+    conversation of its own.
+    """
+    return max(LEAST_REQUESTS, math.ceil((concurrency or 0) * max(_PER_SLOT, turns)))
+
+
+def first_round_of(warmup: int | Literal["auto"], traffic: TrafficClass) -> int:
+    """Return how many requests the first warm-up round of a class of traffic sends."""
+    if warmup != "auto":
+        return warmup
+    session = traffic.workload.session
+    return first_round(traffic.schedule.concurrency, 1.0 if session is None else _mean(session.turns))
+
+
+def _mean(length: int | Lengths) -> float:
+    """Return the approximate mean of a distribution of turns."""
+    if isinstance(length, int):
+        return length
+    if length.uniform is not None:
+        return sum(length.uniform) / 2
+    if length.normal is not None:
+        return length.normal.mean_tokens
+    assert length.lognormal is not None, "turns come from no file"
+    return min(length.lognormal.median_tokens * math.exp(length.lognormal.sigma**2 / 2), length.lognormal.most_tokens)
