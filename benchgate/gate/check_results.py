@@ -147,7 +147,7 @@ def _rule_formula(estimate: Estimate, outcome: Outcome, p_holm: float, alpha: fl
     if rule.scale is not Scale.ABSOLUTE or not inside:
         parts.append(f"p {digits(p_holm)} {'<=' if p_holm <= alpha else '>'} {digits(alpha)}")
     if not inside and too_soon(estimate):
-        parts.append(f"harm {digits(estimate.value)} < margin, which blocks at the last look only")
+        parts.append(f"regression {digits(estimate.value)} < margin, which blocks at the last look only")
     if estimate.warning is not None and inside:
         parts.append(estimate.warning)
     elif outcome is Outcome.WARN and rule.scale is Scale.ABSOLUTE:

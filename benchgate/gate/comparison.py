@@ -1,20 +1,22 @@
-"""What is compared with what: one run's candidate with its own baseline, or with the candidate of a stored run.
+"""The three kinds of comparison, and the interim analysis that a verdict is made at.
 
-What lies between two runs that nothing live ties together, by the noise profile; or why nobody knows it.
+A candidate is compared with the baseline measured live beside it, or with the candidate of a stored run. Two stored
+runs are tied together if both measured a live baseline; if not, only a noise profile tells how far runs differ.
 
-Which look at the load a verdict is made from, and what error it may spend there.
-
-Load is measured in blocks, first a few and then more where those do not settle it. Who may look several times must
-allow less at each look, or chance gets as many tries: O'Brien-Fleming limits spend hardly anything on the first ones.
-Such limits and p-values hold whenever and why ever the measuring ended: a stored run may be judged by another policy.
+Load is measured in blocks: first a few, then more where those do not settle it. Several looks must allow less error at
+each one, or chance gets as many tries (O'Brien-Fleming). Such limits hold whenever and for whatever reason the
+measurement ended, so a stored run may be judged by another policy.
 """
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import ClassVar
 
 from benchgate.gate.decision import CannotJudge, Estimate, Look, inconclusive
 from benchgate.model.deployment import Arm
@@ -27,76 +29,267 @@ from benchgate.model.noise import (
     format_age,
     staleness_reasons,
 )
+from benchgate.model.records import FloatArray
 from benchgate.model.run import Evidence, LoadObservation, QualityObservation
 from benchgate.model.verdict import Outcome
-from benchgate.stats.means import VarianceComponent
+from benchgate.stats.means import MeanTest, VarianceComponent, paired_t, two_sample_t
 from benchgate.stats.sequential import look_alphas
+from benchgate.stats.trace import Trace
 from benchgate.suite.schema import Suite, arms_of_stored, traffic_classes
 
+MEASURE_TOGETHER = "measure baseline and candidate in one run"
+_CALIBRATE = f"{MEASURE_TOGETHER}, or run `benchgate calibrate` with this suite before the first"
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Comparison:
-    """The run whose candidate is judged, and for stored comparisons the run whose candidate it is judged against.
 
-    Two runs were not interleaved, so their load is compared through the baseline each one measured live beside its
-    candidate: what differs is candidate-over-baseline in one run against candidate-over-baseline in the other.
-    """
+class Comparison(ABC):
+    """A candidate and what it is compared with. `judged` is the run of the candidate that is judged."""
 
     judged: Evidence
-    reference: Evidence | None = None
+    baseline_arm: ClassVar[Arm]
+    """Arm of `baseline_run` that the candidate is compared with."""
 
     @property
-    def stored(self) -> bool:
-        """Whether two stored runs are compared."""
-        return self.reference is not None
+    @abstractmethod
+    def baseline_run(self) -> Evidence:
+        """Return the run whose observations the candidate's are compared with."""
 
     @property
-    def apart(self) -> bool:
-        """Whether nothing ties two stored runs together: one of them measured its candidate without a live baseline."""
-        reference = self.reference
-        return reference is not None and 1 in (len(arms_of(self.judged)), len(arms_of(reference)))
+    @abstractmethod
+    def runs(self) -> tuple[Evidence, ...]:
+        """Return the judged run, and the reference run if there is one."""
 
+    @property
+    def named_runs(self) -> tuple[tuple[str, Evidence], ...]:
+        """Return every run with the words that begin a note about it."""
+        return tuple(zip(("", "of the reference run, "), self.runs, strict=False))
+
+    @property
+    def request_pairs(self) -> Evidence:
+        """Return the run in which every request of the candidate has a counterpart on the other side."""
+        return self.judged
+
+    @property
     def baseline_name(self) -> str:
-        """Name of what the candidate is held against."""
-        if self.reference is not None:
-            return self.reference.run.arms[Arm.CANDIDATE].name
-        return self.judged.run.arms[Arm.BASELINE].name
+        """Return the name of the deployment that the candidate is compared with."""
+        return self.baseline_run.run.arms[self.baseline_arm].name
 
+    @property
     def candidate_name(self) -> str:
-        """Name of the candidate judged."""
+        """Return the name of the candidate judged."""
         return self.judged.run.arms[Arm.CANDIDATE].name
 
     def baseline_quality(self, task: str, repeat: int = 0) -> QualityObservation | None:
-        """The items the candidate's are paired with; with `repeat`, those of the same arm asked once more."""
-        if self.reference is not None:
-            return quality_of(self.reference, Arm.CANDIDATE, task, repeat)
-        return quality_of(self.judged, Arm.BASELINE, task, repeat)
+        """Return the items that the candidate's are paired with; with `repeat`, those of the same arm asked again."""
+        return quality_of(self.baseline_run, self.baseline_arm, task, repeat)
 
     def candidate_quality(self, task: str) -> QualityObservation | None:
-        """The candidate's items."""
+        """Return the candidate's items."""
         return quality_of(self.judged, Arm.CANDIDATE, task)
+
+    @abstractmethod
+    def mapped(self, change: Callable[[Evidence], Evidence]) -> Comparison:
+        """Return the same comparison with every run changed."""
+
+    @abstractmethod
+    def test_mean(
+        self,
+        regressions: Sequence[FloatArray],
+        alpha: float,
+        *,
+        margin: float = 0.0,
+        shift: FloatArray | float = 0.0,
+        sign: int = 1,
+        trace: Trace | None = None,
+    ) -> MeanTest | None:
+        """Test the mean regression, less a shift of each block, against a margin; None without an answer.
+
+        `regressions` has one value per block for each of `runs`. With `sign` -1 improvements are tested.
+        """
+
+
+@dataclass(frozen=True, eq=False)
+class LiveBaseline(Comparison):
+    """One run whose candidate is compared with the baseline that was measured beside it."""
+
+    judged: Evidence
+    baseline_arm = Arm.BASELINE
+
+    @property
+    def baseline_run(self) -> Evidence:
+        """Return the run itself."""
+        return self.judged
+
+    @property
+    def runs(self) -> tuple[Evidence, ...]:
+        """Return the run."""
+        return (self.judged,)
+
+    def mapped(self, change: Callable[[Evidence], Evidence]) -> Comparison:
+        """Return the comparison within the changed run."""
+        return LiveBaseline(change(self.judged))
+
+    def test_mean(
+        self,
+        regressions: Sequence[FloatArray],
+        alpha: float,
+        *,
+        margin: float = 0.0,
+        shift: FloatArray | float = 0.0,
+        sign: int = 1,
+        trace: Trace | None = None,
+    ) -> MeanTest | None:
+        """Test paired blocks by Student's t."""
+        return paired_t(sign * regressions[0] - shift, alpha, margin=margin, trace=trace)
+
+
+@dataclass(frozen=True, eq=False)
+class TiedRuns(Comparison):
+    """Two runs, each with its own live baseline, which ties their machines and moments together.
+
+    They were not interleaved. Their load is compared through the baselines: candidate over baseline in one run against
+    candidate over baseline in the other.
+    """
+
+    judged: Evidence
+    reference: Evidence
+    baseline_arm = Arm.CANDIDATE
+
+    @property
+    def baseline_run(self) -> Evidence:
+        """Return the reference run."""
+        return self.reference
+
+    @property
+    def runs(self) -> tuple[Evidence, ...]:
+        """Return both runs, the judged one first."""
+        return (self.judged, self.reference)
+
+    def mapped(self, change: Callable[[Evidence], Evidence]) -> Comparison:
+        """Return the comparison of the changed runs."""
+        return type(self)(change(self.judged), change(self.reference))
+
+    def test_mean(
+        self,
+        regressions: Sequence[FloatArray],
+        alpha: float,
+        *,
+        margin: float = 0.0,
+        shift: FloatArray | float = 0.0,
+        sign: int = 1,
+        trace: Trace | None = None,
+    ) -> MeanTest | None:
+        """Test the difference of both runs by Welch's t."""
+        judged, reference = regressions
+        return two_sample_t(sign * reference + shift, sign * judged, alpha, margin=margin, trace=trace)
+
+
+@dataclass(frozen=True, eq=False)
+class UntiedRuns(TiedRuns):
+    """Two runs of which at least one measured its candidate alone: nothing live ties them together."""
+
+    @cached_property
+    def interleaved(self) -> Evidence:
+        """Return the judged run with the reference run's candidate as its baseline: same plan, so same prompts."""
+        judged, reference = self.judged, self.reference
+        ours = [o for o in judged.load if o.arm is Arm.CANDIDATE]
+        theirs = [replace(o, arm=Arm.BASELINE) for o in reference.load if o.arm is Arm.CANDIDATE]
+        arms = {Arm.BASELINE: reference.run.arms[Arm.CANDIDATE], Arm.CANDIDATE: judged.run.arms[Arm.CANDIDATE]}
+        faults = (*reference.target_faults, *judged.target_faults)
+        return replace(judged, load=(*theirs, *ours), run=replace(judged.run, arms=arms), target_faults=faults)
+
+    @property
+    def request_pairs(self) -> Evidence:
+        """Return the two candidates' requests as those of one run."""
+        return self.interleaved
+
+    @property
+    def noise_profiles(self) -> tuple[NoiseProfile, ...]:
+        """Return the profiles of the reference run's deployment and of the judged run's; one if only one is known."""
+        found = {run.noise.run_id: run.noise for run in (self.reference, self.judged) if run.noise is not None}
+        return tuple(found.values())
+
+    def hold_to_noise_profile(self, estimate: Estimate, suite: Suite) -> None:
+        """Remove limits and p-value of an estimate that no noise profile supports."""
+        if estimate.problem is not None and estimate.problem.outcome is Outcome.INVALID:
+            return
+        try:
+            self._require_noise_profile(suite.gate.noise_max_age_s)
+        except CannotJudge as cannot:
+            estimate.limits = estimate.p_value = None
+            estimate.problem = cannot
+
+    def _require_noise_profile(self, max_age_s: float) -> None:
+        """Raise CannotJudge unless both runs had the same hardware and there is a fresh noise profile."""
+        hardware = [describe_hardware(run.run.arms[Arm.CANDIDATE], run.run.environment) for run in self.runs]
+        if hardware[0] != hardware[1]:
+            reason = "without a live baseline, runs on what is not known to be the same hardware cannot be compared"
+            raise inconclusive(f"{reason}: {' and '.join(hardware)}", MEASURE_TOGETHER)
+        if not self.noise_profiles:
+            reason = "there is no live baseline and no noise profile, so the difference between two runs is not known"
+            raise inconclusive(reason, _CALIBRATE)
+        version = engine_version_of(self.reference.run.arms[Arm.CANDIDATE])
+        for profile in self.noise_profiles:
+            stale = staleness_reasons(profile, at=self._judged_at, engine_version=version, max_age_s=max_age_s)
+            if stale:
+                reason = f"the noise profile that would stand in for a live baseline is stale: {'; '.join(stale)}"
+                raise inconclusive(reason, "run `benchgate calibrate` with this suite again")
+
+    @property
+    def _judged_at(self) -> str:
+        return self.judged.run.finished_at or self.judged.run.started_at
+
+    def variance_between_runs(self, metric: str, statistic: str | None, stage: str) -> tuple[VarianceComponent, ...]:
+        """Return the variance between runs, once for each run: of its own deployment if that was calibrated.
+
+        Raises CannotJudge if no noise profile has it.
+        """
+        if metric in COST_METRICS and any(run.run.arms[Arm.CANDIDATE].token_prices for run in self.runs):
+            # A pace does not tell how much input is cached, or how long answers are, on another day.
+            reason = f"no noise profile tells how much {metric} differs between runs where tokens are paid for"
+            raise inconclusive(reason, MEASURE_TOGETHER)
+        spreads = [profile.spread(noise_metric(metric), statistic, stage) for profile in self.noise_profiles]
+        if not spreads or any(spread is None or spread.n < 2 for spread in spreads):
+            reason = f"no noise profile tells how much {metric} at {stage} differs between runs without a live baseline"
+            raise inconclusive(reason, _CALIBRATE)
+        known: Sequence[NoiseSpread] = [spread for spread in spreads if spread is not None]
+        return tuple(VarianceComponent(2 / len(known) * spread.cv_run**2, spread.n - 1) for spread in known)
+
+    def variance_note(self, between: Sequence[VarianceComponent]) -> str:
+        """Return a note on what was added in place of a live baseline."""
+        added = math.sqrt(sum(part.variance for part in between))
+        profiles = self.noise_profiles
+        ages = " and ".join(f"{one.run_id[:13]}, {format_age(one.age_at(self._judged_at))} old" for one in profiles)
+        return f"no live baseline: the spread between two runs, {added:.1%}, is added from the noise profile ({ages})"
+
+
+def compare(judged: Evidence, reference: Evidence | None = None) -> Comparison:
+    """Return the comparison of a run's candidate with its own baseline, or with the candidate of a stored run."""
+    if reference is None:
+        return LiveBaseline(judged)
+    untied = 1 in (len(arms_of(judged)), len(arms_of(reference)))
+    return UntiedRuns(judged, reference) if untied else TiedRuns(judged, reference)
 
 
 def arms_of(evidence: Evidence) -> tuple[Arm, ...]:
-    """The arms that the run was to measure, by its own suite, whatever policy judges it now."""
+    """Return the arms that the run was to measure by its own suite, whatever policy judges it now."""
     return arms_of_stored(evidence.run.suite)
 
 
 def quality_of(evidence: Evidence, arm: Arm, task: str, repeat: int = 0) -> QualityObservation | None:
-    """The observation of one task on one arm; None when it was never made."""
+    """Return the observation of one task on one arm; None if there is none."""
     found = (o for o in evidence.quality if o.arm is arm and o.task == task and o.repeat == repeat)
     return next(found, None)
 
 
 def load_of(evidence: Evidence, stage: str, arm: Arm) -> dict[int, LoadObservation]:
-    """The executions of one stage on one arm by block number."""
+    """Return the executions of one stage on one arm by block number."""
     return {o.block: o for o in evidence.load if o.stage == stage and o.arm is arm}
 
 
 def measured_twice(evidence: Evidence) -> str | None:
-    """What a run has more than once, of what it measures once; None where there is no such thing.
+    """Describe an observation that a run has more than once; None if there is none.
 
-    One of two would silently stand for both, and which one that is must not depend on their order.
+    One of two would silently stand for both, and which one must not depend on their order.
     """
     found = Counter(f"stage {o.stage}, block {o.block + 1}, {o.arm}" for o in evidence.load)
     found += Counter(f"task {o.task}{' again' * o.repeat} on the {o.arm}" for o in evidence.quality)
@@ -106,100 +299,16 @@ def measured_twice(evidence: Evidence) -> str | None:
 
 
 def paired_load(evidence: Evidence, stage: str) -> list[tuple[LoadObservation, LoadObservation]]:
-    """(baseline, candidate) of every block that has both, in block order."""
+    """Return (baseline, candidate) of every block that has both, in block order."""
     baseline, candidate = load_of(evidence, stage, Arm.BASELINE), load_of(evidence, stage, Arm.CANDIDATE)
     return [(baseline[block], candidate[block]) for block in sorted(baseline.keys() & candidate.keys())]
 
 
-_CALIBRATE = "measure baseline and candidate in one run, or run `benchgate calibrate` with this suite before the first"
-TOGETHER = "measure baseline and candidate in one run"
-
-
-def beside(comparison: Comparison) -> Evidence:
-    """The judged run with the reference run's candidate in the place of its baseline: same plan, so same prompts."""
-    assert comparison.reference is not None, "two runs are compared"
-    judged, theirs = comparison.judged, comparison.reference
-    ours = [o for o in judged.load if o.arm is Arm.CANDIDATE]
-    load = [replace(o, arm=Arm.BASELINE) for o in theirs.load if o.arm is Arm.CANDIDATE]
-    arms = {Arm.BASELINE: theirs.run.arms[Arm.CANDIDATE], Arm.CANDIDATE: judged.run.arms[Arm.CANDIDATE]}
-    faults = (*theirs.target_faults, *judged.target_faults)
-    return replace(judged, load=(*load, *ours), run=replace(judged.run, arms=arms), target_faults=faults)
-
-
-def hold_to_noise_profile(estimate: Estimate, suite: Suite, comparison: Comparison) -> None:
-    """Remove limits and p-value of a comparison of two untied runs that no noise profile supports."""
-    if estimate.problem is not None and estimate.problem.outcome is Outcome.INVALID:
-        return
-    try:
-        _require_noise_profile(comparison, suite.gate.noise_max_age_s)
-    except CannotJudge as cannot:
-        estimate.limits = estimate.p_value = None
-        estimate.problem = cannot
-
-
-def _require_noise_profile(comparison: Comparison, max_age_s: float) -> None:
-    """Raise CannotJudge unless both runs had the same hardware and there is a fresh noise profile."""
-    assert comparison.reference is not None, "two runs are compared"
-    runs = (comparison.judged, comparison.reference)
-    places = [describe_hardware(one.run.arms[Arm.CANDIDATE], one.run.environment) for one in runs]
-    if places[0] != places[1]:
-        reason = (
-            f"without a live baseline, runs on what is not known to be the same say nothing: {' and '.join(places)}"
-        )
-        raise inconclusive(reason, TOGETHER)
-    known = _profiles(comparison)
-    if not known:
-        reason = "without a live baseline and without a noise profile, nobody knows what lies between two runs"
-        raise inconclusive(reason, _CALIBRATE)
-    judged_at = comparison.judged.run.finished_at or comparison.judged.run.started_at
-    for profile in known:
-        version = engine_version_of(comparison.reference.run.arms[Arm.CANDIDATE])
-        stale = staleness_reasons(profile, at=judged_at, engine_version=version, max_age_s=max_age_s)
-        if stale:
-            reason = f"the noise profile that would stand in for a live baseline is stale: {'; '.join(stale)}"
-            raise inconclusive(reason, "run `benchgate calibrate` with this suite again")
-
-
-def variance_between_runs(
-    comparison: Comparison, metric: str, statistic: str | None, stage: str
-) -> tuple[VarianceComponent, ...]:
-    """Return the variance between runs, once for each run: of its own deployment if that was calibrated.
-
-    Raises CannotJudge if no noise profile has it.
-    """
-    runs = (comparison.judged, comparison.reference)
-    if metric in COST_METRICS and any(run is not None and run.run.arms[Arm.CANDIDATE].token_prices for run in runs):
-        # A pace does not tell how much input is cached, or how long answers are, on another day.
-        reason = f"no noise profile says how much {metric} differs between runs where tokens are what is paid for"
-        raise inconclusive(reason, TOGETHER)
-    spreads = [profile.spread(noise_metric(metric), statistic, stage) for profile in _profiles(comparison)]
-    if not spreads or any(spread is None or spread.n < 2 for spread in spreads):
-        reason = f"no noise profile says how much {metric} at {stage} differs between runs without a live baseline"
-        raise inconclusive(reason, _CALIBRATE)
-    known: Sequence[NoiseSpread] = [spread for spread in spreads if spread is not None]
-    return tuple(VarianceComponent(2 / len(known) * spread.cv_run**2, spread.n - 1) for spread in known)
-
-
-def noise_profile_note(comparison: Comparison, between: Sequence[VarianceComponent]) -> str:
-    """Return a note that there was no live baseline, and of what was added in its place."""
-    added = math.sqrt(sum(part.variance for part in between))
-    judged_at = comparison.judged.run.finished_at or comparison.judged.run.started_at
-    ages = " and ".join(f"{one.run_id[:13]}, {format_age(one.age_at(judged_at))} old" for one in _profiles(comparison))
-    return f"no live baseline: the spread between two runs, {added:.1%}, is added from the noise profile ({ages})"
-
-
-def _profiles(comparison: Comparison) -> tuple[NoiseProfile, ...]:
-    """Those of the reference run's deployment and of the judged run's; one where only one is known."""
-    runs = (comparison.reference, comparison.judged)
-    found = {run.noise.run_id: run.noise for run in runs if run is not None and run.noise is not None}
-    return tuple(found.values())
-
-
 def look_of(suite: Suite, evidence: Evidence) -> Look | None:
-    """The look that so many blocks are; None where the suite has a fixed number of them.
+    """Return the look that a run's blocks have reached; None if the suite has a fixed number of blocks.
 
-    Between two looks it is the one before: its limits are wider than such data would allow. Before the first one it is
-    the first: nothing is allowed less.
+    Between two looks it is the earlier one, whose limits are wider than such data would allow. Before the first look it
+    is the first, which allows least.
     """
     if suite.load is None or not suite.load.looks:
         return None
@@ -212,21 +321,25 @@ def look_of(suite: Suite, evidence: Evidence) -> Look | None:
 
 
 def stricter_look(suite: Suite, comparison: Comparison) -> Look | None:
-    """Of two stored runs the look that allows less: each was ended by what it showed itself."""
+    """Return the look; of two stored runs the one that allows less, because each ended by what it showed itself."""
     looks = [look_of(suite, comparison.judged)]
-    if comparison.reference is not None:
+    if isinstance(comparison, TiedRuns):
         own = Suite.from_stored(comparison.reference.run.suite)
         looks.append(look_of(own.model_copy(update={"gate": suite.gate}), comparison.reference))
     return min((look for look in looks if look is not None), key=lambda look: look.alpha, default=None)
 
 
 def fractions_of(looks: tuple[int, ...]) -> tuple[float, ...]:
-    """What share of the most blocks each look has. The planned ones: a block left out for the client's sake is not seen
-    here, which changes what limits cover by less than can be simulated (docs/decisions.md)."""
+    """Return the share of the most blocks that each look has, as planned.
+
+    Blocks excluded for the client's sake change the coverage by less than can be simulated (docs/decisions.md).
+    """
     return tuple(blocks / looks[-1] for blocks in looks)
 
 
 def blocks_measured(suite: Suite, evidence: Evidence) -> int:
-    """How many blocks are whole: measured at every place of the sweep on every arm. A capacity search has none."""
-    seen = [set(load_of(evidence, place.name, arm)) for place in traffic_classes(suite) for arm in arms_of(evidence)]
-    return len(set.intersection(*seen)) if seen else 0
+    """Count the blocks that were measured at every class of traffic on every arm. A capacity search has none."""
+    measured = [
+        set(load_of(evidence, place.name, arm)) for place in traffic_classes(suite) for arm in arms_of(evidence)
+    ]
+    return len(set.intersection(*measured)) if measured else 0

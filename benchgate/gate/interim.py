@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from benchgate.gate.comparison import Comparison, look_of
+from benchgate.gate.comparison import LiveBaseline, look_of
 from benchgate.gate.error_budget import burn_checks
 from benchgate.gate.guards import run_guards
 from benchgate.gate.judge import check_results
@@ -74,7 +74,7 @@ def load_checks(suite: Suite, evidence: Evidence, waivers: Waivers | None = None
 
     The burn of an error budget is one of them.
     """
-    comparison = Comparison(evidence)
+    comparison = LiveBaseline(evidence)
     specs = [spec for spec in concrete_checks(suite, evidence) if spec.stages]
     judged = tuple(spec for spec in specs if spec.check.required) or tuple(specs)
     guards = run_guards(comparison, suite)

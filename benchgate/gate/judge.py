@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from benchgate.gate.check_results import Line, check_line
 from benchgate.gate.checks.evaluate import Judgement, evaluate
-from benchgate.gate.comparison import Comparison, arms_of
+from benchgate.gate.comparison import Comparison, arms_of, compare
 from benchgate.gate.decision import decide, inconclusive, invalid
 from benchgate.gate.error_budget import burn_checks, spent_checks
 from benchgate.gate.evidence.blocks import OWN_MACHINE
@@ -44,7 +44,7 @@ def judge(
     suite: Suite, judged: Evidence, reference: Evidence | None = None, *, waivers: Waivers | None = None
 ) -> Verdict:
     """Judge a run's candidate against its own baseline, or against the candidate of a stored run."""
-    comparison = Comparison(judged, reference)
+    comparison = compare(judged, reference)
     guards = run_guards(comparison, suite)
     specs = tuple(concrete_checks(suite, judged))
     checks = check_results(specs, suite, comparison, guards)
@@ -56,7 +56,7 @@ def judge(
     checks = (*checks, *spent_checks(suite, judged.budget_spent, checks, roll_up(checks, guards)))
     outcome = roll_up(checks, guards)
     alone = reference is None and len(arms_of(judged)) == 1
-    names = (None if alone else comparison.baseline_name(), comparison.candidate_name())
+    names = (None if alone else comparison.baseline_name, comparison.candidate_name)
     unfinished = "The run has not ended. " if judged.run.status is RunStatus.RUNNING else ""
     return Verdict(
         outcome=outcome,

@@ -8,7 +8,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from benchgate import units
-from benchgate.gate.comparison import Comparison
+from benchgate.gate.comparison import Comparison, UntiedRuns
 from benchgate.gate.decision import Estimate, too_soon, used_share_of_bound
 from benchgate.gate.guards.base import compared
 from benchgate.gate.policy import CheckSpec
@@ -447,19 +447,16 @@ def _and_more(checks: list[CheckResult]) -> str:
 
 
 def noise_notes(comparison: Comparison, suite: Suite) -> tuple[str, ...]:
-    """That there was no live baseline; which profile there is, how old it was when the run ended, and why it is stale.
-
-    Nothing without a profile, where there was a live baseline.
-    """
+    """Return notes on the noise profile: its age when the run ended, why it is stale, and what it stands in for."""
     evidence = comparison.judged
-    if not comparison.apart:
-        return _of_profile(evidence, suite)
-    apart = "no live baseline: two runs are compared across whatever lay between them"
-    profile = evidence.noise or (comparison.reference.noise if comparison.reference is not None else None)
-    return (apart, *_of_profile(replace(evidence, noise=profile), suite))
+    if not isinstance(comparison, UntiedRuns):
+        return _profile_notes(evidence, suite)
+    untied = "no live baseline: two runs are compared across whatever lay between them"
+    profile = evidence.noise or comparison.reference.noise
+    return (untied, *_profile_notes(replace(evidence, noise=profile), suite))
 
 
-def _of_profile(evidence: Evidence, suite: Suite) -> tuple[str, ...]:
+def _profile_notes(evidence: Evidence, suite: Suite) -> tuple[str, ...]:
     profile, run = evidence.noise, evidence.run
     if profile is None or Arm.BASELINE not in run.arms:
         return ()

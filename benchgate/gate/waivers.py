@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import date
 
 from benchgate.gate.checks.evaluate import evaluate
-from benchgate.gate.comparison import Comparison
+from benchgate.gate.comparison import Comparison, TiedRuns
 from benchgate.gate.decision import Estimate, decide
 from benchgate.gate.policy import CheckSpec
 from benchgate.gate.reasons import check_reason
@@ -58,7 +58,7 @@ def _other_case(waiver: Waiver, as_of: date, candidate: Deployment, comparison: 
     """Why it is not for what is judged here; None where it is."""
     if waiver.days_left(as_of) < 0:
         return f"it expired at the end of {waiver.expires}"
-    if comparison.reference is not None:
+    if isinstance(comparison, TiedRuns):
         return "it is for a run beside its own baseline, and this compares two stored runs"
     if not waiver.fits(candidate.fingerprint):
         return (

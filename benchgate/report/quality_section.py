@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from benchgate import units
-from benchgate.gate.comparison import Comparison
+from benchgate.gate.comparison import Comparison, compare
 from benchgate.model.deployment import Arm, flatten_json
 from benchgate.model.run import Evidence, QualityObservation
 from benchgate.model.verdict import Verdict
@@ -66,7 +66,7 @@ def quality_lines(
     evidence: Evidence, verdict: Verdict, *, against: Evidence | None = None, terms: Terms = OWN
 ) -> tuple[str, ...]:
     """The section in a line or three; none when no task was run."""
-    section = quality_section(Comparison(evidence, against), verdict, terms.suite(evidence.run))
+    section = quality_section(compare(evidence, against), verdict, terms.suite(evidence.run))
     return () if section is None else section.headline
 
 

@@ -73,8 +73,8 @@ def task_rows(comparison: Comparison, verdict: Verdict, suite: Suite) -> tuple[T
 
 
 def _observed(comparison: Comparison) -> Iterator[str]:
-    for run in (comparison.reference, comparison.judged):
-        yield from (o.task for o in (run.quality if run is not None else ()) if o.repeat == 0)
+    for run in reversed(comparison.runs):
+        yield from (o.task for o in run.quality if o.repeat == 0)
 
 
 def _continuous(rows: list[TaskRow], name: str) -> bool:

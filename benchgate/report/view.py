@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from benchgate.errors import ExitCode
-from benchgate.gate.comparison import Comparison
+from benchgate.gate.comparison import compare
 from benchgate.gate.evidence.client_strain import paced_by_client
 from benchgate.gate.guards.server import telemetry_notices
 from benchgate.model.run import Evidence
@@ -144,7 +144,7 @@ def report_view(
         telemetry=telemetry_section(both, told),
         timeline=timeline_section(told, verdict, paced_by_client(suite, *runs)),
         capacity=capacity_section(evidence, against, suite, alone=both.alone),
-        quality=quality_section(Comparison(evidence, against), verdict, suite),
+        quality=quality_section(compare(evidence, against), verdict, suite),
         divergence=divergence_section(evidence, stored=against is not None),
         shadow=shadow_section(evidence, verdict.alpha) if against is None else None,
         history=history_section(evidence, verdict) if against is None else None,

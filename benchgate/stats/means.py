@@ -58,7 +58,7 @@ def paired_t(
         p_value = 2.0**-n if mean > margin else 1.0
         if trace is not None:
             trace.made("their mean, and both limits: all are equal", "", mean)
-            trace.made("p-value of equal signs", f"2^-{n}" if mean > margin else "not above the margin", p_value)
+            trace.made("p-value", f"2^-{n}" if mean > margin else "not above the margin", p_value)
         return MeanTest(mean, 0.0, Limits(mean, mean), p_value, n)
     mean, sd = float(np.mean(values)), float(np.std(values, ddof=1))
     error = sd / math.sqrt(n)
@@ -92,8 +92,12 @@ def two_sample_t(
         trace.made("mean of the judged run", f"sum of them / {len(second)}", means[1])
         trace.made("difference of the means", f"{digits(means[1])} - {digits(means[0])}", mean)
     if max(np.ptp(first), np.ptp(second)) <= _ROUNDING:
-        least = 1 / math.comb(len(first) + len(second), len(first))
-        return MeanTest(mean, 0.0, Limits(mean, mean), least if mean > margin else 1.0, n)
+        groups = len(first) + len(second), len(first)
+        p_value = 1 / math.comb(*groups) if mean > margin else 1.0
+        if trace is not None:
+            trace.made("both limits: neither run varies", "the difference itself", mean)
+            trace.made("p-value", "1 / C({}, {})".format(*groups) if mean > margin else "not above the margin", p_value)
+        return MeanTest(mean, 0.0, Limits(mean, mean), p_value, n)
     variances = float(np.var(first, ddof=1)), float(np.var(second, ddof=1))
     parts = variances[0] / len(first), variances[1] / len(second)
     error = math.sqrt(sum(parts))

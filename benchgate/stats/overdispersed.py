@@ -17,9 +17,8 @@ from benchgate.stats.proportions import clopper_pearson, share_above_p, share_be
 from benchgate.stats.trace import Trace, digits
 
 _AT_TARGET = 1e-9
-
-
 _MOST_NEEDED = 2**29
+_EFFECTIVE = "effective number of requests (n*, Korn and Graubard)"
 
 
 def effective_sample_size(
@@ -44,7 +43,7 @@ def effective_sample_size(
     requests, missed = sum(scheduled), sum(scheduled) - sum(good)
     if missed in (0, requests):
         if trace is not None:
-            trace.made("effective number of requests", f"all of them: {'each' if missed else 'none'} missed", requests)
+            trace.made(_EFFECTIVE, f"all of them: {'each' if missed else 'none'} missed", requests)
         return float(requests)
     misses, counts = np.subtract(scheduled, good), np.asarray(scheduled)
     blocks, share = len(counts), misses.sum() / requests
@@ -57,7 +56,7 @@ def effective_sample_size(
         squares = f"{blocks} / {blocks - 1} * sum over blocks of (misses - share * requests)^2"
         design = f"the design effect {squares} / ({requests} * share * (1 - share))"
         formula = f"{requests} / max(1, {design}) * {quantiles}, at most {requests}"
-        trace.made("effective number of requests, n* (Korn and Graubard)", formula, effective)
+        trace.made(_EFFECTIVE, formula, effective)
     return effective
 
 
@@ -80,7 +79,7 @@ def miss_share_limits(
     if trace is not None:
         law = f"Beta({{}}) with n* requests, of which n* * {missed} / {requests} missed, its {{}} quantile"
         lower = law.format("missed, kept + 1", digits(alpha))
-        trace.limits(limits, lower, law.format("missed + 1, kept", digits(1 - alpha)), " of the share that missed")
+        trace.limits(limits, lower, law.format("missed + 1, kept", digits(1 - alpha)), " of the miss share")
     return limits
 
 

@@ -7,7 +7,7 @@ observed. `t(p, f)` is the p-quantile of Student's t with f degrees of freedom, 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from benchgate.model.records import FloatArray
 from benchgate.model.verdict import ArithmeticStep
@@ -50,6 +50,6 @@ class Trace:
         """Record a step whose value is already written."""
         self.steps.append(ArithmeticStep(what, formula, value))
 
-    def add(self, steps: Iterable[ArithmeticStep]) -> None:
-        """Append steps recorded elsewhere."""
-        self.steps.extend(steps)
+    def add(self, steps: Iterable[ArithmeticStep], of: str = "") -> None:
+        """Append steps recorded elsewhere, with `of` after their names."""
+        self.steps.extend(replace(step, what=f"{step.what}{of}") for step in steps)

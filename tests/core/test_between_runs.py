@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from benchgate.gate.checks.evaluate import evaluate
-from benchgate.gate.comparison import Comparison, beside
+from benchgate.gate.comparison import beside, compare
 from benchgate.gate.policy import concrete_checks
 from benchgate.model.deployment import Arm
 from benchgate.model.run import DeploymentFault, Evidence
@@ -27,7 +27,7 @@ def beside_a_slow_baseline() -> Evidence:
 def test_a_live_baseline_of_one_run_is_no_side_of_the_comparison(stored: bool) -> None:
     live = beside_a_slow_baseline()
     judged, reference = (ALONE, live) if stored else (live, ALONE)
-    (found,) = evaluate(tuple(concrete_checks(SUITE, judged)), SUITE, Comparison(judged, reference))
+    (found,) = evaluate(tuple(concrete_checks(SUITE, judged)), SUITE, compare(judged, reference))
     assert found.estimate.value == pytest.approx(0.0, abs=0.05)
     assert [found.estimate.baseline, found.estimate.candidate] == pytest.approx([0.053, 0.053], rel=0.05)
 
@@ -38,7 +38,7 @@ def test_the_stored_candidate_stands_where_the_baseline_would_with_what_went_wro
     named = [{arm: replace(one, name=f"{name} {arm}") for arm, one in arms} for name in ("theirs", "ours")]
     names = [replace(ALONE, run=replace(ALONE.run, arms=both)) for both in named]
     theirs, ours = (replace(one, target_faults=(fault,)) for one, fault in zip(names, faults, strict=True))
-    both = beside(Comparison(ours, theirs))
+    both = beside(compare(ours, theirs))
     assert {arm: one.name for arm, one in both.run.arms.items()} == {
         Arm.BASELINE: "theirs candidate", Arm.CANDIDATE: "ours candidate"
     }  # fmt: skip

@@ -17,7 +17,7 @@ from benchgate.gate.checks.capacity import (
     replay_search,
     search_of,
 )
-from benchgate.gate.comparison import Comparison
+from benchgate.gate.comparison import Comparison, compare
 from benchgate.gate.decision import CannotJudge, Estimate, Rule, decide, invalid
 from benchgate.model.deployment import Arm
 from benchgate.model.run import Evidence
@@ -89,7 +89,7 @@ def bounded(least: float, asked: Suite) -> Estimate:
     rule = Rule(Unit.REQUESTS_PER_S, Scale.ABSOLUTE, breach=True, lower_is_worse=True)
     estimate = Estimate(rule, least)
     with estimate.keeping_problems():
-        compare_with_bound(estimate, Comparison(NOTHING), asked)
+        compare_with_bound(estimate, compare(NOTHING), asked)
     return estimate
 
 
@@ -97,7 +97,7 @@ def against(
     monkeypatch: pytest.MonkeyPatch, theirs: ReplayedSearch, ours: ReplayedSearch, *, breach: bool = False
 ) -> Estimate:
     replayed(monkeypatch, theirs, ours)
-    return compared(Comparison(NOTHING), breach=breach)
+    return compared(compare(NOTHING), breach=breach)
 
 
 @pytest.mark.parametrize(
@@ -208,7 +208,7 @@ def test_a_search_that_was_not_made_on_one_side_leaves_nothing_to_compare(
     sides: list[ReplayedSearch | CannotJudge] = [bracket(arm, (20, 22)) for arm in Arm]
     sides[side] = invalid("no search", "make one")
     replayed(monkeypatch, *sides)
-    assert outcome(compared(Comparison(NOTHING))) is Outcome.INVALID
+    assert outcome(compared(compare(NOTHING))) is Outcome.INVALID
     replayed(monkeypatch, invalid("no search", "make one"))
     assert outcome(bounded(1.0, suite())) is Outcome.INVALID
 
@@ -223,7 +223,7 @@ def test_candidates_of_two_runs_are_held_against_each_other_and_not_their_baseli
         return bracket(arm, found[evidence.run.id, arm])
 
     monkeypatch.setattr(capacity, "replay_search", replay)
-    estimate = compared(Comparison(now, before))
+    estimate = compared(compare(now, before))
     assert outcome(estimate) is Outcome.BLOCK
     assert estimate.value == pytest.approx(math.log(math.sqrt(20 * 22) / math.sqrt(10 * 11)))
 

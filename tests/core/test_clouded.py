@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from benchgate.gate.comparison import Comparison
+from benchgate.gate.comparison import compare
 from benchgate.gate.evidence.client_strain import ClearedRuns, without_clouded_blocks
 from benchgate.model.deployment import Arm
 from benchgate.model.run import ClientUse, Evidence
@@ -44,7 +44,7 @@ def after(
     stages: tuple[str, ...] = ("c4",),
     arms: tuple[Arm, ...] = tuple(Arm),
 ) -> ClearedRuns:
-    return without_clouded_blocks(Comparison(evidence, reference), metric, q, stages, arms)
+    return without_clouded_blocks(compare(evidence, reference), metric, q, stages, arms)
 
 
 @pytest.mark.parametrize(

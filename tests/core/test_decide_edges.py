@@ -12,7 +12,7 @@ from benchgate.gate import judge
 from benchgate.gate.checks import evaluate
 from benchgate.gate.checks.evaluate import Judgement
 from benchgate.gate.checks.timing import Timing
-from benchgate.gate.comparison import Comparison
+from benchgate.gate.comparison import Comparison, compare
 from benchgate.gate.decision import Estimate, Look
 from benchgate.gate.policy import CheckSpec, concrete_checks
 from benchgate.model.verdict import CheckResult, GuardResult, Outcome, Scale, Unit
@@ -57,8 +57,8 @@ def judged(
 
     monkeypatch.setattr(judge, "evaluate", find)
     if untested is None:
-        return judge.check_results(specs, suite, Comparison(evidence), guards)
-    return judge.check_results(specs, suite, Comparison(evidence), guards, untested=untested)
+        return judge.check_results(specs, suite, compare(evidence), guards)
+    return judge.check_results(specs, suite, compare(evidence), guards, untested=untested)
 
 
 def outcomes(checks: tuple[CheckResult, ...]) -> list[Outcome]:
@@ -95,7 +95,7 @@ def test_an_undefined_number_makes_its_check_invalid_and_takes_no_share_of_the_e
     evidence = measured(suite, noise=Noise(seed=4))
     specs = tuple(concrete_checks(suite, evidence))
     monkeypatch.setattr(evaluate, "FAMILIES", {**evaluate.FAMILIES, "ttft": Undefined()})
-    undefined, other = judge.check_results(specs, suite, Comparison(evidence), ())
+    undefined, other = judge.check_results(specs, suite, compare(evidence), ())
     assert (undefined.outcome, undefined.reason) == (Outcome.INVALID, "there is no estimate")
     assert [undefined.harm, undefined.upper, undefined.p_value, undefined.p_holm] == [None] * 4
     assert other.p_holm == other.p_value

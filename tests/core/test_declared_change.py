@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from benchgate.gate.comparison import Comparison
+from benchgate.gate.comparison import compare
 from benchgate.gate.guards.arms import sides_alike
 from benchgate.gate.judge import judge
 from benchgate.model.deployment import Arm
@@ -290,9 +290,9 @@ def test_where_answers_are_compared_what_shapes_them_still_counts() -> None:
 def test_candidates_of_two_stored_runs_are_held_to_what_each_run_declares() -> None:
     theirs, ours = suite(candidate={"accelerators": 8}), suite(candidate={"accelerators": 1})
     runs = [run_of(theirs, {}, EIGHT), run_of(ours, {}, ONE)]
-    assert not sides_alike(Comparison(runs[1], runs[0]), ours).tripped
+    assert not sides_alike(compare(runs[1], runs[0]), ours).tripped
     undeclared = run_of(suite(), {}, EIGHT)
-    found = sides_alike(Comparison(runs[1], undeclared), ours)
+    found = sides_alike(compare(runs[1], undeclared), ours)
     assert (found.tripped, found.spoils) == (True, ("compared-speed",))
 
 

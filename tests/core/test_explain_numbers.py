@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
 from scipy import stats as scipy_stats
 
-from benchgate.gate.decision import Finding
-from benchgate.gate.derivation import decision_steps, own_share_steps, welch_steps
-from benchgate.gate.evidence.shares import Counts
+from benchgate.gate.check_results import Line as ResultLine
+from benchgate.gate.check_results import check_line
 from benchgate.gate.judge import judge
 from benchgate.model.verdict import ArithmeticStep, CheckResult, Outcome, Scale, Unit
 from benchgate.stats.distributions import Limits
 from benchgate.stats.overdispersed import miss_share_limits
+from benchgate.stats.trace import Trace
 from benchgate.suite.schema import Suite
+from tests.fakes.apart import alone, check_of, known
+from tests.fakes.estimates import estimate
 from tests.fakes.measured import Effect, Noise, SuiteText, measured
 
 Line = dict[str, object]
+EFFECTIVE = "effective number of requests (n*, Korn and Graubard)"
 ERRORS: Line = {"metric": "error_rate", "margin": "5 points"}
 EITHER: Line = {"metric": "ttft", "margin": "10%", "direction": "either"}
 
@@ -51,13 +53,13 @@ def listed(check: CheckResult, what: str) -> list[float]:
 @pytest.mark.parametrize("line", [EITHER, {**EITHER, "block_when": "breach"}])
 def test_a_change_either_way_has_two_p_values_and_twice_the_smaller_one_counts(slowdown: float, line: Line) -> None:
     (check, _) = judged(suite_of(line, ERRORS), Effect(slowdown=slowdown))
-    harms = np.array(listed(check, "harm in each block"))
+    harms = np.array(listed(check, "regression in each block"))
     beyond = math.log(1.1) if "block_when" in line else 0.0
     both = [float(scipy_stats.ttest_1samp(sign * harms, beyond, alternative="greater").pvalue) for sign in (1, -1)]
-    told = [number(check, f"p-value of a {sign} change") for sign in ("positive", "negative")]
+    told = [number(check, what) for what in ("p-value", "p-value of the opposite change")]
     assert told == pytest.approx(both, rel=1e-4)
     assert number(check, "p-value of the likelier one") == pytest.approx(min(both), rel=1e-4)
-    last = next(step for step in check.steps if step.what == "p-value")
+    last = [step for step in check.steps if step.what == "p-value"][-1]
     assert float(last.value) == pytest.approx(min(1.0, 2 * min(both)), rel=1e-4)
     assert last.formula.startswith("2 * ")
     assert (check.p_value or 0.0) == pytest.approx(float(last.value), rel=1e-6)
@@ -69,7 +71,7 @@ def test_at_a_look_the_smaller_p_value_is_repeated_first_and_doubled_then() -> N
     order = [
         names.index("p-value of the likelier one"),
         next(at for at, name in enumerate(names) if name.startswith("p-value of the likelier one over all looks")),
-        names.index("p-value"),
+        len(names) - 1 - names[::-1].index("p-value"),
     ]
     assert order == sorted(order)
     one_sided = number(check, "p-value of the likelier one")
@@ -112,18 +114,38 @@ def test_a_share_says_on_how_many_effective_requests_it_rests() -> None:
     spread = 8 / 7 * float(np.sum((missed - share * 60) ** 2))
     reach = float(scipy_stats.t.ppf(0.95, 479) / scipy_stats.t.ppf(0.95, 7))
     effective = 480 / (spread / (480 * share * (1 - share))) * reach**2
-    assert number(errors, "candidate: effective number of requests, n*") == pytest.approx(effective, rel=1e-6)
-    theirs = step_of(errors, "baseline: effective number of requests, n*")
+    ours, theirs = (step_of(errors, f"{EFFECTIVE} of the {arm}") for arm in ("candidate", "baseline"))
+    assert float(ours.value) == pytest.approx(effective, rel=1e-6)
+    assert "design effect" in ours.formula
     assert (theirs.formula, theirs.value) == ("all of them: none missed", "480")
-    assert step_of(errors, "3. over the effective").what.endswith(f"n* = {effective:.8g} and 480")
-    assert number(goodput, "candidate: effective number of requests, n*") == pytest.approx(effective, rel=1e-6)
-    assert "design effect" in step_of(errors, "candidate: effective").formula
+    assert number(goodput, EFFECTIVE) == pytest.approx(effective, rel=1e-6)
+
+
+def test_limits_of_a_good_share_are_those_of_the_misses_turned_round() -> None:
+    (goodput,) = judged(suite_of({"metric": "goodput"}), Effect(failed=4, failed_block=3))
+    ends = [number(goodput, f"{side} limit of the miss share") for side in ("lower", "upper")]
+    assert (goodput.lower, goodput.upper) == pytest.approx((1 - ends[1], 1 - ends[0]))
+    told = {step.what: step.value for step in goodput.steps}
+    assert [float(told[f"{side} limit"]) for side in ("lower", "upper")] == pytest.approx([1 - ends[1], 1 - ends[0]])
+
+
+def test_two_runs_that_nothing_ties_together_show_every_part_of_their_standard_error() -> None:
+    check = check_of(alone(Effect(slowdown=1.1), seed=2), known(alone(seed=3)))
+    parts = [
+        number(check, what)
+        for what in ("variance of the stored run", "variance of the judged run", "variance between runs")
+    ]
+    blocks = [np.array(listed(check, f"{run} run: ln of each block")) for run in ("stored", "judged")]
+    assert parts[:2] == pytest.approx([float(np.var(one, ddof=1)) / len(one) for one in blocks], rel=1e-5)
+    assert number(check, "standard error") == pytest.approx(math.sqrt(sum(parts)), rel=1e-6)
+    assert number(check, "regression: ") == pytest.approx(float(blocks[1].mean() - blocks[0].mean()), rel=1e-6)
+    assert step_of(check, "margin").formula == "ln(1 + 0.1)"
 
 
 def test_blocks_that_were_taken_together_are_called_groups() -> None:
     line: Line = {"metric": "ttft", "statistic": "p95", "margin": "20%"}
     (check, _) = judged(suite_of(line, ERRORS, blocks=18, requests=30))
-    for what in ("baseline, one value", "candidate, one value", "harm in each"):
+    for what in ("baseline, one value", "candidate, one value", "regression in each"):
         assert "each group of at least 2 blocks" in step_of(check, what).what
         assert len(listed(check, what)) == 9
     (single, _) = judged(suite_of(line, ERRORS, blocks=8, requests=60))
@@ -151,39 +173,44 @@ def test_no_step_sends_the_reader_elsewhere_and_the_last_limits_are_the_verdicts
         ends, p_value = told["limits and p-value"].split("; p ")
         assert [float(one) for one in ends.split(" to ")] == pytest.approx(wanted, rel=1e-6)
         assert float(p_value) == pytest.approx(check.p_value, rel=1e-6)
-    if "upper limit of harm" in told:
-        ends_of_harm = [float(told[f"{side} limit of harm"]) for side in ("lower", "upper")]
-        assert ends_of_harm == pytest.approx(wanted, rel=1e-6)
+    if "upper limit of the regression" in told:
+        both = [float(told[f"{side} limit of the regression"]) for side in ("lower", "upper")]
+        assert both == pytest.approx(wanted, rel=1e-6)
     if line["metric"] == "output_throughput" and "min" in line:
         assert float(told["the rate"]) == pytest.approx(check.candidate, rel=1e-6)
         assert [float(told[f"{side} limit"]) for side in ("lower", "upper")] == pytest.approx(wanted, rel=1e-6)
 
 
 def test_where_nothing_or_everything_missed_all_requests_count() -> None:
-    counts = Counts((60, 60), (60, 60))
-    limits = miss_share_limits(counts.kept, counts.totals, 0.05)
-    assert limits is not None
-    (told,) = [step for step in own_share_steps(counts, limits, 0.05) if "effective number" in step.what]
-    assert (told.formula, told.value) == ("all of them: each missed", "120")
-    one_block = own_share_steps(Counts((1,), (60,)), limits, 0.05)
-    assert not [step for step in one_block if "effective number" in step.what]
+    for kept, formula in (((0, 0), "all of them: each missed"), ((60, 60), "all of them: none missed")):
+        trace = Trace()
+        assert miss_share_limits(kept, (60, 60), 0.05, trace) is not None
+        assert (trace.steps[0].formula, trace.steps[0].value) == (formula, "120")
+    trace = Trace()
+    assert miss_share_limits((59,), (60,), 0.05, trace) is None
+    assert trace.steps == []
 
 
 def test_twice_a_p_value_above_one_half_is_one() -> None:
-    unclear = Finding(
-        unit=Unit.SECONDS, scale=Scale.LOG_RATIO, margin=0.1, method="made up", n=5, n_unit="blocks",
-        harm=0.0, limits=Limits(-0.05, 0.05), p_value=1.0, two_sided=True,
-    )  # fmt: skip
+    line = ResultLine("ttft", "Time to first token", "load", "ttft", required=True)
     for p_value, formula in ((1.0, "2 * that of the likelier one, at most 1"), (0.5, "2 * 0.25")):
-        steps = decision_steps(replace(unclear, p_value=p_value), Outcome.PASS, [p_value], p_value, 0.05)
-        assert [step.formula for step in steps if step.what == "p-value"] == [formula]
+        unclear = estimate(
+            Unit.SECONDS, Scale.LOG_RATIO, 0.1, value=0.0, limits=Limits(-0.05, 0.05), p_value=p_value, two_sided=True
+        )
+        gate = suite_of(ERRORS).gate
+        check = check_line(line, unclear, Outcome.PASS, p_value, gate, advice=None, p_values=[p_value])
+        assert [step.formula for step in check.steps if step.what == "p-value"] == [formula]
 
 
-def test_two_runs_apart_have_both_p_values_too() -> None:
-    theirs, ours = np.array([0.01, 0.03, -0.02, 0.02]), np.array([0.02, 0.06, 0.03, 0.04])
-    steps = {step.what: step for step in welch_steps(theirs, ours, 0.05, two_sided=True)}
+def test_two_stored_runs_have_both_p_values_too() -> None:
+    suite = suite_of(EITHER, ERRORS)
+    judged_run = measured(suite, Effect(slowdown=1.01), noise=Noise(cv=0.02))
+    check = judge(suite, judged_run, measured(suite, noise=Noise(cv=0.02, seed=5), run_id="reference")).checks[0]
+    theirs, ours = (listed(check, f"ln ratios of the {run} run") for run in ("reference", "judged"))
     worse = scipy_stats.ttest_ind(ours, theirs, equal_var=False, alternative="greater")
     better = scipy_stats.ttest_ind(ours, theirs, equal_var=False, alternative="less")
-    assert float(steps["p-value of a positive change"].value) == pytest.approx(float(worse.pvalue), rel=1e-5)
-    assert float(steps["p-value of a negative change"].value) == pytest.approx(float(better.pvalue), rel=1e-5)
-    assert steps["p-value of the likelier one"].value == steps["p-value of a positive change"].value
+    assert number(check, "p-value") == pytest.approx(float(worse.pvalue), rel=1e-5)
+    assert number(check, "p-value of the opposite change") == pytest.approx(float(better.pvalue), rel=1e-5)
+    assert number(check, "p-value of the likelier one") == pytest.approx(
+        min(float(worse.pvalue), float(better.pvalue)), rel=1e-5
+    )

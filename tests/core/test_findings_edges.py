@@ -9,7 +9,7 @@ import pytest
 
 from benchgate.gate.checks import capacity, evaluate, timing
 from benchgate.gate.checks.evaluate import Judgement
-from benchgate.gate.comparison import Comparison
+from benchgate.gate.comparison import Comparison, compare
 from benchgate.gate.decision import CannotJudge, Estimate, inconclusive, invalid
 from benchgate.gate.evidence.shares import Tally, tally_of
 from benchgate.gate.policy import CheckSpec, concrete_checks, judged_by, unit_name
@@ -39,7 +39,7 @@ def found(suite: Suite, comparison: Comparison) -> list[Judgement]:
 
 def one_of(line: Line, evidence: Evidence | None = None, reference: Evidence | None = None) -> Judgement:
     suite = SuiteText([line]).suite()
-    (only,) = found(suite, Comparison(evidence or measured(suite), reference))
+    (only,) = found(suite, compare(evidence or measured(suite), reference))
     return only
 
 
@@ -51,11 +51,11 @@ def with_looks(suite: Suite, looks: tuple[int, ...]) -> Suite:
 def test_what_was_left_out_at_a_check_s_own_stage_is_looked_at_once_more_and_at_no_other() -> None:
     suite = drill({"metric": "ttft", "margin": "10%"})
     evidence = late(measured(suite), "short", 3)
-    short, long = found(suite, Comparison(evidence))
+    short, long = found(suite, compare(evidence))
     assert (short.estimate.n, long.estimate.n, long.all_blocks) == (7, 8, None)
     assert short.all_blocks is not None
     assert short.all_blocks.n == 8
-    (of_reference, _) = found(suite, Comparison(measured(suite), evidence))
+    (of_reference, _) = found(suite, compare(measured(suite), evidence))
     assert of_reference.all_blocks is not None
 
 
@@ -98,12 +98,12 @@ def test_a_tail_is_judged_without_the_blocks_that_the_client_clouded_on_an_arm_i
 def test_both_estimates_are_held_to_the_look_and_checks_of_no_block_to_alpha() -> None:
     text = SuiteText([{"metric": "ttft", "margin": "10%"}, {"metric": "accuracy", "margin": "5 points"}])
     suite = with_looks(text.suite(), (8, 16))
-    times, items = found(suite, Comparison(late(measured(suite), "c4", 3)))
+    times, items = found(suite, compare(late(measured(suite), "c4", 3)))
     assert times.all_blocks is not None
     assert times.estimate.look is not None and times.estimate.look.alpha < 0.05
     assert times.all_blocks.look == times.estimate.look
     assert items.estimate.look is None
-    once, _ = found(text.suite(), Comparison(late(measured(suite), "c4", 3)))
+    once, _ = found(text.suite(), compare(late(measured(suite), "c4", 3)))
     assert once.all_blocks is not None
     assert times.all_blocks.limits is not None and once.all_blocks.limits is not None
     assert times.all_blocks.limits.upper > once.all_blocks.limits.upper
@@ -188,7 +188,7 @@ def test_when_to_block_reaches_the_estimate(metric: str, block_when: str) -> Non
 def test_evals_that_were_never_run_are_invalid(line: Line) -> None:
     suite = SuiteText([{"metric": "accuracy", **line}]).suite()
     evidence = replace(measured(suite), quality=())
-    for one in found(suite, Comparison(evidence)):
+    for one in found(suite, compare(evidence)):
         assert one.estimate.problem is not None
         assert (one.estimate.problem.outcome, one.estimate.n) == (Outcome.INVALID, 0)
         assert one.estimate.limits is None and one.estimate.p_value is None
@@ -248,7 +248,7 @@ def test_a_capacity_without_a_live_baseline_is_never_decided(
     suite = SuiteText([{"metric": "ttft", "margin": "10%"}]).suite()
     evidence = single(suite) if apart else measured(suite)
     check = Check.model_validate({"metric": "capacity", "margin": "10%"})
-    (found,) = evaluate.evaluate((CheckSpec(check),), suite, Comparison(evidence, evidence if apart else None))
+    (found,) = evaluate.evaluate((CheckSpec(check),), suite, compare(evidence, evidence if apart else None))
     told = found.estimate.problem
     if problem is not None:
         assert told is PROBLEM  # what is broken is told before what is not known
@@ -272,7 +272,7 @@ def test_a_capacity_is_held_to_its_own_bound_or_margin(monkeypatch: pytest.Monke
     each = {"margin": "10%", "per": "accelerator"}
     for bound in ({"min": "8/s"}, {"margin": "10%"}, {"margin": "10%", "block_when": "breach"}, each):
         check = Check.model_validate({"metric": "capacity", **bound})
-        evaluate.evaluate((CheckSpec(check),), suite, Comparison(measured(suite)))
+        evaluate.evaluate((CheckSpec(check),), suite, compare(measured(suite)))
     tenth = -math.log(0.9)
     assert told == [
         ("compare_with_bound", 8.0, True, False),

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from benchgate.gate.comparison import Comparison
+from benchgate.gate.comparison import compare
 from benchgate.gate.derivation import apart_steps
 from benchgate.gate.judge import judge
 from benchgate.model.noise import NoiseSpread
@@ -185,9 +185,9 @@ def test_a_few_requests_of_one_block_tell_nothing() -> None:
 def test_two_runs_with_live_baselines_are_compared_through_them() -> None:
     live = SuiteText([TTFT]).suite()
     one, other = (measured(live, noise=Noise(seed=seed), run_id=f"run-{seed}") for seed in (1, 2))
-    assert not Comparison(other, one).apart
-    assert not Comparison(alone()).apart
-    assert Comparison(alone(), alone()).apart
+    assert not compare(other, one).apart
+    assert not compare(alone()).apart
+    assert compare(alone(), alone()).apart
     assert judge(live, other, one).checks[0].outcome is Outcome.PASS
 
 

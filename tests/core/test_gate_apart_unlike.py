@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from benchgate.gate.checks import evaluate
-from benchgate.gate.comparison import Comparison
+from benchgate.gate.comparison import compare
 from benchgate.gate.judge import judge
 from benchgate.gate.policy import concrete_checks
 from benchgate.model.noise import NoiseSpread
@@ -118,7 +118,7 @@ def test_answers_in_other_pieces_are_no_pace_across_runs_either(fewer: str) -> N
     reference = known(reference, spreads=(*profile(plain).spreads, NoiseSpread("tpot", "p50", "c4", 0.02, 0.02, 10)))
     policy = suite({"metric": "tpot", "margin": "10%"}, TTFT)
     specs = tuple(concrete_checks(policy, judged))
-    pace, first = (one.finding.problem for one in evaluate.measured(specs, policy, Comparison(judged, reference)))
+    pace, first = (one.finding.problem for one in evaluate.measured(specs, policy, compare(judged, reference)))
     assert pace is not None and pace.outcome is Outcome.INVALID
     assert "in other pieces" in pace.reason
     assert first is None

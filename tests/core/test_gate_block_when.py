@@ -15,7 +15,7 @@ from benchgate.gate.checks.accuracy import accuracy_against_baseline, score_agai
 from benchgate.gate.checks.divergence import measure_perplexity
 from benchgate.gate.checks.flips import flips_against_baseline
 from benchgate.gate.checks.shadow import measure_excess
-from benchgate.gate.comparison import Comparison
+from benchgate.gate.comparison import Comparison, compare
 from benchgate.gate.decision import Estimate, Rule, decide
 from benchgate.gate.evidence.blocks import Measure
 from benchgate.gate.policy import CheckSpec
@@ -59,7 +59,7 @@ def loaded(ttfts_s: dict[Arm, list[float]]) -> Comparison:
         for arm, values in ttfts_s.items()
         for block, ttft_s in enumerate(values)
     ]
-    return Comparison(replace(_LOADED, load=tuple(load)))
+    return compare(replace(_LOADED, load=tuple(load)))
 
 
 def _record(ttft_s: float) -> RequestRecord:
@@ -103,7 +103,7 @@ def _answers(generator: np.random.Generator, lost: float) -> tuple[list[float], 
 
 def accuracy(generator: np.random.Generator, margins: float) -> Judged:
     theirs, ours = _answers(generator, 0.04 * margins)
-    comparison = Comparison(evidence_of(_EVALS, {"mine": (Answers(theirs), Answers(ours))}))
+    comparison = compare(evidence_of(_EVALS, {"mine": (Answers(theirs), Answers(ours))}))
     return judged(0.04, lambda estimate: accuracy_against_baseline(estimate, comparison, {"mine": ("mine",)}, ALPHA))
 
 
@@ -113,7 +113,7 @@ def score(generator: np.random.Generator, margins: float) -> Judged:
         Answers(scores.tolist(), harness={"scale": "continuous"})
         for scores in (theirs, theirs + noise - 0.03 * margins)
     )
-    comparison = Comparison(evidence_of(_EVALS, {"mine": (next(both), next(both))}))
+    comparison = compare(evidence_of(_EVALS, {"mine": (next(both), next(both))}))
     return judged(
         0.03, lambda estimate: score_against_baseline(estimate, comparison, {"mine": ("mine",)}, ALPHA, seed=1)
     )
@@ -125,7 +125,7 @@ def flips(generator: np.random.Generator, margins: float) -> Judged:
         np.where(generator.random(400) < share, 1 - right, right) for share in (0.02, 0.02, 0.02 + 0.05 * margins)
     ]
     first, again, ours = (Answers(one.tolist()) for one in flipped)
-    comparison = Comparison(evidence_of(_EVALS, {"mine": (first, ours)}, {"mine": again}))
+    comparison = compare(evidence_of(_EVALS, {"mine": (first, ours)}, {"mine": again}))
     return judged(
         0.05 * 0.96, lambda estimate: flips_against_baseline(estimate, comparison, {"mine": ("mine",)}, ALPHA, 0.01)
     )
@@ -147,7 +147,7 @@ def shadow(generator: np.random.Generator, margins: float) -> Judged:
         )
         for n in range(300)
     ]
-    comparison = Comparison(shadow_evidence(_SHADOW, rows))
+    comparison = compare(shadow_evidence(_SHADOW, rows))
     return judged(0.05, lambda estimate: measure_excess(estimate, comparison, ALPHA))
 
 
@@ -161,7 +161,7 @@ def perplexity(generator: np.random.Generator, margins: float) -> Judged:
         for n, harm in enumerate(harms)
     )  # fmt: skip
     reading = DivergenceObservation(seen, len(seen), None, "n_probs", 264, True)
-    comparison = Comparison(replace(_LOADED, divergence=reading))
+    comparison = compare(replace(_LOADED, divergence=reading))
     return judged(math.log1p(0.02), lambda estimate: measure_perplexity(estimate, comparison, ALPHA), Scale.LOG_RATIO)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from benchgate.errors import SuiteError
 from benchgate.gate.checks.cost import unpaid
-from benchgate.gate.comparison import Comparison
+from benchgate.gate.comparison import compare
 from benchgate.gate.decision import Estimate
 from benchgate.gate.judge import judge
 from benchgate.gate.summary.metric_rows import metric_rows
@@ -206,7 +206,7 @@ def test_baseline_that_never_tells_of_its_cache_makes_no_candidate_cheap() -> No
             else one
             for one in evidence.load
         )
-        return estimate_of({"metric": OUTPUT, "margin": "5%"}, Comparison(replace(evidence, load=load)))
+        return estimate_of({"metric": OUTPUT, "margin": "5%"}, compare(replace(evidence, load=load)))
 
     problem = told(Arm.CANDIDATE).problem
     assert problem is not None
@@ -301,7 +301,7 @@ def test_other_token_prices_are_told_as_a_difference() -> None:
 
 def test_bound_of_a_cost_takes_two_blocks() -> None:
     one = compared([both(0, [0.1] * 4, [0.1] * 4)])
-    found = estimate_of({"metric": OUTPUT, "max": "$5"}, Comparison(priced(one.judged, 4.0, 4.0)))
+    found = estimate_of({"metric": OUTPUT, "max": "$5"}, compare(priced(one.judged, 4.0, 4.0)))
     assert found.problem is not None
     assert found.problem.outcome is Outcome.INCONCLUSIVE
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from benchgate.gate.comparison import Comparison
+from benchgate.gate.comparison import compare
 from benchgate.gate.evidence.deployments import Declared, between, counts_other_tokens, differences
 from benchgate.gate.guards.arms import arms_alike, sides_alike
 from benchgate.gate.judge import judge
@@ -177,9 +177,9 @@ def test_a_run_that_does_not_know_both_sides_is_compared_with_nothing() -> None:
     evidence = measured(suite())
     lost = replace(evidence, run=replace(evidence.run, arms={Arm.BASELINE: evidence.run.arms[Arm.BASELINE]}))
     assert arms_alike(lost, suite()).tripped
-    assert sides_alike(Comparison(lost, evidence), suite()).tripped
-    assert counts_other_tokens(Comparison(lost), suite("vocabulary")) is None
-    assert differences(Comparison(lost), suite()) == ()
+    assert sides_alike(compare(lost, evidence), suite()).tripped
+    assert counts_other_tokens(compare(lost), suite("vocabulary")) is None
+    assert differences(compare(lost), suite()) == ()
 
 
 def window(evidence: Evidence, place: int, hits: float | None = None, clock_hz: float | None = None) -> TelemetryWindow:

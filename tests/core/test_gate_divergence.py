@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from benchgate.gate.checks.divergence import measure_perplexity
-from benchgate.gate.comparison import Comparison
+from benchgate.gate.comparison import compare
 from benchgate.gate.decision import Estimate, Rule, decide
 from benchgate.gate.judge import judge
 from benchgate.gate.summary.metric_rows import metric_rows
@@ -312,7 +312,7 @@ def simulated(harm: float, times: int) -> dict[Outcome, float]:
             for item, one in zip(template, harms, strict=True)
         ]
         estimate = Estimate(Rule(Unit.PERPLEXITY, Scale.LOG_RATIO), math.log1p(0.02))
-        measure_perplexity(estimate, Comparison(evidence(policy, observed(seen))), 0.05)
+        measure_perplexity(estimate, compare(evidence(policy, observed(seen))), 0.05)
         counts[decide(estimate, estimate.p_value, 0.05, 0.8)] += 1
     return {outcome: count / times for outcome, count in counts.items()}
 

@@ -9,7 +9,7 @@ from datetime import date, timedelta
 import pytest
 from scipy.stats import beta
 
-from benchgate.gate.comparison import Comparison
+from benchgate.gate.comparison import Comparison, compare
 from benchgate.gate.error_budget import burn_checks, spent_checks
 from benchgate.gate.interim import GoOn, Settled, next_step
 from benchgate.gate.judge import judge
@@ -234,7 +234,7 @@ def test_suite_without_a_budget_has_no_line() -> None:
 
 def test_guard_that_spoils_shares_spoils_the_burn() -> None:
     suite = budgeted()
-    comparison = Comparison(run_of(suite, Effect(failed=30)))
+    comparison = compare(run_of(suite, Effect(failed=30)))
     guard = GuardResult("load-as-planned", True, "a worker was lost", "run it again", ("load",))
     (line,) = burn_checks(suite, comparison, (guard,))
     assert (line.outcome, line.reason, line.advice) == (Outcome.INVALID, "a worker was lost", "run it again")
@@ -255,7 +255,7 @@ def test_evidence_that_cannot_carry_it_is_invalid() -> None:
         (suite, one_block, "was not measured in two blocks"),
         (nowhere, evidence, "its stage was not measured"),
     ):
-        (line,) = burn_checks(judged, Comparison(seen_by), ())
+        (line,) = burn_checks(judged, compare(seen_by), ())
         assert (line.outcome, line.candidate, line.p_value) == (Outcome.INVALID, None, None)
         assert told in line.reason and line.advice
         assert line.id == ("error_budget_burn" if judged is nowhere else "error_budget_burn@c4")
@@ -264,7 +264,7 @@ def test_evidence_that_cannot_carry_it_is_invalid() -> None:
 def test_failures_of_the_candidate_alone_count() -> None:
     suite = budgeted()
     evidence = measured(suite, HEALTHY, Effect(failed=30), noise=QUIET)
-    (line,) = burn_checks(suite, Comparison(evidence), ())
+    (line,) = burn_checks(suite, compare(evidence), ())
     assert line.harm == 0
 
 
@@ -278,7 +278,7 @@ def classes() -> Suite:
 
 def of_classes(effects: dict[str, Effect]) -> Comparison:
     evidence = seen(drill(ERRORS, stages=("chat", "reports", "batch")), effects)
-    return Comparison(replace(evidence, load=tuple(replace(o, stage=f"mix/{o.stage}") for o in evidence.load)))
+    return compare(replace(evidence, load=tuple(replace(o, stage=f"mix/{o.stage}") for o in evidence.load)))
 
 
 def test_each_class_of_traffic_has_a_line_and_they_share_one_error() -> None:
@@ -301,7 +301,7 @@ def test_stage_unsaid_is_the_only_one() -> None:
     assert line_of(judge(suite, run_of(suite))).outcome is Outcome.PASS
     gate = suite.gate.model_copy(update={"operating": "c4"})
     two = suite.model_copy(update={"gate": gate, "load": drill(ERRORS, stages=("c1", "c4")).load})
-    assert [line.stage for line in burn_checks(two, Comparison(run_of(two)), ())] == ["c4"]
+    assert [line.stage for line in burn_checks(two, compare(run_of(two)), ())] == ["c4"]
 
 
 def looked_at(suite: Suite) -> Suite:

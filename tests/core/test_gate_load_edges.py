@@ -9,7 +9,7 @@ import pytest
 
 from benchgate.gate.checks.shares import widened
 from benchgate.gate.checks.timing import length_warning
-from benchgate.gate.comparison import Comparison
+from benchgate.gate.comparison import compare
 from benchgate.gate.decision import Estimate, decide
 from benchgate.gate.evidence.shares import Counts, tally_of
 from benchgate.model.deployment import Arm
@@ -232,7 +232,7 @@ def over(blocks: int, line: dict[str, object], tokens: int = 8) -> Estimate:
         for stage in ("short", "long")
     ]
     line = {"stage": "long", "over": "short", **line}
-    return estimate_of(line, Comparison(replace(compared([]).judged, load=tuple(load))), drill(line))
+    return estimate_of(line, compare(replace(compared([]).judged, load=tuple(load))), drill(line))
 
 
 def test_one_stage_over_another_takes_two_blocks_and_a_pace() -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from benchgate.gate.comparison import Comparison
+from benchgate.gate.comparison import Comparison, compare
 from benchgate.gate.judge import judge
 from benchgate.gate.summary.figures import pooled_figures, task_figures
 from benchgate.gate.summary.metric_rows import metric_rows
@@ -284,7 +284,7 @@ def test_a_repeat_is_never_what_is_judged() -> None:
 
 def figures(tasks: dict[str, tuple[Answers, Answers]], again: dict[str, Answers] | None = None) -> Comparison:
     suite = suite_of([ACCURACY], list(tasks))
-    return Comparison(evidence_of(suite, tasks, again))
+    return compare(evidence_of(suite, tasks, again))
 
 
 def test_figures_are_those_that_checks_decide_by() -> None:

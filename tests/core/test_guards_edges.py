@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from benchgate.gate.comparison import Comparison
+from benchgate.gate.comparison import compare
 from benchgate.gate.guards import run_guards
 from benchgate.gate.guards.arms import arms_alike
 from benchgate.gate.judge import judge
@@ -39,11 +39,11 @@ EVERYTHING = ("load", "quality", "divergence", "shadow")
 
 def guard(name: str, judged: Evidence, reference: Evidence | None = None, suite: Suite = SUITE) -> GuardResult:
     """The first of that name: of the reference, where there is one."""
-    return next(one for one in run_guards(Comparison(judged, reference), suite) if one.id == name)
+    return next(one for one in run_guards(compare(judged, reference), suite) if one.id == name)
 
 
 def ids(judged: Evidence, reference: Evidence | None = None) -> list[str]:
-    return [one.id for one in run_guards(Comparison(judged, reference), SUITE) if one.tripped]
+    return [one.id for one in run_guards(compare(judged, reference), SUITE) if one.tripped]
 
 
 def test_a_whole_run_trips_nothing_alone_or_beside_another() -> None:
@@ -276,11 +276,11 @@ def test_every_guard_is_asked_of_every_run() -> None:
     of_a_run = ["targets-up", "run-complete", "all-measured", *OF_THE_LOAD, *OF_TELEMETRY, "arms-alike"]
     of_a_run += ["two-deployments", *OF_THE_SHADOW]
     between = ["same-measurement", "same-client", "same-baseline", "sides-alike"]
-    found = run_guards(Comparison(whole), SUITE)
+    found = run_guards(compare(whole), SUITE)
     assert [one.id for one in found] == [*of_a_run, *OF_THE_EVALS]
-    beside = run_guards(Comparison(whole, replace(whole, run=OTHER.run)), SUITE)
+    beside = run_guards(compare(whole, replace(whole, run=OTHER.run)), SUITE)
     assert [one.id for one in beside] == [*between, *of_a_run, *of_a_run, *OF_THE_EVALS]
-    lone = run_guards(Comparison(alone(whole), replace(whole, run=OTHER.run)), SUITE)
+    lone = run_guards(compare(alone(whole), replace(whole, run=OTHER.run)), SUITE)
     assert [one.id for one in lone] == [*between, *of_a_run, *of_a_run, *APART, *OF_THE_EVALS]
 
 

@@ -7,7 +7,7 @@ from datetime import date, timedelta
 
 import pytest
 
-from benchgate.gate.comparison import Comparison, blocks_measured, fractions_of, look_of, stricter_look
+from benchgate.gate.comparison import blocks_measured, compare, fractions_of, look_of, stricter_look
 from benchgate.gate.interim import GoOn, Settled, limit_passed, next_step
 from benchgate.model.deployment import Arm
 from benchgate.model.run import Evidence, LoadEnd
@@ -85,7 +85,7 @@ def test_a_load_that_only_searches_has_no_block() -> None:
 def test_a_stored_reference_is_held_to_its_own_looks_and_to_the_policy_that_judges() -> None:
     here, there = suite_with(looks=(20,), alpha=0.01), suite_with(looks=(5, 20), alpha=0.2)
     reference = after(5, measured(there, run_id="early"))
-    look = stricter_look(here, Comparison(measured(here), reference))
+    look = stricter_look(here, compare(measured(here), reference))
     assert look is not None
     assert (look.number, look.of, look.blocks) == (1, 2, 5)
     strict = suite_with(looks=(5, 20), alpha=0.01)
@@ -96,18 +96,18 @@ def test_the_look_that_allows_less_holds_whichever_run_it_is_of() -> None:
     suite = suite_with()
     whole = measured(suite)
     for judged, reference in ((5, 20), (20, 5)):
-        look = stricter_look(suite, Comparison(after(judged, whole), after(reference, whole)))
+        look = stricter_look(suite, compare(after(judged, whole), after(reference, whole)))
         assert look is not None
         assert look.number == 1
-    alone = stricter_look(suite, Comparison(after(10, whole)))
+    alone = stricter_look(suite, compare(after(10, whole)))
     assert alone is not None
     assert alone.number == 2
 
 
 def test_two_runs_of_fixed_numbers_of_blocks_have_no_look() -> None:
     fixed = suite_with(looks=(20,))
-    assert stricter_look(fixed, Comparison(measured(fixed))) is None
-    assert stricter_look(fixed, Comparison(measured(fixed), measured(fixed))) is None
+    assert stricter_look(fixed, compare(measured(fixed))) is None
+    assert stricter_look(fixed, compare(measured(fixed), measured(fixed))) is None
 
 
 # Whether more is measured

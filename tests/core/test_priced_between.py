@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from benchgate.gate.checks.cost import require_one_price_list
-from benchgate.gate.comparison import Comparison
+from benchgate.gate.comparison import Comparison, compare
 from benchgate.gate.decision import CannotJudge
 from benchgate.gate.judge import judge
 from benchgate.model.deployment import Arm
@@ -101,7 +101,7 @@ def test_one_price_is_of_two_lists_only_where_other_words_stand_for_its_accelera
 ) -> None:
     suite = SuiteText([{"metric": OUTPUT, "margin": "5%"}, ERRORS]).suite()
     judged, reference = (priced(one, 4.0, 4.0) for one in two_runs(suite))
-    problem = repriced(Comparison(on_kind(judged, now), on_kind(reference, then)))
+    problem = repriced(compare(on_kind(judged, now), on_kind(reference, then)))
     assert (problem is None) is (told is None)
     if problem is not None:
         assert told is not None and told in problem.reason
@@ -115,7 +115,7 @@ def test_a_list_that_says_nothing_of_the_accelerator_is_no_other_list() -> None:
     suite_of: dict[str, Any] = dict(judged.run.suite)
     deployments = {name: {**spec, "accelerator": "H100"} for name, spec in suite_of["deployments"].items()}
     kinds = replace(judged, run=replace(judged.run, suite={**suite_of, "deployments": deployments}))
-    assert repriced(Comparison(kinds, reference)) is None
+    assert repriced(compare(kinds, reference)) is None
 
 
 def test_one_price_of_unlike_accelerators_is_of_no_one_price_list() -> None:
@@ -126,7 +126,7 @@ def test_one_price_of_unlike_accelerators_is_of_no_one_price_list() -> None:
         with_arm(one, Arm.CANDIDATE, facts={"accelerator_names": [name]})
         for one, name in zip(both, ("H200", "A100"), strict=True)
     ]
-    comparisons = [Comparison(both[0], both[1]), Comparison(*told), Comparison(told[0], told[0])]
+    comparisons = [compare(both[0], both[1]), compare(*told), compare(told[0], told[0])]
     problems = [repriced(one) for one in comparisons]
     assert [one and one.outcome for one in problems] == [None, Outcome.INVALID, None]
-    assert repriced(comparisons[1], "ttft") is repriced(Comparison(told[0])) is None
+    assert repriced(comparisons[1], "ttft") is repriced(compare(told[0])) is None

@@ -6,7 +6,7 @@ from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
-from benchgate.gate.comparison import Comparison
+from benchgate.gate.comparison import compare
 from benchgate.model.deployment import Arm
 from benchgate.model.run import Evidence
 from benchgate.model.verdict import CheckResult, Outcome
@@ -36,7 +36,7 @@ def test_price_that_moved_between_two_runs_measured_alone_is_nothing_that_either
 def test_a_baseline_that_was_not_measured_ties_nothing_and_may_have_any_price() -> None:
     now, then = paid(alone(seed=2), 4.0), paid(alone(), 4.0)
     dear = {**now.run.arms, Arm.BASELINE: replace(now.run.arms[Arm.BASELINE], price_usd_per_hour=9.0)}
-    comparison = Comparison(replace(now, run=replace(now.run, arms=dear)), then)
+    comparison = compare(replace(now, run=replace(now.run, arms=dear)), then)
     assert comparison.apart
     assert repriced(comparison) is None
 
@@ -45,18 +45,18 @@ def test_token_prices_that_moved_between_two_runs_are_told_one_by_one() -> None:
     """By one suite both candidates are called the same, so its own price list says nothing of the other day."""
     suite = SuiteText([COST]).suite()
     now, then = (hosted(measured(suite, noise=QUIET), Arm.CANDIDATE, {**HOSTED, "output": usd}) for usd in (2.0, 4.0))
-    found = repriced(Comparison(now, then))
+    found = repriced(compare(now, then))
     assert found is not None
     assert found.outcome is Outcome.INVALID
     told = "$0.5/M of cached input, $1/M of input, ${}/M of output on 2026-01-01"
     assert f"({told.format(4)} and {told.format(2)})" in found.reason
-    assert repriced(Comparison(now, now)) is None
+    assert repriced(compare(now, now)) is None
 
 
 def test_a_run_without_a_baseline_is_tied_to_no_other_by_what_its_baseline_cost() -> None:
     one = paid(measured(SuiteText([COST]).suite(), noise=QUIET), 4.0)
     other = replace(one, run=replace(one.run, arms={Arm.CANDIDATE: one.run.arms[Arm.CANDIDATE]}))
-    for comparison in (Comparison(one, other), Comparison(other, one)):
+    for comparison in (compare(one, other), compare(other, one)):
         found = repriced(comparison)
         assert found is not None
         assert "its cost ties nothing together" in found.reason
@@ -71,11 +71,11 @@ def test_one_name_at_one_price_on_unlike_accelerators_is_of_no_one_price_list() 
     """Both suites say the same of the name, and it stood for two things."""
     evidence = measured(SuiteText([COST]).suite(), noise=QUIET)
     small = of_list(evidence, "small", small=2.0)
-    found = repriced(Comparison(on(small, "H200"), on(small, "A100")))
+    found = repriced(compare(on(small, "H200"), on(small, "A100")))
     assert found is not None
     assert found.outcome is Outcome.INVALID
     for told, untold in ((on(small, "H200"), small), (on(small, "H200"), on(small))):
-        assert repriced(Comparison(told, untold)) is None
+        assert repriced(compare(told, untold)) is None
 
 
 def test_one_price_of_accelerators_of_two_kinds_is_of_no_one_price_list() -> None:
@@ -88,8 +88,8 @@ def test_one_price_of_accelerators_of_two_kinds_is_of_no_one_price_list() -> Non
         suite["deployments"][name]["accelerator"] = accelerator
         return replace(one, run=replace(one.run, suite=suite))
 
-    alike = repriced(Comparison(of_kind("small", "h200"), of_kind("large", "h200")))
-    unlike = repriced(Comparison(of_kind("small", "h200"), of_kind("large", "a100")))
+    alike = repriced(compare(of_kind("small", "h200"), of_kind("large", "h200")))
+    unlike = repriced(compare(of_kind("small", "h200"), of_kind("large", "a100")))
     assert alike is None
     assert unlike is not None
     assert unlike.outcome is Outcome.INVALID
@@ -105,7 +105,7 @@ def test_a_price_that_this_version_cannot_read_the_suite_of_is_of_no_one_price_l
         return replace(one, run=replace(one.run, suite=suite))
 
     now, then = of_tomorrow("large"), of_list(evidence, "small", small=2.0, large=2.0)
-    for comparison in (Comparison(now, then), Comparison(then, now)):
+    for comparison in (compare(now, then), compare(then, now)):
         found = repriced(comparison)
         assert found is not None
         assert found.outcome is Outcome.INVALID

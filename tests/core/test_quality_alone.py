@@ -8,7 +8,7 @@ import pytest
 
 from benchgate.gate.checks import accuracy
 from benchgate.gate.checks.accuracy import PartTest, broken_parts
-from benchgate.gate.comparison import Comparison
+from benchgate.gate.comparison import compare
 from benchgate.gate.evidence.items import Pairs
 from benchgate.gate.judge import judge
 from benchgate.model.verdict import Outcome, Verdict
@@ -120,7 +120,7 @@ def looked_at(
 ) -> tuple[dict[str, bool], str | None]:
     """Return the parts by name, each with whether its clusters counted, and the warning about those that broke."""
     suite = suite_of([FLOOR], list(units))
-    comparison = Comparison(evidence_of(suite, {name: (arm, arm) for name, arm in tasks.items()}))
+    comparison = compare(evidence_of(suite, {name: (arm, arm) for name, arm in tasks.items()}))
     paired = accuracy.pair_units(comparison, units)
     tested: dict[str, bool] = {}
 

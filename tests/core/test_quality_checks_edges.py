@@ -10,7 +10,7 @@ import pytest
 from benchgate.gate.checks import accuracy
 from benchgate.gate.checks.flips import excess_flips
 from benchgate.gate.checks.shadow import excess_of_rows
-from benchgate.gate.comparison import Comparison
+from benchgate.gate.comparison import compare
 from benchgate.gate.decision import CannotJudge, Estimate, Rule
 from benchgate.gate.evidence.items import pair_unit
 from benchgate.gate.guards.load import failures_judged
@@ -37,7 +37,7 @@ def run(baseline: Answers = WHOLE, candidate: Answers = WHOLE, again: Answers | 
 def found(evidence: Evidence, reference: Evidence | None = None) -> tuple[Outcome, str] | None:
     """The problem with its flips; None where there is none."""
     try:
-        excess_flips(Comparison(evidence, reference), UNITS, 0.05)
+        excess_flips(compare(evidence, reference), UNITS, 0.05)
     except CannotJudge as cannot:
         return cannot.outcome, cannot.reason
     return None
@@ -91,13 +91,13 @@ def test_flips_beside_a_run_that_is_not_whole_are_unknown(evidence: Evidence, ou
 
 def test_flips_of_no_task_are_unknown() -> None:
     with pytest.raises(CannotJudge) as caught:
-        excess_flips(Comparison(run()), {}, 0.05)
+        excess_flips(compare(run()), {}, 0.05)
     assert caught.value.outcome is Outcome.INVALID
 
 
 def test_a_unit_without_a_task_has_no_items() -> None:
     with pytest.raises(CannotJudge) as caught:
-        pair_unit(Comparison(run()), "t", ())
+        pair_unit(compare(run()), "t", ())
     assert caught.value.outcome is Outcome.INVALID
 
 
@@ -144,7 +144,7 @@ def test_what_was_not_run_on_an_arm_or_has_no_item_is_no_result(line: Line) -> N
 
 def test_without_a_task_there_is_nothing_to_judge() -> None:
     with pytest.raises(CannotJudge, match="no eval task was run") as caught:
-        accuracy.pair_units(Comparison(run()), {})
+        accuracy.pair_units(compare(run()), {})
     assert caught.value.outcome is Outcome.INVALID
 
 
@@ -224,7 +224,7 @@ def test_scores_of_several_tasks_have_no_mean_and_one_item_has_no_spread() -> No
     evidence = evidence_of(suite_of([SCORE], ["t", "u"]), {"t": (scores, scores), "u": (scores, scores)})
     found = Estimate(Rule(Unit.COUNT, Scale.DIFFERENCE), 0.02)
     with pytest.raises(CannotJudge) as caught:
-        accuracy.score_against_baseline(found, Comparison(evidence), {"t": ("t",), "u": ("u",)}, 0.05, 1)
+        accuracy.score_against_baseline(found, compare(evidence), {"t": ("t",), "u": ("u",)}, 0.05, 1)
     assert caught.value.outcome is Outcome.INVALID
     assert (found.baseline, found.candidate, found.limits) == (None, None, None)
     one = Answers([0.5], harness=BY_DEGREES)
@@ -236,7 +236,7 @@ def test_scores_of_several_tasks_have_no_mean_and_one_item_has_no_spread() -> No
 
 def test_a_baseline_has_something_to_lose_only_where_its_lower_limit_is_beyond_the_margin() -> None:
     theirs, ours = Answers(right_but(60, *range(50))), Answers([0.0] * 60)
-    comparison = Comparison(evidence_of(SUITE, {"t": (theirs, ours)}))
+    comparison = compare(evidence_of(SUITE, {"t": (theirs, ours)}))
     lower = clopper_pearson(10, 60, 0.05).lower
     for margin, refused in ((lower, True), (lower + 1e-6, True), (lower - 1e-6, False)):
         found = Estimate(Rule(Unit.RATIO, Scale.DIFFERENCE), margin)

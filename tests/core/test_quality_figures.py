@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from benchgate.gate.comparison import Comparison
+from benchgate.gate.comparison import Comparison, compare
 from benchgate.gate.decision import CannotJudge
 from benchgate.gate.judge import judge
 from benchgate.gate.summary.figures import pooled_figures, task_figures
@@ -18,7 +18,7 @@ BY_DEGREES = {"scale": "continuous"}
 
 
 def compared(tasks: dict[str, tuple[Answers, Answers]], again: dict[str, Answers] | None = None) -> Comparison:
-    return Comparison(evidence_of(suite_of([ACCURACY], list(tasks)), tasks, again))
+    return compare(evidence_of(suite_of([ACCURACY], list(tasks)), tasks, again))
 
 
 def test_items_that_cannot_be_paired_have_no_figures() -> None:

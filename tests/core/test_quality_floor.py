@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from benchgate.gate.checks.flips import ExcessFlips, excess_flips, require_like_askings
-from benchgate.gate.comparison import Comparison
+from benchgate.gate.comparison import compare
 from benchgate.gate.decision import CannotJudge
 from benchgate.gate.judge import judge
 from benchgate.model.verdict import CheckResult, Outcome, Verdict
@@ -107,7 +107,7 @@ def excess_of(units: Mapping[str, tuple[str, ...]], **arms: tuple[Answers, Answe
     suite = suite_of([FLIPS], ["g"], repeat_baseline=True)
     tasks = {f"g/{name}": both for name, both in arms.items()}
     again = {task: both[0] for task, both in tasks.items()}
-    return excess_flips(Comparison(evidence_of(suite, tasks, again)), units, 0.05)
+    return excess_flips(compare(evidence_of(suite, tasks, again)), units, 0.05)
 
 
 def test_items_of_a_group_that_come_together_count_so_beside_a_task_whose_items_do_not() -> None:

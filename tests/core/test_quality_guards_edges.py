@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from benchgate.gate.comparison import Comparison
+from benchgate.gate.comparison import compare
 from benchgate.model.deployment import Arm
 from benchgate.model.run import Evidence
 from benchgate.model.verdict import GuardResult
@@ -29,7 +29,7 @@ def guard(
 ) -> GuardResult:
     """What one guard says of these answers."""
     suite = suite_of([ACCURACY], entries or list(tasks))
-    found = of_evals(Comparison(evidence_of(suite, tasks), reference), suite)
+    found = of_evals(compare(evidence_of(suite, tasks), reference), suite)
     return next(one for one in found if one.id == name)
 
 
@@ -68,7 +68,7 @@ def test_every_task_is_looked_at_and_not_the_first_alone() -> None:
 def test_a_second_asking_is_no_task_of_its_own() -> None:
     suite = suite_of([ACCURACY], ["t"])
     again = {"u": replace(WELL, fault="went away")}
-    found = of_evals(Comparison(evidence_of(suite, {"t": (WELL, WELL)}, again)), suite)
+    found = of_evals(compare(evidence_of(suite, {"t": (WELL, WELL)}, again)), suite)
     assert [one.id for one in found if one.tripped] == []
 
 
@@ -203,7 +203,7 @@ def test_a_twentieth_of_the_answers_from_a_cache_hides_as_much(evidence: Evidenc
     theirs, ours = evidence.quality
     if turned:
         theirs, ours = replace(ours, arm=Arm.BASELINE), replace(theirs, arm=Arm.CANDIDATE)
-    found = of_evals(Comparison(replace(evidence, quality=(theirs, ours))), suite)
+    found = of_evals(compare(replace(evidence, quality=(theirs, ours))), suite)
     assert next(one for one in found if one.id == "not-cached").tripped is tripped
 
 
@@ -213,7 +213,7 @@ def test_how_long_answers_took_must_be_known_of_every_one() -> None:
     theirs, ours = whole.quality
     silent = replace(ours, items=(replace(ours.items[0], latency_ns=None), *ours.items[1:]))
     for quality, known in (((theirs, ours), True), ((theirs, silent), False)):
-        found = of_evals(Comparison(replace(whole, quality=quality)), suite)
+        found = of_evals(compare(replace(whole, quality=quality)), suite)
         told = next(one for one in found if one.id == "not-cached")
         assert (told.tripped, told.known) == (known, known)
 

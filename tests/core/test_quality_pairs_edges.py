@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from benchgate.gate.comparison import Comparison
+from benchgate.gate.comparison import compare
 from benchgate.gate.decision import CannotJudge
 from benchgate.gate.evidence.items import Pairs, pair_unit
 from benchgate.gate.judge import judge
@@ -23,7 +23,7 @@ STOPPED = {"stopped_early": True}
 
 def group(*tasks: Answers) -> Pairs:
     evidence = evidence_of(suite_of([ACCURACY], ["g"]), {f"g/{i}": (one, one) for i, one in enumerate(tasks)})
-    return pair_unit(Comparison(evidence), "g", tuple(f"g/{i}" for i in range(len(tasks))))
+    return pair_unit(compare(evidence), "g", tuple(f"g/{i}" for i in range(len(tasks))))
 
 
 def test_items_of_a_task_without_clusters_stand_alone_beside_one_that_has_them() -> None:
@@ -64,13 +64,13 @@ def test_an_item_that_stands_twice_has_no_pair(twice: tuple[bool, bool], harness
         for one, again in zip(evidence.quality, twice, strict=True)
     )
     with pytest.raises(CannotJudge, match="did not answer the same items"):
-        pair_unit(Comparison(replace(evidence, quality=quality)), "t", ("t",))
+        pair_unit(compare(replace(evidence, quality=quality)), "t", ("t",))
 
 
 def test_of_evals_that_were_stopped_the_items_that_both_answered_are_paired() -> None:
     theirs, ours = Answers([1.0] * 20, harness=STOPPED), Answers([0.0] * 12, harness=STOPPED)
     evidence = evidence_of(SUITE, {"t": (theirs, ours)})
-    told = pair_unit(Comparison(evidence), "t", ("t",))
+    told = pair_unit(compare(evidence), "t", ("t",))
     assert (len(told), told.stopped, told.lost.sum()) == (12, True, 12)
 
 
@@ -83,7 +83,7 @@ def test_a_task_that_an_arm_never_ran_or_that_failed_leaves_its_whole_group_with
     for quality, says in ((without, f"not run on the {arm.value}"), (failed, f"failed on the {arm.value}: went away")):
         for tasks in (("g/a", "g/b"), ("g/b", "g/a")):
             with pytest.raises(CannotJudge, match=says) as caught:
-                pair_unit(Comparison(replace(whole, quality=quality)), "g", tasks)
+                pair_unit(compare(replace(whole, quality=quality)), "g", tasks)
             assert caught.value.outcome is Outcome.INVALID
 
 
@@ -97,6 +97,6 @@ def test_an_item_without_a_cluster_is_its_own_beside_items_that_have_one() -> No
         for one in evidence.quality
     )
     whole = replace(evidence, quality=tuple(replace(one, expected_n=8) for one in quality))
-    told = pair_unit(Comparison(whole), "t", ("t",))
+    told = pair_unit(compare(whole), "t", ("t",))
     assert told.clusters is not None
     assert (len(told.clusters), len(set(told.clusters))) == (8, 7)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from benchgate.gate.checks.accuracy import accuracy_against_baseline
-from benchgate.gate.comparison import Comparison
+from benchgate.gate.comparison import compare
 from benchgate.gate.decision import Estimate, Rule, decide
 from benchgate.model.verdict import Outcome, Scale, Unit
 from benchgate.stats.evals import ScorePairs, accuracy_regression
@@ -25,7 +25,7 @@ def accuracy(
         finish=dict.fromkeys(range(lost, lost + cut_gained), "length"),
     )
     ours = Answers([0.0 if i < lost else 1.0 for i in range(N)], finish=dict.fromkeys(range(cut), "length"))
-    comparison = Comparison(evidence_of(SUITE, {"t": (theirs, ours)}))
+    comparison = compare(evidence_of(SUITE, {"t": (theirs, ours)}))
     estimate = Estimate(Rule(Unit.RATIO, Scale.DIFFERENCE, breach=breach), margin)
     with estimate.keeping_problems():
         accuracy_against_baseline(estimate, comparison, {"t": ("t",)}, 0.05)

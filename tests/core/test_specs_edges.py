@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchgate.gate.comparison import Comparison
+from benchgate.gate.comparison import compare
 from benchgate.gate.evidence.items import units_of
 from benchgate.gate.policy import concrete_checks, judged_units, scales_of
 from benchgate.model.run import Evidence
@@ -58,20 +58,20 @@ def test_a_task_is_scored_by_degrees_where_either_arm_says_so(baseline: Answers,
 
     assert scales_of(of(EXACT)) == scales_of(of(GRADED)) == {"t": True, "u": False}  # a second asking is no measure
     of_accuracy = next(spec for spec in concrete_checks(suite, of(EXACT)) if spec.check.metric == "accuracy")
-    assert judged_units(of_accuracy, suite, Comparison(of(EXACT))) == {"u": ("u",)}
+    assert judged_units(of_accuracy, suite, compare(of(EXACT))) == {"u": ("u",)}
 
 
 def test_a_group_is_scored_by_degrees_where_one_of_its_tasks_is() -> None:
     suite = suite_of([ACCURACY, SCORE], ["g", "u"])
     evidence = evidence_of(suite, {"g/a": (GRADED, GRADED), "g/b": (EXACT, EXACT), "u": (EXACT, EXACT)})
     of_accuracy = next(spec for spec in concrete_checks(suite, evidence) if spec.check.metric == "accuracy")
-    assert judged_units(of_accuracy, suite, Comparison(evidence)) == {"u": ("u",)}
+    assert judged_units(of_accuracy, suite, compare(evidence)) == {"u": ("u",)}
 
 
 def test_a_group_is_all_of_its_tasks_and_a_second_asking_is_none() -> None:
     suite = suite_of([ACCURACY], ["g", "t"])
     tasks = {name: (EXACT, EXACT) for name in ("g/a", "t", "g/b", "g/c")}
-    comparison = Comparison(evidence_of(suite, tasks, {"t": EXACT, "only again": EXACT}))
+    comparison = compare(evidence_of(suite, tasks, {"t": EXACT, "only again": EXACT}))
     assert units_of(suite, comparison) == {"g": ("g/a", "g/b", "g/c"), "t": ("t",)}
     named = {name: (name,) for name in tasks}
     assert units_of(suite.model_copy(update={"quality": None}), comparison) == named

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchgate.gate.comparison import Comparison
+from benchgate.gate.comparison import compare
 from benchgate.gate.guards.base import SPEED, invalidated_by
 from benchgate.gate.guards.text import answers_there, same_text, text_not_degenerate
 from benchgate.gate.judge import judge
@@ -235,7 +235,7 @@ def test_two_runs_that_measured_their_candidate_alone_are_compared_by_what_they_
         return saying(evidence, Arm.CANDIDATE, change)
 
     def found(judged: Evidence) -> dict[str, GuardResult]:
-        guards = of_untied_runs(Comparison(judged, spoke(alone())), SUITE)
+        guards = of_untied_runs(compare(judged, spoke(alone())), SUITE)
         return {guard.id: guard for guard in guards if guard.tripped}
 
     assert found(spoke(alone(seed=2))) == {}

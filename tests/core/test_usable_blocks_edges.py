@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from benchgate.gate.comparison import Comparison, arms_of, load_of, paired_load, quality_of
+from benchgate.gate.comparison import arms_of, compare, load_of, paired_load, quality_of
 from benchgate.gate.evidence.client_strain import StrainedBlocks, left_out_notes, strained_blocks, usable
 from benchgate.model.deployment import Arm
 from benchgate.model.run import ClientUse, Evidence, LoadObservation
@@ -52,7 +52,7 @@ def test_a_quarter_of_the_blocks_may_be_left_out_and_not_one_more(count: int, sp
     found = strained(late_in(CALM, *range(count)))
     assert (found.blocks, found.of, found.invalidate) == (frozenset(range(count)), 8, spoil)
     assert found.left_out == (frozenset() if spoil else frozenset(range(count)))
-    assert found.place == f"{count} of 8 blocks of stage c4"
+    assert found.share == f"{count} of 8 blocks of stage c4"
 
 
 @pytest.mark.parametrize("arm", Arm)
@@ -122,38 +122,38 @@ def test_failures_that_the_client_may_have_caused_are_counted_in_strained_blocks
 def test_usable_runs_lose_the_blocks_of_their_own_stage_on_both_arms() -> None:
     suite = drill(TTFT)
     here, there = late_in(measured(suite), 2, stage="short"), late_in(measured(suite), 5, stage="long")
-    left = usable(Comparison(here, there), suite)
+    left = usable(compare(here, there), suite)
     assert left.reference is not None
     for evidence, stage, block in ((left.judged, "short", 2), (left.reference, "long", 5)):
         for arm in Arm:
             other = "long" if stage == "short" else "short"
             assert sorted(load_of(evidence, stage, arm)) == [b for b in range(8) if b != block]
             assert sorted(load_of(evidence, other, arm)) == list(range(8))
-    assert usable(Comparison(here), suite).reference is None
+    assert usable(compare(here), suite).reference is None
 
 
 def test_a_stage_that_is_spoilt_keeps_all_its_blocks() -> None:
     spoilt = late_in(CALM, 1, 2, 3)
-    assert usable(Comparison(spoilt), SUITE).judged.load == spoilt.load
+    assert usable(compare(spoilt), SUITE).judged.load == spoilt.load
 
 
 def test_what_was_left_out_is_told_of_its_stage_and_run() -> None:
     suite = drill(TTFT)
     here, there = late_in(measured(suite), 2, stage="short"), late_in(measured(suite), 5, stage="short")
-    told = left_out_notes(Comparison(here, there), "short", suite)
+    told = left_out_notes(compare(here, there), "short", suite)
     assert [note.split(":")[0] for note in told] == [
         "1 of 8 blocks of stage short were left out",
         "of the reference run, 1 of 8 blocks of stage short were left out",
     ]
-    assert left_out_notes(Comparison(here, there), "long", suite) == ()
-    assert len(left_out_notes(Comparison(here), "short", suite)) == 1
+    assert left_out_notes(compare(here, there), "long", suite) == ()
+    assert len(left_out_notes(compare(here), "short", suite)) == 1
     spoilt = late_in(measured(suite), 2, 3, 4, stage="short")
-    assert left_out_notes(Comparison(spoilt), "short", suite) == ()
+    assert left_out_notes(compare(spoilt), "short", suite) == ()
 
 
 def test_a_stage_that_the_policy_does_not_know_is_left_as_it_is() -> None:
     stray = tuple(replace(one, stage="of old") for one in CALM.load if one.block == 2)
-    left = usable(Comparison(replace(late_in(CALM, 2), load=(*late_in(CALM, 2).load, *stray))), SUITE)
+    left = usable(compare(replace(late_in(CALM, 2), load=(*late_in(CALM, 2).load, *stray))), SUITE)
     assert sum(one.stage == "of old" for one in left.judged.load) == 2
     assert all(one.block != 2 for one in left.judged.load if one.stage == "c4")
 
@@ -217,7 +217,7 @@ def test_items_are_those_of_the_arm_task_and_repeat_that_were_asked_for() -> Non
 
 def test_a_stored_comparison_holds_the_candidates_of_both_runs_against_each_other() -> None:
     task = CALM.quality[0].task
-    live, stored = Comparison(CALM), Comparison(CALM, FAILING)
+    live, stored = compare(CALM), compare(CALM, FAILING)
     assert (live.stored, stored.stored) == (False, True)
     assert (live.baseline_name(), live.candidate_name()) == ("baseline", "candidate")
     assert (stored.baseline_name(), stored.candidate_name()) == ("candidate", "candidate")
@@ -229,8 +229,8 @@ def test_a_stored_comparison_holds_the_candidates_of_both_runs_against_each_othe
 
 def test_runs_are_apart_where_either_lacks_a_live_baseline() -> None:
     single = alone(CALM)
-    assert Comparison(CALM, single).apart
-    assert Comparison(single, CALM).apart
-    assert Comparison(single, single).apart
-    assert not Comparison(CALM, FAILING).apart
-    assert not Comparison(single).apart
+    assert compare(CALM, single).apart
+    assert compare(single, CALM).apart
+    assert compare(single, single).apart
+    assert not compare(CALM, FAILING).apart
+    assert not compare(single).apart

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from benchgate.gate.checks.base import begin
 from benchgate.gate.checks.evaluate import FAMILIES
-from benchgate.gate.comparison import Comparison
+from benchgate.gate.comparison import Comparison, compare
 from benchgate.gate.decision import Estimate
 from benchgate.gate.policy import concrete_checks
 from benchgate.model.deployment import Arm
@@ -51,7 +51,7 @@ def record(index: int, ttft_s: float | None, tokens: int = 8) -> RequestRecord:
 def compared(blocks: Blocks, reference: Blocks | None = None) -> Comparison:
     """A run of these blocks, against its own baseline or the candidate of another run."""
     runs = [replace(_NOTHING, load=tuple(one for pair in pairs for one in pair)) for pairs in (blocks, reference or ())]
-    return Comparison(runs[0], runs[1] if reference is not None else None)
+    return compare(runs[0], runs[1] if reference is not None else None)
 
 
 def both(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchgate.gate.comparison import Comparison, beside
+from benchgate.gate.comparison import Comparison, beside, compare
 from benchgate.gate.guards import EVAL_GUARDS, RUN_GUARDS, UNTIED_GUARDS
 from benchgate.gate.guards.answers import Evals
 from benchgate.gate.guards.base import run_each
@@ -25,7 +25,7 @@ def of_evals(comparison: Comparison, suite: Suite) -> list[GuardResult]:
 
 
 def one_of_evals(name: str, evidence: Evidence, suite: Suite) -> GuardResult:
-    return next(one for one in of_evals(Comparison(evidence), suite) if one.id == name)
+    return next(one for one in of_evals(compare(evidence), suite) if one.id == name)
 
 
 def of_untied_runs(comparison: Comparison, suite: Suite) -> list[GuardResult]:

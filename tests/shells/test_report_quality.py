@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from benchgate.gate.comparison import Comparison
+from benchgate.gate.comparison import compare
 from benchgate.gate.judge import judge
 from benchgate.model.deployment import Arm
 from benchgate.model.run import Evidence
@@ -38,7 +38,7 @@ def judged(
 
 
 def section_of(evidence: Evidence, verdict: Verdict) -> QualitySection:
-    section = quality_section(Comparison(evidence), verdict, Suite.from_stored(evidence.run.suite))
+    section = quality_section(compare(evidence), verdict, Suite.from_stored(evidence.run.suite))
     assert section is not None
     return section
 
@@ -74,7 +74,7 @@ def test_a_task_that_one_arm_never_ran_has_no_accuracy() -> None:
 
 
 def test_an_empty_run_has_no_section() -> None:
-    assert quality_section(Comparison(replace(fake.evidence(), quality=())), fake.verdict(), fake.suite()) is None
+    assert quality_section(compare(replace(fake.evidence(), quality=())), fake.verdict(), fake.suite()) is None
 
 
 def test_wrong_answers_that_differ_are_counted_where_answers_are_known() -> None:
@@ -139,7 +139,7 @@ def test_the_only_task_is_allowed_what_the_check_over_all_tasks_allows() -> None
     assert suite.quality is not None
     tasks = [entry for entry in suite.quality.tasks if entry.task == "add"]
     narrowed = suite.model_copy(update={"quality": suite.quality.model_copy(update={"tasks": tasks})})
-    (row,) = task_rows(Comparison(one), verdict, narrowed)
+    (row,) = task_rows(compare(one), verdict, narrowed)
     (check,) = (check for check in verdict.checks if check.metric == "accuracy")
     assert check.task is None
     assert (row.margin, row.outcome) == (0.05, check.outcome)
@@ -223,7 +223,7 @@ def test_a_group_of_tasks_stands_below_its_tasks_and_the_check_on_it_beside_it()
     quality += [replace(o, task="arc") for o in evidence.quality if o.task == "add"]
     verdict = replace(fake.verdict(), checks=(replace(fake.check(), metric="accuracy", task="mmlu", margin=0.05,
                                                       scale=Scale.DIFFERENCE),))  # fmt: skip
-    rows = task_rows(Comparison(replace(evidence, quality=tuple(quality))), verdict, named)
+    rows = task_rows(compare(replace(evidence, quality=tuple(quality))), verdict, named)
     assert [(row.task, row.pooled) for row in rows] == [
         ("mmlu/mmlu_law", False), ("mmlu/mmlu_art", False), ("mmlu", True), ("arc", False), ("all tasks", True)
     ]  # fmt: skip
@@ -289,7 +289,7 @@ def test_of_two_stored_runs_the_candidates_are_compared() -> None:
     better, _ = judged(MARGIN, wrong=())
     worse, verdict = judged(MARGIN, wrong=tuple(range(30)))
     section = quality_section(
-        Comparison(better, worse), replace(verdict, checks=()), Suite.from_stored(worse.run.suite)
+        compare(better, worse), replace(verdict, checks=()), Suite.from_stored(worse.run.suite)
     )
     assert section is not None
     assert section.scores.rows[0][2:5] == ("90.0 %", "100 %", "+10.0 points")

@@ -10,7 +10,7 @@ import pytest
 
 from benchgate.deploying import declared
 from benchgate.errors import TargetError
-from benchgate.gate.comparison import Comparison
+from benchgate.gate.comparison import compare
 from benchgate.gate.guards import run_guards
 from benchgate.load.worker import run_stage
 from benchgate.model.deployment import Arm
@@ -138,7 +138,7 @@ def judged(suite: Suite, columns: dict[Arm, RequestColumns]) -> dict[str, GuardR
     """The guards over evidence in which every execution of an arm went like this."""
     evidence: Evidence = measured(suite)
     load = tuple(replace(observation, requests=columns[observation.arm]) for observation in evidence.load)
-    return {guard.id: guard for guard in run_guards(Comparison(replace(evidence, load=load)), suite)}
+    return {guard.id: guard for guard in run_guards(compare(replace(evidence, load=load)), suite)}
 
 
 def test_server_that_ignores_max_tokens_is_caught_by_a_guard_though_it_says_stop() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Protocol
 
-from benchgate.gate.comparison import Comparison, beside
+from benchgate.gate.comparison import Comparison
 from benchgate.gate.decision import Estimate, Rule, invalid
 from benchgate.gate.evidence.tokens import LogRatio, shown_inflation
 from benchgate.gate.policy import CheckSpec
@@ -68,8 +68,7 @@ def require_tasks(spec: CheckSpec, tasks: object) -> None:
 
 def restating_inflation(stage: str, suite: Suite, comparison: Comparison) -> LogRatio | None:
     """Return by how much the candidate's usage is shown to count more tokens than its text has; None if not shown."""
-    both = beside(comparison) if comparison.apart else comparison.judged
-    return shown_inflation(both, stage, suite)
+    return shown_inflation(comparison.request_pairs, stage, suite)
 
 
 def note_inflation(estimate: Estimate, metric: str, inflation: LogRatio) -> None:

@@ -13,7 +13,7 @@ from itertools import cycle
 
 import numpy as np
 
-from benchgate.gate.comparison import TOGETHER, Comparison, load_of
+from benchgate.gate.comparison import MEASURE_TOGETHER, Comparison, UntiedRuns, load_of
 from benchgate.gate.decision import CannotJudge, Estimate, inconclusive, invalid
 from benchgate.gate.evidence.blocks import block_value
 from benchgate.gate.evidence.client_strain import saturation_reasons
@@ -262,8 +262,10 @@ class CapacityChecks:
             compare_with_bound(estimate, comparison, suite, each=each)
             return
         compare_with_baseline(estimate, comparison, suite, each=each)
-        if comparison.apart:
-            raise inconclusive("a capacity without a live baseline has no noise that a calibration measures", TOGETHER)
+        if isinstance(comparison, UntiedRuns):
+            raise inconclusive(
+                "a capacity without a live baseline has no noise that a calibration measures", MEASURE_TOGETHER
+            )
 
 
 def compare_with_baseline(estimate: Estimate, comparison: Comparison, suite: Suite, *, each: bool = False) -> None:
@@ -271,9 +273,7 @@ def compare_with_baseline(estimate: Estimate, comparison: Comparison, suite: Sui
 
     With `each` both are divided by the accelerators of their deployments.
     """
-    reference, arm = comparison.judged, Arm.BASELINE
-    if comparison.reference is not None:
-        reference, arm = comparison.reference, Arm.CANDIDATE
+    reference, arm = comparison.baseline_run, comparison.baseline_arm
     theirs, ours = replay_search(reference, arm, suite), replay_search(comparison.judged, Arm.CANDIDATE, suite)
     estimate.n = theirs.result.sent + ours.result.sent
     estimate.notes = [theirs.describe(Arm.BASELINE), ours.describe(Arm.CANDIDATE)]

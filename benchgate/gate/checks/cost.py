@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from pydantic import ValidationError
 
-from benchgate.gate.comparison import Comparison
+from benchgate.gate.comparison import Comparison, TiedRuns, UntiedRuns
 from benchgate.gate.decision import invalid
 from benchgate.gate.evidence.deployments import FLAGS, models_in, told_accelerators
 from benchgate.model.deployment import Arm, Deployment
@@ -61,11 +61,10 @@ def require_one_price_list(comparison: Comparison, metric: str) -> None:
     The baseline that ties two runs together must have had one price in both. Two candidates of one price on like
     accelerators are paid alike; any others must each have had one price by both runs' suites.
     """
-    reference = comparison.reference
-    if metric not in COST_METRICS or reference is None:
+    if metric not in COST_METRICS or not isinstance(comparison, TiedRuns):
         return
-    runs = (comparison.judged.run, reference.run)
-    if not comparison.apart and len({_paid(run, Arm.BASELINE).sums for run in runs}) > 1:
+    runs = (comparison.judged.run, comparison.reference.run)
+    if not isinstance(comparison, UntiedRuns) and len({_paid(run, Arm.BASELINE).sums for run in runs}) > 1:
         reason = "the baseline that both runs had beside them did not have the same price in both"
         raise invalid(f"{reason}, so its cost ties nothing together", _TOGETHER)
     why = of_no_one_list(*runs)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from benchgate import units
-from benchgate.gate.comparison import Comparison
+from benchgate.gate.comparison import Comparison, TiedRuns
 from benchgate.gate.decision import Estimate, inconclusive, invalid
 from benchgate.gate.policy import CheckSpec
 from benchgate.model.deployment import Arm
@@ -178,8 +178,9 @@ def measure_perplexity(estimate: Estimate, comparison: Comparison, alpha: float)
         "for skewness"
     )
     judged = usable_reading(comparison.judged)
-    reference = judged if comparison.reference is None else usable_reading(comparison.reference)
-    logs = {one.place: one.candidate_ln if comparison.stored else one.baseline_ln for one in reference.items}
+    logs = {one.place: one.baseline_ln for one in judged.items}
+    if isinstance(comparison, TiedRuns):
+        logs = {one.place: one.candidate_ln for one in usable_reading(comparison.reference).items}
     if logs.keys() != {one.place for one in judged.items}:
         raise invalid("the two runs read different positions", _SAME_SUITE)
     pairs = [(logs[one.place], one.candidate_ln) for one in judged.items]
@@ -234,7 +235,10 @@ def _mean_floor(reading: DivergenceObservation) -> float | None:
 def _distance_notes(comparison: Comparison, reading: DivergenceObservation) -> list[str]:
     """Return the notes on a distance, which is always from the baseline read beside the candidate."""
     name = comparison.judged.run.arms[Arm.BASELINE].name
-    return [*_notes(reading), *([f"from {name}, the baseline of its own run"] if comparison.stored else [])]
+    return [
+        *_notes(reading),
+        *([f"from {name}, the baseline of its own run"] if isinstance(comparison, TiedRuns) else []),
+    ]
 
 
 def _notes(reading: DivergenceObservation) -> list[str]:

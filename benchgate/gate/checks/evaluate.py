@@ -106,8 +106,7 @@ def _measure(spec: CheckSpec, suite: Suite, comparison: Comparison) -> Estimate:
 
 
 def _executions(comparison: Comparison, stages: tuple[str, ...]) -> int:
-    runs = (comparison.judged, comparison.reference)
-    return sum(o.stage in stages for run in runs if run is not None for o in run.load)
+    return sum(o.stage in stages for run in comparison.runs for o in run.load)
 
 
 def _note_failures(estimate: Estimate, spec: CheckSpec, comparison: Comparison) -> None:

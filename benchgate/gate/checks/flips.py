@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from benchgate.gate.checks.base import require_tasks
-from benchgate.gate.comparison import Comparison, quality_of
+from benchgate.gate.comparison import Comparison, TiedRuns, quality_of
 from benchgate.gate.decision import Estimate, inconclusive, invalid
 from benchgate.gate.evidence.items import MORE_TOKENS, Pairs, is_empty, is_unclear, pair_task, too_many
 from benchgate.gate.policy import CheckSpec, judged_units
@@ -65,9 +65,8 @@ def flips_against_baseline(
     tested = estimate.margin if estimate.rule.breach else 0.0
     found = excess_flips(comparison, units, alpha, tested=tested, trace=estimate.trace)
     estimate.n = found.excess.n
-    for evidence in (comparison.judged, comparison.reference):
-        if evidence is not None:
-            _require_sound_floor(evidence, units, estimate.margin, alpha, max_faulty_ratio)
+    for evidence in comparison.runs:
+        _require_sound_floor(evidence, units, estimate.margin, alpha, max_faulty_ratio)
     estimate.baseline, estimate.candidate = found.baseline, found.candidate
     estimate.value, estimate.limits = found.excess.estimate, found.excess.limits
     estimate.p_value = found.excess.p_value
@@ -99,7 +98,7 @@ def excess_flips(
     judged = _flips_of_units(comparison.judged, units)
     floor = theirs = _mean([one.y for one in judged])
     ours = _mean([one.x for one in judged])
-    if comparison.reference is None:
+    if not isinstance(comparison, TiedRuns):
         excess = excess_of_tasks([(one.x, one.y, one.clusters) for one in judged], alpha, margin=tested, trace=trace)
     else:
         reference = _flips_of_units(comparison.reference, units)

@@ -19,7 +19,7 @@ from itertools import islice
 
 import numpy as np
 
-from benchgate.gate.comparison import Comparison
+from benchgate.gate.comparison import Comparison, LiveBaseline, TiedRuns
 from benchgate.gate.decision import CannotJudge, Estimate, inconclusive, invalid
 from benchgate.gate.evidence.prompts import (
     DIFFERENT,
@@ -184,7 +184,7 @@ def measure_validity(estimate: Estimate, comparison: Comparison, alpha: float) -
     """Estimate the paired difference (lost - gained) / n over the prompts where the form of an answer is judged."""
     estimate.n_unit, estimate.method = "answers", "Tango's score limits and exact McNemar, answers paired by prompt"
     pairs, margin = paired_rows(comparison), estimate.margin
-    counts = _count_forms(pairs, stored=comparison.stored)
+    counts = _count_forms(pairs, stored=isinstance(comparison, TiedRuns))
     n, lost, gained = counts.n, counts.lost, counts.gained
     estimate.n = n
     if clopper_pearson(counts.baseline, n, alpha).lower <= margin:
@@ -302,7 +302,7 @@ def measure_judge_loss(estimate: Estimate, comparison: Comparison, alpha: float)
     for side in (rows, tuple(row for _, row in pairs)):
         _require_verdicts(side, comparison)
         _require_no_position_bias(side, alpha)
-    if comparison.stored:
+    if isinstance(comparison, TiedRuns):
         _compare_net_losses(estimate, comparison, pairs, alpha)
         return
     verdicts = Counter(row.judged for row in rows)
@@ -453,7 +453,7 @@ def measure_excess(estimate: Estimate, comparison: Comparison, alpha: float) -> 
     """
     estimate.n_unit = "prompts"
     estimate.method = "paired excess over the baseline's disagreement with itself"
-    stored, margin = comparison.stored, estimate.margin
+    stored, margin = isinstance(comparison, TiedRuns), estimate.margin
     tested = margin if estimate.rule.breach else 0.0
 
     def measure(some: RowPairs, trace: Trace | None = None) -> Excess | None:
@@ -486,7 +486,7 @@ def measure_excess(estimate: Estimate, comparison: Comparison, alpha: float) -> 
 def run_excess(evidence: Evidence, alpha: float) -> Excess | None:
     """Estimate a run's own excess disagreement; None if the shadow comparison is unusable."""
     try:
-        pairs = paired_rows(Comparison(evidence))
+        pairs = paired_rows(LiveBaseline(evidence))
         require_similarity(tuple(row for row, _ in pairs))
     except CannotJudge:
         return None

@@ -7,14 +7,7 @@ from dataclasses import replace
 
 from benchgate.gate.checks.base import note_inflation, restating_inflation
 from benchgate.gate.checks.timing import length_warning, stage_pairs, trace_widest
-from benchgate.gate.comparison import (
-    TOGETHER,
-    Comparison,
-    beside,
-    hold_to_noise_profile,
-    load_of,
-    paired_load,
-)
+from benchgate.gate.comparison import MEASURE_TOGETHER, Comparison, UntiedRuns, load_of, paired_load
 from benchgate.gate.decision import Estimate, inconclusive
 from benchgate.gate.evidence.blocks import too_few
 from benchgate.gate.evidence.shares import Counts, Tally, differences_of, tally_of, unmeasured
@@ -24,7 +17,7 @@ from benchgate.model.deployment import Arm
 from benchgate.model.metric import METRICS, names_of
 from benchgate.model.run import Evidence
 from benchgate.stats.distributions import Limits
-from benchgate.stats.means import paired_t, two_sample_t
+from benchgate.stats.means import paired_t
 from benchgate.stats.overdispersed import miss_share_limits, miss_share_p, sample_size_to_decide
 from benchgate.stats.proportions import difference_limits, newcombe_difference, poisson_rates_p
 from benchgate.stats.trace import Trace, digits
@@ -48,21 +41,21 @@ class Shares:
         inflation = None
         if check.metric == "goodput" and spec.slo is not None and spec.slo.tpot_s is not None:
             inflation = restating_inflation(stage, suite, comparison)
-        if inflation is not None and not (check.margin is not None and comparison.apart):
+        if inflation is not None and not (check.margin is not None and isinstance(comparison, UntiedRuns)):
             tally = _restated_tally(tally, spec, comparison, inflation)
         with estimate.keeping_problems():
             if check.margin is None:
                 against_bound(estimate, comparison, check.metric, stage, tally, alpha=alpha)
-            elif comparison.apart:
+            elif isinstance(comparison, UntiedRuns):
                 with estimate.keeping_problems():
                     between_runs(estimate, comparison, spec, tally)
-                hold_to_noise_profile(estimate, suite, comparison)
+                comparison.hold_to_noise_profile(estimate, suite)
             else:
                 against_baseline(estimate, comparison, check.metric, stage, tally, alpha=alpha)
         if inflation is not None:
             note_inflation(estimate, check.metric, inflation)
         if check.metric == "goodput":
-            estimate.warn(length_warning(Comparison(beside(comparison)) if comparison.apart else comparison, stage))
+            estimate.warn(length_warning(comparison.request_pairs, stage))
 
 
 def _restated_tally(tally: Tally, spec: CheckSpec, comparison: Comparison, inflation: LogRatio) -> Tally:
@@ -89,7 +82,10 @@ def against_bound(
         estimate.p_value = miss_share_p(counts.kept, counts.totals, 1 - bound if rises else bound, alpha)
     else:
         estimate.p_value = miss_share_p(counts.misses, counts.totals, bound if rises else 1 - bound, alpha)
-    estimate.limits = Limits(lower=1 - limits.upper, upper=1 - limits.lower) if rises else limits
+    estimate.limits = limits
+    if rises:
+        estimate.limits = Limits(lower=1 - limits.upper, upper=1 - limits.lower)
+        estimate.trace.limits(estimate.limits, f"1 - {digits(limits.upper)}", f"1 - {digits(limits.lower)}")
     estimate.candidate = estimate.value = 1 - counts.share if rises else counts.share
     estimate.n_needed = sample_size_to_decide(counts.kept, counts.totals, bound if rises else 1 - bound, alpha)
 
@@ -111,12 +107,20 @@ def widened(
     without a miss is too narrow; and rare bursts need each side's own limits on its effective number of requests.
     Return None if a side has no such limits.
     """
+    misses = f"{ours.missed} of {ours.scheduled}, {theirs.missed} of {theirs.scheduled}"
     if trace is not None:
-        trace.text("2. over requests (Newcombe, from Wilson's limits)", "", "below")
+        trace.text("2. over requests (Newcombe, from Wilson's limits)", "candidate, baseline", misses)
     pooled = newcombe_difference(ours.missed, ours.scheduled, theirs.missed, theirs.scheduled, alpha, trace)
+    traces = Trace(), Trace()
+    mine, other = (
+        miss_share_limits(side.kept, side.totals, alpha, own) for side, own in zip((ours, theirs), traces, strict=True)
+    )
     if trace is not None:
-        trace.text("3. over the effective numbers of requests, candidate and baseline", "", "below")
-    mine, other = (miss_share_limits(side.kept, side.totals, alpha, trace) for side in (ours, theirs))
+        trace.text(
+            "3. over effective requests (Newcombe, from Clopper-Pearson's limits)", "candidate, baseline", misses
+        )
+        for arm, own in zip(("candidate", "baseline"), traces, strict=True):
+            trace.add(own.steps, of=f" of the {arm}")
     if mine is None or other is None:
         return None
     bursty = difference_limits(ours.share, mine, theirs.share, other, trace)
@@ -127,10 +131,7 @@ def against_baseline(
     estimate: Estimate, comparison: Comparison, metric: str, stage: str, tally: Tally, *, alpha: float
 ) -> None:
     """Estimate the difference of miss shares in points, with the widest of three intervals (`widened`)."""
-    baseline_run, arm = comparison.judged, Arm.BASELINE
-    if comparison.reference is not None:
-        baseline_run, arm = comparison.reference, Arm.CANDIDATE
-    theirs = Counts.of(load_of(baseline_run, stage, arm).values(), tally)
+    theirs = Counts.of(load_of(comparison.baseline_run, stage, comparison.baseline_arm).values(), tally)
     ours = Counts.of(load_of(comparison.judged, stage, Arm.CANDIDATE).values(), tally)
     estimate.method = "difference of shares: t over blocks, widened to Newcombe over requests and effective requests"
     estimate.n = ours.scheduled
@@ -140,16 +141,12 @@ def against_baseline(
     trace_counts(trace, "baseline", theirs)
     trace_counts(trace, "candidate", ours)
     harm = ours.share - theirs.share
-    trace.made("harm: the difference of both shares", f"{digits(ours.share)} - {digits(theirs.share)}", harm)
-    differences = differences_of(paired_load(comparison.judged, stage), tally)
-    tested = margin if breach else 0.0
-    trace.observed("1. over blocks: the difference in each", differences)
-    if comparison.reference is not None:
-        before = differences_of(paired_load(comparison.reference, stage), tally)
-        trace.observed("the same in the reference run", before)
-        test = two_sample_t(before, differences, alpha, margin=tested, trace=trace)
-    else:
-        test = paired_t(differences, alpha, margin=tested, trace=trace)
+    trace.made("regression: the difference of both shares", f"{digits(ours.share)} - {digits(theirs.share)}", harm)
+    differences = [differences_of(paired_load(run, stage), tally) for run in comparison.runs]
+    trace.observed("1. over blocks: the difference in each", differences[0])
+    for reference in differences[1:]:
+        trace.observed("the same in the reference run", reference)
+    test = comparison.test_mean(differences, alpha, margin=margin if breach else 0.0, trace=trace)
     intervals = widened(test.limits, ours, theirs, alpha, trace) if test is not None else None
     if test is None or intervals is None:
         raise unmeasured(metric, stage, theirs, ours)
@@ -191,14 +188,14 @@ def over_stage(
     estimate.p_value = max(test.p_value, float(pooled.lower <= edge))
 
 
-def between_runs(estimate: Estimate, comparison: Comparison, spec: CheckSpec, tally: Tally) -> None:
+def between_runs(estimate: Estimate, comparison: UntiedRuns, spec: CheckSpec, tally: Tally) -> None:
     """Estimate the difference in points between two untied runs, which decides nothing: always raises CannotJudge.
 
     The spread of a share between runs depends on its level and on what is missed: near none or all it hardly moves, and
     half-way it moves most. A calibration saw it at one level, by one SLO.
     """
     assert spec.stage is not None, "a load check has a stage: the suite was validated"
-    both, check = beside(comparison), spec.check
+    both, check = comparison.interleaved, spec.check
     name = check.metric if check.of is None else f"{check.metric} ({check.of})"
     theirs, ours = (Counts.of(load_of(both, spec.stage, arm).values(), tally) for arm in Arm)
     estimate.method, estimate.n = "difference of two runs without a live baseline", ours.scheduled
@@ -209,4 +206,4 @@ def between_runs(estimate: Estimate, comparison: Comparison, spec: CheckSpec, ta
         f"without a live baseline, nobody knows how far {name} at {spec.stage} differs between runs: that depends on "
         "its level and on what counts as a miss, and a noise profile has seen one of each"
     )
-    raise inconclusive(reason, TOGETHER)
+    raise inconclusive(reason, MEASURE_TOGETHER)

@@ -17,15 +17,7 @@ import numpy as np
 
 from benchgate.gate.checks.base import log_margin, note_inflation, restating_inflation
 from benchgate.gate.checks.cost import require_one_price_list, unpaid
-from benchgate.gate.comparison import (
-    Comparison,
-    beside,
-    hold_to_noise_profile,
-    load_of,
-    noise_profile_note,
-    paired_load,
-    variance_between_runs,
-)
+from benchgate.gate.comparison import Comparison, TiedRuns, UntiedRuns, load_of, paired_load
 from benchgate.gate.decision import Estimate, inconclusive, invalid
 from benchgate.gate.evidence.blocks import (
     LATENCIES,
@@ -52,7 +44,7 @@ from benchgate.model.metric import COST_METRICS, LATENCY_METRICS, METRICS, THROU
 from benchgate.model.records import FloatArray
 from benchgate.model.run import Evidence, LoadObservation
 from benchgate.stats.distributions import Limits, binom_sf
-from benchgate.stats.means import MeanTest, VarianceComponent, combined_t, paired_t, sign_test_p, two_sample_t
+from benchgate.stats.means import MeanTest, VarianceComponent, combined_t, paired_t, sign_test_p
 from benchgate.stats.quantiles import min_n_for_upper_limit, order_statistic_limits
 from benchgate.stats.series import bootstrap_block_length, moving_block_error
 from benchgate.stats.trace import Trace, digits
@@ -82,30 +74,30 @@ class Timing:
         with estimate.keeping_problems():
             if spec.check.margin is None:
                 against_bound(estimate, comparison, measure, spec.stage, alpha=alpha)
-            elif comparison.apart:
+            elif isinstance(comparison, UntiedRuns):
                 with estimate.keeping_problems():
                     between_runs(estimate, comparison, spec.stage, measure, spec, alpha=alpha)
-                hold_to_noise_profile(estimate, suite, comparison)
+                comparison.hold_to_noise_profile(estimate, suite)
             else:
                 against_baseline(estimate, comparison, spec.stage, measure, spec, alpha=alpha)
         if inflation is not None:
             note_inflation(estimate, spec.check.metric, inflation)
-        both = Comparison(beside(comparison)) if comparison.apart else comparison
         with estimate.keeping_problems():
             if spec.check.metric in ("tpot", "itl"):
-                _require_same_pieces(spec, both)
+                _require_same_pieces(spec, comparison)
         if spec.check.margin is not None and metric.per_token:
             estimate.warn(counts_other_tokens(comparison, suite))
         if metric.kind == "cost":
             estimate.warn(_cost_warning(spec, comparison))
         if metric.timed:
-            estimate.warn(length_warning(both, spec.stage))
+            estimate.warn(length_warning(comparison.request_pairs, spec.stage))
 
 
 def _require_same_pieces(spec: CheckSpec, comparison: Comparison) -> None:
     assert spec.stage is not None, "a load check has a stage: the suite was validated"
-    require_same_pieces(comparison.judged, spec.stage, of_candidate=spec.check.margin is None)
-    if spec.check.margin is not None and comparison.reference is not None:
+    absolute = spec.check.margin is None
+    require_same_pieces(comparison.request_pairs, spec.stage, of_candidate=absolute)
+    if not absolute and isinstance(comparison, TiedRuns) and not isinstance(comparison, UntiedRuns):
         require_same_pieces(comparison.reference, spec.stage)
 
 
@@ -118,10 +110,10 @@ def _cost_warning(spec: CheckSpec, comparison: Comparison) -> str | None:
     return unpaid(None, candidate) if sides is None else unpaid(*sides) or idles_more(*sides)
 
 
-def length_warning(comparison: Comparison, stage: str) -> str | None:
+def length_warning(evidence: Evidence, stage: str) -> str | None:
     """Return a warning if the candidate's answers to the same prompts are much longer or shorter: other work."""
     totals = [0, 0]
-    for pair in paired_load(comparison.judged, stage):
+    for pair in paired_load(evidence, stage):
         if len(pair[0].requests) != len(pair[1].requests):
             continue  # a guard reports missing records
         both = request_metrics.succeeded(pair[0].requests) & request_metrics.succeeded(pair[1].requests)
@@ -217,17 +209,17 @@ def against_baseline(
     estimate.n = len(paired_load(comparison.judged, stage))
     of = ", each the mean over its paired requests" if measure.by_request and measure.is_latency else ""
     estimate.method = f"paired t over interleaved blocks of the log ratio{of}"
-    if comparison.stored:
+    if isinstance(comparison, TiedRuns):
         estimate.method = "Welch t between two runs' log ratios, each over its own live baseline"
     judged = block_pairs(comparison.judged, stage, measure)
     estimate.candidate = _geometric_mean(judged.candidate)
-    reference = None
-    if comparison.reference is not None:  # a stored run's usage is no fault of the judged candidate's
-        reference = block_pairs(comparison.reference, stage, replace(measure, inflation={}))
-    baseline = judged.baseline if reference is None else reference.candidate
+    measured = [judged]
+    if isinstance(comparison, TiedRuns):  # a stored run's usage is no fault of the judged candidate's
+        measured.append(block_pairs(comparison.reference, stage, replace(measure, inflation={})))
+    baseline = judged.baseline if len(measured) == 1 else measured[1].candidate
     estimate.baseline = _geometric_mean(baseline)
     require_one_price_list(comparison, measure.metric)
-    if reference is not None and np.isinf(reference.harm).any():
+    if any(np.isinf(reference.harm).any() for reference in measured[1:]):
         reason = "in the reference run the candidate's own requests failed, so it is nothing to be held against"
         raise invalid(reason, "compare with a run that was promoted")
     allowed = allowance(spec, measure, baseline)
@@ -237,20 +229,17 @@ def against_baseline(
         return
 
     def test(shift: FloatArray | float, margin: float, sign: int, trace: Trace) -> MeanTest | None:
-        if reference is None:
-            return paired_t(sign * judged.harm - shift, alpha, margin=margin, trace=trace)
-        return two_sample_t(sign * reference.harm + shift, sign * judged.harm, alpha, margin=margin, trace=trace)
+        regressions = [pairs.harm for pairs in measured]
+        return comparison.test_mean(regressions, alpha, margin=margin, shift=shift, sign=sign, trace=trace)
 
     each = "block" if judged.together == 1 else f"group of at least {judged.together} blocks"
     trace = estimate.trace
     trace.observed(f"baseline, one value for each {each}", judged.baseline)
     trace.observed(f"candidate, one value for each {each}", judged.candidate)
-    if reference is not None:
-        trace.observed("ln ratios of the reference run, one per block", reference.harm)
-        trace.observed("ln ratios of the judged run, one per block", judged.harm)
-    else:
-        ratio = "ln(baseline / candidate)" if measure.rises else "ln(candidate / baseline)"
-        trace.observed(f"harm in each {each}, {ratio}", judged.harm)
+    ratio = "ln(baseline / candidate)" if measure.rises else "ln(candidate / baseline)"
+    trace.observed(f"regression in each {each}, {ratio}", judged.harm)
+    for reference in measured[1:]:
+        trace.observed("the same in the reference run", reference.harm)
     if not test_regression(estimate, test, allowed, two_sided=estimate.rule.two_sided):
         raise too_few(len(judged.harm))
     trace_margin(estimate, measure, spec)
@@ -282,7 +271,7 @@ def test_regression(estimate: Estimate, test: Test, allowed: Allowance, *, two_s
         falling = test(0.0, margin, -1, opposite)
         if falling is None:
             return False
-        trace.add(replace(step, what=f"{step.what} of the opposite change") for step in opposite.steps[-2:])
+        trace.add(opposite.steps[-2:], of=" of the opposite change")
         likelier = min(plain.p_value, falling.p_value)
         trace.made("p-value of the likelier one", "the smaller of both", likelier)
         estimate.tested(plain)
@@ -291,21 +280,21 @@ def test_regression(estimate: Estimate, test: Test, allowed: Allowance, *, two_s
     if not allowed.leasts.any():
         estimate.tested(plain)
         return True
-    trace.observed("no harm up to (`min_abs`), in each block", allowed.leasts)
+    trace.observed("least change (`min_abs`) in each block", allowed.leasts)
     trace.observed("allowed in each block, the larger of that and the margin", allowed.margins)
     trace.made("margin: the mean of what is allowed", "", allowed.margin)
-    trace.text("harm beyond what is allowed, in each block", "harm - allowed", "tested as above")
+    trace.text("regression beyond what is allowed, in each block", "regression - allowed", "tested like that")
     inside = test(allowed.margins, 0.0, 1, trace)
     if inside is None:
         return False
     upper = allowed.margin + inside.limits.upper
-    trace.made("upper limit of harm", f"{digits(allowed.margin)} + that upper limit", upper)
-    trace.text("harm beyond what is no harm, in each block", "harm - least change", "tested as above")
+    trace.made("upper limit of the regression", f"{digits(allowed.margin)} + {digits(inside.limits.upper)}", upper)
+    trace.text("regression beyond the least change, in each block", "regression - least change", "tested like that")
     beyond = test(allowed.leasts, 0.0, 1, trace)
     if beyond is None:
         return False
     lower = allowed.least + beyond.limits.lower
-    trace.made("lower limit of harm", f"{digits(allowed.least)} + that lower limit", lower)
+    trace.made("lower limit of the regression", f"{digits(allowed.least)} + {digits(beyond.limits.lower)}", lower)
     estimate.value, estimate.limits = plain.mean, Limits(lower, upper)
     estimate.p_value = inside.p_value if breach else beyond.p_value
     if plain.limits.lower > allowed.plain:
@@ -380,7 +369,8 @@ def _quantile_against_bound(
         raise inconclusive(reason, advice)
     above = int(np.count_nonzero(pooled > slo))
     p_value = binom_sf(above - 1, n, 1 - q)  # as many above the bound, if its quantile were there
-    trace.made(f"p{q * 100:g}", f"request {max(math.ceil(n * q - 1e-9), 1)} of {n} by size: {n} * {digits(q)}", value)
+    rank = max(math.ceil(n * q - 1e-9), 1)
+    trace.made(f"p{q * 100:g}", f"request {rank} of {n} by size: {n} * {digits(q)}, rounded up", value)
     trace.count("requests beyond the bound", above)
     trace.made("p-value over requests", f"P(X >= {above}), X ~ Bin({n}, 1 - {digits(q)})", p_value)
     trace.observed("its value in each block", per_block)
@@ -436,10 +426,10 @@ def _rate_against_bound(estimate: Estimate, per_block: FloatArray, alpha: float)
     if test is None:
         raise too_few(len(per_block))
     value = math.exp(sign * test.mean)
-    limits = Limits(*sorted(math.exp(sign * end) for end in (test.limits.lower, test.limits.upper)))
-    ends = [f"exp({minus}(that {side} limit))" for side in ("lower", "upper")]
-    trace.made(name, f"exp({minus}(mean))", value)
-    trace.limits(limits, *(reversed(ends) if at_least else ends))
+    ends = (test.limits.upper, test.limits.lower) if at_least else (test.limits.lower, test.limits.upper)
+    limits = Limits(*(math.exp(sign * end) for end in ends))
+    trace.made(name, f"exp({sign} * {digits(test.mean)})", value)
+    trace.limits(limits, *(f"exp({sign} * {digits(end)})" for end in ends))
     estimate.candidate = estimate.value = value
     estimate.limits, estimate.p_value = limits, test.p_value
 
@@ -494,7 +484,7 @@ def _finite_value(group: list[Pair], at: int, measure: Measure) -> float:
 
 
 def between_runs(
-    estimate: Estimate, comparison: Comparison, stage: str, measure: Measure, spec: CheckSpec, *, alpha: float
+    estimate: Estimate, comparison: UntiedRuns, stage: str, measure: Measure, spec: CheckSpec, *, alpha: float
 ) -> None:
     """Test d = mean ln(candidate's blocks) - mean ln(stored blocks), signed so that above 0 is worse.
 
@@ -504,7 +494,7 @@ def between_runs(
     estimate.method = (
         "difference of two runs without a live baseline: t with the spread between runs of the noise profile added"
     )
-    both = beside(comparison)
+    both = comparison.interleaved
     pairs = block_pairs(both, stage, measure)
     estimate.n = len(pairs.harm)
     if np.isinf(pairs.harm).any():
@@ -518,7 +508,7 @@ def between_runs(
     estimate.value = float(np.mean(pairs.harm))
     _take(estimate, allowed)
     require_one_price_list(comparison, measure.metric)
-    between = variance_between_runs(comparison, measure.metric, measure.statistic, stage)
+    between = comparison.variance_between_runs(measure.metric, measure.statistic, stage)
     turn = -1 if measure.rises else 1
     theirs, ours = turn * np.log(pairs.baseline), turn * np.log(pairs.candidate)
     within = None if len(pairs.harm) > 1 else _variance_of_requests(both, stage, measure)
@@ -526,6 +516,10 @@ def between_runs(
     def test(shift: FloatArray | float, margin: float, sign: int, trace: Trace) -> MeanTest | None:
         harm = sign * float(np.mean(ours) - np.mean(theirs)) - float(np.mean(shift))
         parts = within or (_variance_of_blocks(theirs + sign * np.asarray(shift)), _variance_of_blocks(ours))
+        for run, part in zip(("stored", "judged"), parts, strict=True):
+            how = "variance of its blocks / their number" if within is None else "bootstrap of its requests"
+            formula = f"{how}, {part.freedom:g} degrees of freedom"
+            trace.made(f"variance of the {run} run's mean", formula, part.variance)
         found = combined_t(harm, [*parts, *between], alpha, margin=margin, trace=trace)
         return None if found is None else MeanTest(harm, found.error, found.limits, found.p_value, len(ours))
 
@@ -533,7 +527,8 @@ def between_runs(
     trace = estimate.trace
     trace.observed(f"stored run: {minus} of each block", theirs)
     trace.observed(f"judged run: {minus} of each block", ours)
-    trace.made("harm: the difference of their means", "", estimate.value)
+    means = digits(float(np.mean(ours))), digits(float(np.mean(theirs)))
+    trace.made("regression: the difference of their means", "{} - {}".format(*means), estimate.value)
     for part in between:
         trace.made("variance between runs, by the noise profile", f"{part.freedom:g} degrees of freedom", part.variance)
     if (len(pairs.harm) == 1 and within is None) or not test_regression(
@@ -541,7 +536,8 @@ def between_runs(
     ):
         reason = f"stage {stage}: what there is tells nothing of how much this varies within a run"
         raise inconclusive(reason, "measure two blocks at least, of a server whose times vary")
-    estimate.notes.append(noise_profile_note(comparison, between))
+    trace_margin(estimate, measure, spec)
+    estimate.notes.append(comparison.variance_note(between))
 
 
 def _variance_of_blocks(values: FloatArray) -> VarianceComponent:

@@ -11,8 +11,9 @@ excluded (docs/decisions.md, "The client").
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import product
 
 import numpy as np
@@ -223,18 +224,16 @@ def usable(comparison: Comparison, suite: Suite) -> Comparison:
         left_out = {place.name: strained_blocks(evidence, place, suite).left_out for place in traffic_classes(suite)}
         return replace(evidence, load=tuple(o for o in evidence.load if o.block not in left_out.get(o.stage, ())))
 
-    reference = comparison.reference
-    return Comparison(cleared(comparison.judged), None if reference is None else cleared(reference))
+    return comparison.mapped(cleared)
 
 
 def left_out_notes(comparison: Comparison, stage: str, suite: Suite) -> tuple[str, ...]:
     """Return notes on the excluded blocks of a stage, of either run, and why."""
-    runs = (("", comparison.judged), ("of the reference run, ", comparison.reference))
     found = [
         (run, strained_blocks(evidence, place, suite))
-        for run, evidence in runs
+        for run, evidence in comparison.named_runs
         for place in traffic_classes(suite)
-        if evidence is not None and place.name == stage
+        if place.name == stage
     ]
     return tuple(f"{run}{strained.share} were left out: {strained.why}" for run, strained in found if strained.left_out)
 
@@ -281,26 +280,28 @@ def without_clouded_blocks(
     if q <= 0.5 or metric not in LATENCIES:
         return ClearedRuns(comparison)
     for stage in stages:
-        runs: list[Evidence | None] = []
         found: list[str] = []
-        for of_run, evidence in (("", comparison.judged), ("of the reference run, ", comparison.reference)):
-            executions = [] if evidence is None else [o for o in evidence.load if o.stage == stage and o.arm in arms]
+        excluded: dict[Evidence, set[int]] = {}
+        for of_run, evidence in comparison.named_runs:
+            executions = [o for o in evidence.load if o.stage == stage and o.arm in arms]
             clouded = [o for o in executions if _clouds(o, metric, q)]
-            if evidence is None or not clouded:
-                runs.append(evidence)
+            if not clouded:
                 continue
             blocks, of = {o.block for o in clouded}, len({o.block for o in executions})
             reason = _clouded_reason(stage, clouded, f"{len(blocks)} of {of}")
             if len(blocks) > STRAINED_SHARE * of:
                 return ClearedRuns(comparison, tuple(notes), invalid(f"{of_run}{reason}", OWN_MACHINE))
             found.append(f"{of_run}left out: {reason}")
-            load = tuple(o for o in evidence.load if o.stage != stage or o.block not in blocks)
-            runs.append(replace(evidence, load=load))
-        judged, reference = runs
-        assert judged is not None, "a comparison has a run that is judged"
-        comparison = Comparison(judged, reference)
+            excluded[evidence] = blocks
+        if excluded:
+            comparison = comparison.mapped(partial(_without, stage, excluded))
         notes += found
     return ClearedRuns(comparison, tuple(notes))
+
+
+def _without(stage: str, excluded: Mapping[Evidence, set[int]], run: Evidence) -> Evidence:
+    blocks = excluded.get(run, set())
+    return replace(run, load=tuple(o for o in run.load if o.stage != stage or o.block not in blocks))
 
 
 def _clouded_reason(stage: str, clouded: list[LoadObservation], share: str) -> str:

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from types import MappingProxyType
 
-from benchgate.gate.comparison import Comparison, arms_of, load_of
+from benchgate.gate.comparison import Comparison, LiveBaseline, arms_of, load_of
 from benchgate.gate.evidence.telemetry import hits_of_answers, hits_of_server, windows_of
 from benchgate.model.deployment import Arm, Deployment, canonical_json, flatten_json
 from benchgate.model.run import AT_THE_START, Evidence, Run
@@ -294,15 +294,13 @@ def differences(comparison: Comparison, suite: Suite) -> tuple[Difference, ...]:
 
     Between a run's own arms also what was seen to differ while they were measured.
     """
-    judged, reference = comparison.judged, comparison.reference
     sides = sides_of(comparison)
-    runs = (judged,) if reference is None else (judged, reference)
-    if sides is None or any(fault.when == AT_THE_START for run in runs for fault in run.target_faults):
+    if sides is None or any(fault.when == AT_THE_START for run in comparison.runs for fault in run.target_faults):
         return ()
     pair = declared_sides(comparison)
     found = [*([] if pair is None else between(*pair, suite.gate.allow_different)), *_in_spelling(*sides)]
-    if reference is None:
-        found += seen_differences(judged, suite)
+    if isinstance(comparison, LiveBaseline):
+        found += seen_differences(comparison.judged, suite)
     return tuple(sorted(found, key=lambda one: (one.declared, one.field is None)))
 
 
@@ -310,20 +308,17 @@ def declared_sides(comparison: Comparison) -> tuple[Declared, Declared] | None:
     """Return both sides with what their suites say of them; None where `sides_of` knows no two."""
     if sides_of(comparison) is None:
         return None
-    theirs, side = (comparison.judged, Arm.BASELINE)
-    if comparison.reference is not None:
-        theirs, side = (comparison.reference, Arm.CANDIDATE)
-    baseline, candidate = declared(theirs.run, side), declared(comparison.judged.run, Arm.CANDIDATE)
+    baseline = declared(comparison.baseline_run.run, comparison.baseline_arm)
+    candidate = declared(comparison.judged.run, Arm.CANDIDATE)
     return None if baseline is None or candidate is None else (baseline, candidate)
 
 
 def sides_of(comparison: Comparison) -> tuple[Deployment, Deployment] | None:
     """Who is held against whom; None where nobody is, or the run does not know both."""
-    judged, reference = comparison.judged, comparison.reference
-    if reference is None and len(arms_of(judged)) < len(Arm):
+    if isinstance(comparison, LiveBaseline) and len(arms_of(comparison.judged)) < len(Arm):
         return None
-    theirs, side = (judged, Arm.BASELINE) if reference is None else (reference, Arm.CANDIDATE)
-    baseline, candidate = theirs.run.arms.get(side), judged.run.arms.get(Arm.CANDIDATE)
+    baseline = comparison.baseline_run.run.arms.get(comparison.baseline_arm)
+    candidate = comparison.judged.run.arms.get(Arm.CANDIDATE)
     return None if baseline is None or candidate is None else (baseline, candidate)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from benchgate.gate.comparison import Comparison
+from benchgate.gate.comparison import Comparison, TiedRuns
 from benchgate.gate.decision import inconclusive, invalid
 from benchgate.gate.evidence.items import too_many
 from benchgate.model.records import AnswerAgreement, PairFacts, ShadowItem
@@ -60,7 +60,7 @@ def paired_rows(comparison: Comparison) -> RowPairs:
     Raises CannotJudge if either run is unusable or they shadowed different prompts.
     """
     judged = usable_rows(comparison.judged)
-    if comparison.reference is None:
+    if not isinstance(comparison, TiedRuns):
         return tuple((row, row) for row in judged)
     reference = {row.prompt_id: row for row in usable_rows(comparison.reference)}
     if _prompt_hashes(comparison.judged) != _prompt_hashes(comparison.reference):

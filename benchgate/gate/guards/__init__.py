@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from benchgate.gate.comparison import Comparison, beside
+from benchgate.gate.comparison import Comparison, TiedRuns, UntiedRuns
 from benchgate.gate.guards import answers, arms, caches, client, load, run, server, text
 from benchgate.gate.guards.answers import Evals
 from benchgate.gate.guards.base import Guard, invalidates_only_comparisons, run_each
@@ -16,7 +16,7 @@ from benchgate.model.run import Evidence
 from benchgate.model.verdict import GuardResult
 from benchgate.suite.schema import Suite
 
-COMPARISON_GUARDS: tuple[Guard[Comparison], ...] = (
+COMPARISON_GUARDS: tuple[Guard[TiedRuns], ...] = (
     run.same_measurement, run.same_client, run.same_baseline, arms.sides_alike,
 )  # fmt: skip
 """Guards of two stored runs."""
@@ -56,15 +56,13 @@ GUARDS: tuple[Guard[Any], ...] = (run.no_calibration, *COMPARISON_GUARDS, *RUN_G
 
 def run_guards(comparison: Comparison, suite: Suite) -> tuple[GuardResult, ...]:
     """Return the finding of every guard, tripped or not, in a fixed order."""
-    judged, reference = comparison.judged, comparison.reference
-    runs = [judged] if reference is None else [reference, judged]
+    runs = tuple(reversed(comparison.runs))
     results = [result for one in runs for result in run_each((run.no_calibration,), one, suite)]
-    if reference is not None:
+    if isinstance(comparison, TiedRuns):
         results += [guard(comparison, suite) for guard in COMPARISON_GUARDS]
     results += [result for one in runs for result in run_each(RUN_GUARDS, one, suite)]
-    if comparison.apart:
-        candidates = beside(comparison)
-        results += [guard(candidates, suite, judged=judged) for guard in UNTIED_GUARDS]
+    if isinstance(comparison, UntiedRuns):
+        results += [guard(comparison.interleaved, suite, judged=comparison.judged) for guard in UNTIED_GUARDS]
     evals = Evals.of(comparison, suite)
     results += [guard(evals, suite) for guard in EVAL_GUARDS]
     if arms.bounds_load_alone(suite):  # no check of the load compares: what speaks against comparisons trips nothing

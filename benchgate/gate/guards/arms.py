@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from benchgate.gate.comparison import Comparison, arms_of
+from benchgate.gate.comparison import TiedRuns, arms_of
 from benchgate.gate.evidence.deployments import Declared, between, declared, declared_sides, keys_declaring
 from benchgate.gate.guards.base import (
     EVERYTHING,
@@ -51,7 +51,7 @@ def arms_alike(run: Evidence, suite: Suite) -> Violation | NotApplicable | Passe
 @guard(
     "sides-alike", "both are served alike, as far as the servers say", invalidates=compared(SPEED), needs=LIVE_SERVERS
 )
-def sides_alike(comparison: Comparison, suite: Suite) -> Violation | Passed | None:
+def sides_alike(comparison: TiedRuns, suite: Suite) -> Violation | Passed | None:
     """Flag the same of the two candidates that a comparison of stored runs compares."""
     sides = declared_sides(comparison)
     if sides is None:

@@ -10,7 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from itertools import product
 
-from benchgate.gate.comparison import Comparison, arms_of, blocks_measured, load_of, measured_twice, quality_of
+from benchgate.gate.comparison import (
+    LiveBaseline,
+    TiedRuns,
+    UntiedRuns,
+    arms_of,
+    blocks_measured,
+    load_of,
+    measured_twice,
+    quality_of,
+)
 from benchgate.gate.guards.base import (
     EVERYTHING,
     LOAD,
@@ -141,7 +150,7 @@ def _stopped_unjudged(run: Evidence, suite: Suite) -> str | None:
     stopped = [o.task for o in run.quality if o.repeat == 0 and o.harness.get("stopped_early")]
     if not stopped:
         return None
-    comparison = Comparison(run)
+    comparison = LiveBaseline(run)
     specs = [s for s in concrete_checks(suite, run) if s.check.required and s.check.metric in TASK_METRICS]
     judged = {task for s in specs for tasks in judged_units(s, suite, comparison).values() for task in tasks}
     task = next((task for task in stopped if task not in judged), None)
@@ -327,9 +336,9 @@ def no_calibration(run: Evidence, suite: Suite) -> Violation | None:
 
 
 @guard("same-measurement", "both runs measured the same thing", invalidates=EVERYTHING)
-def same_measurement(comparison: Comparison, suite: Suite) -> Violation | None:
+def same_measurement(comparison: TiedRuns, suite: Suite) -> Violation | None:
     """Flag two stored runs that did not measure the same thing."""
-    reference, judged = _both_runs(comparison)
+    reference, judged = (comparison.reference, comparison.judged)
     if reference.run.measurement_sha256 == judged.run.measurement_sha256:
         return None
     reason = f"the two runs did not measure the same thing: {what_differs(reference.run.suite, judged.run.suite)}"
@@ -337,36 +346,31 @@ def same_measurement(comparison: Comparison, suite: Suite) -> Violation | None:
 
 
 @guard("same-client", "both runs had the same load generator", invalidates=compared(LOAD))
-def same_client(comparison: Comparison, suite: Suite) -> Violation | Passed:
+def same_client(comparison: TiedRuns, suite: Suite) -> Violation | Passed:
     """Flag two stored runs with other load generators, where no live baseline ties them together.
 
     They were sent by another number of load generator processes, or one by a single machine and the other by a cluster.
     Where each run has its own live baseline, that changes the baseline too, and the guard only says so.
     """
-    one, other = (_show_senders(run) for run in _both_runs(comparison))
+    one, other = (_show_senders(run) for run in (comparison.reference, comparison.judged))
     if one == other:
         return Passed(f"both runs were sent by the same: {one}")
     reason = f"the two runs were not sent by the same: one by {one}, the other by {other}"
-    if comparison.apart:
+    if isinstance(comparison, UntiedRuns):
         return Violation(reason, "measure the two deployments in one run")
     return Passed(f"{reason}; what that changes, it changes of each run's own baseline too")
 
 
 @guard("same-baseline", "both runs had the same baseline beside them", invalidates=EVERYTHING)
-def same_baseline(comparison: Comparison, suite: Suite) -> Violation | NotApplicable | None:
+def same_baseline(comparison: TiedRuns, suite: Suite) -> Violation | NotApplicable | None:
     """Flag two stored runs that did not measure the same baseline beside their candidate."""
-    if comparison.apart:
+    if isinstance(comparison, UntiedRuns):
         return NotApplicable("a run measured its candidate alone: margins are held to a noise profile instead")
-    theirs, ours = (run.run.arms[Arm.BASELINE].fingerprint for run in _both_runs(comparison))
+    theirs, ours = (run.run.arms[Arm.BASELINE].fingerprint for run in (comparison.reference, comparison.judged))
     if theirs == ours:
         return None
     reason = "the two runs had different baselines beside them, so nothing ties their machines and moments together"
     return Violation(reason, "measure the two deployments in one run")
-
-
-def _both_runs(comparison: Comparison) -> tuple[Evidence, Evidence]:
-    assert comparison.reference is not None, "two runs are compared"
-    return comparison.reference, comparison.judged
 
 
 def _show_senders(run: Evidence) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from benchgate.gate.checks.flips import ExcessFlips, excess_flips
-from benchgate.gate.comparison import Comparison, paired_load
+from benchgate.gate.comparison import Comparison, LiveBaseline, paired_load
 from benchgate.gate.decision import CannotJudge, invalid
 from benchgate.gate.evidence.blocks import LATENCIES, block_pairs
 from benchgate.gate.evidence.client_strain import usable, without_clouded_blocks
@@ -153,7 +153,7 @@ def block_differences(suite: Suite, evidence: Evidence) -> tuple[BlockDifference
 
     Two stored runs have none: their checks compare two groups of blocks that were not paired.
     """
-    comparison = Comparison(evidence)
+    comparison = LiveBaseline(evidence)
     timed = usable(comparison, suite)
     found = (
         _of_check(spec, comparison, timed, suite)

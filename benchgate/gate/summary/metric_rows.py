@@ -14,7 +14,7 @@ import numpy as np
 
 from benchgate.gate.checks.capacity import replay_search
 from benchgate.gate.checks.shadow import run_excess
-from benchgate.gate.comparison import Comparison, load_of
+from benchgate.gate.comparison import LiveBaseline, load_of
 from benchgate.gate.decision import CannotJudge
 from benchgate.gate.evidence import intervals
 from benchgate.gate.evidence.blocks import LATENCIES, Measure, block_pairs
@@ -201,7 +201,7 @@ def _rates(
 
 def _quality_rows(evidence: Evidence) -> Iterator[MetricRow]:
     """Yield scores and flips by task; a repeated eval appears only in the baseline's flips against itself."""
-    comparison = Comparison(evidence)
+    comparison = LiveBaseline(evidence)
     for observation in evidence.quality:
         whole = observation.fault is None and len(observation.items) == observation.expected_n > 0
         if not whole or observation.repeat:
