@@ -20,10 +20,7 @@ from benchgate.gate.summary.metric_rows import metric_rows, number_pairs
 from benchgate.model.run import Evidence, Run, RunStatus
 from benchgate.model.verdict import Verdict
 from benchgate.model.waiver import Waivers
-from benchgate.publish import github
 from benchgate.report.document import document_json, verdict_document, with_exit_code
-from benchgate.report.html import render_html
-from benchgate.report.markdown import SUMMARY_BYTES, render_markdown
 from benchgate.report.stored_numbers import StoredNumbers, StoredSide
 from benchgate.report.terms import OWN, Terms
 from benchgate.store.repository import Store
@@ -143,6 +140,8 @@ def stored_numbers(store: Store, run_id: str, against: str) -> StoredNumbers | N
 def report_html(decision: Decision, *, in_site: bool = False) -> str:
     """The HTML report: same store, same bytes. That of a site differs from it in its way back to the site alone."""
     evidence, against = decision.evidence, decision.reference
+    from benchgate.report.html import render_html  # charts take long to import, and few commands draw any
+
     return render_html(evidence, decision.verdict, against=against, terms=decision.terms, in_site=in_site)
 
 
@@ -168,6 +167,9 @@ def publish_decision(
     decision: Decision, report_path: Path | None, *, exit_code: ExitCode, statement_path: Path | None = None
 ) -> None:
     """Tell the CI system this process runs in, if any."""
+    from benchgate.publish import github
+    from benchgate.report.markdown import SUMMARY_BYTES, render_markdown
+
     github.publish(
         os.environ,
         verdict=decision.verdict,

@@ -10,13 +10,11 @@ import pytest
 from scipy import stats
 
 from benchgate.gate.comparison import compare
-from benchgate.gate.derivation import apart_steps
 from benchgate.gate.judge import judge
 from benchgate.model.noise import NoiseSpread
 from benchgate.model.request_metrics import quantile, ttft_s
 from benchgate.model.run import Evidence
 from benchgate.model.verdict import Outcome
-from benchgate.stats.means import VarianceComponent
 from tests.fakes.apart import TTFT, Line, alone, check_of, known, profile, suite
 from tests.fakes.measured import Effect, Noise, SuiteText, measured
 
@@ -242,14 +240,3 @@ def test_two_blocks_show_how_much_they_differ() -> None:
     steps = {step.what: step for step in check.steps}
     error = math.sqrt(sum(float(np.var(run, ddof=1)) / 2 for run in logs) + 2e-6)
     assert float(steps["standard error"].value) == pytest.approx(error)
-
-
-def test_arithmetic_without_any_variance_has_no_steps() -> None:
-    still, moving = np.array([0.1, 0.1]), np.array([0.1, 0.2])
-    assert (
-        apart_steps("ln", still, moving, [VarianceComponent(0.0, 1), VarianceComponent(0.0, 1)], 0.05, margin=0.0) == ()
-    )
-    assert (
-        apart_steps("ln", still, moving, [VarianceComponent(0.0, 1), VarianceComponent(0.0025, 1)], 0.05, margin=0.0)
-        != ()
-    )
