@@ -57,7 +57,8 @@ def paired_t(
         mean = float(values[0])
         p_value = 2.0**-n if mean > margin else 1.0
         if trace is not None:
-            trace.made("their mean, and both limits: all are equal", "", mean)
+            trace.made("their mean", "all are equal", mean)
+            trace.limits(Limits(mean, mean), "their mean", "their mean")
             trace.made("p-value", f"2^-{n}" if mean > margin else "not above the margin", p_value)
         return MeanTest(mean, 0.0, Limits(mean, mean), p_value, n)
     mean, sd = float(np.mean(values)), float(np.std(values, ddof=1))
@@ -95,7 +96,7 @@ def two_sample_t(
         groups = len(first) + len(second), len(first)
         p_value = 1 / math.comb(*groups) if mean > margin else 1.0
         if trace is not None:
-            trace.made("both limits: neither run varies", "the difference itself", mean)
+            trace.limits(Limits(mean, mean), *["the difference itself: neither run varies"] * 2)
             trace.made("p-value", "1 / C({}, {})".format(*groups) if mean > margin else "not above the margin", p_value)
         return MeanTest(mean, 0.0, Limits(mean, mean), p_value, n)
     variances = float(np.var(first, ddof=1)), float(np.var(second, ddof=1))

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from benchgate.gate.checks.evaluate import evaluate
-from benchgate.gate.comparison import beside, compare
+from benchgate.gate.comparison import compare
 from benchgate.gate.policy import concrete_checks
 from benchgate.model.deployment import Arm
 from benchgate.model.run import DeploymentFault, Evidence
@@ -38,7 +38,7 @@ def test_the_stored_candidate_stands_where_the_baseline_would_with_what_went_wro
     named = [{arm: replace(one, name=f"{name} {arm}") for arm, one in arms} for name in ("theirs", "ours")]
     names = [replace(ALONE, run=replace(ALONE.run, arms=both)) for both in named]
     theirs, ours = (replace(one, target_faults=(fault,)) for one, fault in zip(names, faults, strict=True))
-    both = beside(compare(ours, theirs))
+    both = compare(ours, theirs).request_pairs
     assert {arm: one.name for arm, one in both.run.arms.items()} == {
         Arm.BASELINE: "theirs candidate", Arm.CANDIDATE: "ours candidate"
     }  # fmt: skip

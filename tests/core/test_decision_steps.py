@@ -171,7 +171,7 @@ def test_a_test_without_an_answer_records_nothing() -> None:
 @pytest.mark.parametrize(("equal", "p_value"), [(0.1, 0.25), (-0.1, 1.0)])
 def test_values_without_spread_have_the_limits_and_the_p_value_of_their_signs(equal: float, p_value: float) -> None:
     still = recorded_by_paired_t(equal, equal)
-    assert [float(one.value) for one in still.steps] == [equal, p_value]
+    assert [float(one.value) for one in still.steps] == [equal, equal, equal, p_value]
 
 
 def test_the_arithmetic_of_two_lists_is_welchs() -> None:
@@ -191,7 +191,7 @@ def test_two_lists_without_spread_have_the_p_value_of_a_permutation(ours: float,
     test = two_sample_t(np.array([0.1, 0.1]), np.array([ours, ours]), 0.05, trace=found)
     assert test is not None and test.p_value == pytest.approx(p_value)
     assert value(found, "p-value") == pytest.approx(p_value)
-    assert value(found, "both limits: neither run varies") == pytest.approx(test.mean)
+    assert value(found, "lower limit") == value(found, "upper limit") == pytest.approx(test.mean)
 
 
 def test_lists_are_shown_up_to_two_hundred_values() -> None:

@@ -206,7 +206,7 @@ def test_two_stored_runs_have_both_p_values_too() -> None:
     suite = suite_of(EITHER, ERRORS)
     judged_run = measured(suite, Effect(slowdown=1.01), noise=Noise(cv=0.02))
     check = judge(suite, judged_run, measured(suite, noise=Noise(cv=0.02, seed=5), run_id="reference")).checks[0]
-    theirs, ours = (listed(check, f"ln ratios of the {run} run") for run in ("reference", "judged"))
+    theirs, ours = (listed(check, what) for what in ("the same in the reference run", "regression in each block"))
     worse = scipy_stats.ttest_ind(ours, theirs, equal_var=False, alternative="greater")
     better = scipy_stats.ttest_ind(ours, theirs, equal_var=False, alternative="less")
     assert number(check, "p-value") == pytest.approx(float(worse.pvalue), rel=1e-5)

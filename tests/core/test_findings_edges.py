@@ -9,7 +9,7 @@ import pytest
 
 from benchgate.gate.checks import capacity, evaluate, timing
 from benchgate.gate.checks.evaluate import Judgement
-from benchgate.gate.comparison import Comparison, compare
+from benchgate.gate.comparison import Comparison, UntiedRuns, compare
 from benchgate.gate.decision import CannotJudge, Estimate, inconclusive, invalid
 from benchgate.gate.evidence.shares import Tally, tally_of
 from benchgate.gate.policy import CheckSpec, concrete_checks, judged_by, unit_name
@@ -222,12 +222,12 @@ def test_numbers_between_runs_that_nothing_decides_are_taken_away(
     def better(estimate: Estimate, *_: object, **__: object) -> None:
         estimate.value, estimate.limits, estimate.p_value = -0.5, Limits(-0.6, -0.4), 1.0
 
-    def profile(*_: object) -> None:
+    def require(*_: object) -> None:
         if cannot is not None:
             raise cannot
 
     monkeypatch.setattr(timing, "between_runs", better)
-    monkeypatch.setattr("benchgate.gate.comparison._require_noise_profile", profile)
+    monkeypatch.setattr(UntiedRuns, "_require_noise_profile", require)
     evidence = single(SuiteText([line]).suite())
     estimate = one_of(line, evidence, evidence).estimate
     known = cannot is None

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from benchgate.gate.comparison import compare
+from benchgate.gate.comparison import UntiedRuns, compare
 from benchgate.gate.judge import judge
 from benchgate.model.noise import NoiseSpread
 from benchgate.model.request_metrics import quantile, ttft_s
@@ -25,7 +25,7 @@ def test_without_a_profile_nothing_is_decided_either_way(slowdown: float) -> Non
     verdict = judge(suite(TTFT), judged, alone())
     check = verdict.checks[0]
     assert verdict.outcome is check.outcome is Outcome.INCONCLUSIVE
-    assert "without a noise profile" in check.reason
+    assert "there is no live baseline and no noise profile" in check.reason
     assert check.harm == pytest.approx(math.log(slowdown), abs=0.05)
     assert (check.lower, check.upper, check.p_value) == (None, None, None)
     assert "benchgate calibrate" in (check.advice or "")
@@ -166,7 +166,9 @@ def test_one_block_each_is_judged_by_the_spread_of_its_requests() -> None:
     assert times.outcome is Outcome.PASS, times.reason
     assert times.n == 1
     within = [step.formula for step in times.steps if step.what.endswith("run's mean")]
-    assert within == ["14 degrees of freedom"] * 2  # 60 requests are fifteen times four neighbours
+    assert (
+        within == ["bootstrap of its requests, 14 degrees of freedom"] * 2
+    )  # 60 requests are fifteen times four neighbours
     assert [check.outcome for check in others] == [Outcome.INCONCLUSIVE] * 4
     assert all("tells nothing of how much this varies" in check.reason for check in others[:3])
     slow = judge(policy, first_block(alone(Effect(slowdown=2.0), seed=2)), reference)
@@ -183,9 +185,8 @@ def test_a_few_requests_of_one_block_tell_nothing() -> None:
 def test_two_runs_with_live_baselines_are_compared_through_them() -> None:
     live = SuiteText([TTFT]).suite()
     one, other = (measured(live, noise=Noise(seed=seed), run_id=f"run-{seed}") for seed in (1, 2))
-    assert not compare(other, one).apart
-    assert not compare(alone()).apart
-    assert compare(alone(), alone()).apart
+    assert not isinstance(compare(other, one), UntiedRuns)
+    assert isinstance(compare(alone(), alone()), UntiedRuns)
     assert judge(live, other, one).checks[0].outcome is Outcome.PASS
 
 

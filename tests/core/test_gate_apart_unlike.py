@@ -21,7 +21,7 @@ def test_what_the_profile_does_not_know_is_not_decided() -> None:
     lines: Line = {"metric": "ttft", "statistic": "p95", "margin": "10%"}
     check = check_of(alone(seed=2), known(alone()), lines)
     assert check.outcome is Outcome.INCONCLUSIVE
-    assert "no noise profile says how much ttft at c4 differs" in check.reason
+    assert "no noise profile tells how much ttft at c4 differs" in check.reason
 
 
 def test_an_old_profile_is_stale_and_decides_nothing() -> None:
@@ -118,7 +118,7 @@ def test_answers_in_other_pieces_are_no_pace_across_runs_either(fewer: str) -> N
     reference = known(reference, spreads=(*profile(plain).spreads, NoiseSpread("tpot", "p50", "c4", 0.02, 0.02, 10)))
     policy = suite({"metric": "tpot", "margin": "10%"}, TTFT)
     specs = tuple(concrete_checks(policy, judged))
-    pace, first = (one.finding.problem for one in evaluate.measured(specs, policy, compare(judged, reference)))
+    pace, first = (one.estimate.problem for one in evaluate.evaluate(specs, policy, compare(judged, reference)))
     assert pace is not None and pace.outcome is Outcome.INVALID
     assert "in other pieces" in pace.reason
     assert first is None
@@ -137,7 +137,7 @@ def test_noise_of_a_pace_says_nothing_of_what_is_paid_by_the_token() -> None:
     assert check_of(judged, reference, cost).outcome is Outcome.PASS
     found = check_of(hosted(judged), hosted(reference), cost)
     assert found.outcome is Outcome.INCONCLUSIVE
-    assert "where tokens are what is paid for" in found.reason
+    assert "where tokens are paid for" in found.reason
     assert check_of(hosted(judged), reference, cost).outcome is Outcome.INVALID  # at two prices, of no one list
 
 

@@ -52,7 +52,7 @@ def test_latency_from_its_blocks_to_its_p_value() -> None:
     ratios = np.log(ours / theirs)
     t = scipy_stats.ttest_1samp(ratios, 0.0, alternative="greater")
     interval = scipy_stats.ttest_1samp(ratios, 0.0).confidence_interval(0.9)
-    assert numbers("ttft", "harm in each block") == pytest.approx(ratios, rel=1e-5)
+    assert numbers("ttft", "regression in each block") == pytest.approx(ratios, rel=1e-5)
     assert number("ttft", "their mean") == pytest.approx(float(np.mean(ratios)), rel=1e-6)
     assert (number("ttft", "lower limit"), number("ttft", "upper limit")) == pytest.approx(interval, rel=1e-5)
     assert number("ttft", "p-value") == pytest.approx(float(t.pvalue), rel=1e-5)
@@ -68,11 +68,11 @@ def test_share_from_its_counts_to_its_limits() -> None:
     shares = [one / 480 for one in missed]
     z = float(scipy_stats.norm.ppf(0.95))
     wilson = [scipy_stats.binomtest(one, 480).proportion_ci(0.9, method="wilson") for one in missed]
-    assert number("error_rate", "harm") == pytest.approx(shares[0] - shares[1], rel=1e-6)
+    assert number("error_rate", "regression") == pytest.approx(shares[0] - shares[1], rel=1e-6)
     lower = shares[0] - shares[1] - math.hypot(shares[0] - wilson[0].low, wilson[1].high - shares[1])
     limits = [step for step in steps_of("error_rate") if step.what == "lower limit"]
     assert z > 0 and float(limits[1].value) == pytest.approx(lower, rel=1e-5)
-    assert number("error_rate", "its lower limit") == min(float(step.value) for step in limits)
+    assert number("error_rate", "lower limit that is judged") == min(float(step.value) for step in limits)
     chance = scipy_stats.binom.sf(missed[0] - 1, sum(missed), 0.5)
     assert number("error_rate", "p-value of misses") == pytest.approx(float(chance), rel=1e-6)
 
@@ -101,21 +101,22 @@ def test_accuracy_from_its_items_to_tangos_limits() -> None:
 
 def test_slo_from_its_misses_to_its_limits() -> None:
     missed = sum(numbers("goodput", "candidate: misses"))
-    effective = number("goodput", "candidate: effective number")
+    effective = number("goodput", "effective number")
     reach = scipy_stats.t.ppf(0.95, 479) / scipy_stats.t.ppf(0.95, 7)
     assert effective == pytest.approx(480 * reach**2, rel=1e-6)  # no spread between blocks: a design effect of 1
     m = effective * missed / 480
-    lower = 1 - scipy_stats.beta.ppf(0.95, m + 1, effective - m)
-    upper = 1 - scipy_stats.beta.ppf(0.05, m, effective - m + 1)
-    assert number("goodput", "lower limit") == pytest.approx(float(lower), rel=1e-6)
-    assert number("goodput", "upper limit") == pytest.approx(float(upper), rel=1e-6)
+    least, most = scipy_stats.beta.ppf(0.05, m, effective - m + 1), scipy_stats.beta.ppf(0.95, m + 1, effective - m)
+    for side, missing in (("lower", least), ("upper", most)):
+        assert number("goodput", f"{side} limit of the miss share") == pytest.approx(float(missing), rel=1e-6)
+    for side, missing in (("lower", most), ("upper", least)):
+        assert number("goodput", f"{side} limit that is judged") == pytest.approx(1 - float(missing), rel=1e-6)
 
 
 @pytest.mark.parametrize("metric", [str(check["metric"]) for check in CHECKS])
 def test_steps_end_in_the_numbers_and_the_outcome_of_the_verdict(metric: str) -> None:
     check = check_of(metric)
-    names = ("value" if metric == "goodput" else "harm") + " that is judged", "its lower limit", "its upper limit"
-    said = [number(metric, name) for name in names]
+    names = ("value" if metric == "goodput" else "regression", "lower limit", "upper limit")
+    said = [number(metric, f"{name} that is judged") for name in names]
     assert said == pytest.approx([check.harm, check.lower, check.upper], rel=1e-6)
     assert (check.steps[-1].what, check.steps[-1].value) == ("outcome", check.outcome.value)
     assert all(f"{step.what}" in render_explanation(VERDICT, check) for step in check.steps)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from benchgate.gate.decision import Look
+from benchgate.gate.decision import Estimate, Look
 from benchgate.gate.reasons import check_advice, check_reason
 from benchgate.model.run import LoadEnd
 from benchgate.model.verdict import Outcome, Scale
@@ -60,7 +60,7 @@ def test_a_regression_that_is_not_significant_says_by_what_and_after_how_many_bl
 
 def test_what_was_left_out_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     whole, other = changed(INSIDE, n=6), changed(INSIDE, n=60, n_unit="requests")
-    found = [(INSIDE, whole), (INSIDE, INSIDE), (INSIDE, other), INSIDE]
+    found: list[Estimate | tuple[Estimate, Estimate]] = [(INSIDE, whole), (INSIDE, INSIDE), (INSIDE, other), INSIDE]
     checks = judged([TTFT, E2E, ERRORS, NOTICED], found, monkeypatch)
     assert [check.n_of for check in checks] == [6, None, None, None]
 

@@ -224,15 +224,15 @@ def test_a_side_of_one_block_has_no_limits_of_its_share() -> None:
     assert widened(POINT, STEADY, one, ALPHA) is None
 
 
-def over(blocks: int, line: dict[str, object], tokens: int = 8) -> Estimate:
+def over(blocks: int, line: dict[str, str], tokens: int = 8) -> Estimate:
     """The estimate of a check of the candidate's stage `long` over its stage `short`."""
     load = [
         block(Arm.CANDIDATE, i, [0.02, 0.021], stage=stage, tokens=tokens)
         for i in range(blocks)
         for stage in ("short", "long")
     ]
-    line = {"stage": "long", "over": "short", **line}
-    return estimate_of(line, compare(replace(compared([]).judged, load=tuple(load))), drill(line))
+    whole: dict[str, object] = {"stage": "long", "over": "short", **line}
+    return estimate_of(whole, compare(replace(compared([]).judged, load=tuple(load))), drill(whole))
 
 
 def test_one_stage_over_another_takes_two_blocks_and_a_pace() -> None:
@@ -250,7 +250,7 @@ def test_one_stage_over_another_takes_two_blocks_and_a_pace() -> None:
 def test_answers_a_tenth_shorter_or_longer_are_the_models_own_way(tokens: int, warns: bool) -> None:
     pairs = [(block(Arm.BASELINE, i, [0.02] * 3, tokens=100), block(Arm.CANDIDATE, i, [0.02] * 3, tokens=tokens))
              for i in range(2)]  # fmt: skip
-    told = length_warning(compared(pairs), "c4")
+    told = length_warning(compared(pairs).judged, "c4")
     assert (told is not None) is warns
     assert told is None or f"{tokens / 100:.2f} times as long as the baseline's" in told
 
@@ -259,9 +259,9 @@ def test_lengths_are_those_of_requests_that_both_arms_answered_and_have_a_record
     for theirs, ours in (([0.02, None], [0.02, 0.02]), ([0.02, 0.02], [0.02, None])):
         failed = [(block(Arm.BASELINE, i, theirs, tokens=10), block(Arm.CANDIDATE, i, ours, tokens=10))
                   for i in range(2)]  # fmt: skip
-        assert length_warning(compared(failed), "c4") is None
-    assert length_warning(compared([both(0, [None], [0.02])]), "c4") is None
+        assert length_warning(compared(failed).judged, "c4") is None
+    assert length_warning(compared([both(0, [None], [0.02])]).judged, "c4") is None
     lacking = (block(Arm.BASELINE, 0, [0.02] * 2, tokens=10), block(Arm.CANDIDATE, 0, [0.02], tokens=99))
     longer = (block(Arm.BASELINE, 1, [0.02], tokens=10), block(Arm.CANDIDATE, 1, [0.02], tokens=20))
-    assert length_warning(compared([lacking]), "c4") is None
-    assert "2.00 times" in (length_warning(compared([lacking, longer]), "c4") or "")
+    assert length_warning(compared([lacking]).judged, "c4") is None
+    assert "2.00 times" in (length_warning(compared([lacking, longer]).judged, "c4") or "")

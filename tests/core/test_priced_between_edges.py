@@ -6,7 +6,7 @@ from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
-from benchgate.gate.comparison import compare
+from benchgate.gate.comparison import UntiedRuns, compare
 from benchgate.model.deployment import Arm
 from benchgate.model.run import Evidence
 from benchgate.model.verdict import CheckResult, Outcome
@@ -37,7 +37,7 @@ def test_a_baseline_that_was_not_measured_ties_nothing_and_may_have_any_price() 
     now, then = paid(alone(seed=2), 4.0), paid(alone(), 4.0)
     dear = {**now.run.arms, Arm.BASELINE: replace(now.run.arms[Arm.BASELINE], price_usd_per_hour=9.0)}
     comparison = compare(replace(now, run=replace(now.run, arms=dear)), then)
-    assert comparison.apart
+    assert isinstance(comparison, UntiedRuns)
     assert repriced(comparison) is None
 
 

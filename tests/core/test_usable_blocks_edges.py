@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from benchgate.gate.comparison import arms_of, compare, load_of, paired_load, quality_of
+from benchgate.gate.comparison import UntiedRuns, arms_of, compare, load_of, paired_load, quality_of
 from benchgate.gate.evidence.client_strain import StrainedBlocks, left_out_notes, strained_blocks, usable
 from benchgate.model.deployment import Arm
 from benchgate.model.run import ClientUse, Evidence, LoadObservation
@@ -123,13 +123,12 @@ def test_usable_runs_lose_the_blocks_of_their_own_stage_on_both_arms() -> None:
     suite = drill(TTFT)
     here, there = late_in(measured(suite), 2, stage="short"), late_in(measured(suite), 5, stage="long")
     left = usable(compare(here, there), suite)
-    assert left.reference is not None
-    for evidence, stage, block in ((left.judged, "short", 2), (left.reference, "long", 5)):
+    for evidence, (stage, block) in zip(left.runs, (("short", 2), ("long", 5)), strict=True):
         for arm in Arm:
             other = "long" if stage == "short" else "short"
             assert sorted(load_of(evidence, stage, arm)) == [b for b in range(8) if b != block]
             assert sorted(load_of(evidence, other, arm)) == list(range(8))
-    assert usable(compare(here), suite).reference is None
+    assert len(usable(compare(here), suite).runs) == 1
 
 
 def test_a_stage_that_is_spoilt_keeps_all_its_blocks() -> None:
@@ -218,19 +217,18 @@ def test_items_are_those_of_the_arm_task_and_repeat_that_were_asked_for() -> Non
 def test_a_stored_comparison_holds_the_candidates_of_both_runs_against_each_other() -> None:
     task = CALM.quality[0].task
     live, stored = compare(CALM), compare(CALM, FAILING)
-    assert (live.stored, stored.stored) == (False, True)
-    assert (live.baseline_name(), live.candidate_name()) == ("baseline", "candidate")
-    assert (stored.baseline_name(), stored.candidate_name()) == ("candidate", "candidate")
+    assert (live.runs, stored.runs) == ((CALM,), (CALM, FAILING))
+    assert (live.baseline_name, live.candidate_name) == ("baseline", "candidate")
+    assert (stored.baseline_name, stored.candidate_name) == ("candidate", "candidate")
     assert live.baseline_quality(task) is quality_of(CALM, Arm.BASELINE, task)
     assert stored.baseline_quality(task) is quality_of(FAILING, Arm.CANDIDATE, task)
     assert stored.candidate_quality(task) is quality_of(CALM, Arm.CANDIDATE, task)
     assert live.baseline_quality(task, 1) is stored.baseline_quality(task, 1) is None
 
 
-def test_runs_are_apart_where_either_lacks_a_live_baseline() -> None:
+def test_runs_are_untied_where_either_lacks_a_live_baseline() -> None:
     single = alone(CALM)
-    assert compare(CALM, single).apart
-    assert compare(single, CALM).apart
-    assert compare(single, single).apart
-    assert not compare(CALM, FAILING).apart
-    assert not compare(single).apart
+    for judged, reference in ((CALM, single), (single, CALM), (single, single)):
+        assert isinstance(compare(judged, reference), UntiedRuns)
+    assert not isinstance(compare(CALM, FAILING), UntiedRuns)
+    assert not isinstance(compare(single), UntiedRuns)

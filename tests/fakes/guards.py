@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchgate.gate.comparison import Comparison, beside, compare
+from benchgate.gate.comparison import Comparison, compare
 from benchgate.gate.guards import EVAL_GUARDS, RUN_GUARDS, UNTIED_GUARDS
 from benchgate.gate.guards.answers import Evals
 from benchgate.gate.guards.base import run_each
@@ -29,4 +29,4 @@ def one_of_evals(name: str, evidence: Evidence, suite: Suite) -> GuardResult:
 
 
 def of_untied_runs(comparison: Comparison, suite: Suite) -> list[GuardResult]:
-    return [guard(beside(comparison), suite) for guard in UNTIED_GUARDS]
+    return [guard(comparison.request_pairs, suite) for guard in UNTIED_GUARDS]

@@ -271,7 +271,8 @@ def test_regression(estimate: Estimate, test: Test, allowed: Allowance, *, two_s
         falling = test(0.0, margin, -1, opposite)
         if falling is None:
             return False
-        trace.add(opposite.steps[-2:], of=" of the opposite change")
+        tested = [step for step in opposite.steps if step.what in ("t statistic", "p-value")]
+        trace.add(tested, of=" of the opposite change")
         likelier = min(plain.p_value, falling.p_value)
         trace.made("p-value of the likelier one", "the smaller of both", likelier)
         estimate.tested(plain)
