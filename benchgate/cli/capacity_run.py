@@ -104,7 +104,7 @@ def _seen(
 ) -> RunSeen:
     """By `rows`; `kept` are those that the store has of it, which are held against them where both are known."""
     from benchgate.gate.checks.capacity import beside_the_sizing
-    from benchgate.gate.summary.metric_rows import unlike
+    from benchgate.gate.summary.metric_rows import mismatched_rows
     from benchgate.report.client_care import client_care, widened_line
     from benchgate.report.sizing_run import RunSeen
     from benchgate.sizing.operating_point import (
@@ -133,7 +133,7 @@ def _seen(
         starts=cold_starts(evidence, role),
         cache_use=cache_use(evidence, choice.row.stage, role),
         care=client_care(suite, evidence),
-        unlike=len(unlike(kept, rows)),
+        unlike=len(mismatched_rows(kept, rows)),
         searched=searched,
         watched=watched.get(choice.row.stage),
     )

@@ -21,7 +21,7 @@ from benchgate.gate.comparison import Comparison, Place, load_of, places, strict
 from benchgate.gate.decision import Finding, Problem, at_look, decide, defined
 from benchgate.gate.derivation import made, number, own_share_steps
 from benchgate.gate.evidence.shares import Counts, tally_of, unmeasured
-from benchgate.gate.guards.base import kinds_of_metric, spoiling
+from benchgate.gate.guards.base import invalidating_guard, metric_kinds
 from benchgate.gate.reasons import check_advice
 from benchgate.model.deployment import Arm
 from benchgate.model.run import BudgetReading
@@ -55,7 +55,7 @@ def burn_checks(
     ended_by = tuple(check.title for check in others if check.required and check.stage and _blocks(check))
     look = stricter_look(suite, comparison)
     alpha = suite.gate.alpha if look is None else look.alpha
-    guard = spoiling(guards, kinds_of_metric(budget.metric))
+    guard = invalidating_guard(guards, metric_kinds(budget.metric))
     found: list[tuple[str | None, Finding]] = []
     for place in _places(suite) or (None,):
         finding = defined(_burn(budget, place, comparison, alpha))

@@ -27,27 +27,27 @@ _SECONDS_PER_HOUR = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
+class StopLoad:
     """The load ends here. `checks` are those it was decided by, as they stand now."""
 
-    why: Literal["decided", "invalid", "last"]
+    reason: Literal["decided", "invalid", "last"]
     checks: tuple[CheckResult, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class GoOn:
-    """More is to be measured, up to so many blocks in all. `checks` are as in `Settled`; `open` are not settled."""
+class ContinueLoad:
+    """More is to be measured, up to so many blocks in all. `checks` are as in `StopLoad`; `open` are not settled."""
 
-    to: int
+    blocks: int
     checks: tuple[CheckResult, ...]
-    open: tuple[CheckResult, ...]
+    undecided: tuple[CheckResult, ...]
 
 
-def next_step(suite: Suite, evidence: Evidence, waivers: Waivers | None = None) -> Settled | GoOn | None:
+def next_step(suite: Suite, evidence: Evidence, waivers: Waivers | None = None) -> StopLoad | ContinueLoad | None:
     """What to do after a look; None where the suite has a fixed number of blocks.
 
     The load ends when a required check of it blocks, or when each is settled; where none is required, when each that is
-    advisory is. Settled is what promotes, what blocks, and what is INVALID for the second time: the blocks of a whole
+    advisory is. StopLoad is what promotes, what blocks, and what is INVALID for the second time: the blocks of a whole
     look more did not cure it. No check of the load at all: nothing to go on for. A check that blocks ends nothing while
     more blocks may show that it stays within what a waiver of it tolerates.
     """
@@ -56,17 +56,17 @@ def next_step(suite: Suite, evidence: Evidence, waivers: Waivers | None = None) 
         return None
     checks = load_checks(suite, evidence, waivers)
     if look.last:
-        return Settled("last", checks)
+        return StopLoad("last", checks)
     tolerated = _tolerated(waivers, evidence)
     if any(_blocks(check, tolerated) for check in checks):
-        return Settled("decided", checks)
+        return StopLoad("decided", checks)
     invalid = [check for check in checks if check.outcome is Outcome.INVALID]
     before = _at_the_look_before(suite, evidence, look.number) if invalid else ()
     still = {check.id for check in before if check.outcome is Outcome.INVALID}
     unsettled = tuple(check for check in checks if not _settled(check, still, tolerated))
     if not unsettled:
-        return Settled("invalid" if invalid else "decided", checks)
-    return GoOn(suite.load.looks[look.number], checks, unsettled)
+        return StopLoad("invalid" if invalid else "decided", checks)
+    return ContinueLoad(suite.load.looks[look.number], checks, unsettled)
 
 
 def load_checks(suite: Suite, evidence: Evidence, waivers: Waivers | None = None) -> tuple[CheckResult, ...]:

@@ -8,7 +8,7 @@ from collections.abc import Container, Iterator, Sequence
 from sqlalchemy import Connection, select, union
 
 from benchgate.errors import BenchgateError
-from benchgate.gate.summary.metric_rows import Unlike, lacking, metric_rows, unlike
+from benchgate.gate.summary.metric_rows import RowMismatch, metric_rows, mismatched_rows, missing_rows
 from benchgate.model.run import MetricRow
 from benchgate.store import results, tables, tombstones
 from benchgate.store.engine import fetch
@@ -37,9 +37,9 @@ def figure_findings(connection: Connection, told: Container[str | None], looked:
         except (BenchgateError, ValueError) as error:
             yield Finding(run_id, "its numbers", f"they cannot be made again: {error}")
             continue
-        for one in unlike(kept, made):
+        for one in mismatched_rows(kept, made):
             yield Finding(run_id, f"metric {_named(one.kept)}", _problem(one))
-        if rows := lacking(kept, made):
+        if rows := missing_rows(kept, made):
             yield Finding(run_id, "its numbers", _lacks(rows))
 
 
@@ -53,7 +53,7 @@ def _named(row: MetricRow) -> str:
     return " ".join(part for part in (row.arm.value, row.name, row.statistic, row.stage, row.task) if part is not None)
 
 
-def _problem(one: Unlike) -> str:
+def _problem(one: RowMismatch) -> str:
     made = "nothing" if one.made is None else _shown(one.made)
     return (
         f"it is kept as {_shown(one.kept)}, and its records make {made}: it was altered, or another benchgate made it;"

@@ -279,7 +279,7 @@ def test_where_answers_are_compared_what_shapes_them_still_counts() -> None:
     assert judge(made, run_of(made, *UNLIKE)).outcome is Outcome.PASS
     templates = [{"chat_template_sha256": name} for name in ("aa", "bb")]
     found = alike(judge(made, run_of(made, *templates)))
-    assert (found.tripped, found.spoils) == (True, ())
+    assert (found.tripped, found.invalidates) == (True, ())
     assert "`gate.allow_different: [chat_template]`" in str(found.remedy)
     only_bounds = suite(*BOUNDS)
     assert judge(only_bounds, run_of(only_bounds, *templates)).outcome is Outcome.PASS
@@ -293,7 +293,7 @@ def test_candidates_of_two_stored_runs_are_held_to_what_each_run_declares() -> N
     assert not sides_alike(Comparison(runs[1], runs[0]), ours).tripped
     undeclared = run_of(suite(), {}, EIGHT)
     found = sides_alike(Comparison(runs[1], undeclared), ours)
-    assert (found.tripped, found.spoils) == (True, ("compared-speed",))
+    assert (found.tripped, found.invalidates) == (True, ("compared-speed",))
 
 
 def test_a_run_whose_suite_says_nothing_of_the_deployment_declares_nothing() -> None:

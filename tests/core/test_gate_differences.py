@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from benchgate.gate.comparison import Comparison
-from benchgate.gate.evidence.deployments import Declared, between, counts_other_tokens, differences
+from benchgate.gate.evidence.deployments import Declared, between, differences, vocabulary_warning
 from benchgate.gate.guards.arms import arms_alike, sides_alike
 from benchgate.gate.judge import judge
 from benchgate.model.deployment import Arm, Deployment
@@ -178,7 +178,7 @@ def test_a_run_that_does_not_know_both_sides_is_compared_with_nothing() -> None:
     lost = replace(evidence, run=replace(evidence.run, arms={Arm.BASELINE: evidence.run.arms[Arm.BASELINE]}))
     assert arms_alike(lost, suite()).tripped
     assert sides_alike(Comparison(lost, evidence), suite()).tripped
-    assert counts_other_tokens(Comparison(lost), suite("vocabulary")) is None
+    assert vocabulary_warning(Comparison(lost), suite("vocabulary")) is None
     assert differences(Comparison(lost), suite()) == ()
 
 

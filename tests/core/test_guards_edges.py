@@ -57,7 +57,7 @@ def calibration(evidence: Evidence) -> Evidence:
 @pytest.mark.parametrize(("judged", "reference"), [(calibration(RUN), OTHER), (RUN, calibration(OTHER))])
 def test_a_calibration_judges_nobody_and_nobody_is_judged_beside_one(judged: Evidence, reference: Evidence) -> None:
     found = guard("no-calibration", judged, reference)
-    assert (found.tripped, found.spoils) == (True, EVERYTHING)
+    assert (found.tripped, found.invalidates) == (True, EVERYTHING)
     assert "measured baseline against itself" in found.reason
     assert judge(SUITE, judged, reference).outcome is Outcome.INVALID
 
@@ -73,14 +73,14 @@ def test_runs_that_measured_different_things_spoil_all_that_there_is() -> None:
     changed = replace(OTHER, run=replace(OTHER.run, measurement_sha256="x" * 64))
     for pair in ((RUN, changed), (changed, RUN)):
         found = guard("same-measurement", *pair)
-        assert (found.tripped, found.spoils) == (True, EVERYTHING)
+        assert (found.tripped, found.invalidates) == (True, EVERYTHING)
 
 
 def test_runs_beside_different_baselines_spoil_all_that_there_is() -> None:
     arms = {**OTHER.run.arms, Arm.BASELINE: replace(OTHER.run.arms[Arm.BASELINE], model="another")}
     changed = replace(OTHER, run=replace(OTHER.run, arms=arms))
     found = guard("same-baseline", RUN, changed)
-    assert (found.tripped, found.spoils) == (True, EVERYTHING)
+    assert (found.tripped, found.invalidates) == (True, EVERYTHING)
     assert judge(SUITE, RUN, changed).outcome is Outcome.INVALID
 
 
@@ -96,7 +96,7 @@ def test_another_number_of_senders_spoils_the_load_where_nothing_ties_the_runs_t
     four = replace(OTHER, load=tuple(replace(o, client=replace(o.client, workers=4)) for o in OTHER.load))
     assert not guard("same-client", RUN, four).tripped
     found = guard("same-client", alone(RUN), four)
-    assert (found.tripped, found.spoils) == (True, ("compared-load",))
+    assert (found.tripped, found.invalidates) == (True, ("compared-load",))
     assert not guard("same-client", alone(RUN), OTHER).tripped
 
 
@@ -235,11 +235,11 @@ def test_arms_that_are_not_served_alike_spoil_what_is_measured_in_time() -> None
     arms = {**RUN.run.arms, Arm.CANDIDATE: replace(RUN.run.arms[Arm.CANDIDATE], facts={"engine_version": "2"})}
     changed = replace(RUN, run=replace(RUN.run, arms=arms))
     compares = SuiteText([{"metric": "ttft", "margin": "10%"}]).suite()
-    assert guard("arms-alike", changed, suite=compares).spoils == ("compared-speed",)
-    assert guard("sides-alike", changed, OTHER, suite=compares).spoils == ("compared-speed",)
+    assert guard("arms-alike", changed, suite=compares).invalidates == ("compared-speed",)
+    assert guard("sides-alike", changed, OTHER, suite=compares).invalidates == ("compared-speed",)
     for arm in Arm:
         found = arms_alike(replace(RUN, run=replace(RUN.run, arms={arm: RUN.run.arms[arm]})), SUITE)
-        assert (found.tripped, found.spoils) == (True, ("speed",))
+        assert (found.tripped, found.invalidates) == (True, ("speed",))
 
 
 def test_a_task_of_the_suite_that_nobody_ran_is_missed_on_both_arms() -> None:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from benchgate.gate.summary.metric_rows import Unlike, lacking, unlike
+from benchgate.gate.summary.metric_rows import RowMismatch, mismatched_rows, missing_rows
 from benchgate.model.deployment import Arm
 from benchgate.model.run import MetricRow
 
@@ -16,21 +16,21 @@ ROW = MetricRow(Arm.CANDIDATE, "requests_per_s", None, "c4", None, 14.0, 5, 12.0
 )
 def test_number_that_was_altered_is_unlike_what_its_records_make(changed: dict[str, float | None]) -> None:
     kept = replace(ROW, **changed)  # type: ignore[arg-type]  # fields of it
-    assert unlike([kept], [ROW]) == [Unlike(kept, ROW)]
+    assert mismatched_rows([kept], [ROW]) == [RowMismatch(kept, ROW)]
 
 
 def test_number_that_no_record_makes_is_unlike() -> None:
     other = replace(ROW, stage="c8")
-    assert unlike([ROW, other], [ROW]) == [Unlike(other, None)]
+    assert mismatched_rows([ROW, other], [ROW]) == [RowMismatch(other, None)]
 
 
 def test_last_bits_and_what_is_not_kept_are_no_difference() -> None:
-    assert unlike([replace(ROW, value=14.0 * (1 + 1e-12))], [ROW, replace(ROW, stage="c8")]) == []
+    assert mismatched_rows([replace(ROW, value=14.0 * (1 + 1e-12))], [ROW, replace(ROW, stage="c8")]) == []
     bare = replace(ROW, lower=None, upper=None)
-    assert unlike([bare], [bare]) == []
+    assert mismatched_rows([bare], [bare]) == []
 
 
 def test_what_the_records_make_and_nobody_keeps_is_lacking() -> None:
     other = replace(ROW, stage="c8")
-    assert lacking([replace(ROW, value=99.0)], [ROW, other]) == [other]
-    assert lacking([ROW, other], [ROW]) == []
+    assert missing_rows([replace(ROW, value=99.0)], [ROW, other]) == [other]
+    assert missing_rows([ROW, other], [ROW]) == []

@@ -37,14 +37,14 @@ def guard(name: str, evidence: Evidence, suite: Suite = SUITE) -> GuardResult:
     """What it found: what trips says what to do, what holds spoils nothing."""
     (found,) = of_run(evidence, suite, name)
     assert bool(found.remedy) is found.tripped
-    assert found.tripped or found.spoils == ()
+    assert found.tripped or found.invalidates == ()
     return found
 
 
 def spoilt(name: str, evidence: Evidence, suite: Suite = SUITE) -> tuple[str, ...] | None:
     """The kinds of checks it spoils; None where it holds."""
     found = guard(name, evidence, suite)
-    return found.spoils if found.tripped else None
+    return found.invalidates if found.tripped else None
 
 
 def marked(evidence: Evidence, arm: Arm, rows: int, stage: str | None = None, **values: int | str) -> Evidence:
@@ -232,7 +232,7 @@ def test_reasoning_that_a_server_tells_of_and_does_not_count_in_is_named() -> No
     few = marked(EQUAL, Arm.CANDIDATE, 480, output_tokens=2)
     for thought, named in ((7, True), (6, False), (ABSENT, False)):  # of ten pieces of text, less one
         found = guard("tokens-plausible", marked(few, Arm.CANDIDATE, 480, reasoning_tokens=thought))
-        assert (found.spoils, "reasoning tokens" in (found.remedy or "")) == ((TOKENS,), named)
+        assert (found.invalidates, "reasoning tokens" in (found.remedy or "")) == ((TOKENS,), named)
 
 
 def test_counts_that_are_not_the_servers_own_are_not_held_against_it() -> None:
@@ -330,7 +330,7 @@ def test_one_deployment_under_two_names_spoils_all_that_there_is() -> None:
     weights: Line = {"weights_at": "org/m"}
     arms = {arm: replace(EQUAL.run.arms[arm], url="http://one", model=f"m-{arm}", facts=weights) for arm in Arm}
     found = two_deployments(replace(EQUAL, run=replace(EQUAL.run, arms=arms)), SUITE)
-    assert (found.tripped, found.spoils) == (True, ("load", "quality", "divergence", "shadow"))
+    assert (found.tripped, found.invalidates) == (True, ("load", "quality", "divergence", "shadow"))
 
 
 @pytest.mark.parametrize("arm", Arm)

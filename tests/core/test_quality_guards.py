@@ -335,5 +335,5 @@ def test_a_score_by_degrees_is_held_against_its_band_as_it_is(band: tuple[str, s
     )
     guard = one_of_evals("baseline-as-known", evidence_of(suite, {"t": (arm, arm)}), suite)
     assert (guard.tripped, guard.known) == (tripped_by, True)
-    assert guard.spoils == (("quality",) if tripped_by else ())
+    assert guard.invalidates == (("quality",) if tripped_by else ())
     assert not tripped_by or "the baseline scores 55.0 % on t, where it is known to score" in guard.reason

@@ -81,7 +81,7 @@ def test_text_that_is_missing_trips_whatever_the_pieces_are(arm: Arm, chars: int
             f"a token that the {arm.value} counts has {chars / 100:.2f} times as many visible characters"
             in guard.reason
         )
-        assert guard.spoils == invalidated_by(arm, SPEED)
+        assert guard.invalidates == invalidated_by(arm, SPEED)
 
 
 @pytest.mark.parametrize(("arm", "chars", "warns"), [

@@ -64,7 +64,7 @@ def test_the_candidates_answers_half_as_long_are_another_work_and_longer_ones_it
     guard = same_work(measured(SUITE, replace(STOPS, tokens=4), STOPS), SUITE)
     assert guard.tripped
     assert "0.40 times as long as the baseline's (bound 0.5)" in guard.reason
-    assert guard.spoils == ("speed",)
+    assert guard.invalidates == ("speed",)
     assert not same_work(measured(SUITE, replace(STOPS, tokens=5), STOPS), SUITE).tripped
     assert not same_work(measured(SUITE, STOPS, replace(STOPS, tokens=4)), SUITE).tripped
 
@@ -185,7 +185,7 @@ def test_long_answers_that_come_whole_in_no_time_are_from_a_cache(arm: Arm) -> N
     guard = load_not_cached(on(arm, measured(SUITE), remembered(4)), SUITE)
     assert guard.tripped
     assert f"32 of 480 answers of the {arm.value} came whole, within 5 ms" in guard.reason
-    assert guard.spoils == invalidated_by(arm, "load")
+    assert guard.invalidates == invalidated_by(arm, "load")
 
 
 @pytest.mark.parametrize("change", [remembered(2), remembered(4, pieces=3), remembered(4, took_ms=6), remembered(0)])

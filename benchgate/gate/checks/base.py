@@ -9,7 +9,7 @@ from typing import Protocol
 
 from benchgate.gate.comparison import Comparison, beside, cannot_decide, load_of
 from benchgate.gate.decision import Bound, Finding, Problem
-from benchgate.gate.evidence.tokens import LogRatio, shown_inflation
+from benchgate.gate.evidence.tokens import LogRatio, demonstrated_inflation
 from benchgate.gate.policy import CheckSpec
 from benchgate.model.deployment import Arm
 from benchgate.model.run import Evidence, LoadObservation
@@ -44,7 +44,7 @@ def by_tokens_of_text(
     """Estimate by the tokens of the candidate's text where its usage is shown to count more, else as counted."""
     assert spec.stage is not None, "a load check has a stage: the suite was validated"
     both = beside(comparison) if comparison.apart else comparison.judged
-    inflation = shown_inflation(both, spec.stage, suite)
+    inflation = demonstrated_inflation(both, spec.stage, suite)
     found = estimate(inflation)
     if inflation is None:
         return found

@@ -12,10 +12,10 @@ from benchgate.gate.comparison import Comparison, beside, stricter_look
 from benchgate.gate.decision import Finding, Look, Problem, at_look
 from benchgate.gate.evidence.blocks import in_other_pieces
 from benchgate.gate.evidence.client_strain import Cleared, Tail, cleared, left_out_notes, usable
-from benchgate.gate.evidence.costs import idles_more
-from benchgate.gate.evidence.deployments import counts_other_tokens, sides_of
+from benchgate.gate.evidence.costs import idle_cost_warning
+from benchgate.gate.evidence.deployments import sides_of, vocabulary_warning
 from benchgate.gate.guards.base import SPEED_METRICS
-from benchgate.gate.guards.load import commonest_failure
+from benchgate.gate.guards.load import most_common_failure
 from benchgate.gate.policy import CheckSpec
 from benchgate.model.deployment import Arm
 from benchgate.model.metric import (
@@ -73,7 +73,7 @@ def _with_failures(finding: Finding, spec: CheckSpec, comparison: Comparison) ->
     if finding.harm is None or not (math.isinf(finding.harm) or spec.check.metric in FAILURE_METRICS):
         return finding
     load = (o for o in comparison.judged.load if o.arm is Arm.CANDIDATE and o.stage in spec.stages)
-    why = commonest_failure(load)
+    why = most_common_failure(load)
     return finding if why is None else replace(finding, notes=(*finding.notes, f"of the candidate's {why}"))
 
 
@@ -139,7 +139,7 @@ def _in_one_vocabulary(finding: Finding, spec: CheckSpec, suite: Suite, comparis
     """What is compared in tokens warns where a token is another unit on either side."""
     if spec.check.margin is None or not METRICS[spec.check.metric].per_token or finding.warning is not None:
         return finding
-    return replace(finding, warning=counts_other_tokens(comparison, suite))
+    return replace(finding, warning=vocabulary_warning(comparison, suite))
 
 
 def _all_of_it(finding: Finding, spec: CheckSpec, comparison: Comparison) -> Finding:
@@ -150,7 +150,7 @@ def _all_of_it(finding: Finding, spec: CheckSpec, comparison: Comparison) -> Fin
     sides = sides_of(comparison) if spec.check.margin is not None else None
     if sides is None:
         return replace(finding, warning=unpaid(None, candidate))
-    return replace(finding, warning=unpaid(*sides) or idles_more(*sides))
+    return replace(finding, warning=unpaid(*sides) or idle_cost_warning(*sides))
 
 
 def _in_other_pieces(spec: CheckSpec, comparison: Comparison) -> Problem | None:

@@ -96,7 +96,7 @@ def cost_in_use(deployment: Deployment, cost: Cost) -> Cost:
     return value * factor, None if limits is None else Limits(limits.lower * factor, limits.upper * factor)
 
 
-def idles_more(baseline: Deployment, candidate: Deployment) -> str | None:
+def idle_cost_warning(baseline: Deployment, candidate: Deployment) -> str | None:
     """That what is paid beside full use is more of the candidate's dollar than of the baseline's; None where it is not.
 
     Who says nothing of its use is taken at full use.

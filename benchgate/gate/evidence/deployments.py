@@ -27,7 +27,7 @@ from statistics import fmean
 from types import MappingProxyType
 
 from benchgate.gate.comparison import Comparison, arms_of, load_of
-from benchgate.gate.evidence.telemetry import hits_of_answers, hits_of_server, windows_of
+from benchgate.gate.evidence.telemetry import answer_hit_ratio, server_hit_ratio, windows_of
 from benchgate.model.deployment import Arm, Deployment, canonical_json, flatten_json
 from benchgate.model.run import AT_THE_START, Evidence, Run
 from benchgate.model.telemetry import Gauge
@@ -105,7 +105,7 @@ def declaring_key(field: str, flag: str | None, one: Declared, other: Declared) 
 
 def _declared_hardware(one: Declared, other: Declared) -> str | None:
     """The servers' accelerators are as many as the suite says; where they are of two kinds, it names both."""
-    names = [told_accelerators(side.deployment) for side in (one, other)]
+    names = [reported_accelerators(side.deployment) for side in (one, other)]
     drivers = {str(side.deployment.facts.get("driver")) for side in (one, other)}
     if len(drivers) > 1:
         return None
@@ -124,7 +124,7 @@ def keys_to_write(field: str, flag: str | None, one: Declared, other: Declared) 
     """Yield `deployments.NAME.KEY: VALUE` for whatever would declare a difference of this field, as the servers are."""
     for side, beside in ((one, other), (other, one)):
         deployment = side.deployment
-        names, others = told_accelerators(deployment), told_accelerators(beside.deployment)
+        names, others = reported_accelerators(deployment), reported_accelerators(beside.deployment)
         key = f"deployments.{deployment.name}"
         count: int | None = None
         if field == "hardware" and names:
@@ -142,7 +142,7 @@ def keys_to_write(field: str, flag: str | None, one: Declared, other: Declared) 
             yield f"`{key}.engine_version`" if version is None else f'`{key}.engine_version: "{version}"`'
 
 
-def told_accelerators(deployment: Deployment) -> list[str]:
+def reported_accelerators(deployment: Deployment) -> list[str]:
     """Return the names of the accelerators that serve it, as its `gpu` says; none where nobody says."""
     names = deployment.facts.get("accelerator_names")
     return [str(name) for name in names] if isinstance(names, list) else []
@@ -181,7 +181,7 @@ _WARMER = 0.01  # in shares of the prompts' tokens
 _OTHER_CLOCK = 0.02  # of the faster accelerator
 
 
-def seen_differences(evidence: Evidence, suite: Suite) -> Iterator[Difference]:
+def observed_differences(evidence: Evidence, suite: Suite) -> Iterator[Difference]:
     """Every such difference of a run of two arms, in a fixed order."""
     stages = [stage.name for stage in suite.load.sweep] if suite.load is not None else []
     for stage in stages:
@@ -195,8 +195,8 @@ def _warmth(evidence: Evidence, suite: Suite, stage: str) -> Iterator[Difference
     """By what both servers say, else by what the answers of both say."""
     assert suite.load is not None, "a stage belongs to a load"
     names = [level.name for level in suite.load.levels() if level.stage == stage]
-    by_server = [hits_of_server(evidence, stage, arm) for arm in Arm]
-    told = by_server if None not in by_server else [hits_of_answers(evidence, names, arm) for arm in Arm]
+    by_server = [server_hit_ratio(evidence, stage, arm) for arm in Arm]
+    told = by_server if None not in by_server else [answer_hit_ratio(evidence, names, arm) for arm in Arm]
     theirs, ours = told
     if theirs is not None and ours is not None and abs(theirs - ours) > _WARMER:
         what = f"prompt tokens found in the prefix cache, stage {stage}"
@@ -303,7 +303,7 @@ def differences(comparison: Comparison, suite: Suite) -> tuple[Difference, ...]:
     pair = declared_sides(comparison)
     found = [*([] if pair is None else between(*pair, suite.gate.allow_different)), *_in_spelling(*sides)]
     if reference is None:
-        found += seen_differences(judged, suite)
+        found += observed_differences(judged, suite)
     return tuple(sorted(found, key=lambda one: (one.declared, one.field is None)))
 
 
@@ -328,7 +328,7 @@ def sides_of(comparison: Comparison) -> tuple[Deployment, Deployment] | None:
     return None if baseline is None or candidate is None else (baseline, candidate)
 
 
-def counts_other_tokens(comparison: Comparison, suite: Suite) -> str | None:
+def vocabulary_warning(comparison: Comparison, suite: Suite) -> str | None:
     """What there is to say where the tokens of both sides may be of two vocabularies: as many of them are other texts.
 
     Only where the policy lets the vocabulary differ, and the servers do not say that it is the same.
@@ -336,12 +336,12 @@ def counts_other_tokens(comparison: Comparison, suite: Suite) -> str | None:
     sides = sides_of(comparison)
     if sides is None or "vocabulary" not in suite.gate.allow_different:
         return None
-    if not of_other_vocabularies(*sides, suite):
+    if not may_differ_in_vocabulary(*sides, suite):
         return None
     return "a token of one vocabulary is another piece of text than one of the other: judge e2e or request_throughput"
 
 
-def of_other_vocabularies(one: Deployment, other: Deployment, suite: Suite) -> bool:
+def may_differ_in_vocabulary(one: Deployment, other: Deployment, suite: Suite) -> bool:
     """Whether tokens of two may be of two vocabularies: where one of them does not tell, if the policy allows that."""
     theirs, ours = (_FIELDS["vocabulary"].value(deployment) for deployment in (one, other))
     if theirs is None or ours is None:

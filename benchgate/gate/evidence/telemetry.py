@@ -153,7 +153,7 @@ def _generated_tokens(parts: Sequence[RequestColumns], unrecorded: int, longest:
     return (float(known), float(known + unknown * longest)) if longest > 0 else None
 
 
-def hits_of_server(evidence: Evidence, stage: str, arm: Arm) -> float | None:
+def server_hit_ratio(evidence: Evidence, stage: str, arm: Arm) -> float | None:
     """Return prompt tokens found in the prefix cache over those looked up, by the server's counters over all blocks."""
     changes = [
         (window.change(Counter.PREFIX_HITS), window.change(Counter.PREFIX_QUERIES))
@@ -164,6 +164,6 @@ def hits_of_server(evidence: Evidence, stage: str, arm: Arm) -> float | None:
     return sum(hits for hits, _ in known) / queries if queries > 0 else None
 
 
-def hits_of_answers(evidence: Evidence, names: Sequence[str], arm: Arm) -> float | None:
+def answer_hit_ratio(evidence: Evidence, names: Sequence[str], arm: Arm) -> float | None:
     """Return the same ratio by what the answers say of their own prompts, over the classes of these names."""
     return cached_ratio(*(o.requests for o in evidence.load if o.arm is arm and o.stage in names))

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from benchgate.gate.comparison import paired_load
-from benchgate.gate.evidence.deployments import of_other_vocabularies
+from benchgate.gate.evidence.deployments import may_differ_in_vocabulary
 from benchgate.model.deployment import Arm
 from benchgate.model.records import ABSENT, BoolArray, FloatArray, IntArray, RequestColumns, TokenSource
 from benchgate.model.request_metrics import succeeded
@@ -149,7 +149,7 @@ def text_ratios(evidence: Evidence, stage: str, suite: Suite) -> TextRatios | No
     different vocabularies, because a token of one is another piece of text there.
     """
     arms = [evidence.run.arms.get(arm) for arm in Arm]
-    if arms[0] is not None and arms[1] is not None and of_other_vocabularies(arms[0], arms[1], suite):
+    if arms[0] is not None and arms[1] is not None and may_differ_in_vocabulary(arms[0], arms[1], suite):
         return None
     sides: tuple[list[FloatArray], list[FloatArray]] = ([], [])
     blocks: list[IntArray] = []
@@ -175,7 +175,7 @@ def text_ratios(evidence: Evidence, stage: str, suite: Suite) -> TextRatios | No
     return TextRatios(len(block), per_token, per_piece)
 
 
-def shown_inflation(evidence: Evidence, stage: str, suite: Suite) -> LogRatio | None:
+def demonstrated_inflation(evidence: Evidence, stage: str, suite: Suite) -> LogRatio | None:
     """Return ln k of the candidate where its text is shown to contradict its usage by more than 2 %; else None."""
     ratios = text_ratios(evidence, stage, suite)
     inflation = None if ratios is None else ratios.inflation(Arm.CANDIDATE)

@@ -67,10 +67,10 @@ def run_guards(comparison: Comparison, suite: Suite) -> tuple[GuardResult, ...]:
         results += [guard(candidates, suite, judged=judged) for guard in UNTIED_GUARDS]
     evals = Evals.of(comparison, suite)
     results += [guard(evals, suite) for guard in EVAL_GUARDS]
-    if arms.bounds_load_alone(suite):  # no check of the load compares: what speaks against comparisons trips nothing
+    if arms.has_only_load_bounds(suite):  # no check of the load compares: what speaks against comparisons trips nothing
         without = "no check of the load is compared with the baseline, so none rests on that"
         results = [
-            replace(one, tripped=False, reason=f"{one.reason}; {without}", remedy=None, spoils=())
+            replace(one, tripped=False, reason=f"{one.reason}; {without}", remedy=None, invalidates=())
             if invalidates_only_comparisons(one)
             else one
             for one in results

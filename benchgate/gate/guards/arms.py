@@ -59,7 +59,7 @@ def sides_alike(comparison: Comparison, suite: Suite) -> Violation | Passed | No
     return _compare("deployments of the two runs", sides, suite)
 
 
-def bounds_load_alone(suite: Suite) -> bool:
+def has_only_load_bounds(suite: Suite) -> bool:
     """Return True where the policy judges load or starts, and every such check has a bound of its own, no margin."""
     of_load = [check for check in suite.gate.checks if METRICS[check.metric].family in ("load", "start")]
     return bool(of_load) and all(check.margin is None for check in of_load)
@@ -85,7 +85,7 @@ def _compare(who: str, sides: tuple[Declared, Declared], suite: Suite) -> Violat
         reasons.append(f"the {who} differ in {_show(relevant)}")
         remedies.append(_how_to_declare(keys, fields))
     if reasons:
-        kinds = () if bounds_load_alone(suite) else None
+        kinds = () if has_only_load_bounds(suite) else None
         return Violation("; ".join(reasons), "; ".join(remedies), invalidates=kinds)
     if undeclared:
         reason = f"the {who} differ in {_show(undeclared)}, which is not declared"
@@ -100,7 +100,7 @@ def _relevant(undeclared: list[Difference], suite: Suite) -> list[Difference]:
 
     Where the load is held to bounds alone, answers may still be compared: on what shapes a prompt and its answer.
     """
-    if not bounds_load_alone(suite):
+    if not has_only_load_bounds(suite):
         return undeclared
     others = [check for check in suite.gate.checks if METRICS[check.metric].family not in ("load", "start")]
     answers = any(check.margin is not None or METRICS[check.metric].family == "divergence" for check in others)

@@ -39,21 +39,21 @@ def invalidated_by(arm: Arm, *kinds: str) -> tuple[str, ...]:
     return kinds if arm is Arm.CANDIDATE else compared(*kinds)
 
 
-OF_OWN_LOAD = frozenset({LOAD, SPEED, TOKENS})
-ALL_OF_LOAD = OF_OWN_LOAD | {*compared(*OF_OWN_LOAD)}
+OWN_LOAD_KINDS = frozenset({LOAD, SPEED, TOKENS})
+ALL_LOAD_KINDS = OWN_LOAD_KINDS | {*compared(*OWN_LOAD_KINDS)}
 """Every kind of load check: those of the candidate's own values and those that compare."""
 
 SPEED_METRICS = frozenset(names_of(lambda metric: metric.timed))
 TOKEN_METRICS = frozenset(names_of(lambda metric: metric.counts_tokens))
 
 
-def kinds_of(check: Check) -> frozenset[str]:
+def check_kinds(check: Check) -> frozenset[str]:
     """Return the kinds of a check. One with a margin also belongs to the `compared` form of each."""
-    kinds = kinds_of_metric(check.metric)
+    kinds = metric_kinds(check.metric)
     return kinds if check.margin is None else kinds | {*compared(*kinds)}
 
 
-def kinds_of_metric(metric: str) -> frozenset[str]:
+def metric_kinds(metric: str) -> frozenset[str]:
     """Return the kinds of a check that bounds the candidate's own value: its family, speed, tokens."""
     kinds: set[str] = {METRICS[metric].family}
     if metric in SPEED_METRICS:
@@ -63,14 +63,14 @@ def kinds_of_metric(metric: str) -> frozenset[str]:
     return frozenset(kinds)
 
 
-def spoiling(guards: Iterable[GuardResult], kinds: Collection[str]) -> GuardResult | None:
+def invalidating_guard(guards: Iterable[GuardResult], kinds: Collection[str]) -> GuardResult | None:
     """Return the first tripped guard that invalidates checks of one of these kinds."""
-    return next((guard for guard in guards if guard.tripped and not set(guard.spoils).isdisjoint(kinds)), None)
+    return next((guard for guard in guards if guard.tripped and not set(guard.invalidates).isdisjoint(kinds)), None)
 
 
 def invalidates_only_comparisons(guard: GuardResult) -> bool:
     """Return True for a tripped guard that invalidates comparisons and no number of the candidate's own."""
-    return guard.tripped and _are_comparisons(guard.spoils)
+    return guard.tripped and _are_comparisons(guard.invalidates)
 
 
 def _are_comparisons(kinds: tuple[str, ...]) -> bool:
@@ -182,7 +182,7 @@ class Guard(Generic[Subject]):
             if self.by_arm:
                 assert found.arm is not None, "the guard says which arm is at fault"
                 kinds = invalidated_by(found.arm, *kinds)
-            return GuardResult(self.id, tripped=True, reason=found.reason, remedy=found.remedy, spoils=kinds)
+            return GuardResult(self.id, tripped=True, reason=found.reason, remedy=found.remedy, invalidates=kinds)
         if isinstance(found, Caution):
             return GuardResult(self.id, tripped=False, reason=found.reason, remedy=found.remedy, warns=True)
         if self.needs is not None and not self.needs.is_met(run, suite):

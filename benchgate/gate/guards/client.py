@@ -18,7 +18,7 @@ from benchgate.model.run import Evidence, LoadObservation
 from benchgate.suite.schema import Suite
 from benchgate.units import show_duration
 
-TO_ITS_END = "run the suite again to its end"
+FINISH_RUN = "run the suite again to its end"
 
 _ROUNDING_S = 1e-6  # a window is seconds in a float, and of several workers a sum of them; instants are nanoseconds
 
@@ -43,7 +43,7 @@ def load_as_planned(run: Evidence, suite: Suite) -> Violation | None:
     for _, execution in _executions(run, suite):
         lost = losses(execution.client, *execution.with_ramp)
         if lost:
-            remedy = f"see the error details in the report and the load generator's own machine; {TO_ITS_END}"
+            remedy = f"see the error details in the report and the load generator's own machine; {FINISH_RUN}"
             return Violation(f"{_where(execution)}: {lost[0]}", remedy)
     return None
 

@@ -51,7 +51,7 @@ def answered_by_both(pair: Pair) -> tuple[IntArray, IntArray]:
     return theirs[both], ours[both]
 
 
-def is_more_often(more: int, fewer: int, n: int, alpha: float) -> bool:
+def is_significantly_more(more: int, fewer: int, n: int, alpha: float) -> bool:
     """Return True where counts among n paired answers differ by over a point and beyond chance (exact McNemar)."""
     return more - fewer > _POINT * n and 2 * mcnemar_p(more, fewer) <= alpha
 
@@ -359,12 +359,12 @@ def same_work(run: Evidence, suite: Suite) -> Violation | None:
             return Violation(f"stage {place.name}: {what} (bound {_HALF:g})", _SHORTER)
         says_nothing, says_something = tokens <= _NOTHING_TOKENS, tokens >= _SOMETHING_TOKENS
         silent, reverse = (int((says_nothing[:, a] & says_something[:, 1 - a]).sum()) for a in (1, 0))
-        if is_more_often(silent, reverse, n, suite.gate.alpha):
+        if is_significantly_more(silent, reverse, n, suite.gate.alpha):
             what = f"{silent} of {n} answers of the candidate end at once where the baseline writes on"
             return Violation(f"stage {place.name}: {what}, {reverse} the reverse (bound {_POINT:.0%})", _SHORTER)
         counts = to_limit.sum(axis=0)
         fewer, more = sorted(int((~to_limit[:, a] & to_limit[:, 1 - a]).sum()) for a in (0, 1))
-        if counts.max() >= _TO_THE_LIMIT * n and is_more_often(more, fewer, n, suite.gate.alpha):
+        if counts.max() >= _TO_THE_LIMIT * n and is_significantly_more(more, fewer, n, suite.gate.alpha):
             what = (
                 f"{counts[0]} of {n} answers of the baseline, and {counts[1]} of the candidate, reach the length asked"
             )
@@ -439,14 +439,14 @@ def failures_judged(run: Evidence, suite: Suite) -> Violation | NotApplicable | 
 
 
 def _uncounted(run: Evidence, place: Place, arm: Arm, what: str) -> Violation:
-    why = commonest_failure(load_of(run, place.name, arm).values())
+    why = most_common_failure(load_of(run, place.name, arm).values())
     where = f"stage: {place.stage}" + (f", class: {place.class_name}" if place.class_name else "")
     check = f"{{metric: error_rate, {where}, margin: 1 point}}"
     reason = f"stage {place.name}: {what}, and no required check counts them ({why})"
     return Violation(reason, f"judge them too, by {check}, and see in the report why they failed")
 
 
-def commonest_failure(executions: Iterable[LoadObservation]) -> str | None:
+def most_common_failure(executions: Iterable[LoadObservation]) -> str | None:
     """Return the commonest reason why requests failed, with their number; None where none failed.
 
     Like `144 of 160 requests failed, most of them so: protocol, a tool call, although no tools were offered`.

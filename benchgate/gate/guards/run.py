@@ -22,7 +22,7 @@ from benchgate.gate.guards.base import (
     guard,
     most_serious,
 )
-from benchgate.gate.guards.client import TO_ITS_END
+from benchgate.gate.guards.client import FINISH_RUN
 from benchgate.gate.guards.server import restarts_between
 from benchgate.gate.policy import concrete_checks, judged_units
 from benchgate.model.deployment import Arm
@@ -179,12 +179,12 @@ def _how_to_complete(run: Evidence) -> str:
     """After a fault of a deployment nothing else helps than to mend that."""
     if run.target_faults:
         return "mend what `targets-up` reports; what is missing here follows from it"
-    return to_its_end(run)
+    return completion_remedy(run)
 
 
 # --- Resumed runs -----------------------------------------------------------------------------------------------------
 
-MOST_RESUMPTIONS = 1
+MAX_RESUMPTIONS = 1
 
 
 RESUMED = Need("a resumed run", lambda run, _: bool(run.resumptions))
@@ -199,13 +199,13 @@ RESUMED = Need("a resumed run", lambda run, _: bool(run.resumptions))
 def few_interruptions(run: Evidence, suite: Suite) -> Violation | None:
     """Flag a run that was interrupted and resumed more than once, each time without what it had only begun."""
     times = len(run.resumptions)
-    if times <= MOST_RESUMPTIONS:
+    if times <= MAX_RESUMPTIONS:
         return None
     reason = f"the run was interrupted and resumed {times} times, each time without what it had only begun"
     return Violation(reason, "run the suite from its beginning, and let nothing end it more than once")
 
 
-def sitting_notes(evidence: Evidence) -> tuple[str, ...]:
+def session_notes(evidence: Evidence) -> tuple[str, ...]:
     """Describe the sessions of a resumed run, and servers that were restarted meanwhile; none for any other run."""
     found = evidence.resumptions
     if not found:
@@ -237,12 +237,12 @@ def _restart_notes(run: Evidence) -> Iterator[str]:
         yield f"whether the server of {' and '.join(silent)} was restarted between the sessions is not known"
 
 
-def to_its_end(evidence: Evidence) -> str:
+def completion_remedy(evidence: Evidence) -> str:
     """Return what to do about a run that did not measure everything."""
     run = evidence.run
     if run.status is RunStatus.COMPLETE or run.finished_at is not None or run.calibrates or run.imported:
-        return TO_ITS_END
-    if len(evidence.resumptions) >= MOST_RESUMPTIONS:
+        return FINISH_RUN
+    if len(evidence.resumptions) >= MAX_RESUMPTIONS:
         return "it was resumed once already and cannot be again: run the suite from its beginning"
     running = "wait for it to end; where what measured it was killed, " if run.status is RunStatus.RUNNING else ""
     return f"{running}resume it: `benchgate run SUITE --resume --run {run.id}`"
@@ -332,7 +332,7 @@ def same_measurement(comparison: Comparison, suite: Suite) -> Violation | None:
     reference, judged = _both_runs(comparison)
     if reference.run.measurement_sha256 == judged.run.measurement_sha256:
         return None
-    reason = f"the two runs did not measure the same thing: {what_differs(reference.run.suite, judged.run.suite)}"
+    reason = f"the two runs did not measure the same thing: {suite_differences(reference.run.suite, judged.run.suite)}"
     return Violation(reason, "measure both with the same suite and seed")
 
 
@@ -382,12 +382,12 @@ _OF_THE_CLIENT = ("load.workers", "load.audit", "load.looks", "load.limit")  # h
 _NAMED = 3  # differences; more are counted
 
 
-def what_differs(one: Mapping[str, object], other: Mapping[str, object]) -> str:
+def suite_differences(one: Mapping[str, object], other: Mapping[str, object]) -> str:
     """Describe how two stored suites differ in what they measure: `load.blocks is 4 in the first and 8 in the second`.
 
     Nothing of the suites differs where a file that they name was another one.
     """
-    asked = [dict(leaves({key: suite.get(key) for key in _MEASURED_BY})) for suite in (one, other)]
+    asked = [dict(leaf_values({key: suite.get(key) for key in _MEASURED_BY})) for suite in (one, other)]
     names = [name for name in dict.fromkeys([*asked[0], *asked[1]]) if asked[0].get(name) != asked[1].get(name)]
     names = [name for name in names if not name.startswith(_OF_THE_CLIENT)]
     if not names:
@@ -400,7 +400,7 @@ def what_differs(one: Mapping[str, object], other: Mapping[str, object]) -> str:
     return "; ".join(shown) + (f"; and {more} more {'differs' if more == 1 else 'differ'}" if more > 0 else "")
 
 
-def leaves(value: object, path: str = "") -> Iterator[tuple[str, object]]:
+def leaf_values(value: object, path: str = "") -> Iterator[tuple[str, object]]:
     """Yield every single value below, by where it stands: `load.sweep[0].concurrency`."""
     inside: list[tuple[str, object]] = []
     if isinstance(value, Mapping):
@@ -410,4 +410,4 @@ def leaves(value: object, path: str = "") -> Iterator[tuple[str, object]]:
     if not inside:
         yield path, value
     for at, one in inside:
-        yield from leaves(one, at)
+        yield from leaf_values(one, at)

@@ -14,10 +14,10 @@ from operator import add
 from benchgate.gate.comparison import arms_of
 from benchgate.gate.evidence.telemetry import (
     Counted,
+    answer_hit_ratio,
     counted,
     executions_of,
-    hits_of_answers,
-    hits_of_server,
+    server_hit_ratio,
     windows_of,
 )
 from benchgate.gate.guards.base import (
@@ -243,8 +243,8 @@ def _hit_ratios(run: Evidence, suite: Suite, stage: str) -> dict[Arm, float]:
     """
     levels = _levels(suite, stage)
     alone = [level.name for level in levels if not _shares_prefixes(level)]
-    by_server = {arm: hits_of_server(run, stage, arm) if len(alone) == len(levels) else None for arm in Arm}
-    by_answers = {arm: hits_of_answers(run, alone, arm) for arm in Arm}
+    by_server = {arm: server_hit_ratio(run, stage, arm) if len(alone) == len(levels) else None for arm in Arm}
+    by_answers = {arm: answer_hit_ratio(run, alone, arm) for arm in Arm}
     known = [{arm: ratio for arm, ratio in told.items() if ratio is not None} for told in (by_server, by_answers)]
     return max(known, key=len)
 

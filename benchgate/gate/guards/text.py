@@ -16,7 +16,7 @@ import numpy as np
 from benchgate.gate.comparison import load_of, paired_load, places
 from benchgate.gate.evidence.tokens import ROUNDING, LogRatio, TextRatios, same_rows, text_ratios
 from benchgate.gate.guards.base import A_LOAD, SPEED, Caution, NotApplicable, Violation, guard
-from benchgate.gate.guards.load import is_more_often
+from benchgate.gate.guards.load import is_significantly_more
 from benchgate.model.deployment import Arm
 from benchgate.model.records import ABSENT, BoolArray, RequestColumns
 from benchgate.model.request_metrics import succeeded
@@ -151,7 +151,7 @@ def _more_marked(
             any_known = any_known or n > 0
             worse = max(Arm, key=lambda arm: alone[arm])
             more, fewer = alone[worse], alone[worse.other]
-            if not is_more_often(more, fewer, n, suite.gate.alpha):
+            if not is_significantly_more(more, fewer, n, suite.gate.alpha):
                 continue
             found = f"{more} of {n} answers of the {worse.value} alone {what}, {fewer} of the {worse.other.value} alone"
             reason = f"stage {place.name}: {found} (bound 1% apart)"

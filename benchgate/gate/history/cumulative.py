@@ -76,7 +76,7 @@ def start(history: tuple[PastRun, ...], baseline: PastArm, candidate: PastArm) -
     return Place(_names(baseline, candidate)[0], len(history))
 
 
-def hops(history: tuple[PastRun, ...], place: Place) -> tuple[Hop, ...]:
+def steps_back(history: tuple[PastRun, ...], place: Place) -> tuple[Hop, ...]:
     """Every step back from a place, the newest first: each run that promoted the release, whatever it stood beside.
 
     Where none did, a gap to each other release that was a baseline before, by the newest run in which it was.
@@ -99,7 +99,7 @@ def _first(history: tuple[PastRun, ...], names: list[tuple[str, str]], baseline:
     return next((history[i] for i in range(since, len(history)) if names[i][0] == baseline), None)
 
 
-def same_pair(one: tuple[PastArm, PastArm], other: tuple[PastArm, PastArm]) -> bool:
+def is_same_pair(one: tuple[PastArm, PastArm], other: tuple[PastArm, PastArm]) -> bool:
     """Whether two runs compared the same two releases (each: baseline, candidate)."""
     return _names(*one) == _names(*other)
 
@@ -111,7 +111,7 @@ def _names(baseline: PastArm, candidate: PastArm) -> tuple[str, str]:
     return baseline.fingerprint, candidate.fingerprint
 
 
-ADDED_UP = names_of(lambda metric: metric.cumulative)
+CUMULATIVE_METRICS = names_of(lambda metric: metric.cumulative)
 """Whose harm, as a log ratio or a difference of shares, adds up along promotions."""
 
 
@@ -169,7 +169,7 @@ def _nothing_to_add(creep: Creep) -> Finding:
 
 def _adds_up(check: CheckResult) -> bool:
     """A required comparison of both arms with numbers of its own: what is INVALID says nothing of the candidate."""
-    if not check.required or check.metric not in ADDED_UP or check.scale is Scale.ABSOLUTE or check.n < 2:
+    if not check.required or check.metric not in CUMULATIVE_METRICS or check.scale is Scale.ABSOLUTE or check.n < 2:
         return False
     numbers = (check.harm, check.lower, check.upper)
     return check.outcome is not Outcome.INVALID and all(one is not None and math.isfinite(one) for one in numbers)
@@ -234,7 +234,7 @@ def _worst_way(check: CheckResult, judged: Evidence, releases: int, alpha: float
     def back(place: Place, left: int) -> _Way:
         """The worst way from here, by its first `left` links; by all of them where none is left to count."""
         if (place, left) not in known:
-            ways = [_through(hop, left) for hop in hops(judged.history, place)]
+            ways = [_through(hop, left) for hop in steps_back(judged.history, place)]
             counted = [sum(link.harm for link in (way.links[:left] if left else way.links)) for way in ways]
             best = max(range(len(ways)), key=lambda k: (bool(ways[k].links), counted[k]), default=None)
             known[place, left] = _Way((), ()) if best is None else ways[best]
@@ -386,7 +386,7 @@ def attempt_notes(judged: Evidence) -> tuple[str, ...]:
 def _of_the_same_two(judged: Evidence, attempts: Sequence[Attempt]) -> list[Attempt]:
     arms = judged.run.arms
     baseline, candidate = (past_arm(arms[arm], judged.run.environment) for arm in Arm)
-    return [one for one in attempts if same_pair((one.baseline, one.candidate), (baseline, candidate))]
+    return [one for one in attempts if is_same_pair((one.baseline, one.candidate), (baseline, candidate))]
 
 
 def _many(found: Sequence[Attempt]) -> str:

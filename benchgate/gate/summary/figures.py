@@ -30,7 +30,7 @@ from benchgate.gate.evidence.costs import output_tokens, unit_cost
 from benchgate.gate.evidence.intervals import block_limits, block_mean, kept_limits, quantiles_with_limits
 from benchgate.gate.evidence.items import Pairs, few_clusters, invalid, pair_unit
 from benchgate.gate.evidence.shares import Counts, differences_of, tally_of
-from benchgate.gate.evidence.tokens import shown_inflation
+from benchgate.gate.evidence.tokens import demonstrated_inflation
 from benchgate.gate.guards.base import SPEED_METRICS
 from benchgate.gate.policy import CheckSpec, concrete_checks
 from benchgate.model import request_metrics
@@ -42,8 +42,8 @@ from benchgate.stats.distributions import Limits
 from benchgate.stats.evals import ItemRegression, ScoreRetention, accuracy_regression, score_regression, score_retention
 from benchgate.suite.schema import Suite
 
-SHOWN_LATENCIES = ("ttft", "tpot")
-SHOWN_STATISTICS: Mapping[str, float] = {"p50": 0.5, "p95": 0.95}
+CHART_LATENCIES = ("ttft", "tpot")
+CHART_STATISTICS: Mapping[str, float] = {"p50": 0.5, "p95": 0.95}
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,10 +89,10 @@ def stage_figures(blocks: Sequence[LoadObservation], slo: Slo | None, deployment
 
 def _quantiles(blocks: Sequence[LoadObservation]) -> dict[str, Estimate]:
     found: dict[str, Estimate] = {}
-    for latency in SHOWN_LATENCIES:
+    for latency in CHART_LATENCIES:
         each = [LATENCIES[latency](o.requests) for o in blocks]
-        estimates = quantiles_with_limits(each, tuple(SHOWN_STATISTICS.values()), single=True)
-        for statistic, (value, limits) in zip(SHOWN_STATISTICS, estimates, strict=True):
+        estimates = quantiles_with_limits(each, tuple(CHART_STATISTICS.values()), single=True)
+        for statistic, (value, limits) in zip(CHART_STATISTICS, estimates, strict=True):
             if value is not None:
                 found[f"{latency}_{statistic}"] = Estimate(value, limits)
     return found
@@ -199,7 +199,7 @@ def _of_check(spec: CheckSpec, comparison: Comparison, timed: Comparison, suite:
 
 
 def _of_values(spec: CheckSpec, stage: str, judged: Evidence, suite: Suite) -> BlockDifferences | None:
-    inflation = shown_inflation(judged, stage, suite) if METRICS[spec.check.metric].restated else None
+    inflation = demonstrated_inflation(judged, stage, suite) if METRICS[spec.check.metric].restated else None
     pairs = block_pairs(
         judged, stage, spec.measure if inflation is None else replace(spec.measure, inflation=inflation.by_block)
     )
@@ -220,9 +220,9 @@ def _numbered(
     """With the blocks it looked at, `seen`, under their own numbers, and those that went before: `timed` lost some."""
     looked_at, in_time = _paired_blocks(seen, stage), _paired_blocks(timed, stage)
     every = {o.block for o in measured.load if o.stage == stage}
-    reasons = {block: ONE_SIDED for block in every}
-    reasons |= {block: OWN_PACE for block in _paired_blocks(measured, stage)}
-    reasons |= {block: OWN_TAIL for block in in_time}
+    reasons = {block: UNPAIRED for block in every}
+    reasons |= {block: CLIENT_SATURATED for block in _paired_blocks(measured, stage)}
+    reasons |= {block: CLIENT_DELAYED_TAIL for block in in_time}
     left_out = tuple((block, reasons[block]) for block in sorted(every - set(looked_at)))
     return replace(found, blocks=looked_at, left_out=left_out)
 
@@ -231,9 +231,9 @@ def _paired_blocks(evidence: Evidence, stage: str) -> tuple[int, ...]:
     return tuple(baseline.block for baseline, _ in paired_load(evidence, stage))
 
 
-OWN_PACE = "left out: the load generator set the pace"
-OWN_TAIL = "left out: its slowest answers waited for the load generator"
-ONE_SIDED = "left out: measured on one side only"
+CLIENT_SATURATED = "left out: the load generator set the pace"
+CLIENT_DELAYED_TAIL = "left out: its slowest answers waited for the load generator"
+UNPAIRED = "left out: measured on one side only"
 
 
 @dataclass(frozen=True, slots=True)

@@ -352,21 +352,21 @@ _HAIR = 1e-9  # another machine may add in another order
 
 
 @dataclass(frozen=True, slots=True)
-class Unlike:
+class RowMismatch:
     """A number that is kept, and what the records make of it; None where they make none."""
 
     kept: MetricRow
     made: MetricRow | None
 
 
-def unlike(kept: Sequence[MetricRow], made: Sequence[MetricRow]) -> list[Unlike]:
+def mismatched_rows(kept: Sequence[MetricRow], made: Sequence[MetricRow]) -> list[RowMismatch]:
     """Those that are kept otherwise than they are made. Those that are not kept at all are `lacking`."""
     by_key = {_key(row): row for row in made}
     pairs = [(row, by_key.get(_key(row))) for row in kept]
-    return [Unlike(row, ours) for row, ours in pairs if ours is None or not _alike(row, ours)]
+    return [RowMismatch(row, ours) for row, ours in pairs if ours is None or not _alike(row, ours)]
 
 
-def lacking(kept: Sequence[MetricRow], made: Sequence[MetricRow]) -> list[MetricRow]:
+def missing_rows(kept: Sequence[MetricRow], made: Sequence[MetricRow]) -> list[MetricRow]:
     """Those that the records make and nobody kept."""
     keys = {_key(row) for row in kept}
     return [row for row in made if _key(row) not in keys]
