@@ -151,7 +151,7 @@ def profile_of(suite: Suite, calibration: Evidence, measurement: str, progress: 
         spreads=spreads(calibration, suite),
         disagreement=disagreements(calibration),
         false_block=false_blocks(
-            suite, calibration, np.random.default_rng([suite.seed, 0]), draws=draws, told=progress.step
+            suite, calibration, np.random.default_rng([suite.seed, 0]), draws=draws, on_draw=progress.step
         ),
         engine_version=engine_version_of(deployment),
     )

@@ -1,10 +1,8 @@
-"""From a calibration's evidence to figures: how much each number varies by itself, and how often answers differ.
+"""Noise figures of a calibration: variation of metrics, self-disagreement of answers, and the false block rate.
 
-How often a suite's own policy would block what has not changed: the gate itself, over exchanged pairs.
-
-Both arms of a calibration are one deployment, so which of the two a measurement is called says nothing. Each draw takes
-as many pairs as a run would have at most, in an order of its own, names the arms of each by a coin, and is decided like
-a run: look by look, until the gate stops.
+Both arms of a calibration are the same deployment, so the arms of a block pair are exchangeable. For the false block
+rate each draw takes as many block pairs as a run has at most, in random order with randomly exchanged arms, and is
+judged like a run with all its interim analyses.
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ from benchgate.gate.evidence.blocks import LATENCIES, Measure, block_pairs
 from benchgate.gate.evidence.items import pair_task
 from benchgate.gate.evidence.prompts import usable_rows
 from benchgate.gate.evidence.shares import tally_of
-from benchgate.gate.interim import ContinueLoad, next_step
+from benchgate.gate.interim import ContinueLoad, evidence_of_blocks, next_step
 from benchgate.gate.judge import judge
 from benchgate.gate.policy import concrete_checks
 from benchgate.model.deployment import Arm
@@ -35,14 +33,14 @@ from benchgate.stats.distributions import pooled_deviation
 from benchgate.suite.schema import Suite
 
 SHARES = ("error_rate", "goodput", "rejected", "validity")
-"""The shares of requests that a block has."""
+"""Metrics that are shares of a block's requests."""
 
 
 def spreads(evidence: Evidence, suite: Suite) -> tuple[NoiseSpread, ...]:
-    """Every number of every place of the load that both arms have in each of two blocks at least.
+    """Return the spread of every metric that both arms have in all of at least two blocks.
 
-    A number that a block lacks (nothing succeeded, nothing of the kind was asked) has no spread, and is left out.
-    Blocks that a high quantile needs together count as one, as in a check.
+    A metric that a block lacks (no successful or applicable request) is omitted. Blocks that a high quantile needs
+    together count as one, as in a check.
     """
     found: list[NoiseSpread] = []
     for place in places(suite):
@@ -56,7 +54,7 @@ def _measures() -> Iterator[Measure]:
     for metric in LATENCIES:
         for statistic, q in QUANTILES.items():
             yield Measure(metric, q, statistic)
-        if metric != "itl":  # it has many values a request, so its requests are not paired
+        if metric != "itl":  # it has many values per request, so its requests are not paired
             yield Measure(metric, 0.5, MEAN)
     for metric in (*THROUGHPUT_METRICS, "output_length"):
         yield Measure(metric, 0.5)
@@ -73,7 +71,7 @@ def _of_ratio(evidence: Evidence, place: Place, measure: Measure) -> NoiseSpread
 
 
 def _of_share(evidence: Evidence, place: Place, metric: str) -> NoiseSpread | None:
-    """Of requests that missed, in every block of both arms; None where a block has none that could."""
+    """Return the spread of a share of requests; None if a block has no request that counts."""
     if metric == "goodput" and place.slo is None:
         return None
     tally = tally_of(metric, place.slo)
@@ -94,8 +92,10 @@ def _spread(
 
 
 def disagreements(evidence: Evidence) -> tuple[SelfDisagreement, ...]:
-    """How often the deployment, asked twice, answered an item of each task otherwise (right one time, wrong the other;
-    another score), and a shadow prompt. What could not be paired is left out."""
+    """Return how often the deployment's two answers differ, per eval task (correctness, score) and on shadow prompts.
+
+    Tasks whose items cannot be paired are omitted.
+    """
     found = []
     for task in dict.fromkeys(o.task for o in evidence.quality if o.repeat == 0):
         first, again = (quality_of(evidence, arm, task) for arm in Arm)
@@ -117,19 +117,19 @@ def false_blocks(
     generator: np.random.Generator,
     *,
     draws: int = 200,
-    told: Callable[[str], None] = lambda done: None,
+    on_draw: Callable[[str], None] = lambda progress: None,
 ) -> FalseBlocks | None:
-    """What the suite's checks of load say of so many draws; None where it has no required one, or no two blocks.
+    """Return how often the suite's load checks block; None without a required load check or two blocks.
 
-    Pairs are drawn with replacement only where the calibration has fewer than a run may have. Draws are of the same few
-    pairs: their number says how finely the share is known for these, not for the deployment. `told` hears of each.
+    Pairs are drawn with replacement only if the calibration has fewer than a run may have. All draws use the same few
+    pairs: more draws make the rate more precise for these, not for the deployment. `on_draw` receives the progress.
     """
     policy = _of_load(suite)
     numbers = sorted({o.block for o in calibration.load})
     if policy is None or policy.load is None or len(numbers) < 2:
         return None
-    cards = _Cards(calibration, policy)
-    if not any(spec.check.required for spec in concrete_checks(policy, cards.without_load)):
+    pool = _BlockPool(calibration, policy)
+    if not any(spec.check.required for spec in concrete_checks(policy, pool.without_load)):
         return None
     most = policy.load.blocks
     found: Counter[Outcome] = Counter()
@@ -137,17 +137,17 @@ def false_blocks(
     for draw in range(draws):
         order = generator.choice(numbers, size=most, replace=most > len(numbers))
         exchanged = generator.integers(0, 2, size=most)
-        verdict = _decided(policy, cards.dealt([int(n) for n in order], [bool(turn) for turn in exchanged]))
+        verdict = _decided(policy, pool.arrange([int(n) for n in order], [bool(turn) for turn in exchanged]))
         found[verdict.outcome] += 1
         why.update(_invalid_by(verdict))
-        told(f"draw {draw + 1} of {draws}")
+        on_draw(f"draw {draw + 1} of {draws}")
     blocked, inconclusive, invalid = (found[one] for one in (Outcome.BLOCK, Outcome.INCONCLUSIVE, Outcome.INVALID))
     by = tuple(sorted(why.items(), key=lambda one: (-one[1], one[0])))
     return FalseBlocks(draws, blocked, inconclusive, invalid, by)
 
 
 def _of_load(suite: Suite) -> Suite | None:
-    """The same policy with its checks of the sweep alone: what is measured in pairs. None where it has none."""
+    """Return the policy with only its load checks, which are measured in pairs; None if it has none."""
     checks = tuple(check for check in suite.gate.checks if METRICS[check.metric].scope in ("stage", "sweep"))
     if suite.load is None or not checks:
         return None
@@ -159,84 +159,67 @@ def _of_load(suite: Suite) -> Suite | None:
 
 
 def _decided(policy: Suite, whole: Evidence) -> Verdict:
-    """As a run is: at each look what there is by then, until it is settled."""
+    """Judge like a run: analyse the evidence at each interim analysis until the load ends."""
     assert policy.load is not None, "it has checks of its load"
     blocks = policy.load.looks[0] if policy.load.looks else policy.load.blocks
     while True:
-        seen = _first(whole, blocks)
-        step = next_step(policy, seen)
+        evidence = evidence_of_blocks(whole, blocks)
+        step = next_step(policy, evidence)
         if isinstance(step, ContinueLoad):
             blocks = step.blocks
             continue
         ended = None if step is None else LoadEnd(blocks, policy.load.blocks, step.reason)
-        return judge(policy, replace(seen, ended=ended))
+        return judge(policy, replace(evidence, ended=ended))
 
 
 def _invalid_by(verdict: Verdict) -> set[str]:
-    """The guards that tripped, or the checks that are INVALID without one; nothing of another outcome."""
+    """Return the tripped guards of an INVALID verdict, or without any its INVALID checks."""
     if verdict.outcome is not Outcome.INVALID:
         return set()
     guards = {guard.id for guard in verdict.guards if guard.tripped}
     return guards or {check.id for check in verdict.checks if check.required and check.outcome is Outcome.INVALID}
 
 
-def _first(evidence: Evidence, blocks: int) -> Evidence:
-    return replace(
-        evidence,
-        load=tuple(o for o in evidence.load if o.block < blocks),
-        telemetry=tuple(w for w in evidence.telemetry if w.block < blocks),
-    )
-
-
 @dataclass(frozen=True, slots=True)
-class _Place:
-    """Where a measurement is put: which measured block, as which block of the draw, with its arms exchanged or not."""
+class _Slot:
+    """Position of a measured block in a draw, with its arms exchanged or not."""
 
     measured: int
     block: int
     exchanged: bool
 
     def arm(self, measured: Arm) -> Arm:
-        """What an arm is called there."""
         return measured.other if self.exchanged else measured
 
 
-class _Cards:
-    """The measured blocks of a calibration, to be dealt again and again; what was dealt once so is kept, and computed
-    from only once."""
+class _BlockPool:
+    """Measured blocks of a calibration, arranged into draws. Relabelled blocks are cached."""
 
     def __init__(self, calibration: Evidence, policy: Suite) -> None:
-        run = replace(calibration.run, suite=policy.to_stored())  # as if it had been measured for the policy
+        run = replace(calibration.run, suite=policy.to_stored())
         self.without_load = Evidence(run, (), (), None, calibration.target_faults)
         self._load: dict[int, list[LoadObservation]] = {}
         self._telemetry: dict[int, list[TelemetryWindow]] = {}
-        self._dealt: dict[_Place, tuple[list[LoadObservation], list[TelemetryWindow]]] = {}
+        self._relabelled: dict[_Slot, tuple[list[LoadObservation], list[TelemetryWindow]]] = {}
         for execution in calibration.load:
             self._load.setdefault(execution.block, []).append(execution)
         for window in calibration.telemetry:
             self._telemetry.setdefault(window.block, []).append(window)
 
-    def dealt(self, order: list[int], exchanged: list[bool]) -> Evidence:
-        """These measured blocks as blocks 0, 1, … of a run."""
-        hands = [
-            self._hand(_Place(n, block, turn)) for block, (n, turn) in enumerate(zip(order, exchanged, strict=True))
-        ]
-        load = tuple(execution for hand, _ in hands for execution in hand)
-        telemetry = tuple(window for _, hand in hands for window in hand)
+    def arrange(self, order: list[int], exchanged: list[bool]) -> Evidence:
+        """Return evidence with these measured blocks as blocks 0, 1, …"""
+        slots = [_Slot(n, block, turn) for block, (n, turn) in enumerate(zip(order, exchanged, strict=True))]
+        blocks = [self._relabel(slot) for slot in slots]
+        load = tuple(execution for executions, _ in blocks for execution in executions)
+        telemetry = tuple(window for _, windows in blocks for window in windows)
         return replace(self.without_load, load=load, telemetry=telemetry)
 
-    def _hand(self, place: _Place) -> tuple[list[LoadObservation], list[TelemetryWindow]]:
-        if place not in self._dealt:
-            load, windows = self._load[place.measured], self._telemetry.get(place.measured, [])
-            later = place.block * len(load) - min(execution.position for execution in load)
-            self._dealt[place] = (
-                [
-                    replace(one, block=place.block, position=one.position + later, arm=place.arm(one.arm))
-                    for one in load
-                ],
-                [
-                    replace(one, block=place.block, position=one.position + later, arm=place.arm(one.arm))
-                    for one in windows
-                ],
+    def _relabel(self, slot: _Slot) -> tuple[list[LoadObservation], list[TelemetryWindow]]:
+        if slot not in self._relabelled:
+            load, windows = self._load[slot.measured], self._telemetry.get(slot.measured, [])
+            shift = slot.block * len(load) - min(execution.position for execution in load)
+            self._relabelled[slot] = (
+                [replace(o, block=slot.block, position=o.position + shift, arm=slot.arm(o.arm)) for o in load],
+                [replace(w, block=slot.block, position=w.position + shift, arm=slot.arm(w.arm)) for w in windows],
             )
-        return self._dealt[place]
+        return self._relabelled[slot]

@@ -1,14 +1,10 @@
-"""The burn of an error budget: how fast production would spend it if its requests failed as the candidate's did.
+"""Error budget checks: the candidate's burn rate, and the budget that production has already spent.
 
-A share of failures divided by what the objective lets fail: at 1 a budget lasts exactly its window. The line is one
-more required check, with the three-way rule: PASS only where a burn that would page is ruled out, WARN above 1, BLOCK
-where it is shown to be above the alarm. It makes no verdict better: it is corrected for by itself alone, so that no
-other check's p-value grows for it, and a verdict never rests on it alone.
-
-What production has spent of its error budget, and the policy for when nothing is left of it.
-
-While a budget is blown, what would be a warning at other times is a risk that nobody has room for: anything but a
-clean PASS is blocked (`when_blown: block`). A clean PASS warns then. What cannot be promoted anyhow stays what it is.
+The burn rate is the share of failed requests over the share that the objective allows: at 1 a budget lasts exactly its
+window. Its required check passes only if a burn rate that would page is ruled out, warns above 1, and blocks if it is
+significantly above the alarm. It has a multiplicity correction of its own, so other p-values do not change, and no
+verdict rests on it alone. While production's budget is exhausted, everything but a clean PASS is blocked
+(`when_blown: block`), and a clean PASS warns.
 """
 
 from __future__ import annotations
@@ -45,19 +41,20 @@ from benchgate.units import as_written, show_percent
 def burn_checks(
     suite: Suite, comparison: Comparison, guards: Sequence[GuardResult], others: Sequence[CheckResult]
 ) -> tuple[CheckResult, ...]:
-    """A line for each place of the load that the budget goes by; none for a suite without one.
+    """Return a burn check for each traffic class that the budget covers; () for a suite without a budget.
 
-    `others` are the outcomes of the policy's own checks: where one of them ended the load, the line says so.
+    `others` are the results of the policy's checks. If one of them ended the load, the burn check reports it.
     """
     budget = suite.error_budget
     if budget is None:
         return ()
-    ended_by = tuple(check.title for check in others if check.required and check.stage and _blocks(check))
+    ended_by = tuple(c.title for c in others if c.required and c.stage and c.counted is Outcome.BLOCK)
     look = stricter_look(suite, comparison)
     alpha = suite.gate.alpha if look is None else look.alpha
     guard = invalidating_guard(guards, metric_kinds(budget.metric))
     found: list[tuple[str | None, Finding]] = []
-    for place in _places(suite) or (None,):
+    names = {place.name for place in burn_places(suite)}
+    for place in [place for place in places(suite) if place.name in names] or (None,):
         finding = defined(_burn(budget, place, comparison, alpha))
         finding = finding if look is None else at_look(finding, look)
         problem = finding.problem if guard is None else Problem(Outcome.INVALID, guard.reason, guard.remedy or "")
@@ -71,18 +68,8 @@ def burn_checks(
     )
 
 
-def _blocks(check: CheckResult) -> bool:
-    return check.counted is Outcome.BLOCK
-
-
-def _places(suite: Suite) -> tuple[Place, ...]:
-    """Where its failures are counted."""
-    names = {place.name for place in burn_places(suite)}
-    return tuple(place for place in places(suite) if place.name in names)
-
-
 def _burn(budget: ErrorBudget, place: Place | None, comparison: Comparison, alpha: float) -> Finding:
-    """What the candidate's failures come to, with limits on the effective number of requests."""
+    """Estimate the candidate's burn rate, with a confidence interval on the effective number of requests."""
     finding = Finding(
         unit=Unit.MULTIPLE,
         scale=Scale.ABSOLUTE,
@@ -125,16 +112,16 @@ def _lasts(burn: float, window_s: float) -> str:
 def _counted(budget: ErrorBudget, counts: Counts) -> str:
     failed = "failed" if budget.metric == "error_rate" else "were not good"
     allowed = as_written(show_percent(1 - budget.objective_ratio))
-    told = f"{counts.missed:,} of {counts.scheduled:,} requests {failed}"
-    return f"{told}; the objective of {show_objective(budget.objective_ratio)} lets {allowed} of them"
+    missed = f"{counts.missed:,} of {counts.scheduled:,} requests {failed}"
+    return f"{missed}; the objective of {show_objective(budget.objective_ratio)} allows {allowed}"
 
 
 def _steps(objective_ratio: float, share: float, limits: Limits) -> tuple[ArithmeticStep, ...]:
-    """From the share that failed and its limits to the burn and its limits."""
+    """Return the steps from the failed share and its bounds to the burn rate and its bounds."""
     allowed = 1 - objective_ratio
-    ends = (("burn", share), ("burn at the lower limit", limits.lower), ("burn at the upper limit", limits.upper))
+    ends = (("burn", share), ("burn at the lower bound", limits.lower), ("burn at the upper bound", limits.upper))
     return (
-        made("share that the objective lets fail", f"1 - {number(objective_ratio)}", allowed),
+        made("share that the objective allows to fail", f"1 - {number(objective_ratio)}", allowed),
         *(made(what, f"{number(value)} / {number(allowed)}", value / allowed) for what, value in ends),
     )
 
@@ -155,7 +142,7 @@ def _result(
     return check_line(line, found, outcome, p_holm, gate, advice=advice, p_values=p_values)
 
 
-_MEASURE = "run the suite again: its error budget is read, and its stage measured, by a run of its own"
+_MEASURE = "run the suite again: only a new run reads the error budget and measures its stage"
 
 
 SPENT = "error_budget"
@@ -164,32 +151,32 @@ SPENT = "error_budget"
 def spent_checks(
     suite: Suite, spent: BudgetReading | None, others: Sequence[CheckResult], outcome: Outcome
 ) -> tuple[CheckResult, ...]:
-    """The one line on it; none for a suite without a budget.
+    """Return the check of production's spent budget; () for a suite without a budget.
 
-    `others` are all other checks, waived ones with their waivers, and `outcome` is what they and the guards come to.
+    `others` are all other checks with their waivers, and `outcome` is that of these and the guards.
     """
     budget = suite.error_budget
     if budget is None:
         return ()
     if spent is None:
-        reason = "what production had spent of its budget is not known: the run did not read it"
-        return (_line(None, Outcome.INVALID, reason, "run the suite again: it is read when a run starts", ()),)
+        reason = "production's spent budget is not known: the run did not read it"
+        return (_line(None, Outcome.INVALID, reason, "run the suite again: the budget is read when a run starts", ()),)
     risks = tuple(check for check in others if _is_risk(check, suite.gate.alpha))
     found, why, advice = _judged(budget, spent, risks, outcome, suite.gate.warn_fraction)
-    told = f"{as_written(show_percent(spent.spent_ratio))} of the {budget.told} is spent"
+    state = f"{as_written(show_percent(spent.spent_ratio))} of the {budget.told} is spent"
     steps = (
-        made("share of the budget that is spent, as it was read", "", spent.spent_ratio),
+        made("share of the budget that is spent, as read", "", spent.spent_ratio),
         ArithmeticStep("all other checks and guards", "", outcome.value),
-        ArithmeticStep("of these no clean PASS", "", ", ".join(check.id for check in risks) or "none"),
+        ArithmeticStep("checks that are no clean PASS", "", ", ".join(check.id for check in risks) or "none"),
         ArithmeticStep(
             "outcome", why or f"{number(spent.spent_ratio)} <= {number(suite.gate.warn_fraction)}", found.value
         ),
     )
-    return (_line(spent, found, f"{told}{why and f': {why}'}", advice, steps),)
+    return (_line(spent, found, f"{state}{why and f': {why}'}", advice, steps),)
 
 
 def _is_risk(check: CheckResult, alpha: float) -> bool:
-    """Whether it warns, is waived or shows harm: an advisory check too, and harm that a check's own rule lets pass."""
+    """Return True for a check that warns, is waived or has a significant regression, advisory or within its margin."""
     if check.counted is Outcome.WARN or (not check.required and check.counted in _HARM):
         return True
     compares = check.scale is not Scale.ABSOLUTE and check.family != HISTORY
@@ -202,32 +189,32 @@ _HARM = (Outcome.BLOCK, Outcome.INVALID)
 def _judged(
     budget: ErrorBudget, spent: BudgetReading, risks: Sequence[CheckResult], outcome: Outcome, warn_fraction: float
 ) -> tuple[Outcome, str, str | None]:
-    """The outcome, why, and what to do."""
+    """Return the outcome, its reason and the advice."""
     if not spent.blown:
         if spent.spent_ratio <= warn_fraction:
             return Outcome.PASS, "", None
-        why = f"past the warning at {as_written(show_percent(warn_fraction))}, and short of a blown one"
-        return Outcome.WARN, why, "hold back what is not urgent: once the budget is blown, whatever warns is blocked"
+        why = f"above the warning threshold of {as_written(show_percent(warn_fraction))}"
+        return Outcome.WARN, why, "postpone changes that are not urgent: once the budget is exhausted, warnings block"
     if not outcome.promotes:
-        return Outcome.WARN, "it is blown, and the candidate is not promoted for other reasons", _RECOVER
+        return Outcome.WARN, "it is exhausted, and the candidate is not promoted for other reasons", _RECOVER
     if outcome is Outcome.PASS and not risks:
-        return Outcome.WARN, "it is blown; every other check of the candidate is a clean PASS", _RECOVER
-    told = f"it is blown, and the candidate is no clean PASS{_named(risks)}"
+        return Outcome.WARN, "it is exhausted; every other check of the candidate is a clean PASS", _RECOVER
+    why = f"it is exhausted, and the candidate is no clean PASS{_named(risks)}"
     if budget.when_blown == "warn":
-        return Outcome.WARN, f"{told}; by the suite's policy (`when_blown: warn`) that is no reason to block", _RECOVER
-    return Outcome.BLOCK, f"{told}; by policy (`when_blown: block`) nothing risky is promoted then", _CLEAN
+        return Outcome.WARN, f"{why}; the policy `when_blown: warn` does not block", _RECOVER
+    return Outcome.BLOCK, f"{why}; the policy `when_blown: block` allows only a clean PASS", _CLEAN
 
 
 def _named(risks: Sequence[CheckResult]) -> str:
-    """` (Goodput at c4 is WARN, and 2 more)`."""
+    """Format as ` (Goodput at c4 is WARN, and 2 more)`."""
     if not risks:
         return ""
     first, more = risks[0], len(risks) - 1
-    state = first.shown if first.counted is not Outcome.PASS else "shown to lose"
+    state = first.shown if first.counted is not Outcome.PASS else "significantly worse"
     return f" ({first.title} is {state}{f', and {more} more' if more else ''})"
 
 
-_RECOVER = "let the budget recover before changes that need not be made now"
+_RECOVER = "let the budget recover before changes that are not urgent"
 _CLEAN = "promote a candidate that passes every check, or wait until the budget has recovered"
 
 

@@ -38,7 +38,7 @@ def figure_findings(connection: Connection, told: Container[str | None], looked:
             yield Finding(run_id, "its numbers", f"they cannot be made again: {error}")
             continue
         for one in mismatched_rows(kept, made):
-            yield Finding(run_id, f"metric {_named(one.kept)}", _problem(one))
+            yield Finding(run_id, f"metric {_named(one.stored)}", _problem(one))
         if rows := missing_rows(kept, made):
             yield Finding(run_id, "its numbers", _lacks(rows))
 
@@ -54,9 +54,9 @@ def _named(row: MetricRow) -> str:
 
 
 def _problem(one: RowMismatch) -> str:
-    made = "nothing" if one.made is None else _shown(one.made)
+    stored, made = _shown(one.stored), "nothing" if one.recomputed is None else _shown(one.recomputed)
     return (
-        f"it is kept as {_shown(one.kept)}, and its records make {made}: it was altered, or another benchgate made it;"
+        f"it is kept as {stored}, and its records make {made}: it was altered, or another benchgate made it;"
         " `benchgate gate` of this run keeps it anew"
     )
 

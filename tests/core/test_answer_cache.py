@@ -71,7 +71,7 @@ def test_a_twentieth_of_the_answers_at_a_twentieth_of_the_time_are_from_a_cache(
     slow: Times = [slow_ms] * answered
     found = cached(loaded((slow, fast) if arm is Arm.CANDIDATE else (fast, slow)))
     assert found.tripped is trips
-    assert not trips or f"{quick} of {answered} answers of the {arm.value} came whole" in found.reason
+    assert not trips or f"{quick} of {answered} answers of the {arm.value} came from a cache" in found.reason
 
 
 @pytest.mark.parametrize("arm", Arm)
@@ -81,7 +81,7 @@ def test_answers_are_held_against_the_same_requests_and_only_where_both_came(arm
     late = execution(arm, 0, 1, [4.0] * 12 + [None] + [200.0] * 17 + [4.0] * 5 + [200.0] * 5, first=10)
     found = cached(replace(NOTHING, load=(early, late)))
     assert found.tripped
-    assert f"12 of 28 answers of the {arm.value} came whole" in found.reason
+    assert f"12 of 28 answers of the {arm.value} came from a cache" in found.reason
 
 
 def test_answers_of_one_block_count_over_all_of_them() -> None:

@@ -93,9 +93,7 @@ def test_fewer_accelerators_that_the_suite_declares_need_no_permission(theirs: K
     verdict = judge(declared, run_of(declared, theirs, ours))
     assert verdict.outcome is Outcome.PASS
     assert fields(verdict) == {"the number of accelerators": (True, "accelerators"), **told}
-    assert (
-        "differ only in what is declared as the change: the number of accelerators (8 for the" in alike(verdict).reason
-    )
+    assert "differ only in the declared change: the number of accelerators (8 for the" in alike(verdict).reason
 
 
 @pytest.mark.parametrize(
@@ -141,7 +139,7 @@ def test_what_no_key_declares_is_named_beside_the_keys() -> None:
     verdict = judge(undeclared, run_of(undeclared, {**EIGHT, "max_model_len": 8192}, {**ONE, "max_model_len": 4096}))
     remedy = str(alike(verdict).remedy)
     assert "`deployments.baseline.accelerators: 8` and `gate.allow_different: [context]`" in remedy
-    assert "judged again with `gate.allow_different: [context, hardware]`" in remedy
+    assert "the stored run needs `gate.allow_different: [context, hardware]`" in remedy
 
 
 @pytest.mark.parametrize(
@@ -227,7 +225,7 @@ def test_a_server_of_another_version_than_declared_trips_whatever_is_judged() ->
         verdict = judge(declared, run_of(declared, {"engine_version": "0.9"}, {"engine_version": "0.9"}))
         assert verdict.outcome is Outcome.INVALID
         found = alike(verdict)
-        said = "the server of candidate reports engine version 0.9, where the suite declares 0.10"
+        said = "the server of candidate reports engine version 0.9, but the suite declares 0.10"
         assert found.reason == said
         assert '`deployments.candidate.engine_version: "0.9"`' in str(found.remedy)
 
@@ -259,7 +257,7 @@ def test_bounds_of_the_candidates_own_are_judged_whatever_the_baseline_is() -> N
     assert verdict.outcome is Outcome.PASS
     found = alike(verdict)
     assert found.known
-    assert "which is not declared; no check of the load compares the two" in found.reason
+    assert "which is not declared; no load check compares the two" in found.reason
     assert fields(verdict)["the engine's version"] == (False, "engine_version")  # reported, and not permitted
 
 

@@ -63,7 +63,7 @@ def test_answers_that_end_early_are_no_speed_across_runs_either() -> None:
     lines: Line = {"metric": "output_throughput", "margin": "10%"}
     check = check_of(alone(Effect(tokens=8, slowdown=0.7), seed=2), known(alone()), lines)
     assert check.outcome is Outcome.INVALID
-    assert "end so early" in check.reason or "reach the length asked for" in check.reason
+    assert "end early" in check.reason or "reach the requested length" in check.reason
 
 
 def test_another_client_spoils_a_comparison_without_a_live_baseline() -> None:

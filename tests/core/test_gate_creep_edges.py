@@ -229,7 +229,7 @@ def test_a_sum_that_nothing_settles_asks_for_more_blocks() -> None:
     check = judge(REQUIRED, loud).checks[0]
     line = line_of(REQUIRED, replace(loud, history=chain(loud, CHECK, [0.02] * 3)), check)
     assert line.outcome is Outcome.INCONCLUSIVE
-    assert line.advice == "more blocks in the runs to come make the sum surer"
+    assert line.advice == "more blocks in future runs narrow the confidence interval of the sum"
     assert not judge(REQUIRED, replace(loud, history=chain(loud, CHECK, [0.02] * 3))).outcome.promotes
     passed = line_of(REQUIRED, with_history(*chain(RUN, CHECK, [0.0] * 3)))
     assert (passed.outcome, passed.advice) == (Outcome.PASS, None)

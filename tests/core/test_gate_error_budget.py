@@ -97,7 +97,7 @@ def test_line_says_how_long_a_budget_lasts_and_what_to_look_at() -> None:
     line = line_of(judge(suite, run_of(suite, Effect(failed=1))))
     assert "holds the bound of at most 14.4x, but at that rate a budget for 30 days is spent in 9 days" in line.reason
     assert line.advice == "find out what fails at c4 before production's requests do"
-    assert line.notes == ("8 of 480 requests failed; the objective of 99.5 % lets 0.5 % of them",)
+    assert line.notes == ("8 of 480 requests failed; the objective of 99.5 % allows 0.5 %",)
     unsure = line_of(judge(suite, run_of(suite, Effect(failed=4))))
     assert unsure.advice is not None and unsure.advice.startswith("measure more requests: about ")
 
@@ -145,8 +145,8 @@ def test_blown_budget_blocks_what_is_no_clean_pass(checks: tuple[Line, ...], eff
     assert (before.outcome, after.outcome) == (Outcome.WARN, Outcome.BLOCK)
     line = line_of(after, "error_budget")
     assert line.reason == (
-        "112 % of the error budget of 99.5 % over 30 days is spent: it is blown, and the candidate is no clean PASS "
-        f"({first}); by policy (`when_blown: block`) nothing risky is promoted then"
+        "112 % of the error budget of 99.5 % over 30 days is spent: it is exhausted, and the candidate is no "
+        f"clean PASS ({first}); the policy `when_blown: block` allows only a clean PASS"
     )
     assert "candidate must not be promoted: Error budget spent in production: 112 %" in after.reason
     assert line.advice == "promote a candidate that passes every check, or wait until the budget has recovered"
@@ -187,7 +187,7 @@ def test_waived_check_is_no_clean_pass() -> None:
 def test_harm_that_is_shown_is_a_risk_whatever_its_check_makes_of_it(check: CheckResult, outcome: Outcome) -> None:
     (line,) = spent_checks(budgeted(), spent(1.0), (any_check("other"), check), Outcome.PASS)
     assert line.outcome is outcome
-    assert ("is shown to lose" in line.reason) is (outcome is Outcome.BLOCK and check.outcome is Outcome.PASS)
+    assert ("is significantly worse" in line.reason) is (outcome is Outcome.BLOCK and check.outcome is Outcome.PASS)
 
 
 def test_several_risks_are_counted_and_none_is_said_of_none() -> None:
@@ -195,7 +195,7 @@ def test_several_risks_are_counted_and_none_is_said_of_none() -> None:
     (line,) = spent_checks(budgeted(), spent(2.0), risks, Outcome.WARN)
     assert "(TTFT p50 at c4 is WARN, and 2 more)" in line.reason
     (bare,) = spent_checks(budgeted(), spent(2.0), (), Outcome.WARN)
-    assert (bare.outcome, "no clean PASS; by policy" in bare.reason) == (Outcome.BLOCK, True)
+    assert (bare.outcome, "no clean PASS; the policy" in bare.reason) == (Outcome.BLOCK, True)
 
 
 @pytest.mark.parametrize("outcome", [Outcome.BLOCK, Outcome.INVALID, Outcome.INCONCLUSIVE])
@@ -350,7 +350,7 @@ def test_numbers_can_be_done_again() -> None:
     told = {step.what: step for step in line.steps}
     assert float(told["burn"].value) == pytest.approx(line.harm)
     assert told["burn"].formula == "0.15 / 0.005"
-    assert float(told["burn at the upper limit"].value) == pytest.approx(line.upper, rel=1e-7)
+    assert float(told["burn at the upper bound"].value) == pytest.approx(line.upper, rel=1e-7)
     assert told["outcome"].value == "BLOCK"
     spent_line = find_check(verdict, "error_budget")
     text = render_explanation(verdict, spent_line)

@@ -16,7 +16,7 @@ from benchgate.model.verdict import Outcome, Verdict
 from tests.fakes.measured import Effect, SuiteText, measured
 
 SUITE = SuiteText(checks=[{"metric": "ttft", "margin": "10%"}]).suite()
-UNKNOWN = "whether the server of the baseline and the candidate was restarted between the sessions is not known"
+UNKNOWN = "it is not known whether the server of the baseline and the candidate was restarted between the sessions"
 
 
 def gone_on(times: int, evidence: Evidence) -> Evidence:
@@ -85,17 +85,16 @@ def test_a_spool_that_was_not_there_stands_in_the_verdict() -> None:
     once = Resumption("2026-01-01T00:00:00Z", 7, ("block 1",), (1,), without_spool=True)
     (told, _) = session_notes(replace(measured(SUITE), resumptions=(once,)))
     assert told == (
-        "measured in 2 sessions: interrupted, resumed at 2026-01-01T00:00:00Z without the spool in which records were "
-        "kept (--without-spool), so what was measured may be missing, and measured again from the beginning: "
-        "block 1"
+        "measured in 2 sessions: interrupted, resumed at 2026-01-01T00:00:00Z without the spool of records "
+        "(--without-spool), so measured blocks may be missing, and measured again from the beginning: block 1"
     )
 
 
 def test_a_spool_that_nobody_vouches_for_stands_in_the_verdict() -> None:
     once = Resumption("2026-01-01T00:00:00Z", 7, (), (), by_spool=True)
     assert session_notes(replace(measured(SUITE), resumptions=(once,)))[0] == (
-        "measured in 2 sessions: interrupted, resumed at 2026-01-01T00:00:00Z with what store and spool had of it, and "
-        "nobody can vouch that the spool is all of what was kept"
+        "measured in 2 sessions: interrupted, resumed at 2026-01-01T00:00:00Z from store and spool; nothing proves "
+        "that the spool is complete"
     )
 
 
@@ -119,7 +118,7 @@ def test_a_server_that_was_restarted_between_the_sittings_is_told_and_one_that_i
     assert session_notes(known)[1:] == ("the candidate was restarted before block 2, stage c4",)
     known = replace(evidence, resumptions=(replace(once, same_process=("baseline",)),))
     assert session_notes(known)[2:] == (
-        "whether the server of the candidate was restarted between the sessions is not known",
+        "it is not known whether the server of the candidate was restarted between the sessions",
     )
     arms = {arm: replace(deployment, url=None) for arm, deployment in evidence.run.arms.items()}
     assert session_notes(replace(evidence, run=replace(evidence.run, arms=arms)))[1:] == ()
@@ -131,7 +130,7 @@ def test_a_server_that_was_restarted_between_the_sittings_is_told_and_one_that_i
 @pytest.mark.parametrize(
     ("status", "says"),
     [
-        (RunStatus.RUNNING, "wait for it to end; where what measured it was killed, resume it: `benchgate run"),
+        (RunStatus.RUNNING, "wait for it to end; if its process was killed, resume it: `benchgate run"),
         (RunStatus.PARTIAL, "resume it: `benchgate run SUITE --resume --run run-1`"),
     ],
 )
@@ -140,7 +139,7 @@ def test_a_run_that_was_cut_short_is_told_how_it_goes_on(status: RunStatus, says
     evidence = replace(evidence, run=replace(evidence.run, status=status, finished_at=None))
     (guard,) = [guard for guard in judge(SUITE, evidence).guards if guard.id == "run-complete"]
     assert guard.tripped and guard.remedy is not None
-    expected = "it was resumed once already and cannot be again: run" if times else says
+    expected = "it was resumed once and cannot be resumed again: run" if times else says
     assert guard.remedy.startswith(expected)
 
 

@@ -164,7 +164,7 @@ def test_runs_that_asked_something_else_say_what() -> None:
     )
     other["seed"], other["limits"] = 3, {**one["limits"], "total_s": 1.0, "stall_s": 1.0}
     assert suite_differences(one, other).endswith("; and 2 more differ")
-    assert "a file that these name" in suite_differences(one, one)
+    assert "a file that they name" in suite_differences(one, one)
 
 
 def test_an_unlike_reference_names_the_difference_in_its_guard() -> None:

@@ -69,8 +69,8 @@ CASES = [
     ("load-as-planned", Effect(unsent=1), LOAD, "1 of 60 requests were never sent"),
     ("load-as-planned", Effect(own_faults=1), LOAD, "fault of the load generator's own machine"),
     ("tokens-plausible", Effect(usage=8), {"tpot", "output_throughput", "goodput"}, "fewer tokens"),
-    ("arms-alike", Effect(facts={"engine_version": "2"}), COMPARED, "version (not told for the baseline, 2 for"),
-    ("arms-alike", Effect(facts={"max_model_len": 2}), COMPARED, "context (not told for the baseline, 2 for"),
+    ("arms-alike", Effect(facts={"engine_version": "2"}), COMPARED, "version (not reported for the baseline, 2 for"),
+    ("arms-alike", Effect(facts={"max_model_len": 2}), COMPARED, "context (not reported for the baseline, 2 for"),
 ]
 
 
@@ -193,7 +193,7 @@ def test_requests_that_only_the_candidate_made_be_sent_again_spoil_the_load() ->
     evidence = with_column(measured(suite), Arm.CANDIDATE, "reconnects", resent)
     verdict = judge(suite, evidence)
     (guard,) = tripped(verdict)
-    assert "closed connections under 8 of 480 requests, which were sent again" in guard.reason
+    assert "closed the connection during 8 of 480 requests, which were resent" in guard.reason
     assert spoilt(verdict) == LOAD
     assert tripped(judge(suite, with_column(evidence, Arm.BASELINE, "reconnects", resent))) == []
 
@@ -268,7 +268,10 @@ def test_answers_that_nobody_asked_for_make_the_load_another_one() -> None:
     verdict = judge(suite, candidate)
     (guard,) = tripped(verdict)
     assert (guard.id, spoilt(verdict)) == ("sent-once", LOAD)
-    assert "the candidate sent something 8 times beside 480 requests (the baseline 0 times)" in guard.reason
+    assert (
+        "the candidate sent data 8 times over connections without a request in progress, in 480 requests "
+        "(the baseline 0 times)" in guard.reason
+    )
     assert tripped(judge(suite, twice(candidate, Arm.BASELINE, 8))) == []
     assert tripped(judge(suite, twice(measured(suite), Arm.CANDIDATE, 2))) == []
 
@@ -308,7 +311,7 @@ def test_a_server_that_alone_withholds_how_long_prompts_were_is_not_taken_at_its
         assert [guard.id for guard in tripped(verdict)] == guards
         assert verdict.outcome is (Outcome.INVALID if guards else Outcome.PASS)
     told = judge(suite, with_column(measured(suite), arm, "input_tokens", untold)).reason
-    assert f"for 480 of 480 answers only one arm, mostly the {arm.other.value}, reports how long the prompt was" in told
+    assert f"for 480 of 480 answers only one arm, mostly the {arm.other.value}, reports the prompt's length" in told
 
 
 def sent_by(evidence: Evidence, arm: Arm, workers: int) -> Evidence:
@@ -331,7 +334,7 @@ def test_stored_runs_sent_by_unlike_numbers_of_processes_say_so() -> None:
     other = sent_by(sent_by(measured(suite), Arm.CANDIDATE, 4), Arm.BASELINE, 4)
     other = replace(other, run=replace(other.run, id="run-2"))
     (told,) = [guard for guard in judge(suite, other, measured(suite)).guards if guard.id == "same-client"]
-    assert "one by 1 load generator process, the other by 4 load generator processes;" in told.reason
+    assert "one was sent by 1 load generator process, the other by 4 load generator processes;" in told.reason
     assert not told.tripped
     spread = tuple(replace(o, client=replace(o.client, start_uncertainty_s=0.001)) for o in other.load)
     (told,) = [guard for guard in judge(suite, replace(other, load=spread), other).guards if guard.id == "same-client"]
@@ -350,7 +353,7 @@ def replayed(evidence_of: tuple[Effect, Effect]) -> Verdict:
 def test_rows_of_a_trace_are_held_to_their_own_length_and_not_to_the_workloads() -> None:
     (guard,) = tripped(replayed((Effect(tokens=5, usage=6), Effect(tokens=5))))  # the workload asks for 10
     assert guard.id == "answers-not-too-long"
-    assert "480 of 480 answers of the candidate passed the limit" in guard.reason
+    assert "480 of 480 answers of the candidate exceed the limit" in guard.reason
     assert tripped(replayed((Effect(tokens=7), Effect(tokens=12)))) == []
     assert tripped(replayed((Effect(tokens=12), Effect(tokens=12)))) == []
 
@@ -375,7 +378,7 @@ def test_what_the_policy_declares_as_the_change_may_differ() -> None:
     allowed: Line = {"allow_different": ["engine_version", "context"]}
     verdict = verdict_on(other, known, gate=allowed)
     assert verdict.outcome is Outcome.PASS
-    assert any("only in what is declared as the change" in guard.reason for guard in verdict.guards)
+    assert any("only in the declared change" in guard.reason for guard in verdict.guards)
 
 
 def test_the_change_itself_never_makes_arms_unlike() -> None:

@@ -120,11 +120,11 @@ def test_only_a_run_that_came_to_its_end_may_pass(status: RunStatus) -> None:
 @pytest.mark.parametrize(
     ("mark", "says"),
     [
-        (REFUSES_REQUESTS, "correct in the suite what it refuses"),
+        (REFUSES_REQUESTS, "the server is up but rejects requests"),
         (ONE_SERVER, "correct the suite and run again"),
         (CANNOT_SCORE, "correct the suite and run again"),
-        (CHANGED, "let nobody deploy to it"),
-        ("no route", "whether its address is right"),
+        (CHANGED, "do not deploy to it"),
+        ("no route", "check its address"),
     ],
 )
 def test_a_deployment_that_was_not_there_is_named_with_what_to_do(mark: str, says: str) -> None:
@@ -135,7 +135,7 @@ def test_a_deployment_that_was_not_there_is_named_with_what_to_do(mark: str, say
     assert says in str(found.remedy)
     state = "did not answer after block 1 of 3" if mark == "no route" else "cannot be measured"
     assert state in found.reason
-    assert "mend what `targets-up` reports" in str(guard("run-complete", faulty).remedy)
+    assert "fix what `targets-up` reports" in str(guard("run-complete", faulty).remedy)
     assert "run the suite again" in str(guard("run-complete", with_status(RUN, RunStatus.PARTIAL)).remedy)
 
 
@@ -196,7 +196,7 @@ def test_a_shadow_comparison_that_was_not_made_is_missed() -> None:
 def test_fixed_texts_that_were_not_read_are_missed_whether_or_not_a_check_looks_at_them() -> None:
     suite = Suite.from_stored({**SUITE.to_stored(), "divergence": {"texts": "texts.jsonl", "positions": 200}})
     found = guard("all-measured", RUN, suite=suite)
-    assert (found.tripped, found.reason) == (True, "the fixed texts were not read")
+    assert (found.tripped, found.reason) == (True, "the divergence on fixed texts was not measured")
 
 
 def blocks(evidence: Evidence, count: int, ended: LoadEnd | None) -> Evidence:

@@ -67,9 +67,9 @@ def test_evals_of_two_healthy_arms_trip_nothing() -> None:
         (share_right(200, 160, **BY_CHOICE), share_right(200, 50, **BY_CHOICE), "not-guessing",
          "as many items of t right as guessing does"),
         (replace(WELL, latency_ns=200_000), replace(WELL, latency_ns=30_000_000), "not-cached",
-         "the baseline's came within 200 µs"),
+         "the baseline's median took 200 µs"),
         (replace(WELL, latency_ns=900_000_000), replace(WELL, latency_ns=3_000_000), "not-cached",
-         "the candidate's came within 3.00 ms"),
+         "the candidate's median took 3.00 ms"),
         (Answers(right_but(300, *range(60))), WELL, "gain-plausible", "better than the baseline by more than 5 points"),
     ],
 )  # fmt: skip

@@ -108,14 +108,14 @@ def test_what_a_server_did_beyond_what_it_was_asked_is_someone_elses(
     evidence = observed(where=on_candidate, more={word: share * whole[word] * REQUESTS})
     found = guard(evidence, "server-alone")
     assert found.tripped is tripped
-    assert ("shared server" in found.reason) is tripped
+    assert ("others use this server too" in found.reason) is tripped
     assert bool(telemetry_notices(evidence, suite())) is said
 
 
 def test_a_shared_server_makes_the_verdict_invalid_by_name() -> None:
     verdict = judge(suite(), observed(where=on_candidate, more={Counter.GENERATION_TOKENS: 100.0}))
     assert verdict.outcome is Outcome.INVALID
-    assert "shared server" in verdict.reason
+    assert "others use this server too" in verdict.reason
 
 
 def test_a_burst_of_other_traffic_in_one_block_is_not_lost_in_the_others() -> None:
@@ -158,7 +158,7 @@ def test_of_reranking_only_prompt_tokens_are_compared() -> None:
 def test_a_server_that_counts_fewer_tells_only_of_a_part_and_that_is_said() -> None:
     evidence = observed(where=on_candidate, more={Counter.GENERATION_TOKENS: -0.5 * REQUESTS * TOKENS})
     assert not guard(evidence, "server-alone").tripped
-    assert any("fewer than the load generator got" in notice for notice in telemetry_notices(evidence, suite()))
+    assert any("fewer than the load generator received" in notice for notice in telemetry_notices(evidence, suite()))
 
 
 def test_a_restart_in_a_stage_makes_the_load_invalid_by_name() -> None:
@@ -179,7 +179,7 @@ def test_a_counter_that_went_back_is_a_restart_too() -> None:
     evidence = observed(where=in_one_block, more={Counter.REQUESTS: -REQUESTS - 1.0})
     found = guard(evidence, "server-kept-running")
     assert found.tripped
-    assert "block 2, candidate: a counter of the server went back" in found.reason
+    assert "block 2, candidate: a counter of the server decreased" in found.reason
 
 
 def test_a_restart_between_two_stages_is_said() -> None:
@@ -241,7 +241,7 @@ def test_a_warm_cache_beside_one_that_nobody_tells_of_is_not_taken_for_equal() -
     silent = replace(warm, telemetry=windows)
     found = guard(silent, "cache-cold")
     assert found.tripped
-    assert "the baseline's is not reported" in found.reason
+    assert "the baseline does not report it" in found.reason
     assert judge(suite(), silent).outcome is Outcome.INVALID
     assert not guard(cached_by_usage(silent, 8, of_baseline=8), "cache-cold").tripped  # its answers told
 
@@ -272,7 +272,7 @@ def test_restarts_that_markers_hide_are_said_to_be_unknown_and_nothing_required_
     resting = SuiteText([*CHECKS, {"metric": "preemptions", "max": 3}]).suite()
     (guarded,) = [g for g in of_run(hidden, resting, *TELEMETRY) if g.id == "server-kept-running"]
     assert guarded.tripped
-    assert "a required check rests on what the candidate's server says" in guarded.reason
+    assert "a required check uses telemetry of the candidate" in guarded.reason
 
 
 def test_a_metric_of_a_block_without_telemetry_is_none_and_not_zero() -> None:

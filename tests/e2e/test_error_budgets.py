@@ -70,7 +70,7 @@ def test_every_form_of_the_verdict_has_both_lines(folder: Path) -> None:
         shown = here(folder, "gate", "--format", form).stdout
         assert "error_budget_burn@c4" in shown and "Error budget spent in production" in shown
     explained = here(folder, "gate", "--explain", "error_budget_burn@c4").stdout
-    assert "share that the objective lets fail" in explained
+    assert "share that the objective allows to fail" in explained
     assert here(folder, "report", "--out", "r.html").returncode == 0
     assert "Error budget burn at c4" in (folder / "r.html").read_text()
 

@@ -1,17 +1,9 @@
-"""Which release came from which: the promotions behind the baseline that a run measured.
+"""Cumulative regression over past promotions, and earlier attempts to promote the same candidate.
 
-A promoted candidate is the next baseline. Where a baseline is no candidate that an earlier run promoted, it came about
-in another way; the release in service before it is then known only by what another run measured of it.
-
-Slow creep: what the candidate has lost since the release some promotions ago, each of which stayed in its margin.
-
-Ten losses of 1 % inside a margin of 5 % are 10 %. Each promotion's run compared its candidate with its live baseline,
-so along the promotions these comparisons add up (`stats.creep`), and nothing that changed between runs is in the sum.
-It never takes the place of a check: it can warn, or where the suite requires it block, and nothing passes by it.
-
-Earlier runs of the same two releases that were not promoted: running it until it passes leaves a trace.
-
-So does ending it before anybody says what it came to.
+Ten losses of 1 % inside a margin of 5 % add up to 10 %. Each promotion's run compared its candidate with its live
+baseline, so these comparisons form a chain back from the candidate, and their sum (`stats.meta`) excludes changes
+between runs. If no run promoted a release, the chain has a gap, bridged by what two runs measured of both releases as
+baselines. The sum never replaces a check: it can warn, or block where the suite requires it.
 """
 
 from __future__ import annotations
@@ -37,10 +29,9 @@ from benchgate.suite.schema import Creep, Gate, Suite
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A release on the way back, and how many of the history's oldest runs may still be gone through.
+    """Release in the chain of promotions, and the number of the history's oldest runs that may precede it.
 
-    `by` is when a run measured it in service, so what was promoted later is not how it came there; None where the whole
-    history is from before.
+    `by` is when a run measured it in service: later promotions cannot have introduced it. None: any run may have.
     """
 
     release: str
@@ -50,7 +41,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Promotion:
-    """A run that measured the release as its candidate beside the one before it."""
+    """Run that promoted the release, and the release that it replaced (`then`)."""
 
     run: PastRun
     then: Place
@@ -58,9 +49,9 @@ class Promotion:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """A release that no run promoted: `before` measured the one in service before it, `after` itself as a baseline.
+    """Release that no run promoted: `before` measured its predecessor as a baseline, `after` the release itself.
 
-    `after` is None where only the run that is judged did.
+    `after` is None if only the judged run did.
     """
 
     before: PastRun
@@ -72,14 +63,14 @@ Hop = Promotion | Gap
 
 
 def start(history: tuple[PastRun, ...], baseline: PastArm, candidate: PastArm) -> Place:
-    """Where the way back of a run begins: at its baseline."""
+    """Return the start of the chain: the run's baseline."""
     return Place(_names(baseline, candidate)[0], len(history))
 
 
 def steps_back(history: tuple[PastRun, ...], place: Place) -> tuple[Hop, ...]:
-    """Every step back from a place, the newest first: each run that promoted the release, whatever it stood beside.
+    """Return the steps back from a release, newest first: each run that promoted it.
 
-    Where none did, a gap to each other release that was a baseline before, by the newest run in which it was.
+    If none did, return a gap to each earlier baseline, by the newest run that measured it.
     """
     names = [_names(run.baseline, run.candidate) for run in history]
     before = [i for i in range(place.until - 1, -1, -1) if place.by is None or history[i].promoted_at <= place.by]
@@ -88,39 +79,35 @@ def steps_back(history: tuple[PastRun, ...], place: Place) -> tuple[Hop, ...]:
         return tuple(Promotion(history[i], Place(names[i][0], i, history[i].started_at)) for i in promoted)
     newest = {names[i][0]: i for i in reversed(before) if names[i][0] != place.release}
     ways = sorted(newest.items(), key=lambda one: -one[1])
-    return tuple(
-        Gap(history[i], _first(history, names, place.release, i + 1), Place(old, i + 1, history[i].started_at))
-        for old, i in ways
-    )
-
-
-def _first(history: tuple[PastRun, ...], names: list[tuple[str, str]], baseline: str, since: int) -> PastRun | None:
-    """The oldest run from `since` on with that baseline."""
-    return next((history[i] for i in range(since, len(history)) if names[i][0] == baseline), None)
+    found = []
+    for release, i in ways:
+        after = next((history[k] for k in range(i + 1, len(history)) if names[k][0] == place.release), None)
+        found.append(Gap(history[i], after, Place(release, i + 1, history[i].started_at)))
+    return tuple(found)
 
 
 def is_same_pair(one: tuple[PastArm, PastArm], other: tuple[PastArm, PastArm]) -> bool:
-    """Whether two runs compared the same two releases (each: baseline, candidate)."""
+    """Return True if two runs compared the same two releases (each: baseline, candidate)."""
     return _names(*one) == _names(*other)
 
 
 def _names(baseline: PastArm, candidate: PastArm) -> tuple[str, str]:
-    """What tells the two releases of a run from others: not the address, unless nothing else differs between them."""
+    """Return keys of the two releases of a run. They include the address only if nothing else differs."""
     if baseline.release != candidate.release:
         return baseline.release, candidate.release
     return baseline.fingerprint, candidate.fingerprint
 
 
 CUMULATIVE_METRICS = names_of(lambda metric: metric.cumulative)
-"""Whose harm, as a log ratio or a difference of shares, adds up along promotions."""
+"""Metrics whose regressions, as log ratios or differences of shares, add up over promotions."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Way:
-    """The comparisons from the candidate back to an old release, newest first: the run judged, then the history's.
+    """Chain of comparisons from the candidate back to an old release, newest first, beginning with the judged run.
 
-    `since[k]` is the run in which the release at the end of k + 2 links was the baseline. `broken` says why the way
-    ends where the history goes on; None where it does not.
+    `since[k]` is the run in which the release at the end of k + 2 links was the baseline. `broken` is the reason for a
+    chain that ends before the history does.
     """
 
     links: tuple[ChainLink, ...]
@@ -129,10 +116,10 @@ class _Way:
 
 
 def creep_checks(suite: Suite, judged: Evidence, checks: Sequence[CheckResult]) -> tuple[CheckResult, ...]:
-    """A line for each required comparison whose harm adds up, where an earlier promotion is known.
+    """Return a cumulative check for each required comparison with a known earlier promotion.
 
-    Where the suite requires them there is one in any case, and it says what is missing. Their p-values go through Holm
-    among themselves.
+    If the suite requires cumulative checks, there is at least one, which reports what is missing. Holm's correction
+    covers these checks among themselves.
     """
     creep = suite.gate.creep
     if creep is None:
@@ -153,7 +140,7 @@ def creep_checks(suite: Suite, judged: Evidence, checks: Sequence[CheckResult]) 
 
 
 def _nothing_to_add(creep: Creep) -> Finding:
-    """What was to be looked at and has nothing that could be is no result: it is never left out in silence."""
+    """Return a required check without input as INCONCLUSIVE instead of omitting it."""
     reason = "no required check of this run compares both arms with numbers that add up over promotions"
     advice = "measure the baseline beside the candidate and require a latency, a rate or a share, or leave creep out"
     return Finding(
@@ -168,7 +155,7 @@ def _nothing_to_add(creep: Creep) -> Finding:
 
 
 def _adds_up(check: CheckResult) -> bool:
-    """A required comparison of both arms with numbers of its own: what is INVALID says nothing of the candidate."""
+    """Return True for a required comparison of both arms that is not INVALID and has finite numbers."""
     if not check.required or check.metric not in CUMULATIVE_METRICS or check.scale is Scale.ABSOLUTE or check.n < 2:
         return False
     numbers = (check.harm, check.lower, check.upper)
@@ -208,9 +195,9 @@ def _found(check: CheckResult, creep: Creep, judged: Evidence, alpha: float) -> 
 
 
 def _nothing_before(way: _Way, judged: Evidence) -> Problem:
-    """A first run has nothing to have crept from, and is seen not to; a way that is broken settles nothing.
+    """Return why there is nothing to add up: WARN for a first run, INCONCLUSIVE for a broken chain.
 
-    Nor does a baseline that no run promoted, where earlier runs that were blocked had another one.
+    A baseline that no run promoted is INCONCLUSIVE too if earlier blocked runs had another baseline.
     """
     if way.broken is not None:
         return Problem(Outcome.INCONCLUSIVE, f"nothing can be added up: {way.broken}", _CALIBRATE)
@@ -224,15 +211,14 @@ def _nothing_before(way: _Way, judged: Evidence) -> Problem:
 
 
 def _worst_way(check: CheckResult, judged: Evidence, releases: int, alpha: float) -> _Way:
-    """From the candidate back as far as comparisons follow one another, by the way on which most harm adds up.
+    """Return the chain back from the candidate with the largest cumulative regression.
 
-    Where several runs promoted one release, each is a way: a run beside another baseline takes none of them away.
-    Requires a check that adds up.
+    If several runs promoted one release, each begins a chain of its own. Requires a check for which `_adds_up` holds.
     """
     known = dict[tuple[Place, int], _Way]()
 
     def back(place: Place, left: int) -> _Way:
-        """The worst way from here, by its first `left` links; by all of them where none is left to count."""
+        """Return the worst chain from here by its first `left` links, or by all of them if `left` is 0."""
         if (place, left) not in known:
             ways = [_through(hop, left) for hop in steps_back(judged.history, place)]
             counted = [sum(link.harm for link in (way.links[:left] if left else way.links)) for way in ways]
@@ -266,7 +252,7 @@ def _promoted(check: CheckResult, hop: Promotion) -> ChainLink | str:
 
 
 def _across(check: CheckResult, hop: Gap, judged: Evidence, alpha: float) -> ChainLink | str:
-    """A release that no run promoted, against the one before it, by what two runs measured of them as baselines."""
+    """Return the link over a gap, from what two runs measured of both releases as baselines, or why there is none."""
     if hop.after is None:
         newer, day, new = past_arm(judged.run.arms[Arm.BASELINE], judged.run.environment), "now", check.baseline
     else:
@@ -274,7 +260,7 @@ def _across(check: CheckResult, hop: Gap, judged: Evidence, alpha: float) -> Cha
         newer, day, new = hop.after.baseline, f"in run {hop.after.told}", past.baseline if past is not None else None
     missing = f"no run promoted {newer.name}, the baseline {day}, after the one of run {hop.before.told}"
     old = hop.before.checks.get(check.id)
-    if check.metric in COST_METRICS:  # prices move between runs, and one that fell would hide what was lost
+    if check.metric in COST_METRICS:  # a fallen price would hide a regression
         return missing
     if check.scale is not Scale.LOG_RATIO or old is None or new is None or min(old.baseline, new) <= 0:
         return missing
@@ -295,9 +281,9 @@ def _margin(check: CheckResult, creep: Creep) -> float:
 
 
 def _best_on_record(way: _Way, counted: int, line: Finding, alpha: float) -> str | None:
-    """A release that the candidate is further behind than behind the one that is looked at, where that is shown.
+    """Describe the release with the largest significant regression, if it is not the one that the check compares.
 
-    Whichever it is was chosen among all of them, so they share one error.
+    The release is selected among all in the chain, so they share alpha.
     """
     among = len(way.since)
     sums = [sum_chain(way.links[: k + 2], alpha / among) for k in range(among)]
@@ -350,9 +336,9 @@ def _advice(found: Finding, outcome: Outcome) -> str | None:
     if outcome is Outcome.PASS:
         return None
     if outcome is Outcome.INCONCLUSIVE:
-        return "more blocks in the runs to come make the sum surer"
+        return "more blocks in future runs narrow the confidence interval of the sum"
     margin = show_margin(found.margin, found.scale, found.unit)
-    return f"each promotion stayed inside its own margin; find those that took most of the {margin} (--explain)"
+    return f"each promotion stayed inside its own margin; --explain lists those that used most of the {margin}"
 
 
 _METHOD = "sum of every promotion's comparison with its live baseline (MOVER, Satterthwaite)"
@@ -363,37 +349,36 @@ _SHOWN = 5
 
 
 def attempt_notes(judged: Evidence) -> tuple[str, ...]:
-    """Sentences where this candidate was measured beside this baseline before and blocked, or nothing was shown.
+    """Describe earlier runs of this candidate and baseline that were not promoted or have no verdict.
 
-    They change no outcome. Of n runs of a candidate that must not pass, each wrong with the probability alpha, one or
-    more pass with up to n times that: who reads this verdict is told of the others.
+    The notes change no outcome. A candidate that must not pass does so in at least one of n runs with a probability of
+    up to n times alpha, so a reader must know about the others.
     """
     if len(judged.run.arms) < len(Arm):
         return ()
-    blocked = _of_the_same_two(judged, judged.attempts)
+    blocked = _of_same_pair(judged, judged.attempts)
     blocked = [one for one in blocked if one.outcome in (Outcome.BLOCK, Outcome.INCONCLUSIVE)]
-    unjudged = _of_the_same_two(judged, judged.unjudged)
+    unjudged = _of_same_pair(judged, judged.unjudged)
     notes = []
     if blocked:
-        shown = _attempt_shown([f"{one.outcome} {one.told}" for one in reversed(blocked)])
-        notes.append(f"{_many(blocked)} {'was' if len(blocked) == 1 else 'were'} not promoted ({shown})")
+        listed = _list_attempts([f"{one.outcome} {one.told}" for one in reversed(blocked)])
+        notes.append(f"{_many(blocked)} {'was' if len(blocked) == 1 else 'were'} not promoted ({listed})")
     if unjudged:
-        shown = _attempt_shown([one.told for one in reversed(unjudged)])
-        notes.append(f"{_many(unjudged)} had measured something and had no verdict when this one began ({shown})")
+        listed = _list_attempts([one.told for one in reversed(unjudged)])
+        notes.append(f"{_many(unjudged)} had results but no verdict when this one began ({listed})")
     return tuple(notes)
 
 
-def _of_the_same_two(judged: Evidence, attempts: Sequence[Attempt]) -> list[Attempt]:
+def _of_same_pair(judged: Evidence, attempts: Sequence[Attempt]) -> list[Attempt]:
     arms = judged.run.arms
     baseline, candidate = (past_arm(arms[arm], judged.run.environment) for arm in Arm)
     return [one for one in attempts if is_same_pair((one.baseline, one.candidate), (baseline, candidate))]
 
 
 def _many(found: Sequence[Attempt]) -> str:
-    return f"{len(found)} earlier run{'' if len(found) == 1 else 's'} of this candidate beside this baseline"
+    return f"{len(found)} earlier run{'' if len(found) == 1 else 's'} of this candidate and baseline"
 
 
-def _attempt_shown(told: Sequence[str]) -> str:
-    """The newest ones, and how many more there are."""
-    more = [f"and {len(told) - _SHOWN} more"] if len(told) > _SHOWN else []
-    return ", ".join([*told[:_SHOWN], *more])
+def _list_attempts(names: Sequence[str]) -> str:
+    more = [f"and {len(names) - _SHOWN} more"] if len(names) > _SHOWN else []
+    return ", ".join([*names[:_SHOWN], *more])

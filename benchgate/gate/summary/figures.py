@@ -1,16 +1,8 @@
-"""What one stage came to on one side, each number with its 95 % interval: the points of the report's curves.
+"""Figures for reports: stage curves, SLO attainment, block differences of checks, and eval results per task.
 
-They show and decide nothing. The intervals are those that the history keeps (`metric_limits`), each of one number by
-itself: two that overlap can still differ.
-
-How many requests met their SLO, and which bound the others missed. It shows and decides nothing.
-
-The paired difference of each block that a check of the load rests on: what its mean and its limits are made of.
-
-It shows what the check was given and decides nothing. The blocks are those that the check itself looked at: without
-those in which the load generator set the pace, or clouded the tail.
-
-What is shown of an eval beside its verdict: the very numbers that checks decide by, task by task.
+They decide nothing. Stage figures have the 95 % intervals of the history (`evidence.intervals`). Block differences are
+those that a check used, without blocks in which the client was the bottleneck. Eval figures are the numbers by which
+checks decide.
 """
 
 from __future__ import annotations
@@ -48,7 +40,7 @@ CHART_STATISTICS: Mapping[str, float] = {"p50": 0.5, "p95": 0.95}
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A number and its 95 % limits, None where the evidence carries none; +inf where too many requests failed."""
+    """Value with 95 % limits, which are None if not estimable; +inf if too many requests failed."""
 
     value: float
     limits: Limits | None
@@ -56,9 +48,9 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class StageFigures:
-    """Over all blocks of a stage. None means that it was not measured, does not apply, or has no price or SLO.
+    """Figures of a stage over all blocks; None if not measured, not applicable, or without a price or SLO.
 
-    `quantiles` are seconds by latency and statistic, as `ttft_p95`; costs are dollars per million output tokens.
+    `quantiles` are seconds by latency and statistic, such as `ttft_p95`; costs are dollars per million output tokens.
     """
 
     quantiles: Mapping[str, Estimate]
@@ -69,7 +61,7 @@ class StageFigures:
 
 
 def stage_figures(blocks: Sequence[LoadObservation], slo: Slo | None, deployment: Deployment) -> StageFigures | None:
-    """Of the executions of one stage, or of one class of it, on one side; None where there are none."""
+    """Return the figures of a stage or traffic class on one arm; None without executions."""
     if not blocks:
         return None
     tokens = [request_metrics.output_tokens_per_s(o.requests, o.window_s) for o in blocks]
@@ -107,11 +99,11 @@ FAILED = "failed"
 
 @dataclass(frozen=True, slots=True)
 class Attainment:
-    """Of all `scheduled` requests of a stage on one side, `good` met every bound.
+    """SLO attainment of a stage on one arm: `good` of `scheduled` requests met every bound.
 
-    `missed` counts by reason: `failed` for requests that did not succeed, and `ttft`, `tpot` and `e2e` for answered
-    ones past that bound, as far as there is one. One answer may miss several, so the counts may add up to more than
-    `scheduled - good`, never to less. `limits` are 95 % limits of the share that is good; None where there are none.
+    `missed` counts by reason: `failed`, and `ttft`, `tpot` and `e2e` for answered requests beyond that bound. A request
+    may miss several bounds, so the counts may add up to more than `scheduled - good`. `limits` are 95 % limits of the
+    good share.
     """
 
     scheduled: int
@@ -121,12 +113,12 @@ class Attainment:
 
     @property
     def share(self) -> float | None:
-        """Good of scheduled; None where nothing was scheduled."""
+        """Return the good share; None if nothing was scheduled."""
         return self.good / self.scheduled if self.scheduled else None
 
 
 def attainment(blocks: Sequence[LoadObservation], slo: Slo) -> Attainment | None:
-    """Over all blocks of a stage, or of a class of it, on one side; None where there are none."""
+    """Return the SLO attainment of a stage or traffic class on one arm; None without blocks."""
     if not blocks:
         return None
     counts = Counts.of(blocks, tally_of("goodput", slo))
@@ -142,25 +134,24 @@ def _bounds(slo: Slo) -> dict[str, float | None]:
 
 
 def _missed(block: LoadObservation, slo: Slo) -> dict[str, int]:
-    """By the rule of `metrics.good`: what does not apply is met."""
+    """Count misses by reason. As in `request_metrics.good`, a bound that does not apply is met."""
     columns = block.requests
     answered = request_metrics.succeeded(columns)
     values = {"ttft": request_metrics.ttft_s, "tpot": request_metrics.tpot_s, "e2e": request_metrics.e2e_s}
-    past = {
+    beyond = {
         name: int(np.count_nonzero(answered & (values[name](columns) > bound)))
         for name, bound in _bounds(slo).items()
         if bound is not None
     }
-    return {FAILED: int(np.count_nonzero(~answered)), **past}
+    return {FAILED: int(np.count_nonzero(~answered)), **beyond}
 
 
 @dataclass(frozen=True, slots=True)
 class BlockDifferences:
-    """Of the check `id`: its harm in each block, or group of `together` blocks, in order; positive is worse.
+    """Regression that the check `id` estimated in each block, or group of `together` blocks; positive is worse.
 
-    On the scale of the check: ln of a ratio, or a difference of two shares. +inf where the candidate alone has no
-    finite value. `blocks` are the numbers, counted from 0, of those it looked at, `left_out` those of the others with
-    why it did not.
+    On the scale of the check: ln of a ratio, or a difference of shares. +inf if only the candidate has no finite value.
+    `blocks` are the numbers of the blocks used, counted from 0, `left_out` the others with the reason.
     """
 
     id: str
@@ -171,9 +162,9 @@ class BlockDifferences:
 
 
 def block_differences(suite: Suite, evidence: Evidence) -> tuple[BlockDifferences, ...]:
-    """One for every check of the load against the live baseline, in the order of the policy; none without blocks.
+    """Return the block differences of every load check against the live baseline, in the order of the policy.
 
-    Two stored runs have no such blocks: their checks rest on two groups that were not paired.
+    Two stored runs have none: their checks compare two unpaired groups.
     """
     comparison = Comparison(evidence)
     timed = usable(comparison, suite)
@@ -186,16 +177,16 @@ def block_differences(suite: Suite, evidence: Evidence) -> tuple[BlockDifference
 
 
 def _of_check(spec: CheckSpec, comparison: Comparison, timed: Comparison, suite: Suite) -> BlockDifferences | None:
-    assert spec.stage is not None, "only checks of a stage are asked for"
+    assert spec.stage is not None, "only checks of a stage have blocks"
     metric = spec.check.metric
-    looked_at = timed if metric in SPEED_METRICS else comparison
-    clear = cleared(Cleared(looked_at), Tail(metric, spec.q, spec.stage), tuple(Arm))
+    usable_blocks = timed if metric in SPEED_METRICS else comparison
+    clear = cleared(Cleared(usable_blocks), Tail(metric, spec.q, spec.stage), tuple(Arm))
     if clear.problem is not None:
         return None
-    seen = clear.comparison.judged
+    used = clear.comparison.judged
     share = metric in POINTS_METRICS
-    found = _of_shares(spec, spec.stage, seen) if share else _of_values(spec, spec.stage, seen, suite)
-    return found and _numbered(found, spec.stage, comparison.judged, looked_at.judged, seen)
+    found = _of_shares(spec, spec.stage, used) if share else _of_values(spec, spec.stage, used, suite)
+    return found and _numbered(found, spec.stage, comparison.judged, usable_blocks.judged, used)
 
 
 def _of_values(spec: CheckSpec, stage: str, judged: Evidence, suite: Suite) -> BlockDifferences | None:
@@ -215,36 +206,35 @@ def _of_shares(spec: CheckSpec, stage: str, judged: Evidence) -> BlockDifference
 
 
 def _numbered(
-    found: BlockDifferences, stage: str, measured: Evidence, timed: Evidence, seen: Evidence
+    found: BlockDifferences, stage: str, measured: Evidence, timed: Evidence, used: Evidence
 ) -> BlockDifferences:
-    """With the blocks it looked at, `seen`, under their own numbers, and those that went before: `timed` lost some."""
-    looked_at, in_time = _paired_blocks(seen, stage), _paired_blocks(timed, stage)
+    """Add the numbers of the used blocks, and the reasons why `measured` blocks are missing in `timed` or `used`."""
+    blocks, in_time = _paired_blocks(used, stage), _paired_blocks(timed, stage)
     every = {o.block for o in measured.load if o.stage == stage}
     reasons = {block: UNPAIRED for block in every}
     reasons |= {block: CLIENT_SATURATED for block in _paired_blocks(measured, stage)}
     reasons |= {block: CLIENT_DELAYED_TAIL for block in in_time}
-    left_out = tuple((block, reasons[block]) for block in sorted(every - set(looked_at)))
-    return replace(found, blocks=looked_at, left_out=left_out)
+    left_out = tuple((block, reasons[block]) for block in sorted(every - set(blocks)))
+    return replace(found, blocks=blocks, left_out=left_out)
 
 
 def _paired_blocks(evidence: Evidence, stage: str) -> tuple[int, ...]:
     return tuple(baseline.block for baseline, _ in paired_load(evidence, stage))
 
 
-CLIENT_SATURATED = "left out: the load generator set the pace"
-CLIENT_DELAYED_TAIL = "left out: its slowest answers waited for the load generator"
-UNPAIRED = "left out: measured on one side only"
+CLIENT_SATURATED = "excluded: the load generator was the bottleneck"
+CLIENT_DELAYED_TAIL = "excluded: its slowest answers waited for the load generator"
+UNPAIRED = "excluded: measured on one arm only"
 
 
 @dataclass(frozen=True, slots=True)
 class TaskFigures:
-    """One task, one group of tasks, or all of them with equal weight.
+    """Figures of one task, a group of tasks, or all tasks with equal weight.
 
-    `harm` is baseline - candidate, positive = worse, with its limits: None where the items carry none (too few
-    clusters, an eval that was stopped early, scores of several scales). `lost`, `gained`, `flips_ratio` and
-    `other_wrong` are of answers that are right or wrong; `floor_ratio`, `excess_ratio` and its limits take a baseline
-    that was asked twice. `cut` are answers that the token limit cut short or that could not be read, and are wrong, of
-    the baseline and of the candidate.
+    `harm` is baseline - candidate, positive is worse. Its limits are None with too few clusters, an eval stopped early,
+    or scores of several scales. `lost`, `gained`, `flips_ratio` and `other_wrong` need binary scores; `floor_ratio`,
+    `excess_ratio` and its limits need a repeated baseline. `cut` counts the truncated or unreadable answers of baseline
+    and candidate, which are wrong.
     """
 
     name: str
@@ -272,14 +262,14 @@ class TaskFigures:
 def task_figures(
     comparison: Comparison, task: str, alpha: float, tasks: tuple[str, ...] | None = None
 ) -> TaskFigures | Problem:
-    """Of one task; of a group, all of whose observed tasks are `tasks`. A Problem where its items cannot be paired."""
+    """Return the figures of a task, or of a group with these `tasks`; a Problem if its items cannot be paired."""
     return pooled_figures(comparison, {task: tasks or (task,)}, alpha, name=task)
 
 
 def pooled_figures(
     comparison: Comparison, units: Mapping[str, tuple[str, ...]], alpha: float, *, name: str = "all tasks"
 ) -> TaskFigures | Problem:
-    """Of several tasks, each with equal weight."""
+    """Return the figures of several tasks, each with equal weight."""
     paired: list[Pairs] = []
     for unit, tasks in units.items():
         one = pair_unit(comparison, unit, tasks)
@@ -299,7 +289,7 @@ def figures_of(
     *,
     name: str,
 ) -> TaskFigures:
-    """The same of items that are paired already."""
+    """Return the figures of items that are already paired."""
     baseline, candidate = (
         sum(float(np.mean(getattr(one, arm))) for one in paired) / len(paired) for arm in ("baseline", "candidate")
     )
@@ -337,7 +327,7 @@ def figures_of(
 def figure_notes(
     comparison: Comparison, units: Mapping[str, tuple[str, ...]], paired: Sequence[Pairs], alpha: float
 ) -> tuple[str, ...]:
-    """The figures that stand beside a finding about accuracy or scores, in words."""
+    """Return notes for checks of accuracy or scores."""
     return tuple(_notes(figures_of(comparison, units, paired, alpha, name="")))
 
 
@@ -348,7 +338,7 @@ def _notes(figures: TaskFigures) -> Iterator[str]:
         other = "" if figures.other_wrong is None else f"; {figures.other_wrong} more are wrong in another way"
         yield f"{shown.show_percent(figures.flips_ratio)} of the answers flipped{other}"
     if figures.floor_ratio is not None:
-        yield f"asked twice, the baseline flips {shown.show_percent(figures.floor_ratio)} of its own"
+        yield f"the repeated baseline flips {shown.show_percent(figures.floor_ratio)} of its own answers"
     if figures.recovery_ratio is not None:
         yield f"recovery {_recovery(ScoreRetention(figures.recovery_ratio, figures.recovery_limits))}"
     if figures.clusters is not None:
@@ -364,7 +354,7 @@ def _recovery(found: ScoreRetention) -> str:
 
 
 def _harm(paired: Sequence[Pairs], alpha: float, *, continuous: bool) -> ItemRegression | None:
-    """None where there are no limits to be had."""
+    """Estimate the regression; None if its limits cannot be estimated."""
     if few_clusters(paired) is not None or any(one.stopped for one in paired):
         return None
     if not continuous:

@@ -1,13 +1,7 @@
-"""What the history keeps of fixed texts, per arm.
+"""Metric rows: the derived numbers per arm that the history stores and `trend` plots.
 
-The derived numbers of a run that the history keeps, per arm: what `trend` draws.
-
-Two stored runs by their derived numbers alone, where raw records are gone: something to look at, never a decision.
-
-A check is a test over blocks, requests or items, and those are what was removed. Two numbers with their intervals tell
-how far apart the candidates were; whether that is allowed is left open, whatever they say.
-
-Whether the numbers that a store keeps of a run are those that its records make.
+They also compare two stored runs whose raw records were deleted, without a decision: checks need blocks, requests or
+items. Recomputing them from the records verifies a store.
 """
 
 from __future__ import annotations
@@ -38,14 +32,16 @@ from benchgate.suite.schema import Suite
 
 
 def divergence_rows(evidence: Evidence) -> Iterator[MetricRow]:
-    """Means over all positions that were asked for; none of a reading that is not whole.
+    """Yield means over all positions of the fixed texts; nothing if the reading is incomplete.
 
-    The baseline's own distance is the one from itself, where it was asked twice.
+    The baseline's divergence is from its own repetition.
     """
-    seen = evidence.divergence
-    if seen is None or seen.fault is not None or not seen.items or len(seen.items) != seen.expected_n:
+    observation = evidence.divergence
+    if observation is None or observation.fault is not None or not observation.items:
         return
-    items = seen.items
+    items = observation.items
+    if len(items) != observation.expected_n:
+        return
     found: dict[tuple[Arm, str], list[float | bool | None]] = {
         (Arm.BASELINE, "kld_nats"): [item.floor_kld for item in items],
         (Arm.BASELINE, "same_top1_ratio"): [item.floor_same_top1 for item in items],
@@ -54,11 +50,11 @@ def divergence_rows(evidence: Evidence) -> Iterator[MetricRow]:
         (Arm.CANDIDATE, "same_top1_ratio"): [item.same_top1 for item in items],
         (Arm.CANDIDATE, "perplexity"): [item.candidate_ln for item in items],
     }
-    texts = [item.text_id for item in items]  # positions of one text go together
+    texts = [item.text_id for item in items]  # positions of one text are correlated
     for (arm, name), values in found.items():
-        mean = _mean(values)
-        if mean is not None:
-            known = [float(value) for value in values if value is not None]
+        known = [float(value) for value in values if value is not None]
+        if len(known) == len(values):
+            mean = sum(known) / len(known)
             limits = item_limits(known, texts, share=name == "same_top1_ratio")
             lower, upper = (limits.lower, limits.upper) if limits is not None else (None, None)
             if name == "perplexity":
@@ -70,12 +66,6 @@ def divergence_rows(evidence: Evidence) -> Iterator[MetricRow]:
 
 def _perplexity(mean_ln: float | None) -> float | None:
     return None if mean_ln is None else math.exp(-mean_ln)
-
-
-def _mean(values: Sequence[float | bool | None]) -> float | None:
-    """None when any position has no value."""
-    known = [float(value) for value in values if value is not None]
-    return sum(known) / len(known) if known and len(known) == len(values) else None
 
 
 TREND_METRICS = (
@@ -90,16 +80,13 @@ TREND_METRICS = (
 )  # fmt: skip
 _Number = tuple[float | None, Limits | None]
 IMPORTED_METRICS = ("ttft_sent_s",)
-"""What only runs have that are another tool's file, beside the names of TREND_METRICS."""
+"""Further metrics of runs imported from other tools."""
 LATENCY_TRENDS = frozenset(f"{name}_s" for name in LATENCIES) | frozenset(IMPORTED_METRICS)
-MEAN_METRICS = frozenset(LATENCIES) - {"itl"}  # which has many values a request, so its requests are not paired
+MEAN_METRICS = frozenset(LATENCIES) - {"itl"}  # which has many values per request, so its requests are not paired
 
 
 def metric_rows(evidence: Evidence) -> tuple[MetricRow, ...]:
-    """Every number of TREND_METRICS that is defined and finite; an undefined one has no row, never a zero.
-
-    A calibration has none: what it measured twice is nobody's candidate.
-    """
+    """Return a row for every defined and finite number of TREND_METRICS; () for a calibration."""
     if evidence.run.calibrates:
         return ()
     rows = [*_load_rows(evidence), *_quality_rows(evidence), *divergence_rows(evidence), *_shadow_rows(evidence)]
@@ -138,7 +125,7 @@ _OF_EACH = {
     "output_throughput": ("output_tokens_per_s", "output_tokens_per_accelerator_per_s"),
     "request_throughput": ("requests_per_s", "requests_per_accelerator_per_s"),
 }
-"""Trend names of metrics that a check may divide by accelerators: of the whole, and of one accelerator."""
+"""Trend names of metrics that a check may divide by accelerators: in total and per accelerator."""
 
 
 def _divided(number: _Number, by: int) -> _Number:
@@ -148,7 +135,7 @@ def _divided(number: _Number, by: int) -> _Number:
 
 
 def _capacity_rows(evidence: Evidence, suite: Suite, *, each: bool) -> Iterator[MetricRow]:
-    """The middle of each arm's bracket, which its limits are; none while an end of it is open."""
+    """Yield the middle of each arm's capacity bracket with the bracket as limits, unless an end is open."""
     for arm in Arm:
         found = searched(evidence, arm, suite)
         if isinstance(found, Problem) or found.middle is None or found.result.lower is None or found.top is None:
@@ -158,13 +145,13 @@ def _capacity_rows(evidence: Evidence, suite: Suite, *, each: bool) -> Iterator[
         yield _row(arm, name, found.middle, found.result.sent, limits)
         value, ends = _divided((found.middle, limits), evidence.run.arms[arm].accelerators)
         if each and value is not None:
-            of_each = name.removesuffix("_per_s")
-            of_each += "_per_accelerator_per_s" if of_each != name else "_per_accelerator"
-            yield _row(arm, of_each, value, found.result.sent, ends)
+            base = name.removesuffix("_per_s")
+            base += "_per_accelerator_per_s" if base != name else "_per_accelerator"
+            yield _row(arm, base, value, found.result.sent, ends)
 
 
 def _mean_rows(evidence: Evidence, stage: str) -> Iterator[MetricRow]:
-    """The geometric mean over paired requests, as checks show it; none of a run of one arm, which has no pairs."""
+    """Yield geometric means over paired requests, as in checks; nothing for a run of one arm."""
     for metric in sorted(MEAN_METRICS):
         pairs = block_pairs(evidence, stage, Measure(metric, 0.5, MEAN))
         if isinstance(pairs, Problem):
@@ -178,7 +165,7 @@ def _mean_rows(evidence: Evidence, stage: str) -> Iterator[MetricRow]:
 def _rates(
     evidence: Evidence, arm: Arm, blocks: list[LoadObservation], slo: request_metrics.Slo | None
 ) -> dict[str, _Number]:
-    """Means over blocks, and shares over all scheduled requests, each with its limits."""
+    """Return means over blocks and shares of all scheduled requests, each with its limits."""
     deployment = evidence.run.arms[arm]
     tokens = [request_metrics.output_tokens_per_s(b.requests, b.window_s) for b in blocks]
     requests = [request_metrics.requests_per_s(b.requests, b.window_s) for b in blocks]
@@ -202,11 +189,11 @@ def _rates(
 
 
 def _quality_rows(evidence: Evidence) -> Iterator[MetricRow]:
-    """Of what is judged; a repeat shows only in the flips of the baseline against itself."""
+    """Yield the eval results. Repeats count only for the flips of the baseline against itself."""
     comparison = Comparison(evidence)
     for observation in evidence.quality:
-        whole = observation.fault is None and len(observation.items) == observation.expected_n > 0
-        if not whole or observation.repeat:
+        is_complete = observation.fault is None and len(observation.items) == observation.expected_n > 0
+        if not is_complete or observation.repeat:
             continue
         continuous = is_continuous(observation)
         name = "score" if continuous else "accuracy_ratio"
@@ -228,14 +215,14 @@ def _quality_rows(evidence: Evidence) -> Iterator[MetricRow]:
 
 
 def _clusters(observation: QualityObservation) -> list[str] | None:
-    """Which items go together; None where none do."""
+    """Return the cluster of each item; None if there are no clusters."""
     if all(item.cluster is None for item in observation.items):
         return None
     return [item.cluster or item.item_id for item in observation.items]
 
 
 def _flip_limits(figures: TaskFigures, ratio: float | None) -> Limits | None:
-    """None where items go together: then they flip together too."""
+    """Return limits of a share of flips; None for clustered items, which flip together."""
     if ratio is None or figures.clusters is not None:
         return None
     return intervals.count_limits(round(ratio * figures.n), figures.n)
@@ -279,7 +266,7 @@ def _row(
     stage: str | None = None,
     task: str | None = None,
 ) -> MetricRow:
-    """A number with its interval, where both ends of that are finite."""
+    """Return a row with the interval if both of its bounds are finite."""
     ends: tuple[float | None, float | None] = (None, None)
     if limits is not None and math.isfinite(limits.lower) and math.isfinite(limits.upper):
         ends = limits.lower, limits.upper
@@ -287,14 +274,14 @@ def _row(
 
 
 Key = tuple[str, str | None, str | None, str | None]
-"""Name, statistic, stage and task of a number."""
+"""Name, statistic, stage and task of a row."""
 
 
 @dataclass(frozen=True, slots=True)
 class NumberPair:
-    """One number of both runs: of their candidates, and of the baselines each was measured beside; None: not there.
+    """Number of both candidates of two runs, and of their baselines; None if missing.
 
-    Only times and rates have a baseline here: of the same items, another day's baseline answers as this one's does.
+    Only latencies and rates have baselines here: on the same eval items, baselines of different days do not differ.
     """
 
     name: str
@@ -308,18 +295,18 @@ class NumberPair:
 
     @property
     def change_ratio(self) -> float | None:
-        """The judged candidate over the reference's, minus 1. None where one is missing, or the reference's is 0."""
+        """Return the judged candidate over the reference's, minus 1; None if one is missing or the reference is 0."""
         return _change(self.reference, self.judged)
 
     @property
     def change_beside_baselines_ratio(self) -> float | None:
-        """The same of each candidate over its own baseline: what two machines, or two days, do not explain."""
+        """Return the change of the ratios to each run's own baseline, free of differences of machine and time."""
         then, now = _change(self.reference_baseline, self.reference), _change(self.judged_baseline, self.judged)
         return None if then is None or now is None or then <= -1 else (1 + now) / (1 + then) - 1
 
 
 def number_pairs(reference: Sequence[MetricRow], judged: Sequence[MetricRow]) -> tuple[NumberPair, ...]:
-    """Every number that one of the candidates has, in the order of the judged run, then of the reference."""
+    """Return every number of either candidate, in the order of the judged run, then of the reference."""
     theirs, ours = _by_arm(reference), _by_arm(judged)
     keys = dict.fromkeys([*ours[Arm.CANDIDATE], *theirs[Arm.CANDIDATE]])
     return tuple(
@@ -327,15 +314,11 @@ def number_pairs(reference: Sequence[MetricRow], judged: Sequence[MetricRow]) ->
             *key,
             reference=theirs[Arm.CANDIDATE].get(key),
             judged=ours[Arm.CANDIDATE].get(key),
-            reference_baseline=theirs[Arm.BASELINE].get(key) if _is_of_load(key) else None,
-            judged_baseline=ours[Arm.BASELINE].get(key) if _is_of_load(key) else None,
+            reference_baseline=theirs[Arm.BASELINE].get(key) if key[2] is not None else None,
+            judged_baseline=ours[Arm.BASELINE].get(key) if key[2] is not None else None,
         )
         for key in keys
     )
-
-
-def _is_of_load(key: Key) -> bool:
-    return key[2] is not None
 
 
 def _by_arm(rows: Sequence[MetricRow]) -> Mapping[Arm, dict[Key, MetricRow]]:
@@ -348,38 +331,38 @@ def _change(before: MetricRow | None, after: MetricRow | None) -> float | None:
     return after.value / before.value - 1
 
 
-_HAIR = 1e-9  # another machine may add in another order
+_ROUNDING = 1e-9  # another machine may add in another order
 
 
 @dataclass(frozen=True, slots=True)
 class RowMismatch:
-    """A number that is kept, and what the records make of it; None where they make none."""
+    """Stored row that differs from the one recomputed from the records (None if they give none)."""
 
-    kept: MetricRow
-    made: MetricRow | None
-
-
-def mismatched_rows(kept: Sequence[MetricRow], made: Sequence[MetricRow]) -> list[RowMismatch]:
-    """Those that are kept otherwise than they are made. Those that are not kept at all are `lacking`."""
-    by_key = {_key(row): row for row in made}
-    pairs = [(row, by_key.get(_key(row))) for row in kept]
-    return [RowMismatch(row, ours) for row, ours in pairs if ours is None or not _alike(row, ours)]
+    stored: MetricRow
+    recomputed: MetricRow | None
 
 
-def missing_rows(kept: Sequence[MetricRow], made: Sequence[MetricRow]) -> list[MetricRow]:
-    """Those that the records make and nobody kept."""
-    keys = {_key(row) for row in kept}
-    return [row for row in made if _key(row) not in keys]
+def mismatched_rows(stored: Sequence[MetricRow], recomputed: Sequence[MetricRow]) -> list[RowMismatch]:
+    """Return the stored rows that differ from the recomputed ones. Missing rows: `missing_rows`."""
+    by_key = {_key(row): row for row in recomputed}
+    pairs = [(row, by_key.get(_key(row))) for row in stored]
+    return [RowMismatch(row, other) for row, other in pairs if other is None or not _is_equal(row, other)]
+
+
+def missing_rows(stored: Sequence[MetricRow], recomputed: Sequence[MetricRow]) -> list[MetricRow]:
+    """Return the recomputed rows that are not stored."""
+    keys = {_key(row) for row in stored}
+    return [row for row in recomputed if _key(row) not in keys]
 
 
 def _key(row: MetricRow) -> tuple[object, ...]:
     return row.arm, row.name, row.statistic, row.stage, row.task
 
 
-def _alike(one: MetricRow, other: MetricRow) -> bool:
+def _is_equal(one: MetricRow, other: MetricRow) -> bool:
     return one.n == other.n and all(
-        mine == theirs
-        if mine is None or theirs is None
-        else math.isclose(mine, theirs, rel_tol=_HAIR, abs_tol=_HAIR * _HAIR)
-        for mine, theirs in ((one.value, other.value), (one.lower, other.lower), (one.upper, other.upper))
+        left == right
+        if left is None or right is None
+        else math.isclose(left, right, rel_tol=_ROUNDING, abs_tol=_ROUNDING * _ROUNDING)
+        for left, right in ((one.value, other.value), (one.lower, other.lower), (one.upper, other.upper))
     )
