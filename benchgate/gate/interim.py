@@ -57,7 +57,8 @@ def next_step(suite: Suite, evidence: Evidence, waivers: Waivers | None = None) 
     if look.last:
         return StopLoad("last", checks)
     tolerated = _tolerated(waivers, evidence)
-    if any(_blocks(check, tolerated) for check in checks):
+    blocking = [check for check in checks if check.required and check.counted is Outcome.BLOCK]
+    if any(check.id not in tolerated for check in blocking):
         return StopLoad("decided", checks)
     invalid = [check for check in checks if check.outcome is Outcome.INVALID]
     before = _previous_checks(suite, evidence, look.number) if invalid else ()
@@ -122,10 +123,6 @@ def _tolerated(waivers: Waivers | None, evidence: Evidence) -> set[str]:
     candidate = evidence.run.arms[Arm.CANDIDATE]
     ours = (waiver for waiver in waivers.entries if waiver.names(evidence.run.suite_name, candidate.name))
     return {w.check for w in ours if w.fits(candidate.fingerprint) and w.days_left(waivers.as_of) >= 0}
-
-
-def _blocks(check: CheckResult, tolerated: set[str]) -> bool:
-    return check.required and check.counted is Outcome.BLOCK and check.id not in tolerated
 
 
 def _is_decided(check: CheckResult, still_invalid: set[str], tolerated: set[str]) -> bool:

@@ -108,13 +108,13 @@ def test_a_release_that_no_run_promoted_is_compared_across_runs_with_their_noise
 @pytest.mark.parametrize(
     ("noise", "old", "says"),
     [
-        (None, BEFORE, "how much of that is noise is not known"),
-        (replace(SPREAD, n=1), BEFORE, "how much of that is noise is not known"),
-        (replace(SPREAD, statistic="p95"), BEFORE, "how much of that is noise is not known"),
+        (None, BEFORE, "its noise is not known"),
+        (replace(SPREAD, n=1), BEFORE, "its noise is not known"),
+        (replace(SPREAD, statistic="p95"), BEFORE, "its noise is not known"),
         (SPREAD, replace(BEFORE, baseline=arm("r0")), "on other hardware"),
-        (SPREAD, replace(BEFORE, checks={}), "no run promoted baseline, the baseline now"),
-        (SPREAD, at(BEFORE, baseline=0.0), "no run promoted baseline, the baseline now"),
-        (SPREAD, at(BEFORE, baseline=-1.0), "no run promoted baseline, the baseline now"),
+        (SPREAD, replace(BEFORE, checks={}), "no run promoted baseline (the baseline now)"),
+        (SPREAD, at(BEFORE, baseline=0.0), "no run promoted baseline (the baseline now)"),
+        (SPREAD, at(BEFORE, baseline=-1.0), "no run promoted baseline (the baseline now)"),
     ],
 )
 def test_what_nobody_can_compare_across_runs_is_not_added(noise: NoiseSpread | None, old: PastRun, says: str) -> None:

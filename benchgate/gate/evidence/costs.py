@@ -101,10 +101,12 @@ def idle_cost_warning(baseline: Deployment, candidate: Deployment) -> str | None
 
     A deployment that declares no use counts as fully used.
     """
-    theirs, ours = (1.0 if one.in_use_factor is None else one.in_use_factor for one in (baseline, candidate))
-    if ours <= theirs * (1 + _ROUNDING):
+    baseline_factor, factor = (1.0 if one.in_use_factor is None else one.in_use_factor for one in (baseline, candidate))
+    if factor <= baseline_factor * (1 + _ROUNDING):
         return None
-    factors = f"{ours:.3g} times the cost at full use for the candidate and {theirs:.3g} times for the baseline"
+    factors = (
+        f"{factor:.3g} times the cost at full use for the candidate and {baseline_factor:.3g} times for the baseline"
+    )
     return f"idle time and overhead raise the cost to {factors}; the check compares at full use"
 
 

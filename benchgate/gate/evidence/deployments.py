@@ -181,10 +181,10 @@ def _warmth(evidence: Evidence, suite: Suite, stage: str) -> Iterator[Difference
     names = [level.name for level in suite.load.levels() if level.stage == stage]
     by_server = [server_hit_ratio(evidence, stage, arm) for arm in Arm]
     both = by_server if None not in by_server else [answer_hit_ratio(evidence, names, arm) for arm in Arm]
-    theirs, ours = both
-    if theirs is not None and ours is not None and abs(theirs - ours) > _WARMER:
+    baseline, candidate = both
+    if baseline is not None and candidate is not None and abs(baseline - candidate) > _WARMER:
         what = f"prompt tokens found in the prefix cache, stage {stage}"
-        yield Difference(what, show_percent(theirs), show_percent(ours), declared=False)
+        yield Difference(what, show_percent(baseline), show_percent(candidate), declared=False)
 
 
 def _clocks(evidence: Evidence, stage: str) -> Iterator[Difference]:
@@ -193,11 +193,11 @@ def _clocks(evidence: Evidence, stage: str) -> Iterator[Difference]:
         means = [window.mean(Gauge.GPU_CLOCK) for window in windows_of(evidence, stage, arm).values()]
         known = [mean for mean in means if mean is not None]
         found.append(fmean(known) if known else None)
-    theirs, ours = found
-    if theirs is None or ours is None or abs(theirs - ours) <= _OTHER_CLOCK * max(theirs, ours):
+    baseline, candidate = found
+    if baseline is None or candidate is None or abs(baseline - candidate) <= _OTHER_CLOCK * max(baseline, candidate):
         return
     what = f"the accelerators' clock, stage {stage}"
-    yield Difference(what, f"{theirs / 1e6:,.0f} MHz", f"{ours / 1e6:,.0f} MHz", declared=False)
+    yield Difference(what, f"{baseline / 1e6:,.0f} MHz", f"{candidate / 1e6:,.0f} MHz", declared=False)
 
 
 def _block_order(evidence: Evidence) -> Iterator[Difference]:
@@ -326,10 +326,10 @@ def vocabulary_warning(comparison: Comparison, suite: Suite) -> str | None:
 
 def may_differ_in_vocabulary(one: Deployment, other: Deployment, suite: Suite) -> bool:
     """Return True if the vocabularies differ, or one is unreported and the policy allows a difference."""
-    theirs, ours = (_FIELDS["vocabulary"].value(deployment) for deployment in (one, other))
-    if theirs is None or ours is None:
+    baseline, candidate = (_FIELDS["vocabulary"].value(deployment) for deployment in (one, other))
+    if baseline is None or candidate is None:
         return "vocabulary" in suite.gate.allow_different
-    return theirs != ours
+    return baseline != candidate
 
 
 def between(baseline: Declared, candidate: Declared, allowed: Collection[str]) -> tuple[Difference, ...]:

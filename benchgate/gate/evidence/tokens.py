@@ -83,8 +83,8 @@ def same_rows(baseline: LoadObservation, candidate: LoadObservation) -> tuple[In
     if np.array_equal(index, candidate.requests.index) and (np.diff(index) > 0).all():
         every = np.arange(len(index), dtype=np.int64)
         return every, every
-    _, theirs, ours = np.intersect1d(baseline.requests.index, candidate.requests.index, return_indices=True)
-    return theirs, ours
+    _, first, second = np.intersect1d(baseline.requests.index, candidate.requests.index, return_indices=True)
+    return first, second
 
 
 LEAST_PAIRS = 10
@@ -160,16 +160,16 @@ def text_ratios(evidence: Evidence, stage: str, suite: Suite) -> TextRatios | No
         blocks.append(np.full(int(known.sum()), pair[0].block, dtype=np.int64))
     if sum(map(len, blocks)) < LEAST_PAIRS:
         return None
-    theirs, ours, block = np.concatenate(sides[0]), np.concatenate(sides[1]), np.concatenate(blocks)
-    if theirs[:, 0].sum() + ours[:, 0].sum() == 0:
+    baseline, candidate, block = np.concatenate(sides[0]), np.concatenate(sides[1]), np.concatenate(blocks)
+    if baseline[:, 0].sum() + candidate[:, 0].sum() == 0:
         return None
     alpha = _SURE * suite.gate.alpha
-    per_token = _log_ratio(ours[:, 0], ours[:, 1], theirs[:, 0], theirs[:, 1], block, alpha)
-    streamed = (theirs[:, 2] >= _STREAMED) & (ours[:, 2] >= _STREAMED)
+    per_token = _log_ratio(candidate[:, 0], candidate[:, 1], baseline[:, 0], baseline[:, 1], block, alpha)
+    streamed = (baseline[:, 2] >= _STREAMED) & (candidate[:, 2] >= _STREAMED)
     per_piece = None
     if np.count_nonzero(streamed) >= LEAST_PAIRS:
-        us, them = ours[streamed], theirs[streamed]
-        per_piece = _log_ratio(us[:, 1], us[:, 2], them[:, 1], them[:, 2], block[streamed], alpha)
+        candidate, baseline = candidate[streamed], baseline[streamed]
+        per_piece = _log_ratio(candidate[:, 1], candidate[:, 2], baseline[:, 1], baseline[:, 2], block[streamed], alpha)
     return TextRatios(len(block), per_token, per_piece)
 
 
@@ -197,20 +197,25 @@ def _counted(execution: LoadObservation) -> FloatArray:
 
 
 def _log_ratio(
-    ours: FloatArray, per_ours: FloatArray, theirs: FloatArray, per_theirs: FloatArray, block: IntArray, alpha: float
+    candidate: FloatArray,
+    per_candidate: FloatArray,
+    baseline: FloatArray,
+    per_baseline: FloatArray,
+    block: IntArray,
+    alpha: float,
 ) -> LogRatio:
-    """Estimate ln of (sum ours / sum per_ours) / (sum theirs / sum per_theirs) over paired requests.
+    """Estimate ln of (sum candidate / sum per_candidate) / (sum baseline / sum per_baseline) over paired requests.
 
     Linearised: a request's influence is its share of each sum, so effects common to both arms cancel. Infinite if a sum
     is 0.
     """
-    sums = [float(values.sum()) for values in (ours, per_theirs, theirs, per_ours)]
+    sums = [float(values.sum()) for values in (candidate, per_baseline, baseline, per_candidate)]
     numbers = sorted({int(one) for one in block})
     if min(sums) <= 0:
         infinite = -math.inf if sums[0] <= 0 else math.inf
         return LogRatio(infinite, Limits(infinite, infinite), dict.fromkeys(numbers, infinite))
     estimate = math.log(sums[0] / sums[3]) - math.log(sums[2] / sums[1])
-    influence = ours / sums[0] - per_ours / sums[3] - theirs / sums[2] + per_theirs / sums[1]
+    influence = candidate / sums[0] - per_candidate / sums[3] - baseline / sums[2] + per_baseline / sums[1]
     n = len(influence)
     reach = t_ppf(1 - alpha, n - 1) * math.sqrt(n / (n - 1) * float(np.square(influence).sum()))
     by_block = {number: estimate + len(numbers) * float(influence[block == number].sum()) for number in numbers}

@@ -55,8 +55,8 @@ def _is_quick(
 
 def _count_quick(times_ns: Sequence[tuple[int, int]], most_ns: float = _QUICK_NS) -> int:
     """Count pairs of responses, one per arm, of which one comes from a cache."""
-    theirs, ours = np.array(times_ns, dtype=np.int64).reshape(-1, 2).T
-    return int(np.count_nonzero(_is_quick(theirs, ours, most_ns) | _is_quick(ours, theirs, most_ns)))
+    baseline, candidate = np.array(times_ns, dtype=np.int64).reshape(-1, 2).T
+    return int(np.count_nonzero(_is_quick(baseline, candidate, most_ns) | _is_quick(candidate, baseline, most_ns)))
 
 
 def _are_many(cached: int, answers: int) -> bool:
@@ -121,9 +121,9 @@ def order_does_not_matter(run: Evidence, suite: Suite) -> Violation | None:
     for place in places(suite):
         ratios: dict[bool, list[float]] = {True: [], False: []}
         for baseline, candidate in paired_load(run, place.name):
-            theirs, ours = _MEDIAN(baseline), _MEDIAN(candidate)
-            if theirs is not None and ours is not None and min(theirs, ours) > 0 and max(theirs, ours) < math.inf:
-                ratios[baseline.position < candidate.position].append(math.log(ours / theirs))
+            b, c = _MEDIAN(baseline), _MEDIAN(candidate)
+            if b is not None and c is not None and min(b, c) > 0 and max(b, c) < math.inf:
+                ratios[baseline.position < candidate.position].append(math.log(c / b))
         candidate_first, baseline_first = (np.array(ratios[first], dtype=np.float64) for first in (False, True))
         # the difference is twice the gain: it has opposite signs in the two orders
         test = two_sample_t(candidate_first, baseline_first, _SURE * suite.gate.alpha)
@@ -160,11 +160,11 @@ def not_cached(evals: Evals, suite: Suite) -> Violation | NotApplicable | None:
         looked = True
         medians = [float(np.median(times)) for times in times_ns]
         quick, slow = sorted(medians)
-        theirs = {item.item_id: item for item in arms[0].items}
+        baseline = {item.item_id: item for item in arms[0].items}
         alike = [
-            (theirs[item.item_id], item)
+            (baseline[item.item_id], item)
             for item in arms[1].items
-            if item.item_id in theirs and theirs[item.item_id].answer == item.answer
+            if item.item_id in baseline and baseline[item.item_id].answer == item.answer
         ]
         if len(alike) == len(arms[1].items) and (quick <= _NO_MODEL_NS or _is_quick(quick, slow)):
             arm = arms[medians.index(quick)].arm.value

@@ -87,13 +87,13 @@ def sent_once(run: Evidence, suite: Suite) -> Violation | None:
         unrequested = _unrequested(run, place.name)
         if unrequested is not None:
             return Violation(unrequested, "check whether the candidate, or a proxy before it, responds twice")
-        theirs, ours = (_Closed.of(run, suite, place, arm) for arm in Arm)
-        if theirs.habit > _HABIT or _closes_by_habit(run, theirs, ours):
+        baseline, candidate = (_Closed.of(run, suite, place, arm) for arm in Arm)
+        if baseline.habit > _HABIT or _closes_by_habit(run, baseline, candidate):
             continue
-        more = ours.share - theirs.share
-        if more > _POINT and more * ours.requests >= _RESENT_LEAST:
-            against = f"the baseline during {theirs.share:.1%}" if theirs.requests else "no baseline was measured"
-            what = f"the candidate closed the connection during {ours.resent} of {ours.requests} requests"
+        more = candidate.share - baseline.share
+        if more > _POINT and more * candidate.requests >= _RESENT_LEAST:
+            against = f"the baseline during {baseline.share:.1%}" if baseline.requests else "no baseline was measured"
+            what = f"the candidate closed the connection during {candidate.resent} of {candidate.requests} requests"
             remedy = "find in the candidate's log why it closes connections: lost ones must not count as answered"
             return Violation(f"stage {place.name}: {what}, which were resent ({against})", remedy)
     return None
@@ -107,14 +107,14 @@ def _unrequested(run: Evidence, stage: str) -> str | None:
     executions = {arm: load_of(run, stage, arm).values() for arm in Arm}
     sent = {arm: sum(o.recorded for o in found) for arm, found in executions.items()}
     times = {arm: sum(o.client.unasked for o in found) for arm, found in executions.items()}
-    ours, theirs = times[Arm.CANDIDATE], times[Arm.BASELINE]
-    if not all(sent.values()) or ours < _RESENT_LEAST:
+    candidate, baseline = times[Arm.CANDIDATE], times[Arm.BASELINE]
+    if not all(sent.values()) or candidate < _RESENT_LEAST:
         return None
-    if ours / sent[Arm.CANDIDATE] - theirs / sent[Arm.BASELINE] <= _POINT:
+    if candidate / sent[Arm.CANDIDATE] - baseline / sent[Arm.BASELINE] <= _POINT:
         return None
     return (
-        f"stage {stage}: the candidate sent data {ours} times over connections without a request in progress, in "
-        f"{sent[Arm.CANDIDATE]} requests (the baseline {theirs} times)"
+        f"stage {stage}: the candidate sent data {candidate} times over connections without a request in progress, in "
+        f"{sent[Arm.CANDIDATE]} requests (the baseline {baseline} times)"
     )
 
 
@@ -146,13 +146,13 @@ class _Closed:
         return cls(requests, resent, (resent / requests if requests else 0.0) + (early / total if total else 0.0))
 
 
-def _closes_by_habit(run: Evidence, theirs: _Closed, ours: _Closed) -> bool:
+def _closes_by_habit(run: Evidence, baseline: _Closed, candidate: _Closed) -> bool:
     """Return True if the candidate closes connections by design and no baseline of its engine shows it."""
     closing = {arm: one.engine in _CLOSING_ENGINES for arm, one in run.run.arms.items()}
-    if not theirs.requests:
-        return closing[Arm.CANDIDATE] or ours.habit > _HABIT_ALONE
+    if not baseline.requests:
+        return closing[Arm.CANDIDATE] or candidate.habit > _HABIT_ALONE
     known = closing[Arm.CANDIDATE] and not closing.get(Arm.BASELINE, False)
-    return known and ours.habit > _HABIT_ALONE
+    return known and candidate.habit > _HABIT_ALONE
 
 
 # --- Prompts and tokens -----------------------------------------------------------------------------------------------
@@ -181,20 +181,20 @@ def _other_prompts(run: Evidence, place: Place) -> Violation | None:
         tokens += counts[:, known & place.is_first_turn(pair[0].requests.index[rows[0]])].sum(axis=1)
         only += (both & (counts > 0) & ~known).sum(axis=1)
         answered += int(both.sum())
-    theirs, ours = (int(total) for total in tokens)
+    baseline, candidate = (int(total) for total in tokens)
     if only.sum() > _POINT * answered:
         reporting = Arm.BASELINE if only[0] > only[1] else Arm.CANDIDATE
         found = f"for {only.sum()} of {answered} answers only one arm, mostly the {reporting.value},"
         reason = f"stage {place.name}: {found} reports the prompt's length (bound {_POINT:.0%})"
         silent = Arm.BASELINE if only[1] > only[0] else Arm.CANDIDATE
         return Violation(reason, "make both servers report usage", silent)
-    if abs(ours - theirs) > _POINT * theirs:
-        what = f"for the same prompts the candidate counts {ours} tokens and the baseline {theirs}"
+    if abs(candidate - baseline) > _POINT * baseline:
+        what = f"for the same prompts the candidate counts {candidate} tokens and the baseline {baseline}"
         remedy = (
             "check whether a server truncates prompts or applies another chat template; if the tokenizer is the change "
             "under test, write `gate.allow_different: [vocabulary]`"
         )
-        fewer = Arm.CANDIDATE if ours < theirs else Arm.BASELINE
+        fewer = Arm.CANDIDATE if candidate < baseline else Arm.BASELINE
         return Violation(f"stage {place.name}: {what} (bound {_POINT:.0%})", remedy, fewer)
     return None
 
@@ -303,10 +303,12 @@ def _longer_than_asked(run: Evidence, place: Place) -> tuple[Arm, str] | None:
 def _longer_than_baseline(run: Evidence, place: Place) -> tuple[Arm, str] | None:
     longer = both_ended = 0
     for pair in paired_load(run, place.name):
-        theirs, ours = answered_by_both(pair)
-        ended = [o.requests.finish_reason.are(("length",))[at] for o, at in zip(pair, (theirs, ours), strict=True)]
+        baseline, candidate = answered_by_both(pair)
+        ended = [
+            o.requests.finish_reason.are(("length",))[at] for o, at in zip(pair, (baseline, candidate), strict=True)
+        ]
         both = ended[0] & ended[1]
-        more = pair[1].requests.output_tokens[ours] > pair[0].requests.output_tokens[theirs]
+        more = pair[1].requests.output_tokens[candidate] > pair[0].requests.output_tokens[baseline]
         both_ended += int(both.sum())
         longer += int((both & more).sum())
     if longer <= _POINT * both_ended:
@@ -344,11 +346,11 @@ def same_work(run: Evidence, suite: Suite) -> Violation | None:
     """
     for place in places(suite):
         tokens, to_limit = _lengths(run, place)
-        n, (theirs, ours) = len(tokens), tokens.sum(axis=0)
+        n, (baseline, candidate) = len(tokens), tokens.sum(axis=0)
         if n == 0:
             continue
-        if ours < _HALF * theirs:
-            what = f"the candidate's answers are {ours / theirs:.2f} times as long as the baseline's"
+        if candidate < _HALF * baseline:
+            what = f"the candidate's answers are {candidate / baseline:.2f} times as long as the baseline's"
             return Violation(f"stage {place.name}: {what} to the same requests (bound {_HALF:g})", _SHORTER)
         empty, written = tokens <= _NOTHING_TOKENS, tokens >= _SOMETHING_TOKENS
         silent, reverse = (int((empty[:, a] & written[:, 1 - a]).sum()) for a in (1, 0))
@@ -416,11 +418,11 @@ def failures_judged(run: Evidence, suite: Suite) -> Violation | NotApplicable | 
                 what = f"{failed} of {of} requests of the {arm.value} failed (bound {_MANY_FAILED:.0%})"
                 return _uncounted(run, place, arm, what)
         failed, of = counts[Arm.CANDIDATE]
-        theirs, total = counts.get(Arm.BASELINE, (0, 0))
-        if not of or not total or failed / of - theirs / total <= _POINT:
+        baseline_failed, total = counts.get(Arm.BASELINE, (0, 0))
+        if not of or not total or failed / of - baseline_failed / total <= _POINT:
             continue
-        if poisson_rates_p(failed, of, theirs, total) <= suite.gate.alpha:
-            what = f"{failed} of {of} requests of the candidate failed, {theirs} of {total} of the baseline"
+        if poisson_rates_p(failed, of, baseline_failed, total) <= suite.gate.alpha:
+            what = f"{failed} of {of} requests of the candidate failed, {baseline_failed} of {total} of the baseline"
             return _uncounted(run, place, Arm.CANDIDATE, what)
     return None
 
@@ -511,13 +513,13 @@ def _starved(run: Evidence, name: str, alpha: float) -> str | None:
     counts = np.array([[np.count_nonzero(succeeded(o.requests)) for o in pair] for pair in pairs], dtype=np.float64)
     if len(counts) < 2:
         return None
-    theirs, ours = (int(total) for total in counts.sum(axis=0))
-    if ours >= _LEAST_SHARE * theirs or theirs - ours <= _NOISE_SD * math.sqrt(theirs + ours):
+    baseline, candidate = (int(total) for total in counts.sum(axis=0))
+    if candidate >= _LEAST_SHARE * baseline or baseline - candidate <= _NOISE_SD * math.sqrt(baseline + candidate):
         return None
     test = paired_t(np.log((counts[:, 1] + 0.5) / (counts[:, 0] + 0.5)), alpha)
     if test is None or test.limits.upper >= 0:
         return None
     return (
-        f"stage {name}: the candidate answered {ours} background requests and the baseline {theirs} "
+        f"stage {name}: the candidate answered {candidate} background requests and the baseline {baseline} "
         f"(bound {_LEAST_SHARE:.0%}), so other requests met less background traffic"
     )

@@ -351,8 +351,8 @@ def same_baseline(comparison: Comparison, suite: Suite) -> Violation | NotApplic
     """Flag two stored runs that measured different baselines with their candidates."""
     if comparison.apart:
         return NotApplicable("a run measured its candidate alone: a noise profile is used instead of a common baseline")
-    theirs, ours = (run.run.arms[Arm.BASELINE].fingerprint for run in _both_runs(comparison))
-    if theirs == ours:
+    baseline, candidate = (run.run.arms[Arm.BASELINE].fingerprint for run in _both_runs(comparison))
+    if baseline == candidate:
         return None
     reason = "the two runs measured different baselines, so differences of machine and time do not cancel"
     return Violation(reason, "measure the two deployments in one run")

@@ -162,13 +162,13 @@ def _marked_alone(run: Evidence, stage: str, marks: Marks) -> tuple[dict[Arm, in
     """Count the requests marked on one arm alone, and those with data on both arms."""
     alone, n = dict.fromkeys(Arm, 0), 0
     for pair in paired_load(run, stage):
-        (theirs, known), (ours, also_known) = (
+        (baseline, known), (candidate, also_known) = (
             tuple(mask[at] for mask in marks(o.requests)) for o, at in zip(pair, same_rows(*pair), strict=True)
         )
         both = known & also_known
         n += int(both.sum())
-        alone[Arm.BASELINE] += int((both & theirs & ~ours).sum())
-        alone[Arm.CANDIDATE] += int((both & ours & ~theirs).sum())
+        alone[Arm.BASELINE] += int((both & baseline & ~candidate).sum())
+        alone[Arm.CANDIDATE] += int((both & candidate & ~baseline).sum())
     return alone, n
 
 

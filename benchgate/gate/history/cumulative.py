@@ -22,7 +22,7 @@ from benchgate.model.metric import COST_METRICS, METRICS, names_of
 from benchgate.model.run import Evidence
 from benchgate.model.verdict import HISTORY, CheckResult, Outcome, Scale, Unit
 from benchgate.stats.distributions import Limits
-from benchgate.stats.meta import ChainLink, ChainSum, link_across_runs, sum_chain
+from benchgate.stats.meta import ChainLink, link_across_runs, sum_chain
 from benchgate.stats.sequential import holm
 from benchgate.suite.schema import Creep, Gate, Suite
 
@@ -142,7 +142,7 @@ def creep_checks(suite: Suite, judged: Evidence, checks: Sequence[CheckResult]) 
 def _nothing_to_add(creep: Creep) -> Finding:
     """Return a required check without input as INCONCLUSIVE instead of omitting it."""
     reason = "no required check of this run compares both arms with numbers that add up over promotions"
-    advice = "measure the baseline beside the candidate and require a latency, a rate or a share, or leave creep out"
+    advice = "measure the baseline with the candidate and require a latency, a rate or a share, or leave creep out"
     return Finding(
         unit=Unit.POINTS,
         scale=Scale.DIFFERENCE,
@@ -182,14 +182,14 @@ def _found(check: CheckResult, creep: Creep, judged: Evidence, alpha: float) -> 
         return replace(empty, problem=_nothing_before(way, judged)) if creep.required else None
     total, since = sum_chain(counted, alpha), way.since[len(counted) - 2]
     missing = way.broken if len(counted) < creep.releases else None
-    told = f"since {since.baseline.name}, the baseline of run {since.told}"
+    note = f"since {since.baseline.name}, the baseline of run {since.told}"
     return replace(
         empty,
         harm=total.harm,
         limits=total.limits,
         p_value=total.p_harm,
         warning=_best_on_record(way, len(counted), empty, alpha) or (missing if creep.required else None),
-        notes=(told, *([missing] if missing is not None else [])),
+        notes=(note, *([missing] if missing is not None else [])),
         steps=creep_steps(counted, way.since, total, alpha),
     )
 
@@ -235,13 +235,10 @@ def _worst_way(check: CheckResult, judged: Evidence, releases: int, alpha: float
         return _Way((link, *rest.links), (run, *rest.since), rest.broken)
 
     baseline, candidate = (past_arm(judged.run.arms[arm], judged.run.environment) for arm in Arm)
+    assert check.harm is not None and check.lower is not None and check.upper is not None, "the check adds up"
+    own = ChainLink(check.harm, Limits(check.lower, check.upper), check.limits_alpha or alpha, check.n)
     way = back(start(judged.history, baseline, candidate), releases - 1)
-    return _Way((_own(check, alpha), *way.links), way.since, way.broken)
-
-
-def _own(check: CheckResult, alpha: float) -> ChainLink:
-    assert check.harm is not None and check.lower is not None and check.upper is not None, "it adds up"
-    return ChainLink(check.harm, Limits(check.lower, check.upper), check.limits_alpha or alpha, check.n)
+    return _Way((own, *way.links), way.since, way.broken)
 
 
 def _promoted(check: CheckResult, hop: Promotion) -> ChainLink | str:
@@ -258,19 +255,19 @@ def _across(check: CheckResult, hop: Gap, judged: Evidence, alpha: float) -> Cha
     else:
         past = hop.after.checks.get(check.id)
         newer, day, new = hop.after.baseline, f"in run {hop.after.told}", past.baseline if past is not None else None
-    missing = f"no run promoted {newer.name}, the baseline {day}, after the one of run {hop.before.told}"
+    missing = f"no run promoted {newer.name} (the baseline {day}) since run {hop.before.told}"
     old = hop.before.checks.get(check.id)
     if check.metric in COST_METRICS:  # a fallen price would hide a regression
         return missing
     if check.scale is not Scale.LOG_RATIO or old is None or new is None or min(old.baseline, new) <= 0:
         return missing
     ratio = math.log(new / old.baseline) * (-1 if METRICS[check.metric].higher_is_better else 1)
-    seen = f"{missing}; from one run to the other it {change_of(ratio, check.scale, check.unit)}"
+    observed = f"{missing}; between the two runs it {change_of(ratio, check.scale, check.unit)}"
     if newer.hardware != hop.before.baseline.hardware:
-        return f"{seen}, on other hardware"
+        return f"{observed}, on other hardware"
     noise = judged.noise.spread(check.metric, check.statistic, check.stage or "") if judged.noise else None
     if noise is None or noise.n < 2:
-        return f"{seen}, and how much of that is noise is not known"
+        return f"{observed}, and its noise is not known"
     return link_across_runs(ratio, noise.cv_run, noise.n, alpha)
 
 
@@ -288,14 +285,11 @@ def _best_on_record(way: _Way, counted: int, line: Finding, alpha: float) -> str
     among = len(way.since)
     sums = [sum_chain(way.links[: k + 2], alpha / among) for k in range(among)]
     best = max(range(among), key=lambda k: sums[k].harm)
-    if best == counted - 2 or not _shown(sums[best], line.margin, alpha / among):
+    is_shown = sums[best].p_harm <= alpha / among and sums[best].limits.upper >= line.margin
+    if best == counted - 2 or not is_shown:
         return None
     behind, run = change_of(sums[best].harm, line.scale, line.unit, falls=line.falls), way.since[best]
     return f"since the best on record, {run.baseline.name} of run {run.told}, it {behind}"
-
-
-def _shown(total: ChainSum, margin: float, alpha: float) -> bool:
-    return total.p_harm <= alpha and total.limits.upper >= margin
 
 
 def _result(

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from benchgate import units as shown
 from benchgate.gate.checks.flips import ExcessFlips, excess_flips
 from benchgate.gate.comparison import Comparison, paired_load
 from benchgate.gate.decision import Problem
@@ -33,6 +32,7 @@ from benchgate.model.run import Evidence, LoadObservation
 from benchgate.stats.distributions import Limits
 from benchgate.stats.evals import ItemRegression, ScoreRetention, accuracy_regression, score_regression, score_retention
 from benchgate.suite.schema import Suite
+from benchgate.units import show_percent
 
 CHART_LATENCIES = ("ttft", "tpot")
 CHART_STATISTICS: Mapping[str, float] = {"p50": 0.5, "p95": 0.95}
@@ -319,7 +319,10 @@ def figures_of(
         excess_ratio=excess.excess.estimate if excess is not None else None,
         excess_limits=excess.excess.limits if excess is not None else None,
         clusters=_clusters(paired),
-        cut=_cut(paired),
+        cut=(
+            sum(int(np.sum(one.baseline_unclear)) for one in paired),
+            sum(int(np.sum(one.candidate_unclear)) for one in paired),
+        ),
         stopped=any(one.stopped for one in paired),
     )
 
@@ -336,9 +339,9 @@ def _notes(figures: TaskFigures) -> Iterator[str]:
         yield f"{figures.lost} items lost, {figures.gained} gained, of {figures.n}"
     if figures.flips_ratio is not None:
         other = "" if figures.other_wrong is None else f"; {figures.other_wrong} more are wrong in another way"
-        yield f"{shown.show_percent(figures.flips_ratio)} of the answers flipped{other}"
+        yield f"{show_percent(figures.flips_ratio)} of the answers flipped{other}"
     if figures.floor_ratio is not None:
-        yield f"the repeated baseline flips {shown.show_percent(figures.floor_ratio)} of its own answers"
+        yield f"the repeated baseline flips {show_percent(figures.floor_ratio)} of its own answers"
     if figures.recovery_ratio is not None:
         yield f"recovery {_recovery(ScoreRetention(figures.recovery_ratio, figures.recovery_limits))}"
     if figures.clusters is not None:
@@ -346,10 +349,10 @@ def _notes(figures: TaskFigures) -> Iterator[str]:
 
 
 def _recovery(found: ScoreRetention) -> str:
-    ratio = shown.show_percent(found.ratio)
+    ratio = show_percent(found.ratio)
     if found.limits is None:
         return ratio
-    low, high = (shown.show_percent(limit) for limit in (found.limits.lower, found.limits.upper))
+    low, high = (show_percent(limit) for limit in (found.limits.lower, found.limits.upper))
     return f"{ratio} ({low.removesuffix(' %')} to {high.removesuffix(' %')})"
 
 
@@ -376,10 +379,3 @@ def _excess(
 def _clusters(paired: Sequence[Pairs]) -> int | None:
     counted = [len(set(one.clusters)) if one.clusters is not None else len(one) for one in paired]
     return sum(counted) if any(one.clusters is not None for one in paired) else None
-
-
-def _cut(paired: Sequence[Pairs]) -> tuple[int, int]:
-    return (
-        sum(int(np.sum(one.baseline_unclear)) for one in paired),
-        sum(int(np.sum(one.candidate_unclear)) for one in paired),
-    )

@@ -234,10 +234,10 @@ def _shadow_rows(evidence: Evidence) -> Iterator[MetricRow]:
         return
     name, items = "shadow_disagreement_ratio", shadow.items
     noise = [float(item.differs_itself) for item in items if not item.once]
-    ours = [float(item.differs_from_primary) for item in items]
+    candidate = [float(item.differs_from_primary) for item in items]
     if len(noise) == len(items):
-        ours = [(one + item.differs_from_secondary) / 2 for one, item in zip(ours, items, strict=True)]
-    for arm, values in ((Arm.BASELINE, noise), (Arm.CANDIDATE, ours)):
+        candidate = [(one + item.differs_from_secondary) / 2 for one, item in zip(candidate, items, strict=True)]
+    for arm, values in ((Arm.BASELINE, noise), (Arm.CANDIDATE, candidate)):
         if values:
             limits = intervals.item_limits(values, share=True)
             yield _row(arm, name, sum(values) / len(values), len(values), limits)
@@ -307,15 +307,15 @@ class NumberPair:
 
 def number_pairs(reference: Sequence[MetricRow], judged: Sequence[MetricRow]) -> tuple[NumberPair, ...]:
     """Return every number of either candidate, in the order of the judged run, then of the reference."""
-    theirs, ours = _by_arm(reference), _by_arm(judged)
-    keys = dict.fromkeys([*ours[Arm.CANDIDATE], *theirs[Arm.CANDIDATE]])
+    before, after = _by_arm(reference), _by_arm(judged)
+    keys = dict.fromkeys([*after[Arm.CANDIDATE], *before[Arm.CANDIDATE]])
     return tuple(
         NumberPair(
             *key,
-            reference=theirs[Arm.CANDIDATE].get(key),
-            judged=ours[Arm.CANDIDATE].get(key),
-            reference_baseline=theirs[Arm.BASELINE].get(key) if key[2] is not None else None,
-            judged_baseline=ours[Arm.BASELINE].get(key) if key[2] is not None else None,
+            reference=before[Arm.CANDIDATE].get(key),
+            judged=after[Arm.CANDIDATE].get(key),
+            reference_baseline=before[Arm.BASELINE].get(key) if key[2] is not None else None,
+            judged_baseline=after[Arm.BASELINE].get(key) if key[2] is not None else None,
         )
         for key in keys
     )
