@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from benchgate.gate.checks.capacity import knees_by_block
 from benchgate.gate.decision import Problem
-from benchgate.gate.evidence.telemetry import counted, executions_of
+from benchgate.gate.evidence.telemetry import compare_counts, executions_of
 from benchgate.model import request_metrics
 from benchgate.model.deployment import Arm
 from benchgate.model.telemetry import Counter, TelemetryWindow
@@ -53,9 +53,9 @@ def _telemetry(book: Notebook, decided: Decided) -> None:
     worst, where = 0.0, "nowhere"
     for window in decided.evidence.telemetry:
         seen = executions_of(decided.evidence, window.stage, window.arm).get(window.block, [])
-        for count in counted(window, seen, 0, 4096):
+        for count in compare_counts(window, seen, 0, 4096):
             told += 1
-            off = max(count.beyond_ratio, count.short_ratio)
+            off = max(count.excess_ratio, count.shortfall_ratio)
             if off >= worst:
                 worst, where = off, f"{count.what} of {window.stage}, block {window.block + 1}, {window.arm.value}"
     book.claim(

@@ -104,7 +104,7 @@ def seconds(gains: Sequence[float], *others: tuple[Times, Times]) -> Evidence:
     return loaded(*times, *others)
 
 
-def test_a_gain_of_the_second_spoils_every_speed() -> None:
+def test_a_gain_of_the_second_invalidates_every_speed() -> None:
     found = order_does_not_matter(seconds(GAINS), SUITE)
     assert (found.tripped, found.invalidates) == (True, (SPEED,))
     assert "took 0.50 times as long as otherwise" in found.reason

@@ -112,7 +112,7 @@ def test_what_is_still_to_come_is_no_part_of_the_advisory_checks(monkeypatch: py
 
 
 @pytest.mark.parametrize(
-    ("spoils", "says"),
+    ("invalidates", "says"),
     [
         ((), [Outcome.PASS, Outcome.PASS, Outcome.PASS]),
         (("speed",), [Outcome.INVALID, Outcome.PASS, Outcome.PASS]),
@@ -122,10 +122,10 @@ def test_what_is_still_to_come_is_no_part_of_the_advisory_checks(monkeypatch: py
     ],
 )
 def test_a_guard_that_trips_silences_the_checks_of_its_kinds_and_no_others(
-    spoils: tuple[str, ...], says: list[Outcome], monkeypatch: pytest.MonkeyPatch
+    invalidates: tuple[str, ...], says: list[Outcome], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lines, found = [TTFT, ERRORS, SHADOW], [INSIDE, INSIDE, INSIDE]
-    tripped = GuardResult("g", tripped=True, reason="broken", remedy="mend it", invalidates=spoils)
+    tripped = GuardResult("g", tripped=True, reason="broken", remedy="mend it", invalidates=invalidates)
     assert outcomes(judged(lines, [*found], monkeypatch, guards=(tripped,))) == says
     checks = judged(lines, [*found], monkeypatch, guards=(replace(tripped, tripped=False),))
     assert outcomes(checks) == [Outcome.PASS] * 3

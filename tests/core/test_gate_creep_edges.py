@@ -131,7 +131,7 @@ def test_a_spread_of_two_pairs_is_one() -> None:
 def test_shares_are_never_compared_across_runs() -> None:
     line = across(SPREAD, at(BEFORE, scale=Scale.DIFFERENCE), check=replace(OWN, scale=Scale.DIFFERENCE))
     assert line.outcome is Outcome.INCONCLUSIVE
-    assert "from one run to the other" not in line.reason
+    assert "between the two runs" not in line.reason
 
 
 def test_a_rate_that_fell_across_runs_is_harm() -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from benchgate.gate.comparison import Comparison
-from benchgate.gate.evidence.deployments import Declared, between, differences, vocabulary_warning
+from benchgate.gate.evidence.deployments import Declared, compare_deployments, differences, vocabulary_warning
 from benchgate.gate.guards.arms import arms_alike, sides_alike
 from benchgate.gate.judge import judge
 from benchgate.model.deployment import Arm, Deployment
@@ -116,7 +116,7 @@ def test_hardware_that_only_one_arm_was_asked_for_is_shown_and_trips_nothing() -
 def test_what_a_candidate_is_is_the_change_itself() -> None:
     one = Deployment("b", "m", "vllm", "http://b", {"weights": "f16"}, {"n_params": 8, "weights_at": "org/m"}, 2.0)
     other = Deployment("c", "m-fp8", "vllm", "http://c", {"weights": "q8"}, {"n_params": 8, "weights_at": "org/q"})
-    found = {one.what: one for one in between(Declared(one), Declared(other), ())}
+    found = {one.what: one for one in compare_deployments(Declared(one), Declared(other), ())}
     assert {(what, d.baseline, d.candidate) for what, d in found.items()} == {
         ("model", "m", "m-fp8"),
         ("address", "http://b", "http://c"),
@@ -125,9 +125,11 @@ def test_what_a_candidate_is_is_the_change_itself() -> None:
         ("server says: weights_at", "org/m", "org/q"),
     }
     assert all(d.declared and d.field is None for d in found.values())
-    assert between(Declared(one), Declared(one), ()) == ()
+    assert compare_deployments(Declared(one), Declared(one), ()) == ()
     ours = replace(one, url=None)
-    assert [(d.what, d.candidate) for d in between(Declared(one), Declared(ours), ())] == [("address", "not reported")]
+    assert [(d.what, d.candidate) for d in compare_deployments(Declared(one), Declared(ours), ())] == [
+        ("address", "not reported")
+    ]
 
 
 def test_the_change_in_words_is_kept_with_the_suite_where_it_is_said() -> None:

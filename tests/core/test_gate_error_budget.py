@@ -232,7 +232,7 @@ def test_suite_without_a_budget_has_no_line() -> None:
     assert [check.id for check in judge(suite, run_of(suite, ratio=2.0)).checks] == ["error_rate@c4:slo"]
 
 
-def test_guard_that_spoils_shares_spoils_the_burn() -> None:
+def test_guard_that_invalidates_shares_invalidates_the_burn() -> None:
     suite = budgeted()
     comparison = Comparison(run_of(suite, Effect(failed=30)))
     guard = GuardResult("load-as-planned", True, "a worker was lost", "run it again", ("load",))

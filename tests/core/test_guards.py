@@ -1,4 +1,4 @@
-"""Guards over the load and the arms: what trips each, what it spoils, and that none of them opens a way to PASS."""
+"""Guards over the load and the arms: what trips each, what it invalidates, and that none opens a way to PASS."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def tripped(verdict: Verdict) -> list[GuardResult]:
     return [guard for guard in verdict.guards if guard.tripped]
 
 
-def spoilt(verdict: Verdict) -> set[str]:
+def invalidated(verdict: Verdict) -> set[str]:
     return {check.metric for check in verdict.checks if check.outcome is Outcome.INVALID}
 
 
@@ -80,13 +80,15 @@ def _id(case: object) -> str:
 
 
 @pytest.mark.parametrize(("guard", "effect", "metrics", "says"), CASES, ids=_id)
-def test_a_guard_spoils_what_it_must_and_nothing_else(guard: str, effect: Effect, metrics: set[str], says: str) -> None:
+def test_a_guard_invalidates_what_it_must_and_nothing_else(
+    guard: str, effect: Effect, metrics: set[str], says: str
+) -> None:
     verdict = verdict_on(effect)
     (found,) = tripped(verdict)
     assert found.id == guard
     assert says in found.reason
     assert found.remedy
-    assert spoilt(verdict) == metrics
+    assert invalidated(verdict) == metrics
     assert verdict.outcome is Outcome.INVALID
 
 
@@ -97,7 +99,7 @@ def test_equal_arms_on_an_able_client_trip_nothing() -> None:
     assert verdict.outcome is Outcome.PASS
 
 
-def test_strain_in_a_quarter_of_the_executions_spoils_nothing_and_in_more_of_them_does() -> None:
+def test_strain_in_a_quarter_of_the_executions_invalidates_nothing_and_in_more_of_them_does() -> None:
     suite = SuiteText(EVERYTHING).suite()
     calm, busy = measured(suite), measured(suite, Effect(client=BUSY))
     for blocks, outcome in (({0, 1}, Outcome.PASS), ({0, 1, 2}, Outcome.INVALID)):
@@ -143,7 +145,7 @@ def test_blocks_whose_tail_is_the_clients_own_hide_no_slower_tail() -> None:
     assert any("left out: stage c4: in 5 of 20 blocks, on the baseline" in note for note in verdict.checks[0].notes)
 
 
-def test_a_lost_worker_in_one_execution_spoils_the_load_by_name() -> None:
+def test_a_lost_worker_in_one_execution_invalidates_the_load_by_name() -> None:
     suite = SuiteText(EVERYTHING).suite()
     evidence = measured(suite)
     lost = replace(evidence.load[5], client=LOST_WORKER)
@@ -156,14 +158,14 @@ def test_a_candidate_that_fails_at_once_is_blocked_although_its_client_spins() -
     verdict = verdict_on(Effect(failed=60, client=BUSY))
     assert verdict.outcome is Outcome.BLOCK
     assert [check.metric for check in verdict.checks if check.outcome is Outcome.BLOCK] == ["error_rate"]
-    assert spoilt(verdict) == SPEED
+    assert invalidated(verdict) == SPEED
 
 
 def test_failures_that_a_busy_client_may_have_caused_itself_are_not_held_against_the_server() -> None:
     assert verdict_on(Effect(timed_out=60)).outcome is Outcome.BLOCK
     verdict = verdict_on(Effect(timed_out=60, client=BUSY))
     assert verdict.outcome is Outcome.INVALID
-    assert spoilt(verdict) == LOAD
+    assert invalidated(verdict) == LOAD
 
 
 def test_no_policy_passes_under_a_tripped_guard() -> None:
@@ -186,7 +188,7 @@ def with_column(evidence: Evidence, arm: Arm, name: str, value: IntArray) -> Evi
     return replace(evidence, load=load)
 
 
-def test_requests_that_only_the_candidate_made_be_sent_again_spoil_the_load() -> None:
+def test_requests_that_only_the_candidate_made_be_sent_again_invalidate_the_load() -> None:
     suite = SuiteText(EVERYTHING).suite()
     resent = np.zeros(60, dtype=np.int64)
     resent[:1] = 1  # in each of 8 blocks: 8 of 480 requests
@@ -194,7 +196,7 @@ def test_requests_that_only_the_candidate_made_be_sent_again_spoil_the_load() ->
     verdict = judge(suite, evidence)
     (guard,) = tripped(verdict)
     assert "closed the connection during 8 of 480 requests, which were resent" in guard.reason
-    assert spoilt(verdict) == LOAD
+    assert invalidated(verdict) == LOAD
     assert tripped(judge(suite, with_column(evidence, Arm.BASELINE, "reconnects", resent))) == []
 
 
@@ -267,7 +269,7 @@ def test_answers_that_nobody_asked_for_make_the_load_another_one() -> None:
     candidate = twice(measured(suite), Arm.CANDIDATE, 8)  # beside 480 requests
     verdict = judge(suite, candidate)
     (guard,) = tripped(verdict)
-    assert (guard.id, spoilt(verdict)) == ("sent-once", LOAD)
+    assert (guard.id, invalidated(verdict)) == ("sent-once", LOAD)
     assert (
         "the candidate sent data 8 times over connections without a request in progress, in 480 requests "
         "(the baseline 0 times)" in guard.reason
@@ -284,7 +286,7 @@ def test_a_server_that_cuts_prompts_is_not_faster() -> None:
         (guard,) = tripped(verdict)
         assert guard.id == "prompts-alike"
         assert says in guard.reason
-        assert spoilt(verdict) == (SPEED if arm is Arm.CANDIDATE else COMPARED)
+        assert invalidated(verdict) == (SPEED if arm is Arm.CANDIDATE else COMPARED)
 
 
 def test_another_tokenizer_that_is_declared_may_count_prompts_otherwise() -> None:
@@ -326,7 +328,7 @@ def test_arms_that_were_not_sent_by_as_many_processes_are_not_compared() -> None
     (guard,) = tripped(verdict)
     assert guard.id == "one-client"
     assert "(1 for the baseline, 4 for the candidate)" in guard.reason
-    assert spoilt(verdict) == SPEED
+    assert invalidated(verdict) == SPEED
 
 
 def test_stored_runs_sent_by_unlike_numbers_of_processes_say_so() -> None:

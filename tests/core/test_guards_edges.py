@@ -1,4 +1,4 @@
-"""What makes a run no evidence: each reason by itself prevents a PASS, and spoils just what it must."""
+"""What makes a run no evidence: each reason by itself prevents a PASS, and invalidates just what it must."""
 
 from __future__ import annotations
 
@@ -69,14 +69,14 @@ def test_a_calibration_that_has_lost_its_baseline_judges_nobody_either() -> None
     assert "measured its baseline against itself" in found.reason
 
 
-def test_runs_that_measured_different_things_spoil_all_that_there_is() -> None:
+def test_runs_that_measured_different_things_invalidate_all_that_there_is() -> None:
     changed = replace(OTHER, run=replace(OTHER.run, measurement_sha256="x" * 64))
     for pair in ((RUN, changed), (changed, RUN)):
         found = guard("same-measurement", *pair)
         assert (found.tripped, found.invalidates) == (True, EVERYTHING)
 
 
-def test_runs_beside_different_baselines_spoil_all_that_there_is() -> None:
+def test_runs_beside_different_baselines_invalidate_all_that_there_is() -> None:
     arms = {**OTHER.run.arms, Arm.BASELINE: replace(OTHER.run.arms[Arm.BASELINE], model="another")}
     changed = replace(OTHER, run=replace(OTHER.run, arms=arms))
     found = guard("same-baseline", RUN, changed)
@@ -92,7 +92,7 @@ def alone(evidence: Evidence) -> Evidence:
     return replace(evidence, load=load, run=replace(evidence.run, suite=asked))
 
 
-def test_another_number_of_senders_spoils_the_load_where_nothing_ties_the_runs_together() -> None:
+def test_another_number_of_senders_invalidates_the_load_where_nothing_ties_the_runs_together() -> None:
     four = replace(OTHER, load=tuple(replace(o, client=replace(o.client, workers=4)) for o in OTHER.load))
     assert not guard("same-client", RUN, four).tripped
     found = guard("same-client", alone(RUN), four)
@@ -231,7 +231,7 @@ def test_fewer_blocks_are_enough_only_where_the_run_itself_ended_at_a_look(
     assert guard("all-measured", evidence, suite=suite).tripped is tripped
 
 
-def test_arms_that_are_not_served_alike_spoil_what_is_measured_in_time() -> None:
+def test_arms_that_are_not_served_alike_invalidate_what_is_measured_in_time() -> None:
     arms = {**RUN.run.arms, Arm.CANDIDATE: replace(RUN.run.arms[Arm.CANDIDATE], facts={"engine_version": "2"})}
     changed = replace(RUN, run=replace(RUN.run, arms=arms))
     compares = SuiteText([{"metric": "ttft", "margin": "10%"}]).suite()

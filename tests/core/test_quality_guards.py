@@ -268,7 +268,7 @@ def changed(evidence: Evidence, arm: int, change: Callable[[EvalItem], EvalItem]
     ],
 )
 @pytest.mark.parametrize("arm", [0, 1])
-def test_one_item_that_is_not_the_same_on_both_arms_spoils_its_task(
+def test_one_item_that_is_not_the_same_on_both_arms_invalidates_its_task(
     change: Callable[[EvalItem], EvalItem], arm: int
 ) -> None:
     suite = suite_of([ACCURACY], ["t"])

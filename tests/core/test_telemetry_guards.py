@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from benchgate.gate.evidence.telemetry import block_telemetry, counted
+from benchgate.gate.evidence.telemetry import block_telemetry, compare_counts
 from benchgate.gate.guards.server import telemetry_notices
 from benchgate.gate.judge import judge
 from benchgate.model.deployment import Arm
@@ -127,13 +127,13 @@ def test_a_burst_of_other_traffic_in_one_block_is_not_lost_in_the_others() -> No
 
 
 def test_answers_that_failed_may_have_cost_the_server_up_to_the_longest_answer() -> None:
-    def counted(beyond: float) -> bool:
+    def compare_counts(beyond: float) -> bool:
         """A tenth of the requests failed; the server counts all their tokens, and `beyond`."""
         return guard(observed(Effect(failed=6), where=on_candidate, more={Counter.GENERATION_TOKENS: beyond}),
                      "server-alone").tripped  # fmt: skip
 
-    assert not counted(0.0)
-    assert counted(0.07 * REQUESTS * TOKENS)
+    assert not compare_counts(0.0)
+    assert compare_counts(0.07 * REQUESTS * TOKENS)
 
 
 def test_a_client_that_was_told_no_count_holds_none_against_the_server() -> None:
@@ -145,13 +145,13 @@ def test_a_client_that_was_told_no_count_holds_none_against_the_server() -> None
     evidence = replace(evidence, load=load)
     assert not guard(evidence, "server-alone").tripped
     assert telemetry_notices(evidence, suite()) == ()
-    counts = counted(evidence.telemetry[0], [load[0]], unrecorded=0, longest=TOKENS)
+    counts = compare_counts(evidence.telemetry[0], [load[0]], unrecorded=0, longest=TOKENS)
     assert {count.what for count in counts} == {"requests", "generated tokens"}
 
 
 def test_of_reranking_only_prompt_tokens_are_compared() -> None:
     evidence = observed()
-    counts = counted(evidence.telemetry[0], [evidence.load[0]], unrecorded=0, longest=0, generates=False)
+    counts = compare_counts(evidence.telemetry[0], [evidence.load[0]], unrecorded=0, longest=0, generates=False)
     assert [count.what for count in counts] == ["prompt tokens"]
 
 

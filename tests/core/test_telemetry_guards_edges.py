@@ -1,4 +1,4 @@
-"""Where the guards over telemetry begin to trip, and what each of them spoils."""
+"""Where the guards over telemetry begin to trip, and what each of them invalidates."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_a_warm_cache_beside_one_that_nobody_tells_of(arm: Arm, warm: float, tri
 
 
 @pytest.mark.parametrize("arm", Arm)
-def test_a_restart_in_the_last_block_spoils_the_load(arm: Arm) -> None:
+def test_a_restart_in_the_last_block_invalidates_the_load(arm: Arm) -> None:
     whole = served({})
     last = max(i for i, window in enumerate(whole.telemetry) if window.arm is arm)
     before, after = whole.telemetry[last].readings
@@ -110,7 +110,7 @@ COUNTED = {"tpot", "output_throughput", "output_length", "goodput", "capacity", 
 
 
 @pytest.mark.parametrize("metric", [*SPEEDS, "output_length", "error_rate"])
-def test_what_is_measured_in_time_or_counted_in_tokens_is_spoilt_as_such(metric: str) -> None:
+def test_what_is_measured_in_time_or_counted_in_tokens_is_invalidated_as_such(metric: str) -> None:
     kinds = {"load"} | ({SPEED} if metric in SPEEDS else set()) | ({TOKENS} if metric in COUNTED else set())
     assert metric_kinds(metric) == kinds
 

@@ -52,7 +52,7 @@ class Declared:
         return self.engine_version if reported is None else str(reported)
 
     @property
-    def other_version(self) -> str | None:
+    def contradicting_version(self) -> str | None:
         """Return the reported version if it contradicts the declared one, else None."""
         return None if self.engine_version in (None, self.version) else self.version
 
@@ -83,7 +83,7 @@ def declaring_key(field: str, flag: str | None, one: Declared, other: Declared) 
     if field == "engine_version":
         versions = (one.engine_version, other.engine_version)
         stated = None not in versions and versions[0] != versions[1]
-        return "engine_version" if stated and one.other_version is other.other_version is None else None
+        return "engine_version" if stated and one.contradicting_version is other.contradicting_version is None else None
     counts_differ = sides[0].accelerators != sides[1].accelerators
     if field == "engine_flags" and flag in PARALLEL_FLAGS:
         spread = all(accelerators_by_flags(side) == side.accelerators for side in sides)
@@ -283,7 +283,7 @@ def differences(comparison: Comparison, suite: Suite) -> tuple[Difference, ...]:
     if sides is None or any(fault.when == AT_THE_START for run in runs for fault in run.target_faults):
         return ()
     pair = declared_sides(comparison)
-    found = [*([] if pair is None else between(*pair, suite.gate.allow_different)), *_in_spelling(*sides)]
+    found = [*([] if pair is None else compare_deployments(*pair, suite.gate.allow_different)), *_in_spelling(*sides)]
     if reference is None:
         found += observed_differences(judged, suite)
     return tuple(sorted(found, key=lambda one: (one.declared, one.field is None)))
@@ -332,7 +332,7 @@ def may_differ_in_vocabulary(one: Deployment, other: Deployment, suite: Suite) -
     return baseline != candidate
 
 
-def between(baseline: Declared, candidate: Declared, allowed: Collection[str]) -> tuple[Difference, ...]:
+def compare_deployments(baseline: Declared, candidate: Declared, allowed: Collection[str]) -> tuple[Difference, ...]:
     """Return the differences of two deployments: first in fields that they must share, then in the candidate itself.
 
     `field` of a declared one is the deployment key, or the name in `allowed`, that declares it.

@@ -69,12 +69,12 @@ class Counted:
     most: float
 
     @property
-    def beyond_ratio(self) -> float:
+    def excess_ratio(self) -> float:
         """Return the server's excess over the most that the client requested, as a share of that."""
         return max(0.0, self.server - self.most) / max(self.most, 1.0)
 
     @property
-    def short_ratio(self) -> float:
+    def shortfall_ratio(self) -> float:
         """Return the server's shortfall against the least that the client received, as a share of that."""
         return max(0.0, self.least - self.server) / self.least if self.least > 0 else 0.0
 
@@ -82,7 +82,7 @@ class Counted:
         return Counted(self.what, self.server + other.server, self.least + other.least, self.most + other.most)
 
 
-def counted(
+def compare_counts(
     window: TelemetryWindow,
     executions: Sequence[LoadObservation],
     unrecorded: int,

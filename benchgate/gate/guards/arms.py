@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from benchgate.gate.comparison import Comparison, arms_of
-from benchgate.gate.evidence.deployments import Declared, between, declared, declared_sides, keys_declaring
+from benchgate.gate.evidence.deployments import Declared, compare_deployments, declared, declared_sides, keys_declaring
 from benchgate.gate.guards.base import (
     EVERYTHING,
     LIVE_SERVERS,
@@ -69,11 +69,11 @@ def has_only_load_bounds(suite: Suite) -> bool:
 
 def _compare(who: str, sides: tuple[Declared, Declared], suite: Suite) -> Violation | Passed | None:
     allowed = suite.gate.allow_different
-    differing = [one for one in between(*sides, allowed) if one.field is not None]
+    differing = [one for one in compare_deployments(*sides, allowed) if one.field is not None]
     undeclared = [one for one in differing if not one.declared]
     reasons, remedies = [], []
     for side in sides:
-        version, name = side.other_version, side.deployment.name
+        version, name = side.contradicting_version, side.deployment.name
         if version is not None:
             reasons.append(
                 f"the server of {name} reports engine version {version}, but the suite declares {side.engine_version}"

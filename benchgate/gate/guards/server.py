@@ -14,7 +14,7 @@ from benchgate.gate.comparison import arms_of
 from benchgate.gate.evidence.telemetry import (
     Counted,
     answer_hit_ratio,
-    counted,
+    compare_counts,
     executions_of,
     server_hit_ratio,
     windows_of,
@@ -130,7 +130,7 @@ def server_alone(run: Evidence, suite: Suite) -> Violation | NotApplicable | Non
         where = f"stage {stage}"
         found = [(f"{where}, block {n + 1}", one, _SHARED_IN_A_BLOCK) for n, each in by_block.items() for one in each]
         for place, count, bound in (*found, *((where, one, _SHARED) for one in _together(by_block))):
-            if count.beyond_ratio > bound:
+            if count.excess_ratio > bound:
                 most = f"the load generator requested at most {count.most:,.0f} (bound {bound:.0%} more)"
                 what = f"the server counted {count.server:,.0f} {count.what} but {most}"
                 reason = f"{place}, {arm.value}: {what}: others use this server too"
@@ -142,10 +142,10 @@ def _unequal_counts(run: Evidence, suite: Suite) -> Iterator[str]:
     for stage, arm in product(_stages(suite), Arm):
         for count in _together(_counts(run, suite, stage, arm)):
             where = f"stage {stage}, {arm.value}: the server counted {count.server:,.0f} {count.what}"
-            if count.beyond_ratio > _NOTICED:
-                yield f"{where}, {show_percent(count.beyond_ratio)} more than the load generator requested"
-            elif count.short_ratio > _NOTICED:
-                fewer = f"{show_percent(count.short_ratio)} fewer than the load generator received"
+            if count.excess_ratio > _NOTICED:
+                yield f"{where}, {show_percent(count.excess_ratio)} more than the load generator requested"
+            elif count.shortfall_ratio > _NOTICED:
+                fewer = f"{show_percent(count.shortfall_ratio)} fewer than the load generator received"
                 yield f"{where}, {fewer}: its metrics do not cover all servers of this load"
 
 
@@ -166,7 +166,7 @@ def _counts(run: Evidence, suite: Suite, stage: str, arm: Arm) -> dict[int, list
         answered = {o.stage for o in observations if len(o.requests)}
         # the prompt lengths of background traffic without any completed request are unknown
         cut_off = any(level.background and level.name not in answered for level in levels)
-        counts = counted(windows[block], observations, unrecorded, longest, generates=generates)
+        counts = compare_counts(windows[block], observations, unrecorded, longest, generates=generates)
         found[block] = [count for count in counts if not (cut_off and count.what == "prompt tokens")]
     return {block: counts for block, counts in found.items() if counts}
 

@@ -28,7 +28,7 @@ from benchgate.suite.schema import Creep, Gate, Suite
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Position:
     """Release in the chain of promotions, and the number of the history's oldest runs that may precede it.
 
     `by` is when a run measured it in service: later promotions cannot have introduced it. None: any run may have.
@@ -41,10 +41,10 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Promotion:
-    """Run that promoted the release, and the release that it replaced (`then`)."""
+    """Run that promoted the release, and the release that it replaced (`previous`)."""
 
     run: PastRun
-    then: Place
+    previous: Position
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,33 +56,33 @@ class Gap:
 
     before: PastRun
     after: PastRun | None
-    then: Place
+    previous: Position
 
 
 Hop = Promotion | Gap
 
 
-def start(history: tuple[PastRun, ...], baseline: PastArm, candidate: PastArm) -> Place:
+def chain_start(history: tuple[PastRun, ...], baseline: PastArm, candidate: PastArm) -> Position:
     """Return the start of the chain: the run's baseline."""
-    return Place(_names(baseline, candidate)[0], len(history))
+    return Position(_names(baseline, candidate)[0], len(history))
 
 
-def steps_back(history: tuple[PastRun, ...], place: Place) -> tuple[Hop, ...]:
+def steps_back(history: tuple[PastRun, ...], at: Position) -> tuple[Hop, ...]:
     """Return the steps back from a release, newest first: each run that promoted it.
 
     If none did, return a gap to each earlier baseline, by the newest run that measured it.
     """
     names = [_names(run.baseline, run.candidate) for run in history]
-    before = [i for i in range(place.until - 1, -1, -1) if place.by is None or history[i].promoted_at <= place.by]
-    promoted = [i for i in before if names[i][1] == place.release != names[i][0]]
+    before = [i for i in range(at.until - 1, -1, -1) if at.by is None or history[i].promoted_at <= at.by]
+    promoted = [i for i in before if names[i][1] == at.release != names[i][0]]
     if promoted:
-        return tuple(Promotion(history[i], Place(names[i][0], i, history[i].started_at)) for i in promoted)
-    newest = {names[i][0]: i for i in reversed(before) if names[i][0] != place.release}
+        return tuple(Promotion(history[i], Position(names[i][0], i, history[i].started_at)) for i in promoted)
+    newest = {names[i][0]: i for i in reversed(before) if names[i][0] != at.release}
     ways = sorted(newest.items(), key=lambda one: -one[1])
     found = []
     for release, i in ways:
-        after = next((history[k] for k in range(i + 1, len(history)) if names[k][0] == place.release), None)
-        found.append(Gap(history[i], after, Place(release, i + 1, history[i].started_at)))
+        after = next((history[k] for k in range(i + 1, len(history)) if names[k][0] == at.release), None)
+        found.append(Gap(history[i], after, Position(release, i + 1, history[i].started_at)))
     return tuple(found)
 
 
@@ -202,7 +202,8 @@ def _nothing_before(way: _Way, judged: Evidence) -> Problem:
     if way.broken is not None:
         return Problem(Outcome.INCONCLUSIVE, f"nothing can be added up: {way.broken}", _CALIBRATE)
     baseline, candidate = (past_arm(judged.run.arms[arm], judged.run.environment) for arm in Arm)
-    other = [one for one in judged.attempts if start((), one.baseline, one.candidate) != start((), baseline, candidate)]
+    release = _names(baseline, candidate)[0]
+    other = [one for one in judged.attempts if _names(one.baseline, one.candidate)[0] != release]
     if other:
         reason = f"no run promoted {baseline.name}; the baseline of run {other[-1].told} was another"
         return Problem(Outcome.INCONCLUSIVE, f"nothing can be added up: {reason}", _CALIBRATE)
@@ -215,29 +216,29 @@ def _worst_way(check: CheckResult, judged: Evidence, releases: int, alpha: float
 
     If several runs promoted one release, each begins a chain of its own. Requires a check for which `_adds_up` holds.
     """
-    known = dict[tuple[Place, int], _Way]()
+    known = dict[tuple[Position, int], _Way]()
 
-    def back(place: Place, left: int) -> _Way:
+    def back(position: Position, left: int) -> _Way:
         """Return the worst chain from here by its first `left` links, or by all of them if `left` is 0."""
-        if (place, left) not in known:
-            ways = [_through(hop, left) for hop in steps_back(judged.history, place)]
+        if (position, left) not in known:
+            ways = [_through(hop, left) for hop in steps_back(judged.history, position)]
             counted = [sum(link.harm for link in (way.links[:left] if left else way.links)) for way in ways]
             best = max(range(len(ways)), key=lambda k: (bool(ways[k].links), counted[k]), default=None)
-            known[place, left] = _Way((), ()) if best is None else ways[best]
-        return known[place, left]
+            known[position, left] = _Way((), ()) if best is None else ways[best]
+        return known[position, left]
 
     def _through(hop: Hop, left: int) -> _Way:
         link = _promoted(check, hop) if isinstance(hop, Promotion) else _across(check, hop, judged, alpha)
         if isinstance(link, str):
             return _Way((), (), link)
-        rest = back(hop.then, max(left - 1, 0))
+        rest = back(hop.previous, max(left - 1, 0))
         run = hop.run if isinstance(hop, Promotion) else hop.before
         return _Way((link, *rest.links), (run, *rest.since), rest.broken)
 
     baseline, candidate = (past_arm(judged.run.arms[arm], judged.run.environment) for arm in Arm)
     assert check.harm is not None and check.lower is not None and check.upper is not None, "the check adds up"
     own = ChainLink(check.harm, Limits(check.lower, check.upper), check.limits_alpha or alpha, check.n)
-    way = back(start(judged.history, baseline, candidate), releases - 1)
+    way = back(chain_start(judged.history, baseline, candidate), releases - 1)
     return _Way((own, *way.links), way.since, way.broken)
 
 
