@@ -20,7 +20,7 @@ from benchgate.gate.evidence.costs import output_tokens, unit_cost
 from benchgate.gate.evidence.intervals import block_limits, block_mean, kept_limits, quantiles_with_limits
 from benchgate.gate.evidence.items import Pairs, pair_unit, require_clusters
 from benchgate.gate.evidence.shares import Counts, differences_of, tally_of
-from benchgate.gate.evidence.tokens import shown_inflation
+from benchgate.gate.evidence.tokens import demonstrated_inflation
 from benchgate.gate.guards.base import SPEED_METRICS
 from benchgate.gate.policy import CheckSpec, concrete_checks
 from benchgate.model import request_metrics
@@ -34,7 +34,7 @@ from benchgate.suite.schema import Suite
 from benchgate.units import show_percent
 
 SHOWN_LATENCIES = ("ttft", "tpot")
-SHOWN_STATISTICS: Mapping[str, float] = {"p50": 0.5, "p95": 0.95}
+CHART_STATISTICS: Mapping[str, float] = {"p50": 0.5, "p95": 0.95}
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +82,8 @@ def _quantiles(blocks: Sequence[LoadObservation]) -> dict[str, Estimate]:
     found: dict[str, Estimate] = {}
     for latency in SHOWN_LATENCIES:
         each = [LATENCIES[latency](o.requests) for o in blocks]
-        estimates = quantiles_with_limits(each, tuple(SHOWN_STATISTICS.values()), single=True)
-        for statistic, (value, limits) in zip(SHOWN_STATISTICS, estimates, strict=True):
+        estimates = quantiles_with_limits(each, tuple(CHART_STATISTICS.values()), single=True)
+        for statistic, (value, limits) in zip(CHART_STATISTICS, estimates, strict=True):
             if value is not None:
                 found[f"{latency}_{statistic}"] = Estimate(value, limits)
     return found
@@ -177,7 +177,7 @@ def _of_check(spec: CheckSpec, comparison: Comparison, timed: Comparison, suite:
 
 
 def _of_values(spec: CheckSpec, stage: str, judged: Evidence, suite: Suite) -> BlockDifferences | None:
-    inflation = shown_inflation(judged, stage, suite) if METRICS[spec.check.metric].restated else None
+    inflation = demonstrated_inflation(judged, stage, suite) if METRICS[spec.check.metric].restated else None
     measure = spec.measure if inflation is None else replace(spec.measure, inflation=inflation.by_block)
     try:
         pairs = block_pairs(judged, stage, measure)
