@@ -56,7 +56,7 @@ CASES = [
         Outcome.BLOCK,
         "Accuracy",
     ),
-    Case("harm inside the margin warns", [TTFT], Effect(slowdown=1.05), Outcome.WARN, "real harm, though inside"),
+    Case("harm inside the margin warns", [TTFT], Effect(slowdown=1.05), Outcome.WARN, "real regression, though inside"),
     Case("a failing candidate is blocked on its error rate",
          [ERRORS_MAX], Effect(failed=6), Outcome.BLOCK, "breaks the"),
     Case("errors against the baseline's are blocked", [ERRORS_MARGIN], Effect(failed=6), Outcome.BLOCK, "Error rate"),
@@ -71,7 +71,7 @@ CASES = [
     Case("failed requests count as endless latency", [TTFT], Effect(failed=31), Outcome.BLOCK, "without bound"),
     Case("a lost answer in fifty on every item set is blocked",
          [ACCURACY], Effect(wrong=first(12)), Outcome.BLOCK, "fell by"),
-    Case("a few lost answers warn inside the margin", [EACH_TASK], Effect(wrong=first(6)), Outcome.WARN, "real harm"),
+    Case("a few lost answers warn inside the margin", [EACH_TASK], Effect(wrong=first(6)), Outcome.WARN, "real regression"),
     Case(
         "answers the token limit cut short do not speak against a model",
         [ACCURACY],

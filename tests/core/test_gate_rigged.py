@@ -204,7 +204,7 @@ def test_the_arithmetic_of_a_spoilt_check_ends_at_the_numbers_that_are_shown() -
             assert value is not None
             assert float(told[what]) == pytest.approx(value)
         assert check.upper is not None
-        assert float(told["its upper limit"]) == pytest.approx(check.upper)
+        assert float(told["upper limit that is judged"]) == pytest.approx(check.upper)
         assert check.steps[-1].formula.startswith("no numbers decide: ")
         assert check.steps[-1].value == "INVALID"
 

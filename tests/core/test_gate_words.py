@@ -94,7 +94,7 @@ def test_an_unsettled_bound_says_about_how_many_more_would_settle_it() -> None:
 def test_an_estimate_at_its_bound_promises_no_number() -> None:
     check = looked_at([8, 12, 9, 11])
     assert check.outcome is Outcome.INCONCLUSIVE
-    assert check.advice == "measure more blocks; no number that could be measured is likely to settle it"
+    assert check.advice == "measure more blocks; no number is sure to settle it"
 
 
 def test_starts_that_are_too_few_say_how_many_would_do() -> None:

@@ -200,9 +200,9 @@ def _with_block_numbers(
     """Add the numbers of the blocks in `used`, and why others were left out: `timed` lacks blocks of a late client."""
     blocks = _paired_blocks(used, stage)
     every = {o.block for o in measured.load if o.stage == stage}
-    reasons = {block: ONE_SIDED for block in every}
-    reasons |= {block: OWN_PACE for block in _paired_blocks(measured, stage)}
-    reasons |= {block: OWN_TAIL for block in _paired_blocks(timed, stage)}
+    reasons = {block: UNPAIRED for block in every}
+    reasons |= {block: CLIENT_SATURATED for block in _paired_blocks(measured, stage)}
+    reasons |= {block: CLIENT_DELAYED_TAIL for block in _paired_blocks(timed, stage)}
     left_out = tuple((block, reasons[block]) for block in sorted(every - set(blocks)))
     return replace(found, blocks=blocks, left_out=left_out)
 
@@ -211,9 +211,9 @@ def _paired_blocks(evidence: Evidence, stage: str) -> tuple[int, ...]:
     return tuple(baseline.block for baseline, _ in paired_load(evidence, stage))
 
 
-OWN_PACE = "left out: the load generator set the pace"
-OWN_TAIL = "left out: its slowest answers waited for the load generator"
-ONE_SIDED = "left out: measured on one side only"
+CLIENT_SATURATED = "excluded: the load generator was the bottleneck"
+CLIENT_DELAYED_TAIL = "excluded: its slowest answers waited for the load generator"
+UNPAIRED = "excluded: measured on one arm only"
 
 
 @dataclass(frozen=True, slots=True)
