@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, Field, model_validator
 
 from benchgate import units
-from benchgate.suite.checks import TrafficName
 from benchgate.suite.connection import Service, check_address, reference_name
+from benchgate.suite.stages import TrafficName
 from benchgate.suite.types import Duration, Expected, Section, Text, Written, key, positive_share, quantity, text
 
 BudgetMetric = Literal["error_rate", "goodput"]

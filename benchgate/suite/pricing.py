@@ -50,7 +50,7 @@ class TokenPrices(Section):
             raise ValueError("tokens that cost nothing have no price; leave `token_prices` out")
         return self
 
-    def remembered(self) -> dict[str, float]:
+    def to_stored(self) -> dict[str, float]:
         """Return the dollars per million tokens of each kind, as stored with a run."""
         cached = self.input_usd if self.cached_input_usd is None else self.cached_input_usd
         return {"input": self.input_usd, "cached_input": cached, "output": self.output_usd}
@@ -114,6 +114,6 @@ class PriceTerms(Section):
             list_usd_per_hour, interruption_ratio=self.interruption_ratio, energy_usd_per_hour=energy
         )
 
-    def remembered(self, list_usd_per_hour: float) -> dict[str, Any]:
+    def to_stored(self, list_usd_per_hour: float) -> dict[str, Any]:
         """Return list price and terms, as stored with a run."""
         return {"list_usd_per_hour": list_usd_per_hour, **self.model_dump(mode="json", exclude_none=True)}

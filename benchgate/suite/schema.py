@@ -15,13 +15,14 @@ from pydantic import Field, Strict, ValidationError, ValidationInfo, field_valid
 from benchgate import units
 from benchgate.errors import EvidenceError
 from benchgate.model.deployment import Arm
-from benchgate.suite.checks import Check, TrafficName
+from benchgate.suite.checks import Check
 from benchgate.suite.deployment import DeploymentSpec
 from benchgate.suite.error_budget import ErrorBudget
 from benchgate.suite.load import Load, TrafficClass
 from benchgate.suite.quality import Quality
 from benchgate.suite.shadow import Shadow
 from benchgate.suite.slo import SloSpec, with_inherited_slos
+from benchgate.suite.stages import TrafficName
 from benchgate.suite.types import (
     Duration,
     Expected,

@@ -102,7 +102,7 @@ def test_a_price_by_name_that_is_over_gives_way_to_no_other() -> None:
     assert ended.on(july, "fp8", "H100") is None
     told = str(ended.lacking(july, "fp8", "H100"))
     assert told.startswith('prices.yaml:4:5: prices[2]: "fp8" has no price on 2026-07-02: this one ended on 2026-07-01')
-    assert "one by name goes before that of accelerator H100 on every day; add one for that day" in told
+    assert "prices by name replace those of accelerator H100 on every day; add one for that day" in told
 
 
 @pytest.mark.parametrize(
