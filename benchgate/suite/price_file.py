@@ -141,18 +141,14 @@ def parse_prices(written: str, source: str) -> Prices:
         found = PriceFile.model_validate(document.data)
     except ValidationError as error:
         raise SuiteError([document.problem(fault) for fault in faults_of(error, Slot(PriceFile, ()))]) from None
-    _refuse_two(document, found.prices)
-    return Prices(document, found.prices)
-
-
-def _refuse_two(document: Document, listed: Sequence[ListedPrice]) -> None:
-    for number, one in enumerate(listed):
-        for at, earlier in enumerate(listed[:number]):
+    for number, one in enumerate(found.prices):
+        for at, earlier in enumerate(found.prices[:number]):
             both = (one.deployment, one.accelerator) == (earlier.deployment, earlier.accelerator)
             if both and one.begins <= earlier.until and earlier.begins <= one.until:
                 remedy = _apart(at, earlier, number, one)
                 message = f"{one.owner} has another price for the same days, prices[{at}]; {remedy}"
                 raise SuiteError([document.problem(Fault(("prices", number), message))])
+    return Prices(document, found.prices)
 
 
 def _apart(at: int, earlier: ListedPrice, number: int, one: ListedPrice) -> str:

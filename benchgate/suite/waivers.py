@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import Annotated
@@ -189,7 +189,13 @@ def parse_waivers(text: str, source: str, as_of: date) -> WaiverFile:
         raise SuiteError(problems)
     waivers = tuple(rows.values())
     places = tuple(_place(document, number) for number in rows)
-    return WaiverFile(source, Waivers(waivers, as_of), places, tuple(_crowded(waivers, as_of)))
+    ends = Counter(waiver.expires for waiver in waivers if waiver.days_left(as_of) >= 0)
+    notes = (
+        f"{number} waivers end on {day}: all that they cover may block on the day after; spread them out"
+        for day, number in sorted(ends.items())
+        if number >= MANY_ON_ONE_DAY
+    )
+    return WaiverFile(source, Waivers(waivers, as_of), places, tuple(notes))
 
 
 def check_expiry(expires: date, as_of: date) -> None:
@@ -230,11 +236,3 @@ def _twice(document: Document, rows: dict[int, Waiver]) -> Iterator[Fault]:
 def _place(document: Document, number: int) -> tuple[int, int]:
     place = document.values["waivers", number]
     return place.line, place.column
-
-
-def _crowded(waivers: Sequence[Waiver], as_of: date) -> Iterator[str]:
-    """Warn of days on which many waivers end."""
-    ends = Counter(waiver.expires for waiver in waivers if waiver.days_left(as_of) >= 0)
-    for day, number in sorted(ends.items()):
-        if number >= MANY_ON_ONE_DAY:
-            yield f"{number} waivers end on {day}: all that they cover may block on the day after; spread them out"
