@@ -38,8 +38,7 @@ from benchgate.suite.error_budget import (
     worst_share,
 )
 from benchgate.suite.load import TrafficClass
-from benchgate.suite.rules.suite import budget_classes
-from benchgate.suite.schema import Gate, Suite
+from benchgate.suite.schema import Gate, Suite, budget_classes
 from benchgate.units import as_written, show_percent
 
 

@@ -248,7 +248,7 @@ class Check(Section):
     @model_validator(mode="after")
     def _one_place(self) -> Self:
         if self.class_name is not None and self.stage is not None and stage_part(self.stage) != self.stage:
-            raise ValueError(f'`class` is said twice: "{self.stage}" names one already; remove one of them')
+            raise ValueError(f'`class` is given twice: "{self.stage}" names one already; remove one of them')
         if self.over is None:
             return self
         if self.margin is not None:

@@ -46,7 +46,7 @@ def _server(address: str) -> str:
     base = address.rstrip("/")
     for ending in _API:
         if reference_name(address) is None and base.endswith(ending):
-            raise ValueError(f"ends in {ending}, which benchgate adds itself; write what stands before it")
+            raise ValueError(f"ends in {ending}, which benchgate adds itself; write the part before it")
     return check_address(address)
 
 

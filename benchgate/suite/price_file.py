@@ -40,7 +40,7 @@ class ListedPrice(Section):
         if (self.deployment is None) == (self.accelerator is None):
             raise ValueError("needs exactly one of `deployment` and `accelerator`")
         if self.deployment is None and self.token_prices is not None:
-            raise ValueError("tokens are paid for by `deployment`, whatever its accelerators are")
+            raise ValueError("`token_prices` need a `deployment`, not an `accelerator`")
         return self
 
     @model_validator(mode="after")

@@ -87,25 +87,20 @@ class PriceTerms(Section):
     @model_validator(mode="after")
     def _fits(self, info: ValidationInfo) -> Self:
         if self.interruption_ratio >= 1:
-            raise ValueError("an `interruption` of 100% leaves no time that is paid for and served in; write less")
+            raise ValueError("an `interruption` of 100% leaves no time in service; write less")
         if self.interruption_ratio and self.commitment != "spot":
-            raise ValueError(
-                f"`interruption` is what `commitment: spot` loses, and this is {self.commitment}; keep one"
-            )
+            raise ValueError(f"`interruption` is only for `commitment: spot`, and this is {self.commitment}; keep one")
         if not is_stored(info):
             self._fits_its_commitment()
         return self
 
     def _fits_its_commitment(self) -> None:
         if self.commitment == "spot" and "interruption_ratio" not in self.model_fields_set:
-            raise ValueError(
-                "what `commitment: spot` loses of its paid time is not said; add it, like interruption: 5%, or 0%"
-            )
+            needed = "`commitment: spot` needs the share of paid time that interruptions take"
+            raise ValueError(f"{needed}; add it, like interruption: 5%, or 0%")
         if self.energy is not None and self.commitment != "owned":
-            raise ValueError(
-                f"`energy` is paid beside `commitment: owned`, and this is {self.commitment}, whose price has it; "
-                "remove it"
-            )
+            included = f"and the {self.commitment} price includes it"
+            raise ValueError(f"`energy` is only for `commitment: owned`, {included}; remove it")
 
     def usd_per_hour(self, list_usd_per_hour: float) -> float:
         """Return the cost of an hour in service of an accelerator with this list price."""

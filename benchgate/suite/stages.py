@@ -392,11 +392,11 @@ def _complaint(stage: Stage) -> str | None:
 def _classes_complaint(stage: Stage, classes: Mapping[str, ClassSpec]) -> str | None:
     stray = sorted(_written_keys(stage).keys() - {"stage", "classes", "actions"})
     if stray:
-        return f"`{stray[0]}` means nothing beside `classes`, each of which says its own; move it there"
+        return f"`{stray[0]}` means nothing beside `classes`, each of which has its own; move it there"
     if stage.actions is not None and any(spec.ramp is not None for spec in classes.values()):
         return _NO_RAMP
     if all(spec.background for spec in classes.values()):
-        return "every class is `background`, which goes on for as long as another class lasts; let one of them end"
+        return "every class is `background`, which runs until the other classes are done; let one of them end"
     complaints = (_class_complaint(name, spec) for name, spec in classes.items())
     return next((complaint for complaint in complaints if complaint is not None), None)
 

@@ -119,7 +119,7 @@ def positive_share(text: object) -> float:
     """Parse a share above 0%."""
     ratio = share(text)
     if ratio == 0:
-        raise ValueError(f"{units.show_found(text)} asks for nothing; write more than 0%")
+        raise ValueError(f"{units.show_found(text)} is not above 0%; write more")
     return ratio
 
 

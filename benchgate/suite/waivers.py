@@ -211,7 +211,7 @@ def check_persons(owner: str, approved_by: str) -> None:
     """Raise ValueError where owner and approver are one person, however the name is spelled."""
     for person in (owner, approved_by):
         if not _folded(person):
-            raise ValueError(f"{show_found(person)} names nobody")
+            raise ValueError(f"{show_found(person)} is no name")
     if _folded(owner) == _folded(approved_by):
         raise ValueError(f"{show_found(approved_by)} is the owner too; somebody else has to approve it")
 

@@ -143,7 +143,7 @@ def test_two_prices_for_one_day_are_told_with_what_parts_them() -> None:
     [
         (METRICS.replace("accelerator: H100, price: $3/h", "price: $3/h"), "exactly one of `deployment` and `accel"),
         (METRICS.replace("{deployment: fp8", "{deployment: fp8, accelerator: H100"), "exactly one of `deployment`"),
-        (METRICS.replace("price: $2/h", "token_prices: {input: $1/M, output: $1/M}"), "tokens are paid for by `deploy"),
+        (METRICS.replace("price: $2/h", "token_prices: {input: $1/M, output: $1/M}"), "`token_prices` need a `deploy"),
         (
             METRICS.replace("$2/h, from: 2026-07-01", "$2/h"),
             "prices.yaml:3:5: prices[1]: accelerator H100 has another price",

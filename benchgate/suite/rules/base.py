@@ -142,8 +142,3 @@ def arms(suite: Suite) -> Iterator[tuple[str, str, DeploymentSpec]]:
     for arm, name in (("baseline", suite.baseline), ("candidate", suite.candidate)):
         if name in suite.deployments:
             yield arm, name, suite.deployments[name]
-
-
-def stage_names(suite: Suite) -> list[str]:
-    """Return the names of all stages."""
-    return [stage.name for stage in suite.load.sweep] if suite.load is not None else []
