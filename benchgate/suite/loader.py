@@ -11,7 +11,7 @@ from benchgate.errors import SuiteError
 from benchgate.suite.connection import resolve_secret
 from benchgate.suite.default_checks import with_default_checks
 from benchgate.suite.messages import faults_of
-from benchgate.suite.rules.base import SECTIONS, sound_part, written_positions
+from benchgate.suite.rules.base import SECTIONS, valid_part, written_positions
 from benchgate.suite.rules.suite import broken_references, broken_rules
 from benchgate.suite.schema import Suite
 from benchgate.suite.yaml import Fault, Path, Plain, read_text
@@ -54,7 +54,7 @@ def _validate(data: dict[str, Plain]) -> tuple[Suite | None, list[Fault]]:
         suite: Suite | None = Suite.model_validate(data)
     except ValidationError as error:
         faults = faults_of(error)
-        suite, broken = sound_part(data)
+        suite, broken = valid_part(data)
     if suite is None:
         return None, faults
     found = broken_references(suite, broken)

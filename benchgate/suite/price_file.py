@@ -154,10 +154,7 @@ def parse_prices(written: str, source: str) -> Prices:
 def _apart(at: int, earlier: ListedPrice, number: int, one: ListedPrice) -> str:
     """Return what to write so that two prices have no day in common."""
     if earlier.begins == one.begins:
-        return f"let one of them begin later, or remove it: both begin {_beginning(one)}"
+        begins = "before all days, for neither has `from`" if one.begins == date.min else f"on {one.begins}"
+        return f"let one of them begin later, or remove it: both begin {begins}"
     first, then = ((at, earlier), (number, one)) if earlier.begins < one.begins else ((number, one), (at, earlier))
     return f"write `until: {then[1].begins - timedelta(days=1)}` in prices[{first[0]}], the day before the other begins"
-
-
-def _beginning(one: ListedPrice) -> str:
-    return "before all days, for neither says `from`" if one.begins == date.min else f"on {one.begins}"

@@ -90,17 +90,15 @@ class PriceTerms(Section):
             raise ValueError("an `interruption` of 100% leaves no time in service; write less")
         if self.interruption_ratio and self.commitment != "spot":
             raise ValueError(f"`interruption` is only for `commitment: spot`, and this is {self.commitment}; keep one")
-        if not is_stored(info):
-            self._fits_its_commitment()
-        return self
-
-    def _fits_its_commitment(self) -> None:
+        if is_stored(info):
+            return self
         if self.commitment == "spot" and "interruption_ratio" not in self.model_fields_set:
             needed = "`commitment: spot` needs the share of paid time that interruptions take"
             raise ValueError(f"{needed}; add it, like interruption: 5%, or 0%")
         if self.energy is not None and self.commitment != "owned":
             included = f"and the {self.commitment} price includes it"
             raise ValueError(f"`energy` is only for `commitment: owned`, {included}; remove it")
+        return self
 
     def usd_per_hour(self, list_usd_per_hour: float) -> float:
         """Return the cost of an hour in service of an accelerator with this list price."""
