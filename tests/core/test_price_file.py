@@ -135,7 +135,7 @@ def test_two_prices_for_one_day_are_told_with_what_parts_them() -> None:
     assert remedy.replace("[0]", "[1]") in told("from: 2026-07-01", "until: 2026-07-01")
     prices(both.replace("FIRST", "until: 2026-06-30").replace("THEN", "from: 2026-07-01"))
     assert "both begin on 2026-07-01" in told("from: 2026-07-01", "from: 2026-07-01, until: 2026-07-01")
-    assert "neither says `from`" in told("until: 2026-07-01", "until: 2026-07-02")
+    assert "neither has `from`" in told("until: 2026-07-01", "until: 2026-07-02")
 
 
 @pytest.mark.parametrize(
