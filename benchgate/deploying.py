@@ -129,8 +129,8 @@ def declared(suite: Suite, name: str) -> Deployment:
         settings={**ours, **asked},
         price_usd_per_hour=spec.usd_per_hour,
         accelerators=spec.accelerators,
-        token_prices={} if spec.token_prices is None else spec.token_prices.remembered(),
-        price_terms={} if spec.price is None or spec.price_terms is None else spec.price_terms.remembered(spec.price),
+        token_prices={} if spec.token_prices is None else spec.token_prices.to_stored(),
+        price_terms={} if spec.price is None or spec.price_terms is None else spec.price_terms.to_stored(spec.price),
         price_entry=spec.price_entry,
     )
 

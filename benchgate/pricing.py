@@ -36,7 +36,7 @@ def with_prices(suite: Suite, folder: Path, day: date | None) -> Suite:
     for name, spec in suite.deployments.items():
         listed = None if spec.is_priced else prices.on(day, name, spec.accelerator)
         if listed is not None:
-            spec = spec.priced(listed.said, {"file": suite.prices, **prices.entry_of(listed)})
+            spec = spec.priced(listed.as_keys, {"file": suite.prices, **prices.entry_of(listed)})
         deployments[name] = spec
         if not spec.is_priced and name in _arms(suite):
             problems.append(prices.lacking(day, name, spec.accelerator))

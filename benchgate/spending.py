@@ -50,8 +50,7 @@ def budget_lines(suite: Suite) -> list[str]:
     budget = suite.error_budget
     if budget is None:
         return []
-    stages = [stage.name for stage in suite.load.sweep] if suite.load is not None else []
-    stage = budget_stage(budget, suite.gate.operating, stages)
+    stage = budget_stage(budget, suite.gate.operating, suite.stage_names)
     needed = fewest_requests(budget.objective_ratio, suite.gate.alpha)
     by = f"is ruled out by {needed:,} requests without a failure, or more with some"
     return [

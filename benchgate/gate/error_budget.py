@@ -28,8 +28,7 @@ from benchgate.stats.sequential import holm
 from benchgate.stats.trace import Trace, digits
 from benchgate.suite.error_budget import BURN, BURN_ALARM, ErrorBudget, show_objective, show_window, worst_share
 from benchgate.suite.load import TrafficClass
-from benchgate.suite.rules.suite import budget_classes
-from benchgate.suite.schema import Suite
+from benchgate.suite.schema import Suite, budget_classes
 from benchgate.units import as_written, show_percent
 
 SPENT = "error_budget"

@@ -50,8 +50,7 @@ from benchgate.stats.power import (
 from benchgate.stats.quantiles import min_n_for_quantile, min_n_for_upper_limit
 from benchgate.stats.sequential import look_alphas
 from benchgate.suite.error_budget import BURN, BURN_ALARM, ErrorBudget, worst_share
-from benchgate.suite.rules.suite import budget_classes
-from benchgate.suite.schema import Suite
+from benchgate.suite.schema import Suite, budget_classes
 from benchgate.units import as_written, show_percent, show_points
 
 _NAMED = 3

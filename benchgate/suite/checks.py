@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated, Any, Literal, Self
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Literal, Self
 
 from pydantic import (
-    AfterValidator,
     BeforeValidator,
     Field,
     ValidationInfo,
@@ -34,7 +33,7 @@ from benchgate.model.metric import (
 )
 from benchgate.model.metric import STAGE_METRICS as _OF_A_STAGE
 from benchgate.suite.load import TrafficClass
-from benchgate.suite.stages import traffic_name
+from benchgate.suite.stages import TrafficName, stage_part, traffic_name
 from benchgate.suite.types import (
     WHOLE,
     Expected,
@@ -70,12 +69,6 @@ def _margin(found: object, info: ValidationInfo) -> object:
     return margin
 
 
-def _place(name: str) -> str:
-    if name.count("/") > 1 or not all(name.split("/")):
-        raise ValueError(f'{units.show_found(name)} is no stage; write a stage, or a class of one as "stage/class"')
-    return name
-
-
 def _as_text(value: object) -> object:
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
@@ -84,7 +77,6 @@ Margin = Annotated[
     float, BeforeValidator(_margin), Expected('a margin like "5%" or "2 points"'), Field(gt=0),
     Written(*(text(units.PATTERNS[parse]) for parse in (units.parse_percent_ratio, units.parse_points_ratio))),
 ]  # fmt: skip
-TrafficName = Annotated[str, AfterValidator(_place), Expected('the name of a stage, or "stage/class"')]
 Bound = Annotated[
     str, BeforeValidator(_as_text), Expected('a bound like "500ms", "1%", "8/s" or 4', quantity=True),
     Written(text(), WHOLE),
@@ -110,19 +102,13 @@ def bound_value(metric: str, side: str, written: str, *, over: bool) -> float:
     if over:
         return units.parse_multiple(written) if kind.margin == "percent" else units.parse_points_ratio(written)
     if side not in kind.bounds:
-        raise ValueError(f"{metric} has no {_sideless(metric, side)}")
-    if kind.bound_type == "duration":
-        return units.parse_duration_s(written)
-    if kind.bound_type == "level":  # a rate, or a number in flight: whichever was searched over
+        missing, other = ("upper", "min") if side == "max" else ("lower", "max")
+        offered = [f"`{name}`" for name in (other,) if name in kind.bounds] + ["`margin`"] * (kind.margin is not None)
+        raise ValueError(f"{metric} has no {missing} bound; use {' or '.join(offered)}")
+    if kind.bound_type == "level":  # a rate or a concurrency, whichever the search is over
         return units.parse_rate_rps(written) if "/" in written else float(units.parse_count(written))
-    if kind.bound_type == "rate":
-        return units.parse_rate_rps(written)
-    if kind.bound_type == "money":
-        return units.parse_usd(written)
-    if kind.bound_type == "nats":
-        return units.parse_nats(written)
-    if kind.bound_type == "whole number":
-        return float(units.parse_count(written))
+    if kind.bound_type in _PARSERS:
+        return _PARSERS[kind.bound_type](written)
     if side == "min":
         return positive_share(written)
     bound = share(written)
@@ -131,22 +117,17 @@ def bound_value(metric: str, side: str, written: str, *, over: bool) -> float:
     return bound
 
 
-def _sideless(metric: str, side: str) -> str:
-    kind = METRICS[metric]
-    missing, other = ("upper", "min") if side == "max" else ("lower", "max")
-    offered = [f"`{name}`" for name in (other, "margin") if name in kind.bounds or (name == "margin" and kind.margin)]
-    return f"{missing} bound; use {' or '.join(offered)}"
-
-
+_PARSERS: Mapping[str | None, Callable[[object], float]] = {
+    "duration": units.parse_duration_s,
+    "rate": units.parse_rate_rps,
+    "money": units.parse_usd,
+    "nats": units.parse_nats,
+    "whole number": units.parse_count,
+}
 FailureClass = Literal[
     "connect", "tls", "timeout", "http_4xx", "http_429", "http_5xx", "stream_broken", "protocol", "empty"
 ]
 Direction = Literal["worse", "either"]
-
-
-def _usual_direction(known: dict[str, Any]) -> Direction:
-    """Longer answers are no better and no worse than shorter ones: either is a change."""
-    return "either" if known.get("metric") == "output_length" else "worse"
 
 
 class Check(Section):
@@ -192,7 +173,7 @@ class Check(Section):
     direction: Direction = key(
         "Direction of change that counts as a regression. `either`, with the `margin` of a latency, throughput or "
         "`output_length`: PASS only if neither a rise nor a fall reaches the margin",
-        default_factory=lambda known: _usual_direction(known),
+        default_factory=lambda known: "either" if known.get("metric") == "output_length" else "worse",
         exclude_if=lambda value: value == "worse",
     )
     max: Bound | None = key("Upper bound of the candidate's own value", default=None)
@@ -222,32 +203,25 @@ class Check(Section):
             raise ValueError("itl has many values a request, and a mean is judged request by request; judge tpot")
         return value
 
-    @field_validator("min_abs")
-    @classmethod
-    def _is_of_its_metric(cls, value: str | None, info: ValidationInfo) -> str | None:
-        metric = info.data.get("metric")
-        if value is not None and metric is not None:
-            _ = least_change(metric, value)
-        return value
-
     @field_validator("direction")
     @classmethod
     def _may_go_both_ways(cls, value: Direction, info: ValidationInfo) -> Direction:
         metric = info.data.get("metric")
         if value == "either" and metric is not None and metric not in EITHER_DIRECTION_METRICS:
-            raise ValueError(
-                f"means nothing for {metric}; it belongs to {', '.join(EITHER_DIRECTION_METRICS)}; remove it"
-            )
+            owners = ", ".join(EITHER_DIRECTION_METRICS)
+            raise ValueError(f"means nothing for {metric}; it belongs to {owners}; remove it")
         if value == "worse" and metric == "output_length":
             raise ValueError("longer answers are no worse than shorter ones; write `either`, or remove it")
         return value
 
-    @field_validator("max", "min")
+    @field_validator("min_abs", "max", "min")
     @classmethod
-    def _bounds_its_metric(cls, value: str | None, info: ValidationInfo) -> str | None:
+    def _has_the_unit_of_its_metric(cls, value: str | None, info: ValidationInfo) -> str | None:
         metric = info.data.get("metric")
-        if value is not None and metric is not None:
-            _ = bound_value(metric, str(info.field_name), value, over=info.data.get("over") is not None)
+        if value is not None and metric is not None and info.field_name == "min_abs":
+            least_change(metric, value)
+        elif value is not None and metric is not None:
+            bound_value(metric, str(info.field_name), value, over=info.data.get("over") is not None)
         return value
 
     @model_validator(mode="after")
@@ -263,25 +237,18 @@ class Check(Section):
 
     @model_validator(mode="after")
     def _against_the_baseline(self) -> Self:
-        found = [
-            name
-            for name, there in (
-                ("min_abs", self.min_abs is not None),
-                ("direction: either", self.direction == "either"),
-                ("statistic: mean", self.statistic == MEAN),
-            )
-            if there
-        ]
-        if found and self.margin is None:
-            raise ValueError(f"`{found[0]}` is of a comparison with the baseline; give the check a `margin`")
+        found = "min_abs" if self.min_abs is not None else "direction: either" if self.direction == "either" else None
+        found = found or ("statistic: mean" if self.statistic == MEAN else None)
+        if found is not None and self.margin is None:
+            raise ValueError(f"`{found}` belongs to a comparison with the baseline; give the check a `margin`")
         if self.min_abs is not None and self.direction == "either":
-            raise ValueError("`min_abs` says what is no harm, and `direction: either` has no side of it; keep one")
+            raise ValueError("`min_abs` bounds a regression, and `direction: either` bounds every change; keep one")
         return self
 
     @model_validator(mode="after")
     def _one_place(self) -> Self:
-        if self.class_name is not None and self.stage is not None and "/" in self.stage:
-            raise ValueError(f'`class` is said twice: "{self.stage}" names one already; remove one of them')
+        if self.class_name is not None and self.stage is not None and stage_part(self.stage) != self.stage:
+            raise ValueError(f'`class` is given twice: "{self.stage}" names one already; remove one of them')
         if self.over is None:
             return self
         if self.margin is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, PrivateAttr, model_validator
@@ -23,7 +23,7 @@ from benchgate.suite.connection import (
 )
 from benchgate.suite.pricing import PriceTerms, TokenPrices
 from benchgate.suite.simulator import SimServer
-from benchgate.suite.types import Expected, Kind, Price, Section, Text, Whole, key, optional
+from benchgate.suite.types import Expected, Kind, Price, Section, Text, Whole, checked, key, optional
 from benchgate.suite.workload import BodyFields, Count
 
 AUTO = "auto"
@@ -73,19 +73,16 @@ ReplicaPage = Annotated[
 ]
 
 
-def _check_command(text: str) -> str:
+def _check_command(text: str) -> None:
     try:
         words = shlex.split(text)
     except ValueError as error:
         raise ValueError(f"is no command: {error}; quote it as for a shell") from None
     if not words or "\0" in text:
         raise ValueError("is no command; write a program and its arguments")
-    return text
 
 
-CountCommand = Annotated[
-    Text, AfterValidator(_check_command), Expected("a command that prints how many replicas are ready")
-]
+CountCommand = Annotated[Text, checked(_check_command), Expected("a command that prints how many replicas are ready")]
 
 
 class Ready(Section):
@@ -123,7 +120,6 @@ class Ready(Section):
 
 MaxTokensField = Literal["max_tokens", "max_completion_tokens"]
 OptionalField = Literal["ignore_eos", "stream_options", "temperature", "seed"]
-ENGINES = ("openai", "vllm", "sglang", "tgi", "trtllm", "triton", "llamacpp", "ollama")
 Engine = Literal["openai", "vllm", "sglang", "tgi", "trtllm", "triton", "llamacpp", "ollama"]
 
 
@@ -167,7 +163,7 @@ class DeploymentSpec(Section):
     engine: Engine = key(
         "Dialect of the server. If the arms use two engines, that is the declared change, with their versions and "
         "flags",
-        default_factory=lambda known: _default_engine(known),
+        default_factory=lambda known: "llamacpp" if known.get("embedded") else "vllm" if known.get("sim") else "openai",
     )
     engine_version: Annotated[Text, Expected('a version in quotes, like "0.10.1"')] | None = optional(
         "Version of the engine as the server reports it. Two declared versions are the declared change; a server that "
@@ -266,9 +262,3 @@ class DeploymentSpec(Section):
         if literal and self.proxy is not None and str(self.url).startswith("unix:"):
             raise ValueError("`proxy` means nothing for a socket of this machine; remove it")
         return self
-
-
-def _default_engine(known: dict[str, Any]) -> Engine:
-    if known.get("embedded"):
-        return "llamacpp"
-    return "vllm" if known.get("sim") else "openai"

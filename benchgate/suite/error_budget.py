@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, Field, model_validator
 
 from benchgate import units
-from benchgate.suite.checks import TrafficName
 from benchgate.suite.connection import Service, check_address, reference_name
+from benchgate.suite.stages import TrafficName
 from benchgate.suite.types import Duration, Expected, Section, Text, Written, key, positive_share, quantity, text
 
 BudgetMetric = Literal["error_rate", "goodput"]
@@ -46,7 +46,7 @@ def _server(address: str) -> str:
     base = address.rstrip("/")
     for ending in _API:
         if reference_name(address) is None and base.endswith(ending):
-            raise ValueError(f"ends in {ending}, which benchgate adds itself; write what stands before it")
+            raise ValueError(f"ends in {ending}, which benchgate adds itself; write the part before it")
     return check_address(address)
 
 

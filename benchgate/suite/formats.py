@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Protocol, cast
@@ -38,7 +38,13 @@ def parse_rows(text: str, source: str, *, quote: bool = True) -> tuple[list[Row]
             continue
         try:
             values = parse_object(line, quote=quote)
-            _check_id(values, first_line, number)
+            row_id = values.get("id")
+            if not isinstance(row_id, str) or not row_id:
+                found = f"`id` is {json.dumps(row_id)}" if "id" in values else "the row has no `id`"
+                raise ValueError(f"{found}; give every row its own text `id`, because answers are paired by it")
+            earlier = first_line.setdefault(row_id, number)
+            if earlier != number:
+                raise ValueError(f"`id` {row_id!r} is already used on line {earlier}; ids must be unique")
         except ValueError as exc:
             problems.append(Problem(source, number, None, "", str(exc)))
         else:
@@ -91,22 +97,12 @@ def holds_half_a_pair(text: str) -> bool:
     return re.search("[\ud800-\udfff]", text) is not None
 
 
-def _check_id(values: dict[str, object], first_line: dict[str, int], number: int) -> None:
-    row_id = values.get("id")
-    if not isinstance(row_id, str) or not row_id:
-        found = f"`id` is {json.dumps(row_id)}" if "id" in values else "the row has no `id`"
-        raise ValueError(f"{found}; give every row its own text `id`, because answers are paired by it")
-    if row_id in first_line:
-        raise ValueError(f"`id` {row_id!r} is already used on line {first_line[row_id]}; ids must be unique")
-    first_line[row_id] = number
-
-
 def _unique_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
     values = dict(pairs)
     if len(values) != len(pairs):
         keys = [key for key, _ in pairs]
         repeated = next(key for key in keys if keys.count(key) > 1)
-        raise ValueError(f"the key {repeated!r} stands twice in one object")
+        raise ValueError(f"the key {repeated!r} is written twice in one object")
     return values
 
 
@@ -168,7 +164,6 @@ def _step(match: re.Match[str]) -> Step:
     return Step(next(match[name] for name in ("key", "quoted", "single") if match[name] is not None))
 
 
-_REFERENCES = ("$ref", "$dynamicRef")
 _LATEST = "https://json-schema.org/draft/2020-12/schema"
 
 
@@ -195,6 +190,7 @@ def schema_problem(schema: Mapping[str, object]) -> str | None:
 def _check_references(schema: Mapping[str, object]) -> None:
     """Raise ValueError for the first reference that leads outside the schema or nowhere."""
     from referencing import Registry
+    from referencing.exceptions import Unresolvable
     from referencing.jsonschema import specification_with
 
     dialect = str(schema.get("$schema", _LATEST))
@@ -207,27 +203,17 @@ def _check_references(schema: Mapping[str, object]) -> None:
         seen.add(id(part.contents))
         if part.contents.get("$schema", dialect) != dialect:
             raise ValueError(f"`$schema` inside it is another than its own ({dialect})")
-        for reference in _references(part.contents):
-            found = _followed(reference, resolver)
-            _checked(found.contents, schema)  # nobody has looked there, if it stands where no schema is expected
+        for reference in (part.contents.get(key) for key in ("$ref", "$dynamicRef")):
+            if not isinstance(reference, str):
+                continue
+            try:
+                found = resolver.lookup(reference)
+            except (Unresolvable, ValueError, TypeError) as exc:  # the last two: a pointer into a number or text
+                nowhere = f"{reference} leads nowhere inside the schema"
+                raise ValueError(f"{nowhere}, and nothing outside it is looked up") from exc
+            _checked(found.contents, schema)  # not checked yet if it lies where no schema is expected
             waiting.append((specification_with(dialect).create_resource(found.contents), found.resolver))
         waiting += [(inner, resolver.in_subresource(inner)) for inner in part.subresources()]
-
-
-def _references(part: Mapping[str, object]) -> Iterator[str]:
-    for key in _REFERENCES:
-        reference = part.get(key)
-        if isinstance(reference, str):
-            yield reference
-
-
-def _followed(reference: str, resolver: Any) -> Any:
-    from referencing.exceptions import Unresolvable
-
-    try:
-        return resolver.lookup(reference)
-    except (Unresolvable, ValueError, TypeError) as exc:  # the last two: a pointer into what is no list or mapping
-        raise ValueError(f"{reference} leads nowhere inside the schema, and nothing outside it is looked up") from exc
 
 
 @lru_cache(maxsize=64)

@@ -120,7 +120,7 @@ def suggestion(word: str, options: Iterable[str]) -> str:
 
 def expectation(slot: Slot) -> str:
     """Return what fits a slot, as a phrase."""
-    for mark in reversed(slot.metadata):  # what a field says of itself stands after what its type says
+    for mark in reversed(slot.metadata):  # the mark of a field comes after that of its type
         if isinstance(mark, Expected):
             return mark.phrase
     if slot.choices:
@@ -162,8 +162,8 @@ def _slot(annotation: Any, metadata: Iterable[object]) -> Slot:
             kinds = [kind for kind in get_args(annotation) if kind is not type(None)]
             models = [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)]
             if len(kinds) > 1 and len(models) != 1:
-                return Slot(annotation, tuple(marks))  # what it is annotated with says what fits
-            annotation = models[0] if models else kinds[0]  # beside a section stands its short form
+                return Slot(annotation, tuple(marks))  # its `Expected` describes it
+            annotation = models[0] if models else kinds[0]  # the other kind is the short form of the section
         else:
             return Slot(annotation, tuple(marks))
 
@@ -175,24 +175,22 @@ _NAME = expectation(slots_of(Suite)["suite"])
 def faults_of(error: ValidationError, root: Slot | None = None) -> list[Fault]:
     """Return every independent error of a validation as a fault; `root` is that of another file."""
     details = error.errors(include_url=False)
-    meant = {_meant_key(detail["loc"], root) for detail in details if detail["type"] == "extra_forbidden"}
-    return [_fault(detail, root) for detail in details if not _only_follows(detail, meant)]
+    misspelt = {
+        (*path[:-1], nearest(str(path[-1]), _known_keys(path[:-1], root)))
+        for path in (detail["loc"] for detail in details if detail["type"] == "extra_forbidden")
+    }
+    return [_fault(detail, root) for detail in details if not _only_follows(detail, misspelt)]
 
 
-def _only_follows(detail: ErrorDetails, meant: set[Path]) -> bool:
+def _only_follows(detail: ErrorDetails, misspelt: set[tuple[str | int | None, ...]]) -> bool:
     """Return True for an error that disappears with another one.
 
     These are a missing key that is present but misspelt, a list that is short because its entries are wrong, and a
     default that depends on a wrong key.
     """
     if detail["type"] == "missing":
-        return detail["loc"] in meant
+        return detail["loc"] in misspelt
     return detail["type"] == "default_factory_not_called" or (detail["type"] == "too_short" and bool(detail["input"]))
-
-
-def _meant_key(path: Path, root: Slot | None) -> Path:
-    near = nearest(str(path[-1]), _known_keys(path[:-1], root))
-    return (*path[:-1], near) if near else path
 
 
 def _fault(detail: ErrorDetails, root: Slot | None) -> Fault:
@@ -210,8 +208,8 @@ def _fault(detail: ErrorDetails, root: Slot | None) -> Fault:
         choices = slot_at(path, root)
         options = choices.choices if choices else ()
         return Fault(path, f"found {show_found(detail['input'])}; {suggestion(detail['input'], options)}")
-    told = _expected(path, root) + _remedy(path, detail["input"], root)
-    return Fault(path, f"found {_found(path, detail['input'])}; expected {told}")
+    expected = _expected(path, root) + _remedy(path, detail["input"], root)
+    return Fault(path, f"found {_found(path, detail['input'])}; expected {expected}")
 
 
 def _unknown_key(path: Path, root: Slot | None) -> str:

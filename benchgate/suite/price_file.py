@@ -40,7 +40,7 @@ class ListedPrice(Section):
         if (self.deployment is None) == (self.accelerator is None):
             raise ValueError("needs exactly one of `deployment` and `accelerator`")
         if self.deployment is None and self.token_prices is not None:
-            raise ValueError("tokens are paid for by `deployment`, whatever its accelerators are")
+            raise ValueError("`token_prices` need a `deployment`, not an `accelerator`")
         return self
 
     @model_validator(mode="after")
@@ -52,12 +52,12 @@ class ListedPrice(Section):
         return self
 
     @property
-    def said(self) -> dict[str, object]:
+    def as_keys(self) -> dict[str, object]:
         """Price as the keys of a deployment."""
         return {"price": self.price, "price_terms": self.price_terms, "token_prices": self.token_prices}
 
     @property
-    def called(self) -> str:
+    def owner(self) -> str:
         """Owner of the price, in words."""
         return f'"{self.deployment}"' if self.deployment is not None else f"accelerator {self.accelerator}"
 
@@ -94,19 +94,19 @@ class Prices:
         entries = self.document.data["prices"]
         written = entries[number] if isinstance(entries, list) else None
         assert isinstance(written, dict), "it was read as a price"
-        return {key: written[key] for key in _TOLD if key in written}
+        return {key: written[key] for key in _SHOWN_KEYS if key in written}
 
     def lacking(self, day: date, deployment: str, accelerator: str | None) -> Problem:
         """Return the problem that a deployment has no price on a day, at the line of the nearest one."""
-        own, told = self._own(deployment, accelerator), f'"{deployment}" has no price on {day}'
+        own, lack = self._own(deployment, accelerator), f'"{deployment}" has no price on {day}'
         if not own:
-            return self.document.problem(Fault(("prices",), f"{told}; {self._unknown(deployment, accelerator)}"))
+            return self.document.problem(Fault(("prices",), f"{lack}; {self._unknown(deployment, accelerator)}"))
         number = min(own, key=lambda at: self.listed[at].days_from(day))
         near = self.listed[number]
         why = f"this one ended on {near.until}" if near.until < day else f"this one begins on {near.begins}"
         if near.deployment is not None and any(one.accelerator == accelerator for one in self.listed if accelerator):
-            why += f", and one by name goes before that of accelerator {accelerator} on every day"
-        return self.document.problem(Fault(("prices", number), f"{told}: {why}; add one for that day"))
+            why += f", and prices by name replace those of accelerator {accelerator} on every day"
+        return self.document.problem(Fault(("prices", number), f"{lack}: {why}; add one for that day"))
 
     def _own(self, deployment: str, accelerator: str | None) -> list[int]:
         """Return the positions of a deployment's prices: those by name, else those by accelerator."""
@@ -129,7 +129,7 @@ class Prices:
         return suggestion(deployment, names)
 
 
-_TOLD = ("deployment", "accelerator", "from", "until", "price", "token_prices")
+_SHOWN_KEYS = ("deployment", "accelerator", "from", "until", "price", "token_prices")
 
 
 def parse_prices(written: str, source: str) -> Prices:
@@ -141,27 +141,20 @@ def parse_prices(written: str, source: str) -> Prices:
         found = PriceFile.model_validate(document.data)
     except ValidationError as error:
         raise SuiteError([document.problem(fault) for fault in faults_of(error, Slot(PriceFile, ()))]) from None
-    _refuse_two(document, found.prices)
-    return Prices(document, found.prices)
-
-
-def _refuse_two(document: Document, listed: Sequence[ListedPrice]) -> None:
-    for number, one in enumerate(listed):
-        for at, earlier in enumerate(listed[:number]):
+    for number, one in enumerate(found.prices):
+        for at, earlier in enumerate(found.prices[:number]):
             both = (one.deployment, one.accelerator) == (earlier.deployment, earlier.accelerator)
             if both and one.begins <= earlier.until and earlier.begins <= one.until:
                 remedy = _apart(at, earlier, number, one)
-                message = f"{one.called} has another price for the same days, prices[{at}]; {remedy}"
+                message = f"{one.owner} has another price for the same days, prices[{at}]; {remedy}"
                 raise SuiteError([document.problem(Fault(("prices", number), message))])
+    return Prices(document, found.prices)
 
 
 def _apart(at: int, earlier: ListedPrice, number: int, one: ListedPrice) -> str:
     """Return what to write so that two prices have no day in common."""
     if earlier.begins == one.begins:
-        return f"let one of them begin later, or remove it: both begin {_beginning(one)}"
+        begins = "before all days, for neither has `from`" if one.begins == date.min else f"on {one.begins}"
+        return f"let one of them begin later, or remove it: both begin {begins}"
     first, then = ((at, earlier), (number, one)) if earlier.begins < one.begins else ((number, one), (at, earlier))
     return f"write `until: {then[1].begins - timedelta(days=1)}` in prices[{first[0]}], the day before the other begins"
-
-
-def _beginning(one: ListedPrice) -> str:
-    return "before all days, for neither says `from`" if one.begins == date.min else f"on {one.begins}"

@@ -50,7 +50,7 @@ class TokenPrices(Section):
             raise ValueError("tokens that cost nothing have no price; leave `token_prices` out")
         return self
 
-    def remembered(self) -> dict[str, float]:
+    def to_stored(self) -> dict[str, float]:
         """Return the dollars per million tokens of each kind, as stored with a run."""
         cached = self.input_usd if self.cached_input_usd is None else self.cached_input_usd
         return {"input": self.input_usd, "cached_input": cached, "output": self.output_usd}
@@ -87,25 +87,18 @@ class PriceTerms(Section):
     @model_validator(mode="after")
     def _fits(self, info: ValidationInfo) -> Self:
         if self.interruption_ratio >= 1:
-            raise ValueError("an `interruption` of 100% leaves no time that is paid for and served in; write less")
+            raise ValueError("an `interruption` of 100% leaves no time in service; write less")
         if self.interruption_ratio and self.commitment != "spot":
-            raise ValueError(
-                f"`interruption` is what `commitment: spot` loses, and this is {self.commitment}; keep one"
-            )
-        if not is_stored(info):
-            self._fits_its_commitment()
-        return self
-
-    def _fits_its_commitment(self) -> None:
+            raise ValueError(f"`interruption` is only for `commitment: spot`, and this is {self.commitment}; keep one")
+        if is_stored(info):
+            return self
         if self.commitment == "spot" and "interruption_ratio" not in self.model_fields_set:
-            raise ValueError(
-                "what `commitment: spot` loses of its paid time is not said; add it, like interruption: 5%, or 0%"
-            )
+            needed = "`commitment: spot` needs the share of paid time that interruptions take"
+            raise ValueError(f"{needed}; add it, like interruption: 5%, or 0%")
         if self.energy is not None and self.commitment != "owned":
-            raise ValueError(
-                f"`energy` is paid beside `commitment: owned`, and this is {self.commitment}, whose price has it; "
-                "remove it"
-            )
+            included = f"and the {self.commitment} price includes it"
+            raise ValueError(f"`energy` is only for `commitment: owned`, {included}; remove it")
+        return self
 
     def usd_per_hour(self, list_usd_per_hour: float) -> float:
         """Return the cost of an hour in service of an accelerator with this list price."""
@@ -114,6 +107,6 @@ class PriceTerms(Section):
             list_usd_per_hour, interruption_ratio=self.interruption_ratio, energy_usd_per_hour=energy
         )
 
-    def remembered(self, list_usd_per_hour: float) -> dict[str, Any]:
+    def to_stored(self, list_usd_per_hour: float) -> dict[str, Any]:
         """Return list price and terms, as stored with a run."""
         return {"list_usd_per_hour": list_usd_per_hour, **self.model_dump(mode="json", exclude_none=True)}

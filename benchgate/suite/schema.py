@@ -15,13 +15,14 @@ from pydantic import Field, Strict, ValidationError, ValidationInfo, field_valid
 from benchgate import units
 from benchgate.errors import EvidenceError
 from benchgate.model.deployment import Arm
-from benchgate.suite.checks import Check, TrafficName
+from benchgate.suite.checks import Check
 from benchgate.suite.deployment import DeploymentSpec
-from benchgate.suite.error_budget import ErrorBudget
+from benchgate.suite.error_budget import ErrorBudget, budget_stage
 from benchgate.suite.load import Load, TrafficClass
 from benchgate.suite.quality import Quality
 from benchgate.suite.shadow import Shadow
 from benchgate.suite.slo import SloSpec, with_inherited_slos
+from benchgate.suite.stages import TrafficName
 from benchgate.suite.types import (
     Duration,
     Expected,
@@ -242,7 +243,7 @@ class Suite(Section):
     def _each_once(cls, names: tuple[str, ...]) -> tuple[str, ...]:
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice is not None:
-            raise ValueError(f'"{twice}" stands here twice; each candidate is judged once')
+            raise ValueError(f'"{twice}" is listed twice; each candidate is judged once')
         return names
 
     @field_validator("candidate")
@@ -251,6 +252,11 @@ class Suite(Section):
         if info.data.get("candidates"):
             raise ValueError("`candidates` names them all already; keep one of the two")
         return name
+
+    @property
+    def stage_names(self) -> tuple[str, ...]:
+        """Names of the stages of its load."""
+        return tuple(stage.name for stage in self.load.sweep) if self.load is not None else ()
 
     def to_stored(self) -> dict[str, Any]:
         """Return plain JSON with every default filled in and all quantities in base units, without secrets."""
@@ -274,6 +280,21 @@ class Suite(Section):
 def traffic_classes(suite: Suite) -> tuple[TrafficClass, ...]:
     """Return every class of traffic of the suite's sweep, in order; empty without a load."""
     return suite.load.classes(suite.slo) if suite.load is not None else ()
+
+
+def budget_classes(suite: Suite) -> tuple[TrafficClass, ...]:
+    """Return the classes of traffic whose failures an error budget counts, background as in checks of failures."""
+    budget = suite.error_budget
+    if budget is None:
+        return ()
+    name = budget_stage(budget, suite.gate.operating, suite.stage_names)
+    counts_background = budget.metric == "error_rate"
+    return tuple(
+        traffic
+        for traffic in traffic_classes(suite)
+        if traffic.name == name
+        or (traffic.stage == name and (counts_background or not traffic.is_background or traffic.has_own_slo))
+    )
 
 
 _COMPARISONS = ("quality", "divergence", "shadow")

@@ -12,12 +12,7 @@ from pydantic import (
 
 from benchgate.suite.connection import Service
 from benchgate.suite.formats import parse_path
-from benchgate.suite.types import Expected, Flag, PositivePercent, Section, Text, Tokens, Whole, key, optional
-
-
-def _path(text: str) -> str:
-    parse_path(text)
-    return text
+from benchgate.suite.types import Expected, Flag, PositivePercent, Section, Text, Tokens, Whole, checked, key, optional
 
 
 def _sent(allowed: bool) -> bool:
@@ -29,7 +24,7 @@ def _sent(allowed: bool) -> bool:
     return allowed
 
 
-JsonPath = Annotated[str, AfterValidator(_path), Expected('a path into JSON like "$.id" or "$.items[*].ts"')]
+JsonPath = Annotated[str, checked(parse_path), Expected('a path into JSON like "$.id" or "$.items[*].ts"')]
 SendText = Annotated[bool, Strict(), AfterValidator(_sent)]
 
 

@@ -21,6 +21,7 @@ from benchgate.suite.slo import SloSpec
 from benchgate.suite.types import (
     ArrivalText,
     Duration,
+    Expected,
     Flag,
     Name,
     PositivePercent,
@@ -29,12 +30,13 @@ from benchgate.suite.types import (
     Span,
     Text,
     Whole,
+    checked,
     is_stored,
     key,
     optional,
 )
 from benchgate.suite.workload import Count, Length, Prefix
-from benchgate.units import as_written, show_duration, show_number
+from benchgate.units import as_written, show_duration, show_found, show_number
 
 MOST_REQUESTS = 1_000_000
 MOST_BURSTS = 10_000
@@ -52,6 +54,14 @@ _Replica = Annotated[Whole, Field(ge=0, lt=MOST_REPLICAS)]
 def traffic_name(stage: str, class_name: str | None) -> str:
     """Return the name of a class of traffic, by which its observations are stored: `stage` or `stage/class`."""
     return f"{stage}/{class_name}" if class_name else stage
+
+
+def _check_traffic_name(name: str) -> None:
+    if name.count("/") > 1 or not all(name.split("/")):
+        raise ValueError(f'{show_found(name)} is no stage; write a stage, or a class of one as "stage/class"')
+
+
+TrafficName = Annotated[str, checked(_check_traffic_name), Expected('the name of a stage, or "stage/class"')]
 
 
 def stage_part(name: str) -> str:
@@ -265,7 +275,11 @@ class Stage(Section):
         if self.trace is not None:
             return f"{self.trace} replayed" + (f" {_number(self.speed)} times as fast" if self.speed else "")
         if self.steps is not None:
-            return f"{_steps_offered(self.steps)}, {self.arrival}"
+            rates = [step.rate_rps for step in self.steps]
+            steps = f"{len(self.steps)} steps from {_rate(min(rates))} to {_rate(max(rates))}"
+            if len(rates) <= _MOST_STEPS_SHOWN:
+                steps = ", ".join(f"{_rate(step.rate_rps)} for {_time(step.duration_s)}" for step in self.steps)
+            return f"{steps}, {self.arrival}"
         if self.rate_rps is None:
             return f"{self.concurrency} in flight"
         rate = _rate(self.rate_rps)
@@ -320,13 +334,6 @@ def _planned_requests(fields: Mapping[str, Any]) -> int:
         return sum(spec.as_stage(name).requests for name, spec in fields["classes"].items() if not spec.background)
     profile = _rate_profile(fields)
     return 0 if profile is None else profile.requests
-
-
-def _steps_offered(steps: tuple[Step, ...]) -> str:
-    if len(steps) <= _MOST_STEPS_SHOWN:
-        return ", ".join(f"{_rate(step.rate_rps)} for {_time(step.duration_s)}" for step in steps)
-    rates_rps = [step.rate_rps for step in steps]
-    return f"{len(steps)} steps from {_rate(min(rates_rps))} to {_rate(max(rates_rps))}"
 
 
 def _rate(rate_rps: float) -> str:
@@ -385,11 +392,11 @@ def _complaint(stage: Stage) -> str | None:
 def _classes_complaint(stage: Stage, classes: Mapping[str, ClassSpec]) -> str | None:
     stray = sorted(_written_keys(stage).keys() - {"stage", "classes", "actions"})
     if stray:
-        return f"`{stray[0]}` means nothing beside `classes`, each of which says its own; move it there"
+        return f"`{stray[0]}` means nothing beside `classes`, each of which has its own; move it there"
     if stage.actions is not None and any(spec.ramp is not None for spec in classes.values()):
         return _NO_RAMP
     if all(spec.background for spec in classes.values()):
-        return "every class is `background`, which goes on for as long as another class lasts; let one of them end"
+        return "every class is `background`, which runs until the other classes are done; let one of them end"
     complaints = (_class_complaint(name, spec) for name, spec in classes.items())
     return next((complaint for complaint in complaints if complaint is not None), None)
 

@@ -92,6 +92,16 @@ def _percent(parse: Callable[[object], float], phrase: str) -> tuple[BeforeValid
     return quantity(parse, phrase, pattern_of=units.parse_percent_ratio, show=units.show_percent)
 
 
+def checked(check: Callable[[str], object]) -> AfterValidator:
+    """Return the validator of a text that `check` accepts. It raises ValueError for any other."""
+
+    def read(text: str) -> str:
+        check(text)
+        return text
+
+    return AfterValidator(read)
+
+
 def is_stored(info: ValidationInfo) -> bool:
     """Return whether a stored suite is read: every default filled in, every quantity in base units."""
     return bool((info.context or {}).get("stored"))
@@ -109,7 +119,7 @@ def positive_share(text: object) -> float:
     """Parse a share above 0%."""
     ratio = share(text)
     if ratio == 0:
-        raise ValueError(f"{units.show_found(text)} asks for nothing; write more than 0%")
+        raise ValueError(f"{units.show_found(text)} is not above 0%; write more")
     return ratio
 
 
@@ -172,13 +182,10 @@ def parse_day(text: str) -> date:
     raise ValueError(f"{units.show_found(text)} is not a day; write it like 2026-12-31")
 
 
-def _day(found: object) -> object:
-    return parse_day(found.strip()) if isinstance(found, str) else found
-
-
 Day = Annotated[
-    date, Strict(), BeforeValidator(_day), Expected("a day like 2026-12-31"), Written(text(rf"^\s*{_DATE[1:-1]}\s*$"))
-]
+    date, Strict(), BeforeValidator(lambda found: parse_day(found.strip()) if isinstance(found, str) else found),
+    Expected("a day like 2026-12-31"), Written(text(rf"^\s*{_DATE[1:-1]}\s*$")),
+]  # fmt: skip
 _DECLARED_BY_KEYS = ("accelerators", "engine")
 
 
@@ -187,9 +194,7 @@ def _needs_permission(found: object, handler: ValidatorFunctionWrapHandler, info
     if found in _DECLARED_BY_KEYS:
         if is_stored(info):
             return found
-        raise ValueError(
-            f"what the deployments say with `{found}` is the change itself and needs no permission; remove it"
-        )
+        raise ValueError(f"`{found}` of the deployments declares the change, which needs no permission; remove it")
     return handler(found)
 
 
@@ -209,14 +214,9 @@ Name = Annotated[
 ]
 
 
-def _checked_arrival(text: str) -> str:
-    parse_arrival(text)
-    return text
-
-
 ArrivalText = Annotated[
     str,
-    AfterValidator(_checked_arrival),
+    checked(parse_arrival),
     Expected('"poisson", "constant" or "gamma:2", whose gaps vary twice as much'),
     Written(text("^(?:poisson|constant|gamma:.+)$")),
 ]

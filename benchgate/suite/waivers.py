@@ -5,13 +5,12 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import Annotated
 
 from pydantic import (
-    AfterValidator,
     BeforeValidator,
     StringConstraints,
     ValidationError,
@@ -19,13 +18,12 @@ from pydantic import (
     field_validator,
 )
 
-from benchgate import units
 from benchgate.errors import SuiteError
 from benchgate.model.metric import METRICS
 from benchgate.model.waiver import MAX_WAIVER_DAYS, RELEASE_CHARACTERS, Waiver, Waivers
 from benchgate.suite.checks import Check
 from benchgate.suite.messages import Slot, faults_of, suggestion
-from benchgate.suite.types import Day, Expected, Name, Section, Text, Written, key, text
+from benchgate.suite.types import Day, Expected, Name, Section, Text, Written, checked, key, text
 from benchgate.suite.yaml import Document, Fault, read_text
 from benchgate.units import show_found
 
@@ -66,15 +64,10 @@ def check_ceiling(check_id: str, text: object) -> None:
 
 def held_to(check: Check, ceiling: str) -> Check:
     """Return the check with the ceiling in place of its own bound. Raises ValueError for a ceiling in another unit."""
-    probe = _probe(_bounds_of(check), ceiling)
+    side = None if check.margin is not None else "max" if check.max is not None else "min"
+    probe = _probe(Bounded(check.metric, side, over=check.over is not None), ceiling)
     bounds = {"margin": probe.margin, "max": probe.max, "min": probe.min, "min_abs": None}
     return check.model_copy(update=bounds)
-
-
-def _bounds_of(check: Check) -> Bounded:
-    if check.margin is not None:
-        return Bounded(check.metric, None, over=False)
-    return Bounded(check.metric, "max" if check.max is not None else "min", over=check.over is not None)
 
 
 def _probe(bound: Bounded, text: object) -> Check:
@@ -85,15 +78,9 @@ def _probe(bound: Bounded, text: object) -> Check:
     try:
         return Check.model_validate(line)
     except ValidationError as error:
-        raise ValueError(_first(error, text)) from None
-
-
-def _first(error: ValidationError, text: object) -> str:
-    detail = error.errors(include_url=False)[0]
-    context = detail.get("ctx", {})
-    if "error" in context:
-        return str(context["error"])
-    return f"found {units.show_found(text)}; expected a bound with its unit, like 8%, 3 points or 600ms"
+        context = error.errors(include_url=False)[0].get("ctx", {})
+        expected = f"found {show_found(text)}; expected a bound with its unit, like 8%, 3 points or 600ms"
+        raise ValueError(str(context.get("error", expected))) from None
 
 
 MANY_ON_ONE_DAY = 5
@@ -105,16 +92,7 @@ _BLANK = frozenset(
 """Characters that show nothing although Unicode counts them among letters, marks and symbols."""
 
 
-def _stripped(found: object) -> object:
-    return found.strip() if isinstance(found, str) else found
-
-
-def _checked_id(check_id: str) -> str:
-    _ = bounded(check_id)
-    return check_id
-
-
-_Strip = BeforeValidator(_stripped)
+_Strip = BeforeValidator(lambda found: found.strip() if isinstance(found, str) else found)
 _RELEASE = rf"^[0-9a-f]{{{RELEASE_CHARACTERS},64}}$"
 _Line = Annotated[Text, _Strip]
 _Release = Annotated[str, StringConstraints(pattern=_RELEASE), _Strip, Written(text(_RELEASE))]
@@ -125,7 +103,7 @@ class WaiverEntry(Section):
 
     suite: Annotated[Name, _Strip] = key("Name of the suite")
     check: Annotated[
-        _Line, AfterValidator(_checked_id), Expected("the id of a check as `benchgate gate --format json` shows it")
+        _Line, checked(bounded), Expected("the id of a check as `benchgate gate --format json` shows it")
     ] = key("Id of the check as `benchgate gate --format json` shows it, like ttft-p95@c4")
     deployment: Annotated[Name, _Strip] = key("Name of the candidate")
     release: (
@@ -211,7 +189,13 @@ def parse_waivers(text: str, source: str, as_of: date) -> WaiverFile:
         raise SuiteError(problems)
     waivers = tuple(rows.values())
     places = tuple(_place(document, number) for number in rows)
-    return WaiverFile(source, Waivers(waivers, as_of), places, tuple(_crowded(waivers, as_of)))
+    ends = Counter(waiver.expires for waiver in waivers if waiver.days_left(as_of) >= 0)
+    notes = (
+        f"{number} waivers end on {day}: all that they cover may block on the day after; spread them out"
+        for day, number in sorted(ends.items())
+        if number >= MANY_ON_ONE_DAY
+    )
+    return WaiverFile(source, Waivers(waivers, as_of), places, tuple(notes))
 
 
 def check_expiry(expires: date, as_of: date) -> None:
@@ -227,7 +211,7 @@ def check_persons(owner: str, approved_by: str) -> None:
     """Raise ValueError where owner and approver are one person, however the name is spelled."""
     for person in (owner, approved_by):
         if not _folded(person):
-            raise ValueError(f"{show_found(person)} names nobody")
+            raise ValueError(f"{show_found(person)} is no name")
     if _folded(owner) == _folded(approved_by):
         raise ValueError(f"{show_found(approved_by)} is the owner too; somebody else has to approve it")
 
@@ -252,11 +236,3 @@ def _twice(document: Document, rows: dict[int, Waiver]) -> Iterator[Fault]:
 def _place(document: Document, number: int) -> tuple[int, int]:
     place = document.values["waivers", number]
     return place.line, place.column
-
-
-def _crowded(waivers: Sequence[Waiver], as_of: date) -> Iterator[str]:
-    """Warn of days on which many waivers end."""
-    ends = Counter(waiver.expires for waiver in waivers if waiver.days_left(as_of) >= 0)
-    for day, number in sorted(ends.items()):
-        if number >= MANY_ON_ONE_DAY:
-            yield f"{number} waivers end on {day}: all that they cover may block on the day after; spread them out"

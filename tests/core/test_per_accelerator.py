@@ -217,7 +217,7 @@ def test_what_the_deployments_say_needs_no_permission(word: str) -> None:
     written = text("{metric: ttft, margin: 5%}").replace("gate: {", f"gate: {{allow_different: [{word}], ")
     with pytest.raises(SuiteError) as caught:
         parse_suite(written, "suite.yaml")
-    said = f"what the deployments say with `{word}` is the change itself and needs no permission; remove it"
+    said = f"`{word}` of the deployments declares the change, which needs no permission; remove it"
     assert f"gate.allow_different[0]: {said}" in str(caught.value)
 
 

@@ -102,7 +102,7 @@ def test_a_price_by_name_that_is_over_gives_way_to_no_other() -> None:
     assert ended.on(july, "fp8", "H100") is None
     told = str(ended.lacking(july, "fp8", "H100"))
     assert told.startswith('prices.yaml:4:5: prices[2]: "fp8" has no price on 2026-07-02: this one ended on 2026-07-01')
-    assert "one by name goes before that of accelerator H100 on every day; add one for that day" in told
+    assert "prices by name replace those of accelerator H100 on every day; add one for that day" in told
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_two_prices_for_one_day_are_told_with_what_parts_them() -> None:
     assert remedy.replace("[0]", "[1]") in told("from: 2026-07-01", "until: 2026-07-01")
     prices(both.replace("FIRST", "until: 2026-06-30").replace("THEN", "from: 2026-07-01"))
     assert "both begin on 2026-07-01" in told("from: 2026-07-01", "from: 2026-07-01, until: 2026-07-01")
-    assert "neither says `from`" in told("until: 2026-07-01", "until: 2026-07-02")
+    assert "neither has `from`" in told("until: 2026-07-01", "until: 2026-07-02")
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_two_prices_for_one_day_are_told_with_what_parts_them() -> None:
     [
         (METRICS.replace("accelerator: H100, price: $3/h", "price: $3/h"), "exactly one of `deployment` and `accel"),
         (METRICS.replace("{deployment: fp8", "{deployment: fp8, accelerator: H100"), "exactly one of `deployment`"),
-        (METRICS.replace("price: $2/h", "token_prices: {input: $1/M, output: $1/M}"), "tokens are paid for by `deploy"),
+        (METRICS.replace("price: $2/h", "token_prices: {input: $1/M, output: $1/M}"), "`token_prices` need a `deploy"),
         (
             METRICS.replace("$2/h, from: 2026-07-01", "$2/h"),
             "prices.yaml:3:5: prices[1]: accelerator H100 has another price",

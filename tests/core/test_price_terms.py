@@ -77,12 +77,12 @@ def test_same_thing_at_another_price_is_the_same_thing() -> None:
 @pytest.mark.parametrize(
     ("terms", "problem"),
     [
-        ("{interruption: 5%}", "is what `commitment: spot` loses"),
+        ("{interruption: 5%}", "is only for `commitment: spot`"),
         ("{commitment: spot, interruption: 100%}", "leaves no time"),
-        ("{commitment: spot}", "not said; add it, like interruption: 5%, or 0%"),
-        ("{commitment: spot, overhead: 5%}", "what `commitment: spot` loses of its paid time is not said"),
-        ("{energy: {draw: 700 W, price: $0.12/kWh}}", "beside `commitment: owned`, and this is on_demand"),
-        ("{commitment: reserved, energy: {draw: 1 kW, price: $0.12/kWh}}", "and this is reserved, whose price has it"),
+        ("{commitment: spot}", "take; add it, like interruption: 5%, or 0%"),
+        ("{commitment: spot, overhead: 5%}", "needs the share of paid time that interruptions take"),
+        ("{energy: {draw: 700 W, price: $0.12/kWh}}", "is only for `commitment: owned`, and the on_demand price"),
+        ("{commitment: reserved, energy: {draw: 1 kW, price: $0.12/kWh}}", "and the reserved price includes it"),
         ("{commitment: rented}", "on_demand"),
         ("{utilisation: 0%}", "utilisation"),
         ("{energy: {draw: 700, price: $0.12/kWh}}", 'is not a power; write it with its unit, like "700 W"'),

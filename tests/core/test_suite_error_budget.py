@@ -96,7 +96,7 @@ def test_a_budget_may_say(budget: str) -> None:
     ("budget", "place", "says"),
     [
         ("{objective: 100%, window: 30d, spent: 1%, stage: c4}", "7:27", "leaves no budget to spend"),
-        ("{objective: 0%, window: 30d, spent: 1%, stage: c4}", "7:27", "asks for nothing"),
+        ("{objective: 0%, window: 30d, spent: 1%, stage: c4}", "7:27", "is not above 0%"),
         ("{objective: 0.995, window: 30d, spent: 1%, stage: c4}", "7:27", 'write it with its unit, like "5%"'),
         ("{objective: 99%, spent: 1%, stage: c4}", "7:15", "error_budget.window: is required and missing"),
         ("{objective: 99%, window: 30d, stage: c4}", "7:15", "is required and missing"),

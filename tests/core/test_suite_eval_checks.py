@@ -98,7 +98,7 @@ def test_where_evals_are_judged_no_task_may_be_lost_unjudged(check: str, unjudge
     with pytest.raises(SuiteError) as caught:
         suite_with(check)
     for problem, task in zip(caught.value.problems, unjudged, strict=True):
-        assert f'"{task}" could be lost unjudged' in str(problem)
+        assert f'"{task}" could regress unjudged' in str(problem)
         assert f"add {{metric: accuracy, task: {task}, margin" in str(problem)
 
 

@@ -79,7 +79,7 @@ def test_looks_and_blocks_as_they_are_written(lines: tuple[str, ...], looks: tup
         (("limit: {}",), "a limit needs at least one of `time` and `cost`"),
         (("limit: {time: 90}",), 'load.limit.time: 90 is not a duration; write it with its unit, like "500ms"'),
         (("limit: {cost: 40 EUR}",), '"40 EUR" is not a sum of money; write it like "40 USD" or "$40"'),
-        (("limit: {cost: 40 USD}",), 'what the load costs is not known: the baseline "a" has no `price`'),
+        (("limit: {cost: 40 USD}",), 'the cost of the load is unknown: the baseline "a" has no `price`'),
     ],
 )
 def test_what_cannot_be_is_told_with_its_place(lines: tuple[str, ...], says: str) -> None:

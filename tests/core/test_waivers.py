@@ -85,7 +85,7 @@ def test_a_file_says_what_it_says() -> None:
         ("expires", "soon", "6:14", "write it like 2026-12-31"),
         ("expires", "2026-08-29", "6:14", "more than 180 days ahead; write 2026-08-28 at most"),
         ("owner", "1", "7:12", "the person who answers for it"),
-        ("owner", '"\\u200b"', "10:18", "names nobody"),
+        ("owner", '"\\u200b"', "10:18", "is no name"),
         ("approved_by", "Serving", "10:18", "somebody else has to approve it"),
         ("release", "abc", "11:14", "fingerprint"),
         ("release", "123456789012", "11:14", "in quotes"),

@@ -95,7 +95,7 @@ def test_a_deployment_takes_the_price_of_the_day_unless_it_says_one(tmp_path: Pa
         (
             PRICES.replace("until: 2026-07-31", "until: 2026-08-31"),
             SUITE.replace("blocks: 2", "looks: [2, 4]\n  limit: {cost: 40 USD}"),
-            'load.limit.cost: what the load costs is not known: the candidate "new" is paid by the token, and not',
+            'load.limit.cost: the cost of the load is unknown: the candidate "new" is paid by the token, and not',
         ),
     ],
 )

@@ -141,7 +141,7 @@ def test_rows_without_a_unique_text_id_are_refused_with_their_lines(tmp_path: Pa
         ('{"id": "a", "country": NaN, "capital": "x"}\n', "rows.jsonl:1: NaN is not a number"),
         ('{"id": "a", "country": 1e999, "capital": "x"}\n', "rows.jsonl:1: 1e999 is not a number"),
         ('{"id": "a", "country": "\\ud800", "capital": "x"}\n', "rows.jsonl:1: holds half of a surrogate pair"),
-        ('{"id": "a", "id": "b", "country": "x", "capital": "x"}\n', "rows.jsonl:1: the key 'id' stands twice"),
+        ('{"id": "a", "id": "b", "country": "x", "capital": "x"}\n', "rows.jsonl:1: the key 'id' is written twice"),
         (ROWS + '{"id": "c", "country": "Chad"}\n', "rows.jsonl:3: capital: the first row has this key"),
         (ROWS + '{"id": "c", "country": 3, "capital": "x"}\n', "rows.jsonl:3: country: is int, but str in the first"),
         (ROWS + '{"id": "c", "country": "Chad", "capital": ""}\n', "rows.jsonl:3: capital: the target is ''"),

@@ -236,7 +236,7 @@ def test_all_files_of_a_load_are_told_at_once(tmp_path: Path) -> None:
         ('[{"minimum": NaN}]', "NaN is not a number that JSON can carry"),
         ('[{"minimum": 1e999}]', "1e999 is not a number that JSON can carry"),
         ('[{"name": "\\ud800"}]', "holds half of a surrogate pair"),
-        ('[{"a": 1, "a": 2}]', "the key 'a' stands twice"),
+        ('[{"a": 1, "a": 2}]', "the key 'a' is written twice"),
         ("[" * 100_000, "nested too deeply"),
     ],
     ids=["nan", "infinite", "surrogate", "twice", "deep"],

@@ -240,9 +240,9 @@ def _deployment(suite: Suite, arm: Arm, words: Plain) -> Deployment:
     if spec.embedded is not None:
         fields["settings"] = {"weights": spec.embedded.weights}
     if spec.price is not None and spec.price_terms is not None:
-        fields["price_terms"] = spec.price_terms.remembered(spec.price)
+        fields["price_terms"] = spec.price_terms.to_stored(spec.price)
     if spec.token_prices is not None:
-        fields["token_prices"] = spec.token_prices.remembered()
+        fields["token_prices"] = spec.token_prices.to_stored()
     fields |= {"price_usd_per_hour": spec.usd_per_hour, "accelerators": spec.accelerators, "url": spec.url}
     return Deployment(name=name, engine=spec.engine, **{"model": spec.model or "tiny", **fields, **words})
 

@@ -147,7 +147,7 @@ def _said(run: Run, name: str) -> _Price | None:
         spec = DeploymentSpec.model_validate(kept, by_name=True, by_alias=False, context={"stored": True})
     except ValidationError:
         return replace(_price(None, {}), is_read=False)
-    by_token = {} if spec.token_prices is None else spec.token_prices.remembered()
+    by_token = {} if spec.token_prices is None else spec.token_prices.to_stored()
     return replace(_price(spec.usd_per_hour, by_token), accelerator=spec.accelerator)
 
 

@@ -74,24 +74,24 @@ _STAND_INS: dict[Path, Any] = {
 _OF_A_TASK = {"metric": "accuracy", "min": "1%", "required": False}
 
 
-def sound_part(data: Mapping[str, Any]) -> tuple[Suite | None, frozenset[Path]]:
-    """Return the suite without its broken parts, and where those stand; None where too little is sound.
+def valid_part(data: Mapping[str, Any]) -> tuple[Suite | None, frozenset[Path]]:
+    """Return the suite without its broken parts, and the paths of those; None if too little is valid.
 
     The smallest part around a mistake (a deployment, a workload, a stage, a task, a check, else a key of a section) is
-    replaced by a stand-in or removed; where that does not help, so is the part around it.
+    replaced by a stand-in or removed; if that does not help, so is the part around it.
     """
-    sound = copy.deepcopy(dict(data))
+    valid = copy.deepcopy(dict(data))
     broken: set[Path] = set()
     while True:
         try:
-            return Suite.model_validate(sound), frozenset(broken)
+            return Suite.model_validate(valid), frozenset(broken)
         except ValidationError as error:
             wrong = {_untried(_part_around(detail["loc"]), broken) for detail in error.errors(include_url=False)}
             if () in wrong:
                 return None, frozenset()
             innermost = {part for part in wrong if not any(other[: len(part)] == part for other in wrong - {part})}
             for part in innermost:
-                _replace(sound, part)
+                _replace(valid, part)
             broken |= innermost
 
 
@@ -142,8 +142,3 @@ def arms(suite: Suite) -> Iterator[tuple[str, str, DeploymentSpec]]:
     for arm, name in (("baseline", suite.baseline), ("candidate", suite.candidate)):
         if name in suite.deployments:
             yield arm, name, suite.deployments[name]
-
-
-def stage_names(suite: Suite) -> list[str]:
-    """Return the names of all stages."""
-    return [stage.name for stage in suite.load.sweep] if suite.load is not None else []

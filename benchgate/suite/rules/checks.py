@@ -18,7 +18,7 @@ from benchgate.model.metric import (
 from benchgate.suite.checks import Check, judges
 from benchgate.suite.load import TrafficClass
 from benchgate.suite.messages import suggestion
-from benchgate.suite.rules.base import SECTIONS, check_rule, rule, stage_names
+from benchgate.suite.rules.base import SECTIONS, check_rule, rule
 from benchgate.suite.schema import Suite, traffic_classes
 from benchgate.suite.stages import stage_part
 from benchgate.suite.workload import Workload
@@ -68,7 +68,7 @@ def good_requests_are_defined(suite: Suite, check: Check) -> Iterator[tuple[str,
 @rule("load.sweep", "load.capacity", names=True)
 def stage_exists(suite: Suite) -> Iterator[Fault]:
     """Require the stages and classes that checks and `gate.operating` name."""
-    names, stages = [traffic.name for traffic in traffic_classes(suite)], stage_names(suite)
+    names, stages = [traffic.name for traffic in traffic_classes(suite)], suite.stage_names
     everywhere = list(dict.fromkeys([*stages, *names]))
     operating, path = suite.gate.operating, ("gate", "operating")
     if operating is not None and everywhere and operating not in everywhere:
@@ -138,7 +138,7 @@ def _undefined(metric: str, workload: Workload) -> str | None:
     if metric in ("tpot", "itl") and most is not None and most < 2:
         return "answers of 1 token"
     if metric == "validity" and workload.answer_schema is None and workload.tools is None:
-        return "answers that nothing is said of (no `schema` and no `tools`)"
+        return "answers without `schema` and `tools`"
     return None
 
 
@@ -287,7 +287,7 @@ def task_is_judged(suite: Suite) -> Iterator[Fault]:
     for number, task in enumerate(tasks):
         if task not in judged:
             message = (
-                f'"{task}" could be lost unjudged: no check looks at its `accuracy` or `score`; add {{metric: '
+                f'"{task}" could regress unjudged: no check bounds its `accuracy` or `score`; add {{metric: '
                 f"accuracy, task: {task}, margin: 5 points}}, with `required: false` if it is only to warn"
             )
             yield Fault(("quality", "tasks", number), message)
@@ -300,7 +300,7 @@ def judge_is_heard(suite: Suite) -> Iterator[Fault]:
     heard = any(check.metric == "judge_loss" for check in checks)
     if suite.shadow is not None and suite.shadow.judge is not None and checks and not heard:
         message = (
-            "is sent texts, and no check looks at what it says; add {metric: judge_loss, margin: 5 points}, with "
+            "is sent texts, and no check uses its verdicts; add {metric: judge_loss, margin: 5 points}, with "
             "`required: false` if it is only to warn, or remove `judge`"
         )
         yield Fault(("shadow", "judge"), message, at_key=True)

@@ -26,7 +26,7 @@ def _workloads(suite: Suite) -> Iterator[tuple[Path, Workload]]:
         yield from ((("load", "workloads", name), workload) for name, workload in suite.load.workloads.items())
 
 
-def _written_classes(suite: Suite) -> Iterator[tuple[Path, str | None, TrafficClass]]:
+def written_classes(suite: Suite) -> Iterator[tuple[Path, str | None, TrafficClass]]:
     """Yield every class of traffic with its path in the suite and the name of its workload."""
     for number, stage in enumerate(suite.load.sweep if suite.load is not None else ()):
         assert suite.load is not None
@@ -40,7 +40,7 @@ def _written_classes(suite: Suite) -> Iterator[tuple[Path, str | None, TrafficCl
 def named_workload_exists(suite: Suite) -> Iterator[Fault]:
     """Require the workloads that stages and classes name."""
     known = suite.load.workloads if suite.load is not None else {}
-    for path, name, _ in _written_classes(suite):
+    for path, name, _ in written_classes(suite):
         if name is not None and name not in known:
             hint = suggestion(name, known) if known else "`load.workloads` is missing"
             yield Fault((*path, "workload"), f'no workload is named "{name}"; {hint}')
@@ -51,7 +51,7 @@ def workload_is_used(suite: Suite) -> Iterator[Fault]:
     """Refuse named workloads that are not used."""
     if suite.load is None:
         return
-    used = {name for _, name, _ in _written_classes(suite)}
+    used = {name for _, name, _ in written_classes(suite)}
     if suite.load.capacity is not None:
         used.add(suite.load.capacity.workload)
     for name in suite.load.workloads:
@@ -123,7 +123,7 @@ def priority_is_known_to_the_engines(suite: Suite) -> Iterator[Fault]:
     other = next(((name, spec) for _, name, spec in arms(suite) if spec.engine not in _WITH_PRIORITIES), None)
     if other is None:
         return
-    of_classes = [(path, traffic.workload) for path, _, traffic in _written_classes(suite) if traffic.class_name]
+    of_classes = [(path, traffic.workload) for path, _, traffic in written_classes(suite) if traffic.class_name]
     for path, workload in (*_workloads(suite), *of_classes):
         if workload.priority is not None:
             yield Fault(
@@ -148,7 +148,7 @@ def tokenizer_can_be_asked(suite: Suite) -> Iterator[Fault]:
 @rule("load.workload", "load.workloads")
 def stage_fits_its_workload(suite: Suite) -> Iterator[Fault]:
     """Refuse arrivals and lengths of a stage that mean nothing for its workload."""
-    for path, _, traffic in _written_classes(suite):
+    for path, _, traffic in written_classes(suite):
         stage, workload = traffic.schedule, traffic.workload
         if workload.session is not None and (stage.profile is not None or stage.trace is not None):
             key = "trace" if stage.trace is not None else "for" if stage.steps is None else "steps"
@@ -177,7 +177,7 @@ def request_fits_the_context(suite: Suite) -> Iterator[Fault]:
     if suite.load is None or not room:
         return
     tokens, name = min(room)
-    for path, named, traffic in _written_classes(suite):
+    for path, named, traffic in written_classes(suite):
         workload = traffic.workload
         if workload.prompts is not None or traffic.schedule.trace is not None:
             continue
@@ -235,7 +235,7 @@ def capacity_check_can_be_met(suite: Suite, check: Check) -> Iterator[tuple[str,
         expected = 'a rate like "8/s"' if capacity.over == "rate" else "a number in flight like 8"
         yield "min", f"the search is over the {capacity.over}; write {expected}"
     elif check.slo_value * each > capacity.highest:
-        yield "min", "is more than the search goes up to; raise `load.capacity.to`"
+        yield "min", "is above the range of the search; raise `load.capacity.to`"
 
 
 RULES = (

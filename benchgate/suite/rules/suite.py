@@ -12,7 +12,7 @@ from benchgate.suite.error_budget import BURN_ALARM, budget_stage, fewest_reques
 from benchgate.suite.load import TrafficClass
 from benchgate.suite.messages import suggestion
 from benchgate.suite.rules import checks, load
-from benchgate.suite.rules.base import SECTIONS, Rule, arms, check_rule, rule, stage_names
+from benchgate.suite.rules.base import SECTIONS, Rule, arms, check_rule, rule
 from benchgate.suite.schema import Suite, traffic_classes
 from benchgate.suite.yaml import Fault, Path, show_path
 
@@ -93,7 +93,7 @@ def started_deployment_is_own(suite: Suite) -> Iterator[Fault]:
     other = next(((arm, name) for arm, name, spec in arms(suite) if spec.url is not None), None)
     if suite.start is not None and other is not None:
         whose = f'the {other[0]} "{other[1]}" is not started by benchgate'
-        yield Fault(("start",), f"{whose}, so how long that takes is not known; remove it", at_key=True)
+        yield Fault(("start",), f"{whose}, so its start cannot be timed; remove it", at_key=True)
 
 
 @rule("deployments.*")
@@ -118,7 +118,7 @@ def cost_check_has_a_price(suite: Suite, check: Check) -> Iterator[tuple[str, st
     unpriced = next((f'{arm} "{name}"' for arm, name, spec in judged if not spec.is_priced), None)
     if check.metric in COST_METRICS and unpriced is not None:
         remedy = "add it, like price: $4/h, or name a file that has it, like prices: prices.yaml"
-        yield "metric", f"what its tokens cost is not known: the {unpriced} has no `price`; {remedy}"
+        yield "metric", f"the cost of its tokens is unknown: the {unpriced} has no `price`; {remedy}"
 
 
 @rule(*_ARMS, "prices")
@@ -131,7 +131,7 @@ def cost_limit_has_a_price(suite: Suite) -> Iterator[Fault]:
             why = "has no `price`; add it, or remove `cost`"
             if spec.token_prices is not None:
                 why = "is paid by the token, and not by the time that the load takes; remove `cost`"
-            yield Fault(("load", "limit", "cost"), f'what the load costs is not known: the {arm} "{name}" {why}')
+            yield Fault(("load", "limit", "cost"), f'the cost of the load is unknown: the {arm} "{name}" {why}')
             return
 
 
@@ -165,7 +165,7 @@ def names_are_unique(suite: Suite) -> Iterator[Fault]:
     """Refuse two stages or two tasks of one name."""
     tasks = suite.quality.names if suite.quality is not None else ()
     listed: tuple[tuple[Path, Path, Sequence[str], str], ...] = (
-        (("load", "sweep"), ("stage",), stage_names(suite), "name each stage differently"),
+        (("load", "sweep"), ("stage",), suite.stage_names, "name each stage differently"),
         (("quality", "tasks"), (), tasks, "name each task file differently"),
     )
     for path, key, names, remedy in listed:
@@ -179,7 +179,7 @@ def names_are_unique(suite: Suite) -> Iterator[Fault]:
 def judge_exists(suite: Suite, check: Check) -> Iterator[tuple[str, str]]:
     """Require a judge for checks of its verdicts."""
     if check.metric == "judge_loss" and suite.shadow is not None and suite.shadow.judge is None:
-        yield "metric", "judge_loss is what a judge says of the answers, and `shadow` has none; add `shadow.judge`"
+        yield "metric", "judge_loss needs a judge, and `shadow` has none; add `shadow.judge`"
 
 
 @rule(*_ARMS, "shadow")
@@ -197,7 +197,7 @@ def judge_is_another_model(suite: Suite) -> Iterator[Fault]:
 def stage_of_the_error_budget_exists(suite: Suite) -> Iterator[Fault]:
     """Require the stage or class that an error budget names."""
     stage = suite.error_budget.stage if suite.error_budget is not None else None
-    known = list(dict.fromkeys([*stage_names(suite), *(traffic.name for traffic in traffic_classes(suite))]))
+    known = list(dict.fromkeys([*suite.stage_names, *(traffic.name for traffic in traffic_classes(suite))]))
     if stage is not None and known and stage not in known:
         yield Fault((*_BUDGET, "stage"), f'no stage of the sweep is named "{stage}"; {suggestion(stage, known)}')
 
@@ -205,7 +205,7 @@ def stage_of_the_error_budget_exists(suite: Suite) -> Iterator[Fault]:
 @rule("error_budget", "load.sweep", "load.capacity", "gate.operating", "slo.*")
 def error_budget_has_its_stage(suite: Suite) -> Iterator[Fault]:
     """Require a stage with defined failures, or good requests, for an error budget."""
-    budget, stages = suite.error_budget, stage_names(suite)
+    budget, stages = suite.error_budget, suite.stage_names
     if budget is None:
         return
     stage = budget_stage(budget, suite.gate.operating, stages)
@@ -234,7 +234,7 @@ def error_budget_has_enough_requests(suite: Suite) -> Iterator[Fault]:
     budget, load = suite.error_budget, suite.load
     if budget is None or load is None:
         return
-    stage = budget_stage(budget, suite.gate.operating, stage_names(suite))
+    stage = budget_stage(budget, suite.gate.operating, suite.stage_names)
     needed = fewest_requests(budget.objective_ratio, suite.gate.alpha)
     for traffic in _classes_at(suite, stage):
         sent = traffic.schedule.requests * load.blocks
@@ -312,20 +312,3 @@ def only_shadow(suite: Suite) -> Suite:
         )
     absent = dict.fromkeys(("start", "slo", "error_budget", "load", "quality", "divergence"))
     return suite.model_copy(update={**absent, "gate": suite.gate.model_copy(update={"checks": kept})})
-
-
-def budget_classes(suite: Suite) -> tuple[TrafficClass, ...]:
-    """Return the classes of traffic whose failures an error budget counts, background as in checks of failures."""
-    budget = suite.error_budget
-    if budget is None:
-        return ()
-    name = budget_stage(budget, suite.gate.operating, stage_names(suite))
-    return tuple(
-        traffic
-        for traffic in traffic_classes(suite)
-        if traffic.name == name
-        or (
-            traffic.stage == name
-            and (not traffic.is_background or traffic.has_own_slo or budget.metric == "error_rate")
-        )
-    )
