@@ -71,7 +71,10 @@ CASES = [
     Case("failed requests count as endless latency", [TTFT], Effect(failed=31), Outcome.BLOCK, "without bound"),
     Case("a lost answer in fifty on every item set is blocked",
          [ACCURACY], Effect(wrong=first(12)), Outcome.BLOCK, "fell by"),
-    Case("a few lost answers warn inside the margin", [EACH_TASK], Effect(wrong=first(6)), Outcome.WARN, "real regression"),
+    Case(
+        "a few lost answers warn inside the margin",
+        [EACH_TASK], Effect(wrong=first(6)), Outcome.WARN, "real regression",
+    ),
     Case(
         "answers the token limit cut short do not speak against a model",
         [ACCURACY],
