@@ -22,11 +22,8 @@ Record = dict[str, Any]
 
 _TRUTHS = ("valid", "left", "tokenless", "ramp")
 _LATENCIES = {
-    "ttft_s": request_metrics.ttft_s,
+    **{f"{name}_s": of for name, of in request_metrics.LATENCIES.items() if name != "itl"},  # many values a request
     "ttft_sent_s": request_metrics.ttft_sent_s,
-    "ttfot_s": request_metrics.ttfot_s,
-    "tpot_s": request_metrics.tpot_s,
-    "e2e_s": request_metrics.e2e_s,
     "send_lag_s": request_metrics.send_lag_s,
 }
 

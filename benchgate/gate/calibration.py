@@ -15,7 +15,7 @@ import numpy as np
 
 from benchgate.gate.comparison import paired_load, quality_of
 from benchgate.gate.decision import CannotJudge
-from benchgate.gate.evidence.blocks import LATENCIES, Measure, block_pairs
+from benchgate.gate.evidence.blocks import Measure, block_pairs
 from benchgate.gate.evidence.items import pair_task
 from benchgate.gate.evidence.prompts import usable_rows
 from benchgate.gate.evidence.shares import tally_of
@@ -26,6 +26,7 @@ from benchgate.model.deployment import Arm
 from benchgate.model.metric import MEAN, METRICS, QUANTILES, THROUGHPUT_METRICS
 from benchgate.model.noise import FalseBlocks, NoiseSpread, SelfDisagreement
 from benchgate.model.records import FloatArray
+from benchgate.model.request_metrics import LATENCIES
 from benchgate.model.run import Evidence, LoadEnd, LoadObservation
 from benchgate.model.telemetry import TelemetryWindow
 from benchgate.model.verdict import Outcome, Verdict

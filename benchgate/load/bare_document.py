@@ -74,10 +74,10 @@ def describe(
         "goodput_ratio": request_metrics.goodput_ratio(columns, options.slo or Slo()),
     }
     for measure in (
-        request_metrics.ttft_s, request_metrics.ttft_sent_s, request_metrics.ttfot_s, request_metrics.tpot_s,
-        request_metrics.itl_s, request_metrics.e2e_s,
+        *request_metrics.LATENCIES.values(),
+        request_metrics.ttft_sent_s,
         request_metrics.send_lag_s,
-    ):  # fmt: skip
+    ):
         document[measure.__name__] = _summary(measure(columns))
     read_tokens = sum(request_metrics.output_tokens(rows) for rows in sent)  # the client read those of the ramp too
     cpu_s = None if partial else result.client.cpu_s  # known only of a load that came to its end

@@ -34,6 +34,10 @@ class Metric:
     bounds: tuple[Bound, ...] = ()
     margin: Literal["percent", "points"] | None = None
     higher_is_better: bool = False
+    streamed: bool = False
+    """It is of the chunks of a stream: an answer that comes whole has none."""
+    paced: bool = False
+    """It is of the pace between tokens: an answer in one or two pieces has none."""
     over_stage: bool = False
     """A stage may be held against another one."""
     advisory: bool = False
@@ -54,11 +58,13 @@ class Metric:
     """What the suite must declare beside the section of the family, in words."""
 
 
-def _latency(name: str, title: str, *, counts_tokens: bool = False, per_token: bool = False) -> Metric:
+def _latency(
+    name: str, title: str, *, streamed: bool = False, paced: bool = False, counts_tokens: bool = False
+) -> Metric:
     return Metric(
         name, title, "load", "stage", "latency", Unit.SECONDS, "duration", ("max",), "percent",
-        over_stage=True, timed=True, counts_tokens=counts_tokens, per_token=per_token, restated=counts_tokens,
-        cumulative=True, worse="slower",
+        streamed=streamed or paced, paced=paced, over_stage=True, timed=True, counts_tokens=counts_tokens,
+        per_token=paced, restated=counts_tokens, cumulative=True, worse="slower",
     )  # fmt: skip
 
 
@@ -103,9 +109,9 @@ def _telemetry(
 _BOTH: tuple[Bound, ...] = ("max", "min")
 _ROWS = (
     _latency("ttft", "Time to first token"),
-    _latency("ttfot", "Time to first answer token"),
-    _latency("tpot", "Time per output token", counts_tokens=True, per_token=True),
-    _latency("itl", "Inter-token latency", per_token=True),
+    _latency("ttfot", "Time to first answer token", streamed=True),
+    _latency("tpot", "Time per output token", paced=True, counts_tokens=True),
+    _latency("itl", "Inter-token latency", paced=True),
     _latency("e2e", "End-to-end latency"),
     _throughput("output_throughput", "Output tokens per second", Unit.TOKENS_PER_S, of_tokens=True),
     _throughput("request_throughput", "Requests per second", Unit.REQUESTS_PER_S),

@@ -10,8 +10,9 @@ from __future__ import annotations
 import math
 import re
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -301,3 +302,9 @@ def redundancy_percent(text: str) -> int:
     deflate = zlib.compressobj(6, zlib.DEFLATED, -12, 4)  # window of 4 KiB, twice the size of 512 characters
     smaller = len(deflate.compress(end)) + len(deflate.flush())
     return max(0, round(100 * (1 - smaller / len(end))))
+
+
+LATENCIES: Mapping[str, Callable[[RequestColumns], FloatArray]] = MappingProxyType(
+    {"ttft": ttft_s, "ttfot": ttfot_s, "tpot": tpot_s, "itl": itl_s, "e2e": e2e_s}
+)
+"""Latencies of every request in seconds, by the name of the metric."""

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from benchgate.gate.evidence.blocks import LATENCIES
 from benchgate.model import request_metrics
 from benchgate.model.deployment import Arm
 from benchgate.model.records import FloatArray
+from benchgate.model.request_metrics import LATENCIES
 from benchgate.model.verdict import CheckResult, Verdict
 from benchgate.report.stage_rows import Executions, StageRow
 from benchgate.stats.quantiles import Ecdf, ecdf

@@ -20,9 +20,9 @@ from tests.fakes.estimates import refusal
 from tests.fakes.measured import Effect, Noise, SuiteText, measured
 
 
-def repriced(comparison: Comparison, metric: str = OUTPUT) -> CannotJudge | None:
+def repriced(comparison: Comparison) -> CannotJudge | None:
     """Why costs of two runs may not be compared; None if they may."""
-    return refusal(lambda: require_one_price_list(comparison, metric))
+    return refusal(lambda: require_one_price_list(comparison))
 
 
 def two_runs(suite: Suite, candidate: Effect = HEALTHY) -> tuple[Evidence, Evidence]:
@@ -129,4 +129,3 @@ def test_one_price_of_unlike_accelerators_is_of_no_one_price_list() -> None:
     comparisons = [compare(both[0], both[1]), compare(*told), compare(told[0], told[0])]
     problems = [repriced(one) for one in comparisons]
     assert [one and one.outcome for one in problems] == [None, Outcome.INVALID, None]
-    assert repriced(comparisons[1], "ttft") is repriced(compare(told[0])) is None

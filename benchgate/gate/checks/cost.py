@@ -18,7 +18,6 @@ from benchgate.gate.comparison import Comparison, TiedRuns, UntiedRuns
 from benchgate.gate.decision import invalid
 from benchgate.gate.evidence.deployments import FLAGS, models_in, reported_accelerators
 from benchgate.model.deployment import Arm, Deployment
-from benchgate.model.metric import COST_METRICS
 from benchgate.model.run import Run
 from benchgate.suite.deployment import DeploymentSpec
 
@@ -55,13 +54,13 @@ class _Price:
         return "no price" if self.usd_per_hour is None else f"${self.usd_per_hour:g}/h"
 
 
-def require_one_price_list(comparison: Comparison, metric: str) -> None:
-    """Raise CannotJudge if costs of two runs would be compared at two price lists. Other metrics may.
+def require_one_price_list(comparison: Comparison) -> None:
+    """Raise CannotJudge if costs of two runs would be compared at two price lists.
 
     The baseline that ties two runs together must have had one price in both. Two candidates of one price on like
     accelerators are paid alike; any others must each have had one price by both runs' suites.
     """
-    if metric not in COST_METRICS or not isinstance(comparison, TiedRuns):
+    if not isinstance(comparison, TiedRuns):
         return
     runs = (comparison.judged.run, comparison.reference.run)
     if not isinstance(comparison, UntiedRuns) and len({_paid(run, Arm.BASELINE).sums for run in runs}) > 1:

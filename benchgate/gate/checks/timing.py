@@ -20,7 +20,6 @@ from benchgate.gate.checks.cost import require_one_price_list, unpaid
 from benchgate.gate.comparison import Comparison, TiedRuns, UntiedRuns, load_of, paired_load
 from benchgate.gate.decision import Estimate, inconclusive, invalid
 from benchgate.gate.evidence.blocks import (
-    LATENCIES,
     LOOK_AT_ERRORS,
     Measure,
     Pair,
@@ -42,6 +41,7 @@ from benchgate.model import request_metrics
 from benchgate.model.deployment import Arm
 from benchgate.model.metric import COST_METRICS, LATENCY_METRICS, METRICS, THROUGHPUT_METRICS
 from benchgate.model.records import FloatArray
+from benchgate.model.request_metrics import LATENCIES
 from benchgate.model.run import Evidence, LoadObservation
 from benchgate.stats.distributions import Limits, binom_sf
 from benchgate.stats.means import MeanTest, VarianceComponent, combined_t, paired_t, sign_test_p
@@ -83,7 +83,7 @@ class Timing:
         if inflation is not None:
             note_inflation(estimate, spec.check.metric, inflation)
         with estimate.keeping_problems():
-            if spec.check.metric in ("tpot", "itl"):
+            if metric.paced:
                 _require_same_pieces(spec, comparison)
         if spec.check.margin is not None and metric.per_token:
             estimate.warn(vocabulary_warning(comparison, suite))
@@ -218,7 +218,8 @@ def against_baseline(
         measured.append(block_pairs(comparison.reference, stage, replace(measure, inflation={})))
     baseline = judged.baseline if len(measured) == 1 else measured[1].candidate
     estimate.baseline = _geometric_mean(baseline)
-    require_one_price_list(comparison, measure.metric)
+    if measure.metric in COST_METRICS:
+        require_one_price_list(comparison)
     if any(np.isinf(reference.harm).any() for reference in measured[1:]):
         reason = "in the reference run the candidate's own requests failed, so it is nothing to be held against"
         raise invalid(reason, "compare with a run that was promoted")
@@ -508,7 +509,8 @@ def between_runs(
     estimate.candidate = math.exp(float(np.mean(np.log(pairs.candidate))))
     estimate.value = float(np.mean(pairs.harm))
     _take(estimate, allowed)
-    require_one_price_list(comparison, measure.metric)
+    if measure.metric in COST_METRICS:
+        require_one_price_list(comparison)
     between = comparison.variance_between_runs(measure.metric, measure.statistic, stage)
     turn = -1 if measure.rises else 1
     theirs, ours = turn * np.log(pairs.baseline), turn * np.log(pairs.candidate)

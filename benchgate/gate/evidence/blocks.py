@@ -12,9 +12,8 @@ little: fewer numbers, that vary less each.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -26,19 +25,10 @@ from benchgate.model import request_metrics
 from benchgate.model.deployment import Arm, Deployment
 from benchgate.model.metric import COST_METRICS, MEAN, METRICS
 from benchgate.model.records import BoolArray, FloatArray
-from benchgate.model.request_metrics import Slo, succeeded
+from benchgate.model.request_metrics import LATENCIES, Slo, succeeded
 from benchgate.model.run import Evidence, LoadObservation
 from benchgate.stats.quantiles import min_n_for_quantile
 
-LATENCIES: Mapping[str, Callable[..., FloatArray]] = MappingProxyType(
-    {
-        "ttft": request_metrics.ttft_s,
-        "ttfot": request_metrics.ttfot_s,
-        "tpot": request_metrics.tpot_s,
-        "itl": request_metrics.itl_s,
-        "e2e": request_metrics.e2e_s,
-    }
-)
 _LONG_TOKENS = 8  # an answer of as many tokens in two arrivals was not streamed
 _UNPACED_OF_TAIL = 0.1  # of the answers slower than the quantile judged: so many without a pace cannot hide its loss
 _PIECES_GAP = 0.1  # of the arm with more tokens an arrival
@@ -68,7 +58,7 @@ def require_pace(metric: str, q: float, stage: str, blocks: Sequence[LoadObserva
     A client or server that pauses for the length of one answer sends or sees it in one piece, so a few are met on any
     busy machine: up to 5 % leave a median what it is, 0.5 % a p95.
     """
-    if metric not in ("tpot", "itl") or not blocks:
+    if not METRICS[metric].paced or not blocks:
         return
     answered = sum(int(request_metrics.succeeded(block.requests).sum()) for block in blocks)
     without = sum(int(_has_no_pace(block).sum()) for block in blocks)

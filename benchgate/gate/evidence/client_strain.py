@@ -20,11 +20,12 @@ import numpy as np
 
 from benchgate.gate.comparison import Comparison, arms_of, load_of, paired_load
 from benchgate.gate.decision import CannotJudge, invalid
-from benchgate.gate.evidence.blocks import LATENCIES, OWN_MACHINE, block_value
+from benchgate.gate.evidence.blocks import OWN_MACHINE, block_value
 from benchgate.gate.evidence.shares import failures
 from benchgate.model import records, request_metrics
 from benchgate.model.deployment import Arm
 from benchgate.model.records import BoolArray, ErrorClass, RequestColumns
+from benchgate.model.request_metrics import LATENCIES
 from benchgate.model.run import ClientUse, Evidence, LoadObservation
 from benchgate.suite.load import TrafficClass
 from benchgate.suite.schema import ClientBounds, Suite, traffic_classes

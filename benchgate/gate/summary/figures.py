@@ -14,7 +14,7 @@ import numpy as np
 from benchgate.gate.checks.flips import ExcessFlips, excess_flips
 from benchgate.gate.comparison import Comparison, LiveBaseline, paired_load
 from benchgate.gate.decision import CannotJudge, invalid
-from benchgate.gate.evidence.blocks import LATENCIES, block_pairs
+from benchgate.gate.evidence.blocks import block_pairs
 from benchgate.gate.evidence.client_strain import usable, without_clouded_blocks
 from benchgate.gate.evidence.costs import output_tokens, unit_cost
 from benchgate.gate.evidence.intervals import block_limits, block_mean, kept_limits, quantiles_with_limits
@@ -26,7 +26,7 @@ from benchgate.gate.policy import CheckSpec, concrete_checks
 from benchgate.model import request_metrics
 from benchgate.model.deployment import Arm, Deployment
 from benchgate.model.metric import METRICS, POINTS_METRICS
-from benchgate.model.request_metrics import Slo
+from benchgate.model.request_metrics import LATENCIES, Slo
 from benchgate.model.run import Evidence, LoadObservation
 from benchgate.stats.distributions import Limits
 from benchgate.stats.evals import ItemRegression, ScoreRetention, accuracy_regression, score_regression, score_retention

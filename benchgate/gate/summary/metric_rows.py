@@ -17,7 +17,7 @@ from benchgate.gate.checks.shadow import run_excess
 from benchgate.gate.comparison import LiveBaseline, load_of
 from benchgate.gate.decision import CannotJudge
 from benchgate.gate.evidence import intervals
-from benchgate.gate.evidence.blocks import LATENCIES, Measure, block_pairs
+from benchgate.gate.evidence.blocks import Measure, block_pairs
 from benchgate.gate.evidence.costs import cost_in_use, input_tokens, output_tokens, total_tokens, unit_cost
 from benchgate.gate.evidence.intervals import ALPHA, block_limits, block_mean, item_limits
 from benchgate.gate.evidence.items import is_continuous
@@ -26,6 +26,7 @@ from benchgate.gate.summary.figures import TaskFigures, task_figures
 from benchgate.model import request_metrics
 from benchgate.model.deployment import Arm
 from benchgate.model.metric import MEAN, QUANTILES
+from benchgate.model.request_metrics import LATENCIES
 from benchgate.model.run import Evidence, LoadObservation, MetricRow, QualityObservation
 from benchgate.stats.distributions import Limits
 from benchgate.suite.schema import Suite, traffic_classes
@@ -76,7 +77,7 @@ TREND_METRICS = (
     "output_tokens_per_s", "requests_per_s", "goodput_ratio", "error_ratio", "usd_per_million_output_tokens",
     "usd_per_million_good_tokens", "usd_per_million_output_tokens_in_use", "usd_per_million_good_tokens_in_use",
     "usd_per_million_input_tokens", "usd_per_million_total_tokens",
-    "ttft_s", "ttfot_s", "tpot_s", "itl_s", "e2e_s", "accuracy_ratio",
+    *(f"{name}_s" for name in LATENCIES), "accuracy_ratio",
     "score", "recovery_ratio", "flips_ratio", "kld_nats", "same_top1_ratio", "perplexity", "shadow_disagreement_ratio",
     "shadow_validity_ratio", "shadow_excess_ratio", "capacity_per_s", "capacity_in_flight",
     "output_tokens_per_accelerator_per_s", "requests_per_accelerator_per_s", "capacity_per_accelerator_per_s",

@@ -26,7 +26,6 @@ from benchgate.suite.yaml import Fault
 
 _LEAST_LEVELS = 5
 _OF_TOKENS = ("output_throughput", "output_length", "validity")
-_OF_STREAMS = ("tpot", "itl", "ttfot")
 _OF_GOOD = ("goodput", "usd_per_million_good_tokens")
 _MEASURED = tuple(f"{section}.*" for section in SECTIONS)
 
@@ -130,12 +129,12 @@ def metric_is_defined(suite: Suite, check: Check) -> Iterator[tuple[str, str]]:
 
 def _undefined(metric: str, workload: Workload) -> str | None:
     """Return the property of a workload that leaves it without this metric; None if it has it."""
-    if not workload.generates and metric in (*_OF_TOKENS, *_OF_STREAMS):
+    if not workload.generates and (metric in _OF_TOKENS or METRICS[metric].streamed):
         return f"{workload.endpoint}, which make no text"
-    if not workload.streams and metric in _OF_STREAMS:
+    if not workload.streams and METRICS[metric].streamed:
         return "answers that come whole (`stream: false`)"
     most = workload.most_output_tokens
-    if metric in ("tpot", "itl") and most is not None and most < 2:
+    if METRICS[metric].paced and most is not None and most < 2:
         return "answers of 1 token"
     if metric == "validity" and workload.answer_schema is None and workload.tools is None:
         return "answers without `schema` and `tools`"
