@@ -84,7 +84,7 @@ def test_profile_tells_the_noise_of_the_server(calibrated: Path) -> None:
 def test_calibration_cannot_be_judged_nor_taken_for_the_latest_run(calibrated: Path) -> None:
     judged = here(calibrated, "gate", "noise")
     assert judged.returncode == ExitCode.INVALID
-    assert "is a calibration: it measured prod against itself, and has no candidate" in judged.stdout
+    assert "is a calibration: it measured prod against itself and has no candidate" in judged.stdout
     compared = here(calibrated, "compare", "noise", "after")
     assert compared.returncode == ExitCode.INVALID
     latest = json.loads(here(calibrated, "gate", "@previous", "--format", "json").stdout)
@@ -120,7 +120,7 @@ def test_candidate_measured_alone_is_held_against_a_stored_run_by_the_profile(ca
 def test_without_a_profile_it_is_not_decided(calibrated: Path) -> None:
     judged = here(calibrated, "gate", "uncalibrated", "--against", "before", "--policy", "policy.yaml")
     assert judged.returncode == ExitCode.INCONCLUSIVE
-    assert "without a noise profile, nobody knows" in judged.stdout or "no noise profile says" in judged.stdout
+    assert "no live baseline and no noise profile" in judged.stdout or "no noise profile tells" in judged.stdout
 
 
 def test_profile_is_printed_as_lines_and_as_data(calibrated: Path, monkeypatch: pytest.MonkeyPatch) -> None:

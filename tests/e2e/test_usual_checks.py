@@ -51,4 +51,4 @@ def test_validate_plan_and_run_refuse_alike_where_a_suite_writes_its_own(tmp_pat
     assert told.returncode == 0 and "usual" not in told.stdout
     assert here(tmp_path, "plan", "s.yaml").returncode == 0
     (tmp_path / "s.yaml").write_text(bounds.replace("requests: 15", "requests: 14"))
-    assert "(and some more where it is looked at several times" in here(tmp_path, "validate", "s.yaml").stderr
+    assert "(and some more with interim analyses" in here(tmp_path, "validate", "s.yaml").stderr
