@@ -167,9 +167,9 @@ def _numbers(deployment: Deployment, row: LoadLevel, starts: ColdStarts | None) 
 
 
 def _unpaid(deployment: Deployment, role: Arm) -> str | None:
-    from benchgate.gate.checks.cost import not_of_what_ran
+    from benchgate.gate.checks.cost import price_mismatch
 
-    said = not_of_what_ran(deployment)
+    said = price_mismatch(deployment)
     return None if said is None else f"the {role.value} {said}"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from benchgate.gate.checks.cost import NOT_OF_WHAT_RAN, not_of_what_ran, overpaid
+from benchgate.gate.checks.cost import PRICE_MISMATCH, overpaid, price_mismatch
 from benchgate.gate.summary.figures import Estimate
 from benchgate.model.deployment import Arm, Deployment
 from benchgate.report import show
@@ -90,8 +90,8 @@ def _saved(best: StageRow, theirs: Sequence[StageRow], name: str) -> Iterator[st
         return
     other = max(held, key=_tokens_per_s)
     for who, row in ((name, best), ("baseline", other)):
-        if (why := not_of_what_ran(row.deployment)) is not None:
-            yield f"what that changes of the bill is not known, for {NOT_OF_WHAT_RAN}: the {who} {why}"
+        if (why := price_mismatch(row.deployment)) is not None:
+            yield f"what that changes of the bill is not known, for {PRICE_MISMATCH}: the {who} {why}"
             return
     ours, its = (_good(row) for row in (best, other))
     share = None if ours is None or its is None else ratio(ours, its)

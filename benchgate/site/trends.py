@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-from benchgate.gate.checks.cost import NOT_OF_WHAT_RAN
+from benchgate.gate.checks.cost import PRICE_MISMATCH
 from benchgate.model.deployment import Arm
 from benchgate.model.run import TrendPoint
 from benchgate.model.verdict import Outcome
@@ -247,7 +247,7 @@ def _with_limits(metric: str, value: TrendValue | None) -> str:
     if value is None:
         return "-"
     told = value_with_limits(metric, value.value, value.lower, value.upper)
-    return told if value.doubt is None else f"{told}, {NOT_OF_WHAT_RAN}"
+    return told if value.doubt is None else f"{told}, {PRICE_MISMATCH}"
 
 
 def _counted(number: int, what: str) -> str:

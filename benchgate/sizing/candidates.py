@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from benchgate.errors import EvidenceError
-from benchgate.gate.checks.cost import NOT_OF_WHAT_RAN, not_of_what_ran, of_no_one_list
+from benchgate.gate.checks.cost import PRICE_MISMATCH, price_list_mismatch, price_mismatch
 from benchgate.gate.evidence.intervals import ALPHA
 from benchgate.gate.guards.base import ALL_LOAD_KINDS
 from benchgate.model.deployment import Arm, Deployment, sha256_of
@@ -116,8 +116,8 @@ class StoredRun:
     def level(self, arm: Arm, *, in_use: bool) -> PricedLevel | str:
         """Return the operating point with its token cost, or the reason for their absence."""
         deployment = self.run.arms.get(arm)
-        if deployment is not None and (why := not_of_what_ran(deployment)) is not None:
-            return f"{NOT_OF_WHAT_RAN}: it {why}"
+        if deployment is not None and (why := price_mismatch(deployment)) is not None:
+            return f"{PRICE_MISMATCH}: it {why}"
         return priced_level(self.rows, Suite.from_stored(self.run.suite), arm, in_use=in_use)
 
 
@@ -295,7 +295,7 @@ def incomparable_because(one: Run, other: Run) -> str | None:
 
 def price_list_difference(one: StoredRun, first: StoredRun) -> str | None:
     """Return why the costs of two candidates are not comparable; None if both have the same price list."""
-    why = of_no_one_list(first.run, one.run)
+    why = price_list_mismatch(first.run, one.run)
     if why is None:
         return None
     return f"{why}; let one suite say what it and that of {first.short} cost, and measure both by it"

@@ -13,7 +13,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, and_, select
 
-from benchgate.gate.checks.cost import NOT_OF_WHAT_RAN, not_of_what_ran
+from benchgate.gate.checks.cost import PRICE_MISMATCH, price_mismatch
 from benchgate.model.deployment import Arm, Deployment
 from benchgate.model.history import promotion_labels
 from benchgate.model.identity import engine_label, hardware_label, model_label, reports_hardware
@@ -56,8 +56,8 @@ def trend(connection: Connection, name: str, suite: str | None, where: Mapping[s
 
 def _doubt(deployment: str) -> str | None:
     """Why what its tokens cost is none of what ran."""
-    why = not_of_what_ran(Deployment(**json.loads(deployment)))
-    return None if why is None else f"{NOT_OF_WHAT_RAN}: it {why}"
+    why = price_mismatch(Deployment(**json.loads(deployment)))
+    return None if why is None else f"{PRICE_MISMATCH}: it {why}"
 
 
 def measurements(connection: Connection, run_ids: Collection[str]) -> dict[str, str]:

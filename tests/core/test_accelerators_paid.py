@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from benchgate.gate.checks.cost import unpaid
+from benchgate.gate.checks.cost import cost_coverage_warning
 from benchgate.model.deployment import Deployment
 
 TOKEN_PRICES = {"input": 1.0, "cached_input": 1.0, "output": 4.0}
@@ -34,8 +34,8 @@ def named(count: int) -> list[str]:
 )
 def test_candidate_that_is_paid_for_fewer_than_it_has_is_told(candidate: Deployment, least: int) -> None:
     paid = {1: "1 accelerator", 3: "3 accelerators"}[candidate.accelerators]
-    said = f"the candidate is paid for {paid}, and its server tells of {least}"
-    assert unpaid(SILENT, candidate) == unpaid(None, candidate) == said
+    said = f"the candidate is paid for {paid}, and its server reports {least}"
+    assert cost_coverage_warning(SILENT, candidate) == cost_coverage_warning(None, candidate) == said
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_candidate_that_is_paid_for_fewer_than_it_has_is_told(candidate: Deploym
     ],
 )
 def test_candidate_that_is_paid_for_all_that_it_tells_of_is_not(candidate: Deployment) -> None:
-    assert unpaid(SILENT, candidate) is None
+    assert cost_coverage_warning(SILENT, candidate) is None
 
 
 def bought(kind: object, *names: str) -> Deployment:
@@ -68,9 +68,9 @@ def bought(kind: object, *names: str) -> Deployment:
 def test_price_of_another_kind_of_accelerator_is_told_of_either_arm(
     kind: str, names: tuple[str, ...], other: str
 ) -> None:
-    said = f"has the price of accelerator {kind}, and its server tells of {other}"
-    assert unpaid(SILENT, bought(kind, *names)) == f"the candidate {said}"
-    assert unpaid(bought(kind, *names), SILENT) == f"the baseline {said}"
+    said = f"has the price of accelerator {kind}, and its server reports {other}"
+    assert cost_coverage_warning(SILENT, bought(kind, *names)) == f"the candidate {said}"
+    assert cost_coverage_warning(bought(kind, *names), SILENT) == f"the baseline {said}"
 
 
 @pytest.mark.parametrize(
@@ -87,13 +87,13 @@ def test_price_of_another_kind_of_accelerator_is_told_of_either_arm(
     ],
 )
 def test_price_of_the_kind_that_is_there_or_that_nobody_names_is_not(deployment: Deployment) -> None:
-    assert unpaid(deployment, deployment) is None
+    assert cost_coverage_warning(deployment, deployment) is None
 
 
 def test_baseline_that_is_paid_for_more_than_it_has_is_told() -> None:
-    said = "the baseline is paid for 4 accelerators, and its server tells of 2"
-    assert unpaid(told(4, accelerator_names=named(2)), SILENT) == said
-    assert unpaid(told(4, accelerator_names=named(2), flags={"tp_size": 2}), SILENT) == said
+    said = "the baseline is paid for 4 accelerators, and its server reports 2"
+    assert cost_coverage_warning(told(4, accelerator_names=named(2)), SILENT) == said
+    assert cost_coverage_warning(told(4, accelerator_names=named(2), flags={"tp_size": 2}), SILENT) == said
 
 
 @pytest.mark.parametrize(
@@ -109,4 +109,4 @@ def test_baseline_that_is_paid_for_more_than_it_has_is_told() -> None:
     ],
 )
 def test_baseline_that_may_well_have_all_that_it_is_paid_for_is_not(baseline: Deployment) -> None:
-    assert unpaid(baseline, SILENT) is None
+    assert cost_coverage_warning(baseline, SILENT) is None

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from benchgate.errors import SuiteError
-from benchgate.gate.checks.cost import unpaid
+from benchgate.gate.checks.cost import cost_coverage_warning
 from benchgate.gate.comparison import compare
 from benchgate.gate.decision import Estimate
 from benchgate.gate.judge import judge
@@ -250,15 +250,15 @@ def test_accelerators_that_nobody_pays_for_warn(
     arm = Effect(facts=facts, accelerators=paid)
     found = judge(suite, priced(measured(suite, arm, arm, noise=QUIET), 4.0, 4.0)).checks[0]
     assert found.outcome is outcome
-    assert ("its server tells of 4" in found.reason) is (outcome is Outcome.WARN)
+    assert ("its server reports 4" in found.reason) is (outcome is Outcome.WARN)
 
 
 def test_baseline_that_is_paid_for_more_accelerators_than_it_tells_of_warns() -> None:
     """It would cost twice what it does, and the candidate as much as it is allowed to."""
     theirs = Deployment("b", "m", "vllm", None, facts={"accelerator_names": ["H200"]}, price_usd_per_hour=4.0)
     ours = replace(theirs, accelerators=1)
-    assert unpaid(theirs, ours) is None
-    assert "the baseline is paid for 2" in (unpaid(replace(theirs, accelerators=2), ours) or "")
+    assert cost_coverage_warning(theirs, ours) is None
+    assert "the baseline is paid for 2" in (cost_coverage_warning(replace(theirs, accelerators=2), ours) or "")
 
 
 @pytest.mark.parametrize(
@@ -288,9 +288,9 @@ def test_price_of_another_kind_of_accelerator_than_is_told_warns(
         )
     found = judge(suite, evidence).checks[0]
     assert found.outcome is (Outcome.WARN if doubted else Outcome.PASS)
-    assert (f"has the price of accelerator {paid}, and its server tells of" in found.reason) is doubted
+    assert (f"has the price of accelerator {paid}, and its server reports" in found.reason) is doubted
     alone = Deployment("c", "m", "vllm", None)
-    assert (unpaid(evidence.run.arms[Arm.BASELINE], alone) is not None) is doubted
+    assert (cost_coverage_warning(evidence.run.arms[Arm.BASELINE], alone) is not None) is doubted
 
 
 def test_other_token_prices_are_told_as_a_difference() -> None:

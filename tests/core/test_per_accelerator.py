@@ -88,8 +88,8 @@ def test_its_id_says_how_it_is_bounded(asked: dict[str, str], side: str | None) 
 @pytest.mark.parametrize(
     ("theirs", "ours", "says"),
     [
-        (8, 2, "candidate is declared with 1 of the accelerators by which it is divided, and its server tells of 2"),
-        (4, 1, "baseline is declared with 8 of the accelerators by which it is divided, and its server tells of 4"),
+        (8, 2, "candidate is declared with 1 of the accelerators by which it is divided, and its server reports 2"),
+        (4, 1, "baseline is declared with 8 of the accelerators by which it is divided, and its server reports 4"),
         (8, 1, None),
     ],
 )

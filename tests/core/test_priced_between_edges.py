@@ -109,4 +109,4 @@ def test_a_price_that_this_version_cannot_read_the_suite_of_is_of_no_one_price_l
         found = repriced(comparison)
         assert found is not None
         assert found.outcome is Outcome.INVALID
-        assert "cannot be read by this benchgate" in found.reason
+        assert "this version of benchgate cannot read" in found.reason

@@ -316,11 +316,11 @@ def test_waivers_are_read_as_a_verdict_writes_them() -> None:
     [
         (
             {"facts": {"accelerator_names": ["NVIDIA H200"] * 8}},
-            "it is paid for 1 accelerator, and its server tells of 8",
+            "it is paid for 1 accelerator, and its server reports 8",
         ),
         (
             {"facts": {"accelerator_names": ["NVIDIA H200"]}, "price_entry": {"accelerator": "A100"}},
-            "it has the price of accelerator A100, and its server tells of NVIDIA H200",
+            "it has the price of accelerator A100, and its server reports NVIDIA H200",
         ),
     ],
     ids=["one of eight", "another kind"],

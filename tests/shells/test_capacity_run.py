@@ -167,13 +167,13 @@ def test_price_of_fewer_accelerators_than_the_server_tells_of_or_of_others_is_to
     arms = {Arm.BASELINE: other, Arm.CANDIDATE: eight}
     with Store.open(str(tmp_path / "b.db")) as store:
         write_sized(store, make_run(arms=arms, suite_name="sized"))
-    said = "he candidate is paid for 2 accelerators, and its server tells of 8"
+    said = "he candidate is paid for 2 accelerators, and its server reports 8"
     assert document(tmp_path, *TOKENS)["unpaid"] == f"t{said}"
     lines = capacity(tmp_path, *TOKENS, form="text").splitlines()
     at = next(number for number, line in enumerate(lines) if line.startswith(f"T{said}: the dollars here may not be"))
     assert lines[at - 1].startswith("Always full, 1M output tokens cost")
     baseline = document(tmp_path, *TOKENS, "--arm", "baseline")
-    assert baseline["unpaid"] == "the baseline has the price of accelerator A100, and its server tells of H100"
+    assert baseline["unpaid"] == "the baseline has the price of accelerator A100, and its server reports H100"
     assert document(tmp_path, *TOKENS, "--price-per-hour", "4")["unpaid"] is None  # of a whole replica, by who says it
 
 

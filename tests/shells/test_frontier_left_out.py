@@ -23,7 +23,7 @@ def test_a_run_whose_suite_a_newer_benchgate_stored_is_left_out_by_name() -> Non
         assert [run.id for run in found.runs] == [known.id]
         (note,) = found.notes
         assert note.startswith(
-            f"the newest whole run of q2, {strange.id}, is left out: this version of benchgate cannot read the run's suite"
+            f"the newest whole run of q2, {strange.id}, is left out: this version of benchgate cannot read"
         )
     assert newest_of_each([strange]).runs == ()
 

@@ -81,9 +81,9 @@ def test_a_bill_is_held_against_no_level_at_which_the_baseline_misses_its_slo() 
 @pytest.mark.parametrize(
     ("role", "paid", "told"),
     [
-        (Arm.CANDIDATE, 1, "not of what ran: the candidate is paid for 1 accelerator, and its server tells of 2"),
-        (Arm.BASELINE, 1, "not of what ran: the baseline is paid for 1 accelerator, and its server tells of 2"),
-        (Arm.BASELINE, 4, "the baseline is paid for 4 accelerators, and its server tells of 2, so that the candidate"),
+        (Arm.CANDIDATE, 1, "not of what ran: the candidate is paid for 1 accelerator, and its server reports 2"),
+        (Arm.BASELINE, 1, "not of what ran: the baseline is paid for 1 accelerator, and its server reports 2"),
+        (Arm.BASELINE, 4, "the baseline is paid for 4 accelerators, and its server reports 2, so that the candidate"),
     ],
 )
 def test_a_bill_of_other_accelerators_than_ran_is_not_told_as_a_saving(role: Arm, paid: int, told: str) -> None:

@@ -18,7 +18,7 @@ from tests.fakes.promotable import begun, judged
 
 OUTPUT = "usd_per_million_output_tokens"
 EIGHT = {"facts": {"accelerator_names": ["NVIDIA A100"] * 8}}
-LACKING = "it is paid for 1 accelerator, and its server tells of 8"
+LACKING = "it is paid for 1 accelerator, and its server reports 8"
 
 
 @pytest.fixture(scope="module")

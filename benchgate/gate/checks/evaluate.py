@@ -10,7 +10,7 @@ from types import MappingProxyType
 from benchgate.gate.checks.accuracy import Accuracy
 from benchgate.gate.checks.base import CheckFamily, begin
 from benchgate.gate.checks.capacity import CapacityChecks, Knee
-from benchgate.gate.checks.cost import miscounted
+from benchgate.gate.checks.cost import accelerator_count_warning
 from benchgate.gate.checks.divergence import Divergence
 from benchgate.gate.checks.flips import FlipsCheck
 from benchgate.gate.checks.server import ColdStart, Telemetry
@@ -132,4 +132,4 @@ def _note_accelerators(estimate: Estimate, spec: CheckSpec, comparison: Comparis
     if estimate.trace.steps:
         what = "accelerators that each value is divided by, as the suite declares them"
         estimate.trace.steps.insert(0, ArithmeticStep(what, "", divisors))
-    estimate.warn(miscounted(None if sides is None else sides[0], candidate))
+    estimate.warn(accelerator_count_warning(None if sides is None else sides[0], candidate))

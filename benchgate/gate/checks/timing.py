@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from benchgate.gate.checks.base import log_margin, note_inflation, restating_inflation
-from benchgate.gate.checks.cost import require_one_price_list, unpaid
+from benchgate.gate.checks.cost import cost_coverage_warning, require_one_price_list
 from benchgate.gate.comparison import Comparison, TiedRuns, UntiedRuns, load_of, paired_load
 from benchgate.gate.decision import Estimate, inconclusive, invalid
 from benchgate.gate.evidence.blocks import (
@@ -107,7 +107,9 @@ def _cost_warning(spec: CheckSpec, comparison: Comparison) -> str | None:
     sides = sides_of(comparison) if spec.check.margin is not None else None
     if candidate is None:
         return None
-    return unpaid(None, candidate) if sides is None else unpaid(*sides) or idle_cost_warning(*sides)
+    if sides is None:
+        return cost_coverage_warning(None, candidate)
+    return cost_coverage_warning(*sides) or idle_cost_warning(*sides)
 
 
 def length_warning(evidence: Evidence, stage: str) -> str | None:
