@@ -43,7 +43,7 @@ class CheckSpec:
 
     @property
     def _bound(self) -> str:
-        """Which absolute bound it is, where there may be several."""
+        """Return the kind of absolute bound, as there may be several."""
         side = "max" if self.check.max is not None else "min"
         if self.check.over is not None:
             return f"{side}-over-{self.check.over}"
@@ -56,7 +56,7 @@ class CheckSpec:
 
     @property
     def measure(self) -> Measure:
-        """What is judged of a latency, a rate, a length or a cost."""
+        """Return the statistic that is judged of a latency, a rate, a length or a cost."""
         return Measure(self.check.metric, self.q, self.statistic, self.slo, each=self.check.per is not None)
 
     @property
@@ -82,7 +82,7 @@ def scales_of(evidence: Evidence) -> dict[str, bool]:
 
 
 def specs_over(suite: Suite, continuous: Mapping[str, bool]) -> Iterator[CheckSpec]:
-    """The same over the observed tasks: each with whether its items have a score of some scale."""
+    """Yield the concrete checks over observed tasks, each with True if its items have scores of some scale."""
     names = {unit_name(suite, task): scored for task, scored in continuous.items()}
     for check in suite.gate.checks:
         if check.metric in TELEMETRY_METRICS:  # a server is that of its whole stage, whatever classes it has
@@ -122,7 +122,7 @@ def judged_by(check: Check, checks: Sequence[Check], names: Mapping[str, bool]) 
 
 
 def judged_units(spec: CheckSpec, suite: Suite, comparison: Comparison) -> Mapping[str, tuple[str, ...]]:
-    """What a check of evals judges: one task or group with the observed tasks that it consists of, or several."""
+    """Return the tasks or groups that a check of evals judges, each with its observed tasks."""
     units = units_of(suite, comparison)
     if spec.task is not None and spec.task != "each":
         return {spec.task: units.get(spec.task, (spec.task,))}
@@ -132,7 +132,7 @@ def judged_units(spec: CheckSpec, suite: Suite, comparison: Comparison) -> Mappi
 
 
 def unit_name(suite: Suite, task: str) -> str:
-    """What the suite calls an observed task: its own name, or that of the group it belongs to."""
+    """Return the suite's name of an observed task: its own, or that of its group."""
     entry = suite.quality.entry(task) if suite.quality is not None else None
     return entry.name if entry is not None else task
 
@@ -143,5 +143,5 @@ def _closed_loops(suite: Suite) -> tuple[tuple[str, int], ...]:
 
 
 def family_of(metric: str) -> str:
-    """Which kind of evidence a metric rests on: load, quality or shadow."""
+    """Return the kind of evidence that a metric rests on: load, quality or shadow."""
     return METRICS[metric].family

@@ -406,14 +406,14 @@ def _by_harm(check: CheckResult) -> tuple[float]:
 
 
 def _effect_size(check: CheckResult, harm: float | None) -> float:
-    """How much of a harm counts: where a change either way is harm, without its sign."""
+    """Return a regression's size; of a two-sided check without its sign."""
     if harm is None:
         return 0.0
     return abs(harm) if check.two_sided else harm
 
 
 def _closest(checks: list[CheckResult]) -> str:
-    """Which passing check has used most of its margin, in its own words."""
+    """Name the passing check that has used most of its margin."""
     relative = [c for c in checks if c.scale is not Scale.ABSOLUTE and c.upper is not None]
     if not relative:
         return ""

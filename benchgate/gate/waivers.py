@@ -55,7 +55,7 @@ def apply_waivers(
 
 
 def _other_case(waiver: Waiver, as_of: date, candidate: Deployment, comparison: Comparison) -> str | None:
-    """Why it is not for what is judged here; None where it is."""
+    """Return why a waiver is not for this run; None if it is."""
     if waiver.days_left(as_of) < 0:
         return f"it expired at the end of {waiver.expires}"
     if isinstance(comparison, TiedRuns):
@@ -69,7 +69,7 @@ def _other_case(waiver: Waiver, as_of: date, candidate: Deployment, comparison: 
 
 
 def _refusal(waiver: Waiver, meant: Sequence[CheckResult], checks: Sequence[CheckResult]) -> str | None:
-    """Why it changes nothing by the checks' outcomes; None where harm has to be looked at."""
+    """Return why a waiver changes nothing by the outcomes of its checks; None if its ceiling decides."""
     if not meant:
         near = nearest(waiver.check, [check.id for check in checks])
         return "no check has this id" + (f"; did you mean {near}?" if near else "")
@@ -82,7 +82,7 @@ def _refusal(waiver: Waiver, meant: Sequence[CheckResult], checks: Sequence[Chec
 
 
 def _beyond(waiver: Waiver, spec: CheckSpec, suite: Suite, comparison: Comparison) -> str | None:
-    """Why harm is not shown to stay within the ceiling; None where it is.
+    """Return why the regression is not shown to stay within the ceiling; None if it is.
 
     Everything is measured again, for what else a check holds its evidence to may rest on its bound. Blocks that were
     left out may not help here either.

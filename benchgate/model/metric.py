@@ -53,9 +53,9 @@ class Metric:
     cumulative: bool = False
     """Regressions, as log ratios or differences of shares, add up along promotions."""
     worse: str = ""
-    """What a regression against the baseline is, in words."""
+    """A regression against the baseline, in words."""
     requires: str = ""
-    """What the suite must declare beside the section of the family, in words."""
+    """Sections that the suite must declare besides that of the family, in words."""
 
 
 def _latency(

@@ -197,7 +197,7 @@ def _asked(demand: StageDemand) -> str:
 
 
 def _shares(demand: StageDemand, profile: ClientProfile) -> list[tuple[float, bool]]:
-    """What tokens (or streams) and requests take of one worker, each with whether the curve knows its limit."""
+    """Return the shares of one worker that tokens (or streams) and requests take; True if the curve has the limit."""
     shares: list[tuple[float, bool]] = []
     if demand.concurrency is not None:
         shares.append((_load_share(demand.concurrency, profile.streams), profile.streams_limited))
