@@ -10,8 +10,7 @@ from pydantic import ValidationError
 
 from benchgate.errors import BenchgateError, UsageError
 from benchgate.model.deployment import Arm
-from benchgate.suite.connection import reference_name
-from benchgate.suite.deployment import DeploymentSpec
+from benchgate.suite.deployment import DeploymentSpec, reference_name
 from benchgate.targets.address import show_address
 from benchgate.targets.deployed import target_of
 from benchgate.targets.dialect import DIALECTS, Target

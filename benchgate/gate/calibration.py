@@ -16,8 +16,7 @@ import numpy as np
 from benchgate.gate.comparison import paired_load, quality_of
 from benchgate.gate.decision import CannotJudge
 from benchgate.gate.evidence.blocks import LATENCIES, Measure, block_pairs
-from benchgate.gate.evidence.items import pair_task
-from benchgate.gate.evidence.prompts import usable_rows
+from benchgate.gate.evidence.items import pair_task, usable_rows
 from benchgate.gate.evidence.shares import tally_of
 from benchgate.gate.interim import ContinueLoad, next_step
 from benchgate.gate.judge import judge

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from benchgate.gate.check_results import Line, check_line
 from benchgate.gate.checks.evaluate import Judgement, evaluate
 from benchgate.gate.comparison import Comparison, arms_of, compare
+from benchgate.gate.cumulative import attempt_notes, creep_checks
 from benchgate.gate.decision import decide, inconclusive, invalid
 from benchgate.gate.error_budget import burn_checks, spent_checks
 from benchgate.gate.evidence.blocks import OWN_MACHINE
@@ -21,10 +21,11 @@ from benchgate.gate.evidence.deployments import differences
 from benchgate.gate.guards import run_guards
 from benchgate.gate.guards.base import check_kinds, invalidating_guard
 from benchgate.gate.guards.run import session_notes
-from benchgate.gate.history.cumulative import attempt_notes, creep_checks
 from benchgate.gate.policy import CheckSpec, concrete_checks, family_of
 from benchgate.gate.reasons import (
+    Line,
     check_advice,
+    check_line,
     check_reason,
     check_title,
     decisive_checks,
@@ -34,8 +35,7 @@ from benchgate.gate.reasons import (
 )
 from benchgate.gate.waivers import Waived, apply_waivers
 from benchgate.model.run import Evidence, RunStatus
-from benchgate.model.verdict import BUDGET, HISTORY, CheckResult, GuardResult, Outcome, Verdict, policy_sha256
-from benchgate.model.waiver import Waivers
+from benchgate.model.verdict import BUDGET, HISTORY, CheckResult, GuardResult, Outcome, Verdict, Waivers, policy_sha256
 from benchgate.stats.sequential import holm
 from benchgate.suite.schema import Gate, Suite
 

@@ -17,8 +17,7 @@ from benchgate.gate.decision import Estimate, decide
 from benchgate.gate.policy import CheckSpec
 from benchgate.gate.reasons import check_reason
 from benchgate.model.deployment import Arm, Deployment
-from benchgate.model.verdict import CheckResult, Outcome
-from benchgate.model.waiver import RELEASE_CHARACTERS, Waiver, Waivers, WaiverState, WaiverUse
+from benchgate.model.verdict import RELEASE_CHARACTERS, CheckResult, Outcome, Waiver, Waivers, WaiverState, WaiverUse
 from benchgate.suite.messages import nearest
 from benchgate.suite.schema import Suite
 from benchgate.suite.waivers import held_to

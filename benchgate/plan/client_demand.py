@@ -16,7 +16,7 @@ from benchgate.model.client import ClientProfile, ClientStep
 from benchgate.model.records import FloatArray
 from benchgate.plan.model import PlannedStage
 from benchgate.plan.schedule import Plan
-from benchgate.suite.capacity import CAPACITY_STAGE
+from benchgate.suite.load import CAPACITY_STAGE
 from benchgate.suite.schema import Suite
 from benchgate.units import show_number
 

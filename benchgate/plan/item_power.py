@@ -19,7 +19,7 @@ from benchgate.plan.check_power import (
     assumed_shadow_differences,
     unknown_power,
 )
-from benchgate.plan.evals import PlannedTask
+from benchgate.plan.items import PlannedTask
 from benchgate.plan.schedule import Plan
 from benchgate.stats.clusters import MIN_CLUSTERS
 from benchgate.stats.distributions import norm_cdf, norm_ppf

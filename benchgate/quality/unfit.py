@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from benchgate.errors import Problem
 from benchgate.gate.policy import judged_by, unit_name
-from benchgate.plan.evals import PlannedTask
+from benchgate.plan.items import PlannedTask
 from benchgate.suite.schema import Suite
 
 _OF = {

@@ -17,8 +17,7 @@ from benchgate.errors import EvidenceError
 from benchgate.gate.checks.cost import NOT_OF_WHAT_RAN, not_of_what_ran, of_no_one_list
 from benchgate.gate.evidence.intervals import ALPHA
 from benchgate.gate.guards.base import ALL_LOAD_KINDS
-from benchgate.model.deployment import Arm, Deployment, sha256_of
-from benchgate.model.identity import hardware_label
+from benchgate.model.deployment import Arm, Deployment, hardware_label, sha256_of
 from benchgate.model.run import MetricRow, QualityObservation, Run, RunStatus
 from benchgate.model.verdict import Outcome
 from benchgate.sizing.frontier import FrontierPosition, Option

@@ -21,8 +21,7 @@ from benchgate.suite.error_budget import ErrorBudget, budget_stage
 from benchgate.suite.load import Load, TrafficClass
 from benchgate.suite.quality import Quality
 from benchgate.suite.shadow import Shadow
-from benchgate.suite.slo import SloSpec, with_inherited_slos
-from benchgate.suite.stages import TrafficName
+from benchgate.suite.stages import SloSpec, TrafficName, with_inherited_slos
 from benchgate.suite.types import (
     Duration,
     Expected,

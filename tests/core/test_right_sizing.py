@@ -13,8 +13,7 @@ from benchgate.errors import UsageError
 from benchgate.gate.summary.metric_rows import metric_rows
 from benchgate.model.deployment import Arm
 from benchgate.model.run import MetricRow, RunStatus
-from benchgate.model.verdict import Outcome
-from benchgate.model.waiver import Waiver
+from benchgate.model.verdict import Outcome, Waiver
 from benchgate.report.document import verdict_document
 from benchgate.report.frontier import frontier_text
 from benchgate.sizing.candidates import CandidateRow, NewerRun, StoredRun, WaivedCheck

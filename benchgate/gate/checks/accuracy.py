@@ -29,10 +29,9 @@ from benchgate.model.deployment import Arm
 from benchgate.model.records import EvalItem, FloatArray
 from benchgate.model.run import QualityObservation
 from benchgate.model.verdict import Scale, Unit
-from benchgate.stats.clusters import cluster_mean, pool_means
+from benchgate.stats.clusters import cluster_mean, mean_share_limits, pool_means, share_at_least_p
 from benchgate.stats.distributions import Limits, binom_cdf
 from benchgate.stats.evals import ItemRegression, ScorePairs, accuracy_regression, score_regression
-from benchgate.stats.overdispersed import mean_share_limits, share_at_least_p
 from benchgate.stats.proportions import clopper_pearson
 from benchgate.stats.sequential import anytime_p, holm, independent_differences
 from benchgate.suite.schema import Suite

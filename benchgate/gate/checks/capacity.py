@@ -26,19 +26,21 @@ from benchgate.model.request_metrics import Slo, mean_decoding_requests
 from benchgate.model.run import ClientUse, Evidence, LoadObservation
 from benchgate.model.verdict import Unit
 from benchgate.stats.capacity_search import (
+    LOOK_SHARES,
     FinishedLook,
+    LevelStatus,
     PlannedLook,
     SearchResult,
     SearchSettings,
     StopReason,
+    look_counts,
     next_look,
     search_result,
 )
 from benchgate.stats.distributions import Limits, binom_sf
 from benchgate.stats.knee import Curve, NoKnee, ServerKnee, find_server_knee
-from benchgate.stats.load_probe import LOOK_SHARES, LevelStatus, look_counts
 from benchgate.stats.quantiles import min_n_for_upper_limit, order_statistic_limits
-from benchgate.suite.capacity import Capacity, level_of_stage
+from benchgate.suite.load import Capacity, level_of_stage
 from benchgate.suite.schema import ClientBounds, Suite
 
 _ALPHA = 0.025  # of one arm's bracket: a comparison of two is wrong if either is

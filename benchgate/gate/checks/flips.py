@@ -20,9 +20,8 @@ from benchgate.gate.policy import CheckSpec, judged_units
 from benchgate.model.deployment import Arm
 from benchgate.model.records import FloatArray
 from benchgate.model.run import Evidence, QualityObservation
-from benchgate.stats.clusters import MIN_CLUSTERS
+from benchgate.stats.clusters import MIN_CLUSTERS, mean_share_limits
 from benchgate.stats.evals import Excess, ScorePairs, accuracy_regression, excess_change_of_tasks, excess_of_tasks
-from benchgate.stats.overdispersed import mean_share_limits
 from benchgate.stats.sequential import holm
 from benchgate.stats.trace import Trace
 from benchgate.suite.schema import Suite

@@ -21,7 +21,7 @@ import numpy as np
 
 from benchgate.gate.comparison import Comparison, LiveBaseline, TiedRuns
 from benchgate.gate.decision import CannotJudge, Estimate, inconclusive, invalid
-from benchgate.gate.evidence.prompts import (
+from benchgate.gate.evidence.items import (
     DIFFERENT,
     MEASURE_AGAIN,
     RowPairs,

@@ -16,9 +16,9 @@ from benchgate.gate.policy import CheckSpec
 from benchgate.model.deployment import Arm
 from benchgate.model.metric import METRICS, names_of
 from benchgate.model.run import Evidence
+from benchgate.stats.clusters import miss_share_limits, miss_share_p, sample_size_to_decide
 from benchgate.stats.distributions import Limits
 from benchgate.stats.means import paired_t
-from benchgate.stats.overdispersed import miss_share_limits, miss_share_p, sample_size_to_decide
 from benchgate.stats.proportions import difference_limits, newcombe_difference, poisson_rates_p
 from benchgate.stats.trace import Trace, digits
 from benchgate.suite.schema import Suite

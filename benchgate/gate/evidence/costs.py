@@ -8,8 +8,7 @@ from functools import partial
 
 from benchgate.gate.evidence.intervals import block_limits, block_mean, price_limits
 from benchgate.model import request_metrics
-from benchgate.model.deployment import Deployment
-from benchgate.model.price import usd_per_million_tokens
+from benchgate.model.deployment import Deployment, usd_per_million_tokens
 from benchgate.model.request_metrics import Slo
 from benchgate.model.run import LoadObservation
 from benchgate.stats.distributions import Limits

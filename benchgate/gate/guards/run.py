@@ -49,7 +49,7 @@ from benchgate.model.run import (
     Resumption,
     RunStatus,
 )
-from benchgate.suite.capacity import level_of_stage
+from benchgate.suite.load import level_of_stage
 from benchgate.suite.schema import Suite, traffic_classes
 from benchgate.units import show_found
 

@@ -18,10 +18,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from benchgate.gate.check_results import Line, check_line
 from benchgate.gate.checks.base import log_margin
 from benchgate.gate.decision import CannotJudge, Estimate, Rule, decide, inconclusive
-from benchgate.gate.reasons import change_of, show_margin
+from benchgate.gate.reasons import Line, change_of, check_line, show_margin
 from benchgate.model.deployment import Arm
 from benchgate.model.history import Attempt, PastArm, PastRun, past_arm
 from benchgate.model.metric import COST_METRICS, METRICS, names_of
@@ -333,9 +332,7 @@ def attempt_notes(judged: Evidence) -> tuple[str, ...]:
         notes.append(f"{_count_runs(blocked)} {'was' if len(blocked) == 1 else 'were'} not promoted ({listed})")
     if unjudged:
         listed = _newest_first([one.told for one in unjudged])
-        notes.append(
-            f"{_count_runs(unjudged)} had results but no verdict when this one began ({listed})"
-        )
+        notes.append(f"{_count_runs(unjudged)} had results but no verdict when this one began ({listed})")
     return tuple(notes)
 
 
