@@ -116,7 +116,6 @@ def _usd(suite: Suite, seconds: float) -> float:
 
 
 def _tolerated(waivers: Waivers | None, evidence: Evidence) -> set[str]:
-    """Return the ids of checks with a valid waiver for this suite and candidate."""
     if waivers is None:
         return set()
     candidate = evidence.run.arms[Arm.CANDIDATE]

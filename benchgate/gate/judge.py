@@ -148,7 +148,6 @@ def _cross_check(judgement: Judgement, gate: Gate) -> None:
 
 
 def _lines(judgements: Sequence[Judgement], gate: Gate) -> Iterator[CheckResult]:
-    """Yield each check as a line of the verdict."""
     for judgement in judgements:
         spec, check, estimate = judgement.spec, judgement.spec.check, judgement.estimate
         outcome = judgement.outcome(gate)

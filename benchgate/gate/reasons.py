@@ -217,7 +217,6 @@ def _needed(estimate: Estimate, alpha: float) -> int | None:
 
 
 def _room(estimate: Estimate) -> float:
-    """Return how much of the margin the estimate leaves."""
     return estimate.margin - _size(estimate, estimate.value or 0.0)
 
 

@@ -63,7 +63,6 @@ def item_power(one: JudgedCheck, suite: Suite, plan: Plan, known: KnownNoise) ->
 
 
 def _items_power(row: CheckPower, one: JudgedCheck, items: _Items, alpha: float, known: KnownNoise) -> CheckPower:
-    """Return the power of a check on items that are right or wrong."""
     row, margin = replace(row, n_unit="items", has=items.n), one.check.margin
     if items.fewest_clusters is not None and items.fewest_clusters < MIN_CLUSTERS:
         why = f"its items come in {items.fewest_clusters} clusters, too few to know how much clusters differ"
@@ -83,7 +82,6 @@ def _items_power(row: CheckPower, one: JudgedCheck, items: _Items, alpha: float,
 
 
 def _prompts_power(row: CheckPower, one: JudgedCheck, suite: Suite, plan: Plan, known: KnownNoise) -> CheckPower:
-    """Return the power of a check on recorded prompts."""
     check, alpha, n = one.check, suite.gate.alpha, len(plan.shadow)
     row = replace(row, n_unit="prompts", has=n)
     if suite.shadow is None or n == 0:
@@ -144,7 +142,6 @@ def _paired_items(row: CheckPower, margin: float, n: int, alpha: float) -> Check
 
 
 def _excess(row: CheckPower, margin: float, n: int, alpha: float) -> CheckPower:
-    """Return the power for disagreement beyond the baseline's own."""
     itself = row.spread or 0.0
     if excess_noninferiority_power(n, 0.0, margin, alpha) == 0:
         why = f"with {n:,} {row.n_unit}, even where no answer differs, as much as the margin cannot be ruled out"

@@ -100,7 +100,6 @@ def _at_mean_rate(group: RequestGroup, count: int) -> Sequence[int | None]:
 
 
 def _requests(group: RequestGroup, offsets: Sequence[int | None]) -> tuple[PlannedRequest, ...]:
-    """Build single requests at these times."""
     asks = _asks(group, len(offsets))
     return tuple(
         PlannedRequest(index, offset, ask, int(group.generator.integers(_SEEDS)))
@@ -132,7 +131,6 @@ def _asks(group: RequestGroup, count: int) -> Iterator[ModelRequest]:
 def _conversations(
     group: RequestGroup, turns: Sequence[int], offsets: Iterable[int | None]
 ) -> tuple[PlannedRequest, ...]:
-    """Build conversations of these numbers of turns."""
     requests: list[PlannedRequest] = []
     for number, (length, offset) in enumerate(zip(turns, offsets, strict=True)):
         for turn, ask in enumerate(_conversation(group, number, length)):

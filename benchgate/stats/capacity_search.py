@@ -196,7 +196,6 @@ def _backlog(due_ns: IntArray, over_ns: IntArray, window: SteadyWindow) -> Backl
 
 
 def _mean_in_flight(due_ns: IntArray, over_ns: IntArray, from_ns: float, to_ns: float) -> float:
-    """Return the mean number in flight between two instants."""
     inside = np.minimum(over_ns, to_ns) - np.maximum(due_ns, from_ns)
     return float(np.maximum(inside, 0).sum() / (to_ns - from_ns))
 
@@ -349,7 +348,6 @@ def _is_steady(looks: Sequence[LookCounts]) -> bool:
 
 
 def _relative_length(look: LookCounts) -> float:
-    """Return the window's length over the least length of a look at a steady server."""
     stayed_s = look.backlog.residence_s if look.backlog is not None else 0.0
     return look.window_s / (MIN_RESIDENCE_TIMES * stayed_s) if stayed_s > 0 else math.inf
 

@@ -42,7 +42,6 @@ def parse_spent_ratio(found: object) -> float:
 
 
 def _server(address: str) -> str:
-    """Return the base address of a Prometheus server. Raises ValueError for any other text."""
     base = address.rstrip("/")
     for ending in _API:
         if reference_name(address) is None and base.endswith(ending):

@@ -413,7 +413,6 @@ def first_round_of(warmup: int | Literal["auto"], traffic: TrafficClass) -> int:
 
 
 def _mean(length: int | Lengths) -> float:
-    """Return the approximate mean of a distribution of turns."""
     if isinstance(length, int):
         return length
     if length.uniform is not None:

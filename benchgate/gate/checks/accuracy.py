@@ -271,7 +271,6 @@ def _fill_regression(estimate: Estimate, regression: ItemRegression, notes: Sequ
 
 
 def _mean(scores: Sequence[FloatArray]) -> float:
-    """Return the mean over tasks of equal weight."""
     return sum(float(np.mean(one)) for one in scores) / len(scores)
 
 

@@ -313,7 +313,6 @@ def compare_with_bound(estimate: Estimate, comparison: Comparison, suite: Suite,
 
 
 def _divisor(evidence: Evidence, arm: Arm, *, each: bool) -> int:
-    """Return the number that an arm's capacity is divided by."""
     deployment = evidence.run.arms.get(arm)
     return deployment.accelerators if each and deployment is not None else 1
 

@@ -108,12 +108,10 @@ def _unlike_accelerators(one: Run, other: Run) -> tuple[str, str] | None:
 
 
 def _bought(run: Run) -> str | None:
-    """As the suite of its run calls the accelerator."""
     return _paid(run, Arm.CANDIDATE).accelerator
 
 
 def _served_by(run: Run) -> str | None:
-    """As its server tells."""
     names = run.arms[Arm.CANDIDATE].facts.get("accelerator_names")
     return ", ".join(sorted({str(name) for name in names})) if isinstance(names, list) and names else None
 

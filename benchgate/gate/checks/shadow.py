@@ -513,7 +513,6 @@ def _excess(pairs: RowPairs, alpha: float, tested: float, *, stored: bool, trace
 
 
 def _sharing_nothing(pairs: RowPairs) -> RowPairs:
-    """Return the same prompts with a candidate whose every answer differs from both of the baseline's."""
     return tuple((replace(ours, with_primary=DIFFERENT, with_secondary=DIFFERENT), theirs) for ours, theirs in pairs)
 
 

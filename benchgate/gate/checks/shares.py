@@ -59,7 +59,6 @@ class Shares:
 
 
 def _restated_tally(tally: Tally, spec: CheckSpec, comparison: Comparison, inflation: LogRatio) -> Tally:
-    """Hold the judged candidate's requests to the TPOT that its SLO allows by the tokens of their text."""
     assert spec.slo is not None and spec.slo.tpot_s is not None, "only goodput with a bound on TPOT is restated"
     restated = tally_of(spec.check.metric, replace(spec.slo, tpot_s=spec.slo.tpot_s / math.exp(inflation.estimate)))
     ours = {id(o) for o in comparison.judged.load if o.arm is Arm.CANDIDATE}

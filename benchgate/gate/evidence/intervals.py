@@ -90,7 +90,6 @@ def quantiles_with_limits(
 
 
 def _order_limits(values: FloatArray, shares: Sequence[float]) -> list[Limits | None]:
-    """Return order statistic limits of several quantiles from one partial sort."""
     applicable = values[~np.isnan(values)]
     n = len(applicable)
     fewest = [max(min_n_for_upper_limit(q, ALPHA), min_n_for_upper_limit(1 - q, ALPHA)) for q in shares]

@@ -320,7 +320,6 @@ def _band(entry: TaskEntry, run: Evidence, suite: Suite, own: Sequence[QualityOb
 
 
 def _earlier_scores(name: str, run: Evidence, suite: Suite) -> list[float]:
-    """Return the task's scores of the same deployment as the baseline of earlier runs."""
     if Arm.BASELINE not in run.run.arms:
         return []  # it was measured in another run, whose release is not this one's
     alone = suite.quality is not None and len(suite.quality.tasks) == 1
