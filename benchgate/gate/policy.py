@@ -132,7 +132,7 @@ def judged_units(spec: CheckSpec, suite: Suite, comparison: Comparison) -> Mappi
 
 
 def unit_name(suite: Suite, task: str) -> str:
-    """What the suite calls an observed task: its own name, or that of the group it belongs to."""
+    """Return the suite's name of an observed task: its own, or that of its group."""
     entry = suite.quality.entry(task) if suite.quality is not None else None
     return entry.name if entry is not None else task
 
@@ -143,5 +143,5 @@ def _closed_loops(suite: Suite) -> tuple[tuple[str, int], ...]:
 
 
 def family_of(metric: str) -> str:
-    """Which kind of evidence a metric rests on: load, quality or shadow."""
+    """Return the kind of evidence that a metric rests on: load, quality or shadow."""
     return METRICS[metric].family

@@ -17,6 +17,7 @@ from benchgate.errors import EvidenceError
 from benchgate.gate.checks.cost import NOT_OF_WHAT_RAN, not_of_what_ran, of_no_one_list
 from benchgate.gate.evidence.intervals import ALPHA
 from benchgate.gate.guards.base import ALL_LOAD_KINDS
+from benchgate.gate.policy import unit_name
 from benchgate.model.deployment import Arm, Deployment, hardware_label, sha256_of
 from benchgate.model.run import MetricRow, QualityObservation, Run, RunStatus
 from benchgate.model.verdict import Outcome
@@ -401,13 +402,13 @@ def own_accuracy(rows: Sequence[MetricRow], suite: Suite, arm: Arm, asked: Answe
         if task not in own or own[task].n != n:
             return f"task {task} was not answered whole on the {arm.value}"
     scored = {row.task for row in rows if row.arm is arm and row.name == "score"}
-    seen = {_unit(suite, task) for task in (*asked, *scored) if task is not None}
+    seen = {unit_name(suite, task) for task in (*asked, *scored) if task is not None}
     missing = [name for name in suite.quality.names if name not in seen]
     if missing:
         return f"task {missing[0]} was not answered whole on the {arm.value}"
     units: dict[str, list[MetricRow]] = {}
     for task in asked:
-        units.setdefault(_unit(suite, task), []).append(own[task])
+        units.setdefault(unit_name(suite, task), []).append(own[task])
     parts = []
     for of_unit in units.values():
         for row in of_unit:
@@ -429,7 +430,7 @@ def tokens_per_correct(
     for task, n in asked.items():
         if task not in found or len(found[task].items) != n:
             return f"the items of task {task} are not there"
-        units.setdefault(_unit(suite, task), []).append(found[task])
+        units.setdefault(unit_name(suite, task), []).append(found[task])
     tokens, right = dict[str, list[float]](), dict[str, list[float]]()
     for name, of in units.items():
         items = [item for one in of for item in one.items]
@@ -464,11 +465,6 @@ def _ratio_limits(
         return None
     reach = (whole.limits(ALPHA).upper - whole.mean) / spent
     return Limits(value * math.exp(-reach), value * math.exp(reach))
-
-
-def _unit(suite: Suite, task: str) -> str:
-    entry = suite.quality.entry(task) if suite.quality is not None else None
-    return entry.name if entry is not None else task
 
 
 def _clusters(of: Sequence[QualityObservation]) -> list[str] | None:

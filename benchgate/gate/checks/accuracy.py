@@ -56,7 +56,7 @@ class Accuracy:
         """Fill in the estimate of one check over items paired by id."""
         alpha, units = suite.gate.alpha, judged_units(spec, suite, comparison)
         estimate.n_unit = "items"
-        require_tasks(spec, units)
+        require_tasks(units)
         if spec.check.margin is None:
             accuracy_against_bound(estimate, comparison, units, alpha)
         elif spec.check.metric == "score":

@@ -383,11 +383,9 @@ class Knee:
             estimate.notes.append(reason)
 
 
-def knees_by_block(
-    evidence: Evidence, levels: Sequence[tuple[str, int]], arm: Arm = Arm.CANDIDATE
-) -> list[ServerKnee | NoKnee]:
+def knees_by_block(evidence: Evidence, levels: Sequence[tuple[str, int]]) -> list[ServerKnee | NoKnee]:
     """Find the knee of every block that measured all levels. Raises CannotJudge without such a block."""
-    stages = [load_of(evidence, name, arm) for name, _ in levels]
+    stages = [load_of(evidence, name, Arm.CANDIDATE) for name, _ in levels]
     blocks = sorted(set.intersection(*(set(stage) for stage in stages))) if stages else []
     if not blocks:
         raise invalid("no block has every closed-loop stage of the sweep", _WIDER_SWEEP)

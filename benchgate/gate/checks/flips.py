@@ -47,7 +47,7 @@ class FlipsCheck:
         """Fill in the estimate of one check over items that were answered three times."""
         estimate.n_unit = "items"
         units = judged_units(spec, suite, comparison)
-        require_tasks(spec, units)
+        require_tasks(units)
         max_faulty_ratio = suite.quality.max_empty_ratio if suite.quality else 0.0
         flips_against_baseline(estimate, comparison, units, suite.gate.alpha, max_faulty_ratio)
 

@@ -92,7 +92,7 @@ def cost_in_use(deployment: Deployment, cost: Cost) -> Cost:
     factor, (value, limits) = deployment.in_use_factor, cost
     if factor is None or value is None:
         return None, None
-    return value * factor, None if limits is None else Limits(limits.lower * factor, limits.upper * factor)
+    return value * factor, None if limits is None else limits.mapped(lambda usd: usd * factor)
 
 
 def idle_cost_warning(baseline: Deployment, candidate: Deployment) -> str | None:
