@@ -167,7 +167,7 @@ def _numbers(deployment: Deployment, row: LoadLevel, starts: ColdStarts | None) 
 
 
 def _unpaid(deployment: Deployment, role: Arm) -> str | None:
-    from benchgate.gate.checks.cost import not_of_what_ran
+    from benchgate.gate.evidence.costs import not_of_what_ran
 
     said = not_of_what_ran(deployment)
     return None if said is None else f"the {role.value} {said}"

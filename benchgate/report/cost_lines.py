@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from benchgate.gate.checks.cost import NOT_OF_WHAT_RAN, not_of_what_ran, overpaid
+from benchgate.gate.evidence.costs import NOT_OF_WHAT_RAN, not_of_what_ran, overpaid
 from benchgate.gate.summary.figures import Estimate
 from benchgate.model.deployment import Arm, Deployment
 from benchgate.report import show

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from benchgate.errors import EvidenceError
-from benchgate.gate.checks.cost import NOT_OF_WHAT_RAN, not_of_what_ran, of_no_one_list
+from benchgate.gate.evidence.costs import NOT_OF_WHAT_RAN, different_price_lists, not_of_what_ran
 from benchgate.gate.evidence.intervals import ALPHA
 from benchgate.gate.guards.base import ALL_LOAD_KINDS
 from benchgate.gate.policy import unit_name
@@ -295,7 +295,7 @@ def incomparable_because(one: Run, other: Run) -> str | None:
 
 def price_list_difference(one: StoredRun, first: StoredRun) -> str | None:
     """Return why the costs of two candidates are not comparable; None if both have the same price list."""
-    why = of_no_one_list(first.run, one.run)
+    why = different_price_lists(first.run, one.run)
     if why is None:
         return None
     return f"{why}; let one suite say what it and that of {first.short} cost, and measure both by it"

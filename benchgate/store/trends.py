@@ -13,7 +13,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, and_, select
 
-from benchgate.gate.checks.cost import NOT_OF_WHAT_RAN, not_of_what_ran
+from benchgate.gate.evidence.costs import NOT_OF_WHAT_RAN, not_of_what_ran
 from benchgate.model.deployment import Arm, Deployment, engine_label, hardware_label, model_label, reports_hardware
 from benchgate.model.history import promotion_labels
 from benchgate.model.run import TrendPoint

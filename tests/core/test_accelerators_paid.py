@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from benchgate.gate.checks.cost import unpaid
+from benchgate.gate.evidence.costs import unpaid
 from benchgate.model.deployment import Deployment
 
 TOKEN_PRICES = {"input": 1.0, "cached_input": 1.0, "output": 4.0}
