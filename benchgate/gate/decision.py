@@ -72,7 +72,7 @@ def inconclusive(reason: str, advice: str) -> CannotJudge:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """How the numbers of a check decide it.
+    """Rule by which the numbers of a check decide it.
 
     On `scale` above 0 is worse, except that an ABSOLUTE check has the candidate's own value, and its bound as margin.
     The p-value tests "no regression", or with `breach` "the regression is within the margin".
@@ -91,11 +91,11 @@ class Rule:
 
 @dataclass(slots=True)
 class Estimate:
-    """What one check measured, filled in step by step, before any decision.
+    """Measurement of one check, filled in step by step before any decision.
 
     `value` with `limits` is the regression on the rule's scale, or the candidate's own value of an ABSOLUTE check.
-    `least` is the smallest change that counts; `p_value` is of a regression beyond it. With a `problem` the check is
-    not decided by its numbers, and they are those that were known before it.
+    `least` is the smallest change that counts; `p_value` is of a regression beyond it. With a `problem` the numbers are
+    those known before it, and decide nothing.
     """
 
     rule: Rule

@@ -322,9 +322,9 @@ _OF_COMPARED = tuple(compared(*kinds) for kinds in _OF_SPEED)
 def verdict_reason(
     outcome: Outcome, checks: tuple[CheckResult, ...], guards: tuple[GuardResult, ...], names: tuple[str | None, str]
 ) -> str:
-    """The one sentence: what was decided about whom, and the number or the fault that decided it.
+    """Return the verdict's sentence: the decision, the candidate, and the number or fault that decided it.
 
-    `names` are baseline's and candidate's; no baseline where one deployment was measured alone and held to bounds.
+    `names` are baseline's and candidate's; the baseline's is None if one deployment was measured alone.
     """
     baseline, candidate = names
     said = _SAID_OF_ONE if baseline is None else _SAID
@@ -344,7 +344,8 @@ def verdict_reason(
         case Outcome.WARN:
             waived = [check for check in required if check.waiver is not None]
             if waived:
-                begin = f"{candidate} {_ONLY_BECAUSE[baseline is None]} {_are_waived(len(waived))}"
+                count = "1 check is" if len(waived) == 1 else f"{len(waived)} checks are"
+                begin = f"{candidate} {_ONLY_BECAUSE[baseline is None]} {count} waived"
             warning = [guard for guard in guards if guard.warns]
             if not decisive and warning:
                 others = [f"; guard {guard.id} warns too" for guard in warning[1:]]
@@ -380,40 +381,33 @@ _SAID_OF_ONE = MappingProxyType(
 _ONLY_BECAUSE = ("may be promoted only because", "is let through only because")
 
 
-def _are_waived(count: int) -> str:
-    return "1 check is waived" if count == 1 else f"{count} checks are waived"
-
-
 def decisive_checks(outcome: Outcome, checks: Sequence[CheckResult]) -> list[CheckResult]:
-    """The checks that made the outcome, the one that says most first; empty where none did.
+    """Return the checks that made the outcome, the most significant first; empty if none did.
 
-    Advisory ones decide nothing but a warning, and only where no required check warns. Of warnings those come first
-    that would stop the promotion, were they not waived.
+    Advisory ones decide only a warning, if no required check warns. Waived ones come first.
     """
     required = [check for check in checks if check.required and check.counted is outcome]
     if required or outcome is not Outcome.WARN:
         return sorted(required, key=lambda check: (check.waiver is None, *_by_harm(check)))
-    advisory = [check for check in checks if not check.required and check.counted in _WARNING]
+    advisory = [check for check in checks if not check.required and check.counted in ADVISORY_WARNINGS]
     return sorted(advisory, key=lambda check: (-check.counted.severity, *_by_harm(check)))
 
 
-_WARNING = (Outcome.WARN, Outcome.BLOCK, Outcome.INVALID)  # of an advisory check
+ADVISORY_WARNINGS = (Outcome.WARN, Outcome.BLOCK, Outcome.INVALID)  # of an advisory check
 
 
 def _by_harm(check: CheckResult) -> tuple[float]:
-    """Largest harm against its margin first; then those that have no such number, in the policy's order."""
+    """Sort by the largest harm against its margin; those without such a number keep the policy's order."""
     return (-_effect_size(check, check.harm) / check.margin if check.scale is not Scale.ABSOLUTE else 0.0,)
 
 
 def _effect_size(check: CheckResult, harm: float | None) -> float:
-    """How much of a harm counts: where a change either way is harm, without its sign."""
     if harm is None:
         return 0.0
     return abs(harm) if check.two_sided else harm
 
 
 def _closest(checks: list[CheckResult]) -> str:
-    """Which passing check has used most of its margin, in its own words."""
     relative = [c for c in checks if c.scale is not Scale.ABSOLUTE and c.upper is not None]
     if not relative:
         return ""
@@ -437,7 +431,7 @@ _LONGEST = 280
 
 
 def _short(reason: str) -> str:
-    """A reason that fits into one sentence; the whole of it stands beside its check or guard."""
+    """Shorten a reason to one sentence; its check or guard has the whole of it."""
     return reason if len(reason) <= _LONGEST else f"{reason[:_LONGEST].rsplit(' ', 1)[0].rstrip(',;:')} …"
 
 

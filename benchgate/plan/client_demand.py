@@ -197,7 +197,7 @@ def _asked(demand: StageDemand) -> str:
 
 
 def _shares(demand: StageDemand, profile: ClientProfile) -> list[tuple[float, bool]]:
-    """What tokens (or streams) and requests take of one worker, each with whether the curve knows its limit."""
+    """Return what share of a worker tokens (or streams) and requests take, each with True if its limit is known."""
     shares: list[tuple[float, bool]] = []
     if demand.concurrency is not None:
         shares.append((_load_share(demand.concurrency, profile.streams), profile.streams_limited))

@@ -353,7 +353,7 @@ class Ready(Section):
 
     @property
     def command_words(self) -> tuple[str, ...]:
-        """The command as a program and its arguments; empty without one."""
+        """Split the command into a program and its arguments; empty without one."""
         return tuple(shlex.split(self.command)) if self.command is not None else ()
 
 

@@ -67,7 +67,7 @@ class ArmSearch:
 
     @property
     def next(self) -> PlannedLook | None:
-        """The look to take; None when the search is over."""
+        """Return the look to take; None when the search is over."""
         step = next_look(self.settings, self.looks)
         return None if self.fault is not None or isinstance(step, StopReason) else step
 
@@ -183,7 +183,7 @@ class ReplayedSearch:
 
     @property
     def value(self) -> float | None:
-        """One number to show: the middle, else the known end; None if neither is known."""
+        """Return the middle, else the known end; None if neither is known."""
         return next((value for value in (self.middle, self.result.lower, self.top) if value is not None), None)
 
     def describe(self, role: Arm) -> str:
