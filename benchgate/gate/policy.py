@@ -82,7 +82,7 @@ def scales_of(evidence: Evidence) -> dict[str, bool]:
 
 def specs_over(suite: Suite, continuous: Mapping[str, bool]) -> Iterator[CheckSpec]:
     """Yield the policy's checks over the observed tasks, of which `continuous` ones have scores by degrees."""
-    names = {unit_name(suite, task): scored for task, scored in continuous.items()}
+    names = {suite.unit_name(task): scored for task, scored in continuous.items()}
     for check in suite.gate.checks:
         if check.metric in TELEMETRY_METRICS:  # a server is that of its whole stage, whatever classes it has
             for stage in dict.fromkeys(
@@ -128,12 +128,6 @@ def judged_units(spec: CheckSpec, suite: Suite, comparison: Comparison) -> Mappi
     scales = scales_of(comparison.judged)
     names = {name: any(scales[task] for task in tasks) for name, tasks in units.items()}
     return {name: units[name] for name in judged_by(spec.check, suite.gate.checks, names)}
-
-
-def unit_name(suite: Suite, task: str) -> str:
-    """Return the suite's name of an observed task: its own, or that of its group."""
-    entry = suite.quality.entry(task) if suite.quality is not None else None
-    return entry.name if entry is not None else task
 
 
 def _closed_loops(suite: Suite) -> tuple[tuple[str, int], ...]:

@@ -206,7 +206,7 @@ def _items(suite: Suite, names: Sequence[str], tasks: Sequence[PlannedTask]) -> 
     """Return the items of these tasks and groups; None without any, or if their data was not read."""
     counts, clusters, worths = list[int](), list[int](), list[int]()
     for name in names:
-        parts = [task for task in tasks if _is_of(suite, task, name)]
+        parts = [task for task in tasks if name in (task.name, suite.unit_name(task.name))]
         n, groups = sum(len(task.rows) for task in parts), sum(map(_clusters, parts))
         if n == 0 or any(task.needs is not None for task in parts):
             return None
@@ -218,12 +218,6 @@ def _items(suite: Suite, names: Sequence[str], tasks: Sequence[PlannedTask]) -> 
         return None
     worth = math.floor(len(worths) ** 2 / sum(1 / one for one in worths))
     return _Items(tuple(counts), worth, min(clusters, default=None))
-
-
-def _is_of(suite: Suite, task: PlannedTask, name: str) -> bool:
-    """Return True if a planned task has this name or is of the group of this name."""
-    entry = suite.quality.entry(task.name) if suite.quality is not None else None
-    return name in (task.name, entry.name if entry is not None else task.name)
 
 
 def _clusters(task: PlannedTask) -> int:

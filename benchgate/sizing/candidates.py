@@ -19,7 +19,6 @@ from benchgate.errors import EvidenceError, UsageError
 from benchgate.gate.evidence.costs import NOT_OF_WHAT_RAN, different_price_lists, not_of_what_ran
 from benchgate.gate.evidence.intervals import ALPHA
 from benchgate.gate.guards.base import ALL_LOAD_KINDS
-from benchgate.gate.policy import unit_name
 from benchgate.model.deployment import Arm, Deployment, hardware_label, sha256_of
 from benchgate.model.run import MAX_PROMOTION_AGE_S, MetricRow, QualityObservation, Run, RunStatus, too_old_because
 from benchgate.model.verdict import Outcome
@@ -412,13 +411,13 @@ def own_accuracy(rows: Sequence[MetricRow], suite: Suite, arm: Arm, asked: Answe
         if task not in own or own[task].n != n:
             return f"task {task} was not answered whole on the {arm.value}"
     scored = {row.task for row in rows if row.arm is arm and row.name == "score"}
-    seen = {unit_name(suite, task) for task in (*asked, *scored) if task is not None}
+    seen = {suite.unit_name(task) for task in (*asked, *scored) if task is not None}
     missing = [name for name in suite.quality.names if name not in seen]
     if missing:
         return f"task {missing[0]} was not answered whole on the {arm.value}"
     units: dict[str, list[MetricRow]] = {}
     for task in asked:
-        units.setdefault(unit_name(suite, task), []).append(own[task])
+        units.setdefault(suite.unit_name(task), []).append(own[task])
     parts = []
     for of_unit in units.values():
         for row in of_unit:
@@ -440,7 +439,7 @@ def tokens_per_correct(
     for task, n in asked.items():
         if task not in found or len(found[task].items) != n:
             return f"the items of task {task} are not there"
-        units.setdefault(unit_name(suite, task), []).append(found[task])
+        units.setdefault(suite.unit_name(task), []).append(found[task])
     tokens, right = dict[str, list[float]](), dict[str, list[float]]()
     for name, of in units.items():
         items = [item for one in of for item in one.items]

@@ -257,6 +257,11 @@ class Suite(Section):
         """Names of the stages of its load."""
         return tuple(stage.name for stage in self.load.sweep) if self.load is not None else ()
 
+    def unit_name(self, task: str) -> str:
+        """Return the suite's name of an observed task: its own, or that of its group."""
+        entry = self.quality.entry(task) if self.quality is not None else None
+        return entry.name if entry is not None else task
+
     def to_stored(self) -> dict[str, Any]:
         """Return plain JSON with every default filled in and all quantities in base units, without secrets."""
         return self.model_dump(mode="json", by_alias=False)

@@ -23,7 +23,7 @@ from benchgate.gate.evidence.items import (
     pair_unit,
     require_clusters,
 )
-from benchgate.gate.policy import CheckSpec, judged_by, judged_units, specs_over, unit_name
+from benchgate.gate.policy import CheckSpec, judged_by, judged_units, specs_over
 from benchgate.gate.summary.figures import figure_notes
 from benchgate.model.deployment import Arm
 from benchgate.model.records import EvalItem, FloatArray
@@ -371,7 +371,7 @@ def _judged_so_far(spec: CheckSpec, suite: Suite, paired: Mapping[str, Pairs]) -
         return [paired[spec.task]]
     by_name: dict[str, list[Pairs]] = {}
     for task, one in paired.items():
-        by_name.setdefault(unit_name(suite, task), []).append(one)
+        by_name.setdefault(suite.unit_name(task), []).append(one)
     if any(len(parts) > 1 for parts in by_name.values()):
         by_name = {name: parts for name, parts in by_name.items() if len(parts) == 1 and spec.task == name}
     if spec.task is not None and spec.task != "each":

@@ -86,8 +86,7 @@ def units_of(suite: Suite, comparison: Comparison) -> Mapping[str, tuple[str, ..
     """Map the task names of checks to observed tasks: a task to itself, an lm-eval group to all of its tasks."""
     units: dict[str, tuple[str, ...]] = {}
     for task in dict.fromkeys(o.task for o in comparison.judged.quality if o.repeat == 0):
-        entry = suite.quality.entry(task) if suite.quality is not None else None
-        name = entry.name if entry is not None else task
+        name = suite.unit_name(task)
         units[name] = (*units.get(name, ()), task)
     return units
 
