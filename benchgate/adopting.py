@@ -14,8 +14,7 @@ from benchgate.errors import EvidenceError, UsageError
 from benchgate.imports.formats import ReadFile, read_file
 from benchgate.imports.instants import Measured, spelled
 from benchgate.imports.reading import Reading
-from benchgate.model.deployment import Arm, Deployment, canonical_json, sha256_of
-from benchgate.model.price import usd_per_million_tokens
+from benchgate.model.deployment import Arm, Deployment, canonical_json, sha256_of, usd_per_million_tokens
 from benchgate.model.run import MEASURED_BY, MetricRow, Run, RunStatus
 from benchgate.store.repository import Store
 from benchgate.store.resolve import require_spelling

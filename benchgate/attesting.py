@@ -7,8 +7,7 @@ import hashlib
 from benchgate import __version__
 from benchgate.deciding import Decision
 from benchgate.errors import ExitCode
-from benchgate.model.deployment import Deployment
-from benchgate.model.identity import adapter_names, identity_of
+from benchgate.model.deployment import Deployment, adapter_names, identity_of
 from benchgate.model.run import Run
 from benchgate.model.verdict import checks_by_result
 from benchgate.report.document import document_json

@@ -15,8 +15,8 @@ from pydantic import TypeAdapter, ValidationError
 from benchgate.errors import StoreError, UsageError
 from benchgate.gate.calibration import disagreements, false_blocks, spreads
 from benchgate.measuring_load import Progress
-from benchgate.model.deployment import Arm
-from benchgate.model.noise import NoiseProfile, engine_version_of, noise_key
+from benchgate.model.deployment import Arm, engine_version_of
+from benchgate.model.noise import NoiseProfile, noise_key
 from benchgate.model.run import Evidence, RunStatus
 from benchgate.pipeline import RunOptions, measured_run, read_plan, require_runnable
 from benchgate.plan.schedule import measurement_sha256

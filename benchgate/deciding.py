@@ -18,8 +18,7 @@ from benchgate.errors import ExitCode, PublishError, StoreError, UsageError
 from benchgate.gate.judge import doubted, judge
 from benchgate.gate.summary.metric_rows import metric_rows, number_pairs
 from benchgate.model.run import Evidence, Run, RunStatus
-from benchgate.model.verdict import Verdict
-from benchgate.model.waiver import Waivers
+from benchgate.model.verdict import Verdict, Waivers
 from benchgate.report.document import document_json, verdict_document, with_exit_code
 from benchgate.report.stored_numbers import StoredNumbers, StoredSide
 from benchgate.report.terms import OWN, Terms

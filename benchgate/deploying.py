@@ -21,8 +21,7 @@ from benchgate.plan.schedule import Plan
 from benchgate.sim.declared import settings_of
 from benchgate.sim.process import start_sim, stop_sim
 from benchgate.store.repository import RunWriter
-from benchgate.suite.connection import written_out
-from benchgate.suite.deployment import DeploymentSpec
+from benchgate.suite.deployment import DeploymentSpec, written_out
 from benchgate.suite.schema import Start, Suite, measured_arms, traffic_classes
 from benchgate.targets.address import ServerAddress
 from benchgate.targets.deployed import target_of

@@ -29,7 +29,7 @@ from benchgate.model.run import (
 from benchgate.model.telemetry import TelemetryWindow
 from benchgate.plan.schedule import Plan
 from benchgate.store.journal import Entry, Event
-from benchgate.suite.capacity import level_of_stage
+from benchgate.suite.load import level_of_stage
 from benchgate.suite.schema import Suite, measured_arms
 
 

@@ -8,7 +8,7 @@ from benchgate.circumstances import environment_facts, utc_now
 from benchgate.deploying import declared
 from benchgate.errors import StoreError
 from benchgate.gate.calibration import disagreements, spreads
-from benchgate.gate.policy import CheckSpec, judged_by, specs_over, unit_name
+from benchgate.gate.policy import CheckSpec, judged_by, specs_over
 from benchgate.model.deployment import Arm
 from benchgate.model.metric import TASK_METRICS
 from benchgate.model.noise import NoiseProfile, noise_key
@@ -66,7 +66,7 @@ def known_in(store: Store, suite: Suite, plan: Plan, *, reading: bool) -> KnownN
 def _judged(spec: CheckSpec, suite: Suite, scales: dict[str, bool]) -> JudgedCheck:
     check, tasks = spec.check, tuple[str, ...]()
     if check.metric in TASK_METRICS:
-        names = {unit_name(suite, task): scored for task, scored in scales.items()}
+        names = {suite.unit_name(task): scored for task, scored in scales.items()}
         own = spec.task is not None and spec.task != "each"
         tasks = (str(spec.task),) if own else tuple(judged_by(check, suite.gate.checks, names))
     return JudgedCheck(spec.id, check, spec.statistic, spec.stage, tasks, spec.target_ratio)

@@ -12,7 +12,7 @@ from benchgate.gate.policy import family_of
 from benchgate.model.deployment import Arm, Deployment, canonical_json
 from benchgate.model.records import EvalItem
 from benchgate.model.run import QualityObservation
-from benchgate.plan.evals import Scale
+from benchgate.plan.items import Scale
 from benchgate.quality.imported import Imported, read_arm
 from benchgate.quality.metrics import scale_of
 from benchgate.suite.schema import Suite

@@ -9,8 +9,7 @@ from dataclasses import asdict
 from benchgate.gate.interim import ContinueLoad, StopLoad, limit_passed, next_step
 from benchgate.gate.reasons import show_numbers
 from benchgate.model.run import LOAD_ENDED, LOOK, Evidence, LoadEnd
-from benchgate.model.verdict import CheckResult, Outcome
-from benchgate.model.waiver import Waivers
+from benchgate.model.verdict import CheckResult, Outcome, Waivers
 from benchgate.store.repository import RunWriter
 from benchgate.suite.load import Load
 from benchgate.suite.schema import Suite

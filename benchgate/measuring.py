@@ -32,7 +32,7 @@ from benchgate.looking import Looks
 from benchgate.measuring_load import LoadWork, Progress, measure_load
 from benchgate.model.deployment import Arm, Deployment
 from benchgate.model.run import AT_THE_END, AT_THE_START, SERVER_PROCESSES, DeploymentFault, Evidence
-from benchgate.model.waiver import Waivers
+from benchgate.model.verdict import Waivers
 from benchgate.plan.schedule import Plan
 from benchgate.quality.divergence import diverge
 from benchgate.quality.harness import evaluate

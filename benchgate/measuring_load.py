@@ -31,8 +31,7 @@ from benchgate.plan.model import PlannedBlock, PlannedStage
 from benchgate.plan.schedule import Plan, look_stage, warmup_round
 from benchgate.stats.capacity_search import PlannedLook
 from benchgate.store.repository import RunWriter
-from benchgate.suite.capacity import CAPACITY_STAGE, Capacity, level_of_stage
-from benchgate.suite.load import Load, first_round
+from benchgate.suite.load import CAPACITY_STAGE, Capacity, Load, first_round, level_of_stage
 from benchgate.suite.schema import Suite
 from benchgate.suite.stages import Action, traffic_name
 from benchgate.targets.dialect import Target

@@ -26,7 +26,7 @@ from benchgate.measuring_load import Progress
 from benchgate.model.client import ClientProfile
 from benchgate.model.deployment import Arm, Deployment, sha256_of
 from benchgate.model.run import LOAD_SALT, BudgetReading, Run, RunStatus
-from benchgate.model.waiver import Waivers
+from benchgate.model.verdict import Waivers
 from benchgate.plan.client_demand import chosen_workers
 from benchgate.plan.model import NO_MATERIAL
 from benchgate.plan.power import forecast_power, shortfalls

@@ -15,7 +15,7 @@ from pathlib import Path
 from benchgate.circumstances import fresh_run_id, utc_now
 from benchgate.deciding import Decision, decide_stored, report_html
 from benchgate.errors import BenchgateError, EvidenceError, ExitCode, PublishError, UsageError
-from benchgate.model.deployment import Arm, sha256_of
+from benchgate.model.deployment import HOW_TO_PIN, Arm, ModelIdentity, adapter_names, identity_of, sha256_of
 from benchgate.model.history import (
     Promotion,
     PromotionAction,
@@ -24,9 +24,8 @@ from benchgate.model.history import (
     current_promotions,
     promotion_labels,
 )
-from benchgate.model.identity import HOW_TO_PIN, ModelIdentity, adapter_names, identity_of
 from benchgate.model.run import Run, RunStatus, too_old_because
-from benchgate.model.waiver import Waivers
+from benchgate.model.verdict import Waivers
 from benchgate.report.untrusted import one_line
 from benchgate.store.repository import Store, StoredVerdict
 

@@ -20,8 +20,7 @@ from benchgate.exchange.bundle_files import bundle_sources
 from benchgate.exchange.taking_in import take_in
 from benchgate.model.deployment import Arm, sha256_of
 from benchgate.model.run import Run
-from benchgate.model.verdict import Outcome
-from benchgate.model.waiver import Waivers
+from benchgate.model.verdict import Outcome, Waivers
 from benchgate.pricing import other_prices, with_prices
 from benchgate.publish import github
 from benchgate.publish.github_api import GitHubApi

@@ -17,8 +17,7 @@ from typing import Any
 from benchgate.model.deployment import Arm, canonical_json
 from benchgate.model.run import SESSION_BEGUN
 from benchgate.store.spool import FILE_NAME
-from benchgate.suite.connection import reference_name, resolve_secret
-from benchgate.suite.deployment import DeploymentSpec
+from benchgate.suite.deployment import DeploymentSpec, reference_name, resolve_secret
 from benchgate.suite.schema import Suite
 
 _ROUNDS = 100_000

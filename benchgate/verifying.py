@@ -18,7 +18,7 @@ from benchgate.deciding import Decision, decide_stored, report_html
 from benchgate.errors import EvidenceError, ExitCode, SuiteError, UsageError
 from benchgate.model.deployment import sha256_of
 from benchgate.model.run import start_day
-from benchgate.model.waiver import Waivers
+from benchgate.model.verdict import Waivers
 from benchgate.pricing import with_prices
 from benchgate.report.statement import Statement
 from benchgate.signatures import NotSigned, Signer, read_file, verify_signature

@@ -28,10 +28,10 @@ from benchgate.stats.capacity_search import (
     SearchResult,
     SearchSettings,
     StopReason,
+    look_counts,
     next_look,
     search_result,
 )
-from benchgate.stats.load_probe import look_counts
 
 _NS = 1_000_000_000
 _LONG = 400_000  # requests of one run that looks for the truth

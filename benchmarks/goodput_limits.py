@@ -15,7 +15,7 @@ import numpy as np
 from scipy.stats import t
 
 from benchgate.model.records import IntArray
-from benchgate.stats.overdispersed import miss_share_limits
+from benchgate.stats.clusters import miss_share_limits
 from benchgate.stats.proportions import clopper_pearson
 
 ALPHA = 0.05

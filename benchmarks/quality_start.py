@@ -23,7 +23,7 @@ from pathlib import Path
 from statistics import median
 
 from benchgate.model.deployment import Arm
-from benchgate.plan.evals import PlannedTask
+from benchgate.plan.items import PlannedTask
 from benchgate.quality.arm import ArmProcess
 from benchgate.quality.harness import evaluate
 from benchgate.quality.named import read_named

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 
 from benchgate.answering.question import Question
 from benchgate.errors import UsageError
-from benchgate.model.deployment import Arm
+from benchgate.model.deployment import Arm, adapter_names, identity_of
 from benchgate.model.history import PromotionAction, promotion_labels
-from benchgate.model.identity import adapter_names, identity_of
 from benchgate.model.run import Run, RunStatus, too_old_because
 from benchgate.report.untrusted import one_line
 from benchgate.store.repository import Store, StoredVerdict

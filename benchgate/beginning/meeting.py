@@ -10,7 +10,6 @@ from pydantic import ValidationError
 
 from benchgate.errors import BenchgateError, UsageError
 from benchgate.model.deployment import Arm
-from benchgate.suite.connection import reference_name
 from benchgate.suite.deployment import DeploymentSpec
 from benchgate.targets.address import show_address
 from benchgate.targets.deployed import target_of
@@ -124,8 +123,3 @@ def _trouble(fault: Fault, named: Named) -> str:
 def _context_tokens(target: Target) -> int | None:
     told = what_it_says(target).get("max_model_len")
     return told if isinstance(told, int) and told > 0 else None
-
-
-def is_reference(url: str) -> bool:
-    """Whether an address stands for what a variable holds."""
-    return reference_name(url) is not None

@@ -12,7 +12,7 @@ from benchgate.beginning.first_suite import suite_text
 from benchgate.beginning.meeting import Met
 from benchgate.beginning.workflow import workflow_text
 from benchgate.errors import UsageError
-from benchgate.suite.connection import reference_name
+from benchgate.suite.deployment import reference_name
 from benchgate.suite.loader import parse_suite
 
 WORKFLOW = Path(".github/workflows/benchgate.yml")

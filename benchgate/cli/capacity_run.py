@@ -167,7 +167,7 @@ def _numbers(deployment: Deployment, row: LoadLevel, starts: ColdStarts | None) 
 
 
 def _unpaid(deployment: Deployment, role: Arm) -> str | None:
-    from benchgate.gate.checks.cost import price_mismatch
+    from benchgate.gate.evidence.costs import price_mismatch
 
     said = price_mismatch(deployment)
     return None if said is None else f"the {role.value} {said}"

@@ -18,7 +18,7 @@ from benchgate.errors import UsageError
 
 if TYPE_CHECKING:
     from benchgate.model.run import Run
-    from benchgate.sizing.right_sizing import CandidateTable
+    from benchgate.sizing.candidates import CandidateTable
     from benchgate.store.repository import Store
     from benchgate.suite.schema import Suite
 
@@ -45,7 +45,7 @@ def frontier(
     """Compare candidates by quality and cost; name the cheapest that passes."""
     from benchgate.cli.measure_commands import read_suite
     from benchgate.lining_up import chosen, read_stored
-    from benchgate.sizing.right_sizing import compare_candidates
+    from benchgate.sizing.candidates import compare_candidates
     from benchgate.store.repository import Store
 
     require_place(output, out)

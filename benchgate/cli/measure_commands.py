@@ -27,7 +27,7 @@ from benchgate.errors import ExitCode, SuiteError, UsageError
 
 if TYPE_CHECKING:
     from benchgate.deciding import Decision
-    from benchgate.model.waiver import Waivers
+    from benchgate.model.verdict import Waivers
     from benchgate.pipeline import RunOptions
     from benchgate.plan.preview import Preview
     from benchgate.suite.schema import Suite
@@ -201,7 +201,7 @@ def validate(
 
 def warn(suite: Suite, path: Path) -> None:
     """Write what is measured less well than it looks to stderr, a line for each with its place in the suite."""
-    from benchgate.suite.rules.warnings import suite_warnings
+    from benchgate.suite.rules.load import suite_warnings
     from benchgate.text_files import text_of
 
     log(*(str(warning) for warning in suite_warnings(suite, text_of(path), str(path))))

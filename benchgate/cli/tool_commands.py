@@ -65,7 +65,7 @@ def load(
     """Load-test one server; with --slo, judge its goodput and exit with the verdict's code."""
     from benchgate.circumstances import usable_cpus
     from benchgate.load.bare import BareOptions, run_bare
-    from benchgate.suite.connection import resolve_secret
+    from benchgate.suite.deployment import resolve_secret
 
     refuse_unwritable(json_file)
     api_key = None

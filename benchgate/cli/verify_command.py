@@ -18,7 +18,7 @@ from benchgate.errors import ExitCode, UsageError
 from benchgate.escape import terminal_line
 
 if TYPE_CHECKING:
-    from benchgate.model.waiver import Waivers
+    from benchgate.model.verdict import Waivers
     from benchgate.report.statement import Statement
     from benchgate.signatures import Signer
     from benchgate.store.repository import Store

@@ -17,7 +17,7 @@ from benchgate.errors import UsageError
 
 if TYPE_CHECKING:
     from benchgate.model.run import Evidence
-    from benchgate.model.waiver import Waiver
+    from benchgate.model.verdict import Waiver
     from benchgate.suite.waivers import WaiverFile
 
 _HEAD = "# What is tolerated, up to which ceiling and until which day; changes to this file are reviewed.\n"
@@ -37,7 +37,7 @@ def waive(
 ) -> None:
     """Add a waiver for a check of a stored run to a file of waivers, which is then to be reviewed and committed."""
     from benchgate.model.deployment import Arm
-    from benchgate.model.waiver import RELEASE_CHARACTERS, Waiver
+    from benchgate.model.verdict import RELEASE_CHARACTERS, Waiver
     from benchgate.store.repository import Store
 
     refuse_unwritable(file)
@@ -85,7 +85,7 @@ def _last_day(text: str) -> date:
 def _require_effect(evidence: Evidence, waiver: Waiver) -> None:
     """The run's own verdict is let through by it. UsageError that says why not, with the nearest id of a check."""
     from benchgate.gate.judge import judge
-    from benchgate.model.waiver import Waivers, WaiverUse
+    from benchgate.model.verdict import Waivers, WaiverUse
     from benchgate.suite.messages import suggestion
     from benchgate.suite.schema import Suite
 

@@ -12,7 +12,7 @@ from benchgate.errors import UsageError
 
 if TYPE_CHECKING:
     from benchgate.model.run import Run
-    from benchgate.model.waiver import Waivers
+    from benchgate.model.verdict import Waivers
     from benchgate.suite.schema import Suite
     from benchgate.suite.waivers import WaiverFile
 

@@ -16,10 +16,9 @@ import numpy as np
 from benchgate.gate.comparison import paired_load, quality_of
 from benchgate.gate.decision import CannotJudge
 from benchgate.gate.evidence.blocks import Measure, block_pairs
-from benchgate.gate.evidence.items import pair_task
-from benchgate.gate.evidence.prompts import usable_rows
+from benchgate.gate.evidence.items import pair_task, usable_rows
 from benchgate.gate.evidence.shares import tally_of
-from benchgate.gate.interim import ContinueLoad, next_step
+from benchgate.gate.interim import ContinueLoad, evidence_of_blocks, next_step
 from benchgate.gate.judge import judge
 from benchgate.gate.policy import concrete_checks
 from benchgate.model.deployment import Arm
@@ -173,7 +172,7 @@ def _decide(policy: Suite, whole: Evidence) -> Verdict:
     assert policy.load is not None, "it has checks of its load"
     blocks = policy.load.looks[0] if policy.load.looks else policy.load.blocks
     while True:
-        measured = _first_blocks(whole, blocks)
+        measured = evidence_of_blocks(whole, blocks)
         step = next_step(policy, measured)
         if isinstance(step, ContinueLoad):
             blocks = step.blocks
@@ -188,14 +187,6 @@ def _causes_of_invalid(verdict: Verdict) -> set[str]:
         return set()
     guards = {guard.id for guard in verdict.guards if guard.tripped}
     return guards or {check.id for check in verdict.checks if check.required and check.outcome is Outcome.INVALID}
-
-
-def _first_blocks(evidence: Evidence, blocks: int) -> Evidence:
-    return replace(
-        evidence,
-        load=tuple(o for o in evidence.load if o.block < blocks),
-        telemetry=tuple(w for w in evidence.telemetry if w.block < blocks),
-    )
 
 
 class _Resampled:

@@ -19,13 +19,11 @@ from functools import cached_property
 from typing import ClassVar
 
 from benchgate.gate.decision import CannotJudge, Estimate, Look, inconclusive
-from benchgate.model.deployment import Arm
+from benchgate.model.deployment import Arm, describe_hardware, engine_version_of
 from benchgate.model.metric import COST_METRICS, noise_metric
 from benchgate.model.noise import (
     NoiseProfile,
     NoiseSpread,
-    describe_hardware,
-    engine_version_of,
     format_age,
     staleness_reasons,
 )

@@ -91,11 +91,11 @@ class Rule:
 
 @dataclass(slots=True)
 class Estimate:
-    """Measurement of one check before any decision, filled in step by step.
+    """Measurement of one check, filled in step by step before any decision.
 
     `value` with `limits` is the regression on the rule's scale, or the candidate's own value of an ABSOLUTE check.
-    `least` is the smallest change that counts; `p_value` is of a regression beyond it. With a `problem` the check is
-    not decided by its numbers, and they are those that were known before it.
+    `least` is the smallest change that counts; `p_value` is of a regression beyond it. With a `problem` the numbers are
+    those known before it, and decide nothing.
     """
 
     rule: Rule

@@ -12,18 +12,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from benchgate.gate.check_results import Line, check_line
 from benchgate.gate.checks.shares import trace_counts
 from benchgate.gate.comparison import Comparison, load_of, stricter_look
 from benchgate.gate.decision import Estimate, Rule, adjust_for_looks, decide, invalid
 from benchgate.gate.evidence.shares import Counts, tally_of, unmeasured
 from benchgate.gate.guards.base import invalidating_guard, metric_kinds
-from benchgate.gate.reasons import check_advice
+from benchgate.gate.reasons import Line, check_advice, check_line
 from benchgate.model.deployment import Arm
 from benchgate.model.run import BudgetReading
 from benchgate.model.verdict import BUDGET, HISTORY, CheckResult, GuardResult, Outcome, Scale, Unit
+from benchgate.stats.clusters import miss_share_limits, miss_share_p, sample_size_to_decide
 from benchgate.stats.distributions import Limits
-from benchgate.stats.overdispersed import miss_share_limits, miss_share_p, sample_size_to_decide
 from benchgate.stats.sequential import holm
 from benchgate.stats.trace import Trace, digits
 from benchgate.suite.error_budget import BURN, BURN_ALARM, ErrorBudget, show_objective, show_window, worst_share

@@ -19,8 +19,7 @@ from benchgate.gate.waivers import apply_waivers
 from benchgate.model.deployment import Arm
 from benchgate.model.metric import METRICS, TASK_METRICS
 from benchgate.model.run import Evidence
-from benchgate.model.verdict import CheckResult, Outcome
-from benchgate.model.waiver import Waivers
+from benchgate.model.verdict import CheckResult, Outcome, Waivers
 from benchgate.suite.schema import Suite, measured_arms
 
 _SECONDS_PER_HOUR = 3600.0
@@ -117,7 +116,6 @@ def _usd(suite: Suite, seconds: float) -> float:
 
 
 def _tolerated(waivers: Waivers | None, evidence: Evidence) -> set[str]:
-    """Return the ids of checks with a valid waiver for this suite and candidate."""
     if waivers is None:
         return set()
     candidate = evidence.run.arms[Arm.CANDIDATE]

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from benchgate.gate.check_results import Line, check_line
 from benchgate.gate.checks.evaluate import Judgement, evaluate
 from benchgate.gate.comparison import Comparison, arms_of, compare
+from benchgate.gate.cumulative import attempt_notes, creep_checks
 from benchgate.gate.decision import decide, inconclusive, invalid
 from benchgate.gate.error_budget import burn_checks, spent_checks
 from benchgate.gate.evidence.blocks import OWN_MACHINE
@@ -21,10 +21,12 @@ from benchgate.gate.evidence.deployments import differences
 from benchgate.gate.guards import run_guards
 from benchgate.gate.guards.base import check_kinds, invalidating_guard
 from benchgate.gate.guards.run import session_notes
-from benchgate.gate.history.cumulative import attempt_notes, creep_checks
 from benchgate.gate.policy import CheckSpec, concrete_checks, family_of
 from benchgate.gate.reasons import (
+    ADVISORY_WARNINGS,
+    Line,
     check_advice,
+    check_line,
     check_reason,
     check_title,
     decisive_checks,
@@ -34,8 +36,7 @@ from benchgate.gate.reasons import (
 )
 from benchgate.gate.waivers import Waived, apply_waivers
 from benchgate.model.run import Evidence, RunStatus
-from benchgate.model.verdict import BUDGET, HISTORY, CheckResult, GuardResult, Outcome, Verdict, policy_sha256
-from benchgate.model.waiver import Waivers
+from benchgate.model.verdict import BUDGET, HISTORY, CheckResult, GuardResult, Outcome, Verdict, Waivers, policy_sha256
 from benchgate.stats.sequential import holm
 from benchgate.suite.schema import Gate, Suite
 
@@ -148,7 +149,6 @@ def _cross_check(judgement: Judgement, gate: Gate) -> None:
 
 
 def _lines(judgements: Sequence[Judgement], gate: Gate) -> Iterator[CheckResult]:
-    """Yield each check as a line of the verdict."""
     for judgement in judgements:
         spec, check, estimate = judgement.spec, judgement.spec.check, judgement.estimate
         outcome = judgement.outcome(gate)
@@ -201,19 +201,15 @@ def roll_up(checks: tuple[CheckResult, ...], guards: tuple[GuardResult, ...]) ->
     outcomes = required if judged else [*required, Outcome.INVALID]
     if any(guard.tripped for guard in guards):
         outcomes = [*outcomes, Outcome.INVALID]
-    if any(guard.warns for guard in guards) or any(c.counted in _WARNING for c in checks if not c.required):
+    if any(guard.warns for guard in guards) or any(c.counted in ADVISORY_WARNINGS for c in checks if not c.required):
         outcomes = [*outcomes, Outcome.WARN]
     return max(outcomes, key=lambda outcome: outcome.severity)
 
 
-_WARNING = (Outcome.WARN, Outcome.BLOCK, Outcome.INVALID)  # of an advisory check
-
-
 def next_step(outcome: Outcome, checks: Sequence[CheckResult], guards: Sequence[GuardResult]) -> str | None:
-    """A tripped guard's remedy where the evidence is no use, else the advice of the check that the sentence names.
+    """Return the next action: a tripped guard's remedy, the advice of the named check, or a warning guard's remedy.
 
-    Where no check warns, the remedy of the guard that does. None for PASS, and where a warning needs nothing done
-    before the promotion.
+    None for PASS, and for a warning that needs nothing done before the promotion.
     """
     if outcome is Outcome.PASS:
         return None
@@ -232,17 +228,14 @@ _REQUIRE = "make at least one check `required`"
 
 
 def reference_doubt(reference_outcome: Outcome | None) -> str | None:
-    """A sentence, without its end, on a reference run that was itself not to be promoted; None of any other."""
+    """Return a sentence without its period on a reference run that was itself not to be promoted; else None."""
     if reference_outcome is None or reference_outcome.promotes:
         return None
     return f"the reference run's own verdict was {reference_outcome}: being no worse than it does not mean being fit"
 
 
 def doubted(verdict: Verdict, reference_outcome: Outcome | None) -> Verdict:
-    """At most WARN, and its first sentence is why, where the reference run's own verdict did not let it be promoted.
-
-    What is not promoted anyway stays as it is.
-    """
+    """Return at most WARN, with the doubt first, if the reference run's own verdict did not let it be promoted."""
     doubt = reference_doubt(reference_outcome)
     if doubt is None or not verdict.outcome.promotes:
         return verdict

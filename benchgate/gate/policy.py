@@ -17,10 +17,10 @@ from benchgate.suite.schema import Suite, traffic_classes
 
 @dataclass(frozen=True, slots=True)
 class CheckSpec:
-    """One check of the policy made concrete. `stage` is the name under which its load was stored.
+    """Check of the policy made concrete. `stage` is the name under which its load was stored.
 
-    `slo` and `target_ratio` are what requests there must meet. `levels` are the closed-loop stages of the sweep, by
-    name, with how many requests each keeps in flight: what a knee is looked for in.
+    `slo` and `target_ratio` are those of the requests there. `levels` are the closed-loop stages of the sweep, by name,
+    with their concurrency, among which a knee is searched.
     """
 
     check: Check
@@ -33,7 +33,7 @@ class CheckSpec:
 
     @property
     def id(self) -> str:
-        """Stable name, like `ttft-p95@c4`, `accuracy@tiny_add`, `goodput@c4:slo` or `capacity:per-accelerator`."""
+        """Return a stable name, like `ttft-p95@c4`, `goodput@c4:slo` or `capacity:per-accelerator`."""
         parts = (self.check.metric, self.check.of, self.statistic)
         name = "-".join(part for part in parts if part is not None)
         place = self.stage or self.task
@@ -43,7 +43,6 @@ class CheckSpec:
 
     @property
     def _bound(self) -> str:
-        """Return the kind of absolute bound, as there may be several."""
         side = "max" if self.check.max is not None else "min"
         if self.check.over is not None:
             return f"{side}-over-{self.check.over}"
@@ -51,29 +50,29 @@ class CheckSpec:
 
     @property
     def q(self) -> float:
-        """The quantile that is judged of a latency; of a mean the one that it stands beside."""
+        """Return the judged quantile of a latency; for a mean, that of the statistic it accompanies."""
         return QUANTILES.get(self.statistic or "p50", 0.5)
 
     @property
     def measure(self) -> Measure:
-        """Return the statistic that is judged of a latency, a rate, a length or a cost."""
+        """Return the judged statistic of a latency, a rate, a length or a cost."""
         return Measure(self.check.metric, self.q, self.statistic, self.slo, each=self.check.per is not None)
 
     @property
     def stages(self) -> tuple[str, ...]:
-        """Every place of the load that it looks at."""
+        """Return every place of the load that the check reads."""
         if self.levels:
             return tuple(name for name, _ in self.levels)
         return tuple(stage for stage in (self.stage, self.check.over) if stage is not None)
 
 
 def concrete_checks(suite: Suite, evidence: Evidence) -> Iterator[CheckSpec]:
-    """The policy's checks, one per place of the load and per task where it names none."""
+    """Yield the policy's checks, one per place of the load and per task where it names none."""
     return specs_over(suite, scales_of(evidence))
 
 
 def scales_of(evidence: Evidence) -> dict[str, bool]:
-    """Every observed task, and whether either arm's items have a score of some scale, not just right and wrong."""
+    """Return, for every observed task, True if either arm's items have scores other than right and wrong."""
     scales: dict[str, bool] = {}
     for observation in evidence.quality:
         if observation.repeat == 0:
@@ -82,8 +81,8 @@ def scales_of(evidence: Evidence) -> dict[str, bool]:
 
 
 def specs_over(suite: Suite, continuous: Mapping[str, bool]) -> Iterator[CheckSpec]:
-    """Yield the concrete checks over observed tasks, each with True if its items have scores of some scale."""
-    names = {unit_name(suite, task): scored for task, scored in continuous.items()}
+    """Yield the policy's checks over the observed tasks, of which `continuous` ones have scores by degrees."""
+    names = {suite.unit_name(task): scored for task, scored in continuous.items()}
     for check in suite.gate.checks:
         if check.metric in TELEMETRY_METRICS:  # a server is that of its whole stage, whatever classes it has
             for stage in dict.fromkeys(
@@ -109,11 +108,11 @@ def specs_over(suite: Suite, continuous: Mapping[str, bool]) -> Iterator[CheckSp
 
 
 def judged_by(check: Check, checks: Sequence[Check], names: Mapping[str, bool]) -> list[str]:
-    """The tasks that a check of all of them judges, by name: those of its kind of score.
+    """Return the names of the tasks that a check without a task judges: those of its kind of score.
 
-    Accuracy and flips leave a task that is scored by degrees to a check of its score, where there is one, and a score
-    leaves the others to their accuracy; where there is none they keep it, and find that they cannot judge it: no task
-    goes unjudged without a word. A required check leaves nothing to one that is advisory.
+    Accuracy and flips leave a task scored by degrees to a check of its score, and a score leaves the others to their
+    accuracy. Without such a check they keep it and find that they cannot judge it: no task stays unjudged without a
+    message. A required check leaves nothing to an advisory one.
     """
     of_scores = check.metric == "score"
     others = "accuracy" if of_scores else "score"
@@ -122,19 +121,13 @@ def judged_by(check: Check, checks: Sequence[Check], names: Mapping[str, bool]) 
 
 
 def judged_units(spec: CheckSpec, suite: Suite, comparison: Comparison) -> Mapping[str, tuple[str, ...]]:
-    """Return the tasks or groups that a check of evals judges, each with its observed tasks."""
+    """Return the tasks and groups that a check of evals judges, each with its observed tasks."""
     units = units_of(suite, comparison)
     if spec.task is not None and spec.task != "each":
         return {spec.task: units.get(spec.task, (spec.task,))}
     scales = scales_of(comparison.judged)
     names = {name: any(scales[task] for task in tasks) for name, tasks in units.items()}
     return {name: units[name] for name in judged_by(spec.check, suite.gate.checks, names)}
-
-
-def unit_name(suite: Suite, task: str) -> str:
-    """Return the suite's name of an observed task: its own, or that of its group."""
-    entry = suite.quality.entry(task) if suite.quality is not None else None
-    return entry.name if entry is not None else task
 
 
 def _closed_loops(suite: Suite) -> tuple[tuple[str, int], ...]:

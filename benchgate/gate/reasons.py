@@ -1,10 +1,10 @@
-"""The words of a verdict: titles, values and margins, the reason of every check, its advice, the verdict's sentence."""
+"""The words of a verdict: titles, values and margins, reasons and advice, the verdict's sentence, and its lines."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from benchgate import units
@@ -12,13 +12,14 @@ from benchgate.gate.comparison import Comparison, UntiedRuns
 from benchgate.gate.decision import Estimate, too_soon, used_share_of_bound
 from benchgate.gate.guards.base import compared
 from benchgate.gate.policy import CheckSpec
-from benchgate.model.deployment import Arm
+from benchgate.model.deployment import Arm, engine_version_of
 from benchgate.model.metric import METRICS, TASK_METRICS
-from benchgate.model.noise import engine_version_of, format_age, staleness_reasons
+from benchgate.model.noise import format_age, staleness_reasons
 from benchgate.model.run import Evidence
 from benchgate.model.verdict import CheckResult, GuardResult, Outcome, Scale, Unit
 from benchgate.stats.distributions import Limits, sample_size_for_width
-from benchgate.suite.schema import Suite
+from benchgate.stats.trace import Trace, digits
+from benchgate.suite.schema import Gate, Suite
 
 _WRITTEN: Mapping[Unit, Callable[[float], str]] = MappingProxyType(
     {
@@ -216,7 +217,6 @@ def _needed(estimate: Estimate, alpha: float) -> int | None:
 
 
 def _room(estimate: Estimate) -> float:
-    """Return how much of the margin the estimate leaves."""
     return estimate.margin - _size(estimate, estimate.value or 0.0)
 
 
@@ -322,9 +322,9 @@ _OF_COMPARED = tuple(compared(*kinds) for kinds in _OF_SPEED)
 def verdict_reason(
     outcome: Outcome, checks: tuple[CheckResult, ...], guards: tuple[GuardResult, ...], names: tuple[str | None, str]
 ) -> str:
-    """The one sentence: what was decided about whom, and the number or the fault that decided it.
+    """Return the verdict's sentence: the decision, the candidate, and the number or fault that decided it.
 
-    `names` are baseline's and candidate's; no baseline where one deployment was measured alone and held to bounds.
+    `names` are baseline's and candidate's; the baseline's is None if one deployment was measured alone.
     """
     baseline, candidate = names
     said = _SAID_OF_ONE if baseline is None else _SAID
@@ -344,7 +344,8 @@ def verdict_reason(
         case Outcome.WARN:
             waived = [check for check in required if check.waiver is not None]
             if waived:
-                begin = f"{candidate} {_ONLY_BECAUSE[baseline is None]} {_are_waived(len(waived))}"
+                count = "1 check is" if len(waived) == 1 else f"{len(waived)} checks are"
+                begin = f"{candidate} {_ONLY_BECAUSE[baseline is None]} {count} waived"
             warning = [guard for guard in guards if guard.warns]
             if not decisive and warning:
                 others = [f"; guard {guard.id} warns too" for guard in warning[1:]]
@@ -380,40 +381,33 @@ _SAID_OF_ONE = MappingProxyType(
 _ONLY_BECAUSE = ("may be promoted only because", "is let through only because")
 
 
-def _are_waived(count: int) -> str:
-    return "1 check is waived" if count == 1 else f"{count} checks are waived"
-
-
 def decisive_checks(outcome: Outcome, checks: Sequence[CheckResult]) -> list[CheckResult]:
-    """The checks that made the outcome, the one that says most first; empty where none did.
+    """Return the checks that made the outcome, the most significant first; empty if none did.
 
-    Advisory ones decide nothing but a warning, and only where no required check warns. Of warnings those come first
-    that would stop the promotion, were they not waived.
+    Advisory ones decide only a warning, if no required check warns. Waived ones come first.
     """
     required = [check for check in checks if check.required and check.counted is outcome]
     if required or outcome is not Outcome.WARN:
         return sorted(required, key=lambda check: (check.waiver is None, *_by_harm(check)))
-    advisory = [check for check in checks if not check.required and check.counted in _WARNING]
+    advisory = [check for check in checks if not check.required and check.counted in ADVISORY_WARNINGS]
     return sorted(advisory, key=lambda check: (-check.counted.severity, *_by_harm(check)))
 
 
-_WARNING = (Outcome.WARN, Outcome.BLOCK, Outcome.INVALID)  # of an advisory check
+ADVISORY_WARNINGS = (Outcome.WARN, Outcome.BLOCK, Outcome.INVALID)  # of an advisory check
 
 
 def _by_harm(check: CheckResult) -> tuple[float]:
-    """Largest harm against its margin first; then those that have no such number, in the policy's order."""
+    """Sort by the largest harm against its margin; those without such a number keep the policy's order."""
     return (-_effect_size(check, check.harm) / check.margin if check.scale is not Scale.ABSOLUTE else 0.0,)
 
 
 def _effect_size(check: CheckResult, harm: float | None) -> float:
-    """Return a regression's size; of a two-sided check without its sign."""
     if harm is None:
         return 0.0
     return abs(harm) if check.two_sided else harm
 
 
 def _closest(checks: list[CheckResult]) -> str:
-    """Name the passing check that has used most of its margin."""
     relative = [c for c in checks if c.scale is not Scale.ABSOLUTE and c.upper is not None]
     if not relative:
         return ""
@@ -437,7 +431,7 @@ _LONGEST = 280
 
 
 def _short(reason: str) -> str:
-    """A reason that fits into one sentence; the whole of it stands beside its check or guard."""
+    """Shorten a reason to one sentence; its check or guard has the whole of it."""
     return reason if len(reason) <= _LONGEST else f"{reason[:_LONGEST].rsplit(' ', 1)[0].rstrip(',;:')} …"
 
 
@@ -469,3 +463,146 @@ def _profile_notes(evidence: Evidence, suite: Suite) -> tuple[str, ...]:
         profile, at=at, engine_version=engine_version_of(run.arms[Arm.BASELINE]), max_age_s=suite.gate.noise_max_age_s
     )
     return (told, *(f"the noise profile is stale: {why}; run `benchgate calibrate` again" for why in stale))
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """Identity of a line of the verdict: what is judged, and its title."""
+
+    id: str
+    title: str
+    family: str
+    metric: str
+    required: bool
+    statistic: str | None = None
+    stage: str | None = None
+    task: str | None = None
+    over: str | None = None  # stage whose value the candidate's is compared with
+
+
+def check_line(
+    line: Line,
+    estimate: Estimate,
+    outcome: Outcome,
+    p_holm: float | None,
+    gate: Gate,
+    *,
+    advice: str | None,
+    p_values: Sequence[float],
+    ids: Sequence[str] = (),
+) -> CheckResult:
+    """Return the line with the estimate's numbers. `p_values` and `ids` are of all lines that share its error."""
+    rule, limits = estimate.rule, estimate.limits
+    return CheckResult(
+        id=line.id,
+        title=line.title,
+        family=line.family,
+        metric=line.metric,
+        statistic=line.statistic,
+        stage=line.stage,
+        task=line.task,
+        required=line.required,
+        outcome=outcome,
+        reason=check_reason(estimate, outcome, gate.warn_fraction, gate.alpha),
+        advice=advice,
+        unit=rule.unit,
+        scale=rule.scale,
+        baseline=estimate.baseline,
+        candidate=estimate.candidate,
+        harm=estimate.value,
+        lower=limits.lower if limits else None,
+        upper=limits.upper if limits else None,
+        margin=estimate.margin,
+        p_value=estimate.p_value,
+        p_holm=p_holm,
+        n=estimate.n,
+        n_unit=estimate.n_unit,
+        n_of=estimate.n_of,
+        method=estimate.method,
+        notes=tuple(estimate.notes),
+        over=line.over,
+        at_least=rule.lower_is_worse if rule.scale is Scale.ABSOLUTE else None,
+        two_sided=rule.two_sided,
+        steps=tuple(_trace(estimate, outcome, p_values, p_holm, gate.alpha, ids).steps),
+        limits_alpha=estimate.look.alpha if estimate.look is not None else None,
+    )
+
+
+def _trace(
+    estimate: Estimate,
+    outcome: Outcome,
+    p_values: Sequence[float],
+    p_holm: float | None,
+    alpha: float,
+    ids: Sequence[str],
+) -> Trace:
+    """Return the arithmetic from the measured numbers to the outcome.
+
+    With a problem (a guard that tripped, say) it ends at the numbers that the verdict shows, and they decide nothing.
+    """
+    rule, limits = estimate.rule, estimate.limits
+    trace = Trace(list(estimate.trace.steps))
+    if not trace.steps and estimate.problem is None:
+        trace.text("method", "", estimate.method)
+        trace.count(estimate.n_unit, estimate.n)
+        for what, value in (("baseline", estimate.baseline), ("candidate", estimate.candidate)):
+            if value is not None:
+                trace.made(what, "", value)
+    formula = "a value that is missing is never good"
+    value, p_value = estimate.value, estimate.p_value
+    complete = value is not None and limits is not None and p_value is not None and p_holm is not None
+    if complete and (trace.steps or estimate.problem is None):
+        assert value is not None and limits is not None and p_value is not None and p_holm is not None
+        own_margin = any(step.what.startswith("margin") for step in trace.steps)
+        absolute = rule.scale is Scale.ABSOLUTE
+        trace.made("value that is judged" if absolute else "regression that is judged", "", value)
+        trace.limits(limits, "", "", " that is judged")
+        if not own_margin:
+            trace.made("bound" if absolute else "margin", "", estimate.margin)
+        doubled = f"2 * {digits(p_value / 2)}" if p_value < 1 else "2 * that of the likelier one, at most 1"
+        trace.made("p-value", doubled if rule.two_sided else "", p_value)
+        trace.made("p-value among all checks (Holm)", _holm_formula(p_value, p_values, ids), p_holm)
+        formula = _rule_formula(estimate, outcome, p_holm, alpha)
+    if estimate.problem is not None:
+        formula = f"no numbers decide: {estimate.problem.reason}"
+    trace.text("outcome", formula, outcome.value)
+    return trace
+
+
+def _holm_formula(p_value: float, p_values: Sequence[float], ids: Sequence[str]) -> str:
+    """Return the product that is largest among this p-value and the smaller ones: its p-value after Holm.
+
+    With ids, all p-values are listed by size, so that a reader sees whose decides.
+    """
+    order = sorted(range(len(p_values)), key=p_values.__getitem__)
+    ordered = [p_values[place] for place in order]
+    last, m = max(at for at, other in enumerate(ordered) if other == p_value), len(ordered)
+    at = max(range(last + 1), key=lambda at: min(1.0, (m - at) * ordered[at]))
+    largest = f"{m - at} * {digits(ordered[at])}"
+    formula = f"number {last + 1} of {m} by size: the largest of (m - j + 1) * p(j) up to it, at most 1: {largest}"
+    if not ids:
+        return formula
+    by_size = "; ".join(f"p({j + 1}) {digits(ordered[j])} {ids[place]}" for j, place in enumerate(order))
+    return f"{formula}, of {ids[order[at]]}; by size: {by_size}"
+
+
+def _rule_formula(estimate: Estimate, outcome: Outcome, p_holm: float, alpha: float) -> str:
+    assert estimate.limits is not None and estimate.value is not None, "only what has limits is judged by them"
+    rule, margin = estimate.rule, digits(estimate.margin)
+    lower, upper, inside = estimate.limits.lower, estimate.limits.upper, outcome.promotes
+    if rule.scale is not Scale.ABSOLUTE:
+        edge = max(upper, -lower) if rule.two_sided else upper
+        parts = [f"{digits(edge)} {'<' if inside else '>='} margin {margin}"]
+    elif rule.lower_is_worse:
+        parts = [f"lower limit {digits(lower)} {'>=' if inside else '<'} {margin}"]
+    else:
+        parts = [f"upper limit {digits(upper)} {'<=' if inside else '>'} {margin}"]
+    if rule.scale is not Scale.ABSOLUTE or not inside:
+        parts.append(f"p {digits(p_holm)} {'<=' if p_holm <= alpha else '>'} {digits(alpha)}")
+    if not inside and too_soon(estimate):
+        parts.append(f"regression {digits(estimate.value)} < margin, which blocks at the last look only")
+    if estimate.warning is not None and inside:
+        parts.append(estimate.warning)
+    elif outcome is Outcome.WARN and rule.scale is Scale.ABSOLUTE:
+        parts.append(f"{digits(used_share_of_bound(estimate))} of what is allowed is used")
+    return ", and ".join(parts)

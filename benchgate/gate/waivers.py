@@ -13,12 +13,11 @@ from datetime import date
 
 from benchgate.gate.checks.evaluate import evaluate
 from benchgate.gate.comparison import Comparison, TiedRuns
-from benchgate.gate.decision import Estimate, decide
+from benchgate.gate.decision import decide
 from benchgate.gate.policy import CheckSpec
 from benchgate.gate.reasons import check_reason
 from benchgate.model.deployment import Arm, Deployment
-from benchgate.model.verdict import CheckResult, Outcome
-from benchgate.model.waiver import RELEASE_CHARACTERS, Waiver, Waivers, WaiverState, WaiverUse
+from benchgate.model.verdict import RELEASE_CHARACTERS, CheckResult, Outcome, Waiver, Waivers, WaiverState, WaiverUse
 from benchgate.suite.messages import nearest
 from benchgate.suite.schema import Suite
 from benchgate.suite.waivers import held_to
@@ -37,7 +36,7 @@ class Waived:
 def apply_waivers(
     waivers: Waivers, specs: Sequence[CheckSpec], checks: Sequence[CheckResult], suite: Suite, comparison: Comparison
 ) -> Waived:
-    """The checks as waivers leave them. `checks` are the results of `specs`, in the same order."""
+    """Apply waivers to the checks, the results of `specs` in the same order."""
     results, states = list(checks), []
     candidate = comparison.judged.run.arms[Arm.CANDIDATE]
     for waiver in waivers.entries:
@@ -55,7 +54,7 @@ def apply_waivers(
 
 
 def _other_case(waiver: Waiver, as_of: date, candidate: Deployment, comparison: Comparison) -> str | None:
-    """Return why a waiver is not for this run; None if it is."""
+    """Return why a waiver does not apply to this candidate and comparison; None if it does."""
     if waiver.days_left(as_of) < 0:
         return f"it expired at the end of {waiver.expires}"
     if isinstance(comparison, TiedRuns):
@@ -69,7 +68,7 @@ def _other_case(waiver: Waiver, as_of: date, candidate: Deployment, comparison: 
 
 
 def _refusal(waiver: Waiver, meant: Sequence[CheckResult], checks: Sequence[CheckResult]) -> str | None:
-    """Return why a waiver changes nothing by the outcomes of its checks; None if its ceiling decides."""
+    """Return why a waiver has no effect by the outcomes of its checks; None if the regression must be measured."""
     if not meant:
         near = nearest(waiver.check, [check.id for check in checks])
         return "no check has this id" + (f"; did you mean {near}?" if near else "")
@@ -84,8 +83,8 @@ def _refusal(waiver: Waiver, meant: Sequence[CheckResult], checks: Sequence[Chec
 def _beyond(waiver: Waiver, spec: CheckSpec, suite: Suite, comparison: Comparison) -> str | None:
     """Return why the regression is not shown to stay within the ceiling; None if it is.
 
-    Everything is measured again, for what else a check holds its evidence to may rest on its bound. Blocks that were
-    left out may not help here either.
+    Everything is measured again, because other requirements of a check may depend on its bound. Excluded blocks may not
+    help here either.
     """
     try:
         check = held_to(spec.check, waiver.ceiling)
@@ -93,15 +92,14 @@ def _beyond(waiver: Waiver, spec: CheckSpec, suite: Suite, comparison: Compariso
         return f"its ceiling does not fit the check: {error}"
     (judgement,) = evaluate((replace(spec, check=check),), suite, comparison)
     for estimate in (judgement.estimate, judgement.all_blocks):
-        if estimate is not None and not (outcome := _outcome(estimate, suite)).promotes:
+        if estimate is None:
+            continue
+        # By the check's own p-value: other checks do not matter to whether it stays within the ceiling.
+        outcome = decide(estimate, estimate.p_value, suite.gate.alpha, suite.gate.warn_fraction)
+        if not outcome.promotes:
             reason = check_reason(estimate, outcome, suite.gate.warn_fraction, suite.gate.alpha)
             return f"the regression is not shown to stay within its ceiling of {waiver.ceiling}: {reason}"
     return None
-
-
-def _outcome(estimate: Estimate, suite: Suite) -> Outcome:
-    """Decide by the check's own p-value: other checks do not matter to whether it stays within the ceiling."""
-    return decide(estimate, estimate.p_value, suite.gate.alpha, suite.gate.warn_fraction)
 
 
 def _with(check: CheckResult, waiver: Waiver) -> CheckResult:

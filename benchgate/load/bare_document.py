@@ -211,7 +211,7 @@ def _stretches(good: BoolArray) -> list[BoolArray]:
 
 def _limits(blocks: list[BoolArray]) -> tuple[Limits, str]:
     """Limits of the share of good requests, and how they were found."""
-    from benchgate.stats.overdispersed import miss_share_limits  # scipy takes a second to load
+    from benchgate.stats.clusters import miss_share_limits
     from benchgate.stats.proportions import clopper_pearson
 
     good, scheduled = _counts(blocks)
@@ -222,7 +222,7 @@ def _limits(blocks: list[BoolArray]) -> tuple[Limits, str]:
 
 
 def _needed(blocks: list[BoolArray]) -> int | None:
-    from benchgate.stats.overdispersed import sample_size_to_decide
+    from benchgate.stats.clusters import sample_size_to_decide
 
     return sample_size_to_decide(*_counts(blocks), _TARGET_RATIO, _ALPHA)
 

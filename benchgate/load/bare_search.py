@@ -17,7 +17,7 @@ from benchgate.load.warmup import mean_service_s
 from benchgate.model.request_metrics import Slo
 from benchgate.model.verdict import Outcome
 from benchgate.stats.capacity_search import PlannedLook, Probe, SearchResult, SearchSettings, search_result
-from benchgate.suite.capacity import LEAST_REQUESTS, MOST_REQUESTS
+from benchgate.suite.load import LEAST_REQUESTS, MOST_REQUESTS
 from benchgate.suite.schema import ClientBounds
 
 _NOT_BESIDE_SEARCH = ("concurrency", "rate", "trace", "speed", "requests", "duration")

@@ -21,7 +21,7 @@ from benchgate.model.request import Endpoint
 from benchgate.model.request_metrics import Slo
 from benchgate.plan.client_demand import StageDemand, default_workers, workers_to_start
 from benchgate.plan.salt import LARGEST_SALT
-from benchgate.suite.connection import version_problem
+from benchgate.suite.deployment import version_problem
 from benchgate.suite.load import parse_warmup
 from benchgate.targets.address import ServerAddress
 from benchgate.targets.dialect import DIALECTS, PATHS

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from benchgate.errors import UsageError
-from benchgate.suite.connection import check_proxy, read_header, reference_name, resolve_secret
+from benchgate.suite.deployment import check_proxy, read_header, reference_name, resolve_secret
 from benchgate.targets.address import ServerAddress
 from benchgate.targets.route import Route, tls_context
 

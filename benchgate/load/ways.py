@@ -9,8 +9,7 @@ from benchgate.errors import TargetError, UsageError
 from benchgate.load.stamps import audit_refusal, never_stamped
 from benchgate.model.deployment import Arm
 from benchgate.sim.declared import settings_of
-from benchgate.suite.connection import reference_name, resolve_secret
-from benchgate.suite.deployment import DeploymentSpec, resolve_page
+from benchgate.suite.deployment import DeploymentSpec, reference_name, resolve_page, resolve_secret
 from benchgate.suite.schema import Suite
 from benchgate.targets.address import ServerAddress
 from benchgate.targets.deployed import route_of, target_of

@@ -11,8 +11,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
 
-from benchgate.model.deployment import Deployment
-from benchgate.model.noise import describe_hardware
+from benchgate.model.deployment import Deployment, describe_hardware
 from benchgate.model.verdict import Outcome, Scale, Unit
 
 

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
-from benchgate.model.deployment import Deployment, sha256_of
+from benchgate.model.deployment import Deployment, describe_hardware, sha256_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,24 +181,3 @@ def noise_key(deployment: Deployment, environment: Mapping[str, object], measure
     if deployment.url is None:
         model = f"{model} {sha256_of(deployment.settings)[:12]}"
     return NoiseKey(describe_hardware(deployment, environment), deployment.engine, model, measurement_sha256)
-
-
-def describe_hardware(deployment: Deployment, environment: Mapping[str, object]) -> str:
-    """Describe a deployment's hardware, in equal words for equal hardware.
-
-    It is the reported accelerator names, or this machine for an embedded deployment. Otherwise only the address is
-    known and given as a digest, because a report should not reveal it.
-    """
-    names = deployment.facts.get("accelerator_names")
-    if isinstance(names, list) and names:
-        counts = {str(name): names.count(name) for name in names}
-        return ", ".join(f"{count} x {name}" for name, count in sorted(counts.items()))
-    if deployment.url is None:
-        return f"this machine: {environment.get('cpu')}, {environment.get('cpus')} processors"
-    return f"not told: address {sha256_of(deployment.url)[:12]}, accelerators {deployment.accelerators}"
-
-
-def engine_version_of(deployment: Deployment) -> str | None:
-    """Return the engine version reported by the server; None if there is none."""
-    told = deployment.facts.get("engine_version", deployment.settings.get("engine_version"))
-    return None if told is None else str(told)

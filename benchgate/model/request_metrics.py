@@ -239,7 +239,6 @@ def distinct_arrivals(columns: RequestColumns) -> IntArray:
 
 
 def _token_ratio(counted: Sequence[tuple[RequestColumns, IntArray, IntArray]]) -> float | None:
-    """Divide the sums of parts and wholes over several sets of requests."""
     parts, wholes = 0, 0
     for columns, part, whole in counted:
         ok = succeeded(columns)

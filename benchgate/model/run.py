@@ -375,8 +375,7 @@ class TrendPoint(NamedTuple):
     `outcome` is the run's own latest verdict; None without one (comparisons between runs do not count). `deployment` is
     the suite's name of the deployment measured; `lower` and `upper` are the value's 95% interval, None without one.
     `promoted` labels its promotion or withdrawal; None without one. `model`, `engine` and `hardware` identify the
-    deployment as far as stored (`model/identity.py`). `doubt` says why a cost may not match the deployment; None if it
-    does.
+    deployment as far as stored. `doubt` says why a cost may not match the deployment; None if it does.
     """
 
     run_id: str

@@ -150,12 +150,6 @@ class TelemetryWindow:
         return _ratio(self.change(Counter.PREFIX_HITS), self.change(Counter.PREFIX_QUERIES))
 
     @property
-    def acceptance_ratio(self) -> float | None:
-        """Return accepted over drafted tokens of speculative decoding."""
-        counted = _ratio(self.change(Counter.ACCEPTED), self.change(Counter.DRAFTED))
-        return self.mean(Gauge.ACCEPTANCE) if counted is None else counted
-
-    @property
     def energy_j(self) -> float | None:
         """Return the energy of the accelerators during the stage: by their counter, else mean power times duration."""
         counted = self.change(Counter.GPU_ENERGY_J)

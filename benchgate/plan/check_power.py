@@ -105,7 +105,7 @@ class PowerRow:
     seen: LookDecisions | None = None
 
 
-def unknown_power(one: JudgedCheck, suite: Suite, note: str | None = None) -> CheckPower:
+def unknown_power(one: JudgedCheck, suite: Suite) -> CheckPower:
     """Return a check of which nothing else is known."""
     return CheckPower(
         id=one.id,
@@ -114,7 +114,6 @@ def unknown_power(one: JudgedCheck, suite: Suite, note: str | None = None) -> Ch
         allowed=one.check.allow_underpowered or suite.gate.allow_underpowered,
         margin=one.check.margin,
         measure=_MEASURES.get(METRICS[one.check.metric].margin) if one.check.margin is not None else None,
-        note=note,
     )
 
 

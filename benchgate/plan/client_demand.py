@@ -16,7 +16,7 @@ from benchgate.model.client import ClientProfile, ClientStep
 from benchgate.model.records import FloatArray
 from benchgate.plan.model import PlannedStage
 from benchgate.plan.schedule import Plan
-from benchgate.suite.capacity import CAPACITY_STAGE
+from benchgate.suite.load import CAPACITY_STAGE
 from benchgate.suite.schema import Suite
 from benchgate.units import show_number
 
@@ -197,7 +197,7 @@ def _asked(demand: StageDemand) -> str:
 
 
 def _shares(demand: StageDemand, profile: ClientProfile) -> list[tuple[float, bool]]:
-    """Return the shares of one worker that tokens (or streams) and requests take; True if the curve has the limit."""
+    """Return what share of a worker tokens (or streams) and requests take, each with True if its limit is known."""
     shares: list[tuple[float, bool]] = []
     if demand.concurrency is not None:
         shares.append((_load_share(demand.concurrency, profile.streams), profile.streams_limited))

@@ -19,7 +19,7 @@ from benchgate.plan.check_power import (
     assumed_shadow_differences,
     unknown_power,
 )
-from benchgate.plan.evals import PlannedTask
+from benchgate.plan.items import PlannedTask
 from benchgate.plan.schedule import Plan
 from benchgate.stats.clusters import MIN_CLUSTERS
 from benchgate.stats.distributions import norm_cdf, norm_ppf
@@ -63,7 +63,6 @@ def item_power(one: JudgedCheck, suite: Suite, plan: Plan, known: KnownNoise) ->
 
 
 def _items_power(row: CheckPower, one: JudgedCheck, items: _Items, alpha: float, known: KnownNoise) -> CheckPower:
-    """Return the power of a check on items that are right or wrong."""
     row, margin = replace(row, n_unit="items", has=items.n), one.check.margin
     if items.fewest_clusters is not None and items.fewest_clusters < MIN_CLUSTERS:
         why = f"its items come in {items.fewest_clusters} clusters, too few to know how much clusters differ"
@@ -83,7 +82,6 @@ def _items_power(row: CheckPower, one: JudgedCheck, items: _Items, alpha: float,
 
 
 def _prompts_power(row: CheckPower, one: JudgedCheck, suite: Suite, plan: Plan, known: KnownNoise) -> CheckPower:
-    """Return the power of a check on recorded prompts."""
     check, alpha, n = one.check, suite.gate.alpha, len(plan.shadow)
     row = replace(row, n_unit="prompts", has=n)
     if suite.shadow is None or n == 0:
@@ -144,7 +142,6 @@ def _paired_items(row: CheckPower, margin: float, n: int, alpha: float) -> Check
 
 
 def _excess(row: CheckPower, margin: float, n: int, alpha: float) -> CheckPower:
-    """Return the power for disagreement beyond the baseline's own."""
     itself = row.spread or 0.0
     if excess_noninferiority_power(n, 0.0, margin, alpha) == 0:
         why = f"with {n:,} {row.n_unit}, even where no answer differs, as much as the margin cannot be ruled out"
@@ -209,7 +206,7 @@ def _items(suite: Suite, names: Sequence[str], tasks: Sequence[PlannedTask]) -> 
     """Return the items of these tasks and groups; None without any, or if their data was not read."""
     counts, clusters, worths = list[int](), list[int](), list[int]()
     for name in names:
-        parts = [task for task in tasks if _is_of(suite, task, name)]
+        parts = [task for task in tasks if name in (task.name, suite.unit_name(task.name))]
         n, groups = sum(len(task.rows) for task in parts), sum(map(_clusters, parts))
         if n == 0 or any(task.needs is not None for task in parts):
             return None
@@ -221,12 +218,6 @@ def _items(suite: Suite, names: Sequence[str], tasks: Sequence[PlannedTask]) -> 
         return None
     worth = math.floor(len(worths) ** 2 / sum(1 / one for one in worths))
     return _Items(tuple(counts), worth, min(clusters, default=None))
-
-
-def _is_of(suite: Suite, task: PlannedTask, name: str) -> bool:
-    """Return True if a planned task has this name or is of the group of this name."""
-    entry = suite.quality.entry(task.name) if suite.quality is not None else None
-    return name in (task.name, entry.name if entry is not None else task.name)
 
 
 def _clusters(task: PlannedTask) -> int:

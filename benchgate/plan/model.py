@@ -58,7 +58,7 @@ class PlannedRequest:
 
 
 class RampSource(Protocol):
-    """Source of the extra requests that bring a class into steady state (`plan.ramp`), reproducible."""
+    """Source of the extra requests that bring a class into steady state (`plan.requests`), reproducible."""
 
     @property
     def service_times(self) -> float:

@@ -280,7 +280,6 @@ def _similarity_requests(suite: Suite, plan: Plan) -> int:
 
 
 def _most_searched(suite: Suite) -> int:
-    """Return the most requests of one side's capacity search."""
     capacity = suite.load.capacity if suite.load is not None else None
     if capacity is None:
         return 0

@@ -20,7 +20,18 @@ import numpy as np
 from benchgate.model.deployment import Arm, canonical_json
 from benchgate.model.request import ModelRequest
 from benchgate.plan.arrivals import TracedRequest, replayed_rows
-from benchgate.plan.evals import PlannedTask, task_to_json
+from benchgate.plan.items import (
+    FixedText,
+    Piece,
+    PlannedTask,
+    ShadowPrompt,
+    piece_to_json,
+    planned_pieces,
+    prompt_to_json,
+    sample_repeated_prompts,
+    task_to_json,
+    text_sha256,
+)
 from benchgate.plan.model import (
     NO_MATERIAL,
     Material,
@@ -30,13 +41,9 @@ from benchgate.plan.model import (
     PlannedStage,
 )
 from benchgate.plan.prompts import WARMUP, recorded_rows, spare_rows, unsent_rows
-from benchgate.plan.ramp import Ramp
-from benchgate.plan.requests import RequestGroup, planned_class
-from benchgate.plan.shadow import ShadowPrompt, prompt_to_json, sample_repeated_prompts, text_sha256
-from benchgate.plan.texts import FixedText, Piece, piece_to_json, planned_pieces
+from benchgate.plan.requests import Ramp, RequestGroup, planned_class
 from benchgate.stats.capacity_search import PlannedLook
-from benchgate.suite.capacity import CAPACITY_STAGE, Capacity
-from benchgate.suite.load import Load, TrafficClass, first_round_of
+from benchgate.suite.load import CAPACITY_STAGE, Capacity, Load, TrafficClass, first_round_of
 from benchgate.suite.quality import Quality
 from benchgate.suite.schema import Suite, measured_arms
 from benchgate.suite.stages import Stage

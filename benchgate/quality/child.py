@@ -16,7 +16,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from benchgate.plan.evals import PlannedTask
+from benchgate.plan.items import PlannedTask
 from benchgate.quality.spool import CREDENTIALS_VARIABLE, Job, Ready, RoundDone, Scored, SpoolWriter, TaskDone
 
 

@@ -16,7 +16,7 @@ from benchgate.errors import TargetError
 from benchgate.model.deployment import Arm
 from benchgate.model.records import DivergenceItem, DivergenceObservation, ProbabilitySource
 from benchgate.model.run import INTERRUPTED
-from benchgate.plan.texts import Piece
+from benchgate.plan.items import Piece
 from benchgate.quality.asking import Asker, asker_of
 from benchgate.quality.divergence_way import Chosen, Seen, choose_way, read_piece
 from benchgate.stats.divergence import exact_kld, kld_lower_bound, same_top1, shared_tokens

@@ -6,7 +6,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from benchgate.errors import Problem, SuiteError
-from benchgate.plan.texts import FixedText, positions_available
+from benchgate.plan.items import FixedText, positions_available
 from benchgate.suite.formats import Row, parse_rows
 from benchgate.suite.schema import Divergence
 from benchgate.text_files import RECORDED_BYTES, text_of

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from benchgate.errors import TargetError
 from benchgate.model.records import ProbabilitySource
-from benchgate.plan.texts import Piece, draw_cuts, draw_positions
+from benchgate.plan.items import Piece, draw_cuts, draw_positions
 from benchgate.quality.asking import Asker
 from benchgate.quality.logprobs import next_token, text_positions, vocabulary_tokens
 from benchgate.suite.schema import Divergence

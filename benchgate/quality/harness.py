@@ -15,7 +15,7 @@ from benchgate.errors import UsageError, lacking
 from benchgate.model.deployment import Arm
 from benchgate.model.records import EvalItem
 from benchgate.model.run import INTERRUPTED, QualityObservation
-from benchgate.plan.evals import PlannedTask
+from benchgate.plan.items import PlannedTask
 from benchgate.quality.arm import ArmProcess
 from benchgate.quality.spool import Job
 from benchgate.suite.quality import Quality

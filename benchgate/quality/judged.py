@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from benchgate.plan.evals import NO_FILTER, PlannedTask, first_filter, first_metric
+from benchgate.plan.items import NO_FILTER, PlannedTask, first_filter, first_metric
 from benchgate.quality.metrics import metric_fault, metric_name, said_scale_fault, scale_of
 from benchgate.suite.quality import Quality, TaskEntry
 

@@ -19,7 +19,7 @@ from lm_eval.api.model import LM
 from lm_eval.models.openai_completions import LocalChatCompletion, LocalCompletionsAPI
 
 from benchgate.errors import TargetError
-from benchgate.plan.evals import PlannedTask
+from benchgate.plan.items import PlannedTask
 from benchgate.quality.loglikelihood import score_requests
 from benchgate.quality.spool import REQUEST_SEED, Answered, Job, SpoolWriter
 from benchgate.targets.answer import MAX_BODY_BYTES, Answer, read_answer

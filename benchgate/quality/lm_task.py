@@ -18,7 +18,7 @@ from lm_eval import utils
 from lm_eval.api.task import ConfigurableTask
 from lm_eval.tasks._yaml_loader import _import_func_in_yml
 
-from benchgate.plan.evals import PlannedTask
+from benchgate.plan.items import PlannedTask
 from benchgate.quality.functions import is_function, module_file
 
 

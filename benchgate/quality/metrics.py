@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from benchgate.plan.evals import Scale
+from benchgate.plan.items import Scale
 
 _RIGHT_OR_WRONG = frozenset(
     {"exact_match", "acc", "acc_norm", "acc_bytes", "acc_mutual_info", "em", "pass_at_k", "pass_at_1", "pass@1"}

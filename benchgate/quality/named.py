@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from benchgate.errors import UsageError, lacking
-from benchgate.plan.evals import PlannedTask
+from benchgate.plan.items import PlannedTask
 from benchgate.quality.judged import judged_task
 from benchgate.suite.quality import Quality, TaskEntry
 from benchgate.targets.refusals import one_line

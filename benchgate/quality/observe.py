@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from benchgate.model.deployment import Arm
 from benchgate.model.records import EvalItem
 from benchgate.model.run import QualityObservation
-from benchgate.plan.evals import PlannedTask
+from benchgate.plan.items import PlannedTask
 from benchgate.quality.spool import Answered, Scored, TaskDone
 
 

@@ -13,7 +13,7 @@ from benchgate.errors import TargetError
 from benchgate.model.deployment import Arm
 from benchgate.model.request import Endpoint
 from benchgate.model.run import CANNOT_SCORE
-from benchgate.plan.evals import PlannedTask
+from benchgate.plan.items import PlannedTask
 from benchgate.quality.asking import Asker, asker_of
 from benchgate.quality.logprobs import Way, score_continuations, text_positions, tied, way_of
 from benchgate.suite.schema import Limits

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from benchgate.model.records import INVALID_CHOICE
-from benchgate.plan.evals import PlannedTask
+from benchgate.plan.items import PlannedTask
 from benchgate.quality.spool import Scored
 
 _OF_A_HUNDRED = frozenset({"bleu", "chrf", "chrf++"})

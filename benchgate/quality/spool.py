@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import IO, Any, Self
 
 from benchgate.model.request import Endpoint
-from benchgate.plan.evals import PlannedTask
+from benchgate.plan.items import PlannedTask
 from benchgate.targets.route import Route
 
 CREDENTIALS_VARIABLE = "BENCHGATE_EVAL_CREDENTIALS"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from pydantic import ValidationError
 
 from benchgate.errors import Problem, SuiteError
-from benchgate.plan.evals import PlannedTask
+from benchgate.plan.items import PlannedTask
 from benchgate.quality.ignoring import exact_match_of
 from benchgate.quality.judged import judged_task
 from benchgate.quality.taskfile import (

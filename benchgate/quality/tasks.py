@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from benchgate.errors import Problem, SuiteError
-from benchgate.plan.evals import PlannedTask
+from benchgate.plan.items import PlannedTask
 from benchgate.quality.named import read_named
 from benchgate.quality.task_files import file_text, read_file
 from benchgate.suite.quality import Quality, TaskEntry

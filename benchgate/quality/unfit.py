@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from benchgate.errors import Problem
-from benchgate.gate.policy import judged_by, unit_name
-from benchgate.plan.evals import PlannedTask
+from benchgate.gate.policy import judged_by
+from benchgate.plan.items import PlannedTask
 from benchgate.suite.schema import Suite
 
 _OF = {
@@ -20,11 +20,11 @@ def unfit_checks(suite: Suite, tasks: Sequence[PlannedTask]) -> Iterator[Problem
     scales: dict[str, bool] = {}
     metrics: dict[str, str] = {}
     for task in tasks:
-        name = unit_name(suite, task.name)
+        name = suite.unit_name(task.name)
         scales[name] = scales.get(name, False) or task.scale == "continuous"
         scales[task.name] = task.scale == "continuous"
         metrics[name] = metrics[task.name] = task.metric
-    units = {unit_name(suite, task.name): scales[unit_name(suite, task.name)] for task in tasks}
+    units = {suite.unit_name(task.name): scales[suite.unit_name(task.name)] for task in tasks}
     for number, check in enumerate(suite.gate.checks):
         if check.metric not in _OF:
             continue

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from benchgate.gate.checks.cost import PRICE_MISMATCH, overpaid, price_mismatch
+from benchgate.gate.evidence.costs import PRICE_MISMATCH, overpaid, price_mismatch
 from benchgate.gate.summary.figures import Estimate
 from benchgate.model.deployment import Arm, Deployment
 from benchgate.report import show

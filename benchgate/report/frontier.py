@@ -9,10 +9,9 @@ from benchgate.model.deployment import Arm
 from benchgate.report.price_words import price_and_use_told, saving_told
 from benchgate.report.tables import Column, Table
 from benchgate.report.untrusted import one_line
-from benchgate.sizing.candidates import CandidateRow
+from benchgate.sizing.candidates import CandidateRow, CandidateTable
 from benchgate.sizing.frontier import FrontierPosition, FrontierStatus
 from benchgate.sizing.operating_point import GOOD
-from benchgate.sizing.right_sizing import CandidateTable
 from benchgate.stats.meta import EstimateWithLimits
 from benchgate.units import show_percent, show_usd
 

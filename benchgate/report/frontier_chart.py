@@ -18,9 +18,8 @@ from benchgate.report.drawing import CONFIG, PAGE_COLOUR, TOLD, multiplied, shor
 from benchgate.report.frontier import judged, last_line, marks, reasons, shown, standing_told, what_of
 from benchgate.report.picture import png_file, svg_file
 from benchgate.report.untrusted import one_line
-from benchgate.sizing.candidates import CandidateRow
+from benchgate.sizing.candidates import CandidateRow, CandidateTable
 from benchgate.sizing.frontier import FrontierStatus
-from benchgate.sizing.right_sizing import CandidateTable
 from benchgate.stats.meta import EstimateWithLimits
 
 _Spec = dict[str, object]

@@ -18,7 +18,7 @@ from benchgate.report.summary import StageSummary
 from benchgate.report.tables import Column, Table
 from benchgate.suite.load import TrafficClass
 from benchgate.suite.schema import Suite, traffic_classes
-from benchgate.suite.slo import SloSpec
+from benchgate.suite.stages import SloSpec
 
 TWO_NUMBERS = (
     "A check takes each block's own number instead, without the blocks that do not count, and the geometric mean of "

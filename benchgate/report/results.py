@@ -13,8 +13,7 @@ from enum import StrEnum
 from benchgate.errors import ExitCode
 from benchgate.escape import terminal_line
 from benchgate.model.run import Evidence, Run
-from benchgate.model.verdict import CheckResult, GuardResult, Outcome, Verdict
-from benchgate.model.waiver import Waiver
+from benchgate.model.verdict import CheckResult, GuardResult, Outcome, Verdict, Waiver
 from benchgate.report.check_rows import CheckRow, check_rows
 from benchgate.report.suite_lines import SuiteLines
 from benchgate.report.terms import OWN, Terms

@@ -10,7 +10,7 @@ from statistics import median
 
 from benchgate.gate.checks.shadow import LENGTH_BAND, baseline_self_verdicts, excess_of_rows, length_ratio
 from benchgate.gate.decision import CannotJudge
-from benchgate.gate.evidence.prompts import lacks_similarity, usable_rows
+from benchgate.gate.evidence.items import lacks_similarity, usable_rows
 from benchgate.model.records import AnswerAgreement, AnswerFacts, JudgeVerdict, PairFacts, ShadowItem
 from benchgate.model.run import Evidence, ShadowObservation
 from benchgate.report import show

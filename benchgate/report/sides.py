@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from benchgate.model.deployment import Arm, Deployment
 from benchgate.model.run import DeploymentFault, Evidence, LoadObservation, QualityObservation, Run
 from benchgate.model.telemetry import TelemetryWindow
-from benchgate.suite.capacity import level_of_stage
+from benchgate.suite.load import level_of_stage
 from benchgate.suite.schema import arms_of_stored
 
 

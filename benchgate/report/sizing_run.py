@@ -10,7 +10,7 @@ from benchgate.report.untrusted import one_line
 from benchgate.sizing.fleet import KvCache, SizingInput
 from benchgate.sizing.operating_point import OperatingPoint, QueueTrend
 from benchgate.sizing.signals import KV_USAGE, CacheCheck, CacheUse, ColdStarts, ScalingSignal, cache_check
-from benchgate.stats.load_probe import MIN_RESIDENCE_TIMES
+from benchgate.stats.capacity_search import MIN_RESIDENCE_TIMES
 from benchgate.units import show_duration, show_number, show_percent
 
 _UNTOLD = "its server told in no two blocks of that level how many waited or how full its cache was (docs/telemetry.md)"

@@ -11,8 +11,7 @@ from benchgate.gate.comparison import compare
 from benchgate.gate.evidence.client_strain import paced_by_client
 from benchgate.gate.guards.server import telemetry_notices
 from benchgate.model.run import Evidence
-from benchgate.model.verdict import Outcome, Verdict
-from benchgate.model.waiver import WAIVED
+from benchgate.model.verdict import WAIVED, Outcome, Verdict
 from benchgate.report import show
 from benchgate.report.attainment_section import AttainmentSection, attainment_section
 from benchgate.report.capacity_section import CapacitySection, capacity_section

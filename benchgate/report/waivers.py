@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import date
 
-from benchgate.model.verdict import Verdict
-from benchgate.model.waiver import Waiver, WaiverState, WaiverUse
+from benchgate.model.verdict import Verdict, Waiver, WaiverState, WaiverUse
 
 
 def waiver_document(waiver: Waiver) -> dict[str, object]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchgate.model.verdict import Outcome
-from benchgate.plan.shadow import ShadowPrompt
+from benchgate.plan.items import ShadowPrompt
 from benchgate.shadow.asked import Asked
 from benchgate.shadow.logs import Reading, read_logs
 from benchgate.shadow.redaction import Redactor

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from benchgate.errors import Problem
-from benchgate.plan.shadow import ShadowPrompt
+from benchgate.plan.items import ShadowPrompt
 from benchgate.shadow.compare import Said
 from benchgate.suite.formats import schema_problem
 from benchgate.suite.schema import Suite

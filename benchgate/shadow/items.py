@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from benchgate.model.records import AnswerFacts, JudgeVerdict, PairFacts, ShadowItem
-from benchgate.plan.shadow import ShadowPrompt, text_sha256
+from benchgate.plan.items import ShadowPrompt, text_sha256
 from benchgate.shadow.asking import Reply
 from benchgate.shadow.compare import Rules, Said, compared, digest, settled
 from benchgate.shadow.form import has_form

@@ -15,7 +15,7 @@ import httpx2
 from benchgate.model.deployment import Arm
 from benchgate.model.records import ShadowItem
 from benchgate.model.run import INTERRUPTED, ShadowObservation
-from benchgate.plan.shadow import ShadowPrompt
+from benchgate.plan.items import ShadowPrompt
 from benchgate.shadow.asking import Asking, Reply, ask, client_of
 from benchgate.shadow.assessing import assess
 from benchgate.shadow.helpers import NOBODY, Helpers

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal, cast
 
 from benchgate.errors import Problem, SuiteError
-from benchgate.plan.shadow import ShadowPrompt
+from benchgate.plan.items import ShadowPrompt
 from benchgate.shadow.form import form_problems
 from benchgate.suite.formats import Row, parse_rows
 from benchgate.text_files import RECORDED_BYTES, text_of

@@ -11,7 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from benchgate.errors import UsageError
-from benchgate.plan.shadow import ShadowPrompt
+from benchgate.plan.items import ShadowPrompt
 from benchgate.shadow.asked import Asked
 from benchgate.shadow.drawing import Drawable, Drawn, Pool
 from benchgate.shadow.form import form_problems

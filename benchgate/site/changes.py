@@ -10,9 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from benchgate.model import identity
-from benchgate.model.deployment import Arm, Deployment
-from benchgate.model.noise import describe_hardware
+from benchgate.model.deployment import Arm, Deployment, describe_hardware, engine_label, reports_hardware
 from benchgate.model.run import Run
 from benchgate.report.price_words import price_and_use_told
 from benchgate.report.show import minute
@@ -59,7 +57,7 @@ def place_of(run: Run) -> Place | None:
     if Arm.CANDIDATE not in run.arms:
         return None
     deployment = run.arms[Arm.CANDIDATE]
-    told = deployment.url is None or identity.reports_hardware(deployment)
+    told = deployment.url is None or reports_hardware(deployment)
     hardware = describe_hardware(deployment, run.environment) if told else None
     return Place(hardware, deployment.accelerators, deployment.url)
 
@@ -68,7 +66,7 @@ def engine_of(run: Run) -> str:
     """The candidate's engine, and its version where that is told."""
     if Arm.CANDIDATE not in run.arms:
         return "none"
-    return identity.engine_label(run.arms[Arm.CANDIDATE])
+    return engine_label(run.arms[Arm.CANDIDATE])
 
 
 def price_of(run: Run) -> list[object] | None:

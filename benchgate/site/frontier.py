@@ -10,8 +10,7 @@ from benchgate.model.deployment import Arm
 from benchgate.report.drawing import Figure
 from benchgate.report.frontier import frontier_table, last_line, reasons, what_of
 from benchgate.report.frontier_chart import frontier_svg
-from benchgate.sizing.candidates import CandidateRow
-from benchgate.sizing.right_sizing import CandidateTable, compare_candidates
+from benchgate.sizing.candidates import CandidateRow, CandidateTable, compare_candidates
 from benchgate.store.overview import Glance
 from benchgate.store.repository import Store
 

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-from benchgate.gate.checks.cost import PRICE_MISMATCH
+from benchgate.gate.evidence.costs import PRICE_MISMATCH
 from benchgate.model.deployment import Arm
 from benchgate.model.run import TrendPoint
 from benchgate.model.verdict import Outcome

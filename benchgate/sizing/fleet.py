@@ -15,7 +15,7 @@ from difflib import get_close_matches
 import numpy as np
 
 from benchgate.errors import UsageError
-from benchgate.model.price import usd_per_million_tokens
+from benchgate.model.deployment import usd_per_million_tokens
 from benchgate.sizing.kv_cache import CacheLayout
 
 HOURS_PER_MONTH = 730.0  # 8,760 hours a year by twelve

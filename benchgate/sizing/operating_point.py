@@ -21,8 +21,8 @@ from benchgate.model.deployment import Arm
 from benchgate.model.records import FloatArray
 from benchgate.model.request_metrics import e2e_s
 from benchgate.model.run import Evidence, MetricRow
+from benchgate.stats.capacity_search import MIN_RESIDENCE_TIMES, LookCounts, backlog_growth_p, look_counts
 from benchgate.stats.distributions import Limits
-from benchgate.stats.load_probe import MIN_RESIDENCE_TIMES, LookCounts, backlog_growth_p, look_counts
 from benchgate.stats.meta import EstimateWithLimits
 from benchgate.suite.load import TrafficClass
 from benchgate.suite.schema import Suite, traffic_classes

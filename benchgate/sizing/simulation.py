@@ -365,7 +365,6 @@ class _Fleet:
             self._scale(now_s)
 
     def _start_waiting(self, station: _Station, now_s: float) -> None:
-        """Start waiting requests in free slots."""
         while station.queue and station.busy < station.places:
             at_s, number = station.queue.popleft()
             self._waits_s[number] = now_s - at_s

@@ -31,10 +31,6 @@ class Limits:
         """Return the smallest limits that contain both."""
         return Limits(min(self.lower, other.lower), max(self.upper, other.upper))
 
-    def shifted(self, distance: float) -> Limits:
-        """Return the limits moved up by `distance`."""
-        return Limits(self.lower + distance, self.upper + distance)
-
     def mapped(self, function: Callable[[float], float]) -> Limits:
         """Apply a rising function to both limits."""
         return Limits(function(self.lower), function(self.upper))

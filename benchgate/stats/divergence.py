@@ -70,7 +70,6 @@ def shared_tokens(baseline: ListedLogProbs, candidate: ListedLogProbs) -> int:
 
 
 def _scaled(listing: ListedLogProbs, tokens: Sequence[str]) -> FloatArray:
-    """Return normalised ln p in the order of the tokens."""
     ln = np.array([max(listing.get(token, _LEAST_LN), _LEAST_LN) for token in tokens], dtype=np.float64)
     mass = float(np.sum(np.exp(ln)))
     if mass < _WHOLE:

@@ -32,7 +32,6 @@ class Knee:
     slope_before: float
     slope_after: float
     gain: float
-    share_of_peak: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,11 +135,10 @@ def _bend(x: FloatArray, y: FloatArray, at: int, line_error: float) -> tuple[Kne
     design = np.column_stack([_line_design(x), np.maximum(x - x[at], 0.0)])
     solution = np.linalg.lstsq(design, y, rcond=None)[0]
     before, after = float(solution[1]), float(solution[1] + solution[2])
-    share = float(np.exp(y[at] - y.max()))
-    if before <= 0 or after > _TAIL_SHARE * before or share < _NEAR_PEAK:
+    if before <= 0 or after > _TAIL_SHARE * before or float(np.exp(y[at] - y.max())) < _NEAR_PEAK:
         return None
     gain = 1 - _squared_error(design, y) / line_error
-    return Knee(float(round(math.exp(x[at]), 9)), before, after, gain, share), at
+    return Knee(float(round(math.exp(x[at]), 9)), before, after, gain), at
 
 
 def _line_design(x: FloatArray) -> FloatArray:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from benchgate.model.records import BoolArray, FloatArray
+from benchgate.stats.clusters import miss_share_limits
 from benchgate.stats.distributions import (
     Limits,
     binom_cdf,
@@ -30,7 +31,6 @@ from benchgate.stats.distributions import (
     smallest_count,
     t_ppf,
 )
-from benchgate.stats.overdispersed import miss_share_limits
 from benchgate.stats.proportions import score_statistic, tango_noninferiority_p
 
 _MOST = 1_000_000

@@ -13,10 +13,9 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, and_, select
 
-from benchgate.gate.checks.cost import PRICE_MISMATCH, price_mismatch
-from benchgate.model.deployment import Arm, Deployment
+from benchgate.gate.evidence.costs import PRICE_MISMATCH, price_mismatch
+from benchgate.model.deployment import Arm, Deployment, engine_label, hardware_label, model_label, reports_hardware
 from benchgate.model.history import promotion_labels
-from benchgate.model.identity import engine_label, hardware_label, model_label, reports_hardware
 from benchgate.model.run import TrendPoint
 from benchgate.model.verdict import Outcome
 from benchgate.store import promotions, results, tables

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, Field, model_validator
 
 from benchgate import units
-from benchgate.suite.connection import Service, check_address, reference_name
+from benchgate.suite.deployment import Service, check_address, reference_name
 from benchgate.suite.stages import TrafficName
 from benchgate.suite.types import Duration, Expected, Section, Text, Written, key, positive_share, quantity, text
 
@@ -42,7 +42,6 @@ def parse_spent_ratio(found: object) -> float:
 
 
 def _server(address: str) -> str:
-    """Return the base address of a Prometheus server. Raises ValueError for any other text."""
     base = address.rstrip("/")
     for ending in _API:
         if reference_name(address) is None and base.endswith(ending):

@@ -8,8 +8,8 @@ from dataclasses import replace
 from pydantic import ValidationError
 
 from benchgate.errors import SuiteError
-from benchgate.suite.connection import resolve_secret
 from benchgate.suite.default_checks import with_default_checks
+from benchgate.suite.deployment import resolve_secret
 from benchgate.suite.messages import faults_of
 from benchgate.suite.rules.base import SECTIONS, valid_part, written_positions
 from benchgate.suite.rules.suite import broken_references, broken_rules

@@ -116,7 +116,6 @@ class Prices:
         return [number for number, one in enumerate(self.listed) if one.accelerator == accelerator]
 
     def _unknown(self, deployment: str, accelerator: str | None) -> str:
-        """Return what to write for a deployment that the file does not have."""
         names, kinds = (
             [name for one in self.listed if (name := getattr(one, key)) is not None]
             for key in ("deployment", "accelerator")

@@ -6,7 +6,7 @@ from typing import Any, Literal, Self
 
 from pydantic import ValidationInfo, model_validator
 
-from benchgate.model.price import serving_usd_per_hour
+from benchgate.model.deployment import serving_usd_per_hour
 from benchgate.suite.types import (
     EnergyPrice,
     Factor,

@@ -73,7 +73,6 @@ class TaskEntry(Section):
 
     @model_serializer(mode="wrap")
     def _short(self, serialise: SerializerFunctionWrapHandler) -> Any:
-        """Store a task without further keys as its name alone."""
         written: dict[str, Any] = serialise(self)
         return self.task if len(written) == 1 else written
 

@@ -21,8 +21,7 @@ from benchgate.suite.error_budget import ErrorBudget, budget_stage
 from benchgate.suite.load import Load, TrafficClass
 from benchgate.suite.quality import Quality
 from benchgate.suite.shadow import Shadow
-from benchgate.suite.slo import SloSpec, with_inherited_slos
-from benchgate.suite.stages import TrafficName
+from benchgate.suite.stages import SloSpec, TrafficName, with_inherited_slos
 from benchgate.suite.types import (
     Duration,
     Expected,
@@ -257,6 +256,11 @@ class Suite(Section):
     def stage_names(self) -> tuple[str, ...]:
         """Names of the stages of its load."""
         return tuple(stage.name for stage in self.load.sweep) if self.load is not None else ()
+
+    def unit_name(self, task: str) -> str:
+        """Return the suite's name of an observed task: its own, or that of its group."""
+        entry = self.quality.entry(task) if self.quality is not None else None
+        return entry.name if entry is not None else task
 
     def to_stored(self) -> dict[str, Any]:
         """Return plain JSON with every default filled in and all quantities in base units, without secrets."""

@@ -10,7 +10,7 @@ from pydantic import (
     model_validator,
 )
 
-from benchgate.suite.connection import Service
+from benchgate.suite.deployment import Service
 from benchgate.suite.formats import parse_path
 from benchgate.suite.types import Expected, Flag, PositivePercent, Section, Text, Tokens, Whole, checked, key, optional
 

@@ -20,7 +20,7 @@ from pydantic import (
 
 from benchgate.errors import SuiteError
 from benchgate.model.metric import METRICS
-from benchgate.model.waiver import MAX_WAIVER_DAYS, RELEASE_CHARACTERS, Waiver, Waivers
+from benchgate.model.verdict import MAX_WAIVER_DAYS, RELEASE_CHARACTERS, Waiver, Waivers
 from benchgate.suite.checks import Check
 from benchgate.suite.messages import Slot, faults_of, suggestion
 from benchgate.suite.types import Day, Expected, Name, Section, Text, Written, checked, key, text

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from benchgate.errors import TargetError
-from benchgate.suite.connection import unix_parts
+from benchgate.suite.deployment import unix_parts
 
 NO_ADDRESS = 'this is not the address of a server; write it like "http://host:8000"'
 

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from benchgate.errors import UsageError
 from benchgate.model.deployment import Arm
-from benchgate.suite.connection import check_proxy, resolve_secret, written_out
-from benchgate.suite.deployment import DeploymentSpec
+from benchgate.suite.deployment import DeploymentSpec, check_proxy, resolve_secret, written_out
 from benchgate.targets.dialect import Target, dialect_of
 from benchgate.targets.route import Route, tls_context
 

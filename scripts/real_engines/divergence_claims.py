@@ -7,7 +7,7 @@ from pathlib import Path
 
 from benchgate.model.deployment import Arm
 from benchgate.model.records import DivergenceObservation
-from benchgate.plan.texts import FixedText, planned_pieces
+from benchgate.plan.items import FixedText, planned_pieces
 from benchgate.quality.divergence import diverge
 from benchgate.suite.schema import Divergence, Limits
 from benchgate.targets.dialect import DIALECTS, Target

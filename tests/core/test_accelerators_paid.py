@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from benchgate.gate.checks.cost import cost_coverage_warning
+from benchgate.gate.evidence.costs import cost_coverage_warning
 from benchgate.model.deployment import Deployment
 
 TOKEN_PRICES = {"input": 1.0, "cached_input": 1.0, "output": 4.0}

@@ -13,9 +13,9 @@ from benchgate.errors import UsageError
 from benchgate.model.deployment import Arm
 from benchgate.model.run import MetricRow
 from benchgate.sizing.candidates import StoredRun
+from benchgate.sizing.candidates import compare_candidates as as_stored
 from benchgate.sizing.frontier import CheapestOption
 from benchgate.sizing.operating_point import OUTPUT
-from benchgate.sizing.right_sizing import compare_candidates as as_stored
 from benchgate.stats.meta import EstimateWithLimits
 from benchgate.suite.error_budget import ErrorBudget
 from benchgate.suite.schema import Suite

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchgate.gate.history.cumulative import Gap, PastRelease, Promotion, judged_baseline, same_pair, steps_back
+from benchgate.gate.cumulative import Gap, PastRelease, Promotion, judged_baseline, same_pair, steps_back
 from benchgate.model.history import PastArm, PastRun
 
 

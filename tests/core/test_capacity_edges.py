@@ -22,8 +22,15 @@ from benchgate.gate.decision import CannotJudge, Estimate, Rule, decide, invalid
 from benchgate.model.deployment import Arm
 from benchgate.model.run import Evidence
 from benchgate.model.verdict import Outcome, Scale, Unit
-from benchgate.stats.capacity_search import PlannedLook, Probe, SearchResult, SearchSettings, StopReason
-from benchgate.stats.load_probe import LevelStatus, ProbeResult
+from benchgate.stats.capacity_search import (
+    LevelStatus,
+    PlannedLook,
+    Probe,
+    ProbeResult,
+    SearchResult,
+    SearchSettings,
+    StopReason,
+)
 from benchgate.suite.schema import Suite
 from tests.core.test_gate_capacity import CALM, IN_FLIGHT, LATE, answered, searched_run, suite
 from tests.fakes.evidence import run

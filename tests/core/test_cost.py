@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from benchgate.model.price import usd_per_million_tokens
+from benchgate.model.deployment import usd_per_million_tokens
 
 
 def test_a_thousand_tokens_per_second_at_36_dollars_an_hour_cost_ten_dollars_a_million() -> None:
@@ -16,11 +16,6 @@ def test_a_thousand_tokens_per_second_at_36_dollars_an_hour_cost_ten_dollars_a_m
 
 def test_price_is_per_accelerator() -> None:
     assert usd_per_million_tokens(4.5, 8, 1000.0) == pytest.approx(10.0)
-
-
-def test_idle_time_and_overhead_make_tokens_dearer() -> None:
-    assert usd_per_million_tokens(36.0, 1, 1000.0, utilisation_ratio=0.5) == pytest.approx(20.0)
-    assert usd_per_million_tokens(36.0, 1, 1000.0, overhead_ratio=0.2) == pytest.approx(12.0)
 
 
 def test_good_tokens_cost_more_when_some_are_late() -> None:
@@ -43,10 +38,6 @@ def test_a_price_that_cannot_be_is_refused(price: float) -> None:
         usd_per_million_tokens(price, 1, 1000.0)
 
 
-def test_impossible_circumstances_are_refused() -> None:
+def test_a_deployment_without_accelerators_is_refused() -> None:
     with pytest.raises(ValueError, match="accelerators"):
         usd_per_million_tokens(1.0, 0, 1000.0)
-    with pytest.raises(ValueError, match="utilisation_ratio"):
-        usd_per_million_tokens(1.0, 1, 1000.0, utilisation_ratio=0.0)
-    with pytest.raises(ValueError, match="overhead_ratio"):
-        usd_per_million_tokens(1.0, 1, 1000.0, overhead_ratio=-0.1)

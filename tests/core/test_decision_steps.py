@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from scipy import stats as scipy_stats
 
-from benchgate.gate.check_results import Line, check_line
+from benchgate.gate.cumulative import attempt_notes
 from benchgate.gate.decision import Estimate, Look, decide, invalid
-from benchgate.gate.history.cumulative import attempt_notes
 from benchgate.gate.judge import judge
+from benchgate.gate.reasons import Line, check_line
 from benchgate.model.deployment import Arm
 from benchgate.model.history import Attempt, past_arm
 from benchgate.model.verdict import ArithmeticStep, Outcome, Scale, Unit

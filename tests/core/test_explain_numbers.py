@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from scipy import stats as scipy_stats
 
-from benchgate.gate.check_results import Line as ResultLine
-from benchgate.gate.check_results import check_line
 from benchgate.gate.judge import judge
+from benchgate.gate.reasons import Line as ResultLine
+from benchgate.gate.reasons import check_line
 from benchgate.model.verdict import ArithmeticStep, CheckResult, Outcome, Scale, Unit
+from benchgate.stats.clusters import miss_share_limits
 from benchgate.stats.distributions import Limits
-from benchgate.stats.overdispersed import miss_share_limits
 from benchgate.stats.trace import Trace
 from benchgate.suite.schema import Suite
 from tests.fakes.apart import alone, check_of, known

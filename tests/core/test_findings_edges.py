@@ -12,7 +12,7 @@ from benchgate.gate.checks.evaluate import Judgement
 from benchgate.gate.comparison import Comparison, UntiedRuns, compare
 from benchgate.gate.decision import CannotJudge, Estimate, inconclusive, invalid
 from benchgate.gate.evidence.shares import Tally, tally_of
-from benchgate.gate.policy import CheckSpec, concrete_checks, judged_by, unit_name
+from benchgate.gate.policy import CheckSpec, concrete_checks, judged_by
 from benchgate.model.deployment import Arm
 from benchgate.model.request_metrics import Slo
 from benchgate.model.run import ClientUse, Evidence
@@ -339,9 +339,9 @@ def test_a_required_check_leaves_no_task_to_one_that_is_advisory_or_absent(
 
 def test_a_task_is_called_by_its_own_name_where_the_suite_has_none_for_it() -> None:
     suite = SuiteText([{"metric": "accuracy", "margin": "5 points"}]).suite()
-    assert unit_name(suite, "add") == "add"
-    assert unit_name(suite, "never heard of") == "never heard of"
-    assert unit_name(suite.model_copy(update={"quality": None}), "add") == "add"
+    assert suite.unit_name("add") == "add"
+    assert suite.unit_name("never heard of") == "never heard of"
+    assert suite.model_copy(update={"quality": None}).unit_name("add") == "add"
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from benchgate.errors import SuiteError
-from benchgate.gate.checks.cost import cost_coverage_warning
 from benchgate.gate.comparison import compare
 from benchgate.gate.decision import Estimate
+from benchgate.gate.evidence.costs import cost_coverage_warning
 from benchgate.gate.judge import judge
 from benchgate.gate.summary.metric_rows import metric_rows
 from benchgate.model.deployment import Arm, Deployment

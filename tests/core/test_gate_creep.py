@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats as scipy_stats
 
-from benchgate.gate.history.cumulative import creep_checks
+from benchgate.gate.cumulative import creep_checks
 from benchgate.gate.judge import judge
 from benchgate.model.deployment import Arm
 from benchgate.model.history import Attempt, PastArm, PastCheck, PastRun, past_arm

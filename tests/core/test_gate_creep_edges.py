@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from scipy import stats as scipy_stats
 
-from benchgate.gate.history.cumulative import creep_checks
+from benchgate.gate.cumulative import creep_checks
 from benchgate.gate.judge import judge
 from benchgate.model.deployment import Arm
 from benchgate.model.history import PastArm, PastRun

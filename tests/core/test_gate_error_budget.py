@@ -14,8 +14,7 @@ from benchgate.gate.error_budget import burn_checks, spent_checks
 from benchgate.gate.interim import ContinueLoad, StopLoad, next_step
 from benchgate.gate.judge import judge
 from benchgate.model.run import BudgetReading, Evidence, LoadEnd
-from benchgate.model.verdict import CheckResult, GuardResult, Outcome, Scale, Verdict
-from benchgate.model.waiver import Waiver, Waivers
+from benchgate.model.verdict import CheckResult, GuardResult, Outcome, Scale, Verdict, Waiver, Waivers
 from benchgate.report.explained import find_check, render_explanation
 from benchgate.report.terms import Terms
 from benchgate.suite.error_budget import ErrorBudget

@@ -14,8 +14,8 @@ from benchgate.gate.decision import Estimate, decide
 from benchgate.gate.evidence.shares import Counts, tally_of
 from benchgate.model.deployment import Arm
 from benchgate.model.verdict import Outcome
+from benchgate.stats.clusters import miss_share_limits
 from benchgate.stats.distributions import Limits
-from benchgate.stats.overdispersed import miss_share_limits
 from tests.fakes.blocks import Blocks, block, both, compared, estimate_of
 from tests.fakes.drills import drill
 

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from benchgate.model.deployment import Deployment
-from benchgate.model.identity import PinStatus, adapter_names, identity_of
+from benchgate.model.deployment import Deployment, PinStatus, adapter_names, identity_of
 
 COMMIT = "5f" * 20
 OTHER = "a3" * 20

@@ -10,8 +10,7 @@ import pytest
 from benchgate.gate.judge import judge
 from benchgate.model.deployment import Arm
 from benchgate.model.run import ClientUse, Evidence, RunStatus
-from benchgate.model.verdict import HISTORY, CheckResult, Outcome, Verdict
-from benchgate.model.waiver import Waiver, Waivers, WaiverUse
+from benchgate.model.verdict import HISTORY, CheckResult, Outcome, Verdict, Waiver, Waivers, WaiverUse
 from benchgate.suite.schema import Suite
 from tests.fakes.evidence import check as any_check
 from tests.fakes.measured import Effect, Noise, SuiteText, measured, with_status

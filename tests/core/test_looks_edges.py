@@ -11,8 +11,7 @@ from benchgate.gate.comparison import blocks_measured, compare, fractions_of, lo
 from benchgate.gate.interim import ContinueLoad, StopLoad, limit_passed, next_step
 from benchgate.model.deployment import Arm
 from benchgate.model.run import Evidence, LoadEnd
-from benchgate.model.verdict import Outcome
-from benchgate.model.waiver import Waiver, Waivers
+from benchgate.model.verdict import Outcome, Waiver, Waivers
 from benchgate.stats.sequential import obrien_fleming, repeated_p
 from benchgate.suite.schema import Suite
 from tests.fakes.drills import drill

@@ -10,8 +10,7 @@ import pytest
 from benchgate.gate.interim import ContinueLoad, StopLoad, limit_passed, next_step
 from benchgate.gate.judge import judge
 from benchgate.model.run import LoadEnd, RunStatus
-from benchgate.model.verdict import Outcome, Verdict
-from benchgate.model.waiver import Waiver, Waivers
+from benchgate.model.verdict import Outcome, Verdict, Waiver, Waivers
 from benchgate.suite.schema import Suite
 from tests.core.test_looks import (
     ACCURACY,

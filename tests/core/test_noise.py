@@ -10,15 +10,13 @@ import pytest
 
 from benchgate.gate.calibration import disagreements, false_blocks, spreads
 from benchgate.gate.judge import judge
-from benchgate.model.deployment import Arm, Deployment
+from benchgate.model.deployment import Arm, Deployment, describe_hardware, engine_version_of
 from benchgate.model.noise import (
     FalseBlocks,
     NoiseKey,
     NoiseProfile,
     NoiseSpread,
     SelfDisagreement,
-    describe_hardware,
-    engine_version_of,
     format_age,
     noise_key,
     staleness_reasons,

@@ -9,10 +9,9 @@ import pytest
 
 from benchgate.model.deployment import Arm
 from benchgate.plan.arrivals import TracedRequest
-from benchgate.plan.evals import PlannedTask
+from benchgate.plan.items import PlannedTask, ShadowPrompt
 from benchgate.plan.model import PlannedRequest
 from benchgate.plan.schedule import Plan, make_plan, measurement_sha256
-from benchgate.plan.shadow import ShadowPrompt
 from benchgate.plan.vocabulary import prompt_text
 from benchgate.suite.schema import Suite
 

@@ -10,7 +10,7 @@ from benchgate.foretelling import judged_checks
 from benchgate.plan.check_power import NO_KNOWN_NOISE, CheckPower
 from benchgate.plan.power import PowerForecast, forecast_power, shortfalls
 from benchgate.plan.schedule import make_plan
-from benchgate.stats.overdispersed import miss_share_limits
+from benchgate.stats.clusters import miss_share_limits
 from benchgate.suite.error_budget import ErrorBudget
 from benchgate.suite.schema import Suite
 

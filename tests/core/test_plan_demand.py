@@ -23,7 +23,7 @@ from benchgate.plan.client_demand import (
 from benchgate.plan.model import PlannedBlock, PlannedRequest, PlannedStage
 from benchgate.plan.preview import preview
 from benchgate.plan.schedule import Plan, make_plan
-from benchgate.suite.capacity import Capacity
+from benchgate.suite.load import Capacity
 from tests.fakes.measured import SuiteText
 
 NS = 1_000_000_000

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import json
 
+from benchgate.plan.items import FixedText, Piece, draw_cuts, draw_positions, planned_pieces, positions_available
 from benchgate.plan.schedule import make_plan, measurement_sha256
-from benchgate.plan.texts import FixedText, Piece, draw_cuts, draw_positions, planned_pieces, positions_available
 from benchgate.suite.schema import Suite
 
 WORDS = "the quick brown fox jumps over the lazy dog and goes home again "

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from benchgate.plan.evals import PlannedTask, task_to_json
+from benchgate.plan.items import PlannedTask, task_to_json
 from benchgate.plan.schedule import make_plan, measurement_sha256
 from benchgate.suite.quality import Quality
 from benchgate.suite.schema import Suite

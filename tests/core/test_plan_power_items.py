@@ -8,11 +8,9 @@ import pytest
 
 from benchgate.model.noise import SelfDisagreement
 from benchgate.plan.check_power import CheckPower
-from benchgate.plan.evals import PlannedTask
+from benchgate.plan.items import Piece, PlannedTask, ShadowPrompt
 from benchgate.plan.power import shortfalls
 from benchgate.plan.schedule import Plan
-from benchgate.plan.shadow import ShadowPrompt
-from benchgate.plan.texts import Piece
 from benchgate.suite.schema import Suite
 from tests.core.test_plan_power import Line, calibrated, only, told
 from tests.fakes.evals import suite_of

@@ -10,7 +10,7 @@ import pytest
 from benchgate.model.arrivals import ArrivalProcess
 from benchgate.plan.arrivals import ramp_offsets_ns
 from benchgate.plan.model import Material, PlannedClass, RampSource, RecordedRequest
-from benchgate.plan.ramp import POOL_UNITS
+from benchgate.plan.requests import POOL_UNITS
 from benchgate.plan.schedule import Plan, look_stage
 from benchgate.stats.capacity_search import PlannedLook
 from tests.core.test_workload_plan import planned, suite

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
+from benchgate.plan.items import ShadowPrompt
 from benchgate.plan.preview import preview
 from benchgate.plan.schedule import Plan, make_plan
-from benchgate.plan.shadow import ShadowPrompt
 from benchgate.suite.schema import Suite
 
 MESSAGES = ({"role": "system", "content": "Be brief."}, {"role": "user", "content": "weather in Oslo?"})

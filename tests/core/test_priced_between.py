@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from benchgate.gate.checks.cost import require_one_price_list
 from benchgate.gate.comparison import Comparison, compare
 from benchgate.gate.decision import CannotJudge
+from benchgate.gate.evidence.costs import require_one_price_list
 from benchgate.gate.judge import judge
 from benchgate.model.deployment import Arm
 from benchgate.model.run import Evidence

@@ -13,15 +13,13 @@ from benchgate.errors import UsageError
 from benchgate.gate.summary.metric_rows import metric_rows
 from benchgate.model.deployment import Arm
 from benchgate.model.run import MetricRow, RunStatus
-from benchgate.model.verdict import Outcome
-from benchgate.model.waiver import Waiver
+from benchgate.model.verdict import Outcome, Waiver
 from benchgate.report.document import verdict_document
 from benchgate.report.frontier import frontier_text
-from benchgate.sizing.candidates import CandidateRow, NewerRun, StoredRun, WaivedCheck
+from benchgate.sizing.candidates import CandidateRow, CandidateTable, NewerRun, StoredRun, WaivedCheck
+from benchgate.sizing.candidates import compare_candidates as as_stored
 from benchgate.sizing.frontier import CheapestOption, FrontierPosition, FrontierStatus
 from benchgate.sizing.operating_point import GOOD
-from benchgate.sizing.right_sizing import CandidateTable
-from benchgate.sizing.right_sizing import compare_candidates as as_stored
 from benchgate.stats.meta import EstimateWithLimits
 from benchgate.suite.loader import parse_suite
 from benchgate.suite.schema import Suite

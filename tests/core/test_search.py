@@ -8,7 +8,10 @@ from collections.abc import Callable
 import pytest
 
 from benchgate.stats.capacity_search import (
+    Backlog,
     FinishedLook,
+    LevelStatus,
+    LookCounts,
     PlannedLook,
     SearchResult,
     SearchSettings,
@@ -16,7 +19,6 @@ from benchgate.stats.capacity_search import (
     next_look,
     search_result,
 )
-from benchgate.stats.load_probe import Backlog, LevelStatus, LookCounts
 
 Server = Callable[[float], float]
 

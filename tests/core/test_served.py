@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from benchgate.model.deployment import Deployment
-from benchgate.model.identity import engine_label, hardware_label, model_label
+from benchgate.model.deployment import Deployment, engine_label, hardware_label, model_label
 
 COMMIT, OTHER = "a" * 40, "b" * 40
 MACHINE = {"cpu": "a processor", "cpus": 8, "os": "Linux"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchgate.stats.overdispersed import miss_share_limits, miss_share_p, sample_size_to_decide
+from benchgate.stats.clusters import miss_share_limits, miss_share_p, sample_size_to_decide
 from benchgate.stats.proportions import clopper_pearson
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats as scipy_stats
 
-from benchgate.stats.overdispersed import effective_sample_size, miss_share_limits, miss_share_p, sample_size_to_decide
+from benchgate.stats.clusters import effective_sample_size, miss_share_limits, miss_share_p, sample_size_to_decide
 from benchgate.stats.proportions import clopper_pearson
 
 

@@ -12,10 +12,9 @@ import pytest
 from scipy import stats as scipy_stats
 
 from benchgate.model.records import FloatArray
-from benchgate.stats.clusters import cluster_mean, pool_means
+from benchgate.stats.clusters import cluster_mean, mean_share_limits, pool_means, share_at_least_p
 from benchgate.stats.evals import ScorePairs, accuracy_regression, score_regression, score_retention
 from benchgate.stats.means import subset_mean_limits
-from benchgate.stats.overdispersed import mean_share_limits, share_at_least_p
 from benchgate.stats.proportions import (
     PairedCounts,
     mcnemar_p,

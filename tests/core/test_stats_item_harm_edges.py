@@ -9,11 +9,10 @@ import pytest
 from scipy import stats as scipy_stats
 
 from benchgate.model.records import FloatArray
-from benchgate.stats.clusters import cluster_mean, pool_means
+from benchgate.stats.clusters import cluster_mean, mean_share_limits, pool_means, share_at_least_p
 from benchgate.stats.distributions import Limits
 from benchgate.stats.evals import ItemRegression, ScorePairs, accuracy_regression, score_regression, score_retention
 from benchgate.stats.means import paired_t, sign_flip_p, subset_mean_limits
-from benchgate.stats.overdispersed import mean_share_limits, share_at_least_p
 from benchgate.stats.proportions import (
     PairedCounts,
     clopper_pearson,

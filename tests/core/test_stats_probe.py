@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from benchgate.stats.load_probe import LOOK_SHARES, Backlog, LevelStatus, LookCounts, evaluate_probe
+from benchgate.stats.capacity_search import LOOK_SHARES, Backlog, LevelStatus, LookCounts, evaluate_probe
 
 STILL = Backlog(1, 1, 1.0, 1.0, residence_s=1.0)
 

@@ -7,9 +7,9 @@ import math
 import pytest
 from scipy import stats as scipy_stats
 
+from benchgate.stats.capacity_search import Backlog, LevelStatus, LookCounts, ProbeResult, evaluate_probe
+from benchgate.stats.clusters import effective_sample_size
 from benchgate.stats.divergence import exact_kld, kld_lower_bound
-from benchgate.stats.load_probe import Backlog, LevelStatus, LookCounts, ProbeResult, evaluate_probe
-from benchgate.stats.overdispersed import effective_sample_size
 
 
 def closed(good: int, *, stretches: int = 10, scheduled: int = 100) -> LookCounts:

@@ -6,9 +6,18 @@ import math
 
 import pytest
 
-from benchgate.stats.capacity_search import FinishedLook, PlannedLook, SearchSettings, search_result
+from benchgate.stats.capacity_search import (
+    LOOK_SHARES,
+    Backlog,
+    FinishedLook,
+    LevelStatus,
+    LookCounts,
+    PlannedLook,
+    SearchSettings,
+    evaluate_probe,
+    search_result,
+)
 from benchgate.stats.divergence import kld_lower_bound
-from benchgate.stats.load_probe import LOOK_SHARES, Backlog, LevelStatus, LookCounts, evaluate_probe
 
 STILL = Backlog(1, 1, 1.0, 1.0, residence_s=1.0)
 GROWS = Backlog(0, 3000, 100.0, 2000.0, residence_s=10.0)

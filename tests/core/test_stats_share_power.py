@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchgate.stats.overdispersed import miss_share_limits
+from benchgate.stats.clusters import miss_share_limits
 from benchgate.stats.power import (
     max_misses_within,
     min_misses_shown,

@@ -6,7 +6,7 @@ import pytest
 
 from benchgate.model.records import ErrorClass, RequestColumns, RequestRecord, TokenSource
 from benchgate.model.request_metrics import Slo
-from benchgate.stats.load_probe import Backlog, evaluate_probe, look_counts, steady_window
+from benchgate.stats.capacity_search import Backlog, evaluate_probe, look_counts, steady_window
 
 S = 1_000_000_000
 SLO = Slo(e2e_s=5.0)

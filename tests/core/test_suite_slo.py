@@ -5,7 +5,7 @@ from __future__ import annotations
 from benchgate.errors import SuiteError
 from benchgate.suite.loader import parse_suite
 from benchgate.suite.schema import Suite
-from benchgate.suite.slo import SloSpec
+from benchgate.suite.stages import SloSpec
 
 TEXT = """\
 suite: mixed

@@ -90,12 +90,9 @@ def test_ratios_of_nothing_are_not_told() -> None:
     busy: dict[TelemetryMetric, float] = {
         Counter.PREFIX_QUERIES: 17.0,
         Counter.PREFIX_HITS: 12.0,
-        Counter.DRAFTED: 8.0,
-        Counter.ACCEPTED: 6.0,
     }
     assert window(at(0, idle), at(1, idle)).prefix_hit_ratio is None
     assert window(at(0, idle), at(1, busy)).prefix_hit_ratio == 0.5
-    assert window(at(0, idle), at(1, busy)).acceptance_ratio == 0.75
 
 
 def test_energy_is_counted_by_the_accelerators_or_else_power_times_time() -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchgate.errors import Problem, SuiteError
-from benchgate.plan.evals import PlannedTask
-from benchgate.plan.shadow import ShadowPrompt
+from benchgate.plan.items import PlannedTask, ShadowPrompt
 from benchgate.quality.unfit import unfit_checks
 from benchgate.shadow.form import unasked_form
 from tests.fakes.evals import Line, suite_of

@@ -10,8 +10,7 @@ import pytest
 
 from benchgate.errors import ExitCode
 from benchgate.gate.judge import roll_up
-from benchgate.model.verdict import HISTORY, CheckResult, GuardResult, Outcome, policy_sha256
-from benchgate.model.waiver import Waiver
+from benchgate.model.verdict import HISTORY, CheckResult, GuardResult, Outcome, Waiver, policy_sha256
 from tests.fakes.evidence import check, verdict
 
 WORST_LAST = [Outcome.PASS, Outcome.WARN, Outcome.INCONCLUSIVE, Outcome.INVALID, Outcome.BLOCK]

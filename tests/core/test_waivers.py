@@ -14,8 +14,7 @@ from benchgate.errors import SuiteError
 from benchgate.gate.interim import ContinueLoad, next_step
 from benchgate.gate.judge import judge
 from benchgate.model.deployment import Arm
-from benchgate.model.verdict import Outcome, Verdict
-from benchgate.model.waiver import Waiver, Waivers, WaiverUse
+from benchgate.model.verdict import Outcome, Verdict, Waiver, Waivers, WaiverUse
 from benchgate.report.document import document_json, verdict_document
 from benchgate.report.markdown import render_markdown
 from benchgate.report.text import render_text

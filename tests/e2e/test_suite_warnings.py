@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchgate.suite.loader import parse_suite
-from benchgate.suite.rules.warnings import suite_warnings
+from benchgate.suite.rules.load import suite_warnings
 from tests.e2e.command import here
 
 pytestmark = pytest.mark.beside  # nothing is measured

@@ -15,8 +15,18 @@ from benchgate.model.noise import FalseBlocks, NoiseKey, NoiseProfile, NoiseSpre
 from benchgate.model.records import DivergenceItem, DivergenceObservation, EvalItem, RequestColumns
 from benchgate.model.run import BudgetReading, DeploymentFault, Evidence, LoadObservation, Resumption, Run
 from benchgate.model.telemetry import Gauge, TelemetrySample, TelemetryWindow
-from benchgate.model.verdict import CheckResult, Difference, GuardResult, Outcome, Scale, Unit, Verdict
-from benchgate.model.waiver import Waiver, WaiverState, WaiverUse
+from benchgate.model.verdict import (
+    CheckResult,
+    Difference,
+    GuardResult,
+    Outcome,
+    Scale,
+    Unit,
+    Verdict,
+    Waiver,
+    WaiverState,
+    WaiverUse,
+)
 from benchgate.report.capacity_section import CapacitySection
 from benchgate.report.tables import Column, Table
 from benchgate.report.view import ReportView, report_view

@@ -11,7 +11,7 @@ from pathlib import Path
 from benchgate.model.deployment import Arm
 from benchgate.model.records import EvalItem
 from benchgate.model.run import QualityObservation
-from benchgate.plan.evals import PlannedTask
+from benchgate.plan.items import PlannedTask
 from benchgate.quality.tasks import load_tasks
 from benchgate.suite.quality import Quality
 from benchgate.targets.dialect import DIALECTS, Target

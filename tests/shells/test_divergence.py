@@ -19,7 +19,7 @@ from benchgate.embedded.server import serve
 from benchgate.errors import SuiteError
 from benchgate.model.deployment import Arm
 from benchgate.model.records import DivergenceObservation, FloatArray, ProbabilitySource
-from benchgate.plan.texts import FixedText, Piece, planned_pieces
+from benchgate.plan.items import FixedText, Piece, planned_pieces
 from benchgate.quality.asking import Asker
 from benchgate.quality.divergence import diverge
 from benchgate.quality.divergence_texts import load_texts

@@ -15,11 +15,10 @@ from benchgate import promoting
 from benchgate.deciding import decide_stored, report_html, write_report
 from benchgate.deploying import declared
 from benchgate.errors import ExitCode, SuiteError, UsageError
+from benchgate.model.deployment import PinStatus, identity_of
 from benchgate.model.history import PromotionAction, PromotionOrigin
-from benchgate.model.identity import PinStatus, identity_of
 from benchgate.model.run import RunStatus
-from benchgate.model.verdict import Outcome
-from benchgate.model.waiver import Waiver, Waivers
+from benchgate.model.verdict import Outcome, Waiver, Waivers
 from benchgate.promoting import NotPromoted, withdraw
 from benchgate.store.repository import Store
 from benchgate.suite.loader import parse_suite

@@ -10,7 +10,7 @@ import pytest
 
 from benchgate.embedded.server import serve
 from benchgate.model.deployment import Arm
-from benchgate.plan.evals import PlannedTask
+from benchgate.plan.items import PlannedTask
 from benchgate.quality.harness import evaluate
 from benchgate.quality.tasks import load_tasks
 from benchgate.suite.deployment import Embedded

@@ -15,7 +15,7 @@ import pytest
 
 from benchgate.model.deployment import Arm
 from benchgate.model.run import QualityObservation
-from benchgate.plan.evals import task_to_json
+from benchgate.plan.items import task_to_json
 from benchgate.quality.harness import evaluate
 from benchgate.quality.spool import Job
 from benchgate.quality.tasks import load_tasks

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from benchgate.model.deployment import Arm
-from benchgate.plan.evals import PlannedTask
+from benchgate.plan.items import PlannedTask
 from benchgate.quality.observe import TaskRecord
 from benchgate.quality.spool import Answered, Ready, Scored, SpoolReader, SpoolWriter, TaskDone
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchgate.plan.evals import PlannedTask
+from benchgate.plan.items import PlannedTask
 from benchgate.quality.spool import Job
 from benchgate.targets.route import Route
 

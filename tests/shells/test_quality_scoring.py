@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from benchgate.plan.evals import PlannedTask
+from benchgate.plan.items import PlannedTask
 from benchgate.quality.scoring import chosen, mean_scores, scored
 from benchgate.quality.spool import Scored
 

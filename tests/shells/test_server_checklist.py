@@ -16,7 +16,7 @@ from benchgate.model.deployment import Arm
 from benchgate.model.records import ErrorClass, RequestColumns
 from benchgate.model.request import Endpoint
 from benchgate.model.request_metrics import Slo
-from benchgate.plan.shadow import ShadowPrompt
+from benchgate.plan.items import ShadowPrompt
 from benchgate.shadow.mirror import mirror
 from benchgate.suite.schema import Limits
 from benchgate.suite.shadow import Shadow

@@ -17,9 +17,9 @@ from benchgate.model.deployment import Arm
 from benchgate.model.records import ErrorClass, RequestColumns
 from benchgate.model.run import Evidence
 from benchgate.model.verdict import GuardResult
+from benchgate.plan.items import ShadowPrompt
 from benchgate.plan.model import PlannedStage
 from benchgate.plan.schedule import make_plan
-from benchgate.plan.shadow import ShadowPrompt
 from benchgate.shadow.mirror import mirror
 from benchgate.suite.deployment import DeploymentSpec
 from benchgate.suite.schema import Limits, Suite

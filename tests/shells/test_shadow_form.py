@@ -9,7 +9,7 @@ import pytest
 
 from benchgate.errors import SuiteError
 from benchgate.model.records import JudgeVerdict
-from benchgate.plan.shadow import ShadowPrompt
+from benchgate.plan.items import ShadowPrompt
 from benchgate.shadow.compare import Said
 from benchgate.shadow.form import form_problems, has_form
 from benchgate.shadow.judge_prompt import BUILT_IN, judge_message, judged, load_judge_prompt, read_choice

@@ -15,7 +15,7 @@ from benchgate.errors import UsageError
 from benchgate.model.deployment import Arm
 from benchgate.model.records import AnswerAgreement, JudgeVerdict, ShadowItem
 from benchgate.model.run import ShadowObservation
-from benchgate.plan.shadow import ShadowPrompt, sample_repeated_prompts
+from benchgate.plan.items import ShadowPrompt, sample_repeated_prompts
 from benchgate.shadow.helpers import NOBODY, Helpers, helpers_of
 from benchgate.shadow.judge_prompt import BUILT_IN
 from benchgate.shadow.mirror import mirror

@@ -10,7 +10,7 @@ import pytest
 from benchgate.model.deployment import Arm
 from benchgate.model.records import ShadowItem
 from benchgate.model.run import ShadowObservation
-from benchgate.plan.shadow import ShadowPrompt
+from benchgate.plan.items import ShadowPrompt
 from benchgate.shadow.mirror import mirror
 from benchgate.suite.schema import Limits
 from benchgate.suite.shadow import Shadow

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from benchgate.errors import SuiteError
-from benchgate.plan.shadow import ShadowPrompt
+from benchgate.plan.items import ShadowPrompt
 from benchgate.shadow.sample import load_prompts
 
 

@@ -13,7 +13,7 @@ import pytest
 from benchgate.errors import TargetError, UsageError
 from benchgate.model.deployment import Arm
 from benchgate.model.run import ShadowObservation
-from benchgate.plan.shadow import ShadowPrompt
+from benchgate.plan.items import ShadowPrompt
 from benchgate.shadow.mirror import mirror
 from benchgate.suite.deployment import DeploymentSpec
 from benchgate.suite.schema import Limits

@@ -21,8 +21,7 @@ from benchgate.cli.verify_command import verify as command
 from benchgate.deciding import Decision, decide_stored, write_report
 from benchgate.errors import BenchgateError, ExitCode, UsageError
 from benchgate.model.deployment import sha256_of
-from benchgate.model.verdict import ChecksByResult, Outcome
-from benchgate.model.waiver import Waiver, Waivers
+from benchgate.model.verdict import ChecksByResult, Outcome, Waiver, Waivers
 from benchgate.report.statement import StatedArm, StatedFile, Statement, read_statement
 from benchgate.store.repository import Store
 from benchgate.suite.loader import parse_suite

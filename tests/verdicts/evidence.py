@@ -50,8 +50,7 @@ from benchgate.model.run import (
     ShadowObservation,
 )
 from benchgate.model.telemetry import Counter, Gauge, TelemetryMetric, TelemetrySample, TelemetryWindow
-from benchgate.model.verdict import BUDGET, HISTORY, CheckResult, GuardResult, Outcome, Scale, Unit, Verdict
-from benchgate.model.waiver import Waivers
+from benchgate.model.verdict import BUDGET, HISTORY, CheckResult, GuardResult, Outcome, Scale, Unit, Verdict, Waivers
 from benchgate.suite.loader import parse_suite
 from benchgate.suite.schema import Suite, measured_arms
 from benchgate.suite.waivers import parse_waivers

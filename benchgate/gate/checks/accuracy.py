@@ -23,16 +23,15 @@ from benchgate.gate.evidence.items import (
     pair_unit,
     require_clusters,
 )
-from benchgate.gate.policy import CheckSpec, judged_by, judged_units, specs_over, unit_name
+from benchgate.gate.policy import CheckSpec, judged_by, judged_units, specs_over
 from benchgate.gate.summary.figures import figure_notes
 from benchgate.model.deployment import Arm
 from benchgate.model.records import EvalItem, FloatArray
 from benchgate.model.run import QualityObservation
 from benchgate.model.verdict import Scale, Unit
-from benchgate.stats.clusters import cluster_mean, pool_means
+from benchgate.stats.clusters import cluster_mean, mean_share_limits, pool_means, share_at_least_p
 from benchgate.stats.distributions import Limits, binom_cdf
 from benchgate.stats.evals import ItemRegression, ScorePairs, accuracy_regression, score_regression
-from benchgate.stats.overdispersed import mean_share_limits, share_at_least_p
 from benchgate.stats.proportions import clopper_pearson
 from benchgate.stats.sequential import anytime_p, holm, independent_differences
 from benchgate.suite.schema import Suite
@@ -57,7 +56,7 @@ class Accuracy:
         """Fill in the estimate of one check over items paired by id."""
         alpha, units = suite.gate.alpha, judged_units(spec, suite, comparison)
         estimate.n_unit = "items"
-        require_tasks(spec, units)
+        require_tasks(units)
         if spec.check.margin is None:
             accuracy_against_bound(estimate, comparison, units, alpha)
         elif spec.check.metric == "score":
@@ -272,7 +271,6 @@ def _fill_regression(estimate: Estimate, regression: ItemRegression, notes: Sequ
 
 
 def _mean(scores: Sequence[FloatArray]) -> float:
-    """Return the mean over tasks of equal weight."""
     return sum(float(np.mean(one)) for one in scores) / len(scores)
 
 
@@ -373,7 +371,7 @@ def _judged_so_far(spec: CheckSpec, suite: Suite, paired: Mapping[str, Pairs]) -
         return [paired[spec.task]]
     by_name: dict[str, list[Pairs]] = {}
     for task, one in paired.items():
-        by_name.setdefault(unit_name(suite, task), []).append(one)
+        by_name.setdefault(suite.unit_name(task), []).append(one)
     if any(len(parts) > 1 for parts in by_name.values()):
         by_name = {name: parts for name, parts in by_name.items() if len(parts) == 1 and spec.task == name}
     if spec.task is not None and spec.task != "each":

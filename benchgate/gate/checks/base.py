@@ -60,7 +60,7 @@ def _bound(spec: CheckSpec) -> float:
     return bound
 
 
-def require_tasks(spec: CheckSpec, tasks: object) -> None:
+def require_tasks(tasks: object) -> None:
     """Raise CannotJudge unless eval tasks of the check's kind were run."""
     if not tasks:
         raise invalid("no eval task of this kind was run", "see the faults of the targets and run the suite again")

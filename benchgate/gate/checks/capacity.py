@@ -26,19 +26,21 @@ from benchgate.model.request_metrics import Slo, mean_decoding_requests
 from benchgate.model.run import ClientUse, Evidence, LoadObservation
 from benchgate.model.verdict import Unit
 from benchgate.stats.capacity_search import (
+    LOOK_SHARES,
     FinishedLook,
+    LevelStatus,
     PlannedLook,
     SearchResult,
     SearchSettings,
     StopReason,
+    look_counts,
     next_look,
     search_result,
 )
 from benchgate.stats.distributions import Limits, binom_sf
 from benchgate.stats.knee import Curve, NoKnee, ServerKnee, find_server_knee
-from benchgate.stats.load_probe import LOOK_SHARES, LevelStatus, look_counts
 from benchgate.stats.quantiles import min_n_for_upper_limit, order_statistic_limits
-from benchgate.suite.capacity import Capacity, level_of_stage
+from benchgate.suite.load import Capacity, level_of_stage
 from benchgate.suite.schema import ClientBounds, Suite
 
 _ALPHA = 0.025  # of one arm's bracket: a comparison of two is wrong if either is
@@ -65,7 +67,7 @@ class ArmSearch:
 
     @property
     def next(self) -> PlannedLook | None:
-        """The look to take; None when the search is over."""
+        """Return the look to take; None when the search is over."""
         step = next_look(self.settings, self.looks)
         return None if self.fault is not None or isinstance(step, StopReason) else step
 
@@ -181,7 +183,7 @@ class ReplayedSearch:
 
     @property
     def value(self) -> float | None:
-        """One number to show: the middle, else the known end; None if neither is known."""
+        """Return the middle, else the known end; None if neither is known."""
         return next((value for value in (self.middle, self.result.lower, self.top) if value is not None), None)
 
     def describe(self, role: Arm) -> str:
@@ -311,7 +313,6 @@ def compare_with_bound(estimate: Estimate, comparison: Comparison, suite: Suite,
 
 
 def _divisor(evidence: Evidence, arm: Arm, *, each: bool) -> int:
-    """Return the number that an arm's capacity is divided by."""
     deployment = evidence.run.arms.get(arm)
     return deployment.accelerators if each and deployment is not None else 1
 
@@ -382,11 +383,9 @@ class Knee:
             estimate.notes.append(reason)
 
 
-def knees_by_block(
-    evidence: Evidence, levels: Sequence[tuple[str, int]], arm: Arm = Arm.CANDIDATE
-) -> list[ServerKnee | NoKnee]:
+def knees_by_block(evidence: Evidence, levels: Sequence[tuple[str, int]]) -> list[ServerKnee | NoKnee]:
     """Find the knee of every block that measured all levels. Raises CannotJudge without such a block."""
-    stages = [load_of(evidence, name, arm) for name, _ in levels]
+    stages = [load_of(evidence, name, Arm.CANDIDATE) for name, _ in levels]
     blocks = sorted(set.intersection(*(set(stage) for stage in stages))) if stages else []
     if not blocks:
         raise invalid("no block has every closed-loop stage of the sweep", _WIDER_SWEEP)

@@ -10,7 +10,6 @@ from types import MappingProxyType
 from benchgate.gate.checks.accuracy import Accuracy
 from benchgate.gate.checks.base import CheckFamily, begin
 from benchgate.gate.checks.capacity import CapacityChecks, Knee
-from benchgate.gate.checks.cost import accelerator_count_warning
 from benchgate.gate.checks.divergence import Divergence
 from benchgate.gate.checks.flips import FlipsCheck
 from benchgate.gate.checks.server import ColdStart, Telemetry
@@ -20,6 +19,7 @@ from benchgate.gate.checks.timing import Timing
 from benchgate.gate.comparison import Comparison, stricter_look
 from benchgate.gate.decision import Estimate, adjust_for_looks, decide
 from benchgate.gate.evidence.client_strain import left_out_notes, usable, without_clouded_blocks
+from benchgate.gate.evidence.costs import accelerator_count_warning
 from benchgate.gate.evidence.deployments import sides_of
 from benchgate.gate.guards.load import most_common_failure
 from benchgate.gate.policy import CheckSpec

@@ -20,9 +20,8 @@ from benchgate.gate.policy import CheckSpec, judged_units
 from benchgate.model.deployment import Arm
 from benchgate.model.records import FloatArray
 from benchgate.model.run import Evidence, QualityObservation
-from benchgate.stats.clusters import MIN_CLUSTERS
+from benchgate.stats.clusters import MIN_CLUSTERS, mean_share_limits
 from benchgate.stats.evals import Excess, ScorePairs, accuracy_regression, excess_change_of_tasks, excess_of_tasks
-from benchgate.stats.overdispersed import mean_share_limits
 from benchgate.stats.sequential import holm
 from benchgate.stats.trace import Trace
 from benchgate.suite.schema import Suite
@@ -48,7 +47,7 @@ class FlipsCheck:
         """Fill in the estimate of one check over items that were answered three times."""
         estimate.n_unit = "items"
         units = judged_units(spec, suite, comparison)
-        require_tasks(spec, units)
+        require_tasks(units)
         max_faulty_ratio = suite.quality.max_empty_ratio if suite.quality else 0.0
         flips_against_baseline(estimate, comparison, units, suite.gate.alpha, max_faulty_ratio)
 

@@ -21,7 +21,7 @@ import numpy as np
 
 from benchgate.gate.comparison import Comparison, LiveBaseline, TiedRuns
 from benchgate.gate.decision import CannotJudge, Estimate, inconclusive, invalid
-from benchgate.gate.evidence.prompts import (
+from benchgate.gate.evidence.items import (
     DIFFERENT,
     MEASURE_AGAIN,
     RowPairs,
@@ -513,7 +513,6 @@ def _excess(pairs: RowPairs, alpha: float, tested: float, *, stored: bool, trace
 
 
 def _sharing_nothing(pairs: RowPairs) -> RowPairs:
-    """Return the same prompts with a candidate whose every answer differs from both of the baseline's."""
     return tuple((replace(ours, with_primary=DIFFERENT, with_secondary=DIFFERENT), theirs) for ours, theirs in pairs)
 
 

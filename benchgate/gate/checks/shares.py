@@ -16,9 +16,9 @@ from benchgate.gate.policy import CheckSpec
 from benchgate.model.deployment import Arm
 from benchgate.model.metric import METRICS, names_of
 from benchgate.model.run import Evidence
+from benchgate.stats.clusters import miss_share_limits, miss_share_p, sample_size_to_decide
 from benchgate.stats.distributions import Limits
 from benchgate.stats.means import paired_t
-from benchgate.stats.overdispersed import miss_share_limits, miss_share_p, sample_size_to_decide
 from benchgate.stats.proportions import difference_limits, newcombe_difference, poisson_rates_p
 from benchgate.stats.trace import Trace, digits
 from benchgate.suite.schema import Suite
@@ -59,7 +59,6 @@ class Shares:
 
 
 def _restated_tally(tally: Tally, spec: CheckSpec, comparison: Comparison, inflation: LogRatio) -> Tally:
-    """Hold the judged candidate's requests to the TPOT that its SLO allows by the tokens of their text."""
     assert spec.slo is not None and spec.slo.tpot_s is not None, "only goodput with a bound on TPOT is restated"
     restated = tally_of(spec.check.metric, replace(spec.slo, tpot_s=spec.slo.tpot_s / math.exp(inflation.estimate)))
     ours = {id(o) for o in comparison.judged.load if o.arm is Arm.CANDIDATE}

@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from benchgate.gate.checks.base import log_margin, note_inflation, restating_inflation
-from benchgate.gate.checks.cost import cost_coverage_warning, require_one_price_list
 from benchgate.gate.comparison import Comparison, TiedRuns, UntiedRuns, load_of, paired_load
 from benchgate.gate.decision import Estimate, inconclusive, invalid
 from benchgate.gate.evidence.blocks import (
@@ -34,7 +33,7 @@ from benchgate.gate.evidence.blocks import (
     too_few,
     value_of,
 )
-from benchgate.gate.evidence.costs import idle_cost_warning
+from benchgate.gate.evidence.costs import cost_coverage_warning, idle_cost_warning, require_one_price_list
 from benchgate.gate.evidence.deployments import sides_of, vocabulary_warning
 from benchgate.gate.policy import CheckSpec
 from benchgate.model import request_metrics

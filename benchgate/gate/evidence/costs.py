@@ -1,18 +1,28 @@
-"""Cost per million tokens with 95 % limits, for deployments paid by the hour or by the token."""
+"""Costs: dollars per million tokens with 95 % limits, and costs that must not be compared.
+
+A price that moved between the days of two runs is no change of a candidate, so both costs must be of one price list.
+A suite that declares no accelerators pays for one, whatever the servers report.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
+from pydantic import ValidationError
+
+from benchgate.gate.comparison import Comparison, TiedRuns, UntiedRuns
+from benchgate.gate.decision import invalid
+from benchgate.gate.evidence.deployments import FLAGS, models_in, reported_accelerators
 from benchgate.gate.evidence.intervals import block_limits, block_mean, price_limits
 from benchgate.model import request_metrics
-from benchgate.model.deployment import Deployment
-from benchgate.model.price import usd_per_million_tokens
+from benchgate.model.deployment import Arm, Deployment, usd_per_million_tokens
 from benchgate.model.request_metrics import Slo
-from benchgate.model.run import LoadObservation
+from benchgate.model.run import LoadObservation, Run
 from benchgate.stats.distributions import Limits
+from benchgate.suite.deployment import DeploymentSpec
 
 Cost = tuple[float | None, Limits | None]
 """Dollars per million tokens, with 95 % limits."""
@@ -93,7 +103,7 @@ def cost_in_use(deployment: Deployment, cost: Cost) -> Cost:
     factor, (value, limits) = deployment.in_use_factor, cost
     if factor is None or value is None:
         return None, None
-    return value * factor, None if limits is None else Limits(limits.lower * factor, limits.upper * factor)
+    return value * factor, None if limits is None else limits.mapped(lambda usd: usd * factor)
 
 
 def idle_cost_warning(baseline: Deployment, candidate: Deployment) -> str | None:
@@ -119,3 +129,185 @@ def _hourly(deployment: Deployment, tokens_per_s: float | None) -> float | None:
     if deployment.price_usd_per_hour is None or tokens_per_s is None:
         return None
     return usd_per_million_tokens(deployment.price_usd_per_hour, deployment.accelerators, tokens_per_s)
+
+
+_TOGETHER = (
+    "measure the two candidates at the prices of one day: beside each other (benchgate compare A B --suite SUITE), or "
+    "by one suite whose prices of both did not change in between"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Price:
+    """Price of a deployment and kind of accelerator by its suite; `is_readable` is False for an invalid entry."""
+
+    usd_per_hour: float | None
+    usd_per_million: tuple[tuple[str, float], ...] = ()
+    accelerator: str | None = None
+    is_readable: bool = True
+
+    @property
+    def sums(self) -> tuple[object, ...]:
+        """Return the amounts alone."""
+        return self.usd_per_hour, self.usd_per_million
+
+    def agrees_with(self, other: _Price | None) -> bool:
+        """Return True if both amounts are equal and no accelerator is named that differs."""
+        if other is None or self.sums != other.sums or not (self.is_readable and other.is_readable):
+            return False
+        return None in (self.accelerator, other.accelerator) or self.accelerator == other.accelerator
+
+    def __str__(self) -> str:
+        if self.usd_per_million:
+            return ", ".join(f"${usd:g}/M of {kind.replace('_', ' ')}" for kind, usd in self.usd_per_million)
+        return "no price" if self.usd_per_hour is None else f"${self.usd_per_hour:g}/h"
+
+
+def require_one_price_list(comparison: Comparison) -> None:
+    """Raise CannotJudge if costs of two runs would be compared at two price lists.
+
+    The baseline that ties two runs together must have had one price in both. Two candidates of one price on like
+    accelerators are paid alike; any others must each have had one price by both runs' suites.
+    """
+    if not isinstance(comparison, TiedRuns):
+        return
+    runs = (comparison.judged.run, comparison.reference.run)
+    if not isinstance(comparison, UntiedRuns) and len({_paid(run, Arm.BASELINE).sums for run in runs}) > 1:
+        reason = "the baseline that both runs had beside them did not have the same price in both"
+        raise invalid(f"{reason}, so its cost ties nothing together", _TOGETHER)
+    why = price_list_mismatch(*runs)
+    if why is not None:
+        raise invalid(why, _TOGETHER)
+
+
+def price_list_mismatch(judged: Run, reference: Run) -> str | None:
+    """Return why the costs of two runs' candidates may not be compared; None if both are of one price list."""
+    runs = (reference, judged)
+    prices, names = [_paid(run, Arm.CANDIDATE) for run in runs], [run.arms[Arm.CANDIDATE].name for run in runs]
+    in_other_suite = (_declared_price(judged, names[0]), _declared_price(reference, names[1]))
+    if names[0] != names[1] and all(map(_Price.agrees_with, prices, in_other_suite)):
+        return None
+    if prices[0].sums != prices[1].sums:
+        both = " and ".join(f"{price} on {run.day}" for price, run in zip(prices, runs, strict=True))
+        reason = f"each candidate has the price of its own run's day ({both}), and these are of no one price list"
+        return f"{reason}: what prices did in between would count as its change"
+    closed = [run for price, run in zip(prices, runs, strict=True) if not price.is_readable]
+    if closed:
+        return (
+            f"this version of benchgate cannot read the candidate's entry in the suite of the run on {closed[0].day}, "
+            "so the accelerators that it is paid for are not known"
+        )
+    kinds = [(price.accelerator, _reported_names(run)) for price, run in zip(prices, runs, strict=True)]
+    unlike = next((pair for pair in zip(*kinds, strict=True) if None not in pair and pair[0] != pair[1]), None)
+    if unlike is None:
+        return None
+    both = " and ".join(f"{kind} on {run.day}" for kind, run in zip(unlike, runs, strict=True))
+    return (
+        f"both candidates cost {prices[0]}, on accelerators that are not said to be the same ({both}): what their"
+        " prices did in between is not known"
+    )
+
+
+def _reported_names(run: Run) -> str | None:
+    names = run.arms[Arm.CANDIDATE].facts.get("accelerator_names")
+    return ", ".join(sorted({str(name) for name in names})) if isinstance(names, list) and names else None
+
+
+def _paid(run: Run, arm: Arm) -> _Price:
+    deployment = run.arms.get(arm)
+    if deployment is None:
+        return _Price(None)
+    declared = _declared_price(run, deployment.name) or _Price(None)
+    by_token = tuple(sorted(deployment.token_prices.items()))
+    return replace(declared, usd_per_hour=deployment.price_usd_per_hour, usd_per_million=by_token)
+
+
+def _declared_price(run: Run, name: str) -> _Price | None:
+    """Return the price of a deployment by the suite of a run; None if the suite does not have it."""
+    deployments = run.suite.get("deployments")
+    kept = deployments.get(name) if isinstance(deployments, dict) else None
+    if kept is None:
+        return None
+    try:
+        spec = DeploymentSpec.model_validate(kept, by_name=True, by_alias=False, context={"stored": True})
+    except ValidationError:
+        return _Price(None, is_readable=False)
+    by_token = {} if spec.token_prices is None else spec.token_prices.to_stored()
+    return _Price(spec.usd_per_hour, tuple(sorted(by_token.items())), spec.accelerator)
+
+
+PRICE_MISMATCH = "its price is not of what ran"
+
+_PARALLEL = ("tp_size", "pp_size")  # of SGLang: each of their product is an accelerator of its own
+
+
+def cost_coverage_warning(baseline: Deployment | None, candidate: Deployment) -> str | None:
+    """Return a warning if the accelerators paid for make the candidate seem cheaper than it is; else None.
+
+    The candidate's server reports more of them than are paid for, the baseline's fewer, or either another kind. None if
+    no server reports any, and for what is paid by the token.
+    """
+    candidate_fault = price_mismatch(candidate)
+    if candidate_fault is not None or baseline is None:
+        return None if candidate_fault is None else f"the candidate {candidate_fault}"
+    baseline_fault = _paid_as_another(baseline) or overpaid(baseline)
+    return None if baseline_fault is None else f"the baseline {baseline_fault}"
+
+
+def accelerator_count_warning(baseline: Deployment | None, candidate: Deployment) -> str | None:
+    """Return a warning if miscounted accelerators make the candidate seem to do more with each; else None.
+
+    The candidate's server reports more than the suite declares, or the baseline's fewer.
+    """
+    deployment, found = candidate, _fewest_accelerators(candidate)
+    if found <= candidate.accelerators:
+        if baseline is None or not _has_too_many(baseline):
+            return None
+        deployment, found = baseline, len(reported_accelerators(baseline))
+    return (
+        f"{deployment.name} is declared with {deployment.accelerators} of the accelerators by which it is divided, "
+        f"and its server reports {found}"
+    )
+
+
+def price_mismatch(deployment: Deployment) -> str | None:
+    """Return why a price is of fewer or other accelerators than the server reports, as what follows a name."""
+    other = _paid_as_another(deployment)
+    if other is not None or deployment.price_usd_per_hour is None:
+        return other
+    least = _fewest_accelerators(deployment)
+    return _counted(deployment, least) if least > deployment.accelerators else None
+
+
+def overpaid(deployment: Deployment) -> str | None:
+    """Return a warning if it is paid for more accelerators than its server reports, which may know one machine only."""
+    if deployment.price_usd_per_hour is None or not _has_too_many(deployment):
+        return None
+    return _counted(deployment, len(reported_accelerators(deployment)))
+
+
+def _fewest_accelerators(deployment: Deployment) -> int:
+    """Return the least number that the server has, by its report and by how the engine was started."""
+    flags = deployment.facts.get(FLAGS)
+    sizes = [flags.get(name, 1) for name in _PARALLEL] if isinstance(flags, dict) else []
+    by_flags = math.prod(size for size in sizes if isinstance(size, int) and size >= 1)
+    return max(len(reported_accelerators(deployment)), by_flags)
+
+
+def _has_too_many(deployment: Deployment) -> bool:
+    return bool(reported_accelerators(deployment)) and _fewest_accelerators(deployment) < deployment.accelerators
+
+
+def _counted(deployment: Deployment, reported: int) -> str:
+    paid = deployment.accelerators
+    return f"is paid for {paid} accelerator{'' if paid == 1 else 's'}, and its server reports {reported}"
+
+
+def _paid_as_another(deployment: Deployment) -> str | None:
+    """Return a fault if the price is of another kind of accelerator than the server reports; else None."""
+    paid, reported = deployment.price_entry.get("accelerator"), deployment.facts.get("accelerator_names")
+    if not isinstance(paid, str) or not isinstance(reported, list):
+        return None
+    bought = models_in(paid)
+    unlike = [str(name) for name in reported if bought and (seen := models_in(str(name))) and not seen & bought]
+    return f"has the price of accelerator {paid}, and its server reports {unlike[0]}" if unlike else None

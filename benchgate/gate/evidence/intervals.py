@@ -14,10 +14,9 @@ import numpy as np
 from benchgate.gate.evidence.shares import Counts
 from benchgate.model import request_metrics
 from benchgate.model.records import FloatArray
-from benchgate.stats.clusters import MIN_CLUSTERS, cluster_mean, pool_means
+from benchgate.stats.clusters import MIN_CLUSTERS, cluster_mean, miss_share_limits, pool_means
 from benchgate.stats.distributions import Limits
 from benchgate.stats.means import paired_t
-from benchgate.stats.overdispersed import miss_share_limits
 from benchgate.stats.proportions import clopper_pearson
 from benchgate.stats.quantiles import limit_ranks, min_n_for_upper_limit
 
@@ -91,7 +90,6 @@ def quantiles_with_limits(
 
 
 def _order_limits(values: FloatArray, shares: Sequence[float]) -> list[Limits | None]:
-    """Return order statistic limits of several quantiles from one partial sort."""
     applicable = values[~np.isnan(values)]
     n = len(applicable)
     fewest = [max(min_n_for_upper_limit(q, ALPHA), min_n_for_upper_limit(1 - q, ALPHA)) for q in shares]

@@ -26,7 +26,6 @@ from benchgate.gate.evidence.items import (
     too_many,
 )
 from benchgate.gate.guards.base import EVALS, QUALITY, SHADOW, Need, NotApplicable, Passed, Violation, guard
-from benchgate.gate.policy import unit_name
 from benchgate.model.deployment import Arm
 from benchgate.model.records import EvalItem
 from benchgate.model.run import Evidence, QualityObservation
@@ -59,7 +58,7 @@ class Evals:
             baseline, candidate = comparison.baseline_quality(task), comparison.candidate_quality(task)
             if baseline is not None and candidate is not None:
                 arms[task] = (baseline, candidate)
-                units.setdefault(unit_name(suite, task), []).append(arms[task])
+                units.setdefault(suite.unit_name(task), []).append(arms[task])
         return cls(comparison.judged, arms, units)
 
     @cached_property
@@ -290,7 +289,7 @@ def baseline_as_known(evals: Evals, suite: Suite) -> Violation | NotApplicable |
     applies = False
     for entry in suite.quality.tasks if suite.quality is not None else ():
         own = [o for o in evals.judged.quality if o.arm is Arm.BASELINE and o.repeat == 0]
-        own = [o for o in own if unit_name(suite, o.task) == entry.name]
+        own = [o for o in own if suite.unit_name(o.task) == entry.name]
         if not any(one.items for one in own) or any(one.harness.get("stopped_early") for one in own):
             continue
         band = _band(entry, evals.judged, suite, own)
@@ -320,7 +319,6 @@ def _band(entry: TaskEntry, run: Evidence, suite: Suite, own: Sequence[QualityOb
 
 
 def _earlier_scores(name: str, run: Evidence, suite: Suite) -> list[float]:
-    """Return the task's scores of the same deployment as the baseline of earlier runs."""
     if Arm.BASELINE not in run.run.arms:
         return []  # it was measured in another run, whose release is not this one's
     alone = suite.quality is not None and len(suite.quality.tasks) == 1
@@ -375,7 +373,7 @@ def _scores_as_expected(task: str, paired: Mapping[str, Pairs | CannotJudge], su
     entry = suite.quality.entry(task) if suite.quality is not None else None
     if entry is None or entry.expect is None:
         return False
-    own = [one for name, one in paired.items() if unit_name(suite, name) == entry.name]
+    own = [one for name, one in paired.items() if suite.unit_name(name) == entry.name]
     scores = [one.baseline for one in own if not isinstance(one, CannotJudge)]
     return len(scores) == len(own) and entry.expect.least <= float(np.mean(np.concatenate(scores))) <= entry.expect.most
 

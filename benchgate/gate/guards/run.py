@@ -49,7 +49,7 @@ from benchgate.model.run import (
     Resumption,
     RunStatus,
 )
-from benchgate.suite.capacity import level_of_stage
+from benchgate.suite.load import level_of_stage
 from benchgate.suite.schema import Suite, traffic_classes
 from benchgate.units import show_found
 
@@ -302,7 +302,6 @@ def _other_replicas(run: Evidence, arm: Arm, declared: int) -> Violation | None:
 
 
 def _missing_counts(run: Evidence, arm: Arm, counts: list[ReplicaCount]) -> Iterator[str]:
-    """Yield the moments that need a count and have none."""
     moments = {one.when for one in counts}
     if AT_THE_START not in moments:
         yield AT_THE_START

@@ -179,7 +179,6 @@ def _count_marked(run: Evidence, stage: str, arm: Arm, marks: Marks) -> tuple[in
 
 
 def _has_counted_text(columns: RequestColumns) -> BoolArray:
-    """Mark successful answers with output tokens whose visible characters were counted."""
     recorded = (columns.answer_chars != ABSENT) & (columns.reasoning_chars != ABSENT)
     known: BoolArray = succeeded(columns) & recorded & (columns.output_tokens > 0)
     return known

@@ -128,7 +128,6 @@ def _of_accelerators(windows: Sequence[TelemetryWindow]) -> str:
 
 
 def _mean(requests: Sequence[RequestColumns], metric: Callable[[RequestColumns], FloatArray]) -> float | None:
-    """Return the mean over the successful requests to which the metric applies."""
     values: list[FloatArray] = [metric(columns) for columns in requests]
     finite = np.concatenate([found[np.isfinite(found)] for found in values]) if values else np.empty(0)
     return float(finite.mean()) if len(finite) else None

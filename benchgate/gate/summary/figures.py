@@ -248,9 +248,9 @@ class TaskFigures:
     stopped: bool
 
 
-def task_figures(comparison: Comparison, task: str, alpha: float, tasks: tuple[str, ...] | None = None) -> TaskFigures:
-    """Return the figures of one task, or of a group that consists of `tasks`. Raises CannotJudge if it has no pairs."""
-    return pooled_figures(comparison, {task: tasks or (task,)}, alpha, name=task)
+def task_figures(comparison: Comparison, task: str, alpha: float) -> TaskFigures:
+    """Return the figures of one task. Raises CannotJudge if it has no pairs."""
+    return pooled_figures(comparison, {task: (task,)}, alpha, name=task)
 
 
 def pooled_figures(

@@ -1,19 +1,20 @@
-"""Rules of workloads, stages, classes of traffic and the capacity search."""
+"""Rules and warnings about workloads, stages, classes of traffic and the capacity search."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
-from benchgate.suite.capacity import CAPACITY_STAGE
+from benchgate.errors import Problem
 from benchgate.suite.checks import Check
 from benchgate.suite.formats import schema_problem
-from benchgate.suite.load import TrafficClass
+from benchgate.suite.load import CAPACITY_STAGE, TrafficClass
 from benchgate.suite.messages import suggestion
-from benchgate.suite.rules.base import Rule, arms, check_rule, rule
+from benchgate.suite.rules.base import Rule, arms, check_rule, rule, written_positions
 from benchgate.suite.schema import Suite
 from benchgate.suite.workload import Lengths, Workload
-from benchgate.suite.yaml import Fault, Path
-from benchgate.units import as_written, show_percent
+from benchgate.suite.yaml import Fault, Path, read_text, show_path
+from benchgate.units import as_written, show_number, show_percent
 
 _WITH_PRIORITIES = ("vllm", "sglang")
 _MISSING_LENGTH = 'is required and missing; expected a count like "128 tokens"'
@@ -243,3 +244,32 @@ RULES = (
     tokenizer_can_be_asked, stage_fits_its_workload, request_fits_the_context, capacity_can_be_searched,
     capacity_check_can_be_met,
 )  # fmt: skip
+
+
+_LEAST_PER_SLOT = 10  # requests that each slot of a closed loop sends in a block
+
+
+def suite_warnings(suite: Suite, text: str, source: str) -> list[Problem]:
+    """Return each warning with its place in `text`, the YAML that `suite` was read from; `source` is its name.
+
+    They are about closed loops whose slots send fewer than ten requests per block. One slot has no batch to fill.
+    """
+    document = read_text(text, source)
+    written_at = written_positions(document.data)  # a stage that varies a value is several in the sweep
+    warnings: list[tuple[Path, str]] = []
+    for path, _, traffic in written_classes(suite):
+        concurrency, requests = traffic.schedule.concurrency or 1, traffic.schedule.requests
+        if traffic.is_background or concurrency == 1 or requests >= _LEAST_PER_SLOT * concurrency:
+            continue
+        each = as_written(show_number(requests / concurrency))
+        at: Path = ("load", "sweep", written_at[int(path[2])], *path[3:], "requests")
+        message = (
+            f"concurrency {concurrency:,} with {requests:,} requests: each slot sends "
+            f"{'one request' if each == '1' else f'{each} requests'} per block; "
+            f"write `requests`: {_LEAST_PER_SLOT * concurrency:,} or more"
+        )
+        warnings.append((at, message))
+    return [
+        replace(document.problem(Fault(path, "")), path="", message=f"warning: {show_path(path)}: {message}")
+        for path, message in dict.fromkeys(warnings)
+    ]

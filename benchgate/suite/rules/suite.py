@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from benchgate.errors import Problem, UsageError
 from benchgate.model.metric import COST_METRICS, METRICS
 from benchgate.suite.checks import Check
-from benchgate.suite.connection import written_out
+from benchgate.suite.deployment import written_out
 from benchgate.suite.error_budget import BURN_ALARM, budget_stage, fewest_requests, show_objective
 from benchgate.suite.load import TrafficClass
 from benchgate.suite.messages import suggestion

@@ -18,10 +18,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from benchgate.gate.check_results import Line, check_line
 from benchgate.gate.checks.base import log_margin
 from benchgate.gate.decision import CannotJudge, Estimate, Rule, decide, inconclusive
-from benchgate.gate.reasons import change_of, show_margin
+from benchgate.gate.reasons import Line, change_of, check_line, show_margin
 from benchgate.model.deployment import Arm
 from benchgate.model.history import Attempt, PastArm, PastRun, past_arm
 from benchgate.model.metric import COST_METRICS, METRICS, names_of
@@ -148,7 +147,6 @@ def creep_checks(suite: Suite, judged: Evidence, checks: Sequence[CheckResult]) 
 
 
 def _nothing_to_add(creep: Creep) -> Estimate:
-    """Return the INCONCLUSIVE estimate of a suite that requires creep lines and has no check that adds up."""
     estimate = Estimate(Rule(Unit.POINTS, Scale.DIFFERENCE), creep.points, method=_METHOD, n_unit="promotions")
     reason = "no required check of this run compares both arms with numbers that add up over promotions"
     advice = "measure the baseline beside the candidate and require a latency, a rate or a share, or leave creep out"
@@ -157,7 +155,6 @@ def _nothing_to_add(creep: Creep) -> Estimate:
 
 
 def _adds_up(check: CheckResult) -> bool:
-    """Return True for a required comparison of both arms with finite numbers that is not INVALID."""
     if not check.required or check.metric not in _CUMULATIVE_METRICS or check.scale is Scale.ABSOLUTE or check.n < 2:
         return False
     numbers = (check.harm, check.lower, check.upper)
