@@ -35,8 +35,8 @@ from benchgate.model.run import AT_THE_END, AT_THE_START, SERVER_PROCESSES, Depl
 from benchgate.model.waiver import Waivers
 from benchgate.plan.schedule import Plan
 from benchgate.quality.divergence import diverge
-from benchgate.quality.harness import evaluate
-from benchgate.quality.probing import probe_scoring
+from benchgate.quality.loglikelihood import probe_scoring
+from benchgate.quality.runner import evaluate
 from benchgate.shadow.helpers import helpers_of
 from benchgate.shadow.mirror import mirror
 from benchgate.store.repository import RunWriter

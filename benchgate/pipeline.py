@@ -34,10 +34,9 @@ from benchgate.plan.preview import Preview, client_problems, preview
 from benchgate.plan.salt import run_salt
 from benchgate.plan.schedule import Plan, make_plan, measurement_sha256
 from benchgate.pricing import require_priced
-from benchgate.quality.divergence_texts import load_texts
-from benchgate.quality.harness import require_lm_eval
-from benchgate.quality.tasks import load_tasks, unknown_leaves
-from benchgate.quality.unfit import unfit_checks
+from benchgate.quality.divergence import load_texts
+from benchgate.quality.runner import require_lm_eval
+from benchgate.quality.tasks.loading import load_tasks, unfit_checks, unknown_leaves
 from benchgate.recording import as_kept, measure_to_the_end, recorded
 from benchgate.shadow.form import unasked_form
 from benchgate.shadow.helpers import helpers_of

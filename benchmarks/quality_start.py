@@ -24,10 +24,9 @@ from statistics import median
 
 from benchgate.model.deployment import Arm
 from benchgate.plan.evals import PlannedTask
-from benchgate.quality.arm import ArmProcess
-from benchgate.quality.harness import evaluate
-from benchgate.quality.named import read_named
-from benchgate.quality.spool import Job
+from benchgate.quality.protocol import Job
+from benchgate.quality.runner import ArmProcess, evaluate
+from benchgate.quality.tasks.lm_eval_tasks import read_named
 from benchgate.suite.quality import Quality, TaskEntry
 from benchgate.targets.dialect import DIALECTS, Target
 from benchgate.targets.route import Route

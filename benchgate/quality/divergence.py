@@ -2,26 +2,36 @@
 
 Nothing is generated: a text that the arms wrote themselves could not be compared after its first different token. A
 baseline that is asked once more is asked at the same time, because what runs beside it is what makes it differ.
+
+
+Which way both arms can tell the probabilities of a fixed text, found by asking each for a few of them.
+
+Fixed texts: a JSONL file → the texts that both arms read, or every problem in it at once.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from pathlib import Path
 from typing import TypeVar
 
-from benchgate.errors import TargetError
+from benchgate.errors import Problem, SuiteError, TargetError
 from benchgate.model.deployment import Arm
 from benchgate.model.records import DivergenceItem, DivergenceObservation, ProbabilitySource
 from benchgate.model.run import INTERRUPTED
-from benchgate.plan.texts import Piece
+from benchgate.plan.texts import FixedText, Piece, draw_cuts, draw_positions, positions_available
 from benchgate.quality.asking import Asker, asker_of
-from benchgate.quality.divergence_way import Chosen, Seen, choose_way, read_piece
+from benchgate.quality.logprobs import next_token, text_positions, vocabulary_tokens
 from benchgate.stats.divergence import exact_kld, kld_lower_bound, same_top1, shared_tokens
+from benchgate.suite.formats import Row, parse_rows
 from benchgate.suite.schema import Divergence, Limits
 from benchgate.targets.dialect import Target
+from benchgate.text_files import RECORDED_BYTES, text_of
 
 _GIVE_UP_AFTER = 5
 """Pieces in a row that could not be read: the deployment is gone, and asking on only costs time."""
@@ -203,3 +213,154 @@ def _same_text(
     for one, other in zip(base, cand, strict=True):
         if (one.place, one.token) != (other.place, other.token):
             raise TargetError(f"{who} other tokens at place {one.place}: their tokenizers differ")
+
+
+_STRONGEST_FIRST: tuple[ProbabilitySource, ...] = ("n_probs", "echo", "cut")
+_LARGEST_WHOLE = 4096
+"""Vocabularies of more tokens are not listed whole: one answer would be megabytes."""
+_PROBED = 2  # positions
+_MIN_TOKENS = 2  # tokens that must be listed
+_MAX_MASS = 1.01  # of one listing, each probability rounded
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The way taken, None when none works on both arms, and why stronger ones were passed over."""
+
+    way: ProbabilitySource | None
+    top: int
+    whole: bool
+    passed_over: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What an arm said at one position: the token that stands there with its ln p, as far as the way tells it."""
+
+    place: int
+    token: str | None
+    ln: float | None
+    top: Mapping[str, float]
+
+
+async def choose_way(baseline: Asker, candidate: Asker, settings: Divergence, piece: Piece) -> Chosen:
+    """The way that the suite names, or the strongest that both arms show to work on a real piece."""
+    wanted = _STRONGEST_FIRST if settings.way == "auto" else (settings.way,)
+    probe = replace(piece, positions=_PROBED)
+    passed_over: list[str] = []
+    for way in wanted:
+        faults = await asyncio.gather(*(_way_fault(one, way, probe, settings.top) for one in (baseline, candidate)))
+        told = [f"{arm}: {f}" for arm, f in zip(("baseline", "candidate"), faults, strict=True) if f is not None]
+        if not told:
+            whole = await _vocabulary(baseline, candidate) if way == "n_probs" else None
+            return Chosen(way, whole or settings.top, whole is not None, tuple(passed_over))
+        passed_over.append(f"{way}: {'; '.join(told)}")
+    return Chosen(None, settings.top, False, tuple(passed_over))
+
+
+async def read_piece(asker: Asker, way: ProbabilitySource, piece: Piece, top: int, seed: int) -> tuple[int, list[Seen]]:
+    """How many tokens (`cut`: characters) an arm makes of a piece, and what it says at the drawn positions, in order.
+
+    Raises TargetError with the reason when it says nothing that can be trusted.
+    """
+    if way == "cut":
+        cuts = draw_cuts(piece, seed)
+        seen = [Seen(cut, None, None, await _next_token_top(asker, piece.text[:cut], top)) for cut in cuts]
+        return len(piece.text), _sound(seen, top)
+    counts: list[int] = []
+
+    def choose(tokens: int) -> Sequence[int]:
+        counts.append(tokens)
+        return draw_positions(piece, tokens, seed)
+
+    found = await text_positions(asker, way, piece.text, top=top, choose=choose)
+    seen = [Seen(one.place, one.token, one.logprob, _top(one.top, top)) for one in found]
+    return counts[0], _sound(seen, top)
+
+
+async def _way_fault(asker: Asker, way: ProbabilitySource, probe: Piece, top: int) -> str | None:
+    """Why a way does not work on an arm; None when it does."""
+    try:
+        _, seen = await read_piece(asker, way, probe, top, seed=0)
+    except TargetError as exc:
+        return str(exc)
+    if not seen:
+        return f"{probe.name} is too short to look at"
+    if all(len(set(one.top.values())) == 1 for one in seen):
+        return "it lists every token as equally probable, so its probabilities are not a model's"
+    return None
+
+
+def _sound(seen: list[Seen], top: int) -> list[Seen]:
+    """TargetError where a listing cannot be a model's, or is less than half of what was asked.
+
+    What an arm leaves out cannot be held against it, and probabilities that add up to more than one are near anything.
+    """
+    for one in seen:
+        if len(one.top) < max(_MIN_TOKENS, top / 2):
+            least = max(_MIN_TOKENS, len(one.top))
+            raise TargetError(f"it lists {len(one.top)} tokens of {top} asked for; write `divergence.top: {least}`")
+        beside = [one.ln] if one.ln is not None and one.token not in one.top else []
+        mass = math.fsum(map(math.exp, [*one.top.values(), *beside]))
+        if mass > _MAX_MASS:
+            raise TargetError(f"the probabilities that it lists at place {one.place} add up to {mass:.3g}")
+    return seen
+
+
+async def _vocabulary(baseline: Asker, candidate: Asker) -> int | None:
+    """How many tokens the vocabulary has, where both arms tell the same number and it is small enough to be listed."""
+    counts = {await vocabulary_tokens(asker) for asker in (baseline, candidate)}
+    count = counts.pop()
+    return count if not counts and count is not None and count <= _LARGEST_WHOLE else None
+
+
+async def _next_token_top(asker: Asker, beginning: str, top: int) -> Mapping[str, float]:
+    return _top(await next_token(asker, beginning, top=top), top)
+
+
+def _top(listed: Mapping[str, float], top: int) -> Mapping[str, float]:
+    """The `top` most probable: some servers add the token that stands in the text, which need not be one of them."""
+    ordered = sorted(listed.items(), key=lambda entry: (-entry[1], entry[0]))
+    return dict(ordered[:top])
+
+
+_TEXT_KEYS = ("id", "text")
+
+
+def load_texts(path: Path, settings: Divergence) -> tuple[FixedText, ...]:
+    """The texts of a JSONL file of `{"id": …, "text": …}` rows, in file order.
+
+    Raises SuiteError with every problem and its line: a file that cannot be read, a row that is not such an object, an
+    `id` used twice, an empty text, an unknown key; and when there is no room in all of them for the positions wanted.
+    """
+    source = str(path)
+    try:
+        text = text_of(path, RECORDED_BYTES)
+    except (OSError, UnicodeDecodeError) as exc:
+        reason = f"the texts cannot be read ({exc}); `divergence.texts` names a JSONL file beside the suite"
+        raise SuiteError([Problem(source, None, None, "", reason)]) from exc
+    rows, problems = parse_rows(text, source)
+    problems += [Problem(source, row.line, None, "", message) for row in rows for message in _row_faults(row)]
+    if problems:
+        raise SuiteError(problems)
+    texts = tuple(FixedText(id=str(row.values["id"]), text=str(row.values["text"])) for row in rows)
+    room = positions_available(texts, settings.window)
+    if room < settings.positions:
+        reason = (
+            f"there is room for {room} positions in these texts, one for every 16 characters, and "
+            f"`divergence.positions` is {settings.positions}; give more texts or ask for fewer positions"
+        )
+        raise SuiteError([Problem(source, None, None, "", reason)])
+    return texts
+
+
+def _row_faults(row: Row) -> list[str]:
+    faults = []
+    text = row.values.get("text")
+    if not isinstance(text, str) or not text.strip():
+        faults.append("`text` is missing or empty; it must be the text to read")
+    for key in row.values:
+        if key not in _TEXT_KEYS:
+            near = get_close_matches(key, _TEXT_KEYS, n=1)
+            faults.append(f"unknown key {key!r}; " + (f"did you mean {near[0]!r}?" if near else "a row has id, text"))
+    return faults

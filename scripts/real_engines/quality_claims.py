@@ -12,8 +12,8 @@ from typing import Any
 
 from benchgate.model.deployment import Arm
 from benchgate.quality.asking import asker_of
+from benchgate.quality.loglikelihood import scoring_fault
 from benchgate.quality.logprobs import score_continuations
-from benchgate.quality.probing import scoring_fault
 from benchgate.suite.schema import Limits
 from benchgate.targets.dialect import DIALECTS, Target
 from scripts.real_engines.asking import posted

@@ -7,7 +7,7 @@ import pytest
 from benchgate.errors import Problem, SuiteError
 from benchgate.plan.evals import PlannedTask
 from benchgate.plan.shadow import ShadowPrompt
-from benchgate.quality.unfit import unfit_checks
+from benchgate.quality.tasks.loading import unfit_checks
 from benchgate.shadow.form import unasked_form
 from tests.fakes.evals import Line, suite_of
 from tests.fakes.measured import SuiteText

@@ -12,9 +12,8 @@ import pytest
 from benchgate.errors import TargetError
 from benchgate.model.deployment import Arm
 from benchgate.quality.asking import Asker, asker_of
-from benchgate.quality.echo import echoed, read_echo
-from benchgate.quality.logprobs import Score, next_token, score_continuations, text_positions, tied
-from benchgate.quality.probing import scoring_fault
+from benchgate.quality.loglikelihood import scoring_fault
+from benchgate.quality.logprobs import Score, echoed, next_token, read_echo, score_continuations, text_positions, tied
 from benchgate.suite.schema import Limits
 from benchgate.targets.dialect import DIALECTS, Target
 from tests.fakes.echoing import UNSTATED, Echoing, told

@@ -19,9 +19,16 @@ from benchgate.embedded.server import serve
 from benchgate.errors import TargetError
 from benchgate.model.deployment import Arm
 from benchgate.quality.asking import Asker, asker_of
-from benchgate.quality.logprobs import Score, next_token, score_continuations, text_positions, vocabulary_tokens, way_of
-from benchgate.quality.n_probs import token_ids
-from benchgate.quality.probing import scoring_fault
+from benchgate.quality.loglikelihood import scoring_fault
+from benchgate.quality.logprobs import (
+    Score,
+    next_token,
+    score_continuations,
+    text_positions,
+    token_ids,
+    vocabulary_tokens,
+    way_of,
+)
 from benchgate.suite.deployment import Embedded
 from benchgate.suite.schema import Limits
 from benchgate.targets.dialect import DIALECTS, Target

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from benchgate.model.deployment import Arm
-from benchgate.quality.harness import evaluate
+from benchgate.quality.runner import evaluate
 from benchgate.targets.route import Route
 from tests.fakes.certificates import CA, CLIENT_CERT, CLIENT_KEY, serving
 from tests.fakes.proxy import Proxy

@@ -16,9 +16,9 @@ import pytest
 from benchgate.model.deployment import Arm
 from benchgate.model.run import QualityObservation
 from benchgate.plan.evals import task_to_json
-from benchgate.quality.harness import evaluate
-from benchgate.quality.spool import Job
-from benchgate.quality.tasks import load_tasks
+from benchgate.quality.protocol import Job
+from benchgate.quality.runner import evaluate
+from benchgate.quality.tasks.loading import load_tasks
 from benchgate.suite.quality import Quality
 from tests.fakes.scripted_server import Received, ScriptedServer, Step, answering
 from tests.shells.quality_helpers import items, target

@@ -6,7 +6,7 @@ import pytest
 
 from benchgate.cli.suite_files import placed_in
 from benchgate.errors import SuiteError
-from benchgate.quality.tasks import load_tasks
+from benchgate.quality.tasks.loading import load_tasks
 from benchgate.suite.loader import parse_suite
 
 pytest_plugins = ["tests.shells.quality_surroundings"]

@@ -7,8 +7,8 @@ import pytest
 
 from benchgate.model.deployment import Arm
 from benchgate.plan.evals import PlannedTask
-from benchgate.quality.observe import TaskRecord
-from benchgate.quality.spool import Answered, Ready, Scored, SpoolReader, SpoolWriter, TaskDone
+from benchgate.quality.observations import TaskRecord
+from benchgate.quality.protocol import Answered, Ready, Scored, SpoolReader, SpoolWriter, TaskDone
 
 TASK = PlannedTask("t", {}, ({"id": "a"}, {"id": "b"}))
 

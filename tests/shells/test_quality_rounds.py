@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from benchgate.plan.evals import PlannedTask
-from benchgate.quality.spool import Job
+from benchgate.quality.protocol import Job
 from benchgate.targets.route import Route
 
 

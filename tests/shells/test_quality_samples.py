@@ -12,9 +12,8 @@ import pytest
 
 from benchgate.errors import SuiteError
 from benchgate.model.deployment import Arm
-from benchgate.quality.imported import read_arm
-from benchgate.quality.sample_files import find_files
-from benchgate.quality.samples import Judged, Wanted, judged, parse_samples
+from benchgate.quality.import_results import read_arm
+from benchgate.quality.import_samples import Judged, Wanted, find_files, judged, parse_samples
 from benchgate.suite.quality import Quality
 
 DATE = "2026-01-02T03-04-05.000006"

@@ -7,9 +7,9 @@ import pytest
 
 from benchgate.errors import SuiteError
 from benchgate.model.deployment import canonical_json
-from benchgate.quality.functions import module_file
-from benchgate.quality.ignoring import nothing_left
-from benchgate.quality.tasks import load_tasks
+from benchgate.quality.tasks.lm_eval_tasks import module_file
+from benchgate.quality.tasks.loading import load_tasks
+from benchgate.quality.tasks.task_file import nothing_left
 from benchgate.suite.quality import Quality
 from tests.shells.quality_helpers import tasks_of
 

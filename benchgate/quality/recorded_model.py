@@ -21,7 +21,7 @@ from lm_eval.models.openai_completions import LocalChatCompletion, LocalCompleti
 from benchgate.errors import TargetError
 from benchgate.plan.evals import PlannedTask
 from benchgate.quality.loglikelihood import score_requests
-from benchgate.quality.spool import REQUEST_SEED, Answered, Job, SpoolWriter
+from benchgate.quality.protocol import REQUEST_SEED, Answered, Job, SpoolWriter
 from benchgate.targets.answer import MAX_BODY_BYTES, Answer, read_answer
 from benchgate.targets.dialect import secrets_in
 from benchgate.targets.route import tls_context

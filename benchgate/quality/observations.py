@@ -12,7 +12,7 @@ from benchgate.model.deployment import Arm
 from benchgate.model.records import EvalItem
 from benchgate.model.run import QualityObservation
 from benchgate.plan.evals import PlannedTask
-from benchgate.quality.spool import Answered, Scored, TaskDone
+from benchgate.quality.protocol import Answered, Scored, TaskDone
 
 
 def described_task(task: PlannedTask) -> dict[str, object]:

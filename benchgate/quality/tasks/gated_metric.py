@@ -1,12 +1,14 @@
-"""Which score of a task is judged, and whether a gate can vouch for it."""
+"""Which score of a task is judged, and whether a gate can vouch for it.
+
+What is known of lm-eval's metrics: which are right or wrong, which are scores, and which a gate cannot use.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from benchgate.plan.evals import NO_FILTER, PlannedTask, first_filter, first_metric
-from benchgate.quality.metrics import metric_fault, metric_name, said_scale_fault, scale_of
+from benchgate.plan.evals import NO_FILTER, PlannedTask, Scale, first_filter, first_metric
 from benchgate.suite.quality import Quality, TaskEntry
 
 _TOGETHER = frozenset({"majority_vote", "take_first_k"})
@@ -69,3 +71,58 @@ def _sampling(config: Mapping[str, Any], judged: str, repeats: int) -> str | Non
         what = f"its filter {judged} takes {repeats} answers together ({', '.join(taken)})"
         return f"{what}; benchgate scores each and takes their mean, so judge another filter"
     return None
+
+
+_RIGHT_OR_WRONG = frozenset(
+    {"exact_match", "acc", "acc_norm", "acc_bytes", "acc_mutual_info", "em", "pass_at_k", "pass_at_1", "pass@1"}
+    | {"prompt_level_strict_acc", "prompt_level_loose_acc", "relaxed_accuracy", "math_verify"}
+)
+_SCORES = frozenset(
+    {"bleu", "chrf", "chrf++", "f1", "rouge1", "rouge2", "rougeL", "rougeLsum", "inst_level_strict_acc"}
+    | {"inst_level_loose_acc", "qa_f1_score", "qa_f1_zh_score", "rouge_score", "rouge_zh_score", "code_sim_score"}
+    | {"classification_score", "retrieval_score", "retrieval_zh_score", "count_score", "bleu_max", "bleu_acc"}
+)
+_NEVER_BINARY = _SCORES - {"bleu_acc"}
+_OF_ALL_ITEMS = frozenset({"mcc", "f1"})  # in multiple choice
+_LESS_IS_BETTER = frozenset({"ter", "brier_score", "perplexity", "word_perplexity", "byte_perplexity", "bits_per_byte"})
+_NO_SCORE = frozenset({"bypass", "likelihood"})
+
+LOCAL_METRICS: Mapping[str, tuple[str, ...]] = {
+    "generate_until": ("exact_match", "bleu", "chrf", "chrf++"),
+    "multiple_choice": ("acc", "acc_norm", "acc_bytes", "acc_mutual_info", "exact_match"),
+    "loglikelihood": ("acc",),
+}
+"""What a task file may name without code of its own, by its output type."""
+
+
+def scale_of(metric: str, repeats: int, said: Scale | None) -> Scale | None:
+    """Whether an item's score is right or wrong; None when that is not known, and must be said."""
+    if said is not None:
+        return said
+    if metric in _RIGHT_OR_WRONG:
+        return "binary" if repeats == 1 else "continuous"
+    return "continuous" if metric in _SCORES else None
+
+
+def said_scale_fault(metric: str, repeats: int, said: Scale | None) -> str | None:
+    """Why a metric is not simply right or wrong though the suite says so; None where it may be."""
+    if said != "binary" or (metric not in _NEVER_BINARY and repeats == 1):
+        return None
+    why = f"{metric} is a score in between" if repeats == 1 else f"the mean of {repeats} askings is a score in between"
+    return f"{why}; remove `scale: binary`, and judge the task by `score`"
+
+
+def metric_fault(config: Mapping[str, Any], metric: str) -> str | None:
+    """Why a metric of a task cannot be judged item by item; None when it can."""
+    named = [one for one in config.get("metric_list") or [] if metric_name(one) == metric]
+    if metric in _OF_ALL_ITEMS and config.get("output_type") == "multiple_choice":
+        return f"{metric} is of all items together and says nothing of one; judge `acc`"
+    if metric in _LESS_IS_BETTER or any(one.get("higher_is_better") is False for one in named):
+        return f"of {metric} less is better; judge a metric of which more is better"
+    return f"{metric} is no score of an answer; judge another metric" if metric in _NO_SCORE else None
+
+
+def metric_name(entry: Mapping[str, Any]) -> str:
+    """What lm-eval calls a metric of `metric_list`; that of a function is the function's name."""
+    found = entry.get("metric", "")
+    return str(found["function"]).rpartition(".")[2] if isinstance(found, Mapping) else str(found)

@@ -2,6 +2,11 @@
 
 A line is one item as one filter of the task left it. What its hashes were taken of stands beside them, so each is taken
 again here, and a file that was cut, glued or changed by mistake is told. Who forges one can take its hashes anew.
+
+
+What was answered, as a line of lm-eval's samples has it: a text, or the log-probability of each option.
+
+Where an lm-eval run keeps what it wrote: the samples of every task, and the results that belong to them.
 """
 
 from __future__ import annotations
@@ -9,12 +14,13 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
-from benchgate.errors import Problem
+from benchgate.errors import Problem, SuiteError
 from benchgate.model.records import EvalItem
-from benchgate.quality.sample_answers import answer_of, likelihoods
 from benchgate.suite.formats import parse_object
 
 _HASHES = ("doc_hash", "prompt_hash", "target_hash")
@@ -219,3 +225,115 @@ def _sha256(text: str) -> str:
 
 def _listed(names: Sequence[str]) -> str:
     return ", ".join(repr(name) for name in names)
+
+
+def answer_of(row: Mapping[str, object]) -> tuple[str | None, str | None]:
+    """What was answered, and what was read out of it; of a task of options, the likeliest option for both."""
+    if scored := likelihoods(row):
+        option = _option(row, scored.index(max(scored)))
+        return option, option
+    answer = _first_text(row.get("resps"))
+    return answer, None if answer is None else _first_text(row["filtered_resps"])
+
+
+def likelihoods(row: Mapping[str, object]) -> list[float]:
+    """The log-probability of each option; empty where the item was no choice between options."""
+    filtered = row["filtered_resps"]
+    options = [_likelihood(one) for one in filtered] if isinstance(filtered, list) else []
+    scored = [one for one in options if one is not None]
+    return scored if len(scored) > 1 and len(scored) == len(options) else []
+
+
+def _likelihood(response: object) -> float | None:
+    """The log-probability in a response to one option, which lm-eval writes as the texts `["-1.5", "False"]`."""
+    if not isinstance(response, list) or len(response) != 2 or response[1] not in ("True", "False"):
+        return None
+    try:
+        logprob = float(str(response[0]))
+    except ValueError:
+        return None
+    return None if math.isnan(logprob) else logprob
+
+
+def _option(row: Mapping[str, object], number: int) -> str:
+    """The text of an option, as it was sent; its number where it was no text."""
+    requests = row["arguments"]
+    asked = requests.get(f"gen_args_{number}") if isinstance(requests, dict) else None
+    text = asked.get("arg_1") if isinstance(asked, dict) else None
+    return text if isinstance(text, str) and text else f"option {number}"
+
+
+def _first_text(value: object) -> str | None:
+    """The text at the head of nested lists: of several answers to one item the first."""
+    while isinstance(value, list) and len(value) > 0:
+        value = value[0]
+    return value if isinstance(value, str) else None
+
+
+_DATE = r"\d{4}-\d{2}-\d{2}T\d{2}-\d{2}-\d{2}(?:\.\d+)?"
+_SAMPLES = re.compile(rf"samples_(?P<task>.+)_(?P<date>{_DATE})\.jsonl")
+
+
+@dataclass(frozen=True, slots=True)
+class SampleFiles:
+    """The samples files of one run by task, each with its results file where there is one."""
+
+    where: Path
+    samples: Mapping[str, Path]
+    results: Mapping[str, Path]
+
+
+def find_files(path: Path) -> SampleFiles:
+    """The files of a folder that `lm_eval --output_path --log_samples` wrote, or of one samples file.
+
+    A folder is looked into itself, else into its one folder that has samples: lm-eval makes one for each model. Raises
+    SuiteError.
+    """
+    if path.is_file():
+        return _one_file(path)
+    if not path.is_dir():
+        raise _refused(path, "is not there; give the folder that `lm_eval --output_path` made, or one samples file")
+    folders = sorted({file.parent for file in path.glob("samples_*.jsonl")}) or sorted(
+        {file.parent for file in path.glob("*/samples_*.jsonl")}
+    )
+    if not folders:
+        raise _refused(path, "has no samples_*.jsonl; run lm_eval with `--output_path DIR --log_samples`")
+    if len(folders) > 1:
+        raise _refused(
+            path, f"holds several runs ({', '.join(f.name for f in folders)}); give the folder of one of them"
+        )
+    return _folder(folders[0])
+
+
+def _one_file(path: Path) -> SampleFiles:
+    named = _SAMPLES.fullmatch(path.name)
+    if named is None:
+        raise _refused(
+            path, "is not named as lm-eval names samples, `samples_TASK_DATE.jsonl`: its results go by that name"
+        )
+    results = path.with_name(f"results_{named['date']}.json")
+    return SampleFiles(path, {named["task"]: path}, {named["task"]: results} if results.is_file() else {})
+
+
+def _folder(folder: Path) -> SampleFiles:
+    samples: dict[str, Path] = {}
+    results: dict[str, Path] = {}
+    problems: list[Problem] = []
+    for file in sorted(folder.glob("samples_*.jsonl")):
+        named = _SAMPLES.fullmatch(file.name)
+        if named is None:
+            continue
+        if named["task"] in samples:
+            message = f"{samples[named['task']].name} is of the same task; keep the one that counts in the folder"
+            problems.append(Problem(str(file), None, None, "", message))
+        samples[named["task"]] = file
+        told = file.with_name(f"results_{named['date']}.json")
+        if told.is_file():
+            results[named["task"]] = told
+    if problems:
+        raise SuiteError(problems)
+    return SampleFiles(folder, samples, results)
+
+
+def _refused(path: Path, why: str) -> SuiteError:
+    return SuiteError([Problem(str(path), None, None, "", why)])

@@ -1,12 +1,18 @@
-"""Reads lm-eval's own tasks, and task files with code: `python -m benchgate.quality.resolve JOB ANSWER`.
+"""Reads lm-eval's own tasks, and task files with code: `python -m benchgate.quality.tasks.lm_eval_resolver JOB ANSWER`.
 
 A process of its own, started by `named`: lm-eval and what its tasks import stay out of benchgate, and may print and
 fail as they like.
+
+
+The rows of a task as lm-eval reads them, in plain JSON, and those that examples are drawn from.
+
+Used only in the process of `resolve`.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 from collections.abc import Mapping
@@ -17,9 +23,9 @@ from typing import Any
 
 from jinja2 import TemplateError
 
-from benchgate.quality.functions import functions_in
-from benchgate.quality.judged import config_fault
-from benchgate.quality.lm_data import Unusable, task_data
+from benchgate.quality.tasks.gated_metric import config_fault
+from benchgate.quality.tasks.lm_eval_tasks import functions_in
+from benchgate.quality.tasks.task_file import IGNORED, exact_match_of, nothing_left
 from benchgate.suite.quality import TaskEntry
 
 _NOT_FOR_ARMS = (
@@ -38,7 +44,7 @@ _MAY_COME = (
 def main(job_path: str, answer_path: str) -> None:
     """Answer for each entry of the job: its tasks, or one problem."""
     job = json.loads(Path(job_path).read_text(encoding="utf-8"))
-    from benchgate.quality.lm_names import Names
+    from benchgate.quality.lm_eval_internals import Names
 
     names = Names([Path(folder) for folder in job["include"]])
     answers = [_answer(entry, names, job) for entry in job["entries"]]
@@ -46,7 +52,7 @@ def main(job_path: str, answer_path: str) -> None:
 
 
 def _answer(entry: Mapping[str, Any], names: Any, job: Mapping[str, Any]) -> dict[str, Any]:
-    from benchgate.quality.lm_names import UnknownTask, leaf_configs
+    from benchgate.quality.lm_eval_internals import UnknownTask, leaf_configs
 
     try:
         configs = leaf_configs(entry["spec"], names)
@@ -67,7 +73,7 @@ def _answer(entry: Mapping[str, Any], names: Any, job: Mapping[str, Any]) -> dic
 
 def _leaf(config: dict[str, Any], entry: Mapping[str, Any], job: Mapping[str, Any]) -> dict[str, Any]:
     """One task: its configuration for the arms, its rows, and what examples are drawn from."""
-    from benchgate.quality.lm_names import is_own
+    from benchgate.quality.lm_eval_internals import is_own
 
     found = None if is_own(config) else _code_of(config)
     if found is not None and not job["allow_unsafe_code"]:
@@ -179,6 +185,89 @@ def _for_arms(config: Mapping[str, Any]) -> dict[str, Any]:
             key: value for key, value in shown.items() if key not in ("split", "process_docs", "samples")
         }
     return {**kept, "test_split": "test"}
+
+
+class Unusable(Exception):
+    """The data is there, and is not what a gate can pair by."""
+
+
+def task_data(config: dict[str, Any], name: str, *, is_file: bool) -> dict[str, Any]:
+    """The rows of a task as it reads them, and those that few-shot examples are drawn from."""
+    from lm_eval.api.task import ConfigurableTask
+
+    from benchgate.quality.lm_eval_internals import resolved
+
+    task = ConfigurableTask(config=resolved(config))
+    rows = [_plain(row, name) for row in task.eval_docs]
+    found: dict[str, Any] = {"rows": rows, "ids": _ids(rows, name, is_file=is_file)}
+    if config.get("num_fewshot"):
+        judged = config.get("test_split") or config.get("validation_split")
+        split = task.fewshot_cfg.split or (None if task.fewshot_cfg.samples else _usual_split(config))
+        found["drawn_from_itself"] = split == judged
+        found["shots"] = [] if split == judged else [_plain(row, name) for row in task.fewshot_docs()]
+    if config.get("output_type") == "multiple_choice":
+        found["chance"] = sum(1 / len(task.doc_to_choice(row)) for row in rows) / len(rows)
+    metrics = {one.get("metric") for one in config.get("metric_list") or [{}] if isinstance(one.get("metric", ""), str)}
+    if (
+        "exact_match" in metrics
+        and config.get("output_type") != "multiple_choice"
+        and not config.get("process_results")
+    ):
+        _check_targets(task, rows, exact_match_of(config.get("metric_list") or ()))
+    return found
+
+
+def _ids(rows: list[dict[str, Any]], name: str, *, is_file: bool) -> list[str] | None:
+    """None where rows carry ids of their own, as those of a task file must."""
+    own = [row.get("id") for row in rows]
+    if is_file:
+        if not all(isinstance(one, str) and one for one in own) or len(set(own)) != len(own):
+            raise Unusable("its rows have no `id` of their own, a text that no other row has; answers are paired by it")
+        return None
+    return [f"{name}-{number}-{_doc_hash(row)}" for number, row in enumerate(rows)]
+
+
+def _usual_split(config: Mapping[str, Any]) -> str | None:
+    """Where lm-eval takes examples from when a task does not say."""
+    return config.get("training_split") or config.get("validation_split") or config.get("test_split")
+
+
+def _check_targets(task: Any, rows: list[dict[str, Any]], metric: Mapping[str, Any]) -> None:
+    for number, row in enumerate(rows):
+        target = task.doc_to_target(row)
+        targets = [str(one) for one in (target if isinstance(target, list) else [target])]
+        if not targets or not all(one.strip() for one in targets):
+            raise Unusable(f"row {number} has an empty target, for which an empty answer would be right")
+        if (ignored := nothing_left(targets, metric)) is not None:
+            raise Unusable(f"row {number}: {IGNORED.format(ignored[:60])}")
+
+
+def _plain(row: Any, name: str) -> dict[str, Any]:
+    """A row as JSON has it; Unusable for what JSON has not, like pictures."""
+    made: dict[str, Any] = dict(row)
+    for key, value in made.items():
+        if not _is_json(value):
+            what = f"its column {key!r} holds {type(value).__name__}, which is neither text nor number"
+            raise Unusable(f"{what}; benchgate asks {name} in text alone")
+    return made
+
+
+def _is_json(value: Any) -> bool:
+    if isinstance(value, float):
+        return math.isfinite(value)
+    if isinstance(value, dict):
+        return all(isinstance(key, str) and _is_json(inner) for key, inner in value.items())
+    if isinstance(value, list | tuple):
+        return all(map(_is_json, value))
+    return value is None or isinstance(value, str | int | bool)
+
+
+def _doc_hash(row: Mapping[str, Any]) -> str:
+    """The beginning of the hash that lm-eval gives a row."""
+    from lm_eval.utils import handle_non_serializable, hash_string
+
+    text = json.dumps(row, indent=2, default=handle_non_serializable, ensure_ascii=False)
+    return str(hash_string(text))[:8]
 
 
 if __name__ == "__main__":

@@ -1,6 +1,9 @@
 """The tasks of a suite → planned tasks, or every problem with its place, all at once.
 
 Task files over rows of one's own are read in `task_files`, and in `named` what lm-eval itself must read.
+
+
+Checks of evals that could never be judged: of another kind of score than that of the tasks they look at.
 """
 
 from __future__ import annotations
@@ -12,9 +15,10 @@ from functools import partial
 from pathlib import Path
 
 from benchgate.errors import Problem, SuiteError
+from benchgate.gate.policy import judged_by, unit_name
 from benchgate.plan.evals import PlannedTask
-from benchgate.quality.named import read_named
-from benchgate.quality.task_files import file_text, read_file
+from benchgate.quality.tasks.lm_eval_tasks import read_named
+from benchgate.quality.tasks.task_file import file_text, read_file
 from benchgate.suite.quality import Quality, TaskEntry
 from benchgate.suite.schema import Suite
 
@@ -32,7 +36,7 @@ def load_tasks(
     key or value outside the part of lm-eval's language that `taskfile` describes, a template that does not fit the
     rows, a row without a unique `id`, a name that lm-eval does not know, code without consent.
     """
-    from benchgate.quality.probing import endpoint_fault  # with what it takes to ask a server
+    from benchgate.quality.loglikelihood import endpoint_fault  # with what it takes to ask a server
 
     read: list[tuple[TaskEntry, list[PlannedTask]]] = []
     problems = [
@@ -111,3 +115,32 @@ def _code_problem(path: Path) -> Problem | None:
     line, column = text.count("\n", 0, found.start(1)) + 1, found.start(1) - text.rfind("\n", 0, found.start(1))
     message = "a function is code; read it, and set `quality.allow_unsafe_code: true` to let it run on this machine"
     return Problem(str(path), line, column, "", message)
+
+
+_METRIC_MISFIT = {
+    "accuracy": "are scored by degrees and are not simply right or wrong",
+    "score": "are right or wrong, and have no score of another scale",
+}
+
+
+def unfit_checks(suite: Suite, tasks: Sequence[PlannedTask]) -> Iterator[Problem]:
+    """One problem for each such check; known before anything is asked, and by the rule that the gate goes by."""
+    scales: dict[str, bool] = {}
+    metrics: dict[str, str] = {}
+    for task in tasks:
+        name = unit_name(suite, task.name)
+        scales[name] = scales.get(name, False) or task.scale == "continuous"
+        scales[task.name] = task.scale == "continuous"
+        metrics[name] = metrics[task.name] = task.metric
+    units = {unit_name(suite, task.name): scales[unit_name(suite, task.name)] for task in tasks}
+    for number, check in enumerate(suite.gate.checks):
+        if check.metric not in _METRIC_MISFIT:
+            continue
+        own = check.task is not None and check.task != "each"
+        judged = [str(check.task)] if own else judged_by(check, suite.gate.checks, units)
+        unfit = [name for name in judged if name in scales and scales[name] != (check.metric == "score")]
+        if unfit:
+            name, other = unfit[0], "score" if check.metric == "accuracy" else "accuracy"
+            what = f"the answers to {name} ({metrics[name]}) {_METRIC_MISFIT[check.metric]}"
+            message = f"{what}; judge it by {{metric: {other}, task: {name}, margin: …}}"
+            yield Problem("", None, None, f"gate.checks[{number}].metric", message)

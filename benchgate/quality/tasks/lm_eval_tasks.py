@@ -1,13 +1,17 @@
-"""Tasks that lm-eval itself must read: its own by name, and task files with code. Read in a process of their own."""
+"""Tasks that lm-eval itself must read: its own by name, and task files with code. Read in a process of their own.
+
+Functions in task files (`!function utils.process_docs`) as plain values: which, where, and of what module.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,10 +19,11 @@ from typing import Any
 
 from benchgate.errors import UsageError, lacking
 from benchgate.plan.evals import PlannedTask
-from benchgate.quality.judged import judged_task
+from benchgate.quality.tasks.gated_metric import judged_task
 from benchgate.suite.quality import Quality, TaskEntry
 from benchgate.targets.refusals import one_line
 
+_RESOLVER = "benchgate.quality.tasks.lm_eval_resolver"
 _LIMIT_S = 3600.0
 """For fetching data: nothing is under load yet."""
 
@@ -40,13 +45,13 @@ def read_named(
         "allow_unsafe_code": quality.allow_unsafe_code,
         "allow_code": allow_code,
         "fetch": fetch,
-        "entries": [_asked(suite_dir, entry, quality) for entry in entries],
+        "entries": [_resolver_entry(suite_dir, entry, quality) for entry in entries],
     }
-    answers = _run(job, fetch=fetch)
-    return [_tasks(entry, answer, quality) for entry, answer in zip(entries, answers, strict=True)]
+    answers = _resolve(job, fetch=fetch)
+    return [_planned_tasks(entry, answer, quality) for entry, answer in zip(entries, answers, strict=True)]
 
 
-def _asked(suite_dir: Path, entry: TaskEntry, quality: Quality) -> dict[str, object]:
+def _resolver_entry(suite_dir: Path, entry: TaskEntry, quality: Quality) -> dict[str, object]:
     return {
         "spec": str((suite_dir / entry.task).resolve()) if entry.is_file else entry.task,
         "is_file": entry.is_file,
@@ -56,19 +61,26 @@ def _asked(suite_dir: Path, entry: TaskEntry, quality: Quality) -> dict[str, obj
     }
 
 
-def _run(job: Mapping[str, object], *, fetch: bool) -> list[dict[str, Any]]:
+def _resolve(job: Mapping[str, object], *, fetch: bool) -> list[dict[str, Any]]:
     with tempfile.TemporaryDirectory(prefix="benchgate-tasks-") as folder:
         job_path, answer_path, log_path = (Path(folder) / name for name in ("job.json", "answer.json", "log.txt"))
         job_path.write_text(json.dumps(job), encoding="utf-8")
         with log_path.open("wb") as log:
             try:
                 code = subprocess.run(
-                    [sys.executable, "-P", "-m", "benchgate.quality.resolve", str(job_path), str(answer_path)],
+                    [
+                        sys.executable,
+                        "-P",
+                        "-m",
+                        "benchgate.quality.tasks.lm_eval_resolver",
+                        str(job_path),
+                        str(answer_path),
+                    ],
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=subprocess.STDOUT,
                     cwd=folder,
-                    env=_environment(job, fetch=fetch),
+                    env=_resolver_environment(job, fetch=fetch),
                     timeout=_LIMIT_S,
                     check=False,
                 ).returncode
@@ -82,7 +94,7 @@ def _run(job: Mapping[str, object], *, fetch: bool) -> list[dict[str, Any]]:
         return answers
 
 
-def _environment(job: Mapping[str, object], *, fetch: bool) -> dict[str, str]:
+def _resolver_environment(job: Mapping[str, object], *, fetch: bool) -> dict[str, str]:
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
@@ -96,7 +108,7 @@ def _environment(job: Mapping[str, object], *, fetch: bool) -> dict[str, str]:
     return environment if fetch else environment | dict.fromkeys(_OFFLINE, "1")
 
 
-def _tasks(entry: TaskEntry, answer: Mapping[str, Any], quality: Quality) -> list[PlannedTask] | str:
+def _planned_tasks(entry: TaskEntry, answer: Mapping[str, Any], quality: Quality) -> list[PlannedTask] | str:
     if "problem" in answer:
         return str(answer["problem"])
     leaves = answer["leaves"]
@@ -104,7 +116,7 @@ def _tasks(entry: TaskEntry, answer: Mapping[str, Any], quality: Quality) -> lis
     tasks = []
     for leaf in leaves:
         name = entry.name if alone else f"{entry.name}/{leaf['name']}"
-        made = judged_task(name, _config(leaf), tuple(leaf["rows"]), entry, quality)
+        made = judged_task(name, _task_config(leaf), tuple(leaf["rows"]), entry, quality)
         if isinstance(made, str):
             return made if alone else f"{leaf['name']}: {made}"
         tasks.append(
@@ -121,10 +133,64 @@ def _tasks(entry: TaskEntry, answer: Mapping[str, Any], quality: Quality) -> lis
     return tasks
 
 
-def _config(leaf: Mapping[str, Any]) -> dict[str, object]:
+def _task_config(leaf: Mapping[str, Any]) -> dict[str, object]:
     config: dict[str, object] = dict(leaf["config"])
     if leaf.get("drawn_from_itself"):
         config["fewshot_split"] = config["test_split"]
     elif leaf.get("shots"):
         config["fewshot_split"] = "shots"
     return config
+
+
+def is_function(value: object) -> bool:
+    """Whether a value of a configuration stands for a function."""
+    return isinstance(value, Mapping) and value.keys() == {"function", "folder", "sha256"}
+
+
+def function_value(name: str, folder: Path) -> dict[str, str]:
+    """A function as a plain value; ImportError when its module is nowhere. Nothing is run."""
+    digest = hashlib.sha256(module_file(name, folder).read_bytes()).hexdigest()
+    return {"function": name, "folder": str(folder), "sha256": digest}
+
+
+def module_file(name: str, folder: Path) -> Path:
+    """The file of the module that `name` is a function of: beside the task file, else one that can be imported."""
+    module = name.rpartition(".")[0]
+    beside = folder / f"{module.replace('.', '/')}.py"
+    if beside.exists():
+        return beside
+    found = _importable(module)
+    if found is None:
+        raise ImportError(f"{name}: there is no module {module!r} beside the task file, and none to import")
+    return found
+
+
+def _importable(module: str) -> Path | None:
+    """The file that a module would be imported from, with nothing imported.
+
+    Asked for a module within packages, `find_spec` would import these, and so run them.
+    """
+    first, *inner = module.split(".")
+    try:
+        spec = find_spec(first) if first else None
+    except ValueError:  # of what runs as `__main__`
+        spec = None
+    if spec is None:
+        return None
+    files = [Path(spec.origin)] if spec.origin is not None else []
+    if inner:
+        beginning = [Path(place).joinpath(*inner) for place in spec.submodule_search_locations or ()]
+        files = [file for path in beginning for file in (path / "__init__.py", path.with_suffix(".py"))]
+    return next((file for file in files if file.is_file()), None)
+
+
+def functions_in(value: Any) -> Iterator[Mapping[str, str]]:
+    """Every function of a configuration."""
+    if is_function(value):
+        yield value
+    elif isinstance(value, Mapping):
+        for inner in value.values():
+            yield from functions_in(inner)
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from functions_in(inner)
