@@ -22,8 +22,7 @@ FLOORS: tuple[frozenset[str], ...] = tuple(
         "stats suite",
         "plan gate",
         "sizing",
-        "escaped_streams stamping clocks",
-        "clocks",
+        "child_process escaped_streams stamping timers clocks",
         "embedded sim targets text_files",
         "imports load quality shadow store report publish telemetry",
         "acting circumstances deploying done exchange following lining_up looking pricing signatures sitting spending "
