@@ -33,7 +33,7 @@ from benchgate.targets.address import ServerAddress, show_address
 from benchgate.targets.clients import client_of
 from benchgate.targets.deployed import target_of
 from benchgate.targets.dialect import Target
-from benchgate.targets.refusals import json_object, one_line, said
+from benchgate.targets.error_messages import error_text, json_object, one_line
 from benchgate.units import show_found
 
 _QUERY = "/api/v1/query"
@@ -154,7 +154,7 @@ def _asked(spec: Prometheus, target: Target, where: str) -> float:
         reason = one_line(words or type(exc).__name__, secret=target.secrets)
         raise BudgetError(_told(where, f"could not be asked: {reason}")) from None
     if status != 200:
-        words = one_line(said(body), secret=target.secrets)
+        words = one_line(error_text(body), secret=target.secrets)
         elsewhere = "; redirects are not followed, so write the address it leads to" if 300 <= status < 400 else ""
         raise BudgetError(_told(where, f"answers HTTP {status}: {words}{elsewhere}"))
     try:

@@ -24,7 +24,7 @@ from benchgate.model.records import RequestRecord, TokenSource
 from benchgate.model.request import GENERATING_ENDPOINTS, ModelRequest
 from benchgate.model.request_metrics import MIN_VISIBLE_CHARACTERS, redundancy_percent, visible_characters
 from benchgate.targets.dialect import Target
-from benchgate.targets.refusals import Secret, one_line
+from benchgate.targets.error_messages import Secret, one_line
 
 _CHAT = ModelRequest("chat", {}, None)
 _LONGEST_NAME = 200  # characters of a model's name

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 from benchgate.load.answer_text import Words, place_of
 from benchgate.model.records import ACCEPTED_FINISH
+from benchgate.targets.error_messages import Secret, one_line
 from benchgate.targets.finish import finish_reason
-from benchgate.targets.refusals import Secret, one_line
 from benchgate.targets.usage import cached_count, input_count, output_count, part_count, reasoning_count
 
 _LONGEST_REASON = 40

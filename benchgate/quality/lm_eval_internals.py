@@ -1,25 +1,17 @@
-"""lm-eval's own task object for a planned task, over rows handed to it in memory. Imported only in an eval process.
+"""lm-eval's internals that benchgate depends on, all of them, checked when this module is imported.
 
-Through a file rows would pass the JSON reader of `datasets`, which takes a column of texts that look like dates for
-dates, and so changes the prompts.
-
-
-lm-eval's own tasks and groups by name, and what their YAML comes to. Imported only in a process that asks for them.
-
-lm-eval reads all of its 14,000 files before it knows one of them, which takes ten seconds. Here the files' text tells
-which of them define a name, and lm-eval's own loader and factory then read those alone. No data is loaded, and no
-function of a task is imported: functions stand in the configurations as values (see `functions`).
+Imported only in the eval process and in the process that reads tasks, never by benchgate itself.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
+import os
 import random
-import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from functools import cached_property
-from os.path import normpath
+from contextlib import contextmanager, suppress
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -27,59 +19,85 @@ import lm_eval.tasks
 import numpy as np
 from jinja2 import Environment, Template
 from jinja2.sandbox import SandboxedEnvironment
-from lm_eval import utils
 from lm_eval.api.group import Group
 from lm_eval.api.task import ConfigurableTask
-from lm_eval.tasks import _factory, _yaml_loader
-from lm_eval.tasks._index import Entry, TaskIndex
-from lm_eval.tasks._yaml_loader import _import_func_in_yml, load_yaml
 
 from benchgate.plan.evals import PlannedTask
 from benchgate.quality.tasks.lm_eval_tasks import function_value, is_function, module_file
 
+OWN_TASKS = Path(lm_eval.tasks.__file__).parent
+SEED = 0
+"""Seed of few-shot examples and of everything else that a task draws, the same in both arms."""
 
-class _Guarded(SandboxedEnvironment):
-    """Renders lm-eval's templates where none reaches beyond its row, and compiles each once instead of for each row."""
 
-    def __init__(self, found: Environment) -> None:
-        super().__init__(undefined=found.undefined, keep_trailing_newline=found.keep_trailing_newline)
-        self.filters |= found.filters
+def _internals(module: str, *names: str) -> Any:
+    """Import a module of lm-eval. Exits with the reason if this version lacks the module or one of the names."""
+    try:
+        found = import_module(module)
+    except ImportError:
+        found = None
+    for name in names:
+        if not hasattr(found, name):
+            version = lm_eval.__version__
+            raise SystemExit(
+                f"lm-eval {version} has no {module}.{name}, which benchgate needs; install benchgate[eval]"
+            )
+    return found
+
+
+_utils = _internals("lm_eval.utils", "env")
+_index = _internals("lm_eval.tasks._index", "Entry", "Kind", "TaskIndex")
+_factory = _internals("lm_eval.tasks._factory", "ConfigurableTask", "TaskFactory")
+_yaml_loader = _internals("lm_eval.tasks._yaml_loader", "_import_func_in_yml")
+
+
+class _Sandbox(SandboxedEnvironment):
+    """Renders lm-eval's templates without access beyond their row; compiles each once instead of for each row."""
+
+    def __init__(self, env: Environment) -> None:
+        super().__init__(undefined=env.undefined, keep_trailing_newline=env.keep_trailing_newline)
+        self.filters |= env.filters
         self._compiled: dict[str, Template] = {}
 
-    def from_string(self, source: Any, *given: Any, **named: Any) -> Template:
-        """The template of a text."""
+    def from_string(self, source: Any, *args: Any, **kwargs: Any) -> Template:
+        """Compile a template, or return it compiled."""
         if source not in self._compiled:
-            self._compiled[source] = super().from_string(source, *given, **named)
+            self._compiled[source] = super().from_string(source, *args, **kwargs)
         return self._compiled[source]
 
 
-utils.env = _Guarded(utils.env)
-
-SEED = 0
-"""Of the draw of few-shot examples, and of whatever else a task draws: the same in both arms."""
+_utils.env = _Sandbox(_utils.env)
 
 
-class Rows(list[dict[str, Any]]):
-    """Rows with what lm-eval asks of a data set: the names of its columns."""
+class _Rows(list[dict[str, Any]]):
+    """Rows with the one attribute of a data set that lm-eval reads."""
 
     @property
     def features(self) -> dict[str, None]:
-        """The columns, as keys."""
+        """Return the column names as keys."""
         return dict.fromkeys(key for row in self for key in row)
 
 
-def built_task(task: PlannedTask) -> ConfigurableTask:
-    """The task as lm-eval asks and scores it; its first rows are the planned ones, in their order."""
-    random.seed(SEED)
-    np.random.seed(SEED)  # what tasks of lm-eval draw from
-    rows, shots = [dict(row) for row in task.rows], [dict(row) for row in task.shots]
-    judged, drawn = str(task.config["test_split"]), task.config.get("fewshot_split")
-    splits = {judged: Rows(rows + shots)} if drawn == judged else {judged: Rows(rows), str(drawn): Rows(shots)}
+def build_task(task: PlannedTask) -> ConfigurableTask:
+    """Return lm-eval's task object over the planned rows, in their order.
 
-    def data(**_metadata: object) -> dict[str, Rows]:
+    Rows are passed in memory: the JSON reader of `datasets` would turn columns that look like dates into dates, which
+    changes the prompts.
+    """
+    random.seed(SEED)
+    np.random.seed(SEED)  # some of lm-eval's tasks draw from it
+    rows, shots = [dict(row) for row in task.rows], [dict(row) for row in task.shots]
+    test_split, fewshot_split = str(task.config["test_split"]), task.config.get("fewshot_split")
+    if fewshot_split == test_split:
+        splits = {test_split: _Rows(rows + shots)}
+    else:
+        splits = {test_split: _Rows(rows), str(fewshot_split): _Rows(shots)}
+
+    def data(**_metadata: object) -> dict[str, _Rows]:
         return splits
 
-    config = {**resolved(task.config), "repeats": 1}  # who asks again is `child`, so that no answer is dropped
+    # The worker repeats: lm-eval would drop the answers of all repetitions but one.
+    config = {**import_functions(task.config), "repeats": 1}
     built = ConfigurableTask(config={**config, "task": task.name, "custom_dataset": data})
     if built.get_config("num_fewshot") is None:
         built.set_config("num_fewshot", 0)
@@ -87,169 +105,106 @@ def built_task(task: PlannedTask) -> ConfigurableTask:
     return built
 
 
-def resolved(config: dict[str, Any]) -> dict[str, Any]:
-    """The configuration with its functions imported; ValueError when their module is not the one that was planned."""
-    made: dict[str, Any] = _resolved(config)
-    return made
+def import_functions(config: dict[str, Any]) -> dict[str, Any]:
+    """Return a configuration with its functions imported. Raises ValueError if a module changed since the plan."""
 
+    def imported(value: Any) -> Any:
+        if is_function(value):
+            name, folder = str(value["function"]), Path(value["folder"])
+            if hashlib.sha256(module_file(name, folder).read_bytes()).hexdigest() != value["sha256"]:
+                raise ValueError(f"the module of {name} has changed since the suite was read")
+            return _yaml_loader._import_func_in_yml(name, folder)
+        if isinstance(value, dict):
+            return {key: imported(inner) for key, inner in value.items()}
+        return [imported(inner) for inner in value] if isinstance(value, list) else value
 
-def _resolved(value: Any) -> Any:
-    if is_function(value):
-        name, folder = str(value["function"]), Path(value["folder"])
-        if hashlib.sha256(module_file(name, folder).read_bytes()).hexdigest() != value["sha256"]:
-            raise ValueError(f"the module of {name} has changed since the suite was read")
-        return _import_func_in_yml(name, folder)
-    if isinstance(value, dict):
-        return {key: _resolved(inner) for key, inner in value.items()}
-    return [_resolved(inner) for inner in value] if isinstance(value, list) else value
-
-
-OWN_TASKS = Path(lm_eval.tasks.__file__).parent
-
-_DEFINED = re.compile(
-    rb"^[\"']?(?:task|group)[\"']?:[ \t]*[\"']?([^\"'\n#\[\]]+?)[\"']?[ \t\r]*(?:#.*)?$", re.MULTILINE
-)
-_INCLUDED = re.compile(rb"^[\"']?include[\"']?:[ \t]*[\"']?([^\"'\n#]+?)[\"']?[ \t\r]*(?:#.*)?$", re.MULTILINE)
+    return {key: imported(value) for key, value in config.items()}
 
 
 class UnknownTask(Exception):
     """No task, group or tag has this name."""
 
 
-class _Leaf:
-    """Stands in for lm-eval's task object, which loads its data as soon as it is made."""
+class _TaskConfig:
+    """Replaces lm-eval's task object, which loads its data as soon as it is made."""
 
     def __init__(self, config: dict[str, Any]) -> None:
         self.config = config
 
     @property
     def task_name(self) -> str:
-        """As lm-eval asks for it."""
+        """Return the name under which lm-eval groups it."""
         return str(self.config["task"])
 
 
-class Names(dict[str, Entry]):
-    """lm-eval's registry of names, filled as names are asked for; folders of one's own come before lm-eval's."""
-
-    def __init__(self, folders: Sequence[Path] = ()) -> None:
-        super().__init__()
-        self._texts: dict[Path, bytes] = {}
-        self._places: dict[str, Path] = {}
-        for root in (OWN_TASKS, *folders):
-            self._places |= self._defined(root)
-
-    def __contains__(self, name: object) -> bool:
-        return self.get(str(name)) is not None
-
-    def __missing__(self, name: str) -> Entry:
-        if name in self._places:
-            found = TaskIndex.entry_from_path(self._places[name])
-            entry = Entry(name, found.kind, self._places[name]) if found is not None else None
-        else:
-            entry = self._tagged(name)
-        if entry is None:
-            raise KeyError(name)
-        self[name] = entry
-        return entry
-
-    def get(self, name: str, default: Any = None) -> Any:
-        """The entry of a name, or the default."""
-        try:
-            return self[name]
-        except KeyError:
-            return default
-
-    @property
-    def known(self) -> list[str]:
-        """Every name of a task or group."""
-        return sorted(self._places)
-
-    def _defined(self, root: Path) -> dict[str, Path]:
-        """Name → file, the first one in the order of their paths, as lm-eval has it."""
-        places: dict[str, Path] = {}
-        for path in sorted(root.glob("**/*.yaml"), key=Path.as_posix):
-            self._texts[path] = path.read_bytes()
-            for name in _DEFINED.findall(self._texts[path]):
-                places.setdefault(name.decode(errors="replace"), path)
-        return places
-
-    def _tagged(self, tag: str) -> Entry | None:
-        """All tasks with a tag, of their own or of a file they include."""
-        index: dict[str, Entry] = {}
-        for path in sorted(self._mentioning(tag.encode()), key=Path.as_posix):
-            if path.suffix == ".yaml":
-                TaskIndex.process_cfg(load_yaml(path, resolve_func=False), path, index)
-        return index.get(tag)
-
-    def _mentioning(self, word: bytes) -> set[Path]:
-        """Files whose text has a word, and those that include them."""
-        including = self._including  # first: it reads the included files
-        pattern = re.compile(rb"(?<![\w-])" + re.escape(word) + rb"(?![\w-])")
-        found = {path for path, text in self._texts.items() if word in text and pattern.search(text)}
-        waiting = list(found)
-        while waiting:
-            new = set(including.get(waiting.pop(), ())) - found
-            found |= new
-            waiting += new
-        return found
-
-    @cached_property
-    def _including(self) -> dict[Path, list[Path]]:
-        """File → the files that include it; what is included need not end in .yaml, and is read here."""
-        including: dict[Path, list[Path]] = {}
-        waiting = list(self._texts)
-        while waiting:
-            path = waiting.pop()
-            for name in _INCLUDED.findall(self._texts[path]):
-                included = Path(normpath(path.parent / name.decode(errors="replace")))
-                including.setdefault(included, []).append(path)
-                if included not in self._texts and included.is_file():
-                    self._texts[included] = included.read_bytes()
-                    waiting.append(included)
-        return including
+def task_index(folders: Sequence[Path]) -> dict[str, Any]:
+    """Return lm-eval's index of tasks, groups and tags by name. Names in `folders` replace lm-eval's own."""
+    index: dict[str, Any] = _own_index()
+    return index | _index.TaskIndex.build(folders)
 
 
-def leaf_configs(spec: str, names: Names) -> list[dict[str, Any]]:
-    """The configuration of every task that a name or the path of a YAML file stands for, in lm-eval's order.
+def _own_index() -> dict[str, Any]:
+    # lm-eval takes ten seconds to read its 14,000 files, so the index is cached for each installation of lm-eval.
+    installation = f"{lm_eval.__version__} {OWN_TASKS} {OWN_TASKS.stat().st_mtime_ns}"
+    caches = Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()) / "benchgate"
+    cache = caches / f"lm-eval-tasks-{hashlib.sha256(installation.encode()).hexdigest()[:16]}.json"
+    try:
+        rows = json.loads(cache.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        index = _index.TaskIndex.build([OWN_TASKS])
+        rows = [[e.name, e.kind.name, str(e.yaml_path or ""), sorted(e.tags)] for e in index.values()]
+        with suppress(OSError):  # a read-only home only costs time
+            caches.mkdir(parents=True, exist_ok=True)
+            partial = cache.with_suffix(f".{os.getpid()}")
+            partial.write_text(json.dumps(rows), encoding="utf-8")
+            partial.replace(cache)
+    return {
+        name: _index.Entry(name, _index.Kind[kind], Path(path) if path else None, tags=set(tags))
+        for name, kind, path, tags in rows
+    }
 
-    Raises UnknownTask, and ValueError for what is no task in YAML.
+
+def leaf_configs(spec: str, index: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the configuration of each task under a name or in a YAML file, in lm-eval's order.
+
+    Loads no data and imports no function: functions are values as `function_value` makes them. Raises UnknownTask, and
+    ValueError for anything that is not a task in YAML.
     """
     is_file = spec.endswith((".yaml", ".yml"))
-    entry = TaskIndex.entry_from_path(Path(spec)) if is_file else names.get(spec)
+    entry = _index.TaskIndex.entry_from_path(Path(spec)) if is_file else index.get(spec)
     if entry is None:
         raise UnknownTask(spec)
-    with _unloaded():
+    with _without_loading():
         try:
-            made = _factory.TaskFactory().build(entry, registry=names)
+            built = _factory.TaskFactory().build(entry, registry=index)
         except (KeyError, TypeError, ImportError) as exc:
             raise ValueError(
                 f"lm-eval cannot read it, or it is written in Python ({type(exc).__name__}: {exc})"
             ) from exc
-    return list({leaf.task_name: leaf.config for leaf in _leaves(made)}.values())
+    return list({leaf.task_name: leaf.config for leaf in _leaves(built)}.values())
 
 
-def _leaves(made: Any) -> Iterator[_Leaf]:
-    if isinstance(made, _Leaf):
-        yield made
-    elif isinstance(made, Group | list):
-        for inner in made:
+def _leaves(built: Any) -> Iterator[_TaskConfig]:
+    if isinstance(built, _TaskConfig):
+        yield built
+    elif isinstance(built, Group | list):
+        for inner in built:
             yield from _leaves(inner)
     else:
         raise ValueError("it is written in Python, not in YAML")
 
 
 @contextmanager
-def _unloaded() -> Iterator[None]:
-    """lm-eval's factory without what it does too early: loading data, and importing functions."""
-    usual = _factory.ConfigurableTask, _yaml_loader._import_func_in_yml
-    _factory.ConfigurableTask, _yaml_loader._import_func_in_yml = _Leaf, function_value
+def _without_loading() -> Iterator[None]:
+    originals = _factory.ConfigurableTask, _yaml_loader._import_func_in_yml
+    _factory.ConfigurableTask, _yaml_loader._import_func_in_yml = _TaskConfig, function_value
     try:
         yield
     finally:
-        _factory.ConfigurableTask, _yaml_loader._import_func_in_yml = usual
+        _factory.ConfigurableTask, _yaml_loader._import_func_in_yml = originals
 
 
 def is_own(config: Mapping[str, Any]) -> bool:
-    """Whether a task came with lm-eval: its functions are as much to be trusted as lm-eval itself."""
+    """Return True for a task that came with lm-eval, whose functions are trusted as lm-eval itself is."""
     source = Path(str((config.get("metadata") or {}).get("config_source", "")))
     return source.is_relative_to(OWN_TASKS)

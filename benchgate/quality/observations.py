@@ -1,4 +1,4 @@
-"""From the lines of a spool to the observation of one task: pure, and strict about what is missing."""
+"""Observation of one task, from the events of an eval process. Pure, and strict about anything missing."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from benchgate.model.deployment import Arm
 from benchgate.model.records import EvalItem
 from benchgate.model.run import QualityObservation
 from benchgate.plan.evals import PlannedTask
-from benchgate.quality.protocol import Answered, Scored, TaskDone
+from benchgate.quality.protocol import ItemAnswered, ItemScored, TaskDone
 
 
-def described_task(task: PlannedTask) -> dict[str, object]:
-    """How the items of a task are asked and judged, for whoever compares the arms or reads a stored run later."""
+def task_metadata(task: PlannedTask) -> dict[str, object]:
+    """Return how a task is prompted and scored: stored with a run, and compared between the arms."""
     metadata = task.config.get("metadata")
-    told: dict[str, object] = {
+    found: dict[str, object] = {
         "metric": task.metric,
         "filter": task.filter,
         "scale": task.scale,
@@ -31,7 +31,7 @@ def described_task(task: PlannedTask) -> dict[str, object]:
         "chance": task.chance,
         "leaves": task.leaves,
     }
-    return {name: value for name, value in told.items() if value is not None}
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def _repeats(task: PlannedTask) -> int:
@@ -40,20 +40,20 @@ def _repeats(task: PlannedTask) -> int:
 
 @dataclass(slots=True)
 class TaskRecord:
-    """What has come of one task so far. Items are kept by their own id, so the order of completion is of no matter."""
+    """Events of one task so far, by item id: the order of completion does not matter."""
 
     task: PlannedTask
-    answered: dict[str, Answered] = field(default_factory=dict)
-    scored: dict[str, Scored] = field(default_factory=dict)
+    answered: dict[str, ItemAnswered] = field(default_factory=dict)
+    scored: dict[str, ItemScored] = field(default_factory=dict)
     _empty: Counter[str] = field(default_factory=Counter)
     _cut: Counter[str] = field(default_factory=Counter)
 
-    def take_answer(self, line: Answered) -> None:
-        """Keep an answer. Of an item that is asked several times the first is shown, and any failure counts."""
+    def take_answer(self, line: ItemAnswered) -> None:
+        """Add an answer. Of several repetitions the first is shown, and a failure of any counts."""
         self._empty[line.item_id] += not (line.answer or "").strip()
         self._cut[line.item_id] += line.finish_reason == "length"
         first = self.answered.get(line.item_id)
-        if first is None or line.asking == 0:
+        if first is None or line.repetition == 0:
             self.answered[line.item_id] = line
         else:
             self.answered[line.item_id] = replace(
@@ -64,7 +64,7 @@ class TaskRecord:
             )
 
     def fault(self, done: TaskDone) -> str | None:
-        """Why the finished task cannot be trusted; None when every row was answered, scored and counted."""
+        """Return why the finished task cannot be used, or None if every row was answered, scored and counted."""
         expected = set(self.task.item_ids)
         if done.effective_n != len(expected) or self.answered.keys() != expected or self.scored.keys() != expected:
             found = f"asked {len(self.answered)}, scored {len(self.scored)}, counted {done.effective_n}"
@@ -72,10 +72,9 @@ class TaskRecord:
         failed = [line for line in self.answered.values() if line.error is not None]
         if failed:
             return f"{len(failed)} of {len(expected)} items failed, the first with: {failed[0].error}"
-        return self._misscored() or self._undecided()
+        return self._score_fault() or self._ties_fault()
 
-    def _misscored(self) -> str | None:
-        """Scores that are no numbers, or not right or wrong where the plan counts on that."""
+    def _score_fault(self) -> str | None:
         for line in self.scored.values():
             if not math.isfinite(line.score):
                 return f"the score of {line.item_id} is {line.score}"
@@ -84,8 +83,8 @@ class TaskRecord:
                 return f"{found}; write `scale: continuous` for the task, and judge it by `score`"
         return None
 
-    def _undecided(self) -> str | None:
-        """A server that gives all options of an item one log-probability did not read them."""
+    def _ties_fault(self) -> str | None:
+        # A server that gives all options of an item one log-probability did not read them.
         tied = sum(line.tied for line in self.answered.values())
         if tied * 2 <= len(self.answered):
             return None
@@ -95,7 +94,7 @@ class TaskRecord:
     def observation(
         self, arm: Arm, fault: str | None, harness: Mapping[str, object], repeat: int = 0
     ) -> QualityObservation:
-        """The observation with the items that came, in the order of the rows."""
+        """Return the observation with the items so far, in the order of the rows."""
         answered = self.answered.values()
         counts = {
             "null_answers": sum(line.was_null for line in answered),
@@ -104,7 +103,7 @@ class TaskRecord:
         if tied := sum(line.tied for line in answered):
             counts["tied_count"] = tied
         if (times := _repeats(self.task)) > 1:
-            counts |= self._of_all_askings(times)
+            counts |= self._repetition_counts(times)
         return QualityObservation(
             task=self.task.name,
             arm=arm,
@@ -115,25 +114,25 @@ class TaskRecord:
             repeat=repeat,
         )
 
-    def _of_all_askings(self, times: int) -> dict[str, int]:
-        """What stands in answers that are not shown counts as well: of the items that came back, all their askings.
+    def _repetition_counts(self, times: int) -> dict[str, int]:
+        """Count empty and unclear answers over all repetitions of the items without an error.
 
-        Unclear are those that are cut short or unreadable, unless the item was right every time.
+        Truncated and unreadable answers are unclear, unless the item was right in every repetition.
         """
-        back = [item for item in self.items() if item.error is None]
+        complete = [item for item in self.items() if item.error is None]
         unclear = [
-            min(times, max(self._cut[item.item_id], self.scored[item.item_id].unread))
-            for item in back
+            min(times, max(self._cut[item.item_id], self.scored[item.item_id].unreadable))
+            for item in complete
             if not item.correct
         ]
         return {
-            "askings_count": times * len(back),
-            "empty_count": sum(self._empty[item.item_id] for item in back),
+            "askings_count": times * len(complete),
+            "empty_count": sum(self._empty[item.item_id] for item in complete),
             "unclear_count": sum(unclear),
         }
 
     def items(self) -> tuple[EvalItem, ...]:
-        """The items that came, in the order of the rows."""
+        """Return the items so far, in the order of the rows."""
         ids, clusters = self.task.item_ids, self._clusters()
         return tuple(_item(self.answered[i], self.scored.get(i), clusters.get(i)) for i in ids if i in self.answered)
 
@@ -144,24 +143,24 @@ class TaskRecord:
         return {item: str(row[key]) for item, row in zip(self.task.item_ids, self.task.rows, strict=True)}
 
 
-def _item(answered: Answered, scored: Scored | None, cluster: str | None) -> EvalItem:
-    """A failed item has no score, though lm-eval gave its stand-in one; one that was never scored has no hashes."""
+def _item(answered: ItemAnswered, scored: ItemScored | None, cluster: str | None) -> EvalItem:
+    # A failed item has no score, although lm-eval scored its placeholder; an item never scored has no hashes.
     error = answered.error
     if error is None and scored is None:
         error = "answered, but the eval ended before it was scored"
-    judged = scored if error is None else None
+    valid = scored if error is None else None
     return EvalItem(
         item_id=answered.item_id,
         doc_hash=scored.doc_hash if scored else "",
         prompt_hash=scored.prompt_hash if scored else "",
         target_hash=scored.target_hash if scored else "",
-        score=judged.score if judged else None,
+        score=valid.score if valid else None,
         answer=answered.answer,
         finish_reason=answered.finish_reason,
         output_tokens=answered.output_tokens,
         latency_ns=answered.latency_ns,
         error=error,
-        choice=judged.choice if judged else None,
+        choice=valid.choice if valid else None,
         cluster=cluster,
         input_tokens=answered.input_tokens,
     )

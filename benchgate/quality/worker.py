@@ -1,11 +1,7 @@
-"""The eval process of one arm: `python -m benchgate.quality.worker JOB SPOOL`, started by `arm` and by nobody else.
+"""Eval process of one arm: `python -m benchgate.quality.worker JOB SPOOL`, started by `runner` alone.
 
-Standard input is its leash: every byte is the word to ask one round, and its end means that benchgate is gone and this
-process must go too. lm-eval is imported here and nowhere else; its chatter goes to the log that standard output and
-error are.
-
-
-From what lm-eval logs of an item to its score and to what its answer amounts to. Used only in an eval process.
+Each byte on standard input starts one round. Its end means that benchgate is gone, and this process exits too.
+lm-eval is imported here and in no process of benchgate's own. Its output goes to the log.
 """
 
 from __future__ import annotations
@@ -25,127 +21,119 @@ from typing import Any
 
 from benchgate.model.records import INVALID_CHOICE
 from benchgate.plan.evals import PlannedTask
-from benchgate.quality.protocol import CREDENTIALS_VARIABLE, Job, Ready, RoundDone, Scored, SpoolWriter, TaskDone
+from benchgate.quality.protocol import CREDENTIALS_VARIABLE, ItemScored, Job, Ready, RoundDone, SpoolWriter, TaskDone
+
+_PERCENT_METRICS = frozenset({"bleu", "chrf", "chrf++"})
+_LONGEST_CHOICE = 200
 
 
 def main(job_path: str, spool_path: str) -> None:
     """Evaluate every task of the job, round by round, into the spool."""
-    word = threading.Semaphore(0)
-    threading.Thread(target=_hold_leash, args=(word,), name="leash", daemon=True).start()
+    start_signals = threading.Semaphore(0)
+    threading.Thread(target=_read_stdin, args=(start_signals,), name="stdin", daemon=True).start()
     credentials = json.loads(os.environ.pop(CREDENTIALS_VARIABLE, "{}"))  # popped: nothing started here needs them
-    job = Job.read(Path(job_path))
-    if job.memory_bytes is not None and sys.platform == "linux":  # elsewhere no such limit is kept
+    job = Job.read(Path(job_path), credentials)
+    if job.memory_bytes is not None and sys.platform == "linux":  # other systems ignore the limit
         resource.setrlimit(resource.RLIMIT_AS, (job.memory_bytes, job.memory_bytes))
     with SpoolWriter(Path(spool_path)) as spool:
-        _run_rounds(job, credentials, spool, word)
+        _run_rounds(job, spool, start_signals)
 
 
-def _run_rounds(job: Job, credentials: dict[str, str], spool: SpoolWriter, word: threading.Semaphore) -> None:
-    """Import lm-eval, say so, wait for the word, and evaluate; seeds are pinned and nothing is cached."""
+def _read_stdin(start_signals: threading.Semaphore) -> None:
+    # Not by Python's buffered reader: its lock would be held when the interpreter exits.
+    while signals := os.read(0, 64):
+        start_signals.release(len(signals))
+    os.killpg(os.getpgrp(), signal.SIGKILL)
+
+
+def _run_rounds(job: Job, spool: SpoolWriter, start_signals: threading.Semaphore) -> None:
+    # Imported after the memory limit is set and while the end of standard input is watched.
     from lm_eval import __version__
 
-    from benchgate.quality.lm_eval_internals import built_task
+    from benchgate.quality.lm_eval_internals import build_task
     from benchgate.quality.recorded_model import RecordedModel
 
-    model = RecordedModel(job, credentials, spool)
+    model = RecordedModel(job, spool)
     spool.write(Ready(os.getpid(), __version__))
     built: dict[str, Any] = {}
-    counted = dict.fromkeys((task.name for task in job.tasks), 0)
+    used = dict.fromkeys((task.name for task in job.tasks), 0)
     for number, parts in enumerate(job.rounds()):
-        word.acquire()
-        for task, places in parts:
+        start_signals.acquire()
+        for task, rows in parts:
             if task.name not in built:
-                built[task.name] = built_task(task)
-            counted[task.name] += _evaluate_rows(job, model, task, built[task.name], places, spool)
-            if places.stop == len(task.rows):
-                spool.write(TaskDone(task.name, counted[task.name]))
+                built[task.name] = build_task(task)
+            used[task.name] += _evaluate_rows(job, model, task, built[task.name], rows, spool)
+            if rows.stop == len(task.rows):
+                spool.write(TaskDone(task.name, used[task.name]))
                 spool.sync()
         spool.write(RoundDone(number))
 
 
-def _evaluate_rows(job: Job, model: Any, task: PlannedTask, built: Any, places: range, spool: SpoolWriter) -> int:
-    """Ask and score the rows at some places of a task; how many lm-eval says it used.
+def _evaluate_rows(job: Job, model: Any, task: PlannedTask, built: Any, rows: range, spool: SpoolWriter) -> int:
+    """Evaluate some rows of a task and return how many items lm-eval reports to have used.
 
-    A task with `repeats` is asked as often, and the score of an item is the mean of its scores: askings of one item are
-    not independent, and so count once.
+    With `repeats`, an item's score is the mean of its repetitions: they are not independent, so they count once.
     """
+    from lm_eval.evaluator import evaluate
 
-    times = int(task.config.get("repeats") or 1)  # type: ignore[call-overload]  # a number: the task was read as one
-    scores: list[list[Scored]] = []
+    scores: list[list[ItemScored]] = []
     used = 0
-    for asking in range(times):
-        model.begin(task, places, asking)
-        asked, used = _evaluate_once(job, model, task, built, places)
-        scores.append(asked)
+    for repetition in range(int(str(task.config.get("repeats") or 1))):
+        model.begin(task, rows, repetition)
+        result = evaluate(
+            model,
+            {"tasks": {task.name: built}},
+            samples={task.name: rows},  # ascending, so that lm-eval numbers them as the plan does
+            bootstrap_iters=0,
+            log_samples=True,
+            system_instruction=task.system,
+            apply_chat_template=job.endpoint == "chat",
+            fewshot_as_multiturn=task.fewshot_as_turns,
+            confirm_run_unsafe_code=task.unsafe,
+        )
+        samples = result["samples"][task.name]
+        filtered = [sample for sample in samples if sample["filter"] == task.filter]
+        if not filtered:
+            known = ", ".join(sorted({str(sample["filter"]) for sample in samples}))
+            raise ValueError(f"{task.name} has no filter {task.filter!r}; it has {known}")
+        scores.append(score_items(task, built, filtered))
+        used = int(result["n-samples"][task.name]["effective"])
     spool.write(*mean_scores(scores))
     return used
 
 
-def _evaluate_once(job: Job, model: Any, task: PlannedTask, built: Any, places: range) -> tuple[list[Scored], int]:
-    from lm_eval.evaluator import evaluate
-
-    result = evaluate(
-        model,
-        {"tasks": {task.name: built}},
-        samples={task.name: places},  # ascending, so that lm-eval knows them by their own numbers
-        bootstrap_iters=0,
-        log_samples=True,
-        system_instruction=task.system,
-        apply_chat_template=job.endpoint == "chat",
-        fewshot_as_multiturn=task.fewshot_as_turns,
-        confirm_run_unsafe_code=task.unsafe,
-    )
-    samples = result["samples"][task.name]
-    judged = [sample for sample in samples if sample["filter"] == task.filter]
-    if not judged:
-        known = ", ".join(sorted({str(sample["filter"]) for sample in samples}))
-        raise ValueError(f"{task.name} has no filter {task.filter!r}; it has {known}")
-    return scored_items(task, built, judged), int(result["n-samples"][task.name]["effective"])
-
-
-def _hold_leash(word: threading.Semaphore) -> None:
-    """Pass on every word to go on, then wait for the end of standard input, and then end this whole process group.
-
-    Read without Python's buffering: its lock would be held at the interpreter's own end.
-    """
-    while got := os.read(0, 64):
-        word.release(len(got))
-    os.killpg(os.getpgrp(), signal.SIGKILL)
-
-
-_OF_A_HUNDRED = frozenset({"bleu", "chrf", "chrf++"})
-_LONGEST_CHOICE = 200
-
-
-def scored_items(task: PlannedTask, built: Any, samples: Iterable[Mapping[str, Any]]) -> list[Scored]:
-    """The scores of items; ValueError when the task gives none of one, or none that is a number."""
+def score_items(task: PlannedTask, built: Any, samples: Iterable[Mapping[str, Any]]) -> list[ItemScored]:
+    """Read scores and choices from lm-eval's logged samples. Raises ValueError for an item without a numeric score."""
     ids = task.item_ids
-    return [_scored_item(task, built, sample, ids[sample["doc_id"]]) for sample in samples]
+    return [
+        ItemScored(
+            task=task.name,
+            item_id=ids[sample["doc_id"]],
+            doc_hash=str(sample["doc_hash"]),
+            prompt_hash=str(sample["prompt_hash"]),
+            target_hash=str(sample["target_hash"]),
+            score=_score(task, built, sample),
+            choice=_choice(task, built, sample),
+        )
+        for sample in samples
+    ]
 
 
-def _scored_item(task: PlannedTask, built: Any, sample: Mapping[str, Any], item: str) -> Scored:
-    doc, prompt, target = (str(sample[name]) for name in ("doc_hash", "prompt_hash", "target_hash"))
-    return Scored(task.name, item, doc, prompt, target, _item_score(task, built, sample), _choice(task, built, sample))
+def mean_scores(repetitions: Sequence[Sequence[ItemScored]]) -> list[ItemScored]:
+    """Average each item's scores over the repetitions; hashes and choice are those of the first one."""
+    if len(repetitions) == 1:
+        return list(repetitions[0])
+    by_id = [{item.item_id: item for item in repetition} for repetition in repetitions]
+    means = []
+    for first in repetitions[0]:
+        items = [repetition[first.item_id] for repetition in by_id]
+        unreadable = sum(item.choice == INVALID_CHOICE for item in items)
+        means.append(replace(first, score=sum(item.score for item in items) / len(items), unreadable=unreadable))
+    return means
 
 
-def mean_scores(askings: Sequence[Sequence[Scored]]) -> list[Scored]:
-    """One line an item: the mean of what it scored each time it was asked; hashes and choice of the first time."""
-    if len(askings) == 1:
-        return list(askings[0])
-    by_id = [{line.item_id: line for line in asking} for asking in askings]
-    return [_mean([asking[line.item_id] for asking in by_id]) for line in askings[0]]
-
-
-def _mean(lines: Sequence[Scored]) -> Scored:
-    unread = sum(line.choice == INVALID_CHOICE for line in lines)
-    return replace(lines[0], score=sum(line.score for line in lines) / len(lines), unread=unread)
-
-
-def _item_score(task: PlannedTask, built: Any, sample: Mapping[str, Any]) -> float:
-    """Between 0 and 1 where the metric is a share; more is better.
-
-    A metric of all items together (BLEU, or a list of instructions kept) is taken of this item alone.
-    """
+def _score(task: PlannedTask, built: Any, sample: Mapping[str, Any]) -> float:
+    """Return the item's score, more is better; a corpus metric such as BLEU is computed over this item alone."""
     names: Sequence[str] = sample["metrics"]
     name = task.metric if task.metric in names else names[0] if len(names) == 1 else None
     if name is None:
@@ -154,7 +142,7 @@ def _item_score(task: PlannedTask, built: Any, sample: Mapping[str, Any]) -> flo
     if isinstance(value, list | tuple):
         value = built.aggregation()[name]([value])
     try:
-        score = float(value) / (100 if name in _OF_A_HUNDRED else 1)
+        score = float(value) / (100 if name in _PERCENT_METRICS else 1)
     except (TypeError, ValueError):
         raise ValueError(f"{task.name}: its metric {name} is {str(value)[:60]!r}, which is no number") from None
     if not math.isfinite(score):
@@ -163,10 +151,10 @@ def _item_score(task: PlannedTask, built: Any, sample: Mapping[str, Any]) -> flo
 
 
 def _choice(task: PlannedTask, built: Any, sample: Mapping[str, Any]) -> str | None:
-    """The option chosen, or what the filter read out of the answer; a long one by its digest."""
+    """Return the chosen option, or what the filter read from the answer; its digest if it is long."""
     filtered = sample["filtered_resps"]
     if task.output_type == "multiple_choice":
-        return str(chosen(task.metric, built.doc_to_choice(sample["doc"]), [one[0] for one in filtered]))
+        return str(chosen_option(task.metric, built.doc_to_choice(sample["doc"]), [one[0] for one in filtered]))
     found = filtered[0] if filtered else None
     if isinstance(found, list | tuple) and len(found) == 1:
         found = found[0]
@@ -177,18 +165,18 @@ def _choice(task: PlannedTask, built: Any, sample: Mapping[str, Any]) -> str | N
     return f"sha256:{hashlib.sha256(found.encode('utf-8', 'surrogatepass')).hexdigest()}"
 
 
-def chosen(metric: str, options: Sequence[str], logprobs: Sequence[float]) -> str:
-    """The option that lm-eval takes for the answer: by its log-probability, for some metrics per character or byte."""
+def chosen_option(metric: str, options: Sequence[str], logprobs: Sequence[float]) -> str:
+    """Return the option that lm-eval takes: the likeliest one, for some metrics per character or byte."""
     if metric == "acc_norm":
-        weighed = [value / max(len(option), 1) for value, option in zip(logprobs, options, strict=False)]
+        weighted = [value / max(len(option), 1) for value, option in zip(logprobs, options, strict=False)]
     elif metric == "acc_bytes":
-        weighed = [value / max(len(option.encode()), 1) for value, option in zip(logprobs, options, strict=False)]
+        weighted = [value / max(len(option.encode()), 1) for value, option in zip(logprobs, options, strict=False)]
     elif metric == "acc_mutual_info":
-        alone = logprobs[len(options) :]
-        weighed = [value - other for value, other in zip(logprobs, alone, strict=False)]
+        unconditional = logprobs[len(options) :]
+        weighted = [value - other for value, other in zip(logprobs, unconditional, strict=False)]
     else:
-        weighed = list(logprobs[: len(options)])
-    return options[weighed.index(max(weighed))]
+        weighted = list(logprobs[: len(options)])
+    return options[weighted.index(max(weighted))]
 
 
 if __name__ == "__main__":

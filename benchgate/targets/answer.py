@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from benchgate.errors import TargetError
 from benchgate.model.records import ACCEPTED_FINISH
 from benchgate.model.request import Endpoint
 from benchgate.targets.content import arguments_text, calls_in, holds_thinking, text_in
+from benchgate.targets.error_messages import RequestError, Secret, error_text, redact, success_document
 from benchgate.targets.finish import finish_reason
-from benchgate.targets.refusals import Secret, json_object, one_line, said, without
 from benchgate.targets.usage import input_count, output_count
 
 MAX_BODY_BYTES = 16 * 1024 * 1024
@@ -50,7 +49,7 @@ def read_answer(
     secret: Secret = None,
     accepted: frozenset[str] = ACCEPTED_FINISH,
 ) -> Answer:
-    """The answer in a response; TargetError with the server's own words, less the secret, when it is none.
+    """The answer in a response; RequestError with the server's own words, less the secret, when it is none.
 
     The status proves nothing: a 200 with an `error`, without choices or with a finish reason that is not one of a
     success (`accepted`) is refused too. Answers are stored, shown and sent to judges, so secrets of 8 characters and
@@ -58,8 +57,8 @@ def read_answer(
     """
     try:
         return _blotted(_read(endpoint, status, body, accepted), secret)
-    except TargetError as exc:
-        raise TargetError(one_line(str(exc), secret=secret)) from None
+    except RequestError as error:
+        raise error.redacted(lambda text: redact(text, secret)) from None
 
 
 def _blotted(answer: Answer, secret: Secret) -> Answer:
@@ -69,29 +68,22 @@ def _blotted(answer: Answer, secret: Secret) -> Answer:
         return answer
     return replace(
         answer,
-        text=None if answer.text is None else without(answer.text, hidden),
-        calls=tuple(ToolCall(without(call.name, hidden), without(call.arguments, hidden)) for call in answer.calls),
-        refusal=None if answer.refusal is None else without(answer.refusal, hidden),
+        text=None if answer.text is None else redact(answer.text, hidden),
+        calls=tuple(ToolCall(redact(call.name, hidden), redact(call.arguments, hidden)) for call in answer.calls),
+        refusal=None if answer.refusal is None else redact(answer.refusal, hidden),
     )
 
 
 def _read(endpoint: Endpoint, status: int, body: bytes, accepted: frozenset[str]) -> Answer:
-    words = said(body) or "an empty body"
-    if status != 200:
-        raise TargetError(f"HTTP {status}: {words}")
-    data = json_object(body)
-    if data is None:
-        raise TargetError(f"HTTP 200 with a body that is not a JSON object: {words}")
-    if data.get("error"):
-        raise TargetError(f"HTTP 200 with an error in it: {words}")
+    data = success_document(status, body)
     choices = data.get("choices")
     if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
-        raise TargetError(f"HTTP 200 without choices: {words}")
+        raise RequestError("HTTP 200 without choices", error_text(body))
     told = choices[0].get("finish_reason")
     reason = finish_reason(told)
     if reason is None or reason not in accepted:
         named = ", ".join(sorted(accepted))
-        raise TargetError(f"the answer ended with finish reason {told!r}, which is none of {named}")
+        raise RequestError("the answer ended with finish reason", f"{told!r}, which is none of {named}")
     text, holder = _text(endpoint, choices[0]), choices[0].get("message")
     message = holder if isinstance(holder, dict) else {}
     refusal = message.get("refusal")
@@ -109,13 +101,13 @@ def _text(endpoint: Endpoint, choice: dict[str, object]) -> str | None:
     holder = choice.get("message") if endpoint == "chat" else choice
     key = "content" if endpoint == "chat" else "text"
     if not isinstance(holder, dict):
-        raise TargetError("HTTP 200 without a message in its first choice")
+        raise RequestError("HTTP 200 without a message in its first choice")
     told = holder.get(key)
     if told is None:
         return None
     text = text_in(told)
     if text is None and not holds_thinking(told):
-        raise TargetError(f"HTTP 200 with a {key} that is not a text in its first choice")
+        raise RequestError(f"HTTP 200 with a {key} that is not a text in its first choice")
     return None if text is None else _whole(text)
 
 
@@ -125,18 +117,18 @@ def _whole(text: str) -> str:
 
 
 def _calls(found: object) -> tuple[ToolCall, ...]:
-    """The calls of a message in their order; TargetError for what is none, for an answer must not lose one."""
+    """The calls of a message in their order; RequestError for what is none, for an answer must not lose one."""
     if found is None:
         return ()
     told = calls_in(found)
     if told is None:
-        raise TargetError("HTTP 200 with tool_calls that are no list in its first choice")
+        raise RequestError("HTTP 200 with tool_calls that are no list in its first choice")
     calls = []
     for call in told:
         function = call.get("function") if isinstance(call, dict) else None
         name, written = (function or {}).get("name"), (function or {}).get("arguments")
         arguments = arguments_text(written)
         if not isinstance(function, dict) or not isinstance(name, str) or (arguments is None and written is not None):
-            raise TargetError("HTTP 200 with a tool call that has no name, or arguments that are no text")
+            raise RequestError("HTTP 200 with a tool call that has no name, or arguments that are no text")
         calls.append(ToolCall(_whole(name), _whole(arguments or "")))
     return tuple(calls)

@@ -9,6 +9,8 @@ from types import MappingProxyType
 from benchgate.model.deployment import Arm
 from benchgate.model.request import GENERATING_ENDPOINTS, Endpoint, ModelRequest, text_request
 from benchgate.suite.deployment import OFF, DeploymentSpec, MaxTokensField
+from benchgate.targets.address import ServerAddress
+from benchgate.targets.error_messages import one_line
 from benchgate.targets.route import DIRECT, Route
 from benchgate.targets.spelling import spelled_fields
 
@@ -114,6 +116,11 @@ class Target:
     def secrets(self) -> tuple[str, ...]:
         """What must be blotted out of whatever a server says: some repeat what they were sent."""
         return secrets_in(self.credentials())
+
+    def redact(self, text: str) -> str:
+        """Return a text on one line, without the credentials and the path of the address, which servers repeat."""
+        prefix = ServerAddress.of(self.url).prefix
+        return one_line(text.replace(prefix, "[path]") if prefix else text, secret=self.secrets)
 
 
 def secrets_in(credentials: Mapping[str, str]) -> tuple[str, ...]:

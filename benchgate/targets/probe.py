@@ -20,8 +20,8 @@ from benchgate.model.run import REFUSES_REQUESTS
 from benchgate.targets.address import ServerAddress, show_address
 from benchgate.targets.clients import client_of
 from benchgate.targets.dialect import PATHS, Target, ask_body
+from benchgate.targets.error_messages import error_message, error_text, json_object, one_line
 from benchgate.targets.proof import answered, missing, probe_ask
-from benchgate.targets.refusals import json_object, message, one_line, said
 from benchgate.targets.route import tls_fault
 from benchgate.targets.told import beside_weights, cache_flags, facts_of, flags_of
 
@@ -146,20 +146,20 @@ def _complete(client: httpx2.Client, target: Target, endpoint: Endpoint) -> _Ans
         return _Answer(in_one_line(reason or type(exc).__name__, target), None, 0.0 if never else math.inf)
     document = answered(endpoint, content)
     if status != 200:
-        problem = in_one_line(f"HTTP {status}: {said(content)}", target)
+        problem = in_one_line(f"HTTP {status}: {error_text(content)}", target)
         # A gateway's 404 may pass; one in an engine's own words is about the model name or the path.
-        in_own_words = document is not None and message(document) is not None
+        in_own_words = document is not None and error_message(document) is not None
         if status in _HOPELESS:
             return _Answer(problem, status, 0.0)
-        if _COMING.search(said(content).replace(target.model, "")):
+        if _COMING.search(error_text(content).replace(target.model, "")):
             return _Answer(problem)
         if status in _DOUBTFUL and (status != 404 or in_own_words):
             return _Answer(problem, status, _SURE_AFTER_S)
         return _Answer(problem)
     if document is None:
-        return _Answer(in_one_line(f"HTTP 200 without a JSON object: {said(content)}", target))
+        return _Answer(in_one_line(f"HTTP 200 without a JSON object: {error_text(content)}", target))
     if document.get("error"):
-        return _Answer(in_one_line(f"HTTP 200 with an error: {message(document)}", target))
+        return _Answer(in_one_line(f"HTTP 200 with an error: {error_message(document)}", target))
     return _Answer(missing(endpoint, document))
 
 

@@ -7,8 +7,8 @@ from types import MappingProxyType
 
 from benchgate.model.request import Endpoint, ModelRequest, text_request
 from benchgate.targets.content import holds_call, holds_thinking, text_in
+from benchgate.targets.error_messages import json_object
 from benchgate.targets.finish import finish_reason
-from benchgate.targets.refusals import json_object
 from benchgate.targets.usage import output_count
 
 _PROMPT = "Say hello."

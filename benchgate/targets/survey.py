@@ -18,10 +18,10 @@ from benchgate.model.records import ACCEPTED_FINISH
 from benchgate.model.request import Endpoint
 from benchgate.targets.clients import client_of
 from benchgate.targets.dialect import PATHS, Target, ask_body, request_body
+from benchgate.targets.error_messages import error_message, error_text, event_error, json_object, one_line
 from benchgate.targets.finish import finish_reason
 from benchgate.targets.probe import engine_of, entries_of, in_one_line, tls_error
 from benchgate.targets.proof import answered, holds_output, missing, probe_ask, thought_unseen
-from benchgate.targets.refusals import event_error, json_object, message, one_line, said
 from benchgate.targets.route import tls_fault
 from benchgate.targets.usage import output_count
 
@@ -155,7 +155,7 @@ def _broken(error: Exception, target: Target) -> Fault:
 def _refused(status: int, content: bytes, target: Target) -> Fault:
     """A status that is no success. What an engine says in its own words of a 404 is about the model or the path."""
     trouble = {401: Trouble.AUTH, 403: Trouble.AUTH, 404: Trouble.MODEL}.get(status, Trouble.REFUSED)
-    return Fault(trouble, in_one_line(f"HTTP {status}: {said(content)}", target))
+    return Fault(trouble, in_one_line(f"HTTP {status}: {error_text(content)}", target))
 
 
 def _odd(reason: str, target: Target) -> Trial:
@@ -165,9 +165,9 @@ def _odd(reason: str, target: Target) -> Trial:
 def _whole(endpoint: Endpoint, content: bytes, whole_s: float, target: Target) -> Trial:
     document = answered(endpoint, content)
     if document is None:
-        return _odd(f"HTTP 200 without a JSON object: {said(content)}", target)
+        return _odd(f"HTTP 200 without a JSON object: {error_text(content)}", target)
     if document.get("error"):
-        return _odd(f"HTTP 200 with an error: {message(document)}", target)
+        return _odd(f"HTTP 200 with an error: {error_message(document)}", target)
     if (lack := missing(endpoint, document)) is not None:
         return _odd(lack, target)
     return Trial(None, _tokens(document), _finish(document), None, whole_s, 1, _model(document, target))

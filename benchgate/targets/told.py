@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from benchgate.targets.refusals import one_line
+from benchgate.targets.error_messages import one_line
 
 CACHE_INFO = "vllm:cache_config_info"
 """A sample of vLLM's page of metrics whose labels are flags of its cache."""

@@ -19,7 +19,7 @@ from benchgate.plan.vocabulary import VOCABULARIES, Vocabulary
 from benchgate.targets.address import show_address
 from benchgate.targets.clients import client_of
 from benchgate.targets.dialect import Target
-from benchgate.targets.refusals import json_object, one_line, said
+from benchgate.targets.error_messages import error_text, json_object, one_line
 
 Count = Callable[[str], int]
 """How many tokens a text is, with whatever the tokenizer puts around every text."""
@@ -114,6 +114,6 @@ def _asked(client: httpx2.Client, way: _Way, text: str, target: Target, where: s
         found = found.get(way.count_key or "tokens")
     count = len(found) if isinstance(found, list) else found
     if not isinstance(count, int) or isinstance(count, bool) or count < 1:
-        answer = one_line(f"HTTP {response.status_code}: {said(response.content)}", secret=target.secrets)
+        answer = one_line(f"HTTP {response.status_code}: {error_text(response.content)}", secret=target.secrets)
         raise UsageError(f"{where} does not say how many tokens a text is: {answer}")
     return count

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from benchgate.suite.deployment import NVIDIA_SMI
 from benchgate.targets.dialect import Target
-from benchgate.targets.refusals import one_line
+from benchgate.targets.error_messages import one_line
 from benchgate.telemetry.engines import GPU_LABEL
 from benchgate.telemetry.page import BadPageError, Sample, samples_of
 from benchgate.telemetry.sources import PageSource, Sources, UnreadError

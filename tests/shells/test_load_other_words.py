@@ -292,5 +292,5 @@ def test_coding_that_is_none_is_none(coding: str) -> None:
 
 def test_evals_take_the_same_reasons() -> None:
     assert read_answer("chat", 200, document({"content": "a"}, "end_turn")).finish_reason == "stop"
-    with pytest.raises(TargetError, match="finish reason ''"):
+    with pytest.raises(TargetError, match="finish reason: ''"):
         read_answer("chat", 200, document({"content": "a"}, ""))

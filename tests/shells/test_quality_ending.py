@@ -16,8 +16,8 @@ from benchgate.errors import UsageError
 from benchgate.model.deployment import Arm
 from benchgate.model.run import QualityObservation
 from benchgate.quality import runner
-from benchgate.quality.protocol import Answered, SpoolWriter
-from benchgate.quality.runner import ArmProcess, evaluate, require_lm_eval
+from benchgate.quality.protocol import ItemAnswered, SpoolWriter
+from benchgate.quality.runner import EvalProcess, evaluate, require_lm_eval
 from benchgate.suite.schema import Limits
 from tests.fakes.scripted_server import Received, ScriptedServer, Step, answering
 from tests.shells.quality_helpers import (
@@ -110,7 +110,7 @@ def test_a_process_that_needs_more_memory_than_it_may_use_ends_with_that_reason(
     with ScriptedServer(answering(right_answer)) as server:
         [observed] = evaluate(only_baseline(server.url), [ITALIAN], small, tmp_path)
     assert observed.fault is not None
-    assert "(it may use 128 MiB, which `quality.memory` says)" in observed.fault
+    assert "(`quality.memory` limits it to 128 MiB)" in observed.fault
     assert (observed.items, server.requests) == ((), [])
 
 
@@ -151,18 +151,17 @@ def test_lm_eval_is_not_imported_by_the_parent() -> None:
 
 
 def test_what_was_answered_right_before_the_time_ran_out_is_kept(tmp_path: Path) -> None:
-    class LastMoment(ArmProcess):
+    class LastMoment(EvalProcess):
         """Writes an answer in the moment it is ended, after the last look at its spool."""
 
         ended = False
 
         def kill(self) -> None:
             with SpoolWriter(self._folder / "spool.jsonl") as spool:
-                spool.write(Answered("italian", "n1", "uno", "stop", 1, 1, None, False, 0))
+                spool.write(ItemAnswered("italian", "n1", "uno", "stop", 1, 1))
 
-    asked = runner._Asking(target(Arm.BASELINE, "http://127.0.0.1:9"), 0, 4)
-    job = runner._job(asked, [ITALIAN], settings(), Limits())
-    process = LastMoment(target(Arm.BASELINE, "http://127.0.0.1:9"), job, tmp_path, lambda task, answered: None)
-    [observation] = runner._until(lambda process: False, [process], 0.0, "timed out after {}")
+    job = runner.make_job(target(Arm.BASELINE, "http://127.0.0.1:9"), 4, [ITALIAN], settings(), Limits())
+    process = LastMoment(job, tmp_path, None)
+    [observation] = runner.follow(lambda process: False, [process], 0.0, "timed out after {}")
     assert observation.fault == "timed out after 0 s"
     assert [item.answer for item in observation.items] == ["uno"]

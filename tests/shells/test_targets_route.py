@@ -20,8 +20,8 @@ from benchgate.suite.schema import Limits
 from benchgate.suite.shadow import Shadow
 from benchgate.targets.deployed import target_of
 from benchgate.targets.dialect import DIALECTS, Target
+from benchgate.targets.error_messages import one_line
 from benchgate.targets.probe import detect_engine, still_alive, wait_ready
-from benchgate.targets.refusals import one_line
 from benchgate.targets.route import DIRECT, Route, tls_context
 from tests.fakes.certificates import CA, CLIENT_CERT, CLIENT_KEY, STRANGER_CA, TLS, serving
 from tests.fakes.proxy import Proxy

@@ -1,11 +1,6 @@
-"""The part of lm-eval's task language that a gate can vouch for without code, as types, over rows of one's own.
+"""Task files: the subset of lm-eval's YAML that a gate can judge without code, over JSONL rows.
 
-A task outside it is refused when the suite is read, not when the servers are already under load.
-
-
-What lm-eval's `exact_match` leaves out before it compares, so that nothing of a target may be left to compare.
-
-Task files over rows of one's own: lm-eval's YAML and JSONL → planned tasks, or every problem with its place.
+Anything outside it is refused when the suite is read, before the servers are under load.
 """
 
 from __future__ import annotations
@@ -26,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from benchgate.errors import Problem, SuiteError
 from benchgate.plan.evals import PlannedTask
-from benchgate.quality.tasks.gated_metric import LOCAL_METRICS, judged_task
+from benchgate.quality.tasks.gated_metric import LOCAL_METRICS, gated_task
 from benchgate.suite.formats import Row, parse_rows
 from benchgate.suite.quality import Quality, TaskEntry
 from benchgate.suite.yaml import Document, Fault, read_text
@@ -36,11 +31,26 @@ if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
 
-_FILTERS = frozenset(
+_JINJA_FILTERS = frozenset(
     {"capitalize", "default", "first", "float", "int", "join", "last", "length", "lower", "replace", "string", "title"}
     | {"tojson", "trim", "upper"}
 )
-_ACTIVE = (nodes.Call, nodes.CallBlock, nodes.Macro, nodes.Import, nodes.FromImport, nodes.Include, nodes.Extends)
+_FORBIDDEN_NODES = (
+    nodes.Call,
+    nodes.CallBlock,
+    nodes.Macro,
+    nodes.Import,
+    nodes.FromImport,
+    nodes.Include,
+    nodes.Extends,
+)
+
+
+_PUNCTUATION = str.maketrans("", "", string.punctuation)
+_DIGITS = str.maketrans("", "", string.digits)
+_TARGETS = SandboxedEnvironment(undefined=StrictUndefined, keep_trailing_newline=True, autoescape=False)  # as lm-eval
+_DATA_KEYS = frozenset({"dataset_path", "dataset_kwargs"})
+_SHOWN_CHARACTERS = 300
 
 
 class _Strict(BaseModel):
@@ -48,15 +58,15 @@ class _Strict(BaseModel):
 
 
 class DataSource(_Strict):
-    """`dataset_kwargs`: a JSONL file for the split that is judged, and one for few-shot examples."""
+    """`dataset_kwargs`: a JSONL file for the test split, and one for few-shot examples."""
 
     data_files: dict[str, str] = Field(min_length=1, max_length=2)
 
 
 class Generation(_Strict):
-    """How answers are generated: greedy unless each item is asked several times.
+    """Generation settings: greedy unless each item is repeated.
 
-    A chat endpoint takes four stop texts; the answer is cut at the others after it came.
+    Chat endpoints take four stop texts; benchgate truncates answers at the others.
     """
 
     temperature: Annotated[float, Field(ge=0, le=2)]
@@ -67,7 +77,7 @@ class Generation(_Strict):
 
 
 class Metric(_Strict):
-    """A score of lm-eval's. The first is judged unless the suite names another."""
+    """A metric of lm-eval's. The first one is gated unless the suite names another."""
 
     metric: Literal["exact_match", "acc", "acc_norm", "acc_bytes", "acc_mutual_info", "bleu", "chrf", "chrf++"]
     aggregation: Literal["mean", "bleu", "chrf", "chrf++"] | None = None
@@ -89,7 +99,7 @@ class Metric(_Strict):
 
 
 class FilterStep(_Strict):
-    """One step between the answer and its comparison, with that step's own parameters."""
+    """One step of a filter, with its parameters."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -107,21 +117,21 @@ class FilterStep(_Strict):
 
 
 class FilterPipeline(_Strict):
-    """Named steps in order. The first pipeline is judged unless the suite names another."""
+    """Named filter steps in order. The first pipeline is gated unless the suite names another."""
 
     name: str
     filter: list[FilterStep] = Field(min_length=1)
 
 
 class Examples(_Strict):
-    """Where few-shot examples come from: drawn by the seed, or the first ones; or written out here."""
+    """Source of few-shot examples: drawn by the seed, the first ones, or listed here."""
 
     sampler: Literal["default", "first_n"] = "default"
     samples: list[dict[str, Any]] | None = Field(default=None, min_length=1)
 
 
 class TaskFile(_Strict):
-    """One task file. Keys and their meaning are lm-eval's; what is not here is refused."""
+    """One task file. Keys mean what they mean in lm-eval; other keys are refused."""
 
     task: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")
     dataset_path: Literal["json"]
@@ -151,11 +161,11 @@ KEYS = tuple(
         for key in model.model_fields
     }
 )
-"""Every key of the language, for naming the nearest one."""
+"""Every key, for suggesting the nearest one."""
 
 
 def contradictions(spec: TaskFile) -> Iterator[tuple[tuple[str | int, ...], str]]:
-    """What keys of a task file say against each other, and where."""
+    """Yield contradictions between the keys of a task file, each with its place."""
     for number, metric in enumerate(spec.metric_list):
         fitting = LOCAL_METRICS[spec.output_type]
         if metric.metric not in fitting:
@@ -181,10 +191,10 @@ def contradictions(spec: TaskFile) -> Iterator[tuple[tuple[str | int, ...], str]
 
 
 def template_fault(text: str, columns: frozenset[str]) -> str | None:
-    """What is wrong with a `doc_to_text` or `doc_to_target` over rows with these columns; None when nothing is.
+    """Return the fault of a `doc_to_text` or `doc_to_target` over rows with these columns, or None.
 
-    It is the name of a column, or a Jinja template that mentions at least one. lm-eval renders templates unguarded, so
-    nothing that calls or loads is let through.
+    It must be a column's name or a Jinja template with at least one column. lm-eval renders templates outside a
+    sandbox, so calls, macros and imports are refused.
     """
     if text in columns:
         return None
@@ -197,20 +207,19 @@ def template_fault(text: str, columns: frozenset[str]) -> str | None:
         return f"{text!r} is neither a column of the rows ({listed(columns)}) nor a template with one, like {{{{id}}}}"
     if unknown := names - columns:
         return f"the rows have no {listed(unknown)}; their columns are {listed(columns)}"
-    filters = {node.name for node in tree.find_all(nodes.Filter)} - _FILTERS
+    filters = {node.name for node in tree.find_all(nodes.Filter)} - _JINJA_FILTERS
     if filters:
-        return f"the filter {listed(filters)} is not allowed in a task; use {listed(_FILTERS)}"
-    if next(tree.find_all(_ACTIVE), None) is not None:
+        return f"the filter {listed(filters)} is not allowed in a task; use {listed(_JINJA_FILTERS)}"
+    if next(tree.find_all(_FORBIDDEN_NODES), None) is not None:
         return "calls, macros and imports are not allowed in a task; use columns, literals, conditions and filters"
     return None
 
 
 def target_fault(text: str, row: Mapping[str, object], metric: Mapping[str, Any]) -> str | None:
-    """What is wrong with the target that a sound `doc_to_target` gives for a row; None when nothing is.
+    """Return the fault of a row's target under a gated `exact_match`, or None.
 
-    An empty target would let an empty answer count as right, and one of which `metric`, the judged `exact_match`,
-    ignores all would let any answer of that kind. A target that looks like a list is one to lm-eval, which
-    then compares the answer with something else than the text that stands there.
+    An empty target would accept an empty answer. lm-eval parses a target that looks like a list, and then compares
+    something else than its text.
     """
     try:
         target = _rendered(text, row)
@@ -223,15 +232,11 @@ def target_fault(text: str, row: Mapping[str, object], metric: Mapping[str, Any]
             f"the target {target[:60]!r} looks like a list, which lm-eval would read and not match as it stands; "
             "write targets without the outer brackets"
         )
-    try:
-        ignored = nothing_left([target], metric) is not None
-    except ValueError as exc:
-        return str(exc)
-    return IGNORED.format(target[:60]) if ignored else None
+    return ignored_target_fault([target], metric)
 
 
 def options_of(choice: str | list[str], row: Mapping[str, object]) -> list[str]:
-    """The options of a row; ValueError for fewer than two, an empty one, or one that stands twice."""
+    """Return the options of a row. Raises ValueError for fewer than two, an empty or a duplicate one."""
     found = row.get(choice) if isinstance(choice, str) else choice
     if not isinstance(found, list) or len(found) < 2 or not all(isinstance(one, str) and one for one in found):
         raise ValueError(f"the options are {str(found)[:60]}, not a list of two texts or more")
@@ -241,14 +246,14 @@ def options_of(choice: str | list[str], row: Mapping[str, object]) -> list[str]:
 
 
 def option_fault(text: str, choice: str | list[str], row: Mapping[str, object]) -> str | None:
-    """What is wrong with a row of multiple choice: its options, or the target that is to be one of them."""
+    """Return the fault of a multiple-choice row, in its options or in the target among them, or None."""
     try:
         options = options_of(choice, row)
         target = _rendered(text, row)
     except ValueError as exc:
         return str(exc)
     if isinstance(target, str) and target.isdigit() and text not in row:
-        target = ast.literal_eval(target.lstrip("0") or "0")  # as lm-eval reads a template
+        target = ast.literal_eval(target.lstrip("0") or "0")  # as lm-eval does with a rendered template
     if isinstance(target, bool) or not isinstance(target, int | str):
         return f"the target is {target!r}, neither the number of an option nor its text"
     if isinstance(target, int) and not 0 <= target < len(options):
@@ -267,69 +272,51 @@ def _rendered(text: str, row: Mapping[str, object]) -> object:
         raise ValueError(f"the target cannot be rendered: {exc}") from exc
 
 
-IGNORED = "nothing is left of the target {!r} once what the metric ignores is taken out, so other answers are right too"
-
-_TARGETS = SandboxedEnvironment(undefined=StrictUndefined, keep_trailing_newline=True, autoescape=False)  # as lm-eval
-
-
-def listed(names: Iterable[str]) -> str:
-    """`a`, `b`, in order of the alphabet."""
-    return ", ".join(f"`{name}`" for name in sorted(names))
-
-
-_PUNCTUATION = str.maketrans("", "", string.punctuation)
-_DIGITS = str.maketrans("", "", string.digits)
-
-
 def exact_match_of(metrics: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """The `exact_match` of a `metric_list`, the last one as lm-eval has it; empty where there is none."""
+    """Return the last `exact_match` of a `metric_list`, as lm-eval does. Empty without one."""
     found = [metric for metric in metrics if metric.get("metric") == "exact_match"]
     return found[-1] if found else {}
 
 
-def compared(text: str, metric: Mapping[str, Any]) -> str:
-    """What is compared of an answer or a target, as `exact_match` has it but for its case.
+def ignored_target_fault(targets: Sequence[str], metric: Mapping[str, Any]) -> str | None:
+    """Return the fault of a row's targets that are empty after the normalisation of `exact_match`, or None.
 
-    ValueError for a pattern of `regexes_to_ignore` that is none.
+    Of a target with letters or digits, one must be left. Beside others, a target of punctuation alone may be emptied:
+    answers that match it then have neither letters nor digits.
     """
-    for pattern in metric.get("regexes_to_ignore") or ():
-        try:
-            text = re.sub(pattern, "", text)
-        except re.error as exc:
-            raise ValueError(f"`regexes_to_ignore` has {pattern!r}, which is no pattern: {exc}") from exc
-    if metric.get("ignore_punctuation"):
-        text = text.translate(_PUNCTUATION)
-    return text.translate(_DIGITS) if metric.get("ignore_numbers") else text
+    emptied = []
+    for target in targets:
+        left = target
+        for pattern in metric.get("regexes_to_ignore") or ():
+            try:
+                left = re.sub(pattern, "", left)
+            except re.error as exc:
+                return f"`regexes_to_ignore` has {pattern!r}, which is no pattern: {exc}"
+        if metric.get("ignore_punctuation"):
+            left = left.translate(_PUNCTUATION)
+        if metric.get("ignore_numbers"):
+            left = left.translate(_DIGITS)
+        if not left.strip() or (_has_alphanumeric(target) and not _has_alphanumeric(left)):
+            emptied.append(target)
+    if len(emptied) < len(targets):
+        emptied = list(filter(_has_alphanumeric, emptied))
+    if not emptied:
+        return None
+    ignored = f"nothing is left of the target {emptied[0][:60]!r} once what the metric ignores is taken out"
+    return f"{ignored}, so other answers are right too"
 
 
-def nothing_left(targets: Sequence[str], metric: Mapping[str, Any]) -> str | None:
-    """The first of a row's right answers of which nothing is left that tells it from others; None where something is.
-
-    Of a text with letters or digits one must be left. Beside others, a right answer of signs alone may go: what matches
-    it then has neither letter nor digit. ValueError as for `compared`.
-    """
-    emptied = [target for target in targets if _says_nothing(target, compared(target, metric))]
-    if len(emptied) == len(targets):
-        return next(iter(emptied), None)
-    return next((target for target in emptied if _speaks(target)), None)
-
-
-def _says_nothing(target: str, left: str) -> bool:
-    return not left.strip() or (_speaks(target) and not _speaks(left))
-
-
-def _speaks(text: str) -> bool:
+def _has_alphanumeric(text: str) -> bool:
     return any(map(str.isalnum, text))
 
 
-_DATA_KEYS = frozenset({"dataset_path", "dataset_kwargs"})
-_TEMPLATES = ("doc_to_text", "doc_to_target", "description")
-_KNOWN_KEYS = f"the keys of a task are {', '.join(TaskFile.model_fields)}"
-_SHOWN_CHARACTERS = 300
+def listed(names: Iterable[str]) -> str:
+    """Join names in alphabetical order, in backticks."""
+    return ", ".join(f"`{name}`" for name in sorted(names))
 
 
-def read_file(path: Path, entry: TaskEntry, quality: Quality) -> tuple[list[PlannedTask], list[Problem]]:
-    """The task of a file, unless something is wrong with it or its rows; and all that is."""
+def read_task_file(path: Path, entry: TaskEntry, quality: Quality) -> tuple[list[PlannedTask], list[Problem]]:
+    """Return the task of a file, or every problem of it and its rows."""
     text, faults = file_text(path, "a task of `quality.tasks`")
     if text is None:
         return [], faults
@@ -342,7 +329,7 @@ def read_file(path: Path, entry: TaskEntry, quality: Quality) -> tuple[list[Plan
     try:
         spec = TaskFile.model_validate(document.data)
     except ValidationError as exc:
-        return [], [_from_pydantic(document, error) for error in exc.errors()]
+        return [], [_schema_problem(document, error) for error in exc.errors()]
     if faults := [document.problem(Fault(place, message)) for place, message in contradictions(spec)]:
         return [], faults
     task, faults = _with_rows(document, spec, path, entry, quality)
@@ -353,37 +340,37 @@ def _with_rows(
     document: Document, spec: TaskFile, path: Path, entry: TaskEntry, quality: Quality
 ) -> tuple[PlannedTask | None, list[Problem]]:
     rows, problems = _rows(spec, spec.test_split, path)
-    apart = spec.fewshot_split not in (None, spec.test_split)
-    shots, faults = _rows(spec, str(spec.fewshot_split), path) if apart else ([], [])
-    problems += faults
-    mistaken = [
-        fault
+    own_shots = spec.fewshot_split not in (None, spec.test_split)
+    shots, shot_problems = _rows(spec, str(spec.fewshot_split), path) if own_shots else ([], [])
+    problems += shot_problems
+    template_problems = [
+        problem
         for found in (rows, shots)
         if found
-        for fault in _template_problems(document, spec, frozenset(found[0].values))
+        for problem in _template_problems(document, spec, frozenset(found[0].values))
     ]
     if not rows or problems:
-        return None, problems + mistaken
-    if not mistaken:
-        source = normpath(path.parent / spec.dataset_kwargs.data_files[spec.test_split])
-        mistaken = _target_problems(rows, source, spec, entry.metric or spec.metric_list[0].metric)
+        return None, problems + template_problems
+    problems = template_problems or _target_problems(rows, path, spec, entry.metric or spec.metric_list[0].metric)
     config = _lm_eval_config(document, spec, entry, quality)
-    if (problem := _examples_problem(spec, config, len(shots) if apart else len(rows) - 1)) is not None:
-        asked_here = entry.few_shot is None and quality.few_shot is None
-        at_file = document.problem(Fault(("num_fewshot",), problem))
-        mistaken.append(at_file if asked_here else _of_the_entry(problem, document, entry, quality))
-    if mistaken:
-        return None, mistaken
-    # The suite names a task by its file; the name inside is lm-eval's own.
-    made = judged_task(entry.name, config, tuple(row.values for row in rows), entry, quality)
-    if isinstance(made, str):
-        return None, [_of_the_entry(made, document, entry, quality)]
-    chance = _chance(spec, rows) if spec.output_type == "multiple_choice" else None
-    return replace(made, shots=tuple(row.values for row in shots), chance=chance), []
+    if (fault := _examples_fault(spec, config, len(shots) if own_shots else len(rows) - 1)) is not None:
+        from_file = entry.few_shot is None and quality.few_shot is None
+        in_file = document.problem(Fault(("num_fewshot",), fault))
+        problems.append(in_file if from_file else _entry_problem(fault, document, entry, quality))
+    if problems:
+        return None, problems
+    # The suite names a task by its file; the name in the file is lm-eval's.
+    task = gated_task(entry.name, config, tuple(row.values for row in rows), entry, quality)
+    if isinstance(task, str):
+        return None, [_entry_problem(task, document, entry, quality)]
+    chance = None
+    if spec.output_type == "multiple_choice":
+        chance = sum(1 / len(options_of(spec.doc_to_choice or [], row.values)) for row in rows) / len(rows)
+    return replace(task, shots=tuple(row.values for row in shots), chance=chance), []
 
 
-def _of_the_entry(message: str, document: Document, entry: TaskEntry, quality: Quality) -> Problem:
-    """Where the suite says more of a task than its name, a mistake in how it is judged stands there."""
+def _entry_problem(message: str, document: Document, entry: TaskEntry, quality: Quality) -> Problem:
+    # A mistake in how the task is gated is the suite's if it has keys for the task, else the file's.
     if all(getattr(entry, key) is None for key in ("few_shot", "filter", "metric", "cluster", "scale")) and (
         quality.few_shot is None
     ):
@@ -393,7 +380,7 @@ def _of_the_entry(message: str, document: Document, entry: TaskEntry, quality: Q
 
 
 def _lm_eval_config(document: Document, spec: TaskFile, entry: TaskEntry, quality: Quality) -> dict[str, object]:
-    """The task as lm-eval takes it, with what the suite says of it; rows are handed over beside it."""
+    """Return the task as lm-eval takes it, with the suite's settings; its rows are passed separately."""
     config: dict[str, object] = {key: value for key, value in document.data.items() if key not in _DATA_KEYS}
     few_shot = quality.few_shot if entry.few_shot is None else entry.few_shot
     if few_shot is not None and few_shot != spec.num_fewshot:
@@ -403,15 +390,14 @@ def _lm_eval_config(document: Document, spec: TaskFile, entry: TaskEntry, qualit
     return config
 
 
-def _examples_problem(spec: TaskFile, config: dict[str, object], there: int) -> str | None:
-    """Why as many few-shot examples as are asked for cannot be shown."""
+def _examples_fault(spec: TaskFile, config: dict[str, object], available: int) -> str | None:
     asked = int(str(config.get("num_fewshot") or 0))
     samples = spec.fewshot_config.samples if spec.fewshot_config else None
     if asked == 0:
         return None
     if spec.fewshot_split is None and samples is None:
         return f"{asked} examples are asked for; say where from: `fewshot_split`, or `fewshot_config: {{samples: […]}}`"
-    known = there if spec.fewshot_split is not None else len(samples or ())
+    known = available if spec.fewshot_split is not None else len(samples or ())
     return f"{asked} examples are asked for, and there are {known}" if asked > known else None
 
 
@@ -429,17 +415,17 @@ def _rows(spec: TaskFile, split: str, path: Path) -> tuple[list[Row], list[Probl
     return rows, problems
 
 
-def file_text(path: Path, what: str) -> tuple[str | None, list[Problem]]:
-    """The text of a file, or why there is none; `what` says where it is named."""
+def file_text(path: Path, referrer: str) -> tuple[str | None, list[Problem]]:
+    """Return the text of a file, or its problem; `referrer` is where the file is named."""
     try:
         return text_of(path, RECORDED_BYTES), []
     except (OSError, UnicodeDecodeError) as exc:
         reason = exc.strerror if isinstance(exc, OSError) else str(exc)
-        return None, [Problem(str(path), None, None, "", f"cannot be read ({reason}); it is named as {what}")]
+        return None, [Problem(str(path), None, None, "", f"cannot be read ({reason}); it is named as {referrer}")]
 
 
 def _shape_problems(rows: Sequence[Row], source: str) -> list[Problem]:
-    """Rows must look like the first one: same keys, same types."""
+    """Return a problem for each key or type that differs from the first row's."""
     shape = {key: type(value) for key, value in rows[0].values.items()}
     problems = []
     for row in rows:
@@ -453,44 +439,34 @@ def _shape_problems(rows: Sequence[Row], source: str) -> list[Problem]:
     return problems
 
 
-def _target_problems(rows: Sequence[Row], source: str, spec: TaskFile, judged: str) -> list[Problem]:
+def _target_problems(rows: Sequence[Row], path: Path, spec: TaskFile, gated_metric: str) -> list[Problem]:
+    source = normpath(path.parent / spec.dataset_kwargs.data_files[spec.test_split])
     target = spec.doc_to_target
     place = target if target in rows[0].values else "doc_to_target"
     if spec.output_type == "multiple_choice" and spec.doc_to_choice is not None:
         faults = [(row, option_fault(target, spec.doc_to_choice, row.values)) for row in rows]
     else:
-        metric = exact_match_of(one.model_dump() for one in spec.metric_list if one.metric == judged)
+        metric = exact_match_of(one.model_dump() for one in spec.metric_list if one.metric == gated_metric)
         faults = [(row, target_fault(target, row.values, metric)) for row in rows]
     return [Problem(source, row.line, None, place, fault) for row, fault in faults if fault is not None]
 
 
-def _chance(spec: TaskFile, rows: Sequence[Row]) -> float:
-    """What guessing among the options scores on average."""
-    options = [len(options_of(spec.doc_to_choice or [], row.values)) for row in rows]
-    return sum(1 / number for number in options) / len(options)
-
-
 def _template_problems(document: Document, spec: TaskFile, columns: frozenset[str]) -> list[Problem]:
-    texts = [(key, getattr(spec, key)) for key in _TEMPLATES if key != "description" or "{" in spec.description]
+    texts = [(key, getattr(spec, key)) for key in ("doc_to_text", "doc_to_target")]
+    if "{" in spec.description:
+        texts.append(("description", spec.description))
     faults = [(key, template_fault(text, columns)) for key, text in texts]
     return [document.problem(Fault((key,), fault)) for key, fault in faults if fault is not None]
 
 
-def _from_pydantic(document: Document, error: ErrorDetails) -> Problem:
-    """pydantic's finding at its place in the file; an unknown key comes with the nearest known one."""
-    path = error["loc"]
-    if error["type"] == "extra_forbidden":
+def _schema_problem(document: Document, error: ErrorDetails) -> Problem:
+    path, kind = error["loc"], error["type"]
+    if kind == "extra_forbidden":
         near = get_close_matches(str(path[-1]), KEYS, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else _KNOWN_KEYS
+        hint = f"did you mean {near[0]!r}?" if near else f"the keys of a task are {', '.join(TaskFile.model_fields)}"
         return document.problem(Fault(path, f"unknown key; {hint}", at_key=True))
-    found = "" if error["type"] == "missing" else f", found {error['input']!r}"
-    return document.problem(Fault(path, f"{_in_words(error)}{found}"[:_SHOWN_CHARACTERS]))
-
-
-def _in_words(error: ErrorDetails) -> str:
-    """The finding without the words that are only pydantic's own."""
-    if error["type"] == "missing":
-        return "is missing"
-    if error["type"] == "literal_error":
-        return f"expected {error['ctx']['expected']}"
-    return error["msg"].removeprefix("Value error, ")
+    if kind == "missing":
+        return document.problem(Fault(path, "is missing"))
+    expected = f"expected {error['ctx']['expected']}" if kind == "literal_error" else error["msg"]
+    message = f"{expected.removeprefix('Value error, ')}, found {error['input']!r}"
+    return document.problem(Fault(path, message[:_SHOWN_CHARACTERS]))

@@ -295,7 +295,7 @@ def test_a_server_that_echoes_the_api_key_does_not_get_it_stored(faulty: Observe
 def test_a_server_that_is_not_there_gives_every_item_the_reason_and_no_score(faulty: Observed) -> None:
     observed = faulty[Arm.CANDIDATE, "italian"]
     assert observed.fault is not None
-    assert observed.fault.startswith("7 of 7 items failed, the first with: could not connect: Connect call failed")
+    assert observed.fault.startswith("7 of 7 items failed, the first with: could not connect: Connection refused")
     assert [i.score for i in observed.items] == [None] * 7
 
 

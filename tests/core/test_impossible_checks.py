@@ -7,7 +7,7 @@ import pytest
 from benchgate.errors import Problem, SuiteError
 from benchgate.plan.evals import PlannedTask
 from benchgate.plan.shadow import ShadowPrompt
-from benchgate.quality.tasks.loading import unfit_checks
+from benchgate.quality.tasks.loading import impossible_checks
 from benchgate.shadow.form import unasked_form
 from tests.fakes.evals import Line, suite_of
 from tests.fakes.measured import SuiteText
@@ -36,13 +36,13 @@ def check(metric: str, task: str | None = None) -> Line:
 )
 def test_a_check_of_another_kind_of_score_than_its_tasks_is_refused(checks: list[Line], places: list[str]) -> None:
     suite = suite_of(checks, ["add", "cont"])
-    assert [problem.path for problem in unfit_checks(suite, (RIGHT, DEGREES))] == places
+    assert [problem.path for problem in impossible_checks(suite, (RIGHT, DEGREES))] == places
 
 
 def test_a_task_of_a_group_is_known_by_its_own_scores() -> None:
     group = (PlannedTask("g/one", {}, ()), PlannedTask("g/two", {}, (), metric="f1", scale="continuous"))
     suite = suite_of([check("accuracy", "g/one"), check("accuracy", "g/two"), check("score", "g")], ["g"])
-    assert [problem.path for problem in unfit_checks(suite, group)] == ["gate.checks[1].metric"]
+    assert [problem.path for problem in impossible_checks(suite, group)] == ["gate.checks[1].metric"]
 
 
 @pytest.mark.parametrize(

@@ -8,17 +8,17 @@ import pytest
 from benchgate.model.deployment import Arm
 from benchgate.plan.evals import PlannedTask
 from benchgate.quality.observations import TaskRecord
-from benchgate.quality.protocol import Answered, Ready, Scored, SpoolReader, SpoolWriter, TaskDone
+from benchgate.quality.protocol import ItemAnswered, ItemScored, Ready, SpoolReader, SpoolWriter, TaskDone
 
 TASK = PlannedTask("t", {}, ({"id": "a"}, {"id": "b"}))
 
 
-def answered(item_id: str, error: str | None = None) -> Answered:
-    return Answered("t", item_id, None if error else "x", "stop", 1, 5, error, was_null=False, retries=0)
+def answered(item_id: str, error: str | None = None) -> ItemAnswered:
+    return ItemAnswered("t", item_id, None if error else "x", "stop", 1, 5, error, was_null=False, retries=0)
 
 
-def scored(item_id: str, score: float = 1.0) -> Scored:
-    return Scored("t", item_id, "doc", "prompt", "target", score)
+def scored(item_id: str, score: float = 1.0) -> ItemScored:
+    return ItemScored("t", item_id, "doc", "prompt", "target", score)
 
 
 def record(answered_ids: str, scored_ids: str) -> TaskRecord:
@@ -51,15 +51,15 @@ def test_the_score_that_lm_eval_gave_a_failed_item_is_not_kept() -> None:
 def test_half_a_line_waits_for_its_end_and_no_line_is_lost_or_given_twice(tmp_path: Path) -> None:
     path = tmp_path / "spool.jsonl"
     reader = SpoolReader(path)
-    assert list(reader.new_lines()) == []  # not there yet
+    assert list(reader.new_events()) == []  # not there yet
     with SpoolWriter(path) as writer:
         writer.write(Ready(7, "0.4.13"), answered("a"))
     whole = path.read_bytes()
     path.write_bytes(whole[:-10])
-    assert list(reader.new_lines()) == [Ready(7, "0.4.13")]
+    assert list(reader.new_events()) == [Ready(7, "0.4.13")]
     path.write_bytes(whole)
-    assert list(reader.new_lines()) == [answered("a")]
-    assert list(reader.new_lines()) == []
+    assert list(reader.new_events()) == [answered("a")]
+    assert list(reader.new_events()) == []
 
 
 def test_a_reader_interrupted_between_two_lines_goes_on_with_the_second(tmp_path: Path) -> None:
@@ -67,8 +67,8 @@ def test_a_reader_interrupted_between_two_lines_goes_on_with_the_second(tmp_path
     with SpoolWriter(path) as writer:
         writer.write(answered("a"), scored("a"))
     reader = SpoolReader(path)
-    assert next(reader.new_lines()) == answered("a")
-    assert list(reader.new_lines()) == [scored("a")]
+    assert next(reader.new_events()) == answered("a")
+    assert list(reader.new_events()) == [scored("a")]
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_a_task_of_scores_in_between_takes_every_number_but_none_that_is_not_fin
 def test_of_an_item_asked_several_times_the_first_answer_is_shown_and_any_failure_counts() -> None:
     several = TaskRecord(TASK, scored={i: scored(i) for i in "ab"})
     for asking, error in enumerate([None, "HTTP 500: no", None]):
-        several.take_answer(replace(answered("a", error), asking=asking, retries=asking))
+        several.take_answer(replace(answered("a", error), repetition=asking, retries=asking))
     several.take_answer(answered("b"))
     a, b = several.observation(Arm.BASELINE, None, {}, repeat=1).items
     assert (a.answer, a.error, a.score) == ("x", "HTTP 500: no", None)
@@ -103,9 +103,9 @@ def test_of_an_item_asked_several_times_the_first_answer_is_shown_and_any_failur
 def test_what_stands_in_the_answers_that_are_not_shown_is_counted() -> None:
     several = TaskRecord(replace(TASK, config={"repeats": 4}, scale="continuous"))
     for asking, (text, finish) in enumerate([("x", "stop"), ("", "stop"), ("x", "length"), (" ", "length")]):
-        several.take_answer(replace(answered("a"), answer=text, finish_reason=finish, asking=asking))
-        several.take_answer(replace(answered("b"), finish_reason="length", asking=asking))
-    several.scored = {"a": replace(scored("a", 0.5), unread=3), "b": scored("b")}  # b is right every time
+        several.take_answer(replace(answered("a"), answer=text, finish_reason=finish, repetition=asking))
+        several.take_answer(replace(answered("b"), finish_reason="length", repetition=asking))
+    several.scored = {"a": replace(scored("a", 0.5), unreadable=3), "b": scored("b")}  # b is right every time
     seen = several.observation(Arm.BASELINE, None, {})
     counted = {name: seen.harness[name] for name in ("askings_count", "empty_count", "unclear_count")}
     assert counted == {"askings_count": 8, "empty_count": 2, "unclear_count": 3}
