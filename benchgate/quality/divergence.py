@@ -106,7 +106,7 @@ def diverge(
 
 @dataclass(frozen=True, slots=True)
 class ChosenWay:
-    """Source of probabilities that works on both arms, if one does, and why stronger ones do not."""
+    """Source of probabilities that works on both arms, if any, and why stronger ones do not."""
 
     way: ProbabilitySource | None
     top: int
@@ -116,7 +116,7 @@ class ChosenWay:
 
 @dataclass(frozen=True, slots=True)
 class PositionReading:
-    """One arm's distribution at one position, with the token of the text and its ln p if the way reports them."""
+    """Distribution of an arm at one position, with the token of the text and its ln p if the way reports them."""
 
     place: int
     token: str | None

@@ -1,12 +1,7 @@
-"""A `samples_*.jsonl` that lm-eval wrote elsewhere: its lines → items, or every mistake with its line. Gets text.
+"""Samples files of lm-eval runs made elsewhere: where they lie, and their lines as items.
 
-A line is one item as one filter of the task left it. What its hashes were taken of stands beside them, so each is taken
-again here, and a file that was cut, glued or changed by mistake is told. Who forges one can take its hashes anew.
-
-
-What was answered, as a line of lm-eval's samples has it: a text, or the log-probability of each option.
-
-Where an lm-eval run keeps what it wrote: the samples of every task, and the results that belong to them.
+A line is one item after one filter. Its hashes are computed again, so that a truncated, joined or edited file is
+noticed; it is no protection against forgery.
 """
 
 from __future__ import annotations
@@ -24,11 +19,18 @@ from benchgate.model.records import EvalItem
 from benchgate.suite.formats import parse_object
 
 _HASHES = ("doc_hash", "prompt_hash", "target_hash")
+_KEYS: Mapping[str, type] = {
+    "doc_id": int, "doc": dict, "target": str, "arguments": dict, "filtered_resps": list, "filter": str,
+    "metrics": list, "doc_hash": str, "prompt_hash": str, "target_hash": str,
+}  # fmt: skip
+_KIND_NAMES: Mapping[type, str] = {int: "a whole number", dict: "an object", str: "a text", list: "a list"}
+_DATE = r"\d{4}-\d{2}-\d{2}T\d{2}-\d{2}-\d{2}(?:\.\d+)?"
+_SAMPLES = re.compile(rf"samples_(?P<task>.+)_(?P<date>{_DATE})\.jsonl")
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One line of the file; `row` is all of it."""
+    """A line of the file, complete in `row`."""
 
     line: int
     doc_id: int
@@ -38,33 +40,33 @@ class Sample:
 
     @property
     def hashes(self) -> tuple[str, str, str]:
-        """Of the document, the prompt and the target."""
+        """Return the hashes of document, prompt and target."""
         doc, prompt, target = (str(self.row[name]) for name in _HASHES)
         return doc, prompt, target
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """What of a task's file is judged; None: the filter and the metric that come first in it."""
+class SampleSelection:
+    """Filter and metric of a task that are gated. None selects the first ones in its file."""
 
     task: str
     filter: str | None = None
     metric: str | None = None
-    cluster: str | None = None  # the key of a document that says which others it belongs to
+    cluster: str | None = None  # key of a document with its cluster
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
-    """The items of one file under one filter and one metric, in the order of their documents."""
+class SelectedItems:
+    """Items under one filter and one metric, in the order of their documents."""
 
     items: tuple[EvalItem, ...]
     filter: str
     metric: str
-    chance: float | None  # mean score of guessing among options; None where nothing is chosen from any
+    chance: float | None  # mean score of guessing, if every item has options
 
 
 def parse_samples(text: str, source: str) -> tuple[list[Sample], list[Problem]]:
-    """The lines that are sound, in order, and a problem for each that is not. Empty lines are skipped."""
+    """Return the valid lines in order, and a problem for each invalid one. Empty lines are skipped."""
     samples: list[Sample] = []
     problems: list[Problem] = []
     for number, line in enumerate(text.split("\n"), start=1):
@@ -79,32 +81,35 @@ def parse_samples(text: str, source: str) -> tuple[list[Sample], list[Problem]]:
     return samples, problems
 
 
-def judged(samples: Sequence[Sample], wanted: Wanted, source: str) -> tuple[Judged | None, list[Problem]]:
-    """The items that are judged, in the order of their documents, or why there are none."""
+def select_items(
+    samples: Sequence[Sample], selection: SampleSelection, source: str
+) -> tuple[SelectedItems | None, list[Problem]]:
+    """Return the gated items, or why there are none."""
     filters = list(dict.fromkeys(sample.filter for sample in samples))
-    chosen = wanted.filter or filters[0]
-    mine = [sample for sample in samples if sample.filter == chosen]
-    if not mine:
+    chosen = selection.filter or filters[0]
+    selected = [sample for sample in samples if sample.filter == chosen]
+    if not selected:
         return None, [Problem(source, None, None, "", f"no filter is called {chosen!r}; there are {_listed(filters)}")]
-    metric = wanted.metric or mine[0].metrics[0]
-    problems = [*_repeated(mine, source), *_unscored(mine, metric, source)]
-    if wanted.cluster is not None:
-        problems += _without(mine, wanted.cluster, source)
+    metric = selection.metric or selected[0].metrics[0]
+    problems = [*_repeated(selected, source), *_unscored(selected, metric, source)]
+    if selection.cluster is not None:
+        problems += _unclustered(selected, selection.cluster, source)
     if problems:
         return None, problems
-    ordered = sorted(mine, key=lambda sample: sample.doc_id)
-    ids = _ids(ordered, wanted.task)
-    items = tuple(_item(sample, i, metric, wanted.cluster) for sample, i in zip(ordered, ids, strict=True))
-    return Judged(items, chosen, metric, _chance(ordered)), []
+    ordered = sorted(selected, key=lambda sample: sample.doc_id)
+    ids = _ids(ordered, selection.task)
+    items = tuple(_item(sample, i, metric, selection.cluster) for sample, i in zip(ordered, ids, strict=True))
+    options = [len(likelihoods(sample.row)) for sample in ordered]
+    chance = sum(1 / number for number in options) / len(options) if all(options) else None
+    return SelectedItems(items, chosen, metric, chance), []
 
 
 def hashes_sha256(samples: Sequence[Sample]) -> str:
-    """lm-eval's own hash of all the lines of a task, as its results file has it."""
+    """Return lm-eval's own hash of a task's samples, as in its results file."""
     return _sha256("".join("".join(sample.hashes) for sample in samples))
 
 
 def _sample(row: dict[str, object], line: int) -> Sample:
-    """A line as a sample; ValueError with what is wrong."""
     for key, kind in _KEYS.items():
         if key not in row:
             raise ValueError(
@@ -116,33 +121,24 @@ def _sample(row: dict[str, object], line: int) -> Sample:
     if not isinstance(metrics, list) or not metrics or not all(isinstance(name, str) for name in metrics):
         raise ValueError("`metrics` names no metric; the item was not scored")
     _check_hashes(row)
-    doc_id = row["doc_id"]
-    assert isinstance(doc_id, int), "looked at above"
-    return Sample(line, doc_id, str(row["filter"]), tuple(metrics), row)
-
-
-_KEYS: Mapping[str, type] = {
-    "doc_id": int, "doc": dict, "target": str, "arguments": dict, "filtered_resps": list, "filter": str,
-    "metrics": list, "doc_hash": str, "prompt_hash": str, "target_hash": str,
-}  # fmt: skip
-_KIND_NAMES: Mapping[type, str] = {int: "a whole number", dict: "an object", str: "a text", list: "a list"}
+    return Sample(line, int(str(row["doc_id"])), str(row["filter"]), tuple(metrics), row)
 
 
 def _check_hashes(row: Mapping[str, object]) -> None:
-    """Each hash is what lm-eval would take of what stands beside it; ValueError where one is not."""
-    said = {
+    """Raise ValueError unless each hash is that of its text."""
+    texts = {
         "doc_hash": json.dumps(row["doc"], indent=2, ensure_ascii=False),
         "prompt_hash": _prompt(row),
         "target_hash": row["target"],
     }
-    for name, text in said.items():
+    for name, text in texts.items():
         if isinstance(text, str) and row[name] != _sha256(text):
             what = name.removesuffix("_hash")
             raise ValueError(f"`{name}` is not the hash of the {what} beside it: the file is not as lm-eval wrote it")
 
 
 def _prompt(row: Mapping[str, object]) -> str | None:
-    """What lm-eval hashed as the prompt: the first text that was sent; None where it was not a text (an image, say)."""
+    """Return the text that lm-eval hashed as the prompt, or None if it is not text, such as an image."""
     requests = row["arguments"]
     first = requests.get("gen_args_0") if isinstance(requests, dict) else None
     sent = first.get("arg_0") if isinstance(first, dict) else None
@@ -171,7 +167,7 @@ def _unscored(samples: Sequence[Sample], metric: str, source: str) -> Iterator[P
             yield Problem(source, sample.line, None, "", message)
 
 
-def _without(samples: Sequence[Sample], cluster: str, source: str) -> Iterator[Problem]:
+def _unclustered(samples: Sequence[Sample], cluster: str, source: str) -> Iterator[Problem]:
     for sample in samples:
         doc = sample.row["doc"]
         if not isinstance(doc, dict) or doc.get(cluster) in (None, ""):
@@ -179,18 +175,12 @@ def _without(samples: Sequence[Sample], cluster: str, source: str) -> Iterator[P
 
 
 def _ids(samples: Sequence[Sample], task: str) -> Iterator[str]:
-    """The documents' own ids where each has one of its own, else the place in the data and the document's hash."""
+    """Yield the documents' ids if all have a unique one, else place and hash of the document."""
     own = [doc.get("id") if isinstance(doc := sample.row["doc"], dict) else None for sample in samples]
     if all(isinstance(one, str) and one for one in own) and len(set(own)) == len(own):
         yield from map(str, own)
-        return
-    for sample in samples:
-        yield f"{task}-{sample.doc_id}-{sample.hashes[0][:12]}"
-
-
-def _chance(samples: Sequence[Sample]) -> float | None:
-    options = [len(likelihoods(sample.row)) for sample in samples]
-    return sum(1 / number for number in options) / len(options) if all(options) else None
+    else:
+        yield from (f"{task}-{sample.doc_id}-{sample.hashes[0][:12]}" for sample in samples)
 
 
 def _item(sample: Sample, item_id: str, metric: str, cluster: str | None) -> EvalItem:
@@ -228,7 +218,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def answer_of(row: Mapping[str, object]) -> tuple[str | None, str | None]:
-    """What was answered, and what was read out of it; of a task of options, the likeliest option for both."""
+    """Return the answer and the choice read from it; for multiple choice, the likeliest option for both."""
     if scored := likelihoods(row):
         option = _option(row, scored.index(max(scored)))
         return option, option
@@ -237,7 +227,7 @@ def answer_of(row: Mapping[str, object]) -> tuple[str | None, str | None]:
 
 
 def likelihoods(row: Mapping[str, object]) -> list[float]:
-    """The log-probability of each option; empty where the item was no choice between options."""
+    """Return the log-probability of each option. Empty unless the item is multiple choice."""
     filtered = row["filtered_resps"]
     options = [_likelihood(one) for one in filtered] if isinstance(filtered, list) else []
     scored = [one for one in options if one is not None]
@@ -245,7 +235,7 @@ def likelihoods(row: Mapping[str, object]) -> list[float]:
 
 
 def _likelihood(response: object) -> float | None:
-    """The log-probability in a response to one option, which lm-eval writes as the texts `["-1.5", "False"]`."""
+    """Read the log-probability of one option, which lm-eval writes as the texts `["-1.5", "False"]`."""
     if not isinstance(response, list) or len(response) != 2 or response[1] not in ("True", "False"):
         return None
     try:
@@ -256,7 +246,7 @@ def _likelihood(response: object) -> float | None:
 
 
 def _option(row: Mapping[str, object], number: int) -> str:
-    """The text of an option, as it was sent; its number where it was no text."""
+    """Return the text of an option as it was sent, or its number if it is not text."""
     requests = row["arguments"]
     asked = requests.get(f"gen_args_{number}") if isinstance(requests, dict) else None
     text = asked.get("arg_1") if isinstance(asked, dict) else None
@@ -264,19 +254,15 @@ def _option(row: Mapping[str, object], number: int) -> str:
 
 
 def _first_text(value: object) -> str | None:
-    """The text at the head of nested lists: of several answers to one item the first."""
+    """Return the first text in nested lists, the first of several answers."""
     while isinstance(value, list) and len(value) > 0:
         value = value[0]
     return value if isinstance(value, str) else None
 
 
-_DATE = r"\d{4}-\d{2}-\d{2}T\d{2}-\d{2}-\d{2}(?:\.\d+)?"
-_SAMPLES = re.compile(rf"samples_(?P<task>.+)_(?P<date>{_DATE})\.jsonl")
-
-
 @dataclass(frozen=True, slots=True)
 class SampleFiles:
-    """The samples files of one run by task, each with its results file where there is one."""
+    """Samples files of one run by task, and the results files that exist for them."""
 
     where: Path
     samples: Mapping[str, Path]
@@ -284,31 +270,29 @@ class SampleFiles:
 
 
 def find_files(path: Path) -> SampleFiles:
-    """The files of a folder that `lm_eval --output_path --log_samples` wrote, or of one samples file.
+    """Return the files that `lm_eval --output_path --log_samples` wrote to a folder, or one samples file.
 
-    A folder is looked into itself, else into its one folder that has samples: lm-eval makes one for each model. Raises
+    Samples may lie in the folder or in its one subfolder that has any: lm-eval makes one for each model. Raises
     SuiteError.
     """
     if path.is_file():
         return _one_file(path)
     if not path.is_dir():
-        raise _refused(path, "is not there; give the folder that `lm_eval --output_path` made, or one samples file")
+        raise _error(path, "is not there; give the folder that `lm_eval --output_path` made, or one samples file")
     folders = sorted({file.parent for file in path.glob("samples_*.jsonl")}) or sorted(
         {file.parent for file in path.glob("*/samples_*.jsonl")}
     )
     if not folders:
-        raise _refused(path, "has no samples_*.jsonl; run lm_eval with `--output_path DIR --log_samples`")
+        raise _error(path, "has no samples_*.jsonl; run lm_eval with `--output_path DIR --log_samples`")
     if len(folders) > 1:
-        raise _refused(
-            path, f"holds several runs ({', '.join(f.name for f in folders)}); give the folder of one of them"
-        )
+        raise _error(path, f"holds several runs ({', '.join(f.name for f in folders)}); give the folder of one of them")
     return _folder(folders[0])
 
 
 def _one_file(path: Path) -> SampleFiles:
     named = _SAMPLES.fullmatch(path.name)
     if named is None:
-        raise _refused(
+        raise _error(
             path, "is not named as lm-eval names samples, `samples_TASK_DATE.jsonl`: its results go by that name"
         )
     results = path.with_name(f"results_{named['date']}.json")
@@ -327,13 +311,13 @@ def _folder(folder: Path) -> SampleFiles:
             message = f"{samples[named['task']].name} is of the same task; keep the one that counts in the folder"
             problems.append(Problem(str(file), None, None, "", message))
         samples[named["task"]] = file
-        told = file.with_name(f"results_{named['date']}.json")
-        if told.is_file():
-            results[named["task"]] = told
+        beside = file.with_name(f"results_{named['date']}.json")
+        if beside.is_file():
+            results[named["task"]] = beside
     if problems:
         raise SuiteError(problems)
     return SampleFiles(folder, samples, results)
 
 
-def _refused(path: Path, why: str) -> SuiteError:
-    return SuiteError([Problem(str(path), None, None, "", why)])
+def _error(path: Path, reason: str) -> SuiteError:
+    return SuiteError([Problem(str(path), None, None, "", reason)])

@@ -139,8 +139,7 @@ class _TaskConfig:
 
 def task_index(folders: Sequence[Path]) -> dict[str, Any]:
     """Return lm-eval's index of tasks, groups and tags by name. Names in `folders` replace lm-eval's own."""
-    index: dict[str, Any] = _own_index()
-    return index | _index.TaskIndex.build(folders)
+    return {**_own_index(), **_index.TaskIndex.build(folders)}
 
 
 def _own_index() -> dict[str, Any]:

@@ -47,7 +47,7 @@ _MAX_N_PROBS_MASS = 1.001  # of the listed probabilities, each rounded
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """One token of a text after everything before it.
+    """A token of a text after everything before it.
 
     `place` counts the server's tokens of the text from 0. Tokens are named `#id` if the server reports ids, else by
     their text. `top` has the most probable tokens, best first; `logprob` belongs to the token of the text, which need
@@ -362,12 +362,12 @@ async def score_by_n_probs(client: AsyncJsonClient, context: str, continuations:
     before = await token_ids(client, context.rstrip())
     texts = [await token_ids(client, context + continuation) for continuation in continuations]
     begins = [_continuation_start(before, ids) for ids in texts]
-    wanted: dict[tuple[int, ...], set[int]] = {}
+    needed: dict[tuple[int, ...], set[int]] = {}
     for ids, begin in zip(texts, begins, strict=True):
         for place in range(begin, len(ids)):
-            wanted.setdefault(ids[:place], set()).add(ids[place])
+            needed.setdefault(ids[:place], set()).add(ids[place])
     known = {
-        beginning: await _next_logprobs(client, beginning, tokens, _LISTED) for beginning, tokens in wanted.items()
+        beginning: await _next_logprobs(client, beginning, tokens, _LISTED) for beginning, tokens in needed.items()
     }
     return [
         score_of([_n_probs_position(known[ids[:place]], ids, place) for place in range(begin, len(ids))])
@@ -416,12 +416,12 @@ def _continuation_start(before: Sequence[int], ids: Sequence[int]) -> int:
 
 
 async def _next_logprobs(
-    client: AsyncJsonClient, beginning: tuple[int, ...], wanted: Iterable[int], top: int
+    client: AsyncJsonClient, beginning: tuple[int, ...], needed: Iterable[int], top: int
 ) -> Mapping[int, float]:
-    """Return ln p of the `top` most probable tokens after a beginning, best first, and of all `wanted` ones."""
+    """Return ln p of the `top` most probable tokens after a beginning, best first, and of all `needed` ones."""
     known: dict[int, float] = {}
     listed: dict[int, float] = {}
-    for token in sorted(wanted):
+    for token in sorted(needed):
         if token in known:
             continue
         body = _body(
@@ -443,7 +443,7 @@ async def _next_logprobs(
                 "probable ones it lists, so its log-probability is unknown"
             )
         known |= {found.taken: found.logprob} | found.top
-    return {**listed, **{token: known[token] for token in wanted if token not in listed}}
+    return {**listed, **{token: known[token] for token in needed if token not in listed}}
 
 
 def _n_probs_position(logprobs: Mapping[int, float], ids: Sequence[int], place: int) -> Position:

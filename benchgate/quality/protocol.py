@@ -96,7 +96,7 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class ItemAnswered:
-    """One item was answered or failed for good. `answer` is "" for a null answer and None with an `error`."""
+    """Answer of an item, or its final failure. `answer` is "" for a null answer and None with an `error`."""
 
     task: str
     item_id: str

@@ -189,7 +189,7 @@ def follow(
 
 
 class EvalProcess:
-    """One eval process and what it delivered. Leaving the context ends the process."""
+    """An eval process and its events. Leaving the context ends the process."""
 
     def __init__(
         self, job: Job, work_dir: Path, on_progress: Callable[[str, int], None] | None, repeat: int = 0

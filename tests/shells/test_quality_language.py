@@ -359,6 +359,6 @@ def test_the_plan_of_a_data_set_that_is_not_the_suites_holds_digests_and_no_path
 def test_what_a_task_was_planned_with_survives_the_way_to_its_process(run: Run) -> None:
     job = Job.read(next(run.folder.glob("work/*/job.json")), {})
     assert job.tasks[0] == run.tasks["sums"]
-    places = [[(task.name, list(rows)) for task, rows in parts] for parts in replace(job, chunk=3).rounds()]
+    places = [[(task.name, list(rows)) for task, rows in parts] for parts in replace(job, round_rows=3).rounds()]
     assert places[0][:3] == [("sums", [0, 1, 2]), ("drawn", [0, 1, 2]), ("words", [0, 1])]
     assert places[1:] == [[("sums", [3]), ("drawn", [3])]]

@@ -99,7 +99,7 @@ class Metric(_Strict):
 
 
 class FilterStep(_Strict):
-    """One step of a filter, with its parameters."""
+    """A step of a filter, with its parameters."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -131,7 +131,7 @@ class Examples(_Strict):
 
 
 class TaskFile(_Strict):
-    """One task file. Keys mean what they mean in lm-eval; other keys are refused."""
+    """A task file. Keys mean what they mean in lm-eval; other keys are refused."""
 
     task: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")
     dataset_path: Literal["json"]
