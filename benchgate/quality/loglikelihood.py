@@ -151,9 +151,13 @@ async def scoring_fault(client: AsyncJsonClient, way: Way) -> str | None:
     llama.cpp takes `echo` and returns the log-probabilities of what it generated. Taken for those of the options, they
     are all equal, and the model scores exact chance without any error.
     """
+
+    def probe_places(tokens: int) -> list[int]:
+        return [1 + number * (tokens - 1) // _PROBE_POSITIONS for number in range(_PROBE_POSITIONS)]
+
     advice = f"{_LLAMA_CPP_ADVICE}; {_OTHER_ADVICE}" if way == "echo" else _OTHER_ADVICE
     try:
-        positions = await text_positions(client, way, _PROBE_TEXT, top=1, choose=_probe_places)
+        positions = await text_positions(client, way, _PROBE_TEXT, top=1, choose=probe_places)
         scores = await score_continuations(client, way, _PROBE_CONTEXT, _PROBE_CONTINUATIONS)
     except TargetError as error:
         return f"{error}; {advice}"
@@ -163,7 +167,3 @@ async def scoring_fault(client: AsyncJsonClient, way: Way) -> str | None:
         count, value = len(scores), scores[0].logprob
         return f"it gives {count} different texts the same log-probability, {value:g}; {advice}"
     return None
-
-
-def _probe_places(tokens: int) -> list[int]:
-    return [1 + number * (tokens - 1) // _PROBE_POSITIONS for number in range(_PROBE_POSITIONS)]

@@ -244,10 +244,12 @@ async def echoed(client: AsyncJsonClient, text: str, top: int) -> Echoed:
 
 def read_echo(document: Mapping[str, object], text: str) -> Echoed:
     """Read the answer to an echoing completion. Raises TargetError for anything missing or wrong in it."""
-    choice = _first_choice(document.get("choices"), "choices")
+    choices = document.get("choices")
+    if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
+        raise TargetError("HTTP 200 without choices")
+    choice = choices[0]
     echo = choice.get("logprobs")
-    usage = document.get("usage")
-    count = input_count(usage)
+    count = input_count(document.get("usage"))
     if not isinstance(echo, dict):
         raise TargetError(f"the server returned no log-probabilities; {_IGNORES_ECHO}")
     tokens, values = echo.get("tokens"), echo.get("token_logprobs")
@@ -260,7 +262,10 @@ def read_echo(document: Mapping[str, object], text: str) -> Echoed:
             f"the server scored {min(len(tokens), len(values))} tokens of a prompt that has {count}; {_IGNORES_ECHO}"
         )
     lead = _lead(tokens[:count], text)
-    logprobs = [_value(values, place, tokens) for place in range(count)]
+    logprobs = [
+        None if place == 0 and value is None else log_probability(value, f"token {place} ({token!r}) of the prompt")
+        for place, (token, value) in enumerate(zip(tokens[:count], values, strict=False))
+    ]
     tops = _echoed_tops(choice, echo, tokens[:count], logprobs)
     names = tuple(name for name, _ in tops)
     return Echoed(names, tuple(logprobs), tuple(listed for _, listed in tops), lead)
@@ -294,12 +299,6 @@ def _spells(tokens: Sequence[str], text: str) -> bool:
         if not found:
             return False
     return True
-
-
-def _value(values: Sequence[object], place: int, tokens: Sequence[str]) -> float | None:
-    if place == 0 and values[0] is None:
-        return None
-    return log_probability(values[place], f"token {place} ({tokens[place]!r}) of the prompt")
 
 
 def _echoed_tops(
@@ -340,12 +339,6 @@ def _named(listed: Mapping[str, object], token: str, logprob: float, place: int)
 
 def _best_first(top: Mapping[str, float]) -> Mapping[str, float]:
     return dict(sorted(top.items(), key=lambda entry: -entry[1]))
-
-
-def _first_choice(found: object, what: str) -> Mapping[str, object]:
-    if not isinstance(found, list) or not found or not isinstance(found[0], dict):
-        raise TargetError(f"HTTP 200 without {what}")
-    return found[0]
 
 
 @dataclass(frozen=True, slots=True)

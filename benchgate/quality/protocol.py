@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Self
+from typing import IO, Self
 
 from benchgate.model.deployment import Arm
 from benchgate.model.request import Endpoint
@@ -57,14 +57,17 @@ class Job:
     def read(cls, path: Path, credentials: Mapping[str, str]) -> Job:
         """Read what `write` wrote, and add the credentials."""
         data = json.loads(path.read_text(encoding="utf-8"))
-        target, tasks = data.pop("target"), tuple(_task(task) for task in data.pop("tasks"))
+        target, tasks = data.pop("target"), []
+        for task in data.pop("tasks"):
+            lists = {name: tuple(task[name]) for name in ("rows", "ids", "shots") if task[name] is not None}
+            tasks.append(PlannedTask(**{**task, **lists}))
         target |= {
             "arm": Arm(target["arm"]),
             "dialect": Dialect(**target["dialect"]),
             "route": Route(**target["route"]),
             "secret_headers": credentials,
         }
-        return cls(target=Target(**target), tasks=tasks, **data)
+        return cls(target=Target(**target), tasks=tuple(tasks), **data)
 
     def rounds(self) -> Iterator[list[tuple[PlannedTask, range]]]:
         """Yield the rows of each task that are evaluated before the process waits for the next start signal.
@@ -79,11 +82,6 @@ class Job:
             yield [(task, rows) for task, rows in parts if rows]
             start, number = start + size, number + 1
             size *= 1 if number <= _EQUAL_ROUNDS else 2
-
-
-def _task(data: dict[str, Any]) -> PlannedTask:
-    lists = {name: tuple(data[name]) for name in ("rows", "ids", "shots") if data[name] is not None}
-    return PlannedTask(**{**data, **lists})
 
 
 @dataclass(frozen=True, slots=True)

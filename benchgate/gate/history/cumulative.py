@@ -333,9 +333,7 @@ def attempt_notes(judged: Evidence) -> tuple[str, ...]:
         notes.append(f"{_count_runs(blocked)} {'was' if len(blocked) == 1 else 'were'} not promoted ({listed})")
     if unjudged:
         listed = _newest_first([one.told for one in unjudged])
-        notes.append(
-            f"{_count_runs(unjudged)} had results but no verdict when this one began ({listed})"
-        )
+        notes.append(f"{_count_runs(unjudged)} had results but no verdict when this one began ({listed})")
     return tuple(notes)
 
 

@@ -30,22 +30,13 @@ from benchgate.text_files import RECORDED_BYTES, text_of
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
-
 _JINJA_FILTERS = frozenset(
     {"capitalize", "default", "first", "float", "int", "join", "last", "length", "lower", "replace", "string", "title"}
     | {"tojson", "trim", "upper"}
 )
 _FORBIDDEN_NODES = (
-    nodes.Call,
-    nodes.CallBlock,
-    nodes.Macro,
-    nodes.Import,
-    nodes.FromImport,
-    nodes.Include,
-    nodes.Extends,
-)
-
-
+    nodes.Call, nodes.CallBlock, nodes.Macro, nodes.Import, nodes.FromImport, nodes.Include, nodes.Extends,
+)  # fmt: skip
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _DIGITS = str.maketrans("", "", string.digits)
 _TARGETS = SandboxedEnvironment(undefined=StrictUndefined, keep_trailing_newline=True, autoescape=False)  # as lm-eval
