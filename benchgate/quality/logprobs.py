@@ -23,9 +23,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from benchgate.errors import TargetError
+from benchgate.targets.answers import input_count
 from benchgate.targets.client import AsyncJsonClient
 from benchgate.targets.dialect import PATHS, Target
-from benchgate.targets.usage import input_count
 
 Way = Literal["echo", "n_probs"]
 """A completion that echoes its prompt, or llama.cpp's `n_probs` after every beginning of the text."""

@@ -17,8 +17,8 @@ from typing import IO, Self
 from benchgate.model.deployment import Arm
 from benchgate.model.request import Endpoint
 from benchgate.plan.evals import PlannedTask
+from benchgate.targets.address import Route
 from benchgate.targets.dialect import Dialect, Target
-from benchgate.targets.route import Route
 
 CREDENTIALS_VARIABLE = "BENCHGATE_EVAL_CREDENTIALS"
 """Environment variable of the eval process: secret headers as JSON; unset without any."""

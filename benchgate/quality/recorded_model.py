@@ -19,7 +19,7 @@ from benchgate.errors import TargetError
 from benchgate.plan.evals import PlannedTask
 from benchgate.quality.loglikelihood import score_requests
 from benchgate.quality.protocol import GIVE_UP_AFTER, REQUEST_SEED, ItemAnswered, Job, SpoolWriter
-from benchgate.targets.answer import read_answer
+from benchgate.targets.answers import read_answer
 from benchgate.targets.client import RETRY, AsyncJsonClient
 from benchgate.targets.dialect import PATHS
 

@@ -15,6 +15,7 @@ import pytest
 
 from benchgate.errors import TargetError
 from benchgate.model.deployment import Arm
+from benchgate.targets.address import DIRECT, Route
 from benchgate.targets.client import (
     NO_RETRY,
     RETRY,
@@ -26,7 +27,6 @@ from benchgate.targets.client import (
 )
 from benchgate.targets.dialect import DIALECTS, Target
 from benchgate.targets.error_messages import RequestError
-from benchgate.targets.route import DIRECT, Route
 from tests.fakes.certificates import CA, STRANGER_CA, serving
 from tests.fakes.proxy import Proxy
 from tests.fakes.scripted_server import ABORT, CLOSE, Received, ScriptedServer, Step, json_response
