@@ -10,6 +10,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from benchgate import child_process
 from benchgate.embedded.server import MODEL_ALIAS, serve
 from benchgate.embedded.weights import weights_file
 from benchgate.errors import EmbeddedError, TargetError, UsageError
@@ -19,17 +20,15 @@ from benchgate.model.request import Endpoint
 from benchgate.model.run import CHANGED, NOT_ALL_READY, ONE_SERVER, REPLICAS, DeploymentFault, ReplicaCount, ServerStart
 from benchgate.plan.schedule import Plan
 from benchgate.sim.declared import settings_of
-from benchgate.sim.process import start_sim, stop_sim
+from benchgate.sim.process import start_sim
 from benchgate.store.repository import RunWriter
 from benchgate.suite.deployment import DeploymentSpec, written_out
 from benchgate.suite.schema import Start, Suite, measured_arms, traffic_classes
 from benchgate.targets.address import ServerAddress
-from benchgate.targets.deployed import target_of
-from benchgate.targets.dialect import Target, dialect_of
-from benchgate.targets.probe import still_alive, wait_ready, what_it_says
-from benchgate.telemetry.hardware import accelerator_facts
+from benchgate.targets.dialect import Target, dialect_of, target_of
+from benchgate.targets.probe import liveness_problem, server_facts, wait_ready
 from benchgate.telemetry.replicas import Counted, ReplicaCounter, replica_counter
-from benchgate.telemetry.sources import sources_of
+from benchgate.telemetry.sources import accelerator_facts, sources_of
 from benchgate.units import show_duration
 
 _NOTE_EVERY_S = 5.0
@@ -220,7 +219,7 @@ def _down_too(suite: Suite, arms: Sequence[Arm], suite_dir: Path) -> Iterator[De
             continue
         try:
             target = target_of(arm, spec, os.environ, suite_dir)
-            reason = still_alive(target, endpoint=endpoints_of(suite)[0])
+            reason = liveness_problem(target, endpoint=endpoints_of(suite)[0])
         except TargetError as fault:
             reason = str(fault)
         if reason is not None:
@@ -243,7 +242,7 @@ def _served(arm: Arm, name: str, spec: DeploymentSpec, weights_dir: Path, log_di
     try:
         yield Target(arm, url, settings.model, dialect_of(spec))
     finally:
-        stop_sim(process)
+        child_process.stop(process)
 
 
 def measure_starts(
@@ -308,7 +307,7 @@ def endpoints_of(suite: Suite) -> tuple[Endpoint, ...]:
 
 def require_alive(suite: Suite, target: Target, when: str) -> None:
     """Raises TargetDown when the target does not answer any more."""
-    reason = still_alive(target, endpoint=endpoints_of(suite)[0])
+    reason = liveness_problem(target, endpoint=endpoints_of(suite)[0])
     if reason is not None:
         raise TargetDown(DeploymentFault(target.arm, when, reason))
 
@@ -317,7 +316,7 @@ def said_by(suite: Suite, targets: Mapping[Arm, Target]) -> dict[Arm, dict[str, 
     """What each deployment that is not ours says of itself now; nobody else can change one that benchgate started."""
     names = {Arm.BASELINE: suite.baseline, Arm.CANDIDATE: suite.candidate}
     return {
-        arm: what_it_says(target) for arm, target in targets.items() if suite.deployments[names[arm]].url is not None
+        arm: server_facts(target) for arm, target in targets.items() if suite.deployments[names[arm]].url is not None
     }
 
 

@@ -13,8 +13,8 @@ from benchgate.model.deployment import Arm, Deployment, canonical_json
 from benchgate.model.records import EvalItem
 from benchgate.model.run import QualityObservation
 from benchgate.plan.items import Scale
-from benchgate.quality.imported import Imported, read_arm
-from benchgate.quality.metrics import scale_of
+from benchgate.quality.import_results import Imported, read_arm
+from benchgate.quality.tasks.gated_metric import scale_of
 from benchgate.suite.schema import Suite
 from benchgate.suite.yaml import Fault
 

@@ -34,10 +34,9 @@ from benchgate.plan.preview import Preview, client_problems, preview
 from benchgate.plan.salt import run_salt
 from benchgate.plan.schedule import Plan, make_plan, measurement_sha256
 from benchgate.pricing import require_priced
-from benchgate.quality.divergence_texts import load_texts
-from benchgate.quality.harness import require_lm_eval
-from benchgate.quality.tasks import load_tasks, unknown_leaves
-from benchgate.quality.unfit import unfit_checks
+from benchgate.quality.divergence import load_texts
+from benchgate.quality.runner import require_lm_eval
+from benchgate.quality.tasks.loading import impossible_checks, load_tasks, unknown_leaves
 from benchgate.recording import as_kept, measure_to_the_end, recorded
 from benchgate.shadow.form import unasked_form
 from benchgate.shadow.helpers import helpers_of
@@ -207,7 +206,7 @@ def read_plan(
     problems: list[Problem] = []
     read_tasks = partial(load_tasks, suite_dir, fetch=fetch, allow_code=allow_code)
     tasks = _read(problems, lambda: read_tasks(quality) if quality else ())
-    problems += [*unknown_leaves(suite, tasks), *unfit_checks(suite, tasks)] if tasks is not None else []
+    problems += [*unknown_leaves(suite, tasks), *impossible_checks(suite, tasks)] if tasks is not None else []
     prompts = _read(problems, lambda: load_prompts(suite_dir / shadow.prompts) if shadow else ())
     problems += unasked_form(suite, prompts) if prompts is not None else []
     judge_prompt = _read(problems, lambda: _judge_prompt(suite, suite_dir))

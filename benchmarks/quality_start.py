@@ -24,13 +24,11 @@ from statistics import median
 
 from benchgate.model.deployment import Arm
 from benchgate.plan.items import PlannedTask
-from benchgate.quality.arm import ArmProcess
-from benchgate.quality.harness import evaluate
-from benchgate.quality.named import read_named
-from benchgate.quality.spool import Job
+from benchgate.quality.protocol import Job
+from benchgate.quality.runner import EvalProcess, evaluate
+from benchgate.quality.tasks.lm_eval_tasks import read_lm_eval_tasks
 from benchgate.suite.quality import Quality, TaskEntry
 from benchgate.targets.dialect import DIALECTS, Target
-from benchgate.targets.route import Route
 from tests.fakes.scripted_server import ScriptedServer, answering
 
 _TASK = PlannedTask(
@@ -60,7 +58,7 @@ def main() -> None:
         "eval of one question": _one_question,
     }
     if options.named:
-        ways[f"reading {options.named} by name"] = lambda: read_named(
+        ways[f"reading {options.named} by name"] = lambda: read_lm_eval_tasks(
             Path(),
             [TaskEntry(task=options.named)],
             Quality(tasks=(TaskEntry(task=options.named),)),
@@ -89,15 +87,11 @@ def _python(code: str) -> None:
 
 def _until_ready() -> None:
     dialect = DIALECTS["openai"]
-    job = Job(
-        url="http://127.0.0.1:9/v1/chat/completions", socket=None, route=Route(), model="m", endpoint="chat",
-        headers={}, extra={}, leave_out=[], max_tokens_field="max_tokens", concurrency=2, max_tokens=8,
-        connect_s=1.0, total_s=1.0, tasks=(_TASK,), engine=dialect.engine, base_url="http://127.0.0.1:9",
-    )  # fmt: skip
     target = Target(Arm.BASELINE, "http://127.0.0.1:9", "m", dialect, None)
+    job = Job(target, "chat", 2, 8, connect_s=1.0, total_s=1.0, tasks=(_TASK,))
     with (
         tempfile.TemporaryDirectory() as folder,
-        ArmProcess(target, job, Path(folder), lambda task, answered: None) as process,
+        EvalProcess(job, Path(folder), None) as process,
     ):
         while not process.ready:
             list(process.new_observations())

@@ -14,10 +14,10 @@ from typing import Self
 
 import numpy as np
 
-from benchgate.load.pacing import Ticker, Watcher
 from benchgate.model.records import FloatArray, IntArray
 from benchgate.model.request_metrics import quantile
 from benchgate.model.run import ClientUse
+from benchgate.timers import Ticker, Watcher
 
 _NS = 1_000_000_000
 _PERIOD_NS = 19_000_000  # a tick in step with tokens paced at a round 10 or 20 ms would always meet the same moment

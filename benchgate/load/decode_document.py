@@ -12,7 +12,7 @@ from pydantic_core import from_json
 
 from benchgate.load.raw_body import Read
 from benchgate.load.seen import Stream
-from benchgate.targets.refusals import WORDLESS_ERROR, Secret, event_error, json_object, message
+from benchgate.targets.error_messages import WORDLESS_ERROR, Secret, error_message, event_error, json_object
 
 
 def read_document(body: Iterable[Read], *, secret: Secret = None) -> Stream:
@@ -63,6 +63,6 @@ def _take_choice(stream: Stream, at_ns: int, choice: dict[str, object], place: i
     told = choice.get("message")
     for part in (choice, told):
         if isinstance(part, dict) and part.get("error"):
-            stream.error = stream.error or message(part) or WORDLESS_ERROR
+            stream.error = stream.error or error_message(part) or WORDLESS_ERROR
     holder = told if isinstance(told, dict) else choice
     stream.take_output(at_ns, choice, holder, place)

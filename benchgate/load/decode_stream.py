@@ -9,7 +9,7 @@ from benchgate.load.raw_body import RawBody, Read
 from benchgate.load.seen import Stream
 from benchgate.load.sse import EventParser, OverlongEvent, is_plain_event, plain_data
 from benchgate.load.stream_event import take_event
-from benchgate.targets.refusals import Secret
+from benchgate.targets.error_messages import Secret
 
 MOST_EVENTS = 1_000_000
 """Of one stream; no answer has more, comments and heartbeats among them, and a hostile one would keep us busy."""

@@ -11,7 +11,7 @@ from benchgate.load.seen import Stream
 from benchgate.model.records import ACCEPTED_FINISH, ErrorClass
 from benchgate.model.request import ModelRequest
 from benchgate.targets.dialect import Target, ask_body
-from benchgate.targets.refusals import json_object, said
+from benchgate.targets.error_messages import error_text, json_object
 
 
 def fault_of(response: Response, stream: Stream, ask: ModelRequest, target: Target | None = None) -> Fault | None:
@@ -93,7 +93,7 @@ def _not_a_stream(body: bytes) -> Fault:
     document = json_object(body)
     if document is not None and ("choices" in document or "output" in document):
         return Fault(ErrorClass.PROTOCOL, "one JSON document where a stream of events was asked for")
-    return Fault(ErrorClass.PROTOCOL, f"HTTP 200 without a single event: {said(body)}")
+    return Fault(ErrorClass.PROTOCOL, f"HTTP 200 without a single event: {error_text(body)}")
 
 
 def _not_a_document(body: bytes) -> Fault:
@@ -101,11 +101,11 @@ def _not_a_document(body: bytes) -> Fault:
         return Fault(ErrorClass.EMPTY, "HTTP 200 with an empty body")
     if body.lstrip().startswith((b"data:", b"event:")):
         return Fault(ErrorClass.PROTOCOL, "a stream of events where one JSON document was asked for")
-    return Fault(ErrorClass.PROTOCOL, f"HTTP 200 with a body that is no JSON document: {said(body)}")
+    return Fault(ErrorClass.PROTOCOL, f"HTTP 200 with a body that is no JSON document: {error_text(body)}")
 
 
 def _http_fault(head: Head, body: bytes) -> Fault:
-    words = said(body)
+    words = error_text(body)
     detail = f"HTTP {head.status}: {words}" if words else f"HTTP {head.status}"
     if head.status == 429:
         return Fault(ErrorClass.HTTP_429, detail)

@@ -19,11 +19,11 @@ from benchgate.load.exchange import Response
 from benchgate.load.keeping import Keeper
 from benchgate.load.level import Level
 from benchgate.load.manner import WayOut, manner_of
-from benchgate.load.pacing import Alarm
 from benchgate.load.pool import Pool
 from benchgate.load.spool import Phase, Spooled
 from benchgate.load.tickets import Ticket
 from benchgate.targets.dialect import Target
+from benchgate.timers import Alarm
 
 _NS = 1_000_000_000
 _PAUSE_S = 0.05  # of a slot that got no connection: a dead target must not become a busy loop

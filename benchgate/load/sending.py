@@ -17,10 +17,10 @@ from benchgate.clocks import monotonic_of
 from benchgate.load.canary import Canary, with_stamps
 from benchgate.load.flow import Class, Flow, Steady
 from benchgate.load.level import Level
-from benchgate.load.pacing import Alarm
 from benchgate.load.pool import Pool
 from benchgate.model.run import ClientUse
 from benchgate.targets.dialect import Target
+from benchgate.timers import Alarm
 
 __all__ = ["Class", "Level", "Sending", "Sent", "Start"]
 

@@ -27,9 +27,9 @@ from benchgate.load import native
 from benchgate.load.exchange import Exchange
 from benchgate.load.flowing import READ_BYTES, READABLE, Flows, OnEvents, PythonFlows
 from benchgate.load.native_flows import NativeFlows
-from benchgate.load.pacing import HasFileno
 from benchgate.load.stamps import ReadDelays
 from benchgate.stamping import ANCILLARY_BYTES, ask_for_stamps, stamp_ns
+from benchgate.timers import HasFileno
 
 _GATHERS = 4  # in a row: the loop's coming round costs as much as several reads; its own timers wait for a millisecond
 _HURRIED_LOOKS = 2  # as often the loop may look here before what an alarm has set off is done

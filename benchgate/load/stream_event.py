@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from benchgate.load.seen import Stream
 from benchgate.load.sse import HEARTBEATS
-from benchgate.targets.refusals import WORDLESS_ERROR, event_error, json_object, message, without
+from benchgate.targets.error_messages import WORDLESS_ERROR, error_message, event_error, json_object, redact
 
 
 def take_event(stream: Stream, at_ns: int, text: str, name: str = "") -> None:
@@ -13,7 +13,7 @@ def take_event(stream: Stream, at_ns: int, text: str, name: str = "") -> None:
         return
     stream.events += 1
     if name == "error":  # whatever it carries
-        stream.error = stream.error or message(json_object(text) or {}) or text or WORDLESS_ERROR
+        stream.error = stream.error or error_message(json_object(text) or {}) or text or WORDLESS_ERROR
         return
     if text.strip() == "[DONE]":
         stream.done_ns = at_ns
@@ -24,7 +24,7 @@ def take_event(stream: Stream, at_ns: int, text: str, name: str = "") -> None:
         return
     if data is None:
         stream.malformed = (
-            stream.malformed or f"an event that is not a JSON object: {without(text, stream.secret)[:120]!r}"
+            stream.malformed or f"an event that is not a JSON object: {redact(text, stream.secret)[:120]!r}"
         )
         return
     error = event_error(data)
@@ -45,7 +45,7 @@ def take_choice(stream: Stream, at_ns: int, choice: dict[str, object], place: in
     delta = choice.get("delta")
     for holder in (choice, delta):
         if isinstance(holder, dict) and holder.get("error"):
-            stream.error = stream.error or message(holder) or WORDLESS_ERROR
+            stream.error = stream.error or error_message(holder) or WORDLESS_ERROR
     is_chat = isinstance(delta, dict)
     with_output = stream.take_output(
         at_ns, choice, delta if isinstance(delta, dict) else choice, place, reasons=is_chat

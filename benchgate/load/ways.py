@@ -11,9 +11,8 @@ from benchgate.model.deployment import Arm
 from benchgate.sim.declared import settings_of
 from benchgate.suite.deployment import DeploymentSpec, reference_name, resolve_page, resolve_secret
 from benchgate.suite.schema import Suite
-from benchgate.targets.address import ServerAddress
-from benchgate.targets.deployed import route_of, target_of
-from benchgate.targets.route import tls_context
+from benchgate.targets.address import ServerAddress, tls_context
+from benchgate.targets.dialect import route_of, target_of
 
 _EMBEDDED_URL = "http://127.0.0.1"
 

@@ -1,33 +1,84 @@
-"""Both arms read the same fixed texts, and at drawn positions each says what it holds the next token for.
+"""KL divergence of the arms' next-token distributions at drawn positions of fixed texts.
 
-Nothing is generated: a text that the arms wrote themselves could not be compared after its first different token. A
-baseline that is asked once more is asked at the same time, because what runs beside it is what makes it differ.
+Nothing is generated: texts of the arms' own could not be compared after their first different token. A repeated
+baseline is read at the same time, because its answers depend on what they are batched with.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from pathlib import Path
 from typing import TypeVar
 
-from benchgate.errors import TargetError
+from benchgate.errors import Problem, SuiteError, TargetError
 from benchgate.model.deployment import Arm
 from benchgate.model.records import DivergenceItem, DivergenceObservation, ProbabilitySource
 from benchgate.model.run import INTERRUPTED
-from benchgate.plan.items import Piece
-from benchgate.quality.asking import Asker, asker_of
-from benchgate.quality.divergence_way import Chosen, Seen, choose_way, read_piece
+from benchgate.plan.items import FixedText, Piece, draw_cuts, draw_positions, positions_available
+from benchgate.quality.logprobs import next_token, text_positions, vocabulary_tokens
 from benchgate.stats.divergence import exact_kld, kld_lower_bound, same_top1, shared_tokens
+from benchgate.suite.formats import parse_rows
 from benchgate.suite.schema import Divergence, Limits
+from benchgate.targets.client import RETRY, AsyncJsonClient
 from benchgate.targets.dialect import Target
+from benchgate.text_files import RECORDED_BYTES, text_of
 
+_TEXT_KEYS = ("id", "text")
 _GIVE_UP_AFTER = 5
-"""Pieces in a row that could not be read: the deployment is gone, and asking on only costs time."""
-_UNCHANGING = 5
-"""From so many positions on, one and the same listing at all of them shows that the texts are not read."""
+"""Failed pieces in a row after which a deployment counts as gone."""
+
+_MIN_POSITIONS_TO_DIFFER = 5
+"""Number of positions from which the same listing at all of them shows that the texts are not read."""
+
+_STRONGEST_FIRST: tuple[ProbabilitySource, ...] = ("n_probs", "echo", "cut")
+_LARGEST_VOCABULARY = 4096
+"""Tokens up to which a vocabulary is listed whole. A larger one would make answers of megabytes."""
+
+_PROBE_POSITIONS = 2
+_MIN_TOKENS = 2  # that must be listed
+_MAX_MASS = 1.01  # of one listing, each probability rounded
 _T = TypeVar("_T")
+
+
+def load_texts(path: Path, settings: Divergence) -> tuple[FixedText, ...]:
+    """Read a JSONL file of `{"id": …, "text": …}` rows, in file order.
+
+    Raises SuiteError with every problem and its line: unreadable file, invalid row, duplicate `id`, empty text, unknown
+    key, or too little text for the positions.
+    """
+    source = str(path)
+    try:
+        content = text_of(path, RECORDED_BYTES)
+    except (OSError, UnicodeDecodeError) as exc:
+        reason = f"the texts cannot be read ({exc}); `divergence.texts` names a JSONL file beside the suite"
+        raise SuiteError([Problem(source, None, None, "", reason)]) from exc
+    rows, problems = parse_rows(content, source)
+    for row in rows:
+        text = row.values.get("text")
+        if not isinstance(text, str) or not text.strip():
+            message = "`text` is missing or empty; it must be the text to read"
+            problems.append(Problem(source, row.line, None, "", message))
+        for key in row.values:
+            if key not in _TEXT_KEYS:
+                near = get_close_matches(key, _TEXT_KEYS, n=1)
+                message = f"unknown key {key!r}; " + (f"did you mean {near[0]!r}?" if near else "a row has id, text")
+                problems.append(Problem(source, row.line, None, "", message))
+    if problems:
+        raise SuiteError(problems)
+    texts = tuple(FixedText(id=str(row.values["id"]), text=str(row.values["text"])) for row in rows)
+    available = positions_available(texts, settings.window)
+    if available < settings.positions:
+        reason = (
+            f"there is room for {available} positions in these texts, one for every 16 characters, and "
+            f"`divergence.positions` is {settings.positions}; give more texts or ask for fewer positions"
+        )
+        raise SuiteError([Problem(source, None, None, "", reason)])
+    return texts
 
 
 def diverge(
@@ -39,24 +90,41 @@ def diverge(
     *,
     on_progress: Callable[[int], None] | None = None,
 ) -> Iterator[DivergenceObservation]:
-    """Exactly one observation: every piece read by both arms, in the order of the pieces.
+    """Yield exactly one observation: every piece read by both arms, in the order of the pieces.
 
-    `on_progress` gets the number of pieces done. A piece that one arm cannot read has no items and is named in `fault`;
-    five in a row end it. An interrupt is a fault too, beside the items seen until then; it is raised again once the
-    observation is taken.
+    `on_progress` gets the number of pieces done. A piece that an arm cannot read has no items and is named in `fault`;
+    five in a row end it. An interrupt is a fault too, with the items so far; it is raised again afterwards.
     """
-    reading = _Reading(targets, pieces, settings, seed, limits, on_progress)
+    measurement = _Measurement(targets, pieces, settings, seed, limits, on_progress)
     try:
-        asyncio.run(reading.run())
+        asyncio.run(measurement.run())
     except (KeyboardInterrupt, SystemExit):
-        yield reading.observation(INTERRUPTED)
+        yield measurement.observation(INTERRUPTED)
         raise
-    yield reading.observation()
+    yield measurement.observation()
 
 
-class _Reading:
-    """One reading of the texts under way."""
+@dataclass(frozen=True, slots=True)
+class ChosenWay:
+    """Source of probabilities that works on both arms, if any, and why stronger ones do not."""
 
+    way: ProbabilitySource | None
+    top: int
+    whole: bool
+    passed_over: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PositionReading:
+    """Distribution of an arm at one position, with the token of the text and its ln p if the way reports them."""
+
+    place: int
+    token: str | None
+    ln: float | None
+    top: Mapping[str, float]
+
+
+class _Measurement:
     def __init__(
         self,
         targets: Mapping[Arm, Target],
@@ -72,14 +140,14 @@ class _Reading:
         self._seed = seed
         self._limits = limits
         self._on_progress = on_progress
-        self._chosen = Chosen(None, settings.top, False, ())
+        self._chosen = ChosenWay(None, settings.top, False, ())
         self._items: dict[int, list[DivergenceItem]] = {}
         self._faults: dict[int, str] = {}
         self._failed_in_a_row = 0
-        self._listed: dict[Arm, set[int]] = {arm: set() for arm in Arm}
+        self._listings: dict[Arm, set[int]] = {arm: set() for arm in Arm}
 
     def observation(self, fault: str | None = None) -> DivergenceObservation:
-        """What has come so far."""
+        """Return the observation so far."""
         return DivergenceObservation(
             items=tuple(item for number in sorted(self._items) for item in self._items[number]),
             expected_n=sum(piece.positions for piece in self._pieces),
@@ -91,26 +159,36 @@ class _Reading:
         )
 
     async def run(self) -> None:
-        """Find the way, then read until every piece has its items, or a deployment is gone."""
+        """Choose the way, then read until every piece has its items or a deployment is gone."""
+        roles = (Arm.BASELINE, Arm.CANDIDATE, *([Arm.BASELINE] if self._settings.repeat_baseline else []))
         async with AsyncExitStack() as stack:
-            roles = (Arm.BASELINE, Arm.CANDIDATE, *([Arm.BASELINE] if self._settings.repeat_baseline else []))
-            askers = [
-                await stack.enter_async_context(asker_of(self._targets[arm], self._limits, self._settings.concurrency))
+            clients = [
+                await stack.enter_async_context(
+                    AsyncJsonClient(
+                        self._targets[arm],
+                        connect_s=self._limits.connect_s,
+                        total_s=self._limits.total_s,
+                        connections=self._settings.concurrency,
+                        retry=RETRY,
+                    )
+                )
                 for arm in roles
             ]
-            self._chosen = await choose_way(askers[0], askers[1], self._settings, self._pieces[0])
+            self._chosen = await _choose_way(clients[0], clients[1], self._settings, self._pieces[0])
             if self._chosen.way is None:
                 return
             queue = iter(enumerate(self._pieces))
             workers = min(self._settings.concurrency, len(self._pieces))
-            await asyncio.gather(*(self._work(queue, askers, self._chosen.way) for _ in range(workers)))
+            await asyncio.gather(*(self._work(queue, clients, self._chosen.way) for _ in range(workers)))
 
-    async def _work(self, queue: Iterator[tuple[int, Piece]], askers: Sequence[Asker], way: ProbabilitySource) -> None:
+    async def _work(
+        self, queue: Iterator[tuple[int, Piece]], clients: Sequence[AsyncJsonClient], way: ProbabilitySource
+    ) -> None:
         for number, piece in queue:
             if self._failed_in_a_row >= _GIVE_UP_AFTER:
                 return
             try:
-                self._items[number] = await self._read(piece, askers, way)
+                self._items[number] = await self._read(piece, clients, way)
                 self._failed_in_a_row = 0
             except TargetError as exc:
                 self._faults[number] = str(exc)
@@ -118,25 +196,30 @@ class _Reading:
             if self._on_progress is not None:
                 self._on_progress(len(self._items) + len(self._faults))
 
-    async def _read(self, piece: Piece, askers: Sequence[Asker], way: ProbabilitySource) -> list[DivergenceItem]:
-        """All arms at once; raises TargetError with the arm and the reason."""
+    async def _read(
+        self, piece: Piece, clients: Sequence[AsyncJsonClient], way: ProbabilitySource
+    ) -> list[DivergenceItem]:
+        """Read a piece from all arms concurrently. Raises TargetError naming the arm."""
         roles = ("baseline", "candidate", "baseline, asked again")
-        (tokens, base), (others, cand), *again = await _all(
-            _of(role, read_piece(asker, way, piece, self._chosen.top, self._seed))
-            for role, asker in zip(roles, askers, strict=False)
+        (tokens, base), (cand_tokens, cand), *again = await _all(
+            _with_role(role, read_piece(client, way, piece, self._chosen.top, self._seed))
+            for role, client in zip(roles, clients, strict=False)
         )
-        _same_text(tokens, others, base, cand)
+        _require_same_tokens(tokens, cand_tokens, base, cand)
         if len(base) < piece.positions:
             raise TargetError(f"its second half has {len(base)} positions, and {piece.positions} are asked for")
-        self._listed[Arm.BASELINE].update(hash(tuple(one.top.items())) for one in base)
-        self._listed[Arm.CANDIDATE].update(hash(tuple(one.top.items())) for one in cand)
+        self._listings[Arm.BASELINE].update(hash(tuple(one.top.items())) for one in base)
+        self._listings[Arm.CANDIDATE].update(hash(tuple(one.top.items())) for one in cand)
         items = [self._item(piece, b, c) for b, c in zip(base, cand, strict=True)]
-        for repeated, seen in again:
-            _same_text(tokens, repeated, base, seen, "the baseline, asked again, makes")
-            items = [self._with_floor(item, b, b2) for item, b, b2 in zip(items, base, seen, strict=True)]
+        for again_tokens, repeated in again:
+            _require_same_tokens(tokens, again_tokens, base, repeated, "the baseline, asked again, makes")
+            items = [
+                replace(item, floor_kld=self._kld(b, b2), floor_same_top1=same_top1(b.top, b2.top))
+                for item, b, b2 in zip(items, base, repeated, strict=True)
+            ]
         return items
 
-    def _item(self, piece: Piece, base: Seen, cand: Seen) -> DivergenceItem:
+    def _item(self, piece: Piece, base: PositionReading, cand: PositionReading) -> DivergenceItem:
         return DivergenceItem(
             text_id=piece.text_id,
             piece=piece.number,
@@ -149,10 +232,7 @@ class _Reading:
             candidate_ln=cand.ln,
         )
 
-    def _with_floor(self, item: DivergenceItem, base: Seen, again: Seen) -> DivergenceItem:
-        return replace(item, floor_kld=self._kld(base, again), floor_same_top1=same_top1(base.top, again.top))
-
-    def _kld(self, base: Seen, other: Seen) -> float:
+    def _kld(self, base: PositionReading, other: PositionReading) -> float:
         try:
             if not self._chosen.whole:
                 named = all(token.startswith("#") for token in (*base.top, *other.top))  # by ids
@@ -162,7 +242,6 @@ class _Reading:
             raise TargetError(str(exc)) from exc
 
     def _fault(self) -> str | None:
-        """What makes the whole of it unusable; None when nothing does."""
         if self._chosen.way is None:
             tried = "; ".join(self._chosen.passed_over) or "none was tried"
             return f"no way to the probabilities of a text works on both arms: {tried}"
@@ -170,36 +249,113 @@ class _Reading:
             first = min(self._faults)
             count, name = f"{len(self._faults)} of {len(self._pieces)} pieces", self._pieces[first].name
             return f"{count} could not be read, first {name}: {self._faults[first]}"
-        for arm, listed in self._listed.items():
-            if len(listed) == 1 and sum(map(len, self._items.values())) >= _UNCHANGING:
+        for arm, listings in self._listings.items():
+            if len(listings) == 1 and sum(map(len, self._items.values())) >= _MIN_POSITIONS_TO_DIFFER:
                 return f"the {arm.value} lists the same probabilities at every position, so it does not read the texts"
         return None
 
 
-async def _all(asked: Iterable[Awaitable[_T]]) -> list[_T]:
-    """Every result; the first failure, once all have ended, so that none goes on behind our back."""
-    results = await asyncio.gather(*asked, return_exceptions=True)
+async def _all(readings: Iterable[Awaitable[_T]]) -> list[_T]:
+    # The first failure is raised once all have ended, so that no request goes on in the background.
+    results = await asyncio.gather(*readings, return_exceptions=True)
     for result in results:
         if isinstance(result, BaseException):
             raise result
     return [result for result in results if not isinstance(result, BaseException)]
 
 
-async def _of(role: str, asked: Awaitable[_T]) -> _T:
-    """The result, or the reason with the arm that it is of."""
+async def _with_role(role: str, reading: Awaitable[_T]) -> _T:
     try:
-        return await asked
+        return await reading
     except TargetError as exc:
         raise TargetError(f"{role}: {exc}") from exc
 
 
-def _same_text(
-    tokens: int, others: int, base: Sequence[Seen], cand: Sequence[Seen], who: str = "the arms make"
+def _require_same_tokens(
+    tokens: int,
+    other_tokens: int,
+    base: Sequence[PositionReading],
+    other: Sequence[PositionReading],
+    subject: str = "the arms make",
 ) -> None:
-    """TargetError unless both readings made the same tokens of a piece, as far as that can be seen."""
-    if tokens != others or len(base) != len(cand):
-        counts = f"{tokens} and {others}"
-        raise TargetError(f"{who} {counts} tokens of it: their tokenizers differ, so nothing can be compared")
-    for one, other in zip(base, cand, strict=True):
-        if (one.place, one.token) != (other.place, other.token):
-            raise TargetError(f"{who} other tokens at place {one.place}: their tokenizers differ")
+    if tokens != other_tokens or len(base) != len(other):
+        counts = f"{tokens} and {other_tokens}"
+        raise TargetError(f"{subject} {counts} tokens of it: their tokenizers differ, so nothing can be compared")
+    for ours, theirs in zip(base, other, strict=True):
+        if (ours.place, ours.token) != (theirs.place, theirs.token):
+            raise TargetError(f"{subject} other tokens at place {ours.place}: their tokenizers differ")
+
+
+async def _choose_way(
+    baseline: AsyncJsonClient, candidate: AsyncJsonClient, settings: Divergence, piece: Piece
+) -> ChosenWay:
+    """Return the suite's way, or the strongest that works on both arms on a real piece."""
+    ways = _STRONGEST_FIRST if settings.way == "auto" else (settings.way,)
+    probe = replace(piece, positions=_PROBE_POSITIONS)
+    passed_over: list[str] = []
+    for way in ways:
+        faults = await asyncio.gather(*(_way_fault(one, way, probe, settings.top) for one in (baseline, candidate)))
+        named = [f"{arm}: {fault}" for arm, fault in zip(("baseline", "candidate"), faults, strict=True) if fault]
+        if not named:
+            size = await _shared_vocabulary(baseline, candidate) if way == "n_probs" else None
+            return ChosenWay(way, size or settings.top, size is not None, tuple(passed_over))
+        passed_over.append(f"{way}: {'; '.join(named)}")
+    return ChosenWay(None, settings.top, False, tuple(passed_over))
+
+
+async def _way_fault(client: AsyncJsonClient, way: ProbabilitySource, probe: Piece, top: int) -> str | None:
+    try:
+        _, readings = await read_piece(client, way, probe, top, seed=0)
+    except TargetError as exc:
+        return str(exc)
+    if not readings:
+        return f"{probe.name} is too short to look at"
+    if all(len(set(one.top.values())) == 1 for one in readings):
+        return "it lists every token as equally probable, so its probabilities are not a model's"
+    return None
+
+
+async def _shared_vocabulary(baseline: AsyncJsonClient, candidate: AsyncJsonClient) -> int | None:
+    """Return the size of the vocabulary if both arms report the same and it is small enough to be listed whole."""
+    sizes = {await vocabulary_tokens(client) for client in (baseline, candidate)}
+    size = sizes.pop()
+    return size if not sizes and size is not None and size <= _LARGEST_VOCABULARY else None
+
+
+async def read_piece(
+    client: AsyncJsonClient, way: ProbabilitySource, piece: Piece, top: int, seed: int
+) -> tuple[int, list[PositionReading]]:
+    """Return how many tokens (`cut`: characters) a piece has, and the readings at the drawn positions, in order.
+
+    Raises TargetError for listings that cannot be a model's, or with less than half of the tokens asked for: a token
+    that an arm leaves out is not compared.
+    """
+    counts: list[int] = []
+
+    def choose(tokens: int) -> Sequence[int]:
+        counts.append(tokens)
+        return draw_positions(piece, tokens, seed)
+
+    if way == "cut":
+        counts.append(len(piece.text))
+        readings = [
+            PositionReading(cut, None, None, _best(await next_token(client, piece.text[:cut], top=top), top))
+            for cut in draw_cuts(piece, seed)
+        ]
+    else:
+        positions = await text_positions(client, way, piece.text, top=top, choose=choose)
+        readings = [PositionReading(one.place, one.token, one.logprob, _best(one.top, top)) for one in positions]
+    for one in readings:
+        if len(one.top) < max(_MIN_TOKENS, top / 2):
+            least = max(_MIN_TOKENS, len(one.top))
+            raise TargetError(f"it lists {len(one.top)} tokens of {top} asked for; write `divergence.top: {least}`")
+        unlisted = [one.ln] if one.ln is not None and one.token not in one.top else []
+        mass = math.fsum(map(math.exp, [*one.top.values(), *unlisted]))
+        if mass > _MAX_MASS:
+            raise TargetError(f"the probabilities that it lists at place {one.place} add up to {mass:.3g}")
+    return counts[0], readings
+
+
+def _best(listed: Mapping[str, float], top: int) -> Mapping[str, float]:
+    # Some servers add the token of the text, which need not be among the most probable.
+    return dict(sorted(listed.items(), key=lambda entry: (-entry[1], entry[0]))[:top])

@@ -1,84 +1,186 @@
-"""What a given text is worth to a served model, by whichever way its server can tell. One door for all who ask.
+"""Log-probabilities of given texts from a server: by an echoed prompt (vLLM, SGLang) or by llama.cpp's `n_probs`.
 
-`score_continuations` is for multiple choice, `text_positions` for fixed texts, `next_token` for servers that tell the
-log-probabilities only of what they generate. All raise TargetError with the reason when an answer cannot be trusted.
+`score_continuations` is for multiple choice, `text_positions` for fixed texts, and `next_token` for servers that report
+log-probabilities of generated tokens alone. They raise TargetError for an answer that cannot be trusted. Natural
+logarithms throughout: a missing, infinite or positive value is refused.
+
+By `echo`, texts are sent and never token ids: servers put their first token (BOS) before a text and not before ids. A
+continuation begins at the first token that differs from the context's own tokens. The offsets that servers report are
+not used: they count characters of single decoded tokens, and are wrong after a first token, half a character or a
+swallowed space. The generated token is dropped by the number of prompt tokens, never as "the last one": some servers
+leave it out if it ends the text.
+
+llama.cpp ignores `echo`. It is asked for the next token after every beginning of the text, with a bias that forces the
+token of the text: it reports that token's log-probability without the bias. One short answer is thereby exact for any
+token of any vocabulary. Beginnings are sent as the ids that the server made of the whole text, BOS included.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
 
 from benchgate.errors import TargetError
-from benchgate.quality.asking import Asker
-from benchgate.quality.echo import positions_by_echo, score_by_echo
-from benchgate.quality.n_probs import positions_by_n_probs, score_by_n_probs, vocabulary_tokens
-from benchgate.quality.positions import Position, Score, Way, log_probability, tied
+from benchgate.targets.answers import input_count
+from benchgate.targets.client import AsyncJsonClient
 from benchgate.targets.dialect import PATHS, Target
 
-__all__ = [
-    "Position", "Score", "Way", "next_token", "score_continuations", "text_positions", "tied", "vocabulary_tokens",
-    "way_of",
-]  # fmt: skip
+Way = Literal["echo", "n_probs"]
+"""A completion that echoes its prompt, or llama.cpp's `n_probs` after every beginning of the text."""
 
-_STAND_IN = -1e3  # at or below: minus infinity, as servers write it
-_FEWEST = 2
-_HALF_CHARACTER = "\ufffd"
+_MAX_LOGPROB = 1e-4  # a probability of 1 after summing a vocabulary in single precision
+_VLLM_MINUS_INFINITY = -9999.0  # JSON has no infinity
+_MINUS_INFINITY = -1e3  # other servers' stand-ins are at or below
+_MIN_TOKENS = 2  # that a server must list for the next one
+_HALF_CHARACTER = "\ufffd"  # servers show it for a token that is not whole characters
+_SHOWN_CHARACTERS = 40
+_IGNORES_ECHO = "it seems to ignore `echo`, so it cannot score a given text"
+
+_COMPLETION, _TOKENIZE, _MODELS = "/completion", "/tokenize", "/v1/models"
+_FORCE = 1e4  # above every difference of logits
+_LISTED = 64  # the tokens of a few options are then mostly answered by one request
+_LOG_OF_ZERO = -1e30  # llama.cpp writes -3.4e38
+_MAX_N_PROBS_MASS = 1.001  # of the listed probabilities, each rounded
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """A token of a text after everything before it.
+
+    `place` counts the server's tokens of the text from 0. Tokens are named `#id` if the server reports ids, else by
+    their text. `top` has the most probable tokens, best first; `logprob` belongs to the token of the text, which need
+    not be among them.
+    """
+
+    place: int
+    token: str
+    logprob: float
+    top: Mapping[str, float]
+
+    @property
+    def is_greedy(self) -> bool:
+        """Return True if greedy decoding would have chosen this token."""
+        return self.logprob >= max(self.top.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """Log-probability of a continuation after its context, summed over its tokens."""
+
+    logprob: float
+    is_greedy: bool
+    tokens: int
+
+
+def score_of(positions: Sequence[Position]) -> Score:
+    """Sum the positions of a continuation. Raises TargetError without any."""
+    if not positions:
+        raise TargetError("the continuation adds no token to its context, so it has no log-probability")
+    total = math.fsum(position.logprob for position in positions)
+    return Score(total, all(position.is_greedy for position in positions), len(positions))
+
+
+def tied(scores: Sequence[Score]) -> bool:
+    """Return True if all continuations have the same score, in total or per token: the server does not read them."""
+    totals = {score.logprob for score in scores}
+    per_token = {round(score.logprob / score.tokens, 9) for score in scores}
+    return len(scores) > 1 and 1 in (len(totals), len(per_token))
+
+
+def log_probability(value: object, of: str) -> float:
+    """Check a log-probability. Raises TargetError naming `of` for anything else."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TargetError(f"the log-probability of {of} is {value!r}, not a number")
+    if not math.isfinite(value) or value <= _VLLM_MINUS_INFINITY:
+        raise TargetError(f"the log-probability of {of} is {value}, which is not finite")
+    if value > _MAX_LOGPROB:
+        raise TargetError(f"the log-probability of {of} is {value}, which is above zero")
+    return min(float(value), 0.0)
+
+
+def common_length(one: Sequence[object], other: Sequence[object]) -> int:
+    """Return the length of the common prefix."""
+    for place, (ours, theirs) in enumerate(zip(one, other, strict=False)):
+        if ours != theirs:
+            return place
+    return min(len(one), len(other))
+
+
+def target_of(client: AsyncJsonClient) -> Target:
+    """Return the deployment that a client sends to."""
+    assert client.target is not None, "log-probabilities come from a deployment"
+    return client.target
+
+
+def _body(client: AsyncJsonClient, **fields: object) -> dict[str, object]:
+    """Return a completions body in the target's dialect.
+
+    The fields override the suite's `extra`: with other values the answer would be about something else.
+    """
+    target = target_of(client)
+    if "max_tokens" in fields:
+        fields[target.dialect.max_tokens_field] = fields.pop("max_tokens")
+    body = {"model": target.model, **target.dialect.extra, **fields}
+    return {name: value for name, value in body.items() if name not in target.dialect.leave_out}
 
 
 def way_of(target: Target) -> Way:
-    """The way that suits the target's engine."""
+    """Return the way that suits the target's engine."""
     return "n_probs" if target.dialect.engine == "llamacpp" else "echo"
 
 
-async def score_continuations(asker: Asker, way: Way, context: str, continuations: Sequence[str]) -> list[Score]:
-    """The score of every continuation after the same context, in order."""
+async def score_continuations(
+    client: AsyncJsonClient, way: Way, context: str, continuations: Sequence[str]
+) -> list[Score]:
+    """Return the score of each continuation after the same context, in order."""
     score = score_by_n_probs if way == "n_probs" else score_by_echo
-    return await score(asker, context, continuations)
+    return await score(client, context, continuations)
 
 
 async def text_positions(
-    asker: Asker, way: Way, text: str, *, top: int, choose: Callable[[int], Sequence[int]]
+    client: AsyncJsonClient, way: Way, text: str, *, top: int, choose: Callable[[int], Sequence[int]]
 ) -> list[Position]:
-    """The positions of a text that `choose` picks, in order; it gets the number n of tokens and gives places 1 … n - 1.
+    """Return the positions of a text that `choose` selects from the number n of tokens: places 1 to n - 1, in order.
 
-    Each has the log-probability of the token that stands there and of the `top` most probable ones. By `echo` a text
-    is one request, by `n_probs` a place is.
+    Each has the log-probabilities of its token and of the `top` most probable ones. `echo` needs one request for a
+    text, `n_probs` one for each place.
     """
     read = positions_by_n_probs if way == "n_probs" else positions_by_echo
-    return await read(asker, text, top, lambda count: sorted(set(choose(count))))
+    return await read(client, text, top, lambda count: sorted(set(choose(count))))
 
 
-async def next_token(asker: Asker, beginning: str, *, top: int) -> Mapping[str, float]:
-    """The most probable tokens after the beginning of a text, by their texts, best first: about `top` of them.
+async def next_token(client: AsyncJsonClient, beginning: str, *, top: int) -> Mapping[str, float]:
+    """Return about `top` of the most probable tokens after the beginning of a text, by their texts, best first.
 
-    For any completions server: the one token that it generates comes with its rivals. OpenAI's old shape of
-    log-probabilities and its newer one are both read. Stand-ins for minus infinity are left out, and so are tokens that
-    are no whole characters; of several that are shown by one text (some tokenizers swallow a leading space) the most
-    probable has it. TargetError when fewer than two are left.
+    Works with any completions server, in OpenAI's old and new form of log-probabilities. Stand-ins for minus infinity
+    and tokens of half a character are left out. Of tokens with the same text (some tokenizers swallow a leading space)
+    the most probable one counts. Raises TargetError for fewer than two.
     """
-    # At temperature 0 some servers tell probabilities of one and zero; at 1 all tell the model's own.
-    body = asker.body(prompt=beginning, max_tokens=1, temperature=1, logprobs=top)
-    document = await asker.ask(PATHS["completions"], body)
+    # At temperature 0 some servers report probabilities of 1 and 0; at 1 all report the model's own.
+    body = _body(client, prompt=beginning, max_tokens=1, temperature=1, logprobs=top)
+    document = await client.post(PATHS["completions"], body)
     choices = document.get("choices")
     choice = choices[0] if isinstance(choices, list) and choices else None
-    told = choice.get("logprobs") if isinstance(choice, dict) else None
-    listed = _rivals(told) if isinstance(told, dict) else []
+    logprobs = choice.get("logprobs") if isinstance(choice, dict) else None
+    listed = _first_token_top(logprobs) if isinstance(logprobs, dict) else []
     named = [
         (name, log_probability(value, f"{name!r}, listed for the next token"))
         for name, value in listed
-        if _HALF_CHARACTER not in name and not (isinstance(value, int | float) and value <= _STAND_IN)
+        if _HALF_CHARACTER not in name and not (isinstance(value, int | float) and value <= _MINUS_INFINITY)
     ]
-    found = dict(sorted(named, key=lambda entry: entry[1]))  # the most probable last: it stays
-    if len(found) < _FEWEST:
+    found = dict(sorted(named, key=lambda entry: entry[1]))  # the most probable last: it replaces the others
+    if len(found) < _MIN_TOKENS:
         raise TargetError(
             f"the server lists {len(found)} probable tokens for the next one (`logprobs`), of {top} asked"
         )
     return dict(sorted(found.items(), key=lambda entry: -entry[1]))
 
 
-def _rivals(told: Mapping[str, object]) -> list[tuple[str, object]]:
-    """Text and log-probability of what is listed at the first generated token; empty when there is none."""
-    content, old = told.get("content"), told.get("top_logprobs")
+def _first_token_top(logprobs: Mapping[str, object]) -> list[tuple[str, object]]:
+    """Return texts and log-probabilities listed for the first generated token."""
+    content, old = logprobs.get("content"), logprobs.get("top_logprobs")
     if isinstance(content, list) and content and isinstance(content[0], dict):
         listed = content[0].get("top_logprobs")
         parts = listed if isinstance(listed, list) else []
@@ -86,3 +188,291 @@ def _rivals(told: Mapping[str, object]) -> list[tuple[str, object]]:
     if isinstance(old, list) and old and isinstance(old[0], dict):
         return list(old[0].items())
     return []
+
+
+@dataclass(frozen=True, slots=True)
+class Echoed:
+    """Tokens of a prompt as the server scored them, without the generated one.
+
+    The first has no log-probability (None, nothing in `tops`). `lead` counts the server's own tokens before the text.
+    """
+
+    tokens: tuple[str, ...]
+    logprobs: tuple[float | None, ...]
+    tops: tuple[Mapping[str, float], ...]
+    lead: int
+
+    def positions(self, begin: int) -> list[Position]:
+        """Return the positions from token `begin` on. Raises TargetError for the very first, which has no value."""
+        found = []
+        for place in range(begin, len(self.tokens)):
+            value = self.logprobs[place]
+            if value is None:
+                raise TargetError(
+                    "the first token of a text has no log-probability on this server, so a continuation needs a context"
+                )
+            found.append(Position(place, self.tokens[place], value, self.tops[place]))
+        return found
+
+
+async def score_by_echo(client: AsyncJsonClient, context: str, continuations: Sequence[str]) -> list[Score]:
+    """Return the score of each continuation: a request each, and one for the context."""
+    known = context.rstrip()
+    before = (await echoed(client, known, top=1)).tokens if known else ()
+    scores = []
+    for continuation in continuations:
+        whole = await echoed(client, context + continuation, top=1)
+        begin = common_length(before, whole.tokens) if known else whole.lead
+        scores.append(score_of(whole.positions(begin)))
+    return scores
+
+
+async def positions_by_echo(
+    client: AsyncJsonClient, text: str, top: int, choose: Callable[[int], Sequence[int]]
+) -> list[Position]:
+    """Return the chosen positions of a text with their `top` most probable tokens, by one request."""
+    whole = await echoed(client, text, top=top)
+    every = {position.place: position for position in whole.positions(1)}
+    return [every[place] for place in choose(len(whole.tokens))]
+
+
+async def echoed(client: AsyncJsonClient, text: str, top: int) -> Echoed:
+    """Return a text's tokens with log-probabilities. Raises TargetError if the answer is about another text."""
+    body = _body(client, prompt=text, max_tokens=1, temperature=0, logprobs=top, echo=True)
+    return read_echo(await client.post(PATHS["completions"], body), text)
+
+
+def read_echo(document: Mapping[str, object], text: str) -> Echoed:
+    """Read the answer to an echoing completion. Raises TargetError for anything missing or wrong in it."""
+    choices = document.get("choices")
+    if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
+        raise TargetError("HTTP 200 without choices")
+    choice = choices[0]
+    echo = choice.get("logprobs")
+    count = input_count(document.get("usage"))
+    if not isinstance(echo, dict):
+        raise TargetError(f"the server returned no log-probabilities; {_IGNORES_ECHO}")
+    tokens, values = echo.get("tokens"), echo.get("token_logprobs")
+    if not isinstance(tokens, list) or not isinstance(values, list) or not all(isinstance(t, str) for t in tokens):
+        raise TargetError(f"the server returned no log-probabilities of the prompt's tokens; {_IGNORES_ECHO}")
+    if count is None:
+        raise TargetError("the server does not report how many tokens the prompt had (`usage.prompt_tokens`)")
+    if len(tokens) not in (count, count + 1) or len(values) != len(tokens):
+        raise TargetError(
+            f"the server scored {min(len(tokens), len(values))} tokens of a prompt that has {count}; {_IGNORES_ECHO}"
+        )
+    lead = _lead(tokens[:count], text)
+    logprobs = [
+        None if place == 0 and value is None else log_probability(value, f"token {place} ({token!r}) of the prompt")
+        for place, (token, value) in enumerate(zip(tokens[:count], values, strict=False))
+    ]
+    tops = _echoed_tops(choice, echo, tokens[:count], logprobs)
+    names = tuple(name for name, _ in tops)
+    return Echoed(names, tuple(logprobs), tuple(listed for _, listed in tops), lead)
+
+
+def _lead(tokens: Sequence[str], text: str) -> int:
+    """Return how many tokens precede those of the text. Raises TargetError if the tokens are not of the text."""
+    for lead in (0, 1):
+        if _spells(tokens[lead:], text):
+            return lead
+    shown = "".join(tokens)[:_SHOWN_CHARACTERS]
+    raise TargetError(f"the server scored another text than the one it got: {shown!r} for {text[:_SHOWN_CHARACTERS]!r}")
+
+
+def _spells(tokens: Sequence[str], text: str) -> bool:
+    """Return True if the tokens can spell the text.
+
+    Spaces are ignored, because some servers swallow them. A token of half a character matches anything.
+    """
+    shown = "".join(_HALF_CHARACTER if token.startswith("bytes:") else token for token in tokens)
+    begin, *middle = "".join(shown.split()).split(_HALF_CHARACTER)
+    left = "".join(text.split())
+    if not middle:
+        return left == begin
+    end = middle.pop()
+    if not left.startswith(begin) or not left[len(begin) :].endswith(end):
+        return False
+    left = left[len(begin) : len(left) - len(end)]
+    for piece in middle:
+        _, found, left = left.partition(piece) if piece else ("", True, left)
+        if not found:
+            return False
+    return True
+
+
+def _echoed_tops(
+    choice: Mapping[str, object], echo: Mapping[str, object], tokens: Sequence[str], logprobs: Sequence[float | None]
+) -> list[tuple[str, Mapping[str, float]]]:
+    """Return each token's name and its most probable alternatives: by id if the server reports ids, else by text."""
+    by_text, by_id = echo.get("top_logprobs"), choice.get("prompt_logprobs")
+    found: list[tuple[str, Mapping[str, float]]] = []
+    for place, (token, logprob) in enumerate(zip(tokens, logprobs, strict=True)):
+        entry = by_text[place] if isinstance(by_text, list) and place < len(by_text) else None
+        listed = by_id[place] if isinstance(by_id, list) and place < len(by_id) else None
+        if logprob is None:
+            found.append((token, {}))
+        elif isinstance(listed, dict) and listed:
+            found.append(_named(listed, token, logprob, place))
+        elif isinstance(entry, dict) and entry:
+            top = {name: log_probability(value, f"{name!r}, listed at token {place}") for name, value in entry.items()}
+            found.append((token, _best_first(top)))
+        else:
+            raise TargetError(f"the server lists no probable tokens at token {place} of the prompt (`top_logprobs`)")
+    return found
+
+
+def _named(listed: Mapping[str, object], token: str, logprob: float, place: int) -> tuple[str, Mapping[str, float]]:
+    # vLLM's own list has ids: different tokens may have the same text.
+    top, equal = {}, []
+    for key, entry in listed.items():
+        if not isinstance(entry, dict):
+            raise TargetError(f"the server's `prompt_logprobs` at token {place} are not what vLLM sends")
+        value = log_probability(entry.get("logprob"), f"token id {key}, listed at token {place}")
+        top[f"#{key}"] = value
+        if value == logprob:
+            equal.append((entry.get("decoded_token") != token, f"#{key}"))
+    if not equal:
+        raise TargetError(f"the server's `prompt_logprobs` at token {place} do not list {token!r}, which stands there")
+    return min(equal)[1], _best_first(top)
+
+
+def _best_first(top: Mapping[str, float]) -> Mapping[str, float]:
+    return dict(sorted(top.items(), key=lambda entry: -entry[1]))
+
+
+@dataclass(frozen=True, slots=True)
+class Next:
+    """Token that a server took after a beginning, and the most probable ones, best first."""
+
+    taken: int
+    logprob: float
+    top: dict[int, float]
+
+
+async def score_by_n_probs(client: AsyncJsonClient, context: str, continuations: Sequence[str]) -> list[Score]:
+    """Return the score of each continuation: a request for each token, shared by equal beginnings."""
+    before = await token_ids(client, context.rstrip())
+    texts = [await token_ids(client, context + continuation) for continuation in continuations]
+    begins = [_continuation_start(before, ids) for ids in texts]
+    needed: dict[tuple[int, ...], set[int]] = {}
+    for ids, begin in zip(texts, begins, strict=True):
+        for place in range(begin, len(ids)):
+            needed.setdefault(ids[:place], set()).add(ids[place])
+    known = {
+        beginning: await _next_logprobs(client, beginning, tokens, _LISTED) for beginning, tokens in needed.items()
+    }
+    return [
+        score_of([_n_probs_position(known[ids[:place]], ids, place) for place in range(begin, len(ids))])
+        for ids, begin in zip(texts, begins, strict=True)
+    ]
+
+
+async def positions_by_n_probs(
+    client: AsyncJsonClient, text: str, top: int, choose: Callable[[int], Sequence[int]]
+) -> list[Position]:
+    """Return the chosen positions of a text with their `top` most probable tokens, by a request each."""
+    ids = await token_ids(client, text)
+    return [
+        _n_probs_position(await _next_logprobs(client, ids[:place], {ids[place]}, top), ids, place)
+        for place in sorted(choose(len(ids)))
+    ]
+
+
+async def token_ids(client: AsyncJsonClient, text: str) -> tuple[int, ...]:
+    """Return the token ids of a text as the server reads it, with BOS and special tokens."""
+    body = {"content": text, "add_special": True, "parse_special": True}
+    ids = (await client.post(_TOKENIZE, body)).get("tokens")
+    if not isinstance(ids, list) or not all(isinstance(token, int) for token in ids):
+        raise TargetError(f"{_TOKENIZE} did not answer with the ids of the text's tokens")
+    return tuple(ids)
+
+
+async def vocabulary_tokens(client: AsyncJsonClient) -> int | None:
+    """Return the size of the vocabulary if the server reports it as llama.cpp does."""
+    try:
+        models = (await client.get(_MODELS)).get("data")
+    except TargetError:
+        return None
+    meta = models[0].get("meta") if isinstance(models, list) and models and isinstance(models[0], dict) else None
+    count = meta.get("n_vocab") if isinstance(meta, dict) else None
+    return count if isinstance(count, int) and count > 0 else None
+
+
+def _continuation_start(before: Sequence[int], ids: Sequence[int]) -> int:
+    begin = common_length(before, ids)
+    if begin == 0:
+        raise TargetError(
+            "the first token of a text has no log-probability on this server, so a continuation needs a context"
+        )
+    return begin
+
+
+async def _next_logprobs(
+    client: AsyncJsonClient, beginning: tuple[int, ...], needed: Iterable[int], top: int
+) -> Mapping[int, float]:
+    """Return ln p of the `top` most probable tokens after a beginning, best first, and of all `needed` ones."""
+    known: dict[int, float] = {}
+    listed: dict[int, float] = {}
+    for token in sorted(needed):
+        if token in known:
+            continue
+        body = _body(
+            client,
+            prompt=list(beginning),
+            n_predict=1,
+            n_probs=top,
+            post_sampling_probs=False,
+            temperature=0,
+            cache_prompt=True,
+            logit_bias=[[token, _FORCE]],
+            stream=False,
+        )
+        found = read_next(await client.post(_COMPLETION, body), len(beginning), top)
+        listed = listed or found.top
+        if token not in found.top and found.taken != token:
+            raise TargetError(
+                f"the server could not be made to take token {token}, which is not among the {len(found.top)} most "
+                "probable ones it lists, so its log-probability is unknown"
+            )
+        known |= {found.taken: found.logprob} | found.top
+    return {**listed, **{token: known[token] for token in needed if token not in listed}}
+
+
+def _n_probs_position(logprobs: Mapping[int, float], ids: Sequence[int], place: int) -> Position:
+    top = {f"#{token}": value for token, value in logprobs.items()}
+    return Position(place, f"#{ids[place]}", logprobs[ids[place]], top)
+
+
+def read_next(document: Mapping[str, object], sent_tokens: int, top: int) -> Next:
+    """Read llama.cpp's answer about one token. Raises TargetError for anything missing or wrong in it."""
+    if document.get("truncated") is True or document.get("tokens_evaluated", sent_tokens) != sent_tokens:
+        raise TargetError(f"the server did not read all of the {sent_tokens} tokens that it was sent")
+    entries = document.get("completion_probabilities")
+    entry = entries[0] if isinstance(entries, list) and entries else None
+    listed = entry.get("top_logprobs") if isinstance(entry, dict) else None
+    if not isinstance(entry, dict) or not isinstance(listed, list) or not listed:
+        raise TargetError(
+            "the server returned no `completion_probabilities` with `top_logprobs`: it is no llama.cpp server, or one "
+            "from before December 2024"
+        )
+    if len(listed) > top:
+        raise TargetError(f"the server lists {len(listed)} tokens where {top} were asked for")
+    found = dict(_token_logprob(part) for part in listed if not _is_log_of_zero(part))
+    if math.fsum(map(math.exp, found.values())) > _MAX_N_PROBS_MASS:
+        raise TargetError("the probabilities of the tokens that the server lists add up to more than one")
+    taken, logprob = _token_logprob(entry)
+    best_first = dict(sorted(found.items(), key=lambda pair: -pair[1]))
+    return Next(taken, found.get(taken, logprob), best_first)
+
+
+def _is_log_of_zero(part: object) -> bool:
+    """Return True for a probability that underflowed to 0 on the server."""
+    value = part.get("logprob") if isinstance(part, dict) else None
+    return isinstance(value, int | float) and not isinstance(value, bool) and value <= _LOG_OF_ZERO
+
+
+def _token_logprob(part: object) -> tuple[int, float]:
+    if not isinstance(part, dict) or not isinstance(part.get("id"), int):
+        raise TargetError("the server lists a token without its id")
+    return part["id"], log_probability(part.get("logprob"), f"token {part['id']}")

@@ -9,7 +9,8 @@ from time import monotonic
 from typing import Literal
 from urllib.parse import urlsplit
 
-from benchgate.sim.process import start_sim, stop_sim
+from benchgate import child_process
+from benchgate.sim.process import start_sim
 from benchgate.sim.settings import SimSettings
 
 State = Literal["up", "starting", "down"]
@@ -59,12 +60,12 @@ class Replica:
         """SIGKILL: nothing is said to anybody any more."""
         if self._process is not None:
             self._process.kill()
-            stop_sim(self._process)
+            child_process.stop(self._process)
 
     def stop(self) -> None:
         """End it in good order."""
         if self._process is not None:
-            stop_sim(self._process)
+            child_process.stop(self._process)
 
     async def ask(self, method: str, path: str) -> bytes:
         """The body of a small answer. Raises OSError when there is none."""

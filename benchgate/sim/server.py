@@ -5,7 +5,6 @@ Time goes by one alarm: whenever it rings, the model of time gives up all that i
 
 from __future__ import annotations
 
-import asyncio
 import os
 import random
 import time
@@ -16,7 +15,6 @@ from time import monotonic_ns
 
 from benchgate import __version__
 from benchgate.errors import UsageError
-from benchgate.sim.alarm import Alarm
 from benchgate.sim.answers import DONE, ChoiceScript, Script, error_event
 from benchgate.sim.asks import Ask, count_tokens, read_ask, read_object
 from benchgate.sim.connection import Connection
@@ -40,6 +38,7 @@ from benchgate.sim.settings import NS, SimSettings
 from benchgate.sim.truth import Truth
 from benchgate.sim.turns import Turns
 from benchgate.sim.vectors import VectorScript
+from benchgate.timers import Timer
 
 FAULT_HEADER = "x-sim-fault"  # a request that carries it meets this fault, whatever the settings say
 _TICK_NS = 500_000  # rings come no closer than this: under load one ring then serves many streams
@@ -79,7 +78,7 @@ class SimServer:
         self._last_ring_ns = 0
         self.connections: set[Connection] = set()
         self._turns = Turns()
-        self._alarm = Alarm(asyncio.get_running_loop(), self._ring)
+        self._timer = Timer(self._ring)
         self._routes: dict[str, tuple[str, Callable[[Request], bytes]]] = {
             "/health": ("GET", lambda _: whole(200, b"")),
             "/version": ("GET", lambda _: json_response(200, {"version": f"sim-{__version__}"})),
@@ -96,7 +95,7 @@ class SimServer:
 
     def close(self) -> None:
         """Ring no more."""
-        self._alarm.close()
+        self._timer.close()
 
     def serve(self, request: Request, line: Connection) -> None:
         """Answer one request."""
@@ -206,7 +205,7 @@ class SimServer:
         opening = head(200, f"content-type: {EVENT_STREAM}", "transfer-encoding: chunked")
         return opening + chunk(error_event(document)) + chunk(DONE) + LAST_CHUNK
 
-    def _ring(self) -> None:
+    def _ring(self, _: int) -> None:
         now_ns = monotonic_ns()
         self._armed_ns, self._last_ring_ns = None, now_ns
         for due_ns, job, tokens in self._desk.model.take(now_ns):
@@ -221,7 +220,7 @@ class SimServer:
         due_ns = max(due_ns, self._last_ring_ns + _TICK_NS)
         if self._armed_ns is None or due_ns < self._armed_ns:
             self._armed_ns = due_ns
-            self._alarm.set(due_ns)
+            self._timer.set(due_ns)
 
     def _models(self, _: Request) -> bytes:
         model = {

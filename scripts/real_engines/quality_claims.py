@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from benchgate.model.deployment import Arm
-from benchgate.quality.asking import asker_of
+from benchgate.quality.loglikelihood import scoring_fault
 from benchgate.quality.logprobs import score_continuations
-from benchgate.quality.probing import scoring_fault
-from benchgate.suite.schema import Limits
+from benchgate.targets.client import RETRY, AsyncJsonClient
 from benchgate.targets.dialect import DIALECTS, Target
 from scripts.real_engines.asking import posted
 from scripts.real_engines.claims import Notebook
@@ -81,10 +80,11 @@ def _by_benchgate(items: list[dict[str, Any]], server: Running) -> list[float]:
     """What benchgate's own evals would score, after the probe that they make; RuntimeError with what it found."""
 
     async def asked() -> list[float]:
-        async with asker_of(Target(Arm.BASELINE, server.url, MODEL, DIALECTS["vllm"]), Limits(), 1) as asker:
-            if (fault := await scoring_fault(asker, "echo")) is not None:
+        target = Target(Arm.BASELINE, server.url, MODEL, DIALECTS["vllm"])
+        async with AsyncJsonClient(target, connect_s=10, total_s=600, retry=RETRY) as client:
+            if (fault := await scoring_fault(client, "echo")) is not None:
                 raise RuntimeError(fault)
-            scores = [await score_continuations(asker, "echo", _context(item), item["choices"]) for item in items]
+            scores = [await score_continuations(client, "echo", _context(item), item["choices"]) for item in items]
         return [score.logprob for of_item in scores for score in of_item]
 
     return asyncio.run(asked())

@@ -22,9 +22,9 @@ FLOORS: tuple[frozenset[str], ...] = tuple(
         "stats suite",
         "plan gate",
         "sizing",
-        "escaped_streams stamping clocks",
-        "clocks",
-        "embedded sim targets text_files",
+        "child_process escaped_streams stamping timers clocks",
+        "targets text_files",
+        "embedded sim",
         "imports load quality shadow store report publish telemetry",
         "acting circumstances deploying done exchange following lining_up looking pricing signatures sitting spending "
         "spools",
@@ -54,7 +54,10 @@ SEEDED_NUMPY = frozenset({"BitGenerator", "Generator", "PCG64", "Philox", "SeedS
 # The modules that may load a heavy library when imported. They run in processes of their own, or only when a cluster
 # is asked for, so nothing else may import them except inside a function.
 CHILD_ONLY: dict[str, frozenset[str]] = {
-    "lm_eval": frozenset(f"benchgate.quality.{name}" for name in ("child", "lm", "lm_names", "lm_task", "resolve")),
+    "lm_eval": frozenset(
+        f"benchgate.quality.{name}"
+        for name in ("recorded_model", "lm_eval_internals", "worker", "tasks.lm_eval_resolver")
+    ),
     "xllamacpp": frozenset(),
     "distributed": frozenset({"benchgate.load.cluster_client"}),
 }
@@ -247,9 +250,9 @@ def test_a_room_without_a_floor_is_an_error() -> None:
 
 def test_the_other_checks_see_what_they_look_for() -> None:
     (clock,) = imports_of("benchgate.gate.judge", "from time import monotonic")
-    (early,) = imports_of("benchgate.quality.harness", "import lm_eval.api")
-    (late,) = imports_of("benchgate.quality.harness", "def f():\n    import lm_eval")
-    (through,) = imports_of("benchgate.quality.harness", "from benchgate.quality.lm import RecordedModel")
+    (early,) = imports_of("benchgate.quality.runner", "import lm_eval.api")
+    (late,) = imports_of("benchgate.quality.runner", "def f():\n    import lm_eval")
+    (through,) = imports_of("benchgate.quality.runner", "from benchgate.quality.recorded_model import RecordedModel")
     (pure,) = imports_of("benchgate.suite.schema", "from urllib.parse import urlsplit")
     assert reaches_outside(clock)
     assert not reaches_outside(pure)

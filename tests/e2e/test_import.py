@@ -20,7 +20,7 @@ import pytest
 from benchgate.embedded.server import serve
 from benchgate.errors import SuiteError
 from benchgate.model.deployment import Arm
-from benchgate.quality.imported import read_arm
+from benchgate.quality.import_results import read_arm
 from benchgate.suite.deployment import Embedded
 from benchgate.suite.quality import Quality
 from tests.e2e.command import STORE, document, here, latest_evidence

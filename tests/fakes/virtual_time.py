@@ -14,10 +14,10 @@ from benchgate.load.exchange import Response
 from benchgate.load.flow import Class, Flow, Steady
 from benchgate.load.keeping import Keeper
 from benchgate.load.level import Level
-from benchgate.load.pacing import Alarm
 from benchgate.load.pool import Pool
 from benchgate.load.spool import Spooled
 from benchgate.load.tickets import Ticket
+from benchgate.timers import Alarm
 from tests.shells.load_helpers import target_at
 
 NS = 1_000_000_000

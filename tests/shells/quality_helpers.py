@@ -12,7 +12,7 @@ from benchgate.model.deployment import Arm
 from benchgate.model.records import EvalItem
 from benchgate.model.run import QualityObservation
 from benchgate.plan.items import PlannedTask
-from benchgate.quality.tasks import load_tasks
+from benchgate.quality.tasks.loading import load_tasks
 from benchgate.suite.quality import Quality
 from benchgate.targets.dialect import DIALECTS, Target
 from tests.fakes.scripted_server import Received

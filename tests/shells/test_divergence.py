@@ -20,13 +20,11 @@ from benchgate.errors import SuiteError
 from benchgate.model.deployment import Arm
 from benchgate.model.records import DivergenceObservation, FloatArray, ProbabilitySource
 from benchgate.plan.items import FixedText, Piece, planned_pieces
-from benchgate.quality.asking import Asker
-from benchgate.quality.divergence import diverge
-from benchgate.quality.divergence_texts import load_texts
-from benchgate.quality.divergence_way import Seen, read_piece
-from benchgate.quality.n_probs import read_next
+from benchgate.quality.divergence import PositionReading, diverge, load_texts, read_piece
+from benchgate.quality.logprobs import read_next
 from benchgate.suite.deployment import Embedded
 from benchgate.suite.schema import Divergence, Limits
+from benchgate.targets.client import AsyncJsonClient
 from benchgate.targets.dialect import DIALECTS, Target
 from tests.fakes import tiny_reference
 from tests.fakes.echoing import Echoing, told
@@ -106,10 +104,10 @@ def test_baseline_asked_again_must_have_read_the_same_text(monkeypatch: pytest.M
     asked: dict[Piece, int] = {}
 
     async def read_otherwise(
-        asker: Asker, way: ProbabilitySource, piece: Piece, top: int, seed: int
-    ) -> tuple[int, list[Seen]]:
-        tokens, seen = await read_piece(asker, way, piece, top, seed)
-        if asker.target.arm is Arm.CANDIDATE:
+        client: AsyncJsonClient, way: ProbabilitySource, piece: Piece, top: int, seed: int
+    ) -> tuple[int, list[PositionReading]]:
+        tokens, seen = await read_piece(client, way, piece, top, seed)
+        if seed == 0 or (client.target is not None and client.target.arm is Arm.CANDIDATE):  # 0: the probe of a way
             return tokens, seen
         asked[piece] = asked.get(piece, 0) + 1
         return tokens, seen if asked[piece] == 1 else [replace(one, token="#other") for one in seen]

@@ -8,9 +8,9 @@ import pytest
 import uvloop
 
 from benchgate.load.canary import Canary, busiest_share, with_read_delays, with_stamps
-from benchgate.load.pacing import Ticker
 from benchgate.load.sockets import Sockets
 from benchgate.model.run import ClientUse
+from benchgate.timers import Ticker
 from tests.fakes.scripted_server import ScriptedServer
 from tests.shells.load_helpers import WHOLE, closed, run
 

@@ -13,7 +13,6 @@ import pytest
 from benchgate.load.exchange import Fault, Response
 from benchgate.load.fleet import Fleet
 from benchgate.load.lost import of_lost, remove_spools
-from benchgate.load.pacing import Alarm, Watcher
 from benchgate.load.shard import stage_shard
 from benchgate.load.sockets import Sockets
 from benchgate.load.spool import Spool, Spooled
@@ -21,6 +20,7 @@ from benchgate.load.worker import StageResult, run_stage
 from benchgate.model.records import ErrorClass
 from benchgate.model.request import text_request
 from benchgate.plan.model import PlannedClass, PlannedRequest, PlannedStage
+from benchgate.timers import Alarm, Watcher
 from tests.fakes.scripted_server import Received, ScriptedServer, Step, answering, stream_head, token
 from tests.shells.load_helpers import asking, limits, target_at
 

@@ -11,11 +11,9 @@ import pytest
 
 from benchgate.errors import TargetError
 from benchgate.model.deployment import Arm
-from benchgate.quality.asking import Asker, asker_of
-from benchgate.quality.echo import echoed, read_echo
-from benchgate.quality.logprobs import Score, next_token, score_continuations, text_positions, tied
-from benchgate.quality.probing import scoring_fault
-from benchgate.suite.schema import Limits
+from benchgate.quality.loglikelihood import scoring_fault
+from benchgate.quality.logprobs import Score, echoed, next_token, read_echo, score_continuations, text_positions, tied
+from benchgate.targets.client import RETRY, AsyncJsonClient
 from benchgate.targets.dialect import DIALECTS, Target
 from tests.fakes.echoing import UNSTATED, Echoing, told
 from tests.fakes.replay import capture, replay
@@ -28,10 +26,12 @@ VLLM = "vllm-0.32.0-cpu/completions_echo_logprobs"
 Answer = TypeVar("Answer")
 
 
-def ask(respond: Respond, about: Callable[[Asker], Awaitable[Answer]], engine: str = "vllm") -> Answer:
+def ask(respond: Respond, about: Callable[[AsyncJsonClient], Awaitable[Answer]], engine: str = "vllm") -> Answer:
     async def asked() -> Answer:
-        async with asker_of(Target(Arm.BASELINE, server.url, "m", DIALECTS[engine], KEY), Limits(), 2) as asker:
-            return await about(asker)
+        async with AsyncJsonClient(
+            Target(Arm.BASELINE, server.url, "m", DIALECTS[engine], KEY), connect_s=10, total_s=60, retry=RETRY
+        ) as client:
+            return await about(client)
 
     with ScriptedServer(respond) as server:
         return asyncio.run(asked())
@@ -42,7 +42,7 @@ def always(answer: bytes) -> Respond:
 
 
 def scores(respond: Respond, *options: str, context: str = CONTEXT) -> list[Score]:
-    return ask(respond, lambda asker: score_continuations(asker, "echo", context, options))
+    return ask(respond, lambda client: score_continuations(client, "echo", context, options))
 
 
 def sums(respond: Respond, *options: str, context: str = CONTEXT) -> list[float]:
@@ -92,7 +92,7 @@ def test_tokens_that_are_half_a_character_shift_nothing() -> None:
         return [part for token in text.split("|") for part in (("\ufffd", "\ufffd") if token == "é" else (token,))]
 
     server = Echoing({" x": -0.25, " y": -0.5}, tokenise=halves)
-    seen = ask(server, lambda asker: echoed(asker, "caf|é|| x", top=1))
+    seen = ask(server, lambda client: echoed(client, "caf|é|| x", top=1))
     assert len(seen.tokens) == 5
 
 
@@ -125,7 +125,7 @@ def test_texts_are_sent_and_never_ids() -> None:
 
 def test_positions_are_those_chosen_with_the_tokens_that_were_likely_there() -> None:
     server = Echoing({" two": -0.25})
-    found = ask(server, lambda asker: text_positions(asker, "echo", CONTEXT, top=1, choose=lambda n: [n - 1, n - 2]))
+    found = ask(server, lambda client: text_positions(client, "echo", CONTEXT, top=1, choose=lambda n: [n - 1, n - 2]))
     assert [(p.place, p.token, p.logprob) for p in found] == [(2, " two", -0.25), (3, " are", UNSTATED)]
     assert dict(found[1].top) == {"likely": -1.0, " are": UNSTATED}
 
@@ -170,7 +170,7 @@ CHAT_SHAPE = {"content": [{"token": "l", "logprob": -0.5, "top_logprobs": []}]}
         (keep(1), "scored 1 tokens of a prompt that has 4; it seems to ignore `echo`"),
         (keep(3), "scored 3 tokens of a prompt that has 4"),
         (rename, "scored another text than the one it got: 'Two other two are' for 'Two and two are'"),
-        (lambda document: document.pop("usage"), "does not tell how many tokens the prompt had"),
+        (lambda document: document.pop("usage"), "does not report how many tokens the prompt had"),
         (lambda document: told(document).pop("top_logprobs"), "lists no probable tokens at token 1"),
         (lambda document: document.pop("choices"), "HTTP 200 without choices"),
         (lambda document: document.update(error={"message": "out of blocks"}), "HTTP 200 with an error in it: out of"),
@@ -200,9 +200,9 @@ def test_what_may_pass_is_asked_again_and_counted() -> None:
     def respond(received: Received) -> Sequence[Step]:
         return [next(answers, None) or json_response(Echoing().document(received.prompt))]
 
-    async def asked(asker: Asker) -> int:
-        await echoed(asker, CONTEXT, top=1)
-        return asker.retries
+    async def asked(client: AsyncJsonClient) -> int:
+        await echoed(client, CONTEXT, top=1)
+        return client.retries
 
     assert ask(respond, asked) == 1
 
@@ -211,7 +211,7 @@ def test_what_may_pass_is_asked_again_and_counted() -> None:
 
 
 def probed(respond: Respond, engine: str = "vllm") -> str | None:
-    return ask(respond, lambda asker: scoring_fault(asker, "n_probs" if engine == "llamacpp" else "echo"), engine)
+    return ask(respond, lambda client: scoring_fault(client, "n_probs" if engine == "llamacpp" else "echo"), engine)
 
 
 def test_a_server_that_scores_given_texts_is_found_fit() -> None:
@@ -271,7 +271,7 @@ def llama_sums(*options: str, **changed: object) -> list[float]:
     def respond(received: Received) -> Sequence[Step]:
         return [json_response(llama(received, **changed))]
 
-    found = ask(respond, lambda asker: score_continuations(asker, "n_probs", "th", options), "llamacpp")
+    found = ask(respond, lambda client: score_continuations(client, "n_probs", "th", options), "llamacpp")
     return [score.logprob for score in found]
 
 
@@ -310,11 +310,11 @@ def test_rivals_of_the_next_token_are_read_in_both_shapes_without_stand_ins_and_
     old = {"tokens": ["a"], "top_logprobs": [{"b": -2.0, "a": -0.5, "c": -9999.0}]}
     for logprobs in (new, old):
         answer = json_response({"choices": [{"text": "a", "logprobs": logprobs, "finish_reason": "length"}]})
-        found = ask(always(answer), lambda asker: next_token(asker, "x", top=5))
+        found = ask(always(answer), lambda client: next_token(client, "x", top=5))
         assert list(found.items()) == [("a", -0.5), ("b", -2.0)]
 
 
 def test_a_server_that_lists_no_rivals_is_refused() -> None:
     bare = replay("transformers-serve-5.19.0/completions_echo_logprobs")
     with pytest.raises(TargetError, match="lists 0 probable tokens for the next one"):
-        ask(bare, lambda asker: next_token(asker, "x", top=5))
+        ask(bare, lambda client: next_token(client, "x", top=5))

@@ -18,12 +18,18 @@ from benchgate.embedded.gguf_file import read_gguf, write_gguf
 from benchgate.embedded.server import serve
 from benchgate.errors import TargetError
 from benchgate.model.deployment import Arm
-from benchgate.quality.asking import Asker, asker_of
-from benchgate.quality.logprobs import Score, next_token, score_continuations, text_positions, vocabulary_tokens, way_of
-from benchgate.quality.n_probs import token_ids
-from benchgate.quality.probing import scoring_fault
+from benchgate.quality.loglikelihood import scoring_fault
+from benchgate.quality.logprobs import (
+    Score,
+    next_token,
+    score_continuations,
+    text_positions,
+    token_ids,
+    vocabulary_tokens,
+    way_of,
+)
 from benchgate.suite.deployment import Embedded
-from benchgate.suite.schema import Limits
+from benchgate.targets.client import RETRY, AsyncJsonClient
 from benchgate.targets.dialect import DIALECTS, Target
 from tests.fakes import tiny_reference
 
@@ -60,21 +66,21 @@ def exact(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
     del server  # stops it
 
 
-def ask(target: Target, about: Callable[[Asker], Awaitable[Answer]]) -> Answer:
+def ask(target: Target, about: Callable[[AsyncJsonClient], Awaitable[Answer]]) -> Answer:
     async def asked() -> Answer:
-        async with asker_of(target, Limits(), 4) as asker:
-            return await about(asker)
+        async with AsyncJsonClient(target, connect_s=10, total_s=60, retry=RETRY) as client:
+            return await about(client)
 
     return asyncio.run(asked())
 
 
-def scoring(context: str, options: Sequence[str]) -> Callable[[Asker], Awaitable[list[Score]]]:
-    return lambda asker: score_continuations(asker, "n_probs", context, options)
+def scoring(context: str, options: Sequence[str]) -> Callable[[AsyncJsonClient], Awaitable[list[Score]]]:
+    return lambda client: score_continuations(client, "n_probs", context, options)
 
 
 def test_the_server_reads_a_text_as_the_reference_does(target: Target) -> None:
     text = PROMPT.format("jnyw") + "wynj é<|end|>"
-    assert list(ask(target, lambda asker: token_ids(asker, text))) == tiny_reference.token_ids(text)
+    assert list(ask(target, lambda client: token_ids(client, text))) == tiny_reference.token_ids(text)
 
 
 OPTIONS = ("jwny", "wynj", "jywn", "wnyj")
@@ -103,10 +109,10 @@ def test_rows_of_the_shipped_task_agree_on_the_embedded_server_too(target: Targe
 
 
 def test_the_shipped_model_chooses_every_right_option(target: Target) -> None:
-    async def choose(asker: Asker) -> list[str]:
+    async def choose(client: AsyncJsonClient) -> list[str]:
         chosen = []
         for row in shipped_rows(24):
-            scores = await scoring(f"<|user|>{row['prompt']}<|assistant|>", row["choices"])(asker)
+            scores = await scoring(f"<|user|>{row['prompt']}<|assistant|>", row["choices"])(client)
             chosen.append(max(zip(scores, row["choices"], strict=True), key=lambda pair: pair[0].logprob)[1])
         return chosen
 
@@ -131,7 +137,7 @@ def test_positions_tell_the_whole_distribution_where_it_is_asked_for(target: Tar
         seen.append(count)
         return places
 
-    positions = ask(target, lambda asker: text_positions(asker, "n_probs", text, top=EVERY, choose=choose))
+    positions = ask(target, lambda client: text_positions(client, "n_probs", text, top=EVERY, choose=choose))
     assert seen == [len(ids)]
     rows = tiny_reference.logprobs(ids)
     for position, place in zip(positions, places, strict=True):
@@ -145,9 +151,9 @@ def test_positions_tell_the_whole_distribution_where_it_is_asked_for(target: Tar
 
 def test_a_short_list_does_not_change_the_log_probability_of_the_text_itself(target: Target) -> None:
     text = PROMPT.format("kep") + "pxk"
-    short = ask(target, lambda asker: text_positions(asker, "n_probs", text, top=2, choose=lambda n: range(n - 3, n)))
+    short = ask(target, lambda client: text_positions(client, "n_probs", text, top=2, choose=lambda n: range(n - 3, n)))
     whole = ask(
-        target, lambda asker: text_positions(asker, "n_probs", text, top=EVERY, choose=lambda n: range(n - 3, n))
+        target, lambda client: text_positions(client, "n_probs", text, top=EVERY, choose=lambda n: range(n - 3, n))
     )
     assert [p.logprob for p in short] == pytest.approx([p.logprob for p in whole], abs=1e-4)
     assert [len(p.top) for p in short] == [2, 3, 2]
@@ -156,7 +162,7 @@ def test_a_short_list_does_not_change_the_log_probability_of_the_text_itself(tar
 
 def test_the_next_token_comes_with_its_rivals(target: Target) -> None:
     beginning = PROMPT.format("kep") + "p"
-    listed = ask(target, lambda asker: next_token(asker, beginning, top=4))
+    listed = ask(target, lambda client: next_token(client, beginning, top=4))
     row = tiny_reference.logprobs(tiny_reference.token_ids(beginning))[-1]
     assert next(iter(listed)) == "e"
     assert len(listed) == 4
@@ -165,8 +171,8 @@ def test_the_next_token_comes_with_its_rivals(target: Target) -> None:
 
 def test_the_server_is_found_fit_in_its_own_way_and_unfit_by_echo(target: Target) -> None:
     assert way_of(target) == "n_probs"
-    assert ask(target, lambda asker: scoring_fault(asker, "n_probs")) is None
-    fault = ask(target, lambda asker: scoring_fault(asker, "echo"))
+    assert ask(target, lambda client: scoring_fault(client, "n_probs")) is None
+    fault = ask(target, lambda client: scoring_fault(client, "echo"))
     assert fault is not None
     assert "ignore" in fault
     assert "say `engine: llamacpp`" in fault

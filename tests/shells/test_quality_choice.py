@@ -11,8 +11,8 @@ import pytest
 from benchgate.embedded.server import serve
 from benchgate.model.deployment import Arm
 from benchgate.plan.items import PlannedTask
-from benchgate.quality.harness import evaluate
-from benchgate.quality.tasks import load_tasks
+from benchgate.quality.runner import evaluate
+from benchgate.quality.tasks.loading import load_tasks
 from benchgate.suite.deployment import Embedded
 from benchgate.suite.quality import Quality
 from benchgate.targets.dialect import DIALECTS, Target

@@ -15,10 +15,9 @@ import pytest
 from benchgate.errors import UsageError
 from benchgate.model.deployment import Arm
 from benchgate.model.run import QualityObservation
-from benchgate.quality import harness
-from benchgate.quality.arm import ArmProcess
-from benchgate.quality.harness import evaluate, require_lm_eval
-from benchgate.quality.spool import Answered, SpoolWriter
+from benchgate.quality import runner
+from benchgate.quality.protocol import ItemAnswered, SpoolWriter
+from benchgate.quality.runner import EvalProcess, evaluate, require_lm_eval
 from benchgate.suite.schema import Limits
 from tests.fakes.scripted_server import Received, ScriptedServer, Step, answering
 from tests.shells.quality_helpers import (
@@ -111,14 +110,14 @@ def test_a_process_that_needs_more_memory_than_it_may_use_ends_with_that_reason(
     with ScriptedServer(answering(right_answer)) as server:
         [observed] = evaluate(only_baseline(server.url), [ITALIAN], small, tmp_path)
     assert observed.fault is not None
-    assert "(it may use 128 MiB, which `quality.memory` says)" in observed.fault
+    assert "(`quality.memory` limits it to 128 MiB)" in observed.fault
     assert (observed.items, server.requests) == ((), [])
 
 
 PARENT = """
 import sys
 from pathlib import Path
-from benchgate.quality.harness import evaluate
+from benchgate.quality.runner import evaluate
 from tests.shells.quality_helpers import TASKS, only_baseline, settings
 list(evaluate(only_baseline(sys.argv[1]), TASKS, settings(), Path(sys.argv[2])))
 """
@@ -139,31 +138,30 @@ def test_a_killed_benchgate_leaves_no_eval_process_behind(tmp_path: Path) -> Non
 
 
 def test_a_missing_lm_eval_is_told_with_the_command_that_helps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(harness, "find_spec", lambda name: None)
+    monkeypatch.setattr(runner, "find_spec", lambda name: None)
     with pytest.raises(UsageError, match=r"pip install '/path/to/benchgate\[eval\]'"):
         require_lm_eval()
 
 
 def test_lm_eval_is_not_imported_by_the_parent() -> None:
-    probe = "import sys, benchgate.quality.harness, benchgate.quality.tasks; print('lm_eval' in sys.modules)"
+    probe = "import sys, benchgate.quality.runner, benchgate.quality.tasks.loading; print('lm_eval' in sys.modules)"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     said = subprocess.run([sys.executable, "-c", probe], env=environment, capture_output=True, text=True, check=True)
     assert said.stdout.strip() == "False"
 
 
 def test_what_was_answered_right_before_the_time_ran_out_is_kept(tmp_path: Path) -> None:
-    class LastMoment(ArmProcess):
+    class LastMoment(EvalProcess):
         """Writes an answer in the moment it is ended, after the last look at its spool."""
 
         ended = False
 
         def kill(self) -> None:
             with SpoolWriter(self._folder / "spool.jsonl") as spool:
-                spool.write(Answered("italian", "n1", "uno", "stop", 1, 1, None, False, 0))
+                spool.write(ItemAnswered("italian", "n1", "uno", "stop", 1, 1))
 
-    asked = harness._Asking(target(Arm.BASELINE, "http://127.0.0.1:9"), 0, 4)
-    job = harness._job(asked, [ITALIAN], settings(), Limits())
-    process = LastMoment(target(Arm.BASELINE, "http://127.0.0.1:9"), job, tmp_path, lambda task, answered: None)
-    [observation] = harness._until(lambda process: False, [process], 0.0, "timed out after {}")
+    job = runner.make_job(target(Arm.BASELINE, "http://127.0.0.1:9"), 4, [ITALIAN], settings(), Limits())
+    process = LastMoment(job, tmp_path, None)
+    [observation] = runner.follow(lambda process: False, [process], 0.0, "timed out after {}")
     assert observation.fault == "timed out after 0 s"
     assert [item.answer for item in observation.items] == ["uno"]

@@ -16,9 +16,9 @@ import pytest
 from benchgate.model.deployment import Arm
 from benchgate.model.run import QualityObservation
 from benchgate.plan.items import task_to_json
-from benchgate.quality.harness import evaluate
-from benchgate.quality.spool import Job
-from benchgate.quality.tasks import load_tasks
+from benchgate.quality.protocol import Job
+from benchgate.quality.runner import evaluate
+from benchgate.quality.tasks.loading import load_tasks
 from benchgate.suite.quality import Quality
 from tests.fakes.scripted_server import Received, ScriptedServer, Step, answering
 from tests.shells.quality_helpers import items, target
@@ -357,8 +357,8 @@ def test_the_plan_of_a_data_set_that_is_not_the_suites_holds_digests_and_no_path
 
 
 def test_what_a_task_was_planned_with_survives_the_way_to_its_process(run: Run) -> None:
-    job = Job.read(next(run.folder.glob("work/*/job.json")))
+    job = Job.read(next(run.folder.glob("work/*/job.json")), {})
     assert job.tasks[0] == run.tasks["sums"]
-    places = [[(task.name, list(rows)) for task, rows in parts] for parts in replace(job, chunk=3).rounds()]
+    places = [[(task.name, list(rows)) for task, rows in parts] for parts in replace(job, round_rows=3).rounds()]
     assert places[0][:3] == [("sums", [0, 1, 2]), ("drawn", [0, 1, 2]), ("words", [0, 1])]
     assert places[1:] == [[("sums", [3]), ("drawn", [3])]]

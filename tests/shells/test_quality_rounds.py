@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+from benchgate.model.deployment import Arm
 from benchgate.plan.items import PlannedTask
-from benchgate.quality.spool import Job
-from benchgate.targets.route import Route
+from benchgate.quality.protocol import Job
+from benchgate.targets.dialect import DIALECTS, Target
 
 
 def job(*lengths: int, chunk: int | None) -> Job:
     row: dict[str, object] = {"id": "r"}
     tasks = tuple(PlannedTask(f"t{n}", {}, (row,) * length) for n, length in enumerate(lengths))
-    return Job(
-        url="", socket=None, route=Route(), model="m", endpoint="chat", headers={}, extra={}, leave_out=[],
-        max_tokens_field="max_tokens", concurrency=2, max_tokens=1, connect_s=1, total_s=1, tasks=tasks, chunk=chunk,
-    )  # fmt: skip
+    target = Target(Arm.BASELINE, "", "m", DIALECTS["openai"])
+    return Job(target, "chat", 2, 1, connect_s=1, total_s=1, tasks=tasks, round_rows=chunk)
 
 
 def sizes(found: Job) -> list[list[int]]:

@@ -12,9 +12,8 @@ import pytest
 
 from benchgate.errors import SuiteError
 from benchgate.model.deployment import Arm
-from benchgate.quality.imported import read_arm
-from benchgate.quality.sample_files import find_files
-from benchgate.quality.samples import Judged, Wanted, judged, parse_samples
+from benchgate.quality.import_results import read_arm
+from benchgate.quality.import_samples import SampleSelection, SelectedItems, find_files, parse_samples, select_items
 from benchgate.suite.quality import Quality
 
 DATE = "2026-01-02T03-04-05.000006"
@@ -44,10 +43,10 @@ def options(*logprobs: str) -> dict[str, Any]:
     return {"arguments": texts, "resps": [[one] for one in scored], "filtered_resps": scored}
 
 
-def read(*rows: dict[str, Any], **wanted: str) -> Judged:
+def read(*rows: dict[str, Any], **wanted: str) -> SelectedItems:
     samples, problems = parse_samples("\n".join(map(json.dumps, rows)), "s.jsonl")
     assert problems == []
-    found, problems = judged(samples, Wanted("t", **wanted), "s.jsonl")
+    found, problems = select_items(samples, SampleSelection("t", **wanted), "s.jsonl")
     assert found is not None, problems
     return found
 
@@ -80,13 +79,13 @@ def test_a_cluster_is_what_the_document_says() -> None:
 
 def test_a_cluster_that_a_document_lacks_is_told_at_its_line() -> None:
     samples, _ = parse_samples("\n".join(map(json.dumps, [line(0, {"passage": 7}), line(1, {"q": 1})])), "s.jsonl")
-    found, [problem] = judged(samples, Wanted("t", cluster="passage"), "s.jsonl")
+    found, [problem] = select_items(samples, SampleSelection("t", cluster="passage"), "s.jsonl")
     assert found is None and str(problem) == "s.jsonl:2: its document has no 'passage' to cluster by"
 
 
 def test_a_filter_that_is_not_there_is_told_with_those_that_are() -> None:
     samples, _ = parse_samples(json.dumps(line(0, {"q": 1})), "s.jsonl")
-    _, [problem] = judged(samples, Wanted("t", filter="strict-match"), "s.jsonl")
+    _, [problem] = select_items(samples, SampleSelection("t", filter="strict-match"), "s.jsonl")
     assert "no filter is called 'strict-match'; there are 'none'" in str(problem)
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from benchgate.plan.items import PlannedTask
-from benchgate.quality.scoring import chosen, mean_scores, scored
-from benchgate.quality.spool import Scored
+from benchgate.quality.protocol import ItemScored
+from benchgate.quality.worker import chosen_option, mean_scores, score_items
 
 TASK = PlannedTask("t", {}, ({"id": "a"}, {"id": "b"}))
 UNREAD = "[invalid]"
@@ -42,7 +42,7 @@ def sample(filtered: Sequence[Any] = ("x",), doc: dict[str, Any] | None = None, 
     ],
 )
 def test_the_judged_metric_of_one_item_is_a_number_between_0_and_1(metrics: dict[str, Any], expected: float) -> None:
-    [line] = scored(TASK, Built(), [sample(**metrics)])
+    [line] = score_items(TASK, Built(), [sample(**metrics)])
     assert (line.item_id, line.score, line.choice) == ("a", expected, "x")
 
 
@@ -56,7 +56,7 @@ def test_the_judged_metric_of_one_item_is_a_number_between_0_and_1(metrics: dict
 )
 def test_what_is_no_score_ends_the_eval_with_the_reason(metrics: dict[str, Any], expected: str) -> None:
     with pytest.raises(ValueError, match=expected):
-        scored(TASK, Built(), [sample(**metrics)])
+        score_items(TASK, Built(), [sample(**metrics)])
 
 
 @pytest.mark.parametrize(
@@ -64,12 +64,12 @@ def test_what_is_no_score_ends_the_eval_with_the_reason(metrics: dict[str, Any],
     [(["[invalid]"], "[invalid]"), ([["def f(): pass"]], "def f(): pass"), ([["a", "b"]], None), ([], None)],
 )
 def test_the_choice_is_what_the_filter_read_out_of_the_answer(filtered: list[Any], expected: str | None) -> None:
-    [line] = scored(TASK, Built(), [sample(filtered, exact_match=0.0)])
+    [line] = score_items(TASK, Built(), [sample(filtered, exact_match=0.0)])
     assert line.choice == expected
 
 
 def test_a_long_choice_is_kept_by_its_digest() -> None:
-    [one], [other] = (scored(TASK, Built(), [sample(["x" * 300 + end], exact_match=0.0)]) for end in "ab")
+    [one], [other] = (score_items(TASK, Built(), [sample(["x" * 300 + end], exact_match=0.0)]) for end in "ab")
     assert one.choice is not None
     assert one.choice.startswith("sha256:")
     assert one.choice != other.choice
@@ -77,19 +77,20 @@ def test_a_long_choice_is_kept_by_its_digest() -> None:
 
 def test_the_option_chosen_is_that_of_the_judged_metric() -> None:
     options, logprobs = ["no", "certainly", "ja\u00e4"], [-2.0, -4.0, -2.5]
-    assert chosen("acc", options, logprobs) == "no"
-    assert chosen("acc_norm", options, logprobs) == "certainly"  # by its nine letters
-    assert chosen("acc_bytes", ["no", "\u00e4\u00e4"], [-2.0, -3.0]) == "\u00e4\u00e4"  # four bytes
-    assert chosen("acc_mutual_info", ["no", "yes"], [-2.0, -3.0, -1.0, -4.0]) == "yes"
+    assert chosen_option("acc", options, logprobs) == "no"
+    assert chosen_option("acc_norm", options, logprobs) == "certainly"  # by its nine letters
+    assert chosen_option("acc_bytes", ["no", "\u00e4\u00e4"], [-2.0, -3.0]) == "\u00e4\u00e4"  # four bytes
+    assert chosen_option("acc_mutual_info", ["no", "yes"], [-2.0, -3.0, -1.0, -4.0]) == "yes"
     doc = {"options": options}
-    [line] = scored(PICK, Built(), [sample([(value, False) for value in logprobs], doc, acc=0.0, acc_norm=1.0)])
+    [line] = score_items(PICK, Built(), [sample([(value, False) for value in logprobs], doc, acc=0.0, acc_norm=1.0)])
     assert (line.score, line.choice) == (1.0, "certainly")
 
 
 def test_askings_of_one_item_are_one_score() -> None:
     lines = [
-        [Scored("t", "a", "d", "p", "t", score, choice)] for score, choice in ((1.0, "x"), (0.0, "y"), (0.0, UNREAD))
+        [ItemScored("t", "a", "d", "p", "t", score, choice)]
+        for score, choice in ((1.0, "x"), (0.0, "y"), (0.0, UNREAD))
     ]
     [mean] = mean_scores(lines)
     assert mean.score == pytest.approx(1 / 3)
-    assert (mean.choice, mean.unread) == ("x", 1)
+    assert (mean.choice, mean.unreadable) == ("x", 1)

@@ -7,9 +7,9 @@ import pytest
 
 from benchgate.errors import SuiteError
 from benchgate.model.deployment import canonical_json
-from benchgate.quality.functions import module_file
-from benchgate.quality.ignoring import nothing_left
-from benchgate.quality.tasks import load_tasks
+from benchgate.quality.tasks.lm_eval_tasks import module_file
+from benchgate.quality.tasks.loading import load_tasks
+from benchgate.quality.tasks.task_file import ignored_target_fault
 from benchgate.suite.quality import Quality
 from tests.shells.quality_helpers import tasks_of
 
@@ -207,9 +207,9 @@ def test_what_another_metric_than_the_judged_one_ignores_is_of_no_matter(tmp_pat
 
 def test_right_answer_of_signs_alone_may_be_ignored_beside_others() -> None:
     punctuation = {"ignore_punctuation": True}
-    assert nothing_left(["!!!", "Chk Chk Chk"], punctuation) is None
-    assert nothing_left(["!!!", "?"], punctuation) == "!!!"
-    assert nothing_left(["12", "twelve"], {"ignore_numbers": True}) == "12"
+    assert ignored_target_fault(["!!!", "Chk Chk Chk"], punctuation) is None
+    assert "target '!!!'" in (ignored_target_fault(["!!!", "?"], punctuation) or "")
+    assert "target '12'" in (ignored_target_fault(["12", "twelve"], {"ignore_numbers": True}) or "")
 
 
 def test_function_is_found_in_its_package_with_nothing_of_it_run(

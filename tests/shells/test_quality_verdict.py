@@ -12,7 +12,7 @@ from benchgate.gate.judge import judge
 from benchgate.model.deployment import Arm
 from benchgate.model.run import QualityObservation
 from benchgate.model.verdict import Outcome, Verdict
-from benchgate.quality.harness import evaluate
+from benchgate.quality.runner import evaluate
 from tests.fakes.evals import suite_of
 from tests.fakes.measured import measured
 from tests.fakes.scripted_server import Received, ScriptedServer, Step, json_response

@@ -1,0 +1,359 @@
+"""lm-eval results made elsewhere, as observations, checked against the suite and against their own samples."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from benchgate.errors import Problem, SuiteError
+from benchgate.model.deployment import Arm, sha256_of
+from benchgate.model.run import QualityObservation
+from benchgate.quality.import_samples import (
+    Sample,
+    SampleFiles,
+    SampleSelection,
+    SelectedItems,
+    find_files,
+    hashes_sha256,
+    parse_samples,
+    select_items,
+)
+from benchgate.quality.tasks.gated_metric import metric_fault, scale_of
+from benchgate.suite.quality import Quality, TaskEntry
+from benchgate.text_files import RECORDED_BYTES, text_of
+
+_MEAN_TOLERANCE = 1e-6  # of a mean that was written as text
+_SEEDS = ("random_seed", "numpy_seed", "torch_seed", "fewshot_seed")
+_LOCAL_KEYS = ("dataset_path", "dataset_name", "dataset_kwargs", "metadata", "custom_dataset")
+_MODEL_ARGS = frozenset({
+    "base_url", "model", "pretrained", "revision", "subfolder", "peft", "delta", "lora_local_path", "enable_lora",
+    "max_lora_rank", "gguf_file", "dtype", "kv_cache_dtype", "quantization", "load_in_8bit", "load_in_4bit", "autogptq",
+    "gptqmodel", "attn_implementation", "speculative_config", "trust_remote_code",
+})  # fmt: skip
+"""Arguments that identify the model: the arms are meant to differ in them."""
+_MACHINE_ARGS = frozenset({
+    "device", "device_map", "parallelize", "tp_plan", "max_memory_per_gpu", "max_cpu_memory", "offload_folder",
+    "tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "gpu_memory_utilization", "enforce_eager",
+    "batch_size", "max_batch_size", "num_concurrent", "max_retries", "timeout", "verify_certificate", "ca_cert_path",
+})  # fmt: skip
+"""Arguments that do not change answers."""
+_SECRET = re.compile(r"key|auth|header|secret|passw|credential|^(hf_)?token$", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """Observations of an arm in the suite's order, facts that identify the files, and the lm-eval runs in them."""
+
+    observations: tuple[QualityObservation, ...]
+    facts: dict[str, object]
+    runs: frozenset[str]
+
+    @property
+    def model(self) -> str | None:
+        """Return the evaluated model's name, if a results file has it."""
+        name = self.facts.get("model")
+        return name if isinstance(name, str) else None
+
+
+def read_arm(arm: Arm, path: Path, quality: Quality) -> Imported:
+    """Read the suite's tasks from one lm-eval run. Raises SuiteError with every problem of every file."""
+    files = find_files(path)
+    problems: list[Problem] = []
+    results: dict[str, Results] = {}
+    for task, file in files.results.items():
+        try:
+            results[task] = parse_results(_text(file), task)
+        except ValueError as exc:
+            problems += _problems(file, [str(exc)])
+    observations: list[QualityObservation] = []
+    digests: dict[str, object] = {}
+    runs: set[str] = set()
+    for entry in quality.tasks:
+        groups = (one.leaves(entry.name) for one in results.values())
+        leaves = next((leaves for leaves in groups if leaves != (entry.name,)), (entry.name,))
+        for leaf in leaves:
+            name = entry.name if leaf == entry.name else f"{entry.name}/{leaf}"
+            if leaf not in files.samples or leaf not in results:
+                problems += _missing_file(files, leaf)
+                continue
+            text = _text(files.samples[leaf])
+            digests[name] = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+            runs.add(results[leaf].run)
+            problems += _problems(files.samples[leaf], suite_mismatches(quality, entry, results[leaf], leaf))
+            selection = SampleSelection(leaf, entry.filter, entry.metric, entry.cluster)
+            found, faults = _select(text, files.samples[leaf], selection, results[leaf])
+            problems += faults
+            if found is not None:
+                harness = {
+                    **results[leaf].facts(leaf),
+                    "imported": True,
+                    "metric": found.metric,
+                    "filter": found.filter,
+                    "chance": found.chance,
+                    **({"leaves": len(leaves)} if name != leaf else {}),
+                }
+                observations.append(QualityObservation(name, arm, found.items, len(found.items), None, harness))
+    if problems:
+        raise SuiteError(problems)
+    models = sorted({found.model for found in results.values() if found.model is not None})
+    facts: dict[str, object] = {"imported": True, "samples_sha256": digests}
+    facts |= {"model": ", ".join(models)} if models else {}
+    return Imported(tuple(observations), facts, frozenset(runs))
+
+
+def _missing_file(files: SampleFiles, task: str) -> list[Problem]:
+    if task not in files.samples:
+        available = ", ".join(sorted(files.samples)) or "none"
+        return _problems(files.where, [f"there are no samples of the task {task!r}; there are those of {available}"])
+    if task in files.results:
+        return []  # that file's own problem was reported
+    alone = "there is no results_*.json of its date beside it, so neither how the task was asked nor whether the file"
+    return _problems(files.samples[task], [f"{alone} is whole is known; add the one that lm-eval wrote with it"])
+
+
+def _select(
+    text: str, path: Path, selection: SampleSelection, results: Results
+) -> tuple[SelectedItems | None, list[Problem]]:
+    """Return the items of a samples file that agree with its results, or its problems."""
+    samples, problems = parse_samples(text, str(path))
+    if problems:
+        return None, problems
+    found, problems = select_items(samples, selection, str(path))
+    if found is not None:
+        problems = _problems(path, _result_faults(samples, selection.task, found, results))
+    return (None, problems) if problems else (found, [])
+
+
+def _result_faults(samples: Sequence[Sample], task: str, found: SelectedItems, results: Results) -> Iterator[str]:
+    """Yield why the metric cannot be judged, and where the samples disagree with their results."""
+    if (fault := metric_fault({"output_type": results.facts(task).get("output_type")}, found.metric)) is not None:
+        yield fault
+    higher = results.higher_is_better(task, found.metric)
+    if higher is False:
+        yield f"less of {found.metric} is better by its results; name a `metric` of which more is better"
+    if higher is None and scale_of(found.metric, 1, None) is None:
+        yield f"its results do not tell whether more of {found.metric} is better; name another `metric`"
+    expected = results.expected(task)
+    if expected is not None and expected != len(found.items):
+        held = f"{len(found.items)} items of the filter {found.filter!r}"
+        yield f"it holds {held}, and its results speak of {expected}"
+    digest = results.samples_sha256(task)
+    if digest is not None and digest != hashes_sha256(samples):
+        yield "its lines are not those that its results were made of; export both again"
+    reported = results.value(task, found.metric, found.filter)
+    mean = sum(item.score or 0.0 for item in found.items) / len(found.items)
+    if reported is not None and abs(reported - mean) > _MEAN_TOLERANCE:
+        yield f"the mean of {found.metric} over its items is {mean:.6f}, and its results say {reported:.6f}"
+
+
+def _problems(path: Path, faults: Iterable[str]) -> list[Problem]:
+    return [Problem(str(path), None, None, "", fault) for fault in faults]
+
+
+def _text(path: Path) -> str:
+    try:
+        return text_of(path, RECORDED_BYTES)
+    except (OSError, UnicodeDecodeError) as exc:
+        raise SuiteError([Problem(str(path), None, None, "", f"cannot be read: {exc}")]) from exc
+
+
+def suite_mismatches(quality: Quality, entry: TaskEntry, results: Results, task: str) -> Iterator[str]:
+    """Yield settings of the suite that a task's results contradict or do not report; `task` is lm-eval's name.
+
+    Without a key in the suite, all items and no system prompt are expected, and other settings are as in the files.
+    """
+    limit = quality.limit if entry.limit is None else entry.limit
+    few_shot = quality.few_shot if entry.few_shot is None else entry.few_shot
+    expected, original = results.expected(task), results.original(task)
+    known = [number for number in (limit, original) if number is not None]
+    if known and expected != min(known):
+        suite = "has no `limit`" if limit is None else f"says `limit: {limit}`"
+        found = f"are of {expected} of {original or 'its'} items"
+        yield _mismatch(suite, "do not tell how many were asked" if expected is None else found)
+    settings: list[tuple[str, object, object]] = [
+        ("few_shot", few_shot, results.few_shot(task)),
+        ("max_tokens", entry.max_tokens, results.max_tokens(task)),
+    ]
+    for key, value in (("fewshot_as_turns", results.as_turns), ("endpoint", results.endpoint)):
+        settings.append((key, getattr(quality, key) if key in quality.model_fields_set else None, value))
+    compared = [setting for setting in settings if setting[1] is not None]
+    if quality.system is not None or results.system:
+        compared.insert(0, ("system", quality.system, results.system))
+    for key, declared, reported in compared:
+        if declared != reported:
+            suite = f"has no `{key}`" if declared is None else f"says `{key}: {_json(declared)}`"
+            yield _mismatch(suite, "do not tell" if reported is None else f"say {_json(reported)}")
+
+
+def _mismatch(suite: str, results: str) -> str:
+    return f"the suite {suite}, and its results {results}; correct the suite, or let lm-eval ask as it says"
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False)[:60]
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """`results_*.json` of an lm-eval run. Anything it lacks is unknown, and None."""
+
+    data: Mapping[str, Any]
+
+    @property
+    def model(self) -> str | None:
+        """Return the model's name."""
+        name = self.data.get("model_name")
+        return name if isinstance(name, str) and name else None
+
+    @property
+    def run(self) -> str:
+        """Identify the run of lm-eval by its start time, else by its content."""
+        began = self.data.get("date")
+        return str(began) if isinstance(began, int | float) else sha256_of(self.data)
+
+    @property
+    def system(self) -> str | None:
+        """Return the system prompt, "" for none."""
+        if "system_instruction" not in self.data:
+            return None
+        return str(self.data["system_instruction"] or "")
+
+    @property
+    def as_turns(self) -> bool | None:
+        """Return True if few-shot examples were chat turns."""
+        found = self.data.get("fewshot_as_multiturn")
+        return found if isinstance(found, bool) else None
+
+    @property
+    def endpoint(self) -> Literal["chat", "completions"] | None:
+        """Return the endpoint, None for a model without a server or another kind of endpoint."""
+        backend = str(self._config_of_run.get("model"))
+        if "completions" not in backend:
+            return None
+        return "chat" if "chat" in backend else "completions"
+
+    def leaves(self, name: str) -> tuple[str, ...]:
+        """Return the tasks of a group in order, or the name of a task itself."""
+        inside = self._of("group_subtasks", name)
+        if not isinstance(inside, list) or not inside:
+            return (name,)
+        return tuple(dict.fromkeys(leaf for one in inside for leaf in self.leaves(str(one)) if one != name))
+
+    def expected(self, task: str) -> int | None:
+        """Return the number of evaluated items."""
+        return _int_in(self._of("n-samples", task), "effective")
+
+    def original(self, task: str) -> int | None:
+        """Return the number of items that the task has."""
+        return _int_in(self._of("n-samples", task), "original")
+
+    def few_shot(self, task: str) -> int | None:
+        """Return the number of few-shot examples."""
+        found = self._of("n-shot", task)
+        return found if isinstance(found, int) else None
+
+    def max_tokens(self, task: str) -> int | None:
+        """Return the token limit of answers in the task's settings."""
+        return _int_in(self._config(task).get("generation_kwargs"), "max_gen_toks")
+
+    def samples_sha256(self, task: str) -> str | None:
+        """Return lm-eval's hash of the task's samples."""
+        found = self._of("task_hashes", task)
+        return found if isinstance(found, str) and found else None
+
+    def value(self, task: str, metric: str, filter_name: str) -> float | None:
+        """Return the reported metric if it is a mean over items."""
+        reported = self._of("results", task)
+        number = reported.get(f"{metric},{filter_name}") if isinstance(reported, dict) else None
+        return float(number) if isinstance(number, int | float) and self._is_mean(task, metric) else None
+
+    def higher_is_better(self, task: str, metric: str) -> bool | None:
+        """Return True if higher values of a metric are better."""
+        directions = self._of("higher_is_better", task)
+        found = directions.get(metric) if isinstance(directions, dict) else None
+        return found if isinstance(found, bool) else None
+
+    def facts(self, task: str) -> dict[str, object]:
+        """Return settings that must be equal in both arms, without the unknown ones."""
+        config = self._config_of_run
+        task_config = {key: value for key, value in self._config(task).items() if key not in _LOCAL_KEYS}
+        found: dict[str, object] = {
+            "lm_eval": self.data.get("lm_eval_version"),
+            "task_version": self._of("versions", task),
+            "num_fewshot": self._of("n-shot", task),
+            "fewshot_as_turns": self.data.get("fewshot_as_multiturn"),
+            "chat_template": self.data.get("chat_template_sha"),
+            "system_sha256": self.data.get("system_instruction_sha"),
+            "backend": config.get("model"),
+            "generation": config.get("gen_kwargs") or None,
+            "seeds": [config[name] for name in _SEEDS if name in config] or None,
+            "output_type": self._config(task).get("output_type"),
+            "task_sha256": sha256_of(task_config) if task_config else None,
+            **{f"model_args.{name}": value for name, value in _comparable_args(config.get("model_args")).items()},
+        }
+        return {key: value for key, value in found.items() if value is not None}
+
+    def _is_mean(self, task: str, metric: str) -> bool:
+        listed = self._config(task).get("metric_list")
+        for entry in listed if isinstance(listed, list) else ():
+            if isinstance(entry, dict) and entry.get("metric") == metric:
+                return str(entry.get("aggregation", "mean")) == "mean"
+        return False
+
+    @property
+    def _config_of_run(self) -> Mapping[str, Any]:
+        config = self.data.get("config")
+        return config if isinstance(config, dict) else {}
+
+    def _config(self, task: str) -> Mapping[str, Any]:
+        config = self._of("configs", task)
+        return config if isinstance(config, dict) else {}
+
+    def _of(self, section: str, name: str) -> Any:
+        inside = self.data.get(section)
+        return inside.get(name) if isinstance(inside, dict) else None
+
+
+def _int_in(section: object, key: str) -> int | None:
+    found = section.get(key) if isinstance(section, dict) else None
+    return found if isinstance(found, int) else None
+
+
+def parse_results(text: str, task: str) -> Results:
+    """Parse a results file. Raises ValueError if it is none, or has nothing of this task."""
+    try:
+        data = json.loads(text, parse_constant=lambda name: None)
+    except (json.JSONDecodeError, RecursionError) as exc:
+        raise ValueError(f"not JSON: {exc}") from exc
+    if not isinstance(data, dict) or not isinstance(data.get("results"), dict):
+        raise ValueError("no results of lm-eval: it has no `results`; give what `lm_eval --output_path` wrote")
+    if not isinstance(data["results"].get(task), dict):
+        raise ValueError(
+            f"its `results` have nothing of the task {task!r}; give the file that was written with its samples"
+        )
+    return Results(data)
+
+
+def _comparable_args(model_args: object) -> dict[str, str]:
+    """Return model arguments as text, without those of the model and its machine and possible secrets.
+
+    Unknown arguments may change answers, so they stay. lm-eval writes a mapping, or `a=1,b=2`.
+    """
+    if isinstance(model_args, str):
+        parts = (part.partition("=") for part in model_args.split(","))
+        model_args = {name.strip(): value.strip() for name, _, value in parts}
+    if not isinstance(model_args, Mapping):
+        return {}
+    return {
+        name: str(model_args[name])
+        for name in sorted(map(str, model_args))
+        if name.isidentifier()
+        and name not in _MODEL_ARGS | _MACHINE_ARGS
+        and not name.startswith("bnb_")
+        and _SECRET.search(name) is None
+    }

@@ -1,0 +1,183 @@
+"""Eval process of one arm: `python -m benchgate.quality.worker JOB SPOOL`, started by `runner` alone.
+
+Each byte on standard input starts one round. Its end means that benchgate is gone, and this process exits too.
+lm-eval is imported here and in no process of benchgate's own. Its output goes to the log.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import resource
+import signal
+import sys
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from benchgate.model.records import INVALID_CHOICE
+from benchgate.plan.items import PlannedTask
+from benchgate.quality.protocol import CREDENTIALS_VARIABLE, ItemScored, Job, Ready, RoundDone, SpoolWriter, TaskDone
+
+_PERCENT_METRICS = frozenset({"bleu", "chrf", "chrf++"})
+_LONGEST_CHOICE = 200
+
+
+def main(job_path: str, spool_path: str) -> None:
+    """Evaluate every task of the job, round by round, into the spool."""
+    start_signals = threading.Semaphore(0)
+    threading.Thread(target=_read_stdin, args=(start_signals,), name="stdin", daemon=True).start()
+    credentials = json.loads(os.environ.pop(CREDENTIALS_VARIABLE, "{}"))  # popped: nothing started here needs them
+    job = Job.read(Path(job_path), credentials)
+    if job.memory_bytes is not None and sys.platform == "linux":  # other systems ignore the limit
+        resource.setrlimit(resource.RLIMIT_AS, (job.memory_bytes, job.memory_bytes))
+    with SpoolWriter(Path(spool_path)) as spool:
+        _run_rounds(job, spool, start_signals)
+
+
+def _read_stdin(start_signals: threading.Semaphore) -> None:
+    # Not by Python's buffered reader: its lock would be held when the interpreter exits.
+    while signals := os.read(0, 64):
+        start_signals.release(len(signals))
+    os.killpg(os.getpgrp(), signal.SIGKILL)
+
+
+def _run_rounds(job: Job, spool: SpoolWriter, start_signals: threading.Semaphore) -> None:
+    # Imported after the memory limit is set and while the end of standard input is watched.
+    from lm_eval import __version__
+
+    from benchgate.quality.lm_eval_internals import build_task
+    from benchgate.quality.recorded_model import RecordedModel
+
+    model = RecordedModel(job, spool)
+    spool.write(Ready(os.getpid(), __version__))
+    built: dict[str, Any] = {}
+    used = dict.fromkeys((task.name for task in job.tasks), 0)
+    for number, parts in enumerate(job.rounds()):
+        start_signals.acquire()
+        for task, rows in parts:
+            if task.name not in built:
+                built[task.name] = build_task(task)
+            used[task.name] += _evaluate_rows(job, model, task, built[task.name], rows, spool)
+            if rows.stop == len(task.rows):
+                spool.write(TaskDone(task.name, used[task.name]))
+                spool.sync()
+        spool.write(RoundDone(number))
+
+
+def _evaluate_rows(job: Job, model: Any, task: PlannedTask, built: Any, rows: range, spool: SpoolWriter) -> int:
+    """Evaluate some rows of a task and return how many items lm-eval reports to have used.
+
+    With `repeats`, an item's score is the mean of its repetitions: they are not independent, so they count once.
+    """
+    from lm_eval.evaluator import evaluate
+
+    scores: list[list[ItemScored]] = []
+    used = 0
+    for repetition in range(int(str(task.config.get("repeats") or 1))):
+        model.begin(task, rows, repetition)
+        result = evaluate(
+            model,
+            {"tasks": {task.name: built}},
+            samples={task.name: rows},  # ascending, so that lm-eval numbers them as the plan does
+            bootstrap_iters=0,
+            log_samples=True,
+            system_instruction=task.system,
+            apply_chat_template=job.endpoint == "chat",
+            fewshot_as_multiturn=task.fewshot_as_turns,
+            confirm_run_unsafe_code=task.unsafe,
+        )
+        samples = result["samples"][task.name]
+        filtered = [sample for sample in samples if sample["filter"] == task.filter]
+        if not filtered:
+            known = ", ".join(sorted({str(sample["filter"]) for sample in samples}))
+            raise ValueError(f"{task.name} has no filter {task.filter!r}; it has {known}")
+        scores.append(score_items(task, built, filtered))
+        used = int(result["n-samples"][task.name]["effective"])
+    spool.write(*mean_scores(scores))
+    return used
+
+
+def score_items(task: PlannedTask, built: Any, samples: Iterable[Mapping[str, Any]]) -> list[ItemScored]:
+    """Read scores and choices from lm-eval's logged samples. Raises ValueError for an item without a numeric score."""
+    ids = task.item_ids
+    return [
+        ItemScored(
+            task=task.name,
+            item_id=ids[sample["doc_id"]],
+            doc_hash=str(sample["doc_hash"]),
+            prompt_hash=str(sample["prompt_hash"]),
+            target_hash=str(sample["target_hash"]),
+            score=_score(task, built, sample),
+            choice=_choice(task, built, sample),
+        )
+        for sample in samples
+    ]
+
+
+def mean_scores(repetitions: Sequence[Sequence[ItemScored]]) -> list[ItemScored]:
+    """Average each item's scores over the repetitions; hashes and choice are those of the first one."""
+    if len(repetitions) == 1:
+        return list(repetitions[0])
+    by_id = [{item.item_id: item for item in repetition} for repetition in repetitions]
+    means = []
+    for first in repetitions[0]:
+        items = [repetition[first.item_id] for repetition in by_id]
+        unreadable = sum(item.choice == INVALID_CHOICE for item in items)
+        means.append(replace(first, score=sum(item.score for item in items) / len(items), unreadable=unreadable))
+    return means
+
+
+def _score(task: PlannedTask, built: Any, sample: Mapping[str, Any]) -> float:
+    """Return the item's score, more is better; a corpus metric such as BLEU is computed over this item alone."""
+    names: Sequence[str] = sample["metrics"]
+    name = task.metric if task.metric in names else names[0] if len(names) == 1 else None
+    if name is None:
+        raise ValueError(f"{task.name} gives no metric {task.metric!r}; it gives {', '.join(names)}")
+    value = sample[name]
+    if isinstance(value, list | tuple):
+        value = built.aggregation()[name]([value])
+    try:
+        score = float(value) / (100 if name in _PERCENT_METRICS else 1)
+    except (TypeError, ValueError):
+        raise ValueError(f"{task.name}: its metric {name} is {str(value)[:60]!r}, which is no number") from None
+    if not math.isfinite(score):
+        raise ValueError(f"{task.name}: its metric {name} is {score}, which is no score")
+    return score
+
+
+def _choice(task: PlannedTask, built: Any, sample: Mapping[str, Any]) -> str | None:
+    """Return the chosen option, or what the filter read from the answer; its digest if it is long."""
+    filtered = sample["filtered_resps"]
+    if task.output_type == "multiple_choice":
+        return str(chosen_option(task.metric, built.doc_to_choice(sample["doc"]), [one[0] for one in filtered]))
+    found = filtered[0] if filtered else None
+    if isinstance(found, list | tuple) and len(found) == 1:
+        found = found[0]
+    if not isinstance(found, str):
+        return None
+    if len(found) <= _LONGEST_CHOICE:
+        return found
+    return f"sha256:{hashlib.sha256(found.encode('utf-8', 'surrogatepass')).hexdigest()}"
+
+
+def chosen_option(metric: str, options: Sequence[str], logprobs: Sequence[float]) -> str:
+    """Return the option that lm-eval takes: the likeliest one, for some metrics per character or byte."""
+    if metric == "acc_norm":
+        weighted = [value / max(len(option), 1) for value, option in zip(logprobs, options, strict=False)]
+    elif metric == "acc_bytes":
+        weighted = [value / max(len(option.encode()), 1) for value, option in zip(logprobs, options, strict=False)]
+    elif metric == "acc_mutual_info":
+        unconditional = logprobs[len(options) :]
+        weighted = [value - other for value, other in zip(logprobs, unconditional, strict=False)]
+    else:
+        weighted = list(logprobs[: len(options)])
+    return options[weighted.index(max(weighted))]
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

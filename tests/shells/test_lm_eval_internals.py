@@ -1,0 +1,99 @@
+"""What is used of lm-eval beyond its documented interface, in processes of their own: tests never import lm-eval."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+TASK = "task: {}\ntag: [own_tag]\ndataset_path: json\noutput_type: generate_until\n"
+
+MISSING = """
+import lm_eval.tasks._factory
+del lm_eval.tasks._factory.TaskFactory
+import benchgate.quality.lm_eval_internals
+"""
+
+INDEX = """
+import sys
+from pathlib import Path
+from benchgate.quality import lm_eval_internals as internals
+
+root, included = map(Path, sys.argv[1:])
+internals.OWN_TASKS = root
+found = internals.task_index([included])
+assert {name: entry.kind.name for name, entry in found.items()} == {
+    "one": "TASK", "two": "TASK", "both": "GROUP", "own_tag": "TAG", "mine": "TASK", "other_tag": "TAG"
+}
+(root / "one.yaml").write_text("broken: [")  # from now on it comes from the cache
+again = internals.task_index([included])
+assert {name: (e.kind, e.yaml_path, e.tags) for name, e in again.items()} == {
+    name: (e.kind, e.yaml_path, e.tags) for name, e in found.items()
+}
+assert (again["one"].yaml_path, again["own_tag"].tags) == (root / "one.yaml", {"one", "two"})
+assert again["mine"].yaml_path == included / "mine.yaml"
+"""
+
+BODIES = """
+import itertools, json
+from types import SimpleNamespace
+from lm_eval.models.openai_completions import LocalChatCompletion, LocalCompletionsAPI
+from benchgate.model.deployment import Arm
+from benchgate.quality.protocol import Job
+from benchgate.quality.recorded_model import RecordedModel
+from benchgate.targets.dialect import DIALECTS, Target
+
+messages = [{"role": "user", "content": "Wie viel ist 2 + 2? \\u00fc"}]
+settings = [
+    {"until": ["\\n", "</s>"], "do_sample": False, "temperature": 0.0},
+    {"until": ["a", "b", "c", "d", "e"], "max_gen_toks": 7, "temperature": 0.5, "top_p": 0.9},
+    {"until": "Q:", "max_tokens": 9, "do_sample": True},
+    {"until": ["x"]},
+]
+for backend, endpoint in ((LocalChatCompletion, "chat"), (LocalCompletionsAPI, "completions")):
+    theirs = backend(base_url="http://127.0.0.1:9", model="m", max_gen_toks=64, tokenizer_backend=None,
+                     tokenized_requests=False)
+    target = Target(Arm.BASELINE, "http://127.0.0.1:9", "m", DIALECTS["openai"])
+    ours = RecordedModel(Job(target, endpoint, 1, 64, connect_s=1, total_s=1, tasks=()), None)
+    prompts = [model.apply_chat_template(messages) if endpoint == "chat" else "2 + 2 =" for model in (theirs, ours)]
+    assert prompts[0].encode("utf-8") == prompts[1].encode("utf-8")
+    for kwargs in settings:
+        expected = theirs._create_payload(
+            theirs.create_message([prompts[0]]), generate=True, gen_kwargs=dict(kwargs), seed=1234
+        )
+        body, unsent = ours._body(SimpleNamespace(args=(prompts[1], dict(kwargs))))
+        assert body == expected, (body, expected)
+        assert unsent == (["e"] if endpoint == "chat" and len(kwargs["until"]) == 5 else [])
+"""
+
+
+def run(script: str, *arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
+    path = {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path), "PYTHONWARNINGS": "ignore"}
+    command = [sys.executable, "-c", script, *map(str, arguments)]
+    return subprocess.run(command, env={**os.environ, **path, **environment}, capture_output=True, text=True)
+
+
+def test_a_version_of_lm_eval_without_an_internal_that_is_needed_is_named_with_what_to_install() -> None:
+    ended = run(MISSING)
+    assert ended.returncode == 1
+    assert ended.stderr.splitlines()[-1].startswith("lm-eval 0.4.")
+    assert "has no lm_eval.tasks._factory.TaskFactory, which benchgate needs; install benchgate[eval]" in ended.stderr
+
+
+def test_the_index_of_tasks_is_read_once_and_then_from_the_cache(tmp_path: Path) -> None:
+    own, included = tmp_path / "own", tmp_path / "included"
+    for folder in (own, included):
+        folder.mkdir()
+    for name in ("one", "two"):
+        (own / f"{name}.yaml").write_text(TASK.format(name))
+    (own / "both.yaml").write_text("group: both\ntask: [one, two]\n")
+    (included / "mine.yaml").write_text(TASK.format("mine").replace("own_tag", "other_tag"))
+    ended = run(INDEX, own, included, XDG_CACHE_HOME=str(tmp_path / "cache"))
+    assert ended.returncode == 0, ended.stderr
+    assert len(list((tmp_path / "cache/benchgate").iterdir())) == 1
+
+
+def test_requests_are_those_of_lm_evals_own_client() -> None:
+    ended = run(BODIES)
+    assert ended.returncode == 0, ended.stderr

@@ -1,0 +1,98 @@
+"""What is said of tasks that lm-eval must read and that no gate can vouch for, all of it in one reading."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchgate.cli.suite_files import placed_in
+from benchgate.errors import SuiteError
+from benchgate.quality.tasks.loading import load_tasks
+from benchgate.suite.loader import parse_suite
+
+pytest_plugins = ["tests.shells.quality_surroundings"]
+pytestmark = pytest.mark.usefixtures("surroundings")
+
+SUITE = """\
+suite: named
+deployments:
+  a: {url: "http://one:8000", model: m}
+  b: {url: "http://two:8000", model: m}
+baseline: a
+candidate: b
+quality:
+  include: [mine]
+  tasks:
+    - gsm9k
+    - humaneval
+    - {task: mmlu_pro, metric: f1}
+    - coded
+    - wikitext
+    - gsm8k
+    - empty_targets
+    - {task: foreign_metric, scale: continuous}
+    - longbench_2wikimqa
+    - reaching
+    - ignored_targets
+gate: {checks: [{metric: accuracy, margin: 5 points}]}
+"""
+TASK = """\
+task: %s
+dataset_path: json
+dataset_kwargs: {data_files: {test: rows.jsonl}}
+test_split: test
+output_type: generate_until
+doc_to_text: "{{question}}"
+doc_to_target: "%s"
+"""
+METRIC = "metric_list: [{metric: %s, aggregation: mean, higher_is_better: true}]\n"
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Everything wrong with a suite, as a run would say it where the hub cannot be reached."""
+    folder = tmp_path_factory.mktemp("named")
+    mine = folder / "mine"
+    mine.mkdir()
+    (mine / "coded.yaml").write_text((TASK % ("coded", "{{answer}}")) + "process_docs: !function other.pick\n")
+    (mine / "other.py").write_text("def pick(docs):\n    raise SystemExit('this must not run')\n")
+    (mine / "empty.yaml").write_text((TASK % ("empty_targets", "{{answer}}")) + METRIC % "exact_match")
+    (mine / "foreign.yaml").write_text((TASK % ("foreign_metric", "{{question}}")) + METRIC % "points")
+    (mine / "reaching.yaml").write_text((TASK % ("reaching", "{{question.__class__}}")) + METRIC % "exact_match")
+    without = "{metric: exact_match, aggregation: mean, higher_is_better: true, regexes_to_ignore: [uno]}"
+    (mine / "ignored.yaml").write_text((TASK % ("ignored_targets", "uno")) + f"metric_list: [{without}]\n")
+    (mine / "rows.jsonl").write_text('{"question": "one", "answer": "uno"}\n{"question": "two", "answer": ""}\n')
+    (folder / "suite.yaml").write_text(SUITE)
+    suite = parse_suite(SUITE, str(folder / "suite.yaml"))
+    assert suite.quality is not None
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HF_HUB_OFFLINE", "1")
+        patch.setenv("HF_HOME", str(folder / "hub"))
+        patch.delenv("HF_DATASETS_CACHE", raising=False)
+        with pytest.raises(SuiteError) as caught, placed_in(folder / "suite.yaml"):
+            load_tasks(folder, suite.quality)
+    return str(caught.value).replace(f"{folder}/", "")
+
+
+@pytest.mark.parametrize(
+    "expected",
+    [
+        "suite.yaml:10:7: quality.tasks[0]: gsm9k: lm-eval has no task or group 'gsm9k'; did you mean gsm8k",
+        "suite.yaml:11:7: quality.tasks[1]: humaneval: it runs the code that a model writes, on this machine; set "
+        "`quality.allow_unsafe_code: true`",
+        "suite.yaml:13:7: quality.tasks[3]: coded: it runs code (other.pick, in mine); read that, and set",
+        "suite.yaml:14:7: quality.tasks[4]: wikitext: its output_type loglikelihood_rolling has no score of an item",
+        "suite.yaml:15:7: quality.tasks[5]: gsm8k: its data (openai/gsm8k main) could not be loaded: ",
+        "; unset HF_HUB_OFFLINE to fetch it once; it is kept in hub/datasets",
+        "quality.tasks[6]: empty_targets: row 1 has an empty target, for which an empty answer would be right",
+        "quality.tasks[7]: foreign_metric: it runs code (the metric 'points', from the hub); read that, and set",
+        "quality.tasks[8]: longbench_2wikimqa: benchgate does not know whether score is right or wrong or a score in",
+        "quality.tasks[9]: reaching: a template of it cannot be rendered: access to attribute '__class__'",
+        "quality.tasks[10]: ignored_targets: row 0: nothing is left of the target 'uno' once what the metric ignores",
+    ],
+)
+def test_every_task_that_cannot_be_judged_is_named_at_its_line_with_the_reason(told: str, expected: str) -> None:
+    assert expected in told
+
+
+def test_a_group_is_found_wrong_by_the_task_that_is(told: str) -> None:
+    assert "quality.tasks[2]: mmlu_pro: mmlu_pro_biology: " in told

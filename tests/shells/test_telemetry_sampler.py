@@ -1,0 +1,326 @@
+"""Telemetry of real servers on the loopback: what is asked, by whom, and that it agrees with what the client got."""
+
+from __future__ import annotations
+
+import socket
+import sys
+import threading
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from benchgate.embedded.server import serve
+from benchgate.errors import UsageError
+from benchgate.gate.evidence.telemetry import compare_counts
+from benchgate.load.ways import run_problems
+from benchgate.load.worker import StageResult
+from benchgate.model.deployment import Arm
+from benchgate.model.run import LoadObservation
+from benchgate.model.telemetry import Counter, Gauge, TelemetryWindow
+from benchgate.sim.process import serve_sim
+from benchgate.sim.settings import BatchingCosts, SimSettings
+from benchgate.suite.deployment import DeploymentSpec, Embedded
+from benchgate.targets.dialect import DIALECTS, Target, dialect_of
+from benchgate.telemetry.sampler import Sampler
+from benchgate.telemetry.sources import PageSource, SmiSource, Sources, UnreadError, sources_of
+from tests.fakes.measured import SuiteText
+from tests.fakes.scripted_server import Received, ScriptedServer, Step
+from tests.shells.load_helpers import closed, run
+
+IDLE = "vllm:num_requests_running 0\nvllm:num_requests_waiting 0\n"
+
+
+def page(text: str, *headers: str, status: str = "200 OK") -> bytes:
+    lines = [f"HTTP/1.1 {status}", "content-type: text/plain", f"content-length: {len(text.encode())}", *headers]
+    return "\r\n".join([*lines, "", text]).encode()
+
+
+def always(text: str, *headers: str, status: str = "200 OK") -> Callable[[Received], Iterable[Step]]:
+    return lambda _: [page(text, *headers, status=status)]
+
+
+def target(url: str, engine: str = "vllm") -> Target:
+    return Target(Arm.CANDIDATE, url, "m", DIALECTS[engine], "secret-key", secret_headers={"x-tenant": "secret-tenant"})
+
+
+def spec(url: str = "http://host:8000", **keys: object) -> DeploymentSpec:
+    return DeploymentSpec.model_validate({"url": url, "model": "m", **keys})
+
+
+def looked_at(sources: Sources, at: Target, stage: Callable[[], object] = lambda: None) -> TelemetryWindow:
+    with Sampler(sources, at) as watch:
+        with watch.stage() as looks:
+            stage()
+        window = watch.window(looks, "c4", Arm.CANDIDATE, 0, 0)
+    assert window is not None
+    return window
+
+
+@pytest.mark.parametrize(
+    ("engine", "url", "expected"),
+    [
+        ("vllm", "http://h:8000/base", "http://h:8000/base/metrics"),
+        ("openai", "https://h", "https://h/metrics"),
+        ("trtllm", "http://h:8000", "http://h:8000/prometheus/metrics"),
+        ("triton", "http://h:8000", "http://h:8002/metrics"),
+        ("triton", "unix:/run/s.sock", None),
+        ("llamacpp", "unix:/run/s.sock", "http://localhost/metrics"),
+        ("ollama", "http://h:11434", None),
+    ],
+)
+def test_auto_is_where_the_engine_shows_its_metrics(engine: str, url: str, expected: str | None) -> None:
+    assert sources_of(spec(url, engine=engine), target(url, engine), {}).page == expected
+
+
+def test_addresses_may_be_references_and_must_be_set() -> None:
+    said = spec(metrics="${env:PAGE}", gpu="${env:GPU}", gpu_devices=[1])
+    at = target("http://host:8000")
+    whole = {"PAGE": "http://m:1/metrics", "GPU": "http://g:9400/metrics"}
+    assert sources_of(said, at, whole) == Sources("http://m:1/metrics", "http://g:9400/metrics", (1,))
+    private = "https://reader:s3cret@m:1/metrics?token=x"
+    assert sources_of(said, at, {**whole, "PAGE": private}).page == private
+    with pytest.raises(UsageError, match="PAGE is not set"):
+        sources_of(said, at, {})
+    with pytest.raises(UsageError, match="not the address") as refused:
+        sources_of(said, at, {**whole, "PAGE": "s3cret"})
+    assert "s3cret" not in str(refused.value)
+    assert sources_of(spec(metrics="off"), at, {}) == Sources()
+
+
+def test_credentials_of_an_address_are_sent_to_its_server_and_shown_to_nobody() -> None:
+    with ScriptedServer(always("", status="401 Unauthorized")) as server:
+        address = server.url.replace("http://", "http://reader:s3cret@") + "/metrics"
+        window = looked_at(Sources(address), target("http://127.0.0.1:1"))
+        assert server.requests[0].headers["authorization"].startswith("Basic ")
+    assert window.problems == (f"{server.url} answers HTTP 401 when asked for its metrics",)
+
+
+@pytest.mark.parametrize("drops", [b"vllm:num_requests_running 0", b"HTTP/1.1 200 OK\r\nx-long: aaaaaaaa"])
+def test_a_page_that_comes_in_drops_is_not_waited_for_and_asked_for_again(drops: bytes) -> None:
+    def drip(received: Received) -> Iterable[Step]:
+        if len(server.requests) > 1:
+            yield page(IDLE)
+            return
+        if not drops.startswith(b"HTTP"):
+            yield b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ncontent-length: 1000000\r\n\r\n"
+        yield drops
+        while True:
+            yield 0.02
+            yield b"0"
+
+    server = ScriptedServer(drip)
+    with server, PageSource(f"{server.url}/metrics", target(server.url), longest_s=0.2) as source:
+        with pytest.raises(UnreadError, match="could not be read: no answer within 200 ms") as told:
+            source.fetch()
+        assert not told.value.hopeless
+        assert source.fetch().text == IDLE
+
+
+def test_a_page_on_the_server_gets_its_headers_and_a_page_elsewhere_none_of_them() -> None:
+    with ScriptedServer(always(IDLE)) as own, ScriptedServer(always(IDLE)) as other:
+        for address in (f"{own.url}/metrics", f"{other.url}/metrics"):
+            looked_at(Sources(address), target(own.url))
+    assert {request.headers.get("x-tenant") for request in own.requests} == {"secret-tenant"}
+    assert {request.headers.get("authorization") for request in own.requests} == {"Bearer secret-key"}
+    assert not [name for request in other.requests for name in request.headers if name in ("x-tenant", "authorization")]
+
+
+@pytest.mark.parametrize(
+    ("respond", "says"),
+    [
+        (always("nope", status="404 Not Found"), "answers HTTP 404"),
+        (always("<html>"), "cannot be used"),
+        (always("process_cpu_seconds_total 1\n"), "no name that a known engine uses"),
+    ],
+)
+def test_a_server_without_metrics_is_asked_once_and_tells_nothing(
+    respond: Callable[[Received], Iterable[Step]], says: str
+) -> None:
+    with ScriptedServer(respond) as server, Sampler(Sources(f"{server.url}/metrics"), target(server.url)) as watch:
+        for _ in range(2):
+            with watch.stage() as looks:
+                pass
+            window = watch.window(looks, "c4", Arm.CANDIDATE, 0, 0)
+            assert window is not None
+            assert window.readings == ()
+            assert any(says in problem for problem in window.problems), window.problems
+    assert len(server.requests) == 1
+
+
+def test_a_server_that_is_gone_is_no_error_and_tells_nothing() -> None:
+    with ScriptedServer(always(IDLE)) as server:
+        address = server.url
+    window = looked_at(Sources(f"{address}/metrics"), target(address))
+    assert window.readings == ()
+    assert "could not be read: could not connect" in window.problems[0]
+
+
+def test_nothing_is_read_where_there_is_nothing_to_read() -> None:
+    with Sampler(Sources(), target("http://127.0.0.1:1")) as watch, watch.stage() as looks:
+        assert watch.window(looks, "c4", Arm.CANDIDATE, 0, 0) is None
+
+
+def test_the_stage_is_looked_at_while_it_runs_and_after_it_until_the_server_is_idle() -> None:
+    looks: list[int] = []
+
+    def respond(_: Received) -> Iterable[Step]:
+        looks.append(1)
+        running = 3 if 2 <= len(looks) <= 4 else 0  # the second look is during the stage, two more find it still busy
+        seen_during.set() if len(looks) == 2 else None
+        yield page(f"vllm:num_requests_running {running}\nvllm:kv_cache_usage_perc {running / 10}\n")
+
+    seen_during = threading.Event()
+    with ScriptedServer(respond) as server:
+        window = looked_at(Sources(f"{server.url}/metrics"), target(server.url), lambda: seen_during.wait(10))
+    assert len(looks) == 5
+    assert window.drained
+    assert window.mean(Gauge.RUNNING) == 3
+    assert (window.peak(Gauge.KV_USAGE), window.after(Gauge.KV_USAGE)) == (0.3, 0.0)
+
+
+def test_what_was_cut_before_a_stage_is_none_of_its_work() -> None:
+    said = iter([(2, 100), (1, 150), (0, 170)])
+
+    def respond(_: Received) -> Iterable[Step]:
+        running, tokens = next(said, (0, 180))
+        yield page(f"vllm:num_requests_running {running}\nvllm:generation_tokens_total {tokens}\n")
+
+    with ScriptedServer(respond) as server:
+        window = looked_at(Sources(f"{server.url}/metrics"), target(server.url))
+    assert window.before(Gauge.RUNNING) == 0
+    assert window.change(Counter.GENERATION_TOKENS) == 10
+
+
+def test_a_restart_in_the_stage_is_seen_by_the_header_of_llama_cpp() -> None:
+    born = iter("abb")
+
+    def respond(_: Received) -> Iterable[Step]:
+        yield page("llamacpp:tokens_predicted_total 5\n", f"process-start-time-unix: {next(born, 'b')}")
+
+    with ScriptedServer(respond) as server:
+        window = looked_at(Sources(f"{server.url}/metrics"), target(server.url, "llamacpp"))
+    assert window.markers == ("a", "b")
+    assert window.restarted
+
+
+def test_accelerators_are_read_beside_the_server() -> None:
+    gpu = 'DCGM_FI_DEV_POWER_USAGE{gpu="0"} 300\nDCGM_FI_DEV_POWER_USAGE{gpu="1"} 900\n'
+    with ScriptedServer(always(IDLE)) as server, ScriptedServer(always(gpu)) as exporter:
+        sources = Sources(f"{server.url}/metrics", f"{exporter.url}/metrics", (0,))
+        window = looked_at(sources, target(server.url))
+    assert [reading.values[Gauge.GPU_POWER] for reading in window.readings] == [300.0, 300.0]
+
+
+def test_nvidia_smi_is_one_process_that_reports_and_is_gone_afterwards(tmp_path: Path) -> None:
+    script = tmp_path / "smi.py"
+    script.write_text(
+        "import time\nwhile True:\n print('0, 50, 20, 400, 1, 4, 1500', flush=True)\n"
+        " print('1, 90, 1, 1, 1, 4, 9', flush=True)\n time.sleep(0.05)\n"
+    )
+    with SmiSource((0,), (sys.executable, str(script))) as smi:
+        process = smi._process
+        assert process is not None
+        assert smi.fetch() == {
+            Gauge.GPU_BUSY: 0.5, Gauge.GPU_MEMORY_BUSY: 0.2, Gauge.GPU_POWER: 400.0, Gauge.GPU_MEMORY_USED: 0.25,
+            Gauge.GPU_CLOCK: 1.5e9,
+        }  # fmt: skip
+    assert process.poll() is not None
+
+
+def test_a_machine_without_nvidia_smi_says_so() -> None:
+    with SmiSource(None, ("no-such-nvidia-smi",)) as smi, pytest.raises(UnreadError, match="no nvidia-smi"):
+        smi.fetch()
+
+
+def as_observation(result: StageResult) -> LoadObservation:
+    return LoadObservation("c4", Arm.CANDIDATE, 0, 0, result.requests, result.window_s, result.client)
+
+
+def assert_agrees(window: TelemetryWindow, seen: LoadObservation, words: int) -> None:
+    """Server and client count the same, to the token."""
+    found = compare_counts(window, [seen], 0, longest=64)
+    assert len(found) == words
+    for count in found:
+        assert count.least == count.most == count.server > 0, count
+
+
+def test_what_the_practice_server_tells_agrees_with_what_the_client_got() -> None:
+    settings = SimSettings(model="scripted", batching=BatchingCosts())
+    with serve_sim(settings) as sim:
+        at = Target(Arm.CANDIDATE, sim.url, settings.model, DIALECTS["vllm"])
+        results: list[StageResult] = []
+        window = looked_at(Sources(f"{sim.url}/metrics"), at, lambda: results.append(run(sim.url, closed(24, 4))))
+    seen = as_observation(results[0])
+    assert_agrees(window, seen, words=3)
+    assert window.drained
+    assert not window.restarted
+
+
+def test_requests_of_somebody_else_are_beyond_what_was_asked() -> None:
+    settings = SimSettings(model="scripted", batching=BatchingCosts())
+    with serve_sim(settings) as sim:
+        at = Target(Arm.CANDIDATE, sim.url, settings.model, DIALECTS["vllm"])
+        results: list[StageResult] = []
+
+        def stage() -> None:
+            results.append(run(sim.url, closed(20, 4)))
+            run(sim.url, closed(2))  # a stranger's
+
+        window = looked_at(Sources(f"{sim.url}/metrics"), at, stage)
+    found = {count.what: count for count in compare_counts(window, [as_observation(results[0])], 0, longest=64)}
+    assert found["requests"].excess_ratio == found["generated tokens"].excess_ratio == 0.1
+
+
+def test_a_server_that_was_really_restarted_on_its_port_in_a_stage_is_seen() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    settings = SimSettings(model="scripted", port=port)
+    with ExitStack() as stack:
+        first = stack.enter_context(serve_sim(settings))
+
+        def stage() -> None:
+            run(first.url, closed(2))
+            stack.close()
+            stack.enter_context(serve_sim(settings))
+            run(first.url, closed(2))
+
+        at = Target(Arm.CANDIDATE, first.url, settings.model, DIALECTS["vllm"])
+        window = looked_at(Sources(f"{first.url}/metrics"), at, stage)
+    assert window.restarted
+    assert len(window.markers) == 2
+    assert window.change(Counter.GENERATION_TOKENS) is None
+
+
+def test_what_the_embedded_engine_tells_agrees_with_what_the_client_got(tmp_path: Path) -> None:
+    served = DeploymentSpec(embedded=Embedded(slots=2))
+    assert served.embedded is not None
+    with serve(served.embedded, name="tiny", cache_dir=tmp_path) as server:
+        at = Target(Arm.CANDIDATE, server.url, server.model, dialect_of(served))
+        answers: list[dict[str, int]] = []
+
+        def stage() -> None:
+            with httpx2.Client(base_url=server.url, timeout=60) as client:
+                for number in range(6):
+                    body = {"model": server.model, "messages": [{"role": "user", "content": f"add {number}"}],
+                            "max_tokens": 16, "temperature": 0}  # fmt: skip
+                    answers.append(client.post("/v1/chat/completions", json=body).json()["usage"])
+
+        window = looked_at(sources_of(served, at, {}), at, stage)
+    assert window.change(Counter.GENERATION_TOKENS) == sum(usage["completion_tokens"] for usage in answers) > 0
+    assert window.change(Counter.PROMPT_TOKENS) == sum(usage["prompt_tokens"] for usage in answers) > 0
+    assert window.change(Counter.PREFIX_HITS) == 0
+    assert len(window.markers) == 1
+
+
+def test_pages_that_cannot_be_are_problems_before_a_run_begins(tmp_path: Path) -> None:
+    suite = SuiteText([{"metric": "error_rate", "max": "1%"}]).suite()
+    broken = suite.deployments["candidate"].model_copy(update={"metrics": "${env:PAGE}", "gpu": "${env:GPU}"})
+    suite = suite.model_copy(update={"deployments": {**suite.deployments, "candidate": broken}})
+    assert run_problems(suite, tmp_path, {"PAGE": "nowhere"}) == [
+        "deployments.candidate: `metrics` refers to what is not the address of a page of metrics; correct it",
+        "deployments.candidate: the environment variable GPU is not set, and the suite refers to it; "
+        "set it and run again",
+    ]
