@@ -203,7 +203,7 @@ def test_a_failed_call_says_which_and_why_and_leaves_the_others() -> None:
     assert errors[0] is errors[5] is None
     assert errors[1] == "candidate: HTTP 500: bad key [redacted]"
     assert errors[2] == 'candidate: HTTP 200 without choices: {"choices": []}'
-    assert str(errors[3]).startswith("candidate: ReadError")
+    assert errors[3] == "candidate: the connection failed (ReadError)"
     assert errors[4] == "candidate: HTTP 307: an empty body"
     assert [item.candidate is None for item in seen.items] == [False, True, True, True, True, False]
     assert all(item.primary is not None for item in seen.items)
