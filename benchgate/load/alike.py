@@ -16,8 +16,8 @@ from benchgate.load.answer_text import Words
 from benchgate.load.seen import Stream
 from benchgate.load.stream_event import take_choice
 from benchgate.load.template import Template
+from benchgate.targets.answers import finish_reason
 from benchgate.targets.error_messages import event_error, json_object
-from benchgate.targets.finish import finish_reason
 
 _LONGEST = 4096  # bytes: kinds of longer events are not worth keeping
 _KEPT = 256  # kinds

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from pydantic_core import from_json
 
-from benchgate.targets.content import arguments_text, calls_in, calls_something, text_in, thinking_in
+from benchgate.targets.answers import arguments_text, calls_in, calls_something, text_in, thinking_in
 
 _ANSWER_FIELDS = ("content", "text", "refusal")  # of a chat message, or a piece of one; `text` of completions
 _REASONING_FIELDS = ("reasoning_content", "reasoning")  # two names of one thing: some servers send both
@@ -41,6 +41,11 @@ class Words:
     def arguments(self) -> dict[Key, str]:
         """The arguments of each tool call as they were written, in the order of the calls."""
         return {key: "".join(pieces) for key, pieces in self._arguments.items()}
+
+    @property
+    def called(self) -> list[tuple[str | None, str]]:
+        """Name and arguments of each tool call, in their order."""
+        return [(self.names.get(key), arguments) for key, arguments in self.arguments.items()]
 
     @property
     def output(self) -> str:

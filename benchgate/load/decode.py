@@ -19,12 +19,12 @@ from benchgate.load.exchange import Fault, Heard, Response
 from benchgate.load.faults import fault_of
 from benchgate.load.raw_body import Read
 from benchgate.load.seen import Stream
-from benchgate.load.validity import is_judged, is_valid
 from benchgate.model.records import RequestRecord, TokenSource
 from benchgate.model.request import GENERATING_ENDPOINTS, ModelRequest
 from benchgate.model.request_metrics import MIN_VISIBLE_CHARACTERS, redundancy_percent, visible_characters
 from benchgate.targets.dialect import Target
 from benchgate.targets.error_messages import Secret, one_line
+from benchgate.targets.validity import form_of_request
 
 _CHAT = ModelRequest("chat", {}, None)
 _LONGEST_NAME = 200  # characters of a model's name
@@ -66,6 +66,7 @@ def decode_named(
     """The same, and what the server calls this one answer, when it says that."""
     stream = _read(response, ask, secret)
     fault = fault_of(response, stream, ask, target)
+    form, words = form_of_request(ask), Words() if fault else stream.words
     tokens, source = _output_tokens(stream)
     content = _content_of(stream) if _is_read(response) and ask.endpoint in GENERATING_ENDPOINTS else _NO_CONTENT
     record = RequestRecord(
@@ -86,7 +87,7 @@ def decode_named(
         first_answer_ns=_since(epoch_ns, stream.answer_ns),
         reasoning_tokens=stream.reasoning_tokens,
         cached_tokens=stream.cached_tokens,
-        valid=is_valid(ask, Words() if fault else stream.words) if is_judged(ask) and not leaves else None,
+        valid=None if form is None or leaves else form.is_met(words.text, words.called),
         left=leaves,
         tokenless=ask.endpoint not in GENERATING_ENDPOINTS,
         answer_chars=content.answer_chars,

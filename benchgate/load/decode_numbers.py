@@ -17,8 +17,8 @@ from benchgate.load.decode_document import any_document
 from benchgate.load.raw_body import Read
 from benchgate.load.seen import Stream
 from benchgate.model.request import ModelRequest
+from benchgate.targets.answers import token_count
 from benchgate.targets.error_messages import Secret, event_error
-from benchgate.targets.usage import token_count
 
 _LARGEST = sys.float_info.max
 

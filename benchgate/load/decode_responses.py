@@ -13,7 +13,7 @@ from benchgate.load.decode_document import whole_document
 from benchgate.load.raw_body import Read
 from benchgate.load.seen import Stream, is_text
 from benchgate.load.sse import HEARTBEATS, EventParser, OverlongEvent
-from benchgate.targets.content import text_in
+from benchgate.targets.answers import text_in
 from benchgate.targets.error_messages import WORDLESS_ERROR, Secret, error_message, event_error, json_object, redact
 
 _LAST = {

@@ -14,7 +14,7 @@ from benchgate.load.http1 import Dechunker, Head, MalformedResponse, split_head
 from benchgate.load.raw_body import RawBody, Read
 from benchgate.model.records import ErrorClass
 from benchgate.suite.schema import Limits
-from benchgate.targets.route import tls_fault
+from benchgate.targets.address import tls_fault
 
 LARGEST_RESPONSE_BYTES = 64 * 2**20
 

@@ -13,8 +13,8 @@ from benchgate.plan.model import NO_MATERIAL, Material
 from benchgate.plan.schedule import Traces
 from benchgate.plan.vocabulary import VOCABULARIES, Vocabulary
 from benchgate.suite.schema import Suite, declared_context_tokens
-from benchgate.targets.deployed import target_of
-from benchgate.targets.vocabulary import file_vocabulary, server_vocabulary
+from benchgate.targets.dialect import target_of
+from benchgate.targets.tokenizer import file_vocabulary, server_vocabulary
 
 _SERVER = "server"
 

@@ -23,9 +23,8 @@ from benchgate.plan.client_demand import StageDemand, default_workers, workers_t
 from benchgate.plan.salt import LARGEST_SALT
 from benchgate.suite.connection import version_problem
 from benchgate.suite.load import parse_warmup
-from benchgate.targets.address import ServerAddress
+from benchgate.targets.address import DIRECT, Route, ServerAddress
 from benchgate.targets.dialect import DIALECTS, PATHS
-from benchgate.targets.route import DIRECT, Route
 
 _T = TypeVar("_T")
 _BARE_NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?")

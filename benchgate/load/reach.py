@@ -7,8 +7,7 @@ from pathlib import Path
 
 from benchgate.errors import UsageError
 from benchgate.suite.connection import check_proxy, read_header, reference_name, resolve_secret
-from benchgate.targets.address import ServerAddress
-from benchgate.targets.route import Route, tls_context
+from benchgate.targets.address import Route, ServerAddress, tls_context
 
 
 def read_headers(lines: Sequence[str], environment: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:

@@ -6,9 +6,15 @@ from dataclasses import dataclass, field
 
 from benchgate.load.answer_text import Words, place_of
 from benchgate.model.records import ACCEPTED_FINISH
+from benchgate.targets.answers import (
+    cached_count,
+    finish_reason,
+    input_count,
+    output_count,
+    part_count,
+    reasoning_count,
+)
 from benchgate.targets.error_messages import Secret, one_line
-from benchgate.targets.finish import finish_reason
-from benchgate.targets.usage import cached_count, input_count, output_count, part_count, reasoning_count
 
 _LONGEST_REASON = 40
 

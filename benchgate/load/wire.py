@@ -21,8 +21,7 @@ from benchgate.load.exchange import Exchange, Fault, Response, may_end
 from benchgate.load.sockets import Sockets, SocketTransport
 from benchgate.load.tunnel import TunnelRefused, open_tunnel
 from benchgate.model.records import ErrorClass
-from benchgate.targets.address import ServerAddress
-from benchgate.targets.route import DIRECT, Route, tls_context, tls_fault
+from benchgate.targets.address import DIRECT, Route, ServerAddress, tls_context, tls_fault
 
 Port = tuple[str, int]
 """Host and port."""

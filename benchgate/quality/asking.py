@@ -15,11 +15,11 @@ import httpx2
 
 from benchgate.errors import TargetError
 from benchgate.suite.schema import Limits
-from benchgate.targets.answer import MAX_BODY_BYTES
-from benchgate.targets.clients import async_client_of
+from benchgate.targets.address import tls_fault
+from benchgate.targets.answers import MAX_BODY_BYTES
+from benchgate.targets.client import http_client
 from benchgate.targets.dialect import Target
 from benchgate.targets.error_messages import error_text, json_object, one_line
-from benchgate.targets.route import tls_fault
 from benchgate.units import show_duration
 
 _RETRY_PAUSES_S = (0.25, 1.0)
@@ -117,7 +117,7 @@ async def asker_of(target: Target, limits: Limits, concurrency: int) -> AsyncIte
     """An asker with at most `concurrency` connections, for the length of the block."""
     timeout = httpx2.Timeout(limits.total_s, connect=limits.connect_s, pool=None)
     pool = httpx2.Limits(max_connections=concurrency, max_keepalive_connections=concurrency)
-    async with async_client_of(target, timeout, pool) as client:
+    async with http_client(target, timeout, pool) as client:
         yield Asker(client, target, limits)
 
 

@@ -43,8 +43,7 @@ from benchgate.suite.schema import Limits
 from benchgate.suite.shadow import Judge, Shadow, Similarity
 from benchgate.targets.address import ServerAddress
 from benchgate.targets.client import AsyncJsonClient
-from benchgate.targets.deployed import target_of
-from benchgate.targets.dialect import PATHS, Target, ask_body
+from benchgate.targets.dialect import PATHS, Target, ask_body, target_of
 from benchgate.targets.error_messages import RequestError
 from benchgate.text_files import text_of
 

@@ -12,7 +12,7 @@ from typing import Literal
 
 from benchgate.model.records import AnswerAgreement, PairFacts
 from benchgate.shadow.json_compare import JsonRules, NotJson, equal_values, normalise_text, parse_structure, shape_of
-from benchgate.targets.answer import Answer, ToolCall
+from benchgate.targets.answers import Answer, ToolCall
 
 By = Literal["normalised", "exact", "json", "tool_calls", "structure", "auto"]
 

@@ -16,8 +16,7 @@ from benchgate.errors import Problem, SuiteError
 from benchgate.plan.shadow import ShadowPrompt
 from benchgate.suite.formats import Row, parse_rows, schema_problem
 from benchgate.suite.schema import Suite
-from benchgate.targets.answer import ToolCall
-from benchgate.targets.answer_form import accepts, callable_tools, json_value
+from benchgate.targets.validity import response_schema, tool_schemas
 from benchgate.text_files import RECORDED_BYTES, text_of
 
 ROLES = frozenset({"system", "developer", "user", "assistant", "tool", "function"})
@@ -87,47 +86,6 @@ def unmeasurable_checks(suite: Suite, prompts: Sequence[ShadowPrompt]) -> Iterat
             what = f"no prompt of {suite.shadow.prompts} requests an answer form (`response_format` or `tools`)"
             message = f"{what}, so validity cannot be measured; draw prompts that do, or remove the check"
             yield Problem("", None, None, f"gate.checks[{number}].metric", message)
-
-
-def has_requested_form(fields: Mapping[str, object], text: str, calls: Sequence[ToolCall]) -> bool | None:
-    """Return True if an answer has the form that a prompt requests. None without one, or for text beside an offer."""
-    tools, choice = fields.get("tools"), fields.get("tool_choice")
-    requested = fields.get("response_format")
-    if tools and calls:
-        offered, schemas = callable_tools(tools, choice), tool_schemas(tools)
-        is_silent = not text.strip() or _fits(requested, text) is not False
-        return is_silent and all(_is_valid_call(call, offered, schemas) for call in calls)
-    if tools and (choice == "required" or isinstance(choice, dict)):
-        return False
-    return _fits(requested, text)
-
-
-def response_schema(requested: object) -> object:
-    """Return the schema in a `response_format`."""
-    inner = requested.get("json_schema") if isinstance(requested, Mapping) else None
-    return inner.get("schema") if isinstance(inner, Mapping) else None
-
-
-def tool_schemas(tools: object) -> dict[str, Mapping[str, object]]:
-    """Return the schema of every tool's arguments by the tool's name."""
-    found = callable_tools(tools, None)
-    return {name: schema for name, tool in found.items() if isinstance(schema := tool.get("parameters"), Mapping)}
-
-
-def _fits(requested: object, text: str) -> bool | None:
-    kind = requested.get("type") if isinstance(requested, Mapping) else None
-    if kind == "json_object":
-        return isinstance(json_value(text), dict)
-    schema = response_schema(requested) if kind == "json_schema" else None
-    return accepts(schema, text) if isinstance(schema, Mapping) else None
-
-
-def _is_valid_call(call: ToolCall, offered: Mapping[str, object], schemas: Mapping[str, Mapping[str, object]]) -> bool:
-    arguments = call.arguments if call.arguments.strip() else "{}"
-    if call.name not in offered or not isinstance(json_value(arguments), dict):
-        return False
-    schema = schemas.get(call.name)
-    return schema is None or accepts(schema, arguments)
 
 
 def _requests_form(fields: Mapping[str, object]) -> bool:

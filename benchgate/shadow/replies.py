@@ -22,13 +22,13 @@ from benchgate.shadow.compare import (
     make_transitive,
 )
 from benchgate.shadow.json_compare import JsonRules
-from benchgate.shadow.prompts import has_requested_form
 from benchgate.suite.schema import Limits
 from benchgate.suite.shadow import Shadow
-from benchgate.targets.answer import Answer, read_answer
+from benchgate.targets.answers import Answer, read_answer
 from benchgate.targets.client import AsyncJsonClient, TlsError
 from benchgate.targets.dialect import PATHS, Target, ask_body
 from benchgate.targets.error_messages import RequestError
+from benchgate.targets.validity import form_of_fields
 
 Pair = tuple[str, str]
 WITH_PRIMARY: Pair = ("candidate", "primary")
@@ -181,10 +181,11 @@ def _facts(reply: Reply, prompt: ShadowPrompt, settings: Shadow) -> AnswerFacts 
     if reply.answer is None:
         return None
     content = reply.content or AnswerContent("")
+    calls = [(call.name, call.arguments) for call in content.calls]
     return AnswerFacts(
         characters=len(content.text),
         latency_ns=reply.latency_ns,
         refusal=is_refusal(reply.answer, settings.compare.refusals),
         tokens=reply.answer.output_tokens,
-        valid=has_requested_form(prompt.fields, content.text, content.calls),
+        valid=form_of_fields(prompt.fields).is_met(content.text, calls),
     )

@@ -33,11 +33,10 @@ from typing import Self
 import httpx2
 
 from benchgate.errors import TargetError
-from benchgate.targets.address import NO_ADDRESS, ServerAddress
-from benchgate.targets.answer import MAX_BODY_BYTES
+from benchgate.targets.address import DIRECT, NO_ADDRESS, ServerAddress, tls_context, tls_fault
+from benchgate.targets.answers import MAX_BODY_BYTES
 from benchgate.targets.dialect import Target
 from benchgate.targets.error_messages import RequestError, success_document
-from benchgate.targets.route import DIRECT, tls_context, tls_fault
 from benchgate.units import show_duration
 
 
@@ -104,7 +103,7 @@ class AsyncJsonClient:
         self._retry = retry
         self._max_body_bytes = max_body_bytes
         timeout = httpx2.Timeout(total_s, connect=self._connect_s, pool=None)
-        self._http = _http_client(
+        self._http = http_client(
             target, timeout, httpx2.Limits(max_connections=connections, max_keepalive_connections=connections)
         )
 
@@ -157,15 +156,20 @@ class AsyncJsonClient:
         except (OSError, httpx2.HTTPError, httpx2.InvalidURL) as error:  # ssl.SSLError is an OSError, and not wrapped
             raise self._request_error(error) from None
 
+    async def read_body(self, response: httpx2.Response) -> bytes:
+        """Return the body of a streamed response. Raises BodyTooLargeError."""
+        content = bytearray()
+        async for piece in response.aiter_bytes():
+            content += piece
+            if len(content) > self._max_body_bytes:
+                raise BodyTooLargeError(f"the body of the response is larger than {self._max_body_bytes} bytes")
+        return bytes(content)
+
     async def _attempt(self, method: str, path: str, body: Mapping[str, object] | None) -> Response:
         began_ns = time.perf_counter_ns()
-        content = bytearray()
         async with self.stream(method, path, body) as response:
-            async for piece in response.aiter_bytes():
-                content += piece
-                if len(content) > self._max_body_bytes:
-                    raise BodyTooLargeError(f"the body of the response is larger than {self._max_body_bytes} bytes")
-        return Response(response.status_code, bytes(content), response.headers, time.perf_counter_ns() - began_ns)
+            content = await self.read_body(response)
+        return Response(response.status_code, content, response.headers, time.perf_counter_ns() - began_ns)
 
     def _document(self, response: Response) -> dict[str, object]:
         try:
@@ -217,6 +221,10 @@ class JsonClient:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections."""
         with self._runner:
             self._runner.run(self._client.__aexit__())
 
@@ -233,8 +241,8 @@ class JsonClient:
         return self._runner.run(self._client.send(method, path, body))
 
 
-def _http_client(target: Target | None, timeout: httpx2.Timeout, limits: httpx2.Limits) -> httpx2.AsyncClient:
-    """Raises TargetError for an address that is none."""
+def http_client(target: Target | None, timeout: httpx2.Timeout, limits: httpx2.Limits) -> httpx2.AsyncClient:
+    """Return the HTTP client beneath a JSON client. Raises TargetError for an address that is none."""
     if target is None:
         return httpx2.AsyncClient(
             timeout=timeout, limits=limits, follow_redirects=False, trust_env=False, verify=tls_context(DIRECT)

@@ -24,7 +24,8 @@ FLOORS: tuple[frozenset[str], ...] = tuple(
         "sizing",
         "escaped_streams stamping clocks",
         "clocks",
-        "embedded sim targets text_files",
+        "targets text_files",
+        "embedded sim",
         "imports load quality shadow store report publish telemetry",
         "acting circumstances deploying done exchange following lining_up looking pricing signatures sitting spending "
         "spools",

@@ -15,6 +15,7 @@ import pytest
 
 from benchgate.errors import TargetError
 from benchgate.model.deployment import Arm
+from benchgate.targets.address import DIRECT, Route
 from benchgate.targets.client import (
     NO_RETRY,
     RETRY,
@@ -26,7 +27,6 @@ from benchgate.targets.client import (
 )
 from benchgate.targets.dialect import DIALECTS, Target
 from benchgate.targets.error_messages import RequestError
-from benchgate.targets.route import DIRECT, Route
 from tests.fakes.certificates import CA, STRANGER_CA, serving
 from tests.fakes.proxy import Proxy
 from tests.fakes.scripted_server import ABORT, CLOSE, Received, ScriptedServer, Step, json_response
@@ -217,8 +217,9 @@ def test_no_credential_and_no_path_of_the_address_is_in_a_message() -> None:
 
 
 def test_header_that_cannot_be_sent_is_not_quoted() -> None:
-    with ScriptedServer(Script(OK)) as server:
-        one = Target(Arm.CANDIDATE, server.url, "m", DIALECTS["openai"], "s3cret\nkey")
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        one = Target(Arm.CANDIDATE, url, "m", DIALECTS["openai"], "s3cret\nkey")
         with JsonClient(one, connect_s=1, total_s=1) as client, pytest.raises(RequestError) as caught:
             client.get("/")
     assert str(caught.value) == "the request cannot be sent (LocalProtocolError)"

@@ -9,7 +9,7 @@ from benchgate.load.exchange import Fault, Heard, Response
 from benchgate.load.http1 import Head
 from benchgate.model.records import ErrorClass, RequestRecord, TokenSource
 from benchgate.model.request import ModelRequest
-from benchgate.targets.answer import read_answer
+from benchgate.targets.answers import read_answer
 from benchgate.targets.error_messages import Secret
 
 EPOCH = 1000

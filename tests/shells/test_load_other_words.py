@@ -12,12 +12,10 @@ from benchgate.errors import TargetError
 from benchgate.load.decode import decode, heard, words_of
 from benchgate.load.exchange import Fault, Heard, Response
 from benchgate.load.http1 import Head
-from benchgate.load.validity import is_valid
 from benchgate.model.records import ErrorClass, RequestRecord
 from benchgate.model.request import ModelRequest
-from benchgate.targets.answer import ToolCall, read_answer
-from benchgate.targets.finish import finish_reason
-from benchgate.targets.proof import missing
+from benchgate.targets.answers import ToolCall, finish_reason, missing_output, read_answer
+from tests.shells.test_load_validity import is_valid
 
 CHAT = ModelRequest("chat", {}, 8)
 RESPONSES = ModelRequest("responses", {}, 8)
@@ -182,7 +180,7 @@ def test_reason_of_a_response_that_is_no_text_is_one_that_nobody_knows(reason: o
 )
 def test_call_that_says_nothing_is_no_output(nothing: dict[str, object]) -> None:
     assert read(delta(**nothing), stop(), DONE).error is ErrorClass.EMPTY
-    assert missing("chat", {"choices": [{"message": nothing, "finish_reason": "stop"}]}) == "an empty answer"
+    assert missing_output("chat", {"choices": [{"message": nothing, "finish_reason": "stop"}]}) == "an empty answer"
 
 
 @pytest.mark.parametrize("mark", [b"data: [DONE] \n\n", b"data:[DONE]\n\n", b"data: [DONE]\t\n\n"])

@@ -11,9 +11,9 @@ from benchgate.load.answer_text import Words
 from benchgate.load.decode import decode, words_of
 from benchgate.load.exchange import Response
 from benchgate.load.http1 import Head
-from benchgate.load.validity import is_valid
 from benchgate.model.request import ModelRequest
 from benchgate.suite.formats import schema_problem
+from benchgate.targets.validity import form_of_request
 
 TOOLS: dict[str, object] = {"tools": [{"type": "function", "function": {"name": "f"}}]}
 OFFER = ModelRequest("chat", {}, 8, stream=False, fields=TOOLS)
@@ -24,6 +24,11 @@ SCHEMA: dict[str, object] = {
     "$defs": {"age": {"type": "integer", "minimum": 0}},
 }
 ASKED = ModelRequest("chat", {}, 8, stream=False, schema=SCHEMA)
+
+
+def is_valid(ask: ModelRequest, words: Words) -> bool | None:
+    form = form_of_request(ask)
+    return None if form is None else form.is_met(words.text, words.called)
 
 
 def calling(*calls: tuple[str, str], text: str = "") -> Words:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from benchgate.errors import TargetError
-from benchgate.targets.answer import Answer, read_answer
+from benchgate.targets.answers import Answer, read_answer
 
 
 def chat(content: object = "hi", finish: object = "stop", **rest: object) -> dict[str, Any]:

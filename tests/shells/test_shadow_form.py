@@ -20,8 +20,9 @@ from benchgate.shadow.assessors import (
     verdict_of,
 )
 from benchgate.shadow.compare import AnswerContent
-from benchgate.shadow.prompts import form_problems, has_requested_form, load_prompts
-from benchgate.targets.answer import ToolCall
+from benchgate.shadow.prompts import form_problems, load_prompts
+from benchgate.targets.answers import ToolCall
+from benchgate.targets.validity import form_of_fields
 
 CITY = {
     "type": "object",
@@ -37,7 +38,8 @@ def asking(**fields: object) -> ShadowPrompt:
 
 
 def has_form(prompt: ShadowPrompt, content: AnswerContent) -> bool | None:
-    return has_requested_form(prompt.fields, content.text, content.calls)
+    calls = [(call.name, call.arguments) for call in content.calls]
+    return form_of_fields(prompt.fields).is_met(content.text, calls)
 
 
 def schema(found: object) -> dict[str, object]:

@@ -19,7 +19,7 @@ from benchgate.shadow.compare import (
 )
 from benchgate.shadow.json_compare import JsonRules, NotJson, parse_structure
 from benchgate.suite.formats import parse_path
-from benchgate.targets.answer import Answer, ToolCall
+from benchgate.targets.answers import Answer, ToolCall
 
 
 def pair(
