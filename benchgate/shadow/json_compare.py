@@ -127,16 +127,15 @@ def _paths_below(paths: tuple[Path, ...], key: object) -> Iterator[Path]:
 def _is_too_deep(value: object) -> bool:
     level = [value]
     for _ in range(_MAX_DEPTH):
-        level = [inner for outer in level for inner in _children(outer)]
+        level = [
+            inner
+            for outer in level
+            if isinstance(outer, dict | list)
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+        ]
         if not level:
             return False
     return True
-
-
-def _children(value: object) -> Iterable[object]:
-    if isinstance(value, dict):
-        return value.values()
-    return value if isinstance(value, list) else ()
 
 
 def _finite(digits: str) -> float:

@@ -55,12 +55,12 @@ class LoggedRequest:
     @cached_property
     def normalised(self) -> str:
         """The text in the form in which requests are compared and measured."""
-        return collapse_white_space(self.text)
+        return _collapse_white_space(self.text)
 
     @property
     def first_text(self) -> str:
         """The normalised text of the first message, which is the system prompt if there is one."""
-        return collapse_white_space(next(_texts(self.messages), "") if self.prompt is None else self.prompt)
+        return _collapse_white_space(next(_texts(self.messages), "") if self.prompt is None else self.prompt)
 
     @cached_property
     def digest(self) -> bytes:
@@ -92,7 +92,7 @@ class LoggedRequest:
         return row | {"stratum": f"{label}/{self.length_class}", "length": len(self.normalised)}
 
 
-def collapse_white_space(text: str) -> str:
+def _collapse_white_space(text: str) -> str:
     """Normalise Unicode (NFKC), make every run of white space one space and strip both ends."""
     return _WHITE_SPACE.sub(" ", unicodedata.normalize("NFKC", text)).strip()
 

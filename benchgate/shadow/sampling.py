@@ -41,19 +41,6 @@ class Candidate:
         return json.dumps(self.request.row(self.request.label), sort_keys=True, ensure_ascii=False)
 
 
-@dataclass(frozen=True, slots=True)
-class Drawn:
-    """A candidate that was drawn, and the label of its stratum."""
-
-    candidate: Candidate
-    label: str
-
-    @property
-    def row(self) -> dict[str, object]:
-        """Its row in the sample."""
-        return self.candidate.request.row(self.label)
-
-
 _Stratum = tuple[str, str]  # label and length class
 
 
@@ -99,12 +86,15 @@ class Reservoir:
             found[f"{self._labels[label]}/{length}"] += n
         return found
 
-    def draw(self) -> list[Drawn]:
-        """Draw the sample, in pseudo-random order, so that its first rows are a sample as well."""
+    def draw(self) -> list[tuple[Candidate, str]]:
+        """Draw candidates, each with the label of its stratum.
+
+        Their order is pseudo-random too, so that the first rows are a sample as well.
+        """
         strata: defaultdict[str, list[tuple[int, str, bytes]]] = defaultdict(list)
         for (label, length), ranks in self._ranks.items():
             strata[f"{self._labels[label]}/{length}"] += [(-rank, label, digest) for rank, digest in ranks]
-        drawn: dict[bytes, Drawn] = {}
+        drawn: dict[bytes, tuple[Candidate, str]] = {}
         near_duplicates = None if self.near is None else NearDuplicates(self.near)
         for stratum, allocated in allocate(self.distinct, self.size).items():
             full = len(drawn) + allocated
@@ -117,7 +107,7 @@ class Reservoir:
                 if near_duplicates is not None and near_duplicates.is_near(candidate.request.normalised):
                     self.near_duplicates += 1
                     continue
-                drawn[digest] = Drawn(candidate, self._labels[label])
+                drawn[digest] = (candidate, self._labels[label])
         return [drawn[digest] for digest in sorted(drawn, key=self._rank)]
 
     @property
@@ -231,11 +221,11 @@ def draw_sample(
     drawn = reservoir.draw()
     times: Counter[str] = Counter()
     prompts: Counter[str] = Counter()
-    for each in drawn:
-        times += each.candidate.replaced
-        prompts.update(each.candidate.replaced.keys())
+    for candidate, _ in drawn:
+        times += candidate.replaced
+        prompts.update(candidate.replaced.keys())
     by_rule = {rule: (times[rule], prompts[rule]) for rule in redactor.rules}
-    return Sample(tuple(each.row for each in drawn), summary, reservoir, by_rule)
+    return Sample(tuple(candidate.request.row(label) for candidate, label in drawn), summary, reservoir, by_rule)
 
 
 def redact_logged(place: str, request: LoggedRequest, redactor: Redactor) -> tuple[LoggedRequest, Counter[str]]:
