@@ -172,18 +172,6 @@ def request_body(
     return ask_body(target, replace(ask, stream=stream and ask.stream), seed=seed)
 
 
-def completion_body(target: Target, **fields: object) -> dict[str, object]:
-    """Return a completions body in the target's dialect; `max_tokens` under the server's own name for it.
-
-    The given fields override the suite's `extra`: with another value the answer would be about something else.
-    """
-    dialect = target.dialect
-    if "max_tokens" in fields:
-        fields[dialect.max_tokens_field] = fields.pop("max_tokens")
-    body = {"model": target.model, **dialect.extra, **fields}
-    return {name: value for name, value in body.items() if name not in dialect.leave_out}
-
-
 def _accepts_ignore_eos(dialect: Dialect, endpoint: Endpoint) -> bool:
     # TensorRT-LLM refuses unknown fields in responses.
     takes_any_field = dialect.engine in ("vllm", "sglang", "llamacpp")

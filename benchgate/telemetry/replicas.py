@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
@@ -19,6 +18,7 @@ from benchgate.model.run import NOT_COUNTABLE
 from benchgate.suite.deployment import DeploymentSpec, Ready, resolve_page
 from benchgate.targets.address import ServerAddress
 from benchgate.targets.dialect import Target
+from benchgate.targets.error_messages import json_object
 from benchgate.telemetry.parse import BadPageError, parse_samples
 from benchgate.telemetry.sources import PageSource, UnreadError, sources_of
 
@@ -52,22 +52,16 @@ class ReplicaCounter:
     log: Path  # where the output of the command goes
     addresses: tuple[str, ...] = field(default=(), repr=False)
     page: str | None = field(default=None, repr=False)
-    _report: _Report | None = None  # what reported the number at first; later counts ask it alone
+    _report: _Report | None = None  # the source of the first count; later counts read it alone
 
     def count(self) -> Counted:
-        """Count now. Raises TargetError where nothing that was ever asked reports a number of replicas."""
+        """Count now. Raises TargetError where no source has ever reported a number of replicas."""
         if self.ready.command is not None:
             return _count_by_command(self.ready.command_words, self.target, self.log)
         if self.addresses:
-            return self._count_by_addresses()
+            with ThreadPoolExecutor(_AT_ONCE, "benchgate-replicas") as threads:
+                return Counted(sum(text is not None for text in threads.map(self._read, self.addresses)))
         return self._count_by_report()
-
-    def _count_by_addresses(self) -> Counted:
-        with ThreadPoolExecutor(_AT_ONCE, "benchgate-replicas") as threads:
-            return Counted(sum(threads.map(self._answers, self.addresses)))
-
-    def _answers(self, address: str) -> bool:
-        return self._read(address) is not None
 
     def _count_by_report(self) -> Counted:
         reports = [self._report] if self._report is not None else _REPORTS
@@ -95,7 +89,7 @@ class ReplicaCounter:
 def replica_counter(
     spec: DeploymentSpec, target: Target, environment: Mapping[str, str], log: Path
 ) -> ReplicaCounter | None:
-    """Return what counts the replicas of a deployment; None where its suite declares no number of them.
+    """Return the counter for a deployment; None where its suite declares no number of replicas.
 
     Raises UsageError for a reference that is not set or holds no address.
     """
@@ -111,19 +105,26 @@ def _count_by_command(command: tuple[str, ...], target: Target, log: Path) -> Co
     name = command[0]
     try:
         log.parent.mkdir(parents=True, exist_ok=True)
-        with log.open("ab") as words, tempfile.TemporaryFile() as output:
+        with log.open("ab") as output_log, tempfile.TemporaryFile() as output:
             process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=output, stderr=words, env=environment, start_new_session=True
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output_log,
+                env=environment,
+                start_new_session=True,
             )
             try:
                 status = process.wait(COMMAND_LIMIT_S)
             except subprocess.TimeoutExpired:
                 return Counted(None, f"{name} took longer than {COMMAND_LIMIT_S:g} s")
             finally:
-                _end(process)
+                with suppress(ProcessLookupError, PermissionError):
+                    os.killpg(process.pid, signal.SIGKILL)  # it and whatever it started in its session
+                process.wait()
             output.seek(0)
             printed = output.read(_LONGEST_OUTPUT_BYTES)
-            words.write(printed)
+            output_log.write(printed)
     except OSError as error:
         return Counted(None, f"{name} could not be run: {error.strerror or error}")
     if status != 0:
@@ -132,13 +133,6 @@ def _count_by_command(command: tuple[str, ...], target: Target, log: Path) -> Co
     if _NUMBER.fullmatch(text) is None:
         return Counted(None, f"{name} printed {'nothing' if not text else 'no whole number'}; see {log.name}")
     return Counted(int(text))
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """Kill the process and whatever it started in its session."""
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,14 +160,9 @@ def _practice_replicas(text: str) -> int | None:
 
 def _listed(text: str, key: str) -> list[dict[str, object]] | None:
     """Return the objects that a JSON document lists under a key; None where it is another document."""
-    try:
-        document = json.loads(text)
-    except ValueError:
-        return None
-    listed = document.get(key) if isinstance(document, dict) else None
-    if not isinstance(listed, list) or not all(isinstance(one, dict) for one in listed):
-        return None
-    return listed
+    document = json_object(text)
+    listed = (document or {}).get(key)
+    return listed if isinstance(listed, list) and all(isinstance(one, dict) for one in listed) else None
 
 
 def _ready_pods(text: str) -> int | None:

@@ -130,8 +130,7 @@ def test_a_child_inherits_the_streams_only_where_that_is_known() -> None:
     """Child processes whose output would stand in the log beside ours, unescaped."""
     allowed = {
         "publish/hook.py": "a command of whoever runs benchgate: its words are theirs, and it may speak to their CI",
-        "telemetry/smi.py": "its standard output is a pipe, and its standard error is dropped",
-        "telemetry/hardware.py": "both streams are captured",
+        "telemetry/sources.py": "standard output is a pipe; standard error is dropped or captured",
         "telemetry/replicas.py": "its standard output is a file that is read, and its standard error goes to a log",
     }
     assert {name for name, module in package().items() if module.shares_streams} == set(allowed)
