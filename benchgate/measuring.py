@@ -37,7 +37,7 @@ from benchgate.plan.schedule import Plan
 from benchgate.quality.divergence import diverge
 from benchgate.quality.loglikelihood import probe_scoring
 from benchgate.quality.runner import evaluate
-from benchgate.shadow.helpers import helpers_of
+from benchgate.shadow.assessors import assessors_of
 from benchgate.shadow.mirror import mirror
 from benchgate.store.repository import RunWriter
 from benchgate.suite.deployment import DeploymentSpec
@@ -279,7 +279,7 @@ def _measure_shadow(work: Work, targets: dict[Arm, Target]) -> None:
         plan.shadow,
         suite.shadow,
         suite.limits,
-        helpers=helpers_of(suite.shadow, os.environ, work.suite_dir, plan.judge_prompt),
+        assessors=assessors_of(suite.shadow, os.environ, work.suite_dir, plan.judge_prompt),
         on_progress=lambda done: progress.step(f"{done} prompts"),
         on_assessed=assessed,
     )

@@ -38,10 +38,8 @@ from benchgate.quality.divergence import load_texts
 from benchgate.quality.runner import require_lm_eval
 from benchgate.quality.tasks.loading import impossible_checks, load_tasks, unknown_leaves
 from benchgate.recording import as_kept, measure_to_the_end, recorded
-from benchgate.shadow.form import unasked_form
-from benchgate.shadow.helpers import helpers_of
-from benchgate.shadow.judge_prompt import load_judge_prompt
-from benchgate.shadow.sample import load_prompts
+from benchgate.shadow.assessors import assessors_of, load_judge_prompt
+from benchgate.shadow.prompts import load_prompts, unmeasurable_checks
 from benchgate.sitting import sitting_of, spool_of
 from benchgate.spending import read_spent, require_askable
 from benchgate.store.repository import Store
@@ -144,7 +142,7 @@ def require_runnable(suite: Suite, suite_dir: Path, options: RunOptions) -> None
         _refuse_code(suite)
     if problems := run_problems(suite, suite_dir, os.environ):
         raise UsageError("\n".join(problems))
-    helpers_of(suite.shadow, os.environ, suite_dir, None)
+    assessors_of(suite.shadow, os.environ, suite_dir, None)
     require_askable(suite, suite_dir, os.environ)
 
 
@@ -208,7 +206,7 @@ def read_plan(
     tasks = _read(problems, lambda: read_tasks(quality) if quality else ())
     problems += [*unknown_leaves(suite, tasks), *impossible_checks(suite, tasks)] if tasks is not None else []
     prompts = _read(problems, lambda: load_prompts(suite_dir / shadow.prompts) if shadow else ())
-    problems += unasked_form(suite, prompts) if prompts is not None else []
+    problems += unmeasurable_checks(suite, prompts) if prompts is not None else []
     judge_prompt = _read(problems, lambda: _judge_prompt(suite, suite_dir))
     texts = _read(problems, lambda: load_texts(suite_dir / divergence.texts, divergence) if divergence else ())
     traces, material = _read(problems, lambda: read_inputs(suite, suite_dir, os.environ, asking=asking)) or (

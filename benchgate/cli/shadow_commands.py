@@ -63,7 +63,7 @@ def sample(
     refuse_existing(out)
     refuse_unwritable(out)
     redactor = redactor_of(rules, redact or ())
-    drawn = draw_sample(logs, redactor, size=size, seed=seed, near=_likeness(near), told=_tell)
+    drawn = draw_sample(logs, redactor, size=size, seed=seed, near=_similarity(near), on_file=_tell)
     write_sample(out, drawn.rows)
     report = describe(drawn) | {"out": str(out)}
     _print(report, output, _sample_lines(report))
@@ -83,13 +83,12 @@ def drift(
     from benchgate.model.verdict import Outcome
     from benchgate.shadow.drift import drift as compared
     from benchgate.shadow.drift import traits_of_logs, traits_of_sample
-    from benchgate.shadow.logs import Reading
+    from benchgate.shadow.prompts import load_prompts
     from benchgate.shadow.redaction import redactor_of
-    from benchgate.shadow.sample import load_prompts
+    from benchgate.shadow.request_log import LogSummary
 
-    reading = Reading()
     was = traits_of_sample(load_prompts(sample))
-    found = compared(was, traits_of_logs(logs, redactor_of(rules, redact or ()), reading, _tell))
+    found = compared(was, traits_of_logs(logs, redactor_of(rules, redact or ()), LogSummary(), _tell))
     code = found.outcome.exit_code()
     if strict and found.outcome is Outcome.WARN:
         code = ExitCode.BLOCK
@@ -105,7 +104,7 @@ def _tell(line: str) -> None:
     log(f"benchgate: {line}")
 
 
-def _likeness(near: str | None) -> float | None:
+def _similarity(near: str | None) -> float | None:
     from benchgate.units import parse_percent_ratio
 
     if near is None:
@@ -115,7 +114,7 @@ def _likeness(near: str | None) -> float | None:
     except ValueError as error:
         raise UsageError(f"--near: {error}") from error
     if not 0 < ratio <= 1:
-        raise UsageError(f"--near: {near} is no likeness; write one above 0% and up to 100%, like 80%")
+        raise UsageError(f"--near: {near} is no similarity; write one above 0% and up to 100%, like 80%")
     return ratio
 
 

@@ -1,100 +1,137 @@
-"""When two answers count as the same, and what they have in common where they do not. Pure."""
+"""Comparison of two answers to one prompt: text, JSON, tool calls, refusals. Pure."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Literal
 
 from benchgate.model.records import AnswerAgreement, PairFacts
-from benchgate.shadow.json_rules import JsonRules, NotJson, parsed, same, shape
-from benchgate.shadow.plain_text import plain
-from benchgate.shadow.tool_calls import same_calls, same_tools, spelled_calls
-from benchgate.targets.answers import ToolCall
+from benchgate.shadow.json_compare import JsonRules, NotJson, equal_values, normalise_text, parse_structure, shape_of
+from benchgate.targets.answers import Answer, ToolCall
 
 By = Literal["normalised", "exact", "json", "tool_calls", "structure", "auto"]
 
+CONTENT_FILTER = "content_filter"
+"""The finish reason of an answer that the server's own filter removed."""
+
+REFUSAL_PHRASES = (
+    "i'm sorry", "i am sorry", "i apologize", "i apologise", "my apologies", "as an ai", "as a language model",
+    "as an assistant", "i cannot", "i can't", "i can not", "i'm unable", "i am unable", "i'm not able", "i am not able",
+    "i won't", "i will not", "i must decline", "i have to decline", "it is not appropriate", "it's not appropriate",
+    "i'm not programmed", "i do not feel comfortable", "i don't feel comfortable", "sorry, but", "sorry, i",
+)  # fmt: skip
+"""Heuristic after the prefixes of Zou et al. (arXiv 2307.15043, 2023). All answers to a prompt are held to the same."""
+
+_REFUSAL_WITHIN = 120  # characters from the start; further on, the words are part of an answer
+
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """What an answer comes to: its text, which is empty where it only calls tools, and the calls."""
+class AnswerContent:
+    """The text of an answer, empty if it only calls tools, and its tool calls."""
 
     text: str
     calls: tuple[ToolCall, ...] = ()
 
+    def __str__(self) -> str:
+        """Format for a person or a judge: the text, then a line for each call."""
+        calls = (f"{call.name}({call.arguments})" for call in self.calls)
+        return "\n".join([*([self.text] if self.text else []), *calls])
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the normalised content, in hex."""
+        spelled = normalise_answer(self.text)
+        if self.calls:
+            calls = [[call.name, _canonical_arguments(call.arguments)] for call in self.calls]
+            spelled = f"{spelled}\n{json.dumps(calls, ensure_ascii=False)}"
+        return hashlib.sha256(spelled.encode("utf-8", "surrogatepass")).hexdigest()
+
 
 @dataclass(frozen=True, slots=True)
-class Rules:
-    """What decides whether two answers differ. Texts whose embeddings are `same_above` near count as the same."""
+class ComparisonRules:
+    """Rules that decide if two answers differ. From a cosine of `same_above` on, texts count as the same."""
 
     by: By = "auto"
     json: JsonRules = field(default_factory=JsonRules)
     same_above: float | None = None
 
 
-@lru_cache(maxsize=8)  # each of three answers is looked at in two pairs
-def normalise(text: str) -> str:
-    """The form of an answer that is compared: what differs here, a reader would call different.
+@lru_cache(maxsize=8)  # each of three answers is compared twice
+def normalise_answer(text: str) -> str:
+    """Return the form in which answers are compared.
 
-    A text in its plain form (`plain_text.plain`). An answer that is a JSON object or array: one spelling for the same
-    value (sorted keys, no layout, 1.0 and 1e0 as 1), with its texts in their plain form. A JSON answer never equals
-    one that is not, so each side can be normalised without knowing the other.
+    A text is normalised by `normalise_text`. A JSON object or array gets one spelling: sorted keys, no layout, 1.0 and
+    1e0 as 1, normalised texts. JSON never equals plain text, so each side is normalised without knowing the other.
     """
     value = _json(text)
     if value is None:
-        return plain(text)
+        return normalise_text(text)
     return json.dumps(_canonical(value), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
-def answer_digest(text: str) -> str:
-    """SHA-256 of the normalised answer, in hex."""
-    return _sha256(normalise(text))
-
-
-def digest(said: Said) -> str:
-    """The same for an answer that may call tools."""
-    if not said.calls:
-        return answer_digest(said.text)
-    return _sha256(f"{normalise(said.text)}\n{spelled_calls(said.calls)}")
-
-
-def compared(one: Said, other: Said, rules: Rules, *, in_any_order: bool, similarity: float | None = None) -> PairFacts:
-    """What two answers to one prompt have in common. Of calls the order counts unless they may come `in_any_order`."""
-    texts, values = (one.text, other.text), (_json(one.text), _json(other.text))
+def compare_answers(
+    one: AnswerContent,
+    other: AnswerContent,
+    rules: ComparisonRules,
+    *,
+    in_any_order: bool,
+    similarity: float | None = None,
+) -> PairFacts:
+    """Compare two answers to one prompt. The order of tool calls matters unless they may come `in_any_order`."""
+    values = (_json(one.text), _json(other.text))
     is_json, has_calls = any(value is not None for value in values), bool(one.calls or other.calls)
-    json_same = same(*values, rules.json) if is_json else None
-    calls_same = same_calls(one.calls, other.calls, rules.json, in_any_order=in_any_order) if has_calls else None
+    at_character = _first_difference(one.text, other.text)
     facts = PairFacts(
         label=AnswerAgreement.DIFFERENT,
         differs=True,
         exact=one == other,
-        normalised=_normalised(one, other, case=rules.json.case, in_any_order=in_any_order),
-        json=json_same,
-        calls=calls_same,
-        structure=_structure(one, other, values, rules.json) if is_json or has_calls else None,
-        at_character=_first_difference(*texts),
-        at_word=_word_at(texts, _first_difference(*texts)),
+        normalised=_is_normalised_equal(one, other, case=rules.json.case, in_any_order=in_any_order),
+        json=equal_values(*values, rules.json) if is_json else None,
+        calls=_equal_calls(one.calls, other.calls, rules.json, in_any_order=in_any_order) if has_calls else None,
+        structure=_has_same_structure(one, other, values, rules.json) if is_json or has_calls else None,
+        at_character=at_character,
+        at_word=None if at_character is None else _words_before(one.text, other.text, at_character),
         similarity=similarity,
     )
     label = _label(facts, rules.same_above)
     return replace(facts, label=label, differs=not _counts_as_same(facts, label, rules.by))
 
 
-def are_plain_texts(one: Said, other: Said) -> bool:
-    """Whether nothing but the words of two answers could make them one: neither calls anything nor is JSON."""
+def are_plain_text(one: AnswerContent, other: AnswerContent) -> bool:
+    """Return True if neither answer calls a tool or is JSON, so that only their wording can make them equal."""
     return not one.calls and not other.calls and _json(one.text) is None and _json(other.text) is None
 
 
-def settled(*pairs: PairFacts) -> tuple[PairFacts, ...]:
-    """The three pairs of three answers, so that being the same is passed on: A like B and B like C is A like C.
+def make_transitive(*pairs: PairFacts) -> tuple[PairFacts, ...]:
+    """Make equality transitive: if two of three pairs are equal, so is the third.
 
-    Within a tolerance it would not be by itself, and the estimator counts on three answers that fall into groups.
+    A tolerance alone is not transitive, and the estimator needs three answers that fall into groups.
     """
     if len(pairs) == 3 and sum(not pair.differs for pair in pairs) == 2:
         return tuple(replace(pair, differs=False) for pair in pairs)
     return pairs
+
+
+def is_refusal(answer: Answer, more_phrases: Iterable[str] = ()) -> bool:
+    """Return True if the server reports a refusal, or the answer begins with a phrase of one.
+
+    `more_phrases` are those of other languages or of one service.
+    """
+    if answer.finish_reason == CONTENT_FILTER or answer.refusal is not None:
+        return True
+    if answer.calls:
+        return False
+    beginning = _folded((answer.text or "").lstrip()[:_REFUSAL_WITHIN])
+    return any(_folded(phrase) in beginning for phrase in (*REFUSAL_PHRASES, *more_phrases))
+
+
+def _folded(text: str) -> str:
+    return normalise_text(text, case=False).replace("\N{RIGHT SINGLE QUOTATION MARK}", "'")
 
 
 def _counts_as_same(facts: PairFacts, label: AnswerAgreement, by: By) -> bool:
@@ -106,7 +143,7 @@ def _counts_as_same(facts: PairFacts, label: AnswerAgreement, by: By) -> bool:
         return facts.structure
     if by == "json" and facts.json is not None:
         return facts.json and facts.calls is not False
-    if facts.calls is not None:  # what it says beside a call is not what the call's receiver gets
+    if facts.calls is not None:  # the receiver of a call does not get the text beside it
         return facts.calls
     return (facts.normalised if facts.json is None else facts.json) or label is AnswerAgreement.SEMANTIC
 
@@ -119,24 +156,26 @@ def _label(facts: PairFacts, same_above: float | None) -> AnswerAgreement:
         return AnswerAgreement.NORMALISED
     if facts.structure:
         return AnswerAgreement.STRUCTURE
-    near = same_above is not None and facts.similarity is not None and facts.similarity >= same_above
-    return AnswerAgreement.SEMANTIC if near and facts.structure is None else AnswerAgreement.DIFFERENT
+    is_near = same_above is not None and facts.similarity is not None and facts.similarity >= same_above
+    return AnswerAgreement.SEMANTIC if is_near and facts.structure is None else AnswerAgreement.DIFFERENT
 
 
-def _normalised(one: Said, other: Said, *, case: bool, in_any_order: bool) -> bool:
-    """The same but for layout, by no other rule: nothing ignored, no tolerance."""
-    strict = JsonRules(case=case)
-    if not same_calls(one.calls, other.calls, strict, in_any_order=in_any_order):
+def _is_normalised_equal(one: AnswerContent, other: AnswerContent, *, case: bool, in_any_order: bool) -> bool:
+    """Compare ignoring layout alone: no ignored paths, no tolerance."""
+    if not _equal_calls(one.calls, other.calls, JsonRules(case=case), in_any_order=in_any_order):
         return False
-    first, second = normalise(one.text), normalise(other.text)
+    first, second = normalise_answer(one.text), normalise_answer(other.text)
     return first == second or (not case and first.casefold() == second.casefold())
 
 
-def _structure(one: Said, other: Said, values: tuple[object, object], rules: JsonRules) -> bool:
-    """Both are JSON of one shape, or both call the same tools with arguments of one shape."""
-    if None not in values and shape(values[0], rules) != shape(values[1], rules):
+def _has_same_structure(
+    one: AnswerContent, other: AnswerContent, values: tuple[object, object], rules: JsonRules
+) -> bool:
+    """Return True for JSON of the same shape, and for calls of the same tools with arguments of the same shape."""
+    if None not in values and shape_of(values[0], rules) != shape_of(values[1], rules):
         return False
-    return (values[0] is None) == (values[1] is None) and same_tools(one.calls, other.calls, rules)
+    outlines = [Counter(_outline(call, rules) for call in content.calls) for content in (one, other)]
+    return (values[0] is None) == (values[1] is None) and outlines[0] == outlines[1]
 
 
 def _first_difference(one: str, other: str) -> int | None:
@@ -146,21 +185,21 @@ def _first_difference(one: str, other: str) -> int | None:
     return next((at for at in range(shorter) if one[at] != other[at]), shorter)
 
 
-def _word_at(texts: tuple[str, str], at: int | None) -> int | None:
-    """How many whole words come before the one in which two texts first differ."""
-    if at is None:
-        return None
-    before = texts[0][:at]
-    begun = any(before and not before[-1].isspace() and at < len(text) and not text[at].isspace() for text in texts)
-    return len(before.split()) - begun
+def _words_before(one: str, other: str, at: int) -> int:
+    """Count the whole words before the one in which two texts first differ."""
+    before = one[:at]
+    is_inside = any(
+        before and not before[-1].isspace() and at < len(text) and not text[at].isspace() for text in (one, other)
+    )
+    return len(before.split()) - is_inside
 
 
 @lru_cache(maxsize=8)
 def _json(text: str) -> object | None:
-    """The object or array that a text is, as it stands or in its plain form; None when it is none. Never changed."""
-    for form in (text, plain(text)):
+    """Parse a JSON object or array, as it is or normalised. None for anything else. Do not change the value."""
+    for form in (text, normalise_text(text)):
         try:
-            return parsed(form)
+            return parse_structure(form)
         except NotJson:
             continue
     return None
@@ -172,11 +211,50 @@ def _canonical(value: object) -> object:
     if isinstance(value, list):
         return [_canonical(inner) for inner in value]
     if isinstance(value, str):
-        return plain(value)
+        return normalise_text(value)
     if isinstance(value, float) and value.is_integer():
         return int(value)
     return value
 
 
-def _sha256(text: str) -> str:
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+def _equal_calls(one: Sequence[ToolCall], other: Sequence[ToolCall], rules: JsonRules, *, in_any_order: bool) -> bool:
+    if len(one) != len(other):
+        return False
+    if not in_any_order:
+        return all(_is_equal_call(a, b, rules) for a, b in zip(one, other, strict=True))
+    unmatched = list(other)
+    for call in one:
+        match = next((at for at, candidate in enumerate(unmatched) if _is_equal_call(call, candidate, rules)), None)
+        if match is None:
+            return False
+        del unmatched[match]
+    return True
+
+
+def _is_equal_call(one: ToolCall, other: ToolCall, rules: JsonRules) -> bool:
+    """Compare name and arguments. Arguments that are not JSON equal only their own spelling."""
+    if one.name != other.name:
+        return False
+    first, second = _arguments(one), _arguments(other)
+    if first is None or second is None:
+        return one.arguments.strip() == other.arguments.strip()
+    return equal_values(first, second, rules)
+
+
+def _outline(call: ToolCall, rules: JsonRules) -> tuple[str, object]:
+    arguments = _arguments(call)
+    return call.name, call.arguments.strip() if arguments is None else shape_of(arguments, rules)
+
+
+def _arguments(call: ToolCall) -> object | None:
+    try:
+        return parse_structure(call.arguments if call.arguments.strip() else "{}")  # both mean no arguments
+    except NotJson:
+        return None
+
+
+def _canonical_arguments(arguments: str) -> str:
+    try:
+        return json.dumps(parse_structure(arguments), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    except NotJson:
+        return arguments.strip()

@@ -1,125 +1,338 @@
-"""Redaction: what must not be kept of a request is replaced as soon as the request is read.
+"""Redaction of requests as they are read, before anything of them is compared, sampled or written.
 
-`<EMAIL_1>` stands for the first address in a request wherever it stands in it, so that what the request says of its
-parts stays true. Which value a placeholder stood for is forgotten with the request.
+`<EMAIL_1>` replaces the first address in a request wherever it occurs there, so references within the request stay
+true. The values are forgotten with the request.
+
+A rule is a function from a text to the spans to replace. Rules err on the side of replacing. Each takes linear time:
+a pattern starts only where the previous character cannot belong to it, and no part of it can match in two ways.
 """
 
 from __future__ import annotations
 
 import difflib
+import ipaddress
 import json
 import re
 import signal
 import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from types import FrameType
 
 from benchgate.errors import UsageError
-from benchgate.shadow.asked import Asked
-from benchgate.shadow.rules import RULES, USUAL, Spans, pattern_spans
+from benchgate.shadow.request_log import LoggedRequest
 
-_LONGEST_S = 2.0
-"""Of processor time, to redact one request of 100,000 characters; of longer ones as much more. Our own rules take less
-than a tenth of it."""
+Spans = Callable[[str], Iterator[tuple[int, int]]]
+"""Finds the spans of a text to replace: start and end, ascending, without overlaps."""
+
+
+def pattern_spans(pattern: re.Pattern[str]) -> Spans:
+    """Return a rule that replaces every match of a pattern, or only its group `secret` if it has one."""
+    group: int | str = "secret" if "secret" in pattern.groupindex else 0
+
+    def spans(text: str) -> Iterator[tuple[int, int]]:
+        return (found.span(group) for found in pattern.finditer(text) if found.end(group) > found.start(group))
+
+    return spans
+
+
+_AT, _DOT = "@\N{FULLWIDTH COMMERCIAL AT}\N{SMALL COMMERCIAL AT}", ".\N{FULLWIDTH FULL STOP}"
+_EMAIL = re.compile(rf"(?<![\w.%+-])[\w.%+-]+[{_AT}][\w-]+(?:[{_DOT}][\w-]+)+")
+
+
+def emails(text: str) -> Iterator[tuple[int, int]]:
+    """Find e-mail addresses with a dot in the host name."""
+    return pattern_spans(_EMAIL)(text) if any(at in text for at in _AT) else iter(())
+
+
+_PHONE = re.compile(
+    r"""(?<![\w.+-])(?:
+      (?:\+|00)[1-9](?:[ .()/-]{0,2}[0-9]){6,14}                               # international
+    | (?:1[-. ])?(?:\([2-9][0-9]{2}\)[ ]?|[2-9][0-9]{2}[-. ])[2-9][0-9]{2}[-. ][0-9]{4}    # North America
+    | (?![0-9]{2}[/.-][0-9]{2}[/.-][0-9]{4})\(?0[1-9](?:[ ()/.-]{0,2}[0-9]){7,10}   # a leading 0, and no date
+    )(?![0-9])""",
+    re.VERBOSE,
+)
+phones = pattern_spans(_PHONE)
+
+_SPACE = " \u00a0\u00ad\u2009\u200b-\u200d\u202f\u2060\ufeff"  # also invisible ones
+_CARD = re.compile(rf"(?<![0-9])(?=([2-6](?:[{_SPACE}\u2010-\u2013-]?[0-9]){{12,18}}))")
+_IBAN = re.compile(rf"(?<![A-Za-z0-9])(?=([A-Z]{{2}}[0-9]{{2}}(?:[{_SPACE}]?[A-Z0-9]){{11,30}}))")
+_BETWEEN = re.compile(rf"[{_SPACE}\u2010-\u2013-]")
+
+
+def cards(text: str) -> Iterator[tuple[int, int]]:
+    """Find payment card numbers: 13 to 19 digits with a valid check digit (Luhn; ISO/IEC 7812-1)."""
+    return _checked(_CARD, 13, luhn, str.isdigit, text)
+
+
+def ibans(text: str) -> Iterator[tuple[int, int]]:
+    """Find international bank account numbers with valid check digits (ISO 13616)."""
+    return _checked(_IBAN, 15, mod97, str.isalnum, text)
+
+
+def _checked(
+    pattern: re.Pattern[str],
+    shortest: int,
+    is_valid: Callable[[str], bool],
+    continues: Callable[[str], bool],
+    text: str,
+) -> Iterator[tuple[int, int]]:
+    """Yield from each start the longest valid part that the next character does not continue."""
+    done = 0
+    for found in pattern.finditer(text):
+        begin, end = found.span(1)
+        while begin >= done and end - begin >= shortest:
+            digits = _BETWEEN.sub("", text[begin:end])
+            is_whole = end == len(text) or not continues(text[end])
+            if is_whole and len(digits) >= shortest and is_valid(digits):
+                yield begin, end
+                done = end
+            end -= 1
+
+
+def luhn(digits: str) -> bool:
+    """Return True if the last digit is the check digit of the others."""
+    doubled = [int(digit) * 2 for digit in digits[-2::-2]]
+    total = sum(int(digit) for digit in digits[-1::-2]) + sum(double // 10 + double % 10 for double in doubled)
+    return total % 10 == 0
+
+
+def mod97(account: str) -> bool:
+    """Return True if the two digits after the country code are the check digits of the rest."""
+    return int("".join(str(int(character, 36)) for character in account[4:] + account[:4])) % 97 == 1
+
+
+_TOKEN_PREFIXES = (
+    "sk-", "sk_", "rk_", "pk_", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-", "AKIA", "ASIA", "AROA",
+    "AIDA", "AGPA", "ANPA", "AIza", "ya29.", "xox", "hf_", "npm_", "pypi-", "SG.", "gsk_", "r8_", "xai-", "nvapi-",
+)  # fmt: skip
+_TOKEN = re.compile(
+    r"(?<![A-Za-z0-9])(?:"
+    r"(?:sk-|sk_|rk_|pk_|gh[pousr]_|github_pat_|glpat-|AIza|ya29\.|hf_|npm_|pypi-|SG\.|gsk_|r8_|xai-|nvapi-)"
+    r"[A-Za-z0-9_-]{16,}(?:\.[A-Za-z0-9_-]+)*"
+    r"|(?:AKIA|ASIA|AROA|AIDA|AGPA|ANPA)[A-Z0-9]{12,}"
+    r"|xox[a-z]-[A-Za-z0-9-]{10,})"
+)
+_JWT = re.compile(r"(?<![\w-])eyJ[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]*)?")
+_PRIVATE_KEY = re.compile(
+    r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY[A-Z ]{0,20}-----"
+    r".*?(?:-----END [A-Z0-9 ]{0,40}PRIVATE KEY[A-Z ]{0,20}-----|\Z)",
+    re.DOTALL,
+)
+_BEARER = re.compile(
+    r"(?i)(?:\bbearer\s{1,4}|\bauthorization[\"']?\s{0,4}[:=]\s{0,4}[\"']?(?:\w{1,20}\s{1,4})?)"
+    r"(?P<secret>[\w.~+/=-]{12,})"
+)
+_AUTHORIZATION = re.compile(
+    r"(?i)\bauthorization[\"']?\s{0,4}[:=]\s{0,4}[\"']?(?:basic|bearer|token|negotiate|api-?key)\s{1,4}"
+    r"(?P<secret>[\w.~+/=-]{8,})"
+)
+_URL_LOGIN = re.compile(r"://[^\s/@:]{0,100}:(?P<secret>[^\s/@]{1,200})(?=@)")
+_URL_HOOK = re.compile(r"://hooks\.slack\.com/[a-z]{1,20}/(?P<secret>[\w/-]+)")
+_URL_QUERY = re.compile(r"(?i)[?&][\w-]{0,20}(?:token|key|secret|sig|signature|password)=(?P<secret>[^\s&#\"'<>]{6,})")
+_TOKEN_GIVEN = re.compile(r"(?i)(?<![\w.-])token=[\"']?(?P<secret>[\w.~+/-]{12,})")
+_API_KEY_HEADER = re.compile(r"(?i)(?<![\w-])(?:x-)?api-key[\"']?\s{0,4}[:=]\s{0,4}[\"']?(?P<secret>[\w.~+/=-]{8,})")
+_ASSIGNED = re.compile(
+    r"(?i)(?:passwor[dt]|passwd|pwd|passphrase|secret|(?:api|access|secret|account)[_-]?key|"
+    r"(?:auth|access|session|refresh|bot)[_-]?token)"
+    r"[\"']?\s{0,4}(?:[:=]|\bis\b[:=]?)\s{0,4}"
+    r"(?:\"(?P<double>[^\"\n]{4,200})\"|'(?P<single>[^'\n]{4,200})'|(?P<bare>[^\s\"',;&)]{6,}))"
+)
+
+_ASSIGNED_NAMES = ("passw", "passp", "pwd", "secret", "api", "auth", "acc", "session", "refresh", "bot")
+
+
+def keys(text: str) -> Iterator[tuple[int, int]]:
+    """Find API keys by their prefixes, JSON web tokens, private key blocks, credentials in headers, URLs and code."""
+    spans: list[tuple[int, int]] = []
+    if any(prefix in text for prefix in _TOKEN_PREFIXES):
+        spans += pattern_spans(_TOKEN)(text)
+    if "eyJ" in text:
+        spans += pattern_spans(_JWT)(text)
+    if "PRIVATE KEY" in text:
+        spans += pattern_spans(_PRIVATE_KEY)(text)
+    if "://" in text:
+        spans += [*pattern_spans(_URL_LOGIN)(text), *pattern_spans(_URL_HOOK)(text)]
+    small = text.lower()
+    if "=" in text:
+        spans += [*pattern_spans(_URL_QUERY)(text), *pattern_spans(_TOKEN_GIVEN)(text)]
+    if "api-key" in small:
+        spans += pattern_spans(_API_KEY_HEADER)(text)
+    if "bearer" in small or "authorization" in small:
+        spans += pattern_spans(_AUTHORIZATION)(text)
+        spans += [found.span("secret") for found in _BEARER.finditer(text) if _looks_random(found["secret"])]
+    if any(word in small for word in _ASSIGNED_NAMES):
+        spans += _assigned(text)
+    return _merged(spans)
+
+
+def _assigned(text: str) -> Iterator[tuple[int, int]]:
+    """Find values given to a name like `password`: in quotes, or with a digit. `password = read()` hides nothing."""
+    for found in _ASSIGNED.finditer(text):
+        name = str(found.lastgroup)
+        if name != "bare" or any(character.isdigit() for character in found[name]):
+            yield found.span(name)
+
+
+def _looks_random(word: str) -> bool:
+    """Return True for a digit, or a capital within a word: no word of a sentence has one."""
+    return any(character.isdigit() for character in word) or re.search("[a-z][A-Z]", word) is not None
+
+
+def _merged(spans: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """Yield the spans in order, overlapping ones as one."""
+    begin = end = -1
+    for left, right in sorted(spans):
+        if left > end or end < 0:
+            if end >= 0:
+                yield begin, end
+            begin, end = left, right
+        else:
+            end = max(end, right)
+    if end >= 0:
+        yield begin, end
+
+
+_IPV4 = re.compile(r"(?<![\w.])(?:[0-9]{1,3}\.){3}[0-9]{1,3}(?!\.?[0-9])(?!\w)")
+_IPV6 = re.compile(r"(?<![\w:.])[0-9A-Fa-f:]{2,39}(?![\w:])")
+
+
+def addresses(text: str) -> Iterator[tuple[int, int]]:
+    """Find IP addresses of versions 4 and 6."""
+    found = [match.span() for match in _IPV4.finditer(text)]
+    found += [match.span() for match in _IPV6.finditer(text) if match[0].count(":") >= 2]
+    return iter([span for span in sorted(found) if _is_address(text[slice(*span)])])
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+RULES: dict[str, Spans] = {
+    "key": keys,
+    "email": emails,
+    "iban": ibans,
+    "card": cards,
+    "phone": phones,
+    "ip": addresses,
+}
+"""The built-in rules in the order in which they are applied. A later rule does not see what an earlier one replaced."""
+
+DEFAULT_RULES = ("key", "email", "iban", "card", "phone")
+"""The rules applied unless others are named. IP addresses are often the subject of a prompt."""
+
+_MAX_CPU_S = 2.0
+"""Processor time to redact one request of 100,000 characters, in proportion for longer ones. The built-in rules need
+less than a tenth of it."""
 
 _LONG = 100_000  # characters
 
-_NAME = re.compile(r"[A-Z][A-Z0-9_]{0,31}")
-_WORDS = re.compile(r"(?:[a-z]{1,16}|[A-Z][a-z]{1,15})(?:[_-][a-z]{1,16}){0,3}")
-"""A part of a path that names what is asked for: `chat`, `customer-support`. Keys are longer, or mix their letters."""
+_RULE_NAME = re.compile(r"[A-Z][A-Z0-9_]{0,31}")
+_PLAIN_WORDS = re.compile(r"(?:[a-z]{1,16}|[A-Z][a-z]{1,15})(?:[_-][a-z]{1,16}){0,3}")
+"""A part of a path like `chat` or `customer-support`. Keys are longer, or mix upper and lower case."""
 
 
 class TooSlowError(Exception):
-    """A rule did not come to an end in time; the message is its name."""
+    """A rule that exceeded its time; the message is its name."""
 
 
 class Redactor:
-    """Replaces what its rules find. Rules are applied in order; the first that finds something replaces it."""
+    """Replaces the spans that its rules find. Rules are applied in order."""
 
     def __init__(self, rules: Mapping[str, Spans]) -> None:
         self.rules = rules
-        self._at = ""  # the rule that is being applied
+        self._current_rule = ""
 
-    def redact(self, asked: Asked) -> tuple[Asked, Counter[str]]:
-        """The request without what must not be kept, and how often each rule replaced something.
+    def redact(self, request: LoggedRequest) -> tuple[LoggedRequest, Counter[str]]:
+        """Return the redacted request, and the number of replacements by rule.
 
-        Raises TooSlowError when that takes longer than two seconds of processor time, or than as much more as it is
-        longer than 100,000 characters. (Only the main thread can be stopped.)
+        Raises TooSlowError after two seconds of processor time, in proportion longer for requests of more than 100,000
+        characters. Only the main thread can be stopped.
         """
-        known = _Placeholders()
-        with _bounded(self, _LONGEST_S * max(1.0, len(asked.text) / _LONG)):
-            messages = tuple(self._mapping(message, known) for message in asked.messages)
-            prompt = None if asked.prompt is None else self._text(asked.prompt, known)
-            fields = self._mapping(asked.fields, known)
-            label = self._label(asked.label)
-        return replace(asked, label=label, messages=messages, prompt=prompt, fields=fields), known.replaced
+        placeholders = _Placeholders()
+        with _time_limit(self, _MAX_CPU_S * max(1.0, len(request.text) / _LONG)):
+            redacted = replace(
+                request,
+                messages=tuple(self._mapping(message, placeholders) for message in request.messages),
+                prompt=None if request.prompt is None else self._text(request.prompt, placeholders),
+                fields=self._mapping(request.fields, placeholders),
+                label=self._label(request.label),
+            )
+        return redacted, placeholders.replaced
 
     def _label(self, label: str) -> str:
-        """Where a request was asked, `*` for each part that is no plain word or holds what a rule looks for.
+        """Replace each part of a path by `*` unless it is a plain word in which no rule finds anything.
 
-        It is stored, unlike what is asked, and a path may hold a key or a name: of a tenant, of a person.
+        The label is stored, unlike the text, and a path may hold a key or the name of a tenant or a person.
         """
-        parts = [part if _WORDS.fullmatch(part) and self._keeps(part) else "*" for part in label.split("/")]
+        parts = [part if _PLAIN_WORDS.fullmatch(part) and self._is_clean(part) else "*" for part in label.split("/")]
         kept = "/".join(parts)
-        return kept if self._keeps(kept) else "*"
+        return kept if self._is_clean(kept) else "*"
 
-    def _keeps(self, text: str) -> bool:
+    def _is_clean(self, text: str) -> bool:
         return self._text(text, _Placeholders()) == text
 
-    def _mapping(self, values: Mapping[str, object], known: _Placeholders) -> dict[str, object]:
-        return {self._text(key, known): self._value(value, known, key) for key, value in values.items()}
+    def _mapping(self, values: Mapping[str, object], placeholders: _Placeholders) -> dict[str, object]:
+        return {self._text(key, placeholders): self._value(value, placeholders, key) for key, value in values.items()}
 
-    def _value(self, value: object, known: _Placeholders, key: str = "") -> object:
+    def _value(self, value: object, placeholders: _Placeholders, key: str = "") -> object:
         if isinstance(value, str):
-            return self._arguments(value, known) if key == "arguments" else self._text(value, known)
+            return self._arguments(value, placeholders) if key == "arguments" else self._text(value, placeholders)
         if isinstance(value, list):
-            return [self._value(element, known) for element in value]
+            return [self._value(element, placeholders) for element in value]
         if isinstance(value, dict):
-            return self._mapping(value, known)
+            return self._mapping(value, placeholders)
         if isinstance(value, int | float) and not isinstance(value, bool):
             shown = json.dumps(value)
-            redacted = self._text(shown, known)
+            redacted = self._text(shown, placeholders)
             return value if redacted == shown else redacted
         return value
 
-    def _arguments(self, text: str, known: _Placeholders) -> str:
-        """The arguments of a call are JSON, and servers want them to stay so: their values are redacted one by one."""
+    def _arguments(self, text: str, placeholders: _Placeholders) -> str:
+        """Redact the values in the arguments of a call one by one: servers want them to stay JSON."""
         try:
             values = json.loads(text)
         except (ValueError, RecursionError):
-            return self._text(text, known)
-        redacted = self._value(values, known)
+            return self._text(text, placeholders)
+        redacted = self._value(values, placeholders)
         return text if redacted == values else json.dumps(redacted, ensure_ascii=False)
 
-    def _text(self, text: str, known: _Placeholders) -> str:
+    def _text(self, text: str, placeholders: _Placeholders) -> str:
         for rule, spans in self.rules.items():
-            self._at, done = rule, 0
+            self._current_rule, done = rule, 0
             pieces: list[str] = []
-            for begin, end in spans(text):
-                pieces += [text[done:begin], known.of(rule, text[begin:end])]
+            for start, end in spans(text):
+                pieces += [text[done:start], placeholders.replacement(rule, text[start:end])]
                 done = end
             if pieces:
                 text = "".join([*pieces, text[done:]])
         return text
 
     def stop(self, number: int, frame: FrameType | None) -> None:
-        """Raised in a callback of the collector, which may be what runs just then, it would be lost and printed."""
+        """Raise TooSlowError as a signal handler, in the code of a rule alone.
+
+        An exception raised in a callback of the garbage collector would be printed and lost.
+        """
         if frame is not None and frame.f_globals.get("__package__") == __package__:
-            raise TooSlowError(self._at)
+            raise TooSlowError(self._current_rule)
 
 
 class _Placeholders:
-    """What stands for what within one request."""
+    """Placeholders of the values in one request."""
 
     def __init__(self) -> None:
         self._names: dict[tuple[str, str], str] = {}
         self._values: Counter[str] = Counter()
         self.replaced: Counter[str] = Counter()
 
-    def of(self, rule: str, value: str) -> str:
+    def replacement(self, rule: str, value: str) -> str:
         self.replaced[rule] += 1
         if (rule, value) not in self._names:
             self._values[rule] += 1
@@ -128,12 +341,12 @@ class _Placeholders:
 
 
 @contextmanager
-def _bounded(redactor: Redactor, longest_s: float) -> Iterator[None]:
+def _time_limit(redactor: Redactor, limit_s: float) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     before = signal.signal(signal.SIGVTALRM, redactor.stop)
-    signal.setitimer(signal.ITIMER_VIRTUAL, longest_s, longest_s / 10)  # again and again, until it meets a rule
+    signal.setitimer(signal.ITIMER_VIRTUAL, limit_s, limit_s / 10)  # repeated until it interrupts a rule
     try:
         yield
     finally:
@@ -141,21 +354,23 @@ def _bounded(redactor: Redactor, longest_s: float) -> Iterator[None]:
         signal.signal(signal.SIGVTALRM, before)
 
 
-def redactor_of(rules: str | None, own: Sequence[str]) -> Redactor:
-    """From what was typed: `rules` are names like `email,phone` (None: the usual ones; `none`: none of ours), `own`
-    holds `NAME=REGEX`, which are applied first. Raises UsageError.
+def redactor_of(rules: str | None, custom: Sequence[str]) -> Redactor:
+    """Build a redactor from the options `--rules` and `--redact`. Raises UsageError.
+
+    `rules` are names like `email,phone`; None stands for the default ones, `none` for no built-in ones. `custom` holds
+    `NAME=REGEX`, applied first.
     """
     chosen: dict[str, Spans] = {}
-    for written in own:
-        name, pattern = _own(written)
+    for option in custom:
+        name, pattern = _custom_rule(option)
         if name in chosen:
             raise UsageError(f"--redact: {name} is given twice; give each rule a name of its own")
         chosen[name] = pattern_spans(pattern)
-    wanted = USUAL if rules is None else () if rules.strip() == "none" else tuple(_known(rules))
-    return Redactor(chosen | {name: spans for name, spans in RULES.items() if name in wanted})
+    names = DEFAULT_RULES if rules is None else () if rules.strip() == "none" else tuple(_built_in_names(rules))
+    return Redactor(chosen | {name: spans for name, spans in RULES.items() if name in names})
 
 
-def _known(rules: str) -> Iterator[str]:
+def _built_in_names(rules: str) -> Iterator[str]:
     names = [part.strip() for part in rules.split(",")]
     if "none" in names:
         raise UsageError(
@@ -169,17 +384,17 @@ def _known(rules: str) -> Iterator[str]:
         yield name
 
 
-def _own(written: str) -> tuple[str, re.Pattern[str]]:
-    name, equals, expression = written.partition("=")
-    if not equals or not _NAME.fullmatch(name):
+def _custom_rule(option: str) -> tuple[str, re.Pattern[str]]:
+    name, equals, expression = option.partition("=")
+    if not equals or not _RULE_NAME.fullmatch(name):
         example = "write NAME=REGEX, like CUSTOMER=C-[0-9]{8}, the name in capitals"
-        raise UsageError(f"--redact: found {written[:40]!r}; {example}")
+        raise UsageError(f"--redact: found {option[:40]!r}; {example}")
     if name.lower() in RULES:
-        raise UsageError(f"--redact: {name} is the placeholder of a rule of benchgate's own; choose another name")
+        raise UsageError(f"--redact: {name} is the placeholder of a built-in rule; choose another name")
     try:
         pattern = re.compile(expression)
     except re.error as error:
         raise UsageError(f"--redact {name}: not a regular expression: {error}") from error
     if pattern.search("") is not None:
-        raise UsageError(f"--redact {name}: it matches where nothing is; every match must have a character")
+        raise UsageError(f"--redact {name}: it matches the empty text; every match must have a character")
     return name, pattern

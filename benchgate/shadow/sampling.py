@@ -1,32 +1,200 @@
-"""`benchgate shadow sample`: logs → a file of redacted prompts, and a report of what was read, drawn and redacted."""
+"""`benchgate shadow sample`: draws a stratified sample of logged requests, redacted and without duplicates.
+
+Each request has a pseudo-random rank made of the seed and its digest; the lowest ranks of each stratum are drawn. So a
+repeated request has one rank, the order of the files does not matter, and only candidates for the sample are held.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import heapq
 import json
 import os
-from collections import Counter
+import zlib
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
 from pathlib import Path
 
 from benchgate.errors import UsageError
-from benchgate.plan.items import ShadowPrompt
-from benchgate.shadow.asked import Asked
-from benchgate.shadow.drawing import Drawable, Drawn, Pool
-from benchgate.shadow.form import form_problems
-from benchgate.shadow.logs import Reading, read_logs
+from benchgate.shadow.prompts import form_problems
 from benchgate.shadow.redaction import Redactor, TooSlowError
+from benchgate.shadow.request_log import LoggedRequest, LogSummary, read_logs
+
+_OTHER = "other"  # label of the routes that are rare
+_RARE = 0.01  # share of the distinct requests
+_COMMON_ROUTES = ("chat", "completions", "responses")  # never merged into `other`
+_NEAR_DUPLICATE_FACTOR = 4  # candidates per stratum as a multiple of the sample size, if near-duplicates are left out
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A redacted request that may be drawn, and the number of replacements in it by rule."""
+
+    request: LoggedRequest
+    replaced: Counter[str]
+
+    @cached_property
+    def spelling(self) -> str:
+        """Its row as text. The first of several duplicates by it represents them all."""
+        return json.dumps(self.request.row(self.request.label), sort_keys=True, ensure_ascii=False)
+
+
+_Stratum = tuple[str, str]  # label and length class
+
+
+@dataclass(slots=True)
+class Reservoir:
+    """Candidates for a sample of `size`. With `near`, requests at least so similar to a drawn one are left out."""
+
+    size: int
+    seed: int
+    near: float | None = None
+    duplicates: int = 0
+    near_duplicates: int = 0
+    _distinct: Counter[_Stratum] = field(default_factory=Counter)
+    _known: set[tuple[bytes, str]] = field(default_factory=set)
+    _held: dict[tuple[bytes, str], Candidate] = field(default_factory=dict)
+    _ranks: dict[_Stratum, list[tuple[int, bytes]]] = field(default_factory=dict)  # heaps, the last rank on top
+
+    def add(self, candidate: Candidate) -> None:
+        """Add a request, or count it as a duplicate if it was added with this label before."""
+        digest, label = candidate.request.digest, candidate.request.label
+        if (digest, label) in self._known:
+            self.duplicates += 1
+            held = self._held.get((digest, label))
+            if held is not None and candidate.spelling < held.spelling:
+                self._held[digest, label] = candidate
+            return
+        stratum = (label, candidate.request.length_class)
+        self._known.add((digest, label))
+        self._distinct[stratum] += 1
+        self._held[digest, label] = candidate
+        ranks = self._ranks.setdefault(stratum, [])
+        entry = (-self._rank(digest), digest)
+        if len(ranks) < self.size * (1 if self.near is None else _NEAR_DUPLICATE_FACTOR):
+            heapq.heappush(ranks, entry)
+        else:
+            del self._held[heapq.heappushpop(ranks, entry)[1], label]
+
+    @property
+    def distinct(self) -> Counter[str]:
+        """The number of distinct requests by stratum. A request on two routes counts on each."""
+        found: Counter[str] = Counter()
+        for (label, length), n in self._distinct.items():
+            found[f"{self._labels[label]}/{length}"] += n
+        return found
+
+    def draw(self) -> list[tuple[Candidate, str]]:
+        """Draw candidates, each with the label of its stratum.
+
+        Their order is pseudo-random too, so that the first rows are a sample as well.
+        """
+        strata: defaultdict[str, list[tuple[int, str, bytes]]] = defaultdict(list)
+        for (label, length), ranks in self._ranks.items():
+            strata[f"{self._labels[label]}/{length}"] += [(-rank, label, digest) for rank, digest in ranks]
+        drawn: dict[bytes, tuple[Candidate, str]] = {}
+        near_duplicates = None if self.near is None else NearDuplicates(self.near)
+        for stratum, allocated in allocate(self.distinct, self.size).items():
+            full = len(drawn) + allocated
+            for _, label, digest in sorted(strata[stratum]):
+                if len(drawn) == full:
+                    break
+                candidate = self._held[digest, label]
+                if digest in drawn:  # on another route
+                    continue
+                if near_duplicates is not None and near_duplicates.is_near(candidate.request.normalised):
+                    self.near_duplicates += 1
+                    continue
+                drawn[digest] = (candidate, self._labels[label])
+        return [drawn[digest] for digest in sorted(drawn, key=self._rank)]
+
+    @property
+    def _labels(self) -> dict[str, str]:
+        """Map each label to itself, or to `other` if it is rare."""
+        sizes: Counter[str] = Counter()
+        for (label, _), n in self._distinct.items():
+            sizes[label] += n
+        rare = _RARE * sizes.total()
+        return {label: label if n >= rare or label in _COMMON_ROUTES else _OTHER for label, n in sizes.items()}
+
+    def _rank(self, digest: bytes) -> int:
+        return int.from_bytes(hashlib.sha256(b"%d:%b" % (self.seed, digest)).digest()[:12])
+
+
+def allocate(sizes: Mapping[str, int], total: int) -> dict[str, int]:
+    """Allocate a sample to strata in proportion to their sizes, at least one each.
+
+    With more strata than `total`, the largest get one each. No stratum gets more than it has.
+    """
+    population = sum(sizes.values())
+    if population <= total:
+        return dict(sorted(sizes.items()))
+    names = sorted(sizes, key=lambda name: (-sizes[name], name))[:total]
+    fair = {name: total * sizes[name] / population for name in names}
+    given = {name: min(sizes[name], max(1, int(fair[name]))) for name in names}
+    while sum(given.values()) > total:
+        given[_largest({name: given[name] - fair[name] for name in names if given[name] > 1})] -= 1
+    while sum(given.values()) < total:
+        given[_largest({name: fair[name] - given[name] for name in names if given[name] < sizes[name]})] += 1
+    return dict(sorted(given.items()))
+
+
+def _largest(distances: Mapping[str, float]) -> str:
+    return max(sorted(distances), key=lambda name: distances[name])
+
+
+_SHINGLE_BYTES = 24  # a few words
+_SKETCH_SIZE = 128  # smallest hashes: the standard error of a similarity of 0.8 is 0.035
+
+
+class NearDuplicates:
+    """Texts kept so far, to find those at least `near` similar: the same template, filled in a little differently."""
+
+    def __init__(self, near: float) -> None:
+        self._near = near
+        self._kept: list[frozenset[int]] = []
+        self._kept_with: defaultdict[int, list[int]] = defaultdict(list)  # indices of kept sketches by hash
+
+    def is_near(self, text: str) -> bool:
+        """Return True if a text is near a kept one. Keep it if not."""
+        new = sketch(text)
+        shared = Counter(at for shingle in new for at in self._kept_with[shingle])
+        least = self._near * min(len(new), _SKETCH_SIZE)  # with fewer in common, `near` cannot be reached
+        if any(n >= least and jaccard(new, self._kept[at]) >= self._near for at, n in shared.items()):
+            return True
+        for shingle in new:
+            self._kept_with[shingle].append(len(self._kept))
+        self._kept.append(new)
+        return False
+
+
+def sketch(text: str) -> frozenset[int]:
+    """Return the smallest hashes of a text's shingles, from which `jaccard` estimates similarity."""
+    data = text.casefold().encode()
+    starts = range(max(1, len(data) - _SHINGLE_BYTES + 1))
+    return frozenset(heapq.nsmallest(_SKETCH_SIZE, {zlib.crc32(data[at : at + _SHINGLE_BYTES]) for at in starts}))
+
+
+def jaccard(one: frozenset[int], other: frozenset[int]) -> float:
+    """Estimate the Jaccard index of two texts' shingles from their sketches.
+
+    Broder 1997, "On the resemblance and containment of documents".
+    """
+    smallest = heapq.nsmallest(_SKETCH_SIZE, one | other)
+    shared = one & other
+    return sum(shingle in shared for shingle in smallest) / len(smallest)
 
 
 @dataclass(frozen=True)
 class Sample:
-    """What was drawn, as rows, and what is to be said of it: numbers, reasons and places, never a text."""
+    """The drawn rows, and what is reported of them: numbers, reasons and places, never a text."""
 
     rows: tuple[Mapping[str, object], ...]
-    reading: Reading
-    pool: Pool
-    redacted: Mapping[str, tuple[int, int]]  # by rule: replacements, and prompts that have one
+    summary: LogSummary
+    reservoir: Reservoir
+    redacted: Mapping[str, tuple[int, int]]  # by rule: replacements, and prompts with any
 
 
 def draw_sample(
@@ -36,53 +204,49 @@ def draw_sample(
     size: int = 256,
     seed: int = 0,
     near: float | None = None,
-    told: Callable[[str], None] = lambda line: None,
+    on_file: Callable[[str], None] = lambda line: None,
 ) -> Sample:
-    """Read the logs once, redacting each request as it is read, and draw. `told` gets a line for each file.
+    """Read the logs once, redact each request as it is read, and draw. `on_file` gets a line for each file.
 
-    Raises UsageError for a file that cannot be used, and for a rule that does not come to an end on a request.
+    Raises UsageError for an unusable file, and for a rule that takes too long.
     """
-    reading, pool = Reading(), Pool(size, seed, near)
-    for place, asked in read_logs(logs, reading, told):
-        redacted, replaced = redacted_at(place, asked, redactor)
-        if _is_held_to_nothing(json.dumps(redacted.fields, sort_keys=True)):
-            reading.note(
-                reading.left_out, "asks for an answer of a form that is none (`response_format`, `tools`)", place
-            )
+    summary, reservoir = LogSummary(), Reservoir(size, seed, near)
+    for place, request in read_logs(logs, summary, on_file):
+        redacted, replaced = redact_logged(place, request, redactor)
+        if _has_invalid_form(json.dumps(redacted.fields, sort_keys=True)):
+            reason = "asks for an answer form that is invalid (`response_format`, `tools`)"
+            summary.note(summary.left_out, reason, place)
         else:
-            pool.add(Drawable(redacted, replaced))
-    drawn = pool.draw()
-    return Sample(tuple(each.row for each in drawn), reading, pool, _redacted(redactor, drawn))
-
-
-def redacted_at(place: str, asked: Asked, redactor: Redactor) -> tuple[Asked, Counter[str]]:
-    """A request redacted. Raises UsageError, with the place, where a rule does not come to an end."""
-    try:
-        return redactor.redact(asked)
-    except TooSlowError as error:
-        what = "a group that is repeated inside a repetition is the usual cause"
-        raise UsageError(f"{place}: the rule {error} does not come to an end on this request; {what}") from error
-
-
-@lru_cache(maxsize=1024)
-def _is_held_to_nothing(fields: str) -> bool:
-    """Whether no row may have these fields, of which much traffic has the same ones: a sample could not be run."""
-    return bool(form_problems(ShadowPrompt("", "", fields=json.loads(fields))))
-
-
-def _redacted(redactor: Redactor, drawn: Sequence[Drawn]) -> dict[str, tuple[int, int]]:
+            reservoir.add(Candidate(redacted, replaced))
+    drawn = reservoir.draw()
     times: Counter[str] = Counter()
     prompts: Counter[str] = Counter()
-    for each in drawn:
-        times += each.drawable.replaced
-        prompts.update(each.drawable.replaced.keys())
-    return {rule: (times[rule], prompts[rule]) for rule in redactor.rules}
+    for candidate, _ in drawn:
+        times += candidate.replaced
+        prompts.update(candidate.replaced.keys())
+    by_rule = {rule: (times[rule], prompts[rule]) for rule in redactor.rules}
+    return Sample(tuple(candidate.request.row(label) for candidate, label in drawn), summary, reservoir, by_rule)
+
+
+def redact_logged(place: str, request: LoggedRequest, redactor: Redactor) -> tuple[LoggedRequest, Counter[str]]:
+    """Redact a request. Raises UsageError, with its place in the log, if a rule takes too long."""
+    try:
+        return redactor.redact(request)
+    except TooSlowError as error:
+        cause = "usually a repeated group inside a repetition is the cause"
+        raise UsageError(f"{place}: the redaction rule {error} takes too long on this request; {cause}") from error
+
+
+@lru_cache(maxsize=1024)  # much of the traffic has the same fields
+def _has_invalid_form(fields: str) -> bool:
+    """Return True for fields with which a sample could not be loaded."""
+    return bool(form_problems(json.loads(fields)))
 
 
 def write_sample(path: Path, rows: Sequence[Mapping[str, object]]) -> None:
-    """Write the rows to a new file that only its owner can read; it is whole or not there at all.
+    """Write the rows atomically to a new file that only its owner can read.
 
-    Raises UsageError for a file that is there already or cannot be written.
+    Raises UsageError for a file that exists or cannot be written.
     """
     refuse_existing(path)
     partial = path.with_name(f".{path.name}.{os.getpid()}")
@@ -99,37 +263,37 @@ def write_sample(path: Path, rows: Sequence[Mapping[str, object]]) -> None:
 
 
 def refuse_existing(path: Path) -> None:
-    """Raise UsageError for a sample's file that is there already: what was drawn before is not drawn over."""
+    """Raise UsageError if a file exists: an earlier sample is not overwritten."""
     if path.exists() or path.is_symlink():
-        raise UsageError(f"{path} is there already; name another file")
+        raise UsageError(f"{path} already exists; name another file")
 
 
 def describe(sample: Sample) -> dict[str, object]:
-    """The report as plain JSON values."""
-    reading, pool = sample.reading, sample.pool
-    distinct = pool.distinct
+    """Return the report as plain JSON values."""
+    summary, reservoir = sample.summary, sample.reservoir
+    distinct = reservoir.distinct
     drawn = Counter(str(row["stratum"]) for row in sample.rows)
+
+    def reasons(found: Counter[str]) -> list[dict[str, object]]:
+        return [{"reason": reason, "lines": n, "first": summary.places[reason]} for reason, n in found.most_common()]
+
     return {
         "rows": len(sample.rows),
-        "size": pool.size,
-        "seed": pool.seed,
-        "lines": reading.lines,
-        "requests": reading.requests,
+        "size": reservoir.size,
+        "seed": reservoir.seed,
+        "lines": summary.lines,
+        "requests": summary.requests,
         "distinct": distinct.total(),
-        "duplicates": pool.duplicates,
-        "near": pool.near,
-        "near_duplicates": pool.near_duplicates,
-        "other_lines": reading.other,
-        "cut_at": reading.cut_at,
-        "bad_lines": _reasons(reading, reading.bad),
-        "left_out": _reasons(reading, reading.left_out),
+        "duplicates": reservoir.duplicates,
+        "near": reservoir.near,
+        "near_duplicates": reservoir.near_duplicates,
+        "other_lines": summary.other,
+        "cut_at": summary.cut_at,
+        "bad_lines": reasons(summary.bad),
+        "left_out": reasons(summary.left_out),
         "strata": [{"stratum": name, "distinct": distinct[name], "drawn": drawn[name]} for name in sorted(distinct)],
         "redacted": [
             {"rule": rule, "replacements": times, "prompts": prompts}
             for rule, (times, prompts) in sample.redacted.items()
         ],
     }
-
-
-def _reasons(reading: Reading, found: Counter[str]) -> list[dict[str, object]]:
-    return [{"reason": reason, "lines": n, "first": reading.places[reason]} for reason, n in found.most_common()]

@@ -7,7 +7,7 @@ import pytest
 from benchgate.errors import Problem, SuiteError
 from benchgate.plan.items import PlannedTask, ShadowPrompt
 from benchgate.quality.tasks.loading import impossible_checks
-from benchgate.shadow.form import unasked_form
+from benchgate.shadow.prompts import unmeasurable_checks
 from tests.fakes.evals import Line, suite_of
 from tests.fakes.measured import SuiteText
 
@@ -55,7 +55,7 @@ def test_a_task_of_a_group_is_known_by_its_own_scores() -> None:
 )
 def test_a_form_that_no_prompt_asks_for_cannot_be_checked(fields: dict[str, object], refused: bool) -> None:
     suite = SuiteText([check("shadow_validity")]).suite()
-    told = [problem.path for problem in unasked_form(suite, (ShadowPrompt("a", "hi", fields=fields),))]
+    told = [problem.path for problem in unmeasurable_checks(suite, (ShadowPrompt("a", "hi", fields=fields),))]
     assert told == (["gate.checks[0].metric"] if refused else [])
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from benchgate.shadow.judge_prompt import BUILT_IN
+from benchgate.shadow.assessors import BUILT_IN_PROMPT
 from tests.e2e.command import STORE, document, here, latest_evidence
 from tests.fakes.scripted_server import Received, Respond, ScriptedServer, Step, answering, json_response
 
@@ -126,7 +126,7 @@ def test_a_broken_candidate_is_blocked_by_every_check_and_nothing_it_said_is_kep
 def test_what_the_judge_lacks_is_told_before_anything_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("JUDGE_KEY")
     (tmp_path / "prompts.jsonl").write_text('{"id": "a", "prompt": "b"}')
-    (tmp_path / "judge.txt").write_text(BUILT_IN.replace("{answer_b}", ""))
+    (tmp_path / "judge.txt").write_text(BUILT_IN_PROMPT.replace("{answer_b}", ""))
     addresses = {name: f"http://{name}" for name in ("baseline", "candidate", "judge")}
     (tmp_path / "suite.yaml").write_text(SUITE.format(**addresses))
     ended = here(tmp_path, "shadow", "run", "suite.yaml")

@@ -8,9 +8,9 @@ import pytest
 
 from benchgate.model.verdict import Outcome
 from benchgate.shadow.drift import Drift, Traits, drift, traits_of_logs, traits_of_sample
-from benchgate.shadow.logs import Reading
+from benchgate.shadow.prompts import load_prompts
 from benchgate.shadow.redaction import redactor_of
-from benchgate.shadow.sample import load_prompts
+from benchgate.shadow.request_log import LogSummary
 from benchgate.shadow.sampling import draw_sample, write_sample
 
 SYSTEM = "You serve a bank."
@@ -33,7 +33,7 @@ def compare(tmp_path: Path, sampled: list[object], now: list[object], size: int 
         (tmp_path / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
     write_sample(tmp_path / "set", draw_sample([tmp_path / "then"], redactor_of(None, ()), size=size).rows)
     was = traits_of_sample(load_prompts(tmp_path / "set"))
-    return drift(was, traits_of_logs([tmp_path / "now"], redactor_of(None, ()), Reading()))
+    return drift(was, traits_of_logs([tmp_path / "now"], redactor_of(None, ()), LogSummary()))
 
 
 def outcomes(found: Drift) -> dict[str, Outcome]:

@@ -10,12 +10,19 @@ import pytest
 from benchgate.errors import SuiteError
 from benchgate.model.records import JudgeVerdict
 from benchgate.plan.items import ShadowPrompt
-from benchgate.shadow.compare import Said
-from benchgate.shadow.form import form_problems, has_form
-from benchgate.shadow.judge_prompt import BUILT_IN, judge_message, judged, load_judge_prompt, read_choice
-from benchgate.shadow.sample import load_prompts
-from benchgate.shadow.similarity import cosine, read_embeddings
+from benchgate.shadow.assessors import (
+    BUILT_IN_PROMPT,
+    cosine,
+    judge_message,
+    load_judge_prompt,
+    read_choice,
+    read_embeddings,
+    verdict_of,
+)
+from benchgate.shadow.compare import AnswerContent
+from benchgate.shadow.prompts import form_problems, load_prompts
 from benchgate.targets.answers import ToolCall
+from benchgate.targets.validity import form_of_fields
 
 CITY = {
     "type": "object",
@@ -30,37 +37,42 @@ def asking(**fields: object) -> ShadowPrompt:
     return ShadowPrompt("p", "[]", messages=({"role": "user", "content": "weather?"},), fields=fields)
 
 
+def has_form(prompt: ShadowPrompt, content: AnswerContent) -> bool | None:
+    calls = [(call.name, call.arguments) for call in content.calls]
+    return form_of_fields(prompt.fields).is_met(content.text, calls)
+
+
 def schema(found: object) -> dict[str, object]:
     return {"type": "json_schema", "json_schema": {"name": "answer", "schema": found}}
 
 
-def calls(arguments: str, name: str = "weather", text: str = "") -> Said:
-    return Said(text, (ToolCall(name, arguments),))
+def calls(arguments: str, name: str = "weather", text: str = "") -> AnswerContent:
+    return AnswerContent(text, (ToolCall(name, arguments),))
 
 
 def test_answers_to_prompts_that_ask_for_no_form_are_neither_valid_nor_not() -> None:
-    assert has_form(asking(), Said("anything")) is None
-    assert has_form(asking(response_format={"type": "text"}), Said("anything")) is None
+    assert has_form(asking(), AnswerContent("anything")) is None
+    assert has_form(asking(response_format={"type": "text"}), AnswerContent("anything")) is None
 
 
 def test_json_object_is_an_object_and_nothing_around_it() -> None:
     prompt = asking(response_format={"type": "json_object"})
-    assert has_form(prompt, Said('{"a": 1}')) is True
+    assert has_form(prompt, AnswerContent('{"a": 1}')) is True
     for text in ("[1]", 'Here: {"a": 1}', '```json\n{"a": 1}\n```', '{"a": NaN}', '{"a": 1', ""):
-        assert has_form(prompt, Said(text)) is False
+        assert has_form(prompt, AnswerContent(text)) is False
 
 
 def test_json_schema_is_held_to() -> None:
     prompt = asking(response_format=schema(CITY))
-    assert has_form(prompt, Said('{"city": "Oslo"}')) is True
+    assert has_form(prompt, AnswerContent('{"city": "Oslo"}')) is True
     for text in ('{"city": 1}', "{}", '{"city": "Oslo", "mood": 1}', "Oslo"):
-        assert has_form(prompt, Said(text)) is False
+        assert has_form(prompt, AnswerContent(text)) is False
 
 
 def test_a_call_is_of_a_tool_that_was_offered_with_arguments_of_its_schema() -> None:
     prompt = asking(tools=[TOOL])
     assert has_form(prompt, calls('{"city": "Oslo"}')) is True
-    assert has_form(prompt, Said("It rains.")) is None
+    assert has_form(prompt, AnswerContent("It rains.")) is None
     for said in (calls("{}"), calls('{"city": 1}'), calls("Oslo"), calls("[]"), calls('{"city": "Oslo"}', "forecast")):
         assert has_form(prompt, said) is False
 
@@ -68,7 +80,7 @@ def test_a_call_is_of_a_tool_that_was_offered_with_arguments_of_its_schema() -> 
 def test_a_call_that_is_required_is_missed() -> None:
     for choice in ("required", {"type": "function", "function": {"name": "weather"}}):
         prompt = asking(tools=[TOOL], tool_choice=choice)
-        assert has_form(prompt, Said("It rains.")) is False
+        assert has_form(prompt, AnswerContent("It rains.")) is False
         assert has_form(prompt, calls('{"city": "Oslo"}')) is True
         assert has_form(prompt, calls("{}")) is False
     assert has_form(asking(tools=[TOOL], tool_choice="none"), calls('{"city": "Oslo"}')) is False
@@ -94,7 +106,7 @@ def test_a_row_that_no_answer_could_be_held_to_is_refused_with_its_line(tmp_path
 
 
 def test_a_sound_row_has_no_problems() -> None:
-    assert form_problems(asking(tools=[TOOL], response_format=schema(CITY))) == []
+    assert form_problems(asking(tools=[TOOL], response_format=schema(CITY)).fields) == []
 
 
 @pytest.mark.parametrize(
@@ -116,7 +128,7 @@ def test_anything_else_is_no_verdict(text: str | None) -> None:
 
 
 def test_a_preference_counts_only_when_it_survives_the_swap() -> None:
-    verdicts = {(one, two): judged(one, two) for one in ("A", "B", "tie", None) for two in ("A", "B", "tie", None)}
+    verdicts = {(one, two): verdict_of(one, two) for one in ("A", "B", "tie", None) for two in ("A", "B", "tie", None)}
     assert verdicts["A", "B"] is JudgeVerdict.LOSS
     assert verdicts["B", "A"] is JudgeVerdict.WIN
     assert verdicts["A", "A"] is verdicts["B", "B"] is JudgeVerdict.INCONSISTENT
@@ -125,12 +137,12 @@ def test_a_preference_counts_only_when_it_survives_the_swap() -> None:
 
 
 def test_answers_cannot_fill_places_or_foresee_the_boundary() -> None:
-    told = judge_message(BUILT_IN, "why?", "say {answer_b} {boundary}", "secret")
+    told = judge_message(BUILT_IN_PROMPT, "why?", "say {answer_b} {boundary}", "secret")
     assert "say {answer_b} {boundary}" in told
     assert told.count("secret") == 1
     boundaries = {line.split()[1] for line in told.splitlines() if line.startswith("===")}
     assert len(boundaries) == 1
-    assert boundaries.isdisjoint(judge_message(BUILT_IN, "why?", "say nothing", "secret").split())
+    assert boundaries.isdisjoint(judge_message(BUILT_IN_PROMPT, "why?", "say nothing", "secret").split())
 
 
 def test_a_prompt_for_the_judge_has_a_place_for_every_text(tmp_path: Path) -> None:

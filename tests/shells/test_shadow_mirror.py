@@ -15,6 +15,7 @@ from benchgate.shadow.mirror import mirror
 from benchgate.suite.schema import Limits
 from benchgate.suite.shadow import Shadow
 from benchgate.targets.dialect import DIALECTS, Target
+from tests.fakes.certificates import serving
 from tests.fakes.scripted_server import ABORT, Received, Respond, ScriptedServer, Step, answering, json_response
 
 PROMPTS = tuple(ShadowPrompt(f"p{n}", f"say {n}") for n in range(6))
@@ -203,10 +204,17 @@ def test_a_failed_call_says_which_and_why_and_leaves_the_others() -> None:
     assert errors[0] is errors[5] is None
     assert errors[1] == "candidate: HTTP 500: bad key [redacted]"
     assert errors[2] == 'candidate: HTTP 200 without choices: {"choices": []}'
-    assert str(errors[3]).startswith("candidate: ReadError")
+    assert errors[3] == "candidate: the connection failed (ReadError)"
     assert errors[4] == "candidate: HTTP 307: an empty body"
     assert [item.candidate is None for item in seen.items] == [False, True, True, True, True, False]
     assert all(item.primary is not None for item in seen.items)
+
+
+def test_a_refused_certificate_is_explained_although_servers_are_not_quoted() -> None:
+    with ScriptedServer(answering(echo)) as ours, ScriptedServer(answering(echo), tls=serving()) as theirs:
+        arms = target(Arm.BASELINE, ours.url), target(Arm.CANDIDATE, theirs.url)
+        [seen] = mirror(*arms, PROMPTS[:1], Shadow(prompts="unused"), Limits())
+    assert str(only(seen).error).startswith("candidate: no TLS with the server: ")
 
 
 def test_an_answer_that_never_comes_is_a_failed_call() -> None:

@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from benchgate.errors import UsageError
-from benchgate.shadow.asked import Asked
-from benchgate.shadow.redaction import Redactor, TooSlowError, redactor_of
-from benchgate.shadow.rules import RULES
+from benchgate.shadow.redaction import RULES, Redactor, TooSlowError, redactor_of
+from benchgate.shadow.request_log import LoggedRequest
 
 CARD = "4111 1111 1111 1111"
 GITHUB = "ghp_" + "aB3dE5fG7hJ9kL1mN3pQ5rS7tU9vW1xY3z5A"
@@ -17,7 +16,7 @@ PRIVATE_KEY = "-----BEGIN RSA PRIVATE KEY-----\nMIIEpAIBAAKCAQEA\nabc\n-----END 
 
 
 def redacted(text: str, rules: str | None = "key,email,iban,card,phone,ip", own: tuple[str, ...] = ()) -> str:
-    asked, _ = redactor_of(rules, own).redact(Asked("chat", "chat", prompt=text))
+    asked, _ = redactor_of(rules, own).redact(LoggedRequest("chat", "chat", prompt=text))
     assert asked.prompt is not None
     return asked.prompt
 
@@ -97,7 +96,7 @@ def test_addresses_of_machines_stay_unless_asked_for() -> None:
 
 
 def test_one_value_has_one_placeholder_in_all_the_messages_of_a_request() -> None:
-    asked = Asked(
+    asked = LoggedRequest(
         "chat",
         "chat",
         messages=(
@@ -142,7 +141,7 @@ def test_one_value_has_one_placeholder_in_all_the_messages_of_a_request() -> Non
 )
 def test_what_is_stored_of_a_path_is_plain_words_that_no_rule_knows(label: str, kept: str) -> None:
     redactor = redactor_of(None, ("TENANT=acme", "ACROSS=jane/mail"))
-    found, replaced = redactor.redact(Asked("chat", label, prompt="write to bob@example.org"))
+    found, replaced = redactor.redact(LoggedRequest("chat", label, prompt="write to bob@example.org"))
     assert (found.label, found.prompt) == (kept, "write to <EMAIL_1>")
     assert replaced == {"email": 1}
 
@@ -160,9 +159,9 @@ def test_a_rule_of_ones_own_comes_first_and_may_name_the_part_that_is_secret() -
     [
         ("emial", (), "--rules: there is no rule 'emial'; did you mean 'email'?"),
         (None, ("x=a",), "--redact: found 'x=a'; write NAME=REGEX"),
-        (None, ("EMAIL=a",), "is the placeholder of a rule of benchgate's own"),
+        (None, ("EMAIL=a",), "is the placeholder of a built-in rule"),
         (None, ("A=(",), "--redact A: not a regular expression"),
-        (None, ("A=b*",), "--redact A: it matches where nothing is"),
+        (None, ("A=b*",), "--redact A: it matches the empty text"),
         (None, ("A=b", "A=c"), "--redact: A is given twice"),
     ],
 )
@@ -173,10 +172,10 @@ def test_rules_that_cannot_be_meant_are_refused(rules: str | None, own: tuple[st
 
 
 def test_a_pattern_that_takes_an_age_is_stopped_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("benchgate.shadow.redaction._LONGEST_S", 0.05)
+    monkeypatch.setattr("benchgate.shadow.redaction._MAX_CPU_S", 0.05)
     redactor = redactor_of("none", ("SLOW=(a+)+b",))
     with pytest.raises(TooSlowError, match="SLOW"):
-        redactor.redact(Asked("chat", "chat", prompt="a" * 60))
+        redactor.redact(LoggedRequest("chat", "chat", prompt="a" * 60))
 
 
 @pytest.mark.parametrize(
@@ -187,7 +186,7 @@ def test_a_pattern_that_takes_an_age_is_stopped_by_its_name(monkeypatch: pytest.
 )  # fmt: skip
 def test_no_text_keeps_a_rule_of_ours_busy(unit: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # 100 kB that begin like a match over and over: a rule that takes the square of that takes hours.
-    Redactor(RULES).redact(Asked("chat", "chat", prompt=unit * (100_000 // len(unit))))
+    Redactor(RULES).redact(LoggedRequest("chat", "chat", prompt=unit * (100_000 // len(unit))))
 
 
 def test_none_stands_alone() -> None:

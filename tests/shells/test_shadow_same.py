@@ -9,16 +9,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchgate.model.records import AnswerAgreement, PairFacts
-from benchgate.shadow.compare import By, Rules, Said, compared, digest, settled
-from benchgate.shadow.json_rules import JsonRules, NotJson, parsed
-from benchgate.shadow.refusal import refuses
+from benchgate.shadow.compare import (
+    AnswerContent,
+    By,
+    ComparisonRules,
+    compare_answers,
+    is_refusal,
+    make_transitive,
+)
+from benchgate.shadow.json_compare import JsonRules, NotJson, parse_structure
 from benchgate.suite.formats import parse_path
 from benchgate.targets.answers import Answer, ToolCall
 
 
 def pair(
-    one: str | Said,
-    other: str | Said,
+    one: str | AnswerContent,
+    other: str | AnswerContent,
     by: By = "auto",
     *,
     ignore: tuple[str, ...] = (),
@@ -28,16 +34,16 @@ def pair(
     similarity: float | None = None,
     same_above: float | None = None,
 ) -> PairFacts:
-    first, second = (Said(said) if isinstance(said, str) else said for said in (one, other))
-    rules = Rules(by, JsonRules.of(ignore, tolerance, case=case), same_above)
-    facts = compared(first, second, rules, in_any_order=at_once, similarity=similarity)
-    turned = compared(second, first, rules, in_any_order=at_once, similarity=similarity)
+    first, second = (AnswerContent(said) if isinstance(said, str) else said for said in (one, other))
+    rules = ComparisonRules(by, JsonRules.of(ignore, tolerance, case=case), same_above)
+    facts = compare_answers(first, second, rules, in_any_order=at_once, similarity=similarity)
+    turned = compare_answers(second, first, rules, in_any_order=at_once, similarity=similarity)
     assert (turned.label, turned.differs) == (facts.label, facts.differs)  # whichever is called the first
     return facts
 
 
-def calling(*calls: tuple[str, str], text: str = "") -> Said:
-    return Said(text, tuple(ToolCall(name, arguments) for name, arguments in calls))
+def calling(*calls: tuple[str, str], text: str = "") -> AnswerContent:
+    return AnswerContent(text, tuple(ToolCall(name, arguments) for name, arguments in calls))
 
 
 @pytest.mark.parametrize(
@@ -133,7 +139,7 @@ def test_calls_are_the_same_by_name_and_arguments_as_json() -> None:
         calling(("forecast", '{"city": "Oslo", "days": 3}')),
         calling(("weather", '{"city": "Oslo", "days": 3}'), ("weather", '{"city": "Oslo", "days": 3}')),
         calling(("weather", '{"city": "Oslo", "days": 3')),
-        Said("It will rain in Oslo."),
+        AnswerContent("It will rain in Oslo."),
         calling(),
     ):
         assert pair(one, other).differs
@@ -166,8 +172,8 @@ def test_what_is_said_beside_a_call_decides_only_where_texts_do() -> None:
 
 
 def test_two_answers_that_call_differently_have_different_digests() -> None:
-    calls = [calling(("now", "{}")), calling(("later", "{}")), calling(("now", '{"zone": 1}')), Said("")]
-    assert len({digest(said) for said in calls}) == len(calls)
+    calls = [calling(("now", "{}")), calling(("later", "{}")), calling(("now", '{"zone": 1}')), AnswerContent("")]
+    assert len({said.digest for said in calls}) == len(calls)
 
 
 @pytest.mark.parametrize(
@@ -199,15 +205,15 @@ def test_texts_that_are_near_enough_are_one_and_json_never_is() -> None:
 
 def test_what_is_the_same_as_the_same_is_the_same() -> None:
     near, far = pair('{"x": 100}', '{"x": 101}', tolerance=0.01), pair('{"x": 100}', '{"x": 102}', tolerance=0.01)
-    assert [one.differs for one in settled(near, near, far)] == [False, False, False]
-    assert [one.differs for one in settled(near, far, far)] == [False, True, True]
-    assert [one.differs for one in settled(far, far, far)] == [True, True, True]
+    assert [one.differs for one in make_transitive(near, near, far)] == [False, False, False]
+    assert [one.differs for one in make_transitive(near, far, far)] == [False, True, True]
+    assert [one.differs for one in make_transitive(far, far, far)] == [True, True, True]
 
 
 @pytest.mark.parametrize("text", ["[" * 150 + "]" * 150, '{"a": 1, "a": 2}', "1", '"text"', "[1e999]", "[NaN]", ""])
 def test_what_has_no_single_meaning_as_json_is_text(text: str) -> None:
     with pytest.raises(NotJson):
-        parsed(text)
+        parse_structure(text)
 
 
 def answer(text: str | None, finish: str = "stop", **more: object) -> Answer:
@@ -215,19 +221,19 @@ def answer(text: str | None, finish: str = "stop", **more: object) -> Answer:
 
 
 def test_a_refusal_is_known_by_its_beginning_its_finish_or_its_own_field() -> None:
-    assert refuses(answer("I'm sorry, but I can't help with that."))
-    assert refuses(answer("I\u2019m  SORRY, but no."))
-    assert refuses(answer("", "content_filter"))
-    assert refuses(answer(None, refusal="no"))
+    assert is_refusal(answer("I'm sorry, but I can't help with that."))
+    assert is_refusal(answer("I\u2019m  SORRY, but no."))
+    assert is_refusal(answer("", "content_filter"))
+    assert is_refusal(answer(None, refusal="no"))
     assert (
-        refuses(
+        is_refusal(
             answer("Dabei kann ich leider nicht helfen."),
         )
         is False
     )
-    assert refuses(answer("Dabei kann ich leider nicht helfen."), ["kann ich leider nicht"])
-    assert not refuses(answer("The refund policy: " + "word " * 40 + "I'm sorry, he said."))
-    assert not refuses(answer("I'm sorry", calls=(ToolCall("now", "{}"),)))
+    assert is_refusal(answer("Dabei kann ich leider nicht helfen."), ["kann ich leider nicht"])
+    assert not is_refusal(answer("The refund policy: " + "word " * 40 + "I'm sorry, he said."))
+    assert not is_refusal(answer("I'm sorry", calls=(ToolCall("now", "{}"),)))
 
 
 VALUES = st.recursive(
@@ -240,7 +246,7 @@ ANSWERS = st.text(max_size=20) | VALUES.map(json.dumps)
 
 @given(ANSWERS, ANSWERS)
 def test_without_rules_answers_are_one_exactly_where_their_digests_are(one: str, other: str) -> None:
-    assert pair(one, other).differs == (digest(Said(one)) != digest(Said(other)))
+    assert pair(one, other).differs == (AnswerContent(one).digest != AnswerContent(other).digest)
     assert not pair(one, one).differs
 
 

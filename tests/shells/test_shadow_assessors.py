@@ -16,8 +16,7 @@ from benchgate.model.deployment import Arm
 from benchgate.model.records import AnswerAgreement, JudgeVerdict, ShadowItem
 from benchgate.model.run import ShadowObservation
 from benchgate.plan.items import ShadowPrompt, sample_repeated_prompts
-from benchgate.shadow.helpers import NOBODY, Helpers, helpers_of
-from benchgate.shadow.judge_prompt import BUILT_IN
+from benchgate.shadow.assessors import BUILT_IN_PROMPT, NO_ASSESSORS, Assessors, assessors_of
 from benchgate.shadow.mirror import mirror
 from benchgate.suite.schema import Limits
 from benchgate.suite.shadow import Shadow
@@ -33,12 +32,16 @@ def target(arm: Arm, url: str) -> Target:
 
 
 def compare(
-    baseline: Respond, candidate: Respond, *prompts: ShadowPrompt, helpers: Helpers = NOBODY, **settings: object
+    baseline: Respond,
+    candidate: Respond,
+    *prompts: ShadowPrompt,
+    assessors: Assessors = NO_ASSESSORS,
+    **settings: object,
 ) -> ShadowObservation:
     shadow = Shadow.model_validate({"prompts": "unused", "concurrency": 2, **settings})
     with ScriptedServer(baseline) as ours, ScriptedServer(candidate) as theirs:
         arms = target(Arm.BASELINE, ours.url), target(Arm.CANDIDATE, theirs.url)
-        [observation] = mirror(*arms, prompts, shadow, Limits.model_validate({"total": "5s"}), helpers=helpers)
+        [observation] = mirror(*arms, prompts, shadow, Limits.model_validate({"total": "5s"}), assessors=assessors)
     return observation
 
 
@@ -151,13 +154,13 @@ def test_the_share_asked_twice_is_drawn_by_the_seed() -> None:
     assert sum(not prompt.once for prompt in sample_repeated_prompts(prompts[:2], 0.01, seed=5)) == 1
 
 
-def helped(**urls: str) -> tuple[dict[str, object], Callable[[str | None], Helpers]]:
+def helped(**urls: str) -> tuple[dict[str, object], Callable[[str | None], Assessors]]:
     sections: dict[str, object] = {
         name: {"url": url, "model": name, "send_text": True, "api_key": "${env:HELPER_KEY}"}
         for name, url in urls.items()
     }
     shadow = Shadow.model_validate({"prompts": "unused", **sections})
-    return sections, lambda prompt: helpers_of(shadow, {"HELPER_KEY": "secret-0"}, Path(), prompt)
+    return sections, lambda prompt: assessors_of(shadow, {"HELPER_KEY": "secret-0"}, Path(), prompt)
 
 
 def embedding(vectors: dict[str, list[float]]) -> Respond:
@@ -177,12 +180,12 @@ def test_texts_near_enough_are_the_same_and_only_those_that_differ_are_sent() ->
     with ScriptedServer(
         embedding({"It rains.": [1.0, 0.0], "It is raining.": [0.99, 0.02], "Sun.": [0.0, 1.0]})
     ) as near:
-        sections, helpers = helped(similarity=near.url)
+        sections, assessors = helped(similarity=near.url)
         said = {"one": "It is raining.", "two": "Sun.", "three": "It rains."}
         prompts = [ShadowPrompt(text, text) for text in said]
         seen = compare(
             answering(lambda r: "It rains."), answering(lambda r: said[r.prompt]), *prompts,
-            helpers=helpers(None), **sections,
+            assessors=assessors(None), **sections,
         )  # fmt: skip
         assert len(near.requests) == 1 + 2  # the first tells whether the endpoint can tell texts apart
         assert all(request.headers["authorization"] == "Bearer secret-0" for request in near.requests)
@@ -199,11 +202,15 @@ def test_what_could_not_be_embedded_is_missing_and_not_the_same() -> None:
         lambda r: iter([json_response({"data": []})]),
     ):
         with ScriptedServer(respond) as broken:
-            sections, helpers = helped(similarity=broken.url)
+            sections, assessors = helped(similarity=broken.url)
             prompt = ShadowPrompt("p", "hi")
             item = only(
                 compare(
-                    answering(lambda r: "one"), answering(lambda r: "two"), prompt, helpers=helpers(None), **sections
+                    answering(lambda r: "one"),
+                    answering(lambda r: "two"),
+                    prompt,
+                    assessors=assessors(None),
+                    **sections,
                 )
             )
         assert item.error is None and item.with_primary is not None
@@ -219,10 +226,12 @@ def test_an_endpoint_for_which_everything_is_alike_makes_nothing_the_same() -> N
         )
 
     with ScriptedServer(constant) as near:
-        sections, helpers = helped(similarity=near.url)
+        sections, assessors = helped(similarity=near.url)
         prompt = ShadowPrompt("p", "hi")
         item = only(
-            compare(answering(lambda r: "one"), answering(lambda r: "two"), prompt, helpers=helpers(None), **sections)
+            compare(
+                answering(lambda r: "one"), answering(lambda r: "two"), prompt, assessors=assessors(None), **sections
+            )
         )
         assert len(near.requests) == 1
     assert item.differs_from_primary
@@ -251,7 +260,7 @@ def always(verdict: str) -> Callable[[str, str], str]:
     return lambda one, other: json.dumps({"verdict": verdict})
 
 
-OWN_PROMPT = BUILT_IN + "\n"
+OWN_PROMPT = BUILT_IN_PROMPT + "\n"
 """A suite's own prompt may ask for anything, so its judge is not tried out on nonsense."""
 
 
@@ -259,13 +268,13 @@ def verdicts(
     choose: Callable[[str, str], str], candidate: str, *, baseline: str = "It rains.", prompt: str | None = None
 ) -> ShadowItem:
     with ScriptedServer(judging(choose)) as judge:
-        sections, helpers = helped(judge=judge.url)
+        sections, assessors = helped(judge=judge.url)
         return only(
             compare(
                 answering(lambda r: baseline),
                 answering(lambda r: candidate),
                 ShadowPrompt("p", "weather?"),
-                helpers=helpers(prompt),
+                assessors=assessors(prompt),
                 **sections,
             )
         )
@@ -325,13 +334,13 @@ def test_the_baseline_is_judged_beside_itself() -> None:
         return "It rains, and hard." if again else "It rains."
 
     with ScriptedServer(judging(longest)) as judge:
-        sections, helpers = helped(judge=judge.url)
+        sections, assessors = helped(judge=judge.url)
         item = only(
             compare(
                 answering(growing),
                 answering(lambda r: "It rains."),
                 ShadowPrompt("p", "?"),
-                helpers=helpers(None),
+                assessors=assessors(None),
                 **sections,
             )
         )
@@ -352,14 +361,14 @@ def test_nothing_that_anybody_wrote_is_kept_unless_asked_for() -> None:
     prompt = ShadowPrompt("p", CANARY, stratum="chat/short")
     for broken in (repeating, ending, garbled):
         with ScriptedServer(repeating) as judge, ScriptedServer(broken) as near:
-            sections, helpers = helped(judge=judge.url, similarity=near.url)
+            sections, assessors = helped(judge=judge.url, similarity=near.url)
             for ours, theirs in ((answering(lambda r: r.prompt), broken), (broken, answering(lambda r: r.prompt))):
-                seen = compare(ours, theirs, prompt, helpers=helpers(None), **sections)
+                seen = compare(ours, theirs, prompt, assessors=assessors(None), **sections)
                 assert "canary" not in repr(seen)
                 assert only(seen).error is not None
             both = compare(
                 answering(lambda r: r.prompt), answering(lambda r: f"no {r.prompt}"), prompt,
-                helpers=helpers(None), **sections,
+                assessors=assessors(None), **sections,
             )  # fmt: skip
             assert "canary" not in repr(both)
             assert only(both).judged is JudgeVerdict.MISSING
@@ -378,10 +387,10 @@ def test_a_key_that_an_answer_repeats_is_neither_kept_nor_sent_to_a_judge() -> N
         ScriptedServer(echoing) as theirs,
         ScriptedServer(judging(longest)) as judge,
     ):
-        sections, helpers = helped(judge=judge.url)
+        sections, assessors = helped(judge=judge.url)
         arms = target(Arm.BASELINE, ours.url), replace(target(Arm.CANDIDATE, theirs.url), api_key=key)
         shadow = Shadow.model_validate({"prompts": "unused", "store_text": True, **sections})
-        [seen] = mirror(*arms, [ShadowPrompt("p", "?")], shadow, Limits(), helpers=helpers(OWN_PROMPT))
+        [seen] = mirror(*arms, [ShadowPrompt("p", "?")], shadow, Limits(), assessors=assessors(OWN_PROMPT))
         assert judge.requests and not any(key in request.prompt for request in judge.requests)
     assert only(seen).candidate_text == "sent with [redacted]"
 
@@ -391,4 +400,4 @@ def test_a_key_that_is_not_set_is_found_before_anything_is_asked() -> None:
         {"prompts": "x", "judge": {"url": "http://j", "model": "m", "api_key": "${env:NO_SUCH}", "send_text": True}}
     )
     with pytest.raises(UsageError, match="NO_SUCH"):
-        helpers_of(shadow, {}, Path(), None)
+        assessors_of(shadow, {}, Path(), None)

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchgate.errors import UsageError
-from benchgate.shadow.asked import Asked
-from benchgate.shadow.logs import Reading, read_logs
+from benchgate.shadow.request_log import LoggedRequest, LogSummary, read_logs
 
 USER = {"role": "user", "content": "Hi"}
 SYSTEM = {"role": "system", "content": "Be brief."}
@@ -22,8 +21,8 @@ def write(path: Path, rows: Iterable[object]) -> Path:
     return path
 
 
-def read(*paths: Path) -> tuple[list[Asked], Reading]:
-    reading = Reading()
+def read(*paths: Path) -> tuple[list[LoggedRequest], LogSummary]:
+    reading = LogSummary()
     return [asked for _, asked in read_logs(paths, reading)], reading
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from benchgate.errors import SuiteError
 from benchgate.plan.items import ShadowPrompt
-from benchgate.shadow.sample import load_prompts
+from benchgate.shadow.prompts import load_prompts
 
 
 def test_prompts_are_read_in_file_order_and_empty_lines_skipped(tmp_path: Path) -> None:

@@ -9,12 +9,20 @@ from pathlib import Path
 import pytest
 
 from benchgate.errors import UsageError
-from benchgate.shadow.asked import Asked
-from benchgate.shadow.drawing import Drawable, Pool, allocate
-from benchgate.shadow.likeness import alike, sketch
+from benchgate.shadow.prompts import load_prompts
 from benchgate.shadow.redaction import redactor_of
-from benchgate.shadow.sample import load_prompts
-from benchgate.shadow.sampling import Sample, describe, draw_sample, write_sample
+from benchgate.shadow.request_log import LoggedRequest
+from benchgate.shadow.sampling import (
+    Candidate,
+    Reservoir,
+    Sample,
+    allocate,
+    describe,
+    draw_sample,
+    jaccard,
+    sketch,
+    write_sample,
+)
 
 WORDS = [
     "alpha",
@@ -64,7 +72,7 @@ def test_the_same_requests_and_seed_give_the_same_sample_whatever_the_order(tmp_
     other = drawn_from(write(tmp_path / "c", mixed[:50]), write(tmp_path / "d", mixed[50:]), size=290)
     assert one.rows == other.rows
     assert len(one.rows) == 290
-    assert one.pool.duplicates == 5
+    assert one.reservoir.duplicates == 5
     ids = [row["id"] for row in drawn_from(write(tmp_path / "e", rows), size=50, seed=2).rows]
     assert len(set(ids)) == 50
     assert ids != [row["id"] for row in drawn_from(write(tmp_path / "f", rows), size=50, seed=3).rows]
@@ -94,7 +102,7 @@ def test_requests_for_a_form_that_is_none_are_left_out(tmp_path: Path) -> None:
     rows: list[dict[str, object]] = [{"prompt": "fine"}, {"prompt": "not", "response_format": broken}]
     sample = drawn_from(write(tmp_path / "log", rows))
     assert [row["prompt"] for row in sample.rows] == ["fine"]
-    assert sum(sample.reading.left_out.values()) == 1
+    assert sum(sample.summary.left_out.values()) == 1
 
 
 def test_requests_that_differ_only_in_what_is_redacted_are_one(tmp_path: Path) -> None:
@@ -102,7 +110,7 @@ def test_requests_that_differ_only_in_what_is_redacted_are_one(tmp_path: Path) -
     sample = drawn_from(write(tmp_path / "log", rows))
     (row,) = sample.rows
     assert row["prompt"] == "Write to <EMAIL_1>"
-    assert sample.pool.duplicates == 39
+    assert sample.reservoir.duplicates == 39
     assert sample.redacted["email"] == (1, 1)
 
 
@@ -114,23 +122,23 @@ def test_near_duplicates_are_left_out_where_asked_for(tmp_path: Path) -> None:
     assert len(drawn_from(log).rows) == 20
     sample = drawn_from(log, near=0.8)
     assert len(sample.rows) == 5
-    assert sample.pool.near_duplicates == 15
+    assert sample.reservoir.near_duplicates == 15
 
 
 def test_likeness_is_about_the_share_of_pieces_in_common() -> None:
     one, other = text_of(1, 600), text_of(2, 600)
     both = sketch(f"{one} {other}")
-    assert alike(both, sketch(one)) == pytest.approx(0.5, abs=0.12)
-    assert alike(both, both) == 1.0
-    assert alike(sketch(one), sketch(other)) < 0.2
+    assert jaccard(both, sketch(one)) == pytest.approx(0.5, abs=0.12)
+    assert jaccard(both, both) == 1.0
+    assert jaccard(sketch(one), sketch(other)) < 0.2
 
 
 def test_only_as_many_requests_are_held_as_may_be_drawn() -> None:
-    pool = Pool(size=3, seed=0)
+    reservoir = Reservoir(size=3, seed=0)
     for number in range(100):
-        pool.add(Drawable(Asked("chat", "chat", prompt=text_of(number, 3)), Counter()))
-    assert len(pool._held) == 3
-    assert pool.distinct == {"chat/0-127": 100}
+        reservoir.add(Candidate(LoggedRequest("chat", "chat", prompt=text_of(number, 3)), Counter()))
+    assert len(reservoir._held) == 3
+    assert reservoir.distinct == {"chat/0-127": 100}
 
 
 def test_a_sample_is_what_a_shadow_comparison_reads_and_only_its_owner(tmp_path: Path) -> None:
@@ -149,7 +157,7 @@ def test_a_sample_is_what_a_shadow_comparison_reads_and_only_its_owner(tmp_path:
     chat = next(prompt for prompt in load_prompts(out) if prompt.messages)
     assert chat.messages[1] == {"role": "user", "content": "u"}
     assert chat.fields == {"tools": tools}
-    with pytest.raises(UsageError, match="is there already"):
+    with pytest.raises(UsageError, match="already exists"):
         write_sample(out, [])
 
 
@@ -193,7 +201,7 @@ SCHEMA = {"type": "object", "properties": {"bob@ex.org": {"type": "string"}}, "r
 )  # fmt: skip
 def test_whatever_is_drawn_can_be_run(tmp_path: Path, row: dict[str, object]) -> None:
     sample = drawn_from(write(tmp_path / "log", [row]))
-    assert not sample.reading.left_out, sample.reading.left_out
+    assert not sample.summary.left_out, sample.summary.left_out
     write_sample(tmp_path / "sample", sample.rows)
     (prompt,) = load_prompts(tmp_path / "sample")
     assert "ex.org" not in json.dumps([prompt.prompt, *prompt.fields.values()])

@@ -1,0 +1,491 @@
+"""Request logs: files, gzip or not, read into requests, with a count of every line that holds none.
+
+Supported are JSON Lines of OpenAI requests (bare, of a batch, or logged beside the answer), of plain prompts, and the
+log of a vLLM server; each line is recognised by its content. No message repeats anything of a line.
+"""
+
+from __future__ import annotations
+
+import ast
+import gzip
+import hashlib
+import json
+import re
+import unicodedata
+import warnings
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import IO, Literal
+
+from benchgate.errors import UsageError
+from benchgate.shadow.prompts import REQUEST_FIELDS, ROLES
+from benchgate.suite.formats import holds_half_a_pair, parse_json
+
+Endpoint = Literal["chat", "completions"]
+"""Endpoint to which a recorded request can be sent again."""
+
+_LENGTH_BOUNDS = (128, 512, 2_048, 8_192, 32_768, 131_072)  # characters
+_WHITE_SPACE = re.compile(r"\s+")
+
+
+@dataclass(frozen=True)
+class LoggedRequest:
+    """A recorded request, without its id, its answer and its sampling: `messages` of a chat, or one text `prompt`.
+
+    `endpoint` is the one to which it can be sent again: a rendered prompt goes to completions as it is. `label` is the
+    route it was logged with, as far as known. `fields` are OpenAI's beside the messages (tools, response_format, …).
+    """
+
+    endpoint: Endpoint
+    label: str
+    messages: tuple[Mapping[str, object], ...] = ()
+    prompt: str | None = None
+    fields: Mapping[str, object] = field(default_factory=dict)
+
+    @cached_property
+    def text(self) -> str:
+        """The text of all messages in order, without roles."""
+        return self.prompt if self.prompt is not None else "\n".join(_texts(self.messages))
+
+    @cached_property
+    def normalised(self) -> str:
+        """The text in the form in which requests are compared and measured."""
+        return _collapse_white_space(self.text)
+
+    @property
+    def first_text(self) -> str:
+        """The normalised text of the first message, which is the system prompt if there is one."""
+        return _collapse_white_space(next(_texts(self.messages), "") if self.prompt is None else self.prompt)
+
+    @cached_property
+    def digest(self) -> bytes:
+        """Digest of the request, the same on any route, for any white space and any Unicode form."""
+        roles = [str(message.get("role")) for message in self.messages]
+        rest = json.dumps([self.endpoint, roles, self.fields], sort_keys=True, ensure_ascii=False)
+        return hashlib.sha256(f"{rest}\n{self.normalised}".encode()).digest()[:16]
+
+    @property
+    def length_class(self) -> str:
+        """The class of its length in characters, like `128-511`."""
+        low = 0
+        for bound in _LENGTH_BOUNDS:
+            if len(self.normalised) < bound:
+                return f"{low}-{bound - 1}"
+            low = bound
+        return f"{low}-"
+
+    def row(self, label: str) -> dict[str, object]:
+        """Return its row in a sample, with an id made of its content. `label` is part of the stratum."""
+        row: dict[str, object] = {"id": f"p-{self.digest.hex()[:16]}"}
+        if self.prompt is not None:
+            row["prompt"] = self.prompt
+        else:
+            row["messages"] = [dict(message) for message in self.messages]
+        row |= self.fields
+        if self.endpoint != "chat":
+            row["endpoint"] = self.endpoint
+        return row | {"stratum": f"{label}/{self.length_class}", "length": len(self.normalised)}
+
+
+def _collapse_white_space(text: str) -> str:
+    """Normalise Unicode (NFKC), make every run of white space one space and strip both ends."""
+    return _WHITE_SPACE.sub(" ", unicodedata.normalize("NFKC", text)).strip()
+
+
+def _texts(messages: tuple[Mapping[str, object], ...]) -> Iterator[str]:
+    for message in messages:
+        content = message.get("content")
+        for part in content if isinstance(content, list) else [content]:
+            text = part.get("text") if isinstance(part, Mapping) else part
+            if isinstance(text, str):
+                yield text
+        if message.get("tool_calls"):
+            yield json.dumps(message["tool_calls"], sort_keys=True, ensure_ascii=False)
+
+
+MAX_PLACES = 5
+"""Lines named for each reason why lines were skipped."""
+
+_MAX_LINE_BYTES = 64 * 2**20
+_SEVERAL = 5
+_UNKNOWN_LINE = "is neither a JSON object nor a request of a server's log"
+
+
+@dataclass(slots=True)
+class LogSummary:
+    """Counts of the lines read so far: `bad` and `left_out` by reason, `places` the first lines of each reason."""
+
+    lines: int = 0
+    requests: int = 0
+    other: int = 0  # lines of a server's log that show no request
+    longest: int = 0  # characters of the longest prompt in a server's log
+    at_longest: set[int] = field(default_factory=set)  # hashes of prompts of that length
+    bad: Counter[str] = field(default_factory=Counter)
+    left_out: Counter[str] = field(default_factory=Counter)
+    places: dict[str, list[str]] = field(default_factory=dict)
+
+    @property
+    def cut_at(self) -> int | None:
+        """Length at which several different prompts of a server's log end, so that the log seems cut there."""
+        return self.longest if len(self.at_longest) >= _SEVERAL else None
+
+    def add_server_prompt(self, prompt: str) -> None:
+        """Take the length of a prompt in a server's log into account."""
+        if len(prompt) > self.longest:
+            self.longest, self.at_longest = len(prompt), set()
+        if len(prompt) == self.longest and len(self.at_longest) < _SEVERAL:
+            self.at_longest.add(hash(prompt))
+
+    def note(self, reasons: Counter[str], reason: str, place: str) -> None:
+        """Count a skipped line, and remember the first places."""
+        reasons[reason] += 1
+        known = self.places.setdefault(reason, [])
+        if len(known) < MAX_PLACES:
+            known.append(place)
+
+
+def read_logs(
+    paths: Sequence[Path], summary: LogSummary, on_file: Callable[[str], None] = lambda line: None
+) -> Iterator[tuple[str, LoggedRequest]]:
+    """Yield every request with its place (`file:line`), file after file, and count the rest in `summary`.
+
+    Raises UsageError for a file that cannot be read or unpacked, and for one without any request.
+    """
+    for path in dict.fromkeys(paths):
+        on_file(f"reading {path}")
+        yield from _LogFile(path, summary).requests()
+
+
+class _LogFile:
+    def __init__(self, path: Path, summary: LogSummary) -> None:
+        self._path, self._summary = path, summary
+        self._lines = self._requests = self._left_out = self._server_lines = self._without_prompt = 0
+        self._unknown: list[int] = []  # the first of the lines that are valid in a server's log alone
+        self._unknown_n = 0
+
+    def requests(self) -> Iterator[tuple[str, LoggedRequest]]:
+        with _opened(self._path) as file:
+            while raw := file.readline(_MAX_LINE_BYTES + 1):
+                self._lines += 1
+                if len(raw) > _MAX_LINE_BYTES:
+                    while (rest := file.readline(2**20)) and not rest.endswith(b"\n"):
+                        pass
+                request = self._request(raw)
+                if request is not None:
+                    self._requests += 1
+                    yield self._place(self._lines), request
+        self._finish()
+
+    def _finish(self) -> None:
+        """Add the counts that depend on the kind of the whole file."""
+        summary = self._summary
+        summary.lines += self._lines
+        summary.requests += self._requests
+        if self._server_lines:
+            summary.other += self._unknown_n
+        elif self._unknown_n:
+            for number in self._unknown:
+                summary.note(summary.bad, _UNKNOWN_LINE, self._place(number))
+            summary.bad[_UNKNOWN_LINE] += self._unknown_n - len(self._unknown)
+        if self._requests == 0:
+            raise UsageError(f"{self._path}: {self._why_empty()}")
+
+    def _request(self, raw: bytes) -> LoggedRequest | None:
+        try:
+            return self._read(raw)
+        except _BadLineError as error:
+            self._summary.note(self._summary.bad, str(error), self._place(self._lines))
+        except _LeftOutError as error:
+            self._left_out += 1
+            self._summary.note(self._summary.left_out, str(error), self._place(self._lines))
+        except _WithoutPromptError:
+            self._server_lines += 1
+            self._without_prompt += 1
+            self._unknown_n += 1
+        return None
+
+    def _read(self, raw: bytes) -> LoggedRequest | None:
+        if len(raw) > _MAX_LINE_BYTES:
+            raise _BadLineError(f"is longer than {_MAX_LINE_BYTES // 2**20} MiB")
+        try:
+            line = raw.decode("utf-8-sig" if self._lines == 1 else "utf-8").strip()
+        except UnicodeDecodeError:
+            raise _BadLineError("is not UTF-8") from None
+        if not line:
+            return None
+        if line.startswith("{"):
+            wrapped = _wrapped_line(line)
+            if wrapped is None:
+                return _read_json_line(line)
+            line = wrapped
+        request = _read_server_line(line)
+        if request is None:
+            self._unknown_n += 1
+            if len(self._unknown) < MAX_PLACES:
+                self._unknown.append(self._lines)
+        else:
+            self._server_lines += 1
+            self._summary.add_server_prompt(request.text)
+        return request
+
+    def _why_empty(self) -> str:
+        if self._without_prompt:
+            return (
+                f"{self._without_prompt:,} requests are logged without their prompts; vLLM writes prompts only with "
+                "VLLM_LOGGING_LEVEL=DEBUG beside --enable-log-requests"
+            )
+        expected = "expected JSON Lines of OpenAI's requests or of prompts, or vLLM's log with --enable-log-requests"
+        if not self._lines:
+            return f"the file is empty; {expected}"
+        if self._left_out:
+            return f"of its {self._lines:,} lines none is a request that can be drawn: {self._first_reason()}"
+        return f"of its {self._lines:,} lines none is a request ({self._first_reason()}); {expected}"
+
+    def _first_reason(self) -> str:
+        for reason, places in self._summary.places.items():
+            for place in places:
+                file, _, line = place.rpartition(":")
+                if file == str(self._path):
+                    return f"line {line} {reason}"
+        return "all are empty"
+
+    def _place(self, line: int) -> str:
+        return f"{self._path}:{line}"
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[IO[bytes] | gzip.GzipFile]:
+    """Open a file, unpacked if its first bytes are those of gzip."""
+    try:
+        with path.open("rb") as raw:
+            magic = raw.read(4)
+            raw.seek(0)
+            if magic == b"\x28\xb5\x2f\xfd":
+                raise UsageError(f"{path} is packed with zstd; unpack it first")
+            if magic[:2] != b"\x1f\x8b":
+                yield raw
+                return
+            with gzip.open(raw, "rb") as unpacked:
+                yield unpacked
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise UsageError(f"{path} is gzip, but broken or cut off") from error
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}; name a file of logged requests") from error
+
+
+_MESSAGE_KEYS = ("role", "content", "name", "tool_calls", "tool_call_id")
+_COMPLETIONS_KEYS = ("model", "max_tokens", "max_completion_tokens")  # any of them marks a `prompt` of completions
+_ROUTE_KEYS = ("url", "path", "endpoint", "route")
+_WITHOUT_TEXT = (
+    "embeddings", "pooling", "rerank", "score", "classify", "tokenize", "detokenize", "moderations",
+)  # fmt: skip
+_REQUEST_KEYS = ("request", "body", "messages", "prompt", "input")
+_WRAPPED = re.compile(r'\{\s*"(?:log|message|msg|stream|time|ts|timestamp|level|severity|logger)"')
+_NO_TEXT = "asks for no text (embeddings, rerank and the like)"
+_MAX_LABEL_CHARACTERS = 64
+
+_TEXT = r"(?P<text>'[^'\\]*(?:\\.[^'\\]*)*'|\"[^\"\\]*(?:\\.[^\"\\]*)*\")"  # as Python's repr writes it
+_VLLM_PROMPT = re.compile(r"(?:Received request|Request) (?P<id>\S+?)(?: details)?: prompt: (?:" + _TEXT + r"|None)")
+_VLLM_CUT = re.compile(r"(?:Received request|Request) \S+?(?: details)?: prompt: ['\"]")
+_VLLM_NO_PROMPT = re.compile(r"Received request \S+?: (?:params|sampling_params|params_list): ")
+_VLLM_LABELS = {"chatcmpl": "chat", "cmpl": "completions", "resp": "responses"}
+
+
+class _BadLineError(Exception):
+    """A line that should hold a request and does not; the message is the reason."""
+
+
+class _LeftOutError(Exception):
+    """A request that cannot or should not be sent again; the message is the reason."""
+
+
+class _WithoutPromptError(Exception):
+    """A request in a server's log without its prompt."""
+
+
+def _read_json_line(line: str) -> LoggedRequest:
+    values = _object(line)
+    if _has_failed(values):
+        raise _LeftOutError("the request failed or was refused")
+    label = _label(values)
+    body = _body(values)
+    if label in _WITHOUT_TEXT:
+        raise _LeftOutError(_NO_TEXT)
+    if "messages" in body:
+        return _chat_request(body["messages"], body, label or "chat")
+    if "prompt" in body:
+        return _prompt_request(body, label)
+    if "input" in body:
+        if "encoding_format" in body or "dimensions" in body or "embed" in str(body.get("model")).lower():
+            raise _LeftOutError(_NO_TEXT)
+        return _responses_request(body, label or "responses")
+    raise _BadLineError("holds no `messages`, `prompt` or `input`")
+
+
+def _wrapped_line(line: str) -> str | None:
+    """Return the line of a server's log that a container's log wraps in JSON (`{"log": "…", …}`). None for others."""
+    if not _WRAPPED.match(line):
+        return None
+    try:
+        values = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    if any(key in values for key in _REQUEST_KEYS):
+        return None
+    return next((values[key] for key in ("log", "message", "msg") if isinstance(values.get(key), str)), None)
+
+
+def _read_server_line(line: str) -> LoggedRequest | None:
+    """Read a request from a line of vLLM's own log (`--enable-log-requests`). None for any other line.
+
+    The log holds the prompt after the chat template, so the request is for the completions endpoint.
+    """
+    found = _VLLM_PROMPT.search(line)
+    if found is None:
+        if _VLLM_NO_PROMPT.search(line):
+            raise _WithoutPromptError
+        if _VLLM_CUT.search(line):
+            raise _BadLineError("a request whose line was cut")
+        return None
+    if "PoolingParams(" in line[found.end() :]:
+        raise _LeftOutError(_NO_TEXT)
+    if found["text"] is None:
+        raise _LeftOutError("is logged by its tokens alone, without text")
+    kind = found["id"].partition("-")[0]
+    return LoggedRequest("completions", _VLLM_LABELS.get(kind, "other"), prompt=_unquoted(found["text"]))
+
+
+def _unquoted(text: str) -> str:
+    """Undo Python's repr of a text."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # an escape that repr does not write
+            prompt = str(ast.literal_eval(text))
+    except (SyntaxError, ValueError, Warning):
+        prompt = ""
+    if not prompt.strip() or holds_half_a_pair(prompt):
+        raise _BadLineError("holds an empty prompt, or one that is no text")
+    return prompt
+
+
+def _object(text: str) -> Mapping[str, object]:
+    try:
+        values = parse_json(text)
+    except json.JSONDecodeError:
+        raise _BadLineError("is not JSON") from None
+    except ValueError:
+        raise _BadLineError("holds what JSON cannot carry, or a key twice") from None
+    if not isinstance(values, dict):
+        raise _BadLineError("is not a JSON object")
+    return values
+
+
+def _body(values: Mapping[str, object]) -> Mapping[str, object]:
+    """Return the request itself: bare, the `body` of a batch, or the `request` of a log, possibly as JSON text."""
+    for key in ("request", "body"):
+        inner = values.get(key)
+        if isinstance(inner, str):
+            inner = _object(inner)
+        if isinstance(inner, dict):
+            values = inner
+    return values
+
+
+def _has_failed(values: Mapping[str, object]) -> bool:
+    response = values.get("response")
+    for holder in (values, response) if isinstance(response, dict) else (values,):
+        status = holder.get("status_code", holder.get("status"))
+        if holder.get("error") or (isinstance(status, int) and status >= 400):
+            return True
+    return False
+
+
+def _label(values: Mapping[str, object]) -> str | None:
+    """Return a short route like `chat` of `/v1/chat/completions`, `*` for parts that may be ids. None if absent."""
+    inner = values.get("request")
+    holders = (inner, values) if isinstance(inner, dict) else (values,)
+    for route in (holder.get(key) for holder in holders for key in _ROUTE_KEYS):
+        if isinstance(route, str) and route.strip():
+            path = re.sub(r"^\w+://[^/]*", "", route.strip()).partition("?")[0].partition("#")[0]
+            path = re.sub(r"^/?v[0-9]+/", "", path).strip("/").removesuffix("/completions")
+            parts = ["*" if re.search(r"[0-9]|[^A-Za-z_.-]", part) else part for part in path.split("/")]
+            return "/".join(parts)[:_MAX_LABEL_CHARACTERS] or None
+    return None
+
+
+def _chat_request(found: object, body: Mapping[str, object], label: str) -> LoggedRequest:
+    if not isinstance(found, list) or not found:
+        raise _BadLineError("has `messages` that are no list of messages")
+    messages = [_message(message) for message in found]
+    while messages and messages[-1]["role"] == "assistant":
+        messages.pop()  # the recorded answer
+    if not any(message["role"] == "user" for message in messages):
+        raise _BadLineError("has no message of a user to be answered")
+    fields = {key: body[key] for key in REQUEST_FIELDS if body.get(key) is not None}
+    first = messages[0]
+    if len(messages) == 1 and not fields and isinstance(first["content"], str) and set(first) == {"role", "content"}:
+        return LoggedRequest("chat", label, prompt=first["content"])
+    return LoggedRequest("chat", label, messages=tuple(messages), fields=fields)
+
+
+def _message(message: object) -> dict[str, object]:
+    if not isinstance(message, dict) or message.get("role") not in ROLES:
+        raise _BadLineError("has a message without a known `role`")
+    kept = {key: message[key] for key in _MESSAGE_KEYS if message.get(key) is not None}
+    content = kept.setdefault("content", None)
+    if isinstance(content, list):
+        kept["content"] = content = [_part(part) for part in content]
+    elif not isinstance(content, str | None):
+        raise _BadLineError("has a `content` that is neither text nor a list of parts")
+    if message.get("function_call") or kept["role"] == "function":
+        raise _LeftOutError("calls by `function_call`, which `tool_calls` replaced")
+    calls = kept.get("tool_calls")
+    if not calls and (content is None or (isinstance(content, str) and not content.strip() and kept["role"] == "user")):
+        raise _BadLineError("has a message without `content`")
+    return kept
+
+
+def _part(part: object) -> dict[str, object]:
+    if not isinstance(part, dict):
+        raise _BadLineError("has a `content` that is neither text nor a list of parts")
+    if part.get("type") not in ("text", "input_text", "output_text") or not isinstance(part.get("text"), str):
+        raise _LeftOutError("holds images, audio or files, which no rule can redact")
+    return {"type": "text", "text": part["text"]}
+
+
+def _prompt_request(body: Mapping[str, object], label: str | None) -> LoggedRequest:
+    prompt = body["prompt"]
+    if isinstance(prompt, list) and len(prompt) == 1 and isinstance(prompt[0], str):
+        prompt = prompt[0]
+    if isinstance(prompt, list) and prompt:
+        raise _LeftOutError("holds several prompts at once, or tokens without text")
+    if not isinstance(prompt, str) or not prompt.strip():
+        raise _BadLineError("has a `prompt` that is empty or no text")
+    is_rendered = label == "completions" or (label is None and any(key in body for key in _COMPLETIONS_KEYS))
+    keys = ("stop",) if is_rendered else REQUEST_FIELDS
+    fields = {key: body[key] for key in keys if body.get(key) is not None}
+    endpoint: Endpoint = "completions" if is_rendered else "chat"
+    return LoggedRequest(endpoint, label or endpoint, prompt=prompt, fields=fields)
+
+
+def _responses_request(body: Mapping[str, object], label: str) -> LoggedRequest:
+    """Convert a request of the responses API to chat. One that continues a stored answer cannot be converted."""
+    if body.get("previous_response_id") or body.get("conversation"):
+        raise _LeftOutError("continues an answer that the server stored")
+    if body.get("tools"):
+        raise _LeftOutError("offers tools of the responses API, which chat spells otherwise")
+    found = body["input"]
+    messages = [{"role": "user", "content": found}] if isinstance(found, str) else found
+    if isinstance(messages, list) and any(
+        isinstance(m, dict) and m.get("type", "message") != "message" for m in messages
+    ):
+        raise _LeftOutError("holds items of the responses API that chat does not have")
+    instructions = body.get("instructions")
+    if isinstance(instructions, str) and isinstance(messages, list):
+        messages = [{"role": "system", "content": instructions}, *messages]
+    return _chat_request(messages, {}, label)
