@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from benchgate import child_process
 from benchgate.errors import UsageError
-from benchgate.sim.running import run_sim
+from benchgate.sim.server import run_sim
 from benchgate.sim.settings import SimSettings
 
 

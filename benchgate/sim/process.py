@@ -20,7 +20,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from benchgate import child_process
-from benchgate.errors import UsageError
+from benchgate.errors import TargetError, UsageError
 from benchgate.sim.settings import SimSettings
 
 START_TIMEOUT_S = 30.0  # a start takes 0.3 s on an idle machine
@@ -133,3 +133,39 @@ def start_sim(settings: SimSettings) -> tuple[subprocess.Popen[bytes], str]:
             log.seek(0)
             words = child_process.last_lines(log.read())
             raise UsageError(f"the practice server did not start: it {error}. Its last words:\n{words}") from None
+
+
+_TIMEOUT_S = 30.0
+
+
+def replicas_of(url: str) -> list[dict[str, Any]]:
+    """Every replica: `replica`, `pid`, `state`, `requests`, `in_flight`, `broken`. TargetError when it cannot tell."""
+    told: list[dict[str, Any]] = _asked(url, "GET", "/sim/replicas")["replicas"]
+    return told
+
+
+def kill_replica(url: str, replica: int) -> None:
+    """Kill the process of one with SIGKILL; it is gone when this returns. Raises TargetError."""
+    _asked(url, "POST", f"/sim/replicas/{replica}/kill")
+
+
+def start_replica(url: str, replica: int) -> None:
+    """Start a killed one again; it may take a while until it takes requests. Raises TargetError."""
+    _asked(url, "POST", f"/sim/replicas/{replica}/start")
+
+
+def _asked(url: str, method: str, path: str) -> dict[str, Any]:
+    address = urlsplit(url)
+    connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=_TIMEOUT_S)
+    try:
+        connection.request(method, path)
+        response = connection.getresponse()
+        body = response.read()
+        told: dict[str, Any] = json.loads(body)
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        raise TargetError(f"the practice server did not answer {path}: {error}") from error
+    finally:
+        connection.close()
+    if response.status != http.client.OK:
+        raise TargetError(f"the practice server refused {path}: {told.get('detail', body[:200])}")
+    return told
