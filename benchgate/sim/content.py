@@ -20,7 +20,7 @@ WORDS = (
 MASK = len(WORDS) - 1  # the number of words is a power of two
 LAP_BITS = MASK.bit_length()
 
-Kind = Literal["reasoning", "content", "tool"]
+TokenKind = Literal["reasoning", "content", "tool"]
 """What is thought before the answer, the answer, and the arguments of a tool call."""
 
 
@@ -43,7 +43,7 @@ def word(key: int, index: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Saying:
+class AnswerText:
     """What one answer says. `pieces` are the tokens after the thinking where those are not words.
 
     Tokens from `second_from` on belong to a second choice; None: there is one choice.
@@ -67,7 +67,7 @@ class Saying:
             return "".join(self.pieces[start : start + count])
         return "".join(word(self.key, index) for index in range(first, first + count))
 
-    def spans(self, first: int, count: int) -> Iterator[tuple[Kind, int, int]]:
+    def spans(self, first: int, count: int) -> Iterator[tuple[TokenKind, int, int]]:
         """So many tokens from that index on, each kind by itself: its first token and how many there are."""
         thought = max(0, min(count, self.thought_tokens - first))
         if thought:
@@ -226,7 +226,7 @@ def json_pieces(schema: Mapping[str, object], key: int, tokens: int, *, cut: boo
     return tuple(pieces[:tokens] if cut else pieces)
 
 
-def spoiled(pieces: tuple[str, ...], key: int) -> tuple[str, ...]:
+def corrupted(pieces: tuple[str, ...], key: int) -> tuple[str, ...]:
     """The same with a word in place of its last sign: no JSON any more."""
     last = max(index for index, piece in enumerate(pieces) if piece.strip())
     return (*pieces[:last], word(key, 7), *pieces[last + 1 :])

@@ -10,10 +10,11 @@ import base64
 import json
 import math
 import struct
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
-from benchgate.sim.content import LAP_BITS, MASK, WORDS, Kind, start_of, stride_of
+from benchgate.sim.content import LAP_BITS, MASK, WORDS, TokenKind, start_of, stride_of
 from benchgate.sim.requests import Ask
 
 DONE = b"data: [DONE]\n\n"
@@ -30,34 +31,41 @@ class Usage(NamedTuple):
     reasoning_tokens: int | None = None
 
 
-class Script(Protocol):
-    """All that one answer can say, in the words of its endpoint. Every event is one item of a list."""
+class Script(ABC):
+    """Encodes one answer for its endpoint. Every event is one item of a list; without a stream there are none."""
 
-    plain: bool  # whether `framed_token` may be used
+    plain = False  # True where `framed_token` may be used
 
     def framed_token(self, index: int) -> bytes:
-        """The event of one token as one HTTP chunk, fast; only where no usage belongs into it."""
+        """Return the event of one token as one HTTP chunk, fast; only where it carries no usage."""
+        raise NotImplementedError
 
     def opening(self) -> list[bytes]:
-        """What comes with the first token and carries no output."""
+        """Return the events that come with the first token and carry no output."""
+        return []
 
     def tokens(self, first: int, count: int, reason: str | None = None) -> list[bytes]:
-        """So many tokens from that index on, and the finish reason when they are the last."""
+        """Return `count` tokens from that index on, with the finish reason when they are the last."""
+        return []
 
-    def finish(self, reason: str, sent: int, usage: Usage | None = None) -> list[bytes]:
-        """A finish event without output, with the usage in it when given."""
+    def finish(self, reason: str, sent: int) -> list[bytes]:
+        """Return a finish event without output."""
+        return []
 
     def closing(self, reason: str, usage: Usage | None) -> list[bytes]:
-        """What follows the finish event, with the usage when it is to be told; all but the last mark."""
+        """Return the events after the finish event, with the usage unless it is None; all but `done`."""
+        return []
 
     def done(self) -> list[bytes]:
-        """The last mark of a stream, where there is one."""
+        """Return the last mark of a stream, where there is one."""
+        return []
 
+    @abstractmethod
     def document(self, reason: str, usage: Usage | None, *, empty: bool = False) -> bytes:
-        """The whole answer as one JSON document, or one that says nothing."""
+        """Return the whole answer as one JSON document, or one without output."""
 
 
-class ChoiceScript:
+class ChoiceScript(Script):
     """Chat and completions: a list of choices, of which there is one, or two where a fault makes a second."""
 
     def __init__(self, ask: Ask, number: int, created: int) -> None:
@@ -80,7 +88,7 @@ class ChoiceScript:
         self._start, self._stride = start_of(ask.key), stride_of(ask.key)
 
     def framed_token(self, index: int) -> bytes:
-        """As `Script` says; the place is that of `words.word`, without a call."""
+        """Return the event of one word as one chunk; `content.word` in place, without a call."""
         stride = self._stride + (index >> LAP_BITS << 1)
         return self._framed_start + self._framed_words[(self._start + index * stride) & MASK]
 
@@ -97,10 +105,9 @@ class ChoiceScript:
             for place, (kind, at, size) in enumerate(spans)
         ]
 
-    def finish(self, reason: str, sent: int, usage: Usage | None = None) -> list[bytes]:
-        """As `Script` says."""
-        told = "" if usage is None else f',"usage":{usage_text(usage)}'
-        return [self._event("{}" if self._chat else '""', reason, sent, told)]
+    def finish(self, reason: str, sent: int) -> list[bytes]:
+        """Return an event with the finish reason and an empty delta."""
+        return [self._event("{}" if self._chat else '""', reason, sent)]
 
     def closing(self, reason: str, usage: Usage | None) -> list[bytes]:
         """The event with empty choices that tells the usage."""
@@ -109,11 +116,11 @@ class ChoiceScript:
         return [f'data: {self._opening}"choices":[],"usage":{usage_text(usage)}}}\n\n'.encode()]
 
     def done(self) -> list[bytes]:
-        """As `Script` says."""
+        """Return [DONE]."""
         return [DONE]
 
     def document(self, reason: str, usage: Usage | None, *, empty: bool = False) -> bytes:
-        """As `Script` says."""
+        """Return the whole answer as one JSON document."""
         choices = []
         for index, (first, count) in enumerate(self._choices(0, 0 if empty else self._ask.output_tokens)):
             text = json.dumps(self._ask.saying.text(first, count))
@@ -142,7 +149,7 @@ class ChoiceScript:
                 message["reasoning_content" if kind == "reasoning" else "content"] = text
         return json.dumps(message, separators=(",", ":"))
 
-    def _said(self, kind: Kind, first: int, count: int) -> str:
+    def _said(self, kind: TokenKind, first: int, count: int) -> str:
         """What stands for these tokens in an event."""
         saying = self._ask.saying
         text = saying.text(first, count)
@@ -158,9 +165,9 @@ class ChoiceScript:
         function = {"name": self._ask.saying.tool, "arguments": arguments}
         return {"id": f"call_{self._number:016x}", "type": "function", "function": function}
 
-    def _event(self, said: str, reason: str | None, sent: int, usage: str = "") -> bytes:
-        field = "delta" if self._chat else "text"
-        if not usage and self._ask.continuous_usage:
+    def _event(self, said: str, reason: str | None, sent: int) -> bytes:
+        field, usage = "delta" if self._chat else "text", ""
+        if self._ask.continuous_usage:
             usage = f',"usage":{usage_text(Usage(self._ask.input_tokens, sent))}'
         ending = "null" if reason is None else f'"{reason}"'
         second = self._ask.saying.second_from
@@ -195,19 +202,17 @@ _TEXT_FRAMED = _framed(_TEXT_TAIL)
 
 
 _INCOMPLETE = {"length": "max_output_tokens"}
-_TYPES: dict[Kind, str] = {"reasoning": "reasoning", "content": "message", "tool": "function_call"}
-_DELTAS: dict[Kind, str] = {
+_TYPES: dict[TokenKind, str] = {"reasoning": "reasoning", "content": "message", "tool": "function_call"}
+_DELTAS: dict[TokenKind, str] = {
     "reasoning": "response.reasoning_text",
     "content": "response.output_text",
     "tool": "response.function_call_arguments",
 }
-_PARTS: dict[Kind, str] = {"reasoning": "reasoning_text", "content": "output_text"}
+_PARTS: dict[TokenKind, str] = {"reasoning": "reasoning_text", "content": "output_text"}
 
 
-class ResponseScript:
+class ResponseScript(Script):
     """One response. Its events are numbered in the order in which they are asked for, and it ends once."""
-
-    plain = False
 
     def __init__(self, ask: Ask, number: int, created: int) -> None:
         self._ask = ask
@@ -215,17 +220,13 @@ class ResponseScript:
         self._created = created
         self._events = 0
         self._items = 0
-        self._open: Kind | None = None  # the item that is being written
+        self._open: TokenKind | None = None  # the item that is being written
         self._open_from = 0
         self._sent = 0
         self._ended = False
 
-    def framed_token(self, index: int) -> bytes:
-        """Never asked for: no event is like another."""
-        raise NotImplementedError("events of a response are numbered")
-
     def opening(self) -> list[bytes]:
-        """As `Script` says."""
+        """Return `response.created` and `response.in_progress`."""
         response: dict[str, object] = {"response": self._response("in_progress", [], None)}
         return [self._event("response.created", response), self._event("response.in_progress", response)]
 
@@ -240,10 +241,6 @@ class ResponseScript:
             events.append(self._event(f"{_DELTAS[kind]}.delta", self._place(kind) | delta))
         return events
 
-    def finish(self, reason: str, sent: int, usage: Usage | None = None) -> list[bytes]:
-        """Here the last event is the finish event: without the usage it is still to come."""
-        return [] if usage is None else self.closing(reason, usage)
-
     def closing(self, reason: str, usage: Usage | None) -> list[bytes]:
         """The end of the open item, and the whole response with its status and its usage."""
         if self._ended:
@@ -252,16 +249,12 @@ class ResponseScript:
         response = self._response(_status(reason), self._output(self._sent), usage, reason)
         return [*events, self._event("response.completed", {"response": response})]
 
-    def done(self) -> list[bytes]:
-        """As `Script` says."""
-        return []
-
     def document(self, reason: str, usage: Usage | None, *, empty: bool = False) -> bytes:
-        """As `Script` says."""
+        """Return the whole answer as one JSON document."""
         output = self._output(0 if empty else self._ask.output_tokens)
         return json.dumps(self._response(_status(reason), output, usage, reason), separators=(",", ":")).encode()
 
-    def _open_item(self, kind: Kind, first: int) -> list[bytes]:
+    def _open_item(self, kind: TokenKind, first: int) -> list[bytes]:
         self._open, self._open_from = kind, first
         item = self._item(kind, "in_progress", "")
         added = self._event("response.output_item.added", {"output_index": self._items, "item": item})
@@ -285,14 +278,14 @@ class ResponseScript:
         self._items += 1
         return events
 
-    def _place(self, kind: Kind) -> dict[str, object]:
+    def _place(self, kind: TokenKind) -> dict[str, object]:
         place: dict[str, object] = {"item_id": self._item_id(kind), "output_index": self._items}
         return place if kind == "tool" else place | {"content_index": 0}
 
-    def _item_id(self, kind: Kind) -> str:
+    def _item_id(self, kind: TokenKind) -> str:
         return f"{_TYPES[kind]}_{self._name}"
 
-    def _item(self, kind: Kind, status: str, text: str) -> dict[str, object]:
+    def _item(self, kind: TokenKind, status: str, text: str) -> dict[str, object]:
         """One item of the output, with this text as far as it has any."""
         item: dict[str, object] = {"id": self._item_id(kind), "type": _TYPES[kind], "status": status}
         if kind == "tool":
@@ -335,7 +328,7 @@ def _status(reason: str) -> str:
     return "incomplete" if reason in _INCOMPLETE else "completed"
 
 
-def _part(kind: Kind, text: str) -> dict[str, object]:
+def _part(kind: TokenKind, text: str) -> dict[str, object]:
     part: dict[str, object] = {"type": _PARTS[kind], "text": text}
     return part if kind == "reasoning" else part | {"annotations": []}
 
@@ -354,43 +347,16 @@ def _usage(usage: Usage) -> dict[str, object]:
 _MULTIPLIER, _INCREMENT, _MODULUS = 1_664_525, 1_013_904_223, 2**32  # the generator of Numerical Recipes
 
 
-class VectorScript:
-    """One document and no stream. `spoilt` says how its numbers are wrong: few (one is missing) or nan."""
-
-    plain = False
+class VectorScript(Script):
+    """Embeddings and rankings, which follow from the texts: one document and no stream."""
 
     def __init__(self, ask: Ask, number: int, created: int) -> None:
         self._ask = ask
         self._number = number
         self._created = created
-        self.spoilt: str | None = None
-
-    def framed_token(self, index: int) -> bytes:
-        """Never asked for."""
-        raise NotImplementedError("numbers are no stream")
-
-    def opening(self) -> list[bytes]:
-        """Nothing: there is no stream."""
-        return []
-
-    def tokens(self, first: int, count: int, reason: str | None = None) -> list[bytes]:
-        """Nothing: there is no stream."""
-        return []
-
-    def finish(self, reason: str, sent: int, usage: Usage | None = None) -> list[bytes]:
-        """Nothing: there is no stream."""
-        return []
-
-    def closing(self, reason: str, usage: Usage | None) -> list[bytes]:
-        """Nothing: there is no stream."""
-        return []
-
-    def done(self) -> list[bytes]:
-        """Nothing: there is no stream."""
-        return []
 
     def document(self, reason: str, usage: Usage | None, *, empty: bool = False) -> bytes:
-        """As `Script` says; an empty one has no item."""
+        """Return the whole answer as one JSON document."""
         made = self._embeddings(empty) if self._ask.endpoint == "embeddings" else self._ranking(empty)
         told = None
         if usage is not None:
@@ -405,14 +371,13 @@ class VectorScript:
             "object": "list",
             "created": self._created,
             "model": self._ask.model,
-            "data": data[:-1] if self.spoilt == "few" else data,
+            "data": data,
         }
 
     def _shown(self, numbers: Sequence[float]) -> Sequence[float] | str:
-        values = [math.nan, *numbers[1:]] if self.spoilt == "nan" else numbers
         if not self._ask.base64:
-            return values
-        return base64.b64encode(struct.pack(f"<{len(values)}f", *values)).decode()
+            return numbers
+        return base64.b64encode(struct.pack(f"<{len(numbers)}f", *numbers)).decode()
 
     def _ranking(self, empty: bool) -> dict[str, object]:
         scored = sorted(((item.key / 2**32, -at) for at, item in enumerate(self._ask.items)), reverse=True)
@@ -421,14 +386,14 @@ class VectorScript:
             {
                 "index": -at,
                 "document": {"text": self._ask.items[-at].text},
-                "relevance_score": math.nan if self.spoilt == "nan" else score,
+                "relevance_score": score,
             }
             for score, at in told
         ]
         return {
             "id": f"rerank-{self._number:016x}",
             "model": self._ask.model,
-            "results": results[:-1] if self.spoilt == "few" else results,
+            "results": results,
         }
 
 

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from heapq import heappop, heappush, heapreplace
 from typing import NamedTuple, Protocol
 
-from benchgate.sim.settings import NS, BatchingCosts, QueueCosts
+from benchgate.sim.settings import NS
+from benchgate.suite.simulator import SimSettings
 
 
 @dataclass(slots=True, eq=False)
@@ -117,18 +118,18 @@ _BURST_TOKENS = 4096  # at one instant, when tokens take no time: an endless ans
 _BURST_GAP_NS = 1_000_000
 
 
-class Paced:
+class ConstantPace:
     """The first token `ttft_ns` after the request arrived, then one every `itl_ns`.
 
     Each of these times is spread evenly over ±`jitter_ratio`. Every instant follows from the one before it, never from
     the instant at which it was taken, so a late server does not shift its own schedule.
     """
 
-    def __init__(self, ttft_ns: int, itl_ns: int, jitter_ratio: float, rng: random.Random) -> None:
+    def __init__(self, settings: SimSettings, rng: random.Random) -> None:
         self.tally = Tally()  # nothing is preempted or cached
-        self._ttft_ns = ttft_ns
-        self._itl_ns = itl_ns
-        self._jitter_ratio = jitter_ratio
+        self._ttft_ns = round(settings.ttft_s * NS)
+        self._itl_ns = round(settings.itl_s * NS)
+        self._jitter_ratio = settings.jitter_ratio
         self._draw = rng.random
         self._heap: list[tuple[int, int, Job]] = []  # next instant, order, job: at most one entry a job
         self._running = 0
@@ -209,21 +210,23 @@ class Paced:
         return int(mean_ns / job.speed)
 
 
-class Queue(Paced):
+class Queue(ConstantPace):
     """Requests wait in order of admission. A service that has begun takes its time, whatever becomes of the request.
 
     Until the first token: that token comes at the end of the service, the others every `itl_ns`. Until the last token:
     an answer of n tokens has one every nth part of its service.
     """
 
-    def __init__(self, costs: QueueCosts, itl_ns: int, jitter_ratio: float, rng: random.Random) -> None:
-        whole = costs.service_until == "last-token"
-        super().__init__(0, NS if whole else itl_ns, jitter_ratio, rng)  # that there is a gap is all that matters then
-        self._costs = costs
+    def __init__(self, settings: SimSettings, rng: random.Random) -> None:
+        super().__init__(settings, rng)
+        whole = settings.service_until == "last-token"
+        if whole:
+            self._itl_ns = NS  # any gap: `_gap_ns` computes it
+        self._settings = settings
         self._whole = whole
         self._draw_service = rng.expovariate
         self._waiting: deque[Job] = deque()
-        self._free_ns = [0] * costs.servers  # a heap: when each server has done what it has begun
+        self._free_ns = [0] * settings.servers  # a heap: when each server has done what it has begun
 
     @property
     def waiting(self) -> int:
@@ -264,8 +267,8 @@ class Queue(Paced):
     def _start(self, now_ns: int) -> None:
         while self._waiting and (start_ns := self._starts_ns()) <= now_ns:
             job = self._waiting.popleft()
-            drawn = self._draw_service(1.0) if self._costs.service_law == "exponential" else 1.0
-            job.admitted_ns, job.service_ns = start_ns, self._spread(drawn * self._costs.service_s * NS, job)
+            drawn = self._draw_service(1.0) if self._settings.service_law == "exponential" else 1.0
+            job.admitted_ns, job.service_ns = start_ns, self._spread(drawn * self._settings.service_s * NS, job)
             heapreplace(self._free_ns, start_ns + job.service_ns)
             self._begin(job, start_ns + (self._gap_ns(job) if self._whole else job.service_ns))
 
@@ -336,14 +339,13 @@ class _Step:
 class Engine:
     """Steps follow each other without a gap while there is work, on an absolute schedule."""
 
-    def __init__(self, costs: BatchingCosts, jitter_ratio: float, rng: random.Random) -> None:
+    def __init__(self, settings: SimSettings, rng: random.Random) -> None:
         self.tally = Tally()
-        self._costs = costs
-        self._jitter_ratio = jitter_ratio
+        self._settings = settings
         self._draw = rng.random
         self._waiting: deque[Job] = deque()  # by rank
         self._running: list[Job] = []  # in order of admission
-        self._cache = PrefixCache(costs.prefix_blocks, costs.block_tokens)
+        self._cache = PrefixCache(settings.prefix_blocks, settings.block_tokens)
         self._taken_tokens = 0  # KV room of the running, and what has leaked
         self._step: _Step | None = None
 
@@ -360,23 +362,23 @@ class Engine:
     @property
     def kv_ratio(self) -> float:
         """Taken tokens of all the tokens there is room for. What only the prefix cache holds is free to be taken."""
-        return self._taken_tokens / self._costs.kv_tokens
+        return self._taken_tokens / self._settings.kv_tokens
 
     def sheds(self, job: Job) -> bool:
         """Whether so many would wait with the job that it had better be turned away, unless it is exempt.
 
         Who enters the batch with the next step does not count as waiting.
         """
-        most = self._costs.shed_above
-        if most is None or job.priority <= self._costs.shed_exempt:
+        most = self._settings.shed_above
+        if most is None or job.priority <= self._settings.shed_exempt:
             return False
         head = self._waiting[0] if self._waiting else job
-        slots = self._costs.batch - len(self._running) if self._has_room_for(head) else 0
+        slots = self._settings.batch - len(self._running) if self._has_room_for(head) else 0
         return len(self._waiting) + 1 - slots > most
 
     def admit(self, job: Job, now_ns: int) -> bool:
         """Queue a job; refuse it when so many wait already. `reserved_tokens` must fit an empty cache."""
-        queue = self._costs.queue
+        queue = self._settings.queue
         if queue is not None and len(self._waiting) >= queue and not self._fits_at_once(job):
             return False
         self._enqueue(job)
@@ -397,7 +399,7 @@ class Engine:
 
     def abandon(self, job: Job) -> None:
         """Its client has left; its room is free as well, unless the engine leaks."""
-        leaked_tokens = job.room_tokens if self._costs.leak_kv and not job.over else 0
+        leaked_tokens = job.room_tokens if self._settings.leak_kv and not job.over else 0
         self.drop(job)
         self._taken_tokens += leaked_tokens
 
@@ -416,7 +418,7 @@ class Engine:
             due = [job for job in step.rewarded if not job.over and job.held_until_ns <= step.ends_ns]
             for job in due:
                 job.produced += 1
-                if self._costs.preempts:
+                if self._settings.preempts:
                     job.room_tokens += 1
                     self._taken_tokens += 1
                 if job.produced == job.output_tokens:
@@ -437,19 +439,19 @@ class Engine:
         job.room_tokens = 0
 
     def _fits_at_once(self, job: Job) -> bool:
-        return not self._waiting and len(self._running) < self._costs.batch and self._has_room_for(job)
+        return not self._waiting and len(self._running) < self._settings.batch and self._has_room_for(job)
 
     def _has_room_for(self, job: Job) -> bool:
-        growth = len(self._running) + 1 if self._costs.preempts else 0  # a token for everybody must fit as well
-        return self._taken_tokens + self._room_of(job) + growth <= self._costs.kv_tokens
+        growth = len(self._running) + 1 if self._settings.preempts else 0  # a token for everybody must fit as well
+        return self._taken_tokens + self._room_of(job) + growth <= self._settings.kv_tokens
 
     def _room_of(self, job: Job) -> int:
         """KV room that the job takes when it enters the batch."""
-        return job.input_tokens + job.produced if self._costs.preempts else job.reserved_tokens
+        return job.input_tokens + job.produced if self._settings.preempts else job.reserved_tokens
 
     def _begin(self, at_ns: int) -> None:
         """Start the next step at that instant."""
-        if self._costs.preempts:
+        if self._settings.preempts:
             self._preempt()
         self._fill_batch(at_ns)
         able = [job for job in self._running if job.held_until_ns <= at_ns]
@@ -458,7 +460,7 @@ class Engine:
             return
         decoding = [job for job in able if job.prefilled_tokens >= job.unread_tokens]
         prefilled_tokens, ready = self._prefill([job for job in able if job.prefilled_tokens < job.unread_tokens])
-        with_adapter = sum(job.with_adapter for job in able) if self._costs.adapter_s else 0
+        with_adapter = sum(job.with_adapter for job in able) if self._settings.adapter_s else 0
         ends_ns = at_ns + self._duration_ns(prefilled_tokens, len(decoding), with_adapter)
         self._step = _Step(ends_ns, decoding + ready)
 
@@ -470,7 +472,7 @@ class Engine:
 
     def _preempt(self) -> None:
         """Throw the least urgent back into the queue until everybody left has room for one more token."""
-        while len(self._running) > 1 and self._taken_tokens + len(self._running) > self._costs.kv_tokens:
+        while len(self._running) > 1 and self._taken_tokens + len(self._running) > self._settings.kv_tokens:
             job = max(self._running, key=lambda running: running.rank)
             self._leave_batch(job)
             self._enqueue(job)
@@ -478,7 +480,7 @@ class Engine:
 
     def _fill_batch(self, at_ns: int) -> None:
         """Let in who waits, by rank; the first who does not fit stops all behind it."""
-        while self._waiting and len(self._running) < self._costs.batch:
+        while self._waiting and len(self._running) < self._settings.batch:
             job = next((job for job in self._waiting if job.arrived_ns <= at_ns), None)  # looks may be late
             if job is None or not self._has_room_for(job):
                 break  # nobody overtakes
@@ -492,7 +494,7 @@ class Engine:
 
     def _prefill(self, unread: list[Job]) -> tuple[int, list[Job]]:
         """Read the next piece of the prompts: how many tokens, and whose prompt is then read whole."""
-        budget, ready = self._costs.prefill_chunk_tokens, []
+        budget, ready = self._settings.prefill_chunk_tokens, []
         for job in unread:
             if not job.prefilled_tokens:
                 self._find_prefix(job)
@@ -504,7 +506,7 @@ class Engine:
                 ready.append(job)
             if not budget:
                 break
-        return self._costs.prefill_chunk_tokens - budget, ready
+        return self._settings.prefill_chunk_tokens - budget, ready
 
     def _find_prefix(self, job: Job) -> None:
         """Skip what is in the cache; looked for when the first piece is read, so that equal neighbours share."""
@@ -524,10 +526,10 @@ class Engine:
             job.kept_blocks = self._cache.keep(job.blocks, job.kept_blocks, read_tokens)
 
     def _duration_ns(self, prefilled_tokens: int, decoding: int, with_adapter: int) -> int:
-        costs = self._costs
+        costs = self._settings
         duration_s = costs.prefill_s * prefilled_tokens + costs.adapter_s * with_adapter
         if decoding:
             duration_s += costs.decode_s + costs.decode_per_sequence_s * decoding
-        if self._jitter_ratio:
-            duration_s *= 1 + self._jitter_ratio * (2 * self._draw() - 1)
+        if costs.jitter_ratio:
+            duration_s *= 1 + costs.jitter_ratio * (2 * self._draw() - 1)
         return max(1, round(duration_s * NS))

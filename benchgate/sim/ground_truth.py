@@ -102,7 +102,7 @@ _COLUMNS = (
 _COUNTS = ("requests", "shed", "over_tokens", "in_flight", "max_in_flight", "late_writes", "preemptions")
 
 
-class Asked(NamedTuple):
+class RequestLabels(NamedTuple):
     """What kind of request it was; None where it was not understood."""
 
     endpoint: str | None = None
@@ -110,7 +110,7 @@ class Asked(NamedTuple):
     priority: int | None = None
 
 
-class Over(NamedTuple):
+class CompletedRequest(NamedTuple):
     """An answer that is over. `first_ns` and `last_ns` are of writes with output, None when there was none.
 
     `started_ns`: it left the queue; None where there is no queue or it never did. `service_ns`: how long its server in
@@ -121,7 +121,7 @@ class Over(NamedTuple):
     request_id: str | None
     fault: str
     received_ns: int
-    asked: Asked = Asked()
+    asked: RequestLabels = RequestLabels()
     first_ns: int | None = None
     last_ns: int | None = None
     tokens: int = 0
@@ -131,7 +131,7 @@ class Over(NamedTuple):
     service_ns: int | None = None
 
 
-class Truth:
+class GroundTruth:
     """Everything since one reset. An answer belongs to the truth in which its request arrived."""
 
     def __init__(self, preempted_before: int = 0) -> None:
@@ -149,7 +149,7 @@ class Truth:
         self._began_cpu_s = time.process_time()
         self._began_ns: int | None = None
         self._ended_ns = 0
-        self._asked: list[Asked] = []
+        self._asked: list[RequestLabels] = []
         self._ids: list[str | None] = []
         self._how: list[tuple[Outcome, str]] = []
         self._columns = {name: array("q") for name in _COLUMNS}
@@ -166,9 +166,9 @@ class Truth:
     def refused(self, received_ns: int, request_id: str | None) -> None:
         """A request came that asked for something the server does not give."""
         self.arrived(received_ns, "")
-        self.ended(Over("failed", request_id, "", received_ns))
+        self.ended(CompletedRequest("failed", request_id, "", received_ns))
 
-    def ended(self, over: Over) -> None:
+    def ended(self, over: CompletedRequest) -> None:
         """An answer is over."""
         self.in_flight -= 1
         self.outcomes[over.outcome] += 1
@@ -240,7 +240,7 @@ class Truth:
         began_ns = [instant for instant in (self._began_ns, state["began_ns"]) if instant is not None]
         self._began_ns = min(began_ns, default=None)
         self._ended_ns = max(self._ended_ns, state["ended_ns"])
-        self._asked += [Asked(*asked) for asked in state["asked"]]
+        self._asked += [RequestLabels(*asked) for asked in state["asked"]]
         self._ids += state["ids"]
         self._how += [(outcome, fault) for outcome, fault in state["how"]]
         for name, values in state["columns"].items():

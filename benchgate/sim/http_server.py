@@ -19,7 +19,7 @@ from typing import Protocol, cast
 
 from benchgate.clocks import monotonic_of
 from benchgate.errors import UsageError
-from benchgate.sim.settings import SimSettings
+from benchgate.sim.settings import ListenAddress
 from benchgate.stamping import ANCILLARY_BYTES, ask_for_stamps, stamp_ns
 
 LARGEST_HEAD_BYTES = 64 * 2**10
@@ -47,13 +47,11 @@ class Request:
     query: str
     headers: dict[str, str]
     body: bytes
-    http10: bool
 
     @property
     def keeps_alive(self) -> bool:
         """Whether the client wants the connection to go on."""
-        wish = self.headers.get("connection", "").lower()
-        return wish == "keep-alive" if self.http10 else wish != "close"
+        return self.headers.get("connection", "").lower() != "close"
 
 
 class RequestReader:
@@ -80,7 +78,7 @@ class RequestReader:
             return None
         self._head, self.wants_continue = None, False
         path, _, query = start[1].partition("?")
-        return Request(start[0], path, query, headers, body, http10=start[2] == "HTTP/1.0")
+        return Request(start[0], path, query, headers, body)
 
     def _take_head(self) -> bool:
         head, end, rest = self._pending.partition(b"\r\n\r\n")
@@ -90,7 +88,7 @@ class RequestReader:
             return False
         lines = head.decode("latin-1").lstrip("\r\n").split("\r\n")
         start = lines[0].split(" ")
-        if len(start) != 3 or start[2] not in ("HTTP/1.1", "HTTP/1.0"):
+        if len(start) != 3 or start[2] != "HTTP/1.1":
             raise BadRequest(400, "the first line is no HTTP/1.1 request line")
         headers = {}
         for line in lines[1:]:
@@ -134,10 +132,10 @@ class RequestReader:
         return None
 
 
-def head(status: int, *headers: str, version: str = "HTTP/1.1") -> bytes:
+def head(status: int, *headers: str) -> bytes:
     """A response head with these header lines."""
     phrase = HTTPStatus(status).phrase if status in set(HTTPStatus) else "Unknown"
-    return "\r\n".join([f"{version} {status} {phrase}", *headers, "", ""]).encode("latin-1")
+    return "\r\n".join([f"HTTP/1.1 {status} {phrase}", *headers, "", ""]).encode("latin-1")
 
 
 def chunk(data: bytes) -> bytes:
@@ -158,7 +156,7 @@ def json_response(status: int, document: object, *headers: str) -> bytes:
 _LONGEST_WAIT_NS = 60_000_000_000
 
 
-class Arriving:
+class ArrivalClock:
     """What has arrived at a socket, looked at before it is read. Of no socket, everything comes now."""
 
     def __init__(self, sock: socket.socket | None = None) -> None:
@@ -189,7 +187,7 @@ class Arriving:
 _MOMENT_NS = 1_000_000  # much shorter ones would serve a single request at a time
 
 
-class Turns:
+class FairQueue:
     """Serves what has come a moment at a time, in order, so that what comes meanwhile is stamped when it comes.
 
     What waits here has been received: it waits in the server, and the server's own clock has that in its truth.
@@ -219,7 +217,7 @@ class Turns:
             self._call()
 
 
-class Leaving(Protocol):
+class OpenReply(Protocol):
     """What must know when the client of an open request has gone."""
 
     def abandon(self) -> None:
@@ -238,8 +236,10 @@ class Connection(asyncio.BufferedProtocol):
     A request has come when the kernel had it: what it waits in there, it waits in the server.
     """
 
-    def __init__(self, serve: Serve, turns: Turns, connections: set[Connection], keep_alive_s: float | None) -> None:
-        self.reply: Leaving | None = None  # the request being answered
+    def __init__(
+        self, serve: Serve, turns: FairQueue, connections: set[Connection], keep_alive_s: float | None
+    ) -> None:
+        self.reply: OpenReply | None = None  # the request being answered
         self.received_ns = 0  # when the kernel had the last of what was read
         self.late_writes = 0  # the kernel did not take them whole
         self.write: Callable[[bytes], None] = _nowhere  # the transport's own, without a call between
@@ -251,7 +251,7 @@ class Connection(asyncio.BufferedProtocol):
         self._reader = RequestReader()
         self._transport: asyncio.Transport | None = None
         self._idle: asyncio.TimerHandle | None = None
-        self._arriving = Arriving()
+        self._arriving = ArrivalClock()
         self._came_ns = 0  # what is about to be read
         self._pumping = False
         self._told_to_continue = False
@@ -265,7 +265,7 @@ class Connection(asyncio.BufferedProtocol):
         if sock is not None and sock.family != socket.AF_UNIX:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if transport.get_extra_info("sslcontext") is None:  # else it has been read before it is given here
-                self._arriving = Arriving(sock)
+                self._arriving = ArrivalClock(sock)
         self._connections.add(self)
         self._wait_for_request()
 
@@ -368,20 +368,18 @@ def _nowhere(data: bytes) -> None:
 _BACKLOG = 4096
 
 
-async def listen(settings: SimSettings, protocol: Callable[[], asyncio.BaseProtocol]) -> tuple[asyncio.Server, str]:
+async def listen(address: ListenAddress, protocol: Callable[[], asyncio.BaseProtocol]) -> tuple[asyncio.Server, str]:
     """Take the address and give its URL; connections are refused until the server is told to start serving.
 
     Raises UsageError when the address cannot be had or a certificate cannot be used.
     """
-    tls = _tls(settings)
-    sock, url = _bound_uds(settings.uds) if settings.uds is not None else _bound_tcp(settings, tls)
+    tls = _tls(address)
+    sock, url = _bound_uds(address.uds) if address.uds is not None else _bound_tcp(address, tls)
     with contextlib.suppress(OSError):
         ask_for_stamps(sock)
     loop = asyncio.get_running_loop()
-    create = loop.create_server if settings.uds is None else loop.create_unix_server
+    create = loop.create_server if address.uds is None else loop.create_unix_server
     server = await create(protocol, sock=sock, ssl=tls, backlog=_BACKLOG, start_serving=False)
-    if not settings.ready_after_s:
-        await server.start_serving()
     return server, url
 
 
@@ -392,17 +390,17 @@ def raise_file_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
-def _bound_tcp(settings: SimSettings, tls: ssl.SSLContext | None) -> tuple[socket.socket, str]:
-    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+def _bound_tcp(address: ListenAddress, tls: ssl.SSLContext | None) -> tuple[socket.socket, str]:
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_STREAM)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        sock.bind((settings.host, settings.port))
+        sock.bind((address.host, address.port))
     except OSError as error:
         sock.close()
         reason = error.strerror or str(error)
-        raise UsageError(f"cannot listen on {settings.host} port {settings.port}: {reason}; try --port 0") from error
-    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+        raise UsageError(f"cannot listen on {address.host} port {address.port}: {reason}; try --port 0") from error
+    host = f"[{address.host}]" if ":" in address.host else address.host
     return sock, f"{'http' if tls is None else 'https'}://{host}:{sock.getsockname()[1]}"
 
 
@@ -424,16 +422,16 @@ def _answers(path: str) -> bool:
         return probe.connect_ex(path) == 0
 
 
-def _tls(settings: SimSettings) -> ssl.SSLContext | None:
-    if settings.cert is None:
+def _tls(address: ListenAddress) -> ssl.SSLContext | None:
+    if address.cert is None:
         return None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
-        context.load_cert_chain(settings.cert, settings.key)
-        if settings.client_ca is not None:
-            context.load_verify_locations(settings.client_ca)
+        context.load_cert_chain(address.cert, address.key)
+        if address.client_ca is not None:
+            context.load_verify_locations(address.client_ca)
             context.verify_mode = ssl.CERT_REQUIRED
     except (OSError, ssl.SSLError) as error:
-        named = f"{settings.cert}, {settings.key}" + (f", {settings.client_ca}" if settings.client_ca else "")
+        named = f"{address.cert}, {address.key}" + (f", {address.client_ca}" if address.client_ca else "")
         raise UsageError(f"a certificate cannot be used ({named}): {error}") from error
     return context

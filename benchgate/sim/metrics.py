@@ -1,10 +1,10 @@
-"""The page of /metrics in the names of several engines, as far as there is something to tell under them."""
+"""Counters of the server for Prometheus, and their page. Counters run as long as the process: no reset touches them."""
 
 from __future__ import annotations
 
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import accumulate
 
@@ -121,14 +121,6 @@ class _Page:
         self._line(f"{full}_count", (), histogram.count)
         self._line(f"{full}_sum", (), histogram.total_s)
 
-    def summed(self, name: str, total: float, count: int) -> None:
-        """A histogram of which only the sum and the number are known."""
-        full = self._prefix + name
-        self._lines.append(f"# TYPE {full} histogram")
-        self._line(f"{full}_bucket", (("le", "+Inf"),), count)
-        self._line(f"{full}_count", (), count)
-        self._line(f"{full}_sum", (), total)
-
     def text(self) -> str:
         """All of it."""
         return "\n".join([*self._lines, ""])
@@ -144,7 +136,8 @@ class _Page:
         self._lines.append(f"{name}{{{told}}} {float(value)}" if told else f"{name} {float(value)}")
 
 
-def _vllm(now: Snapshot) -> str:
+def metric_page(now: Snapshot) -> str:
+    """Return the page of /metrics, in vLLM's names."""
     page, counters = _Page("vllm:", engine="0", model_name=now.model), now.counters
     page.bare("process_start_time_seconds", "gauge", f"{counters.began_s:.6f}")
     page.gauge("num_requests_running", now.running)
@@ -162,63 +155,6 @@ def _vllm(now: Snapshot) -> str:
     page.histogram("request_decode_time_seconds", counters.decode)
     page.histogram("e2e_request_latency_seconds", counters.whole)
     return page.text()
-
-
-def _sglang(now: Snapshot) -> str:
-    page, counters = _Page("sglang:", engine_type="unified", model_name=now.model), now.counters
-    page.gauge("num_running_reqs", now.running)
-    page.gauge("num_queue_reqs", now.waiting)
-    page.gauge("token_usage", now.kv_ratio)
-    hit_ratio = now.prefix_hit_tokens / now.prefix_queried_tokens if now.prefix_queried_tokens else 0.0
-    page.gauge("cache_hit_rate", hit_ratio)
-    page.counter("num_retracted_requests_total", now.preemptions)
-    page.counter("num_requests_total", counters.requests)
-    page.counter("prompt_tokens_total", counters.prompt_tokens)
-    page.counter("generation_tokens_total", now.generation_tokens)
-    page.counter("cached_tokens_total", counters.cached_tokens)
-    page.histogram("time_to_first_token_seconds", counters.ttft)
-    page.histogram("queue_time_seconds", counters.queued)
-    page.histogram("e2e_request_latency_seconds", counters.whole)
-    return page.text()
-
-
-def _tgi(now: Snapshot) -> str:
-    page, counters = _Page("tgi_"), now.counters
-    page.gauge("batch_current_size", now.running)
-    page.gauge("queue_size", now.waiting)
-    page.counter("request_count", counters.requests)
-    page.counter("request_success", sum(counters.finished.values()))
-    page.summed("request_input_length", counters.prompt_tokens, counters.requests)
-    page.summed("request_generated_tokens", counters.generation_tokens, counters.requests)
-    page.histogram("request_queue_duration", counters.queued)
-    page.histogram("request_duration", counters.whole)
-    return page.text()
-
-
-def _llamacpp(now: Snapshot) -> str:
-    page, counters = _Page("llamacpp:"), now.counters
-    page.counter("prompt_tokens_total", counters.prompt_tokens - counters.cached_tokens)
-    page.counter("prompt_tokens_cached_total", counters.cached_tokens)
-    page.counter("prompt_seconds_total", counters.prefill.total_s)
-    page.counter("tokens_predicted_total", now.generation_tokens)
-    page.counter("tokens_predicted_seconds_total", counters.decode.total_s)
-    page.gauge("requests_processing", now.running)
-    page.gauge("requests_deferred", now.waiting)
-    page.gauge("kv_cache_usage_ratio", now.kv_ratio)
-    return page.text()
-
-
-_PAGES: Mapping[str, Callable[[Snapshot], str]] = {
-    "vllm": _vllm,
-    "sglang": _sglang,
-    "tgi": _tgi,
-    "llamacpp": _llamacpp,
-}
-
-
-def metric_page(engine: str, now: Snapshot) -> str:
-    """The page, in the names of that engine."""
-    return _PAGES[engine](now)
 
 
 def merged(pages: Mapping[int, str]) -> str:

@@ -9,8 +9,8 @@ from hashlib import blake2b
 from typing import Any, Literal
 from zlib import crc32
 
-from benchgate.sim.content import JSON_OBJECT, Saying, Unsupported, json_pieces, spoiled, word
-from benchgate.sim.settings import SimSettings
+from benchgate.sim.content import JSON_OBJECT, AnswerText, Unsupported, corrupted, json_pieces, word
+from benchgate.suite.simulator import SimSettings
 
 
 class Refused(Exception):
@@ -146,8 +146,8 @@ def check_context(input_tokens: int, limit: int | None, settings: SimSettings) -
     if limit is not None and input_tokens + limit > most:
         message = f"max_tokens={limit} is too large: the prompt has {input_tokens} tokens, and max_model_len={most}."
         raise Refused(400, message, param="max_tokens")
-    room = settings.batching.kv_tokens if settings.batching is not None else None
-    if room is not None and input_tokens + (limit or 1) > room:
+    room = settings.kv_tokens
+    if settings.is_engine and input_tokens + (limit or 1) > room:
         message = f"The request needs {input_tokens + (limit or 1)} tokens of KV cache, and there is room for {room}."
         raise Refused(400, message, param="max_tokens")
 
@@ -155,7 +155,7 @@ def check_context(input_tokens: int, limit: int | None, settings: SimSettings) -
 def most_tokens(settings: SimSettings) -> int:
     """Of prompt and answer together."""
     most = settings.context_tokens
-    return most if settings.batching is None else min(most, settings.batching.kv_tokens)
+    return min(most, settings.kv_tokens) if settings.is_engine else most
 
 
 def thought_tokens(endpoint: Endpoint, key: int, settings: SimSettings) -> int | None:
@@ -183,7 +183,7 @@ def answer_length(
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ResponseFormat:
     """The schema of the answer, or of the arguments of the tool it calls; `param` is where it was said."""
 
     schema: Mapping[str, object] | None = None
@@ -191,11 +191,11 @@ class Wanted:
     param: str = "response_format"
 
 
-PLAIN = Wanted()
+PLAIN = ResponseFormat()
 """Words."""
 
 
-def read_wanted(endpoint: str, data: Mapping[str, Any], key: int) -> Wanted:
+def read_response_format(endpoint: str, data: Mapping[str, Any], key: int) -> ResponseFormat:
     """Raises Refused where it is said in a way that is not known."""
     tool = _tool(endpoint, data, key)
     if tool is not None:
@@ -205,26 +205,26 @@ def read_wanted(endpoint: str, data: Mapping[str, Any], key: int) -> Wanted:
         return _format(text.get("format") if isinstance(text, Mapping) else None, "text.format")
     structured = data.get("structured_outputs")
     if isinstance(structured, Mapping) and structured.get("json") is not None:
-        return Wanted(_schema(structured["json"], "structured_outputs"), param="structured_outputs")
+        return ResponseFormat(_schema(structured["json"], "structured_outputs"), param="structured_outputs")
     return _format(data.get("response_format"), "response_format")
 
 
-def _format(form: object, param: str) -> Wanted:
+def _format(form: object, param: str) -> ResponseFormat:
     """`{"type": "json_schema", "json_schema": {"schema": …}}`, or the schema without the second level in a response."""
     if form is None:
         return PLAIN
     kind = form.get("type") if isinstance(form, Mapping) else None
     if isinstance(form, Mapping) and kind == "json_schema":
         inner = form.get("json_schema", form)
-        return Wanted(_schema(inner.get("schema") if isinstance(inner, Mapping) else None, param), param=param)
+        return ResponseFormat(_schema(inner.get("schema") if isinstance(inner, Mapping) else None, param), param=param)
     if kind == "json_object":
-        return Wanted(JSON_OBJECT, param=param)
+        return ResponseFormat(JSON_OBJECT, param=param)
     if kind == "text":
         return PLAIN
     raise Refused(400, f"{param} must have the type text, json_object or json_schema", "Bad Request", param)
 
 
-def _tool(endpoint: str, data: Mapping[str, Any], key: int) -> Wanted | None:
+def _tool(endpoint: str, data: Mapping[str, Any], key: int) -> ResponseFormat | None:
     """The tool that is called: the one that is named, or any, for a server that is given tools uses one."""
     tools, choice = data.get("tools"), data.get("tool_choice", "auto")
     if not tools or choice == "none" or endpoint == "completions":
@@ -239,7 +239,7 @@ def _tool(endpoint: str, data: Mapping[str, Any], key: int) -> Wanted | None:
     if not isinstance(name, str):
         raise Refused(400, "1 validation error: a tool has no name", "Bad Request", "body.tools")
     parameters = function.get("parameters") or {"type": "object", "properties": {}}
-    return Wanted(_schema(parameters, "tools"), name, "tools")
+    return ResponseFormat(_schema(parameters, "tools"), name, "tools")
 
 
 def _function(tool: object) -> Mapping[str, Any]:
@@ -257,7 +257,7 @@ def _schema(schema: object, param: str) -> Mapping[str, object]:
 _ASKS = "say: "
 
 
-def told_to_say(prompt: str, key: int, right_ratio: float | None) -> tuple[str, ...] | None:
+def echo_prompt(prompt: str, key: int, right_ratio: float | None) -> tuple[str, ...] | None:
     """The answer, token by token, to a prompt whose last line is `say: TEXT`; None where none is asked for.
 
     In this share of such prompts, drawn from the key, it is the text. In the others its last word is another: an answer
@@ -300,7 +300,7 @@ class Ask:
     output_tokens: int  # 0 where there are none to be had
     room_tokens: int  # KV room that the engine must have for it
     finish_reason: str
-    saying: Saying
+    saying: AnswerText
     reasoning_tokens: int | None = None  # of the output; None: this model does not reason
     adapter: str | None = None
     priority: int = 0
@@ -411,7 +411,7 @@ def _pooled(body: _Body, prompts: Sequence[Prompt], shown: Sequence[str]) -> Ask
         output_tokens=0,
         room_tokens=max(map(len, prompts)),  # one after the other
         finish_reason="stop",
-        saying=Saying(keys[0]),
+        saying=AnswerText(keys[0]),
         adapter=body.adapter,
         priority=_priority(body.data),
         items=tuple(Item(text, key) for text, key in zip(shown, keys, strict=True)),
@@ -456,24 +456,24 @@ def _streaming(data: Mapping[str, object]) -> tuple[bool, Mapping[str, object]]:
     return stream, options if isinstance(options, dict) else {}
 
 
-def _saying(body: _Body, prompt: Prompt, thought: int, length: int, reason: str) -> tuple[Saying, int, str]:
+def _saying(body: _Body, prompt: Prompt, thought: int, length: int, reason: str) -> tuple[AnswerText, int, str]:
     """What the answer says, its length, and why it ends there; of a length as drawn where it is free to have it."""
     key, limit = body.key(prompt), limit_of(body.data)
-    wanted = read_wanted(body.endpoint, body.data, key)
-    pieces = told_to_say(prompt.text, key, body.settings.says_ratio)
+    wanted = read_response_format(body.endpoint, body.data, key)
+    pieces = echo_prompt(prompt.text, key, body.settings.says_ratio)
     if wanted.schema is not None:
         try:
             pieces = json_pieces(wanted.schema, key, length - thought, cut=False)
         except Unsupported as error:
             raise Refused(400, f"the JSON schema cannot be followed: {error}", param=wanted.param) from None
     if pieces is None:
-        return Saying(key, thought), length, reason
+        return AnswerText(key, thought), length, reason
     room = len(pieces) if limit is None else limit - thought
     if len(pieces) > room:
-        return Saying(key, thought, pieces[:room], wanted.tool), thought + room, "length"
+        return AnswerText(key, thought, pieces[:room], wanted.tool), thought + room, "length"
     if wanted.schema is not None and _share(key) < body.settings.invalid_json_ratio:
-        pieces = spoiled(pieces, key)
-    return Saying(key, thought, pieces, wanted.tool), thought + len(pieces), "tool_calls" if wanted.tool else "stop"
+        pieces = corrupted(pieces, key)
+    return AnswerText(key, thought, pieces, wanted.tool), thought + len(pieces), "tool_calls" if wanted.tool else "stop"
 
 
 def _share(key: int) -> float:

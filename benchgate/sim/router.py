@@ -12,19 +12,18 @@ import re
 import subprocess
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any, Literal, cast
-from urllib.parse import urlsplit
 from zlib import crc32
 
 from benchgate import child_process
 from benchgate.errors import UsageError
-from benchgate.sim.ground_truth import Truth
-from benchgate.sim.http_server import LAST_CHUNK, Connection, Request, Turns, json_response, whole
+from benchgate.sim.ground_truth import GroundTruth
+from benchgate.sim.http_server import LAST_CHUNK, Connection, FairQueue, Request, json_response, whole
 from benchgate.sim.metrics import merged
 from benchgate.sim.process import start_sim
-from benchgate.sim.settings import SimSettings
+from benchgate.suite.simulator import SimSettings
 
 State = Literal["up", "starting", "down"]
 
@@ -63,9 +62,9 @@ class Replica:
             return
         self._starting = True
         try:
-            settings = replace(self.settings, ready_after_s=ready_after_s)
-            self._process, url = await asyncio.to_thread(start_sim, settings)
-            self.port, self._ready_s = int(urlsplit(url).port or 0), monotonic() + ready_after_s
+            settings = self.settings.model_copy(update={"ready_after_s": ready_after_s})
+            sim = await asyncio.to_thread(start_sim, settings)
+            self._process, self.port, self._ready_s = sim.process, sim.port, monotonic() + ready_after_s
         finally:
             self._starting = False
 
@@ -294,10 +293,9 @@ class _Whole:
 
 def _request_bytes(request: Request) -> bytes:
     path = f"{request.path}?{request.query}" if request.query else request.path
-    version = "HTTP/1.0" if request.http10 else "HTTP/1.1"
     headers = [f"{name}: {value}" for name, value in request.headers.items() if name not in _OWN_HEADERS]
     lines = [
-        f"{request.method} {path} {version}",
+        f"{request.method} {path} HTTP/1.1",
         *headers,
         f"content-length: {len(request.body)}",
         "connection: close",
@@ -318,20 +316,8 @@ class Router:
     """Routes and the replicas behind them. Lives inside a running event loop."""
 
     def __init__(self, settings: SimSettings) -> None:
-        alone = replace(
-            settings,
-            replicas=1,
-            lose_replica_after=None,
-            affinity=None,
-            ready_after_s=0.0,
-            keep_alive_s=None,
-            host="127.0.0.1",
-            port=0,
-            uds=None,
-            cert=None,
-            key=None,
-            client_ca=None,
-        )
+        own = {"replicas": 1, "lose_replica_after": None, "affinity": None, "ready_after_s": 0.0, "keep_alive_s": None}
+        alone = settings.model_copy(update=own)
         self._settings = settings
         self._replicas = [Replica(number, alone) for number in range(settings.replicas)]
         self._next = 0
@@ -342,7 +328,7 @@ class Router:
         self._lost: list[dict[str, Any]] = []  # what killed replicas had told of themselves
         self._began_s = time.time()
         self.connections: set[Connection] = set()
-        self._turns = Turns()
+        self._turns = FairQueue()
 
     @classmethod
     async def open(cls, settings: SimSettings) -> Router:
@@ -440,7 +426,7 @@ class Router:
 
     async def _truth(self, request: Request) -> bytes:
         """All replicas together. What was in flight on a killed one has failed."""
-        truth = Truth()
+        truth = GroundTruth()
         for state in self._lost:
             truth.absorb(state)
         truth.outcomes["failed"] += truth.in_flight

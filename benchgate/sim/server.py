@@ -19,18 +19,16 @@ from time import monotonic_ns
 from typing import Any
 
 from benchgate import __version__
-from benchgate.errors import UsageError
 from benchgate.sim.encoders import DONE, ChoiceScript, ResponseScript, Script, VectorScript, error_event
-from benchgate.sim.engine import Engine, Model, Paced, Queue, block_names
-from benchgate.sim.fault_injection import OddDocument, OddStream, falsify, refusal
-from benchgate.sim.faults import SOUND, Behaviour, Faults, parse_faults
-from benchgate.sim.ground_truth import Truth
+from benchgate.sim.engine import ConstantPace, Engine, Model, Queue, block_names
+from benchgate.sim.fault_injection import FaultDraw, FaultyDocument, FaultyStream, falsify, refusal
+from benchgate.sim.ground_truth import GroundTruth
 from benchgate.sim.http_server import (
     EVENT_STREAM,
     LAST_CHUNK,
     Connection,
+    FairQueue,
     Request,
-    Turns,
     chunk,
     head,
     json_response,
@@ -39,10 +37,12 @@ from benchgate.sim.http_server import (
     whole,
 )
 from benchgate.sim.metrics import Snapshot, metric_page
-from benchgate.sim.replies import Case, Desk, Document, Reply, Stream
+from benchgate.sim.replies import Document, Reply, ReplyContext, ServerState, Stream
 from benchgate.sim.requests import Ask, Endpoint, Refused, count_tokens, read_ask, read_object
 from benchgate.sim.router import Router
-from benchgate.sim.settings import NS, SimSettings
+from benchgate.sim.settings import NS, ListenAddress
+from benchgate.suite.simulator import SimSettings
+from benchgate.suite.simulator_faults import NO_FAULT, FaultSpec, parse_fault
 from benchgate.timers import Timer
 
 FAULT_HEADER = "x-sim-fault"  # a request that carries it meets this fault, whatever the settings say
@@ -72,8 +72,8 @@ class SimServer:
 
     def __init__(self, settings: SimSettings) -> None:
         self._settings = settings
-        self._faults = Faults(parse_faults(settings.faults), random.Random(f"faults {settings.seed}"))
-        self._desk = Desk(_model(settings), settings.chunk_tokens)
+        self._faults = FaultDraw([*map(parse_fault, settings.faults)], random.Random(f"faults {settings.seed}"))
+        self._state = ServerState(_model(settings), settings.chunk_tokens)
         self._created = int(time.time())
         self._order = 0
         self._first_id = os.getpid() << 40  # replicas behind one address must not give two answers one id
@@ -82,7 +82,7 @@ class SimServer:
         self._armed_ns: int | None = None
         self._last_ring_ns = 0
         self.connections: set[Connection] = set()
-        self._turns = Turns()
+        self._turns = FairQueue()
         self._timer = Timer(self._ring)
         self._routes: dict[str, tuple[str, Callable[[Request], bytes]]] = {
             "/health": ("GET", lambda _: whole(200, b"")),
@@ -119,63 +119,61 @@ class SimServer:
 
     def _generate(self, endpoint: Endpoint, request: Request, line: Connection) -> None:
         try:
-            behaviour = self._behaviour(request.headers.get(FAULT_HEADER))
+            fault = self._behaviour(request.headers.get(FAULT_HEADER))
             ask = read_ask(endpoint, request.body, self._settings)
         except Refused as refused:
-            self._desk.truth.refused(line.received_ns, request.headers.get("x-request-id"))
+            self._state.truth.refused(line.received_ns, request.headers.get("x-request-id"))
             line.write(json_response(refused.status, refused.document))
             line.done(keep=request.keeps_alive)
             return
-        reply = self._reply(ask, behaviour, request, line)
-        instead = refusal(behaviour, request.path)
-        if instead is None and self._desk.model.sheds(reply.job):
-            self._desk.truth.shed += 1
+        reply = self._reply(ask, fault, request, line)
+        instead = refusal(fault)
+        if instead is None and self._state.model.sheds(reply.job):
+            self._state.truth.shed += 1
             instead = _too_many()
         if instead is not None:
             reply.refuse(instead)
             return
-        if not self._desk.model.admit(reply.job, monotonic_ns()):
+        if not self._state.model.admit(reply.job, monotonic_ns()):
             reply.refuse(self._busy(ask))
             return
         line.reply = reply
         reply.begin()
         self._arm()
 
-    def _behaviour(self, wish: str | None) -> Behaviour:
+    def _behaviour(self, wish: str | None) -> FaultSpec:
         """What this request meets: what it asks for itself, or else what is drawn for it. Raises Refused."""
         if wish is None:
-            behaviour = self._faults.next()
+            fault = self._faults.next()
         else:
             try:
-                behaviour = parse_faults([wish])[0].behaviour
-            except UsageError as error:
-                raise Refused(400, str(error), param=FAULT_HEADER) from None
-        if behaviour.text is None or len(self._desk.replies) + 1 > behaviour.above:
-            return behaviour
-        spared = replace(behaviour, text=None, repeated="", above=0, spec="")
-        return SOUND if spared == SOUND else replace(spared, spec=behaviour.spec)
+                fault = parse_fault(wish).spec
+            except ValueError as error:
+                raise Refused(400, f"{FAULT_HEADER}: {error}", param=FAULT_HEADER) from None
+        if fault.text is None or len(self._state.replies) + 1 > fault.above:
+            return fault
+        spared = replace(fault, text=None, repeated="", above=0, name="")
+        return NO_FAULT if spared == NO_FAULT else replace(spared, name=fault.name)
 
-    def _reply(self, ask: Ask, behaviour: Behaviour, request: Request, line: Connection) -> Reply:
+    def _reply(self, ask: Ask, fault: FaultSpec, request: Request, line: Connection) -> Reply:
         self._order += 1
-        if request.http10 and not behaviour.http10:
-            behaviour = replace(behaviour, http10=True)
-        said = falsify(ask, behaviour)
-        named = said if behaviour.model is None else replace(said, model=behaviour.model)
-        case = Case(
+        said = falsify(ask, fault)
+        named = said if fault.model is None else replace(said, model=fault.model)
+        context = ReplyContext(
             ask=said,
             script=_SCRIPTS[ask.endpoint](named, self._first_id + self._order, self._created),
-            behaviour=behaviour,
+            fault=fault,
             order=self._order,
             received_ns=line.received_ns,
             begins_ns=self._begins_ns(line.received_ns),
             request_id=request.headers.get("x-request-id"),
             keeps_alive=request.keeps_alive,
             blocks=self._blocks(ask),
-            speed=behaviour.seen_factor if behaviour.seen_factor != 1 and self._came_before(ask) else 1.0,
+            speed=fault.seen_factor if fault.seen_factor != 1 and self._came_before(ask) else 1.0,
         )
-        if behaviour is SOUND:
-            return (Stream if ask.stream else Document)(case, line, self._desk)
-        return (OddStream if ask.stream else OddDocument)(case, line, self._desk)
+        if fault is NO_FAULT:
+            return (Stream if ask.stream else Document)(context, line, self._state)
+        return (FaultyStream if ask.stream else FaultyDocument)(context, line, self._state)
 
     def _came_before(self, ask: Ask) -> bool:
         """Remember the prompt; True when this process had it before."""
@@ -191,17 +189,15 @@ class SimServer:
 
     def _blocks(self, ask: Ask) -> tuple[int, ...]:
         """Of the prompt and then of the answer, which the next turn of a conversation repeats."""
-        batching = self._settings.batching
-        if batching is None or not batching.prefix_blocks:
+        if not self._settings.is_engine or not self._settings.prefix_blocks:
             return ()
         thought = ask.saying.thought_tokens
         answer = ask.saying.text(thought, ask.output_tokens - thought)
-        return block_names([*ask.prompt.words, *answer.split()], batching.block_tokens, ask.model)
+        return block_names([*ask.prompt.words, *answer.split()], self._settings.block_tokens, ask.model)
 
     def _busy(self, ask: Ask) -> bytes:
         """The refusal of a full queue."""
-        batching = self._settings.batching
-        status = batching.queue_status if batching is not None else None
+        status = self._settings.queue_status
         code = status or 503
         kind = "Too Many Requests" if code == 429 else "Service Unavailable"
         document = {"error": {"message": _BUSY, "type": kind, "param": None, "code": code}}
@@ -213,13 +209,13 @@ class SimServer:
     def _ring(self, _: int) -> None:
         now_ns = monotonic_ns()
         self._armed_ns, self._last_ring_ns = None, now_ns
-        for due_ns, job, tokens in self._desk.model.take(now_ns):
+        for due_ns, job, tokens in self._state.model.take(now_ns):
             job.emit(tokens, due_ns)
         self._arm()
 
     def _arm(self) -> None:
         """Set the alarm to the next instant, unless it rings before it anyway."""
-        due_ns = self._desk.model.due_ns()
+        due_ns = self._state.model.due_ns()
         if due_ns is None:
             return
         due_ns = max(due_ns, self._last_ring_ns + _TICK_NS)
@@ -240,22 +236,19 @@ class SimServer:
         return json_response(200, {"object": "list", "data": [base, *adapters]})
 
     def _metrics(self, _: Request) -> bytes:
-        model, desk = self._desk.model, self._desk
+        model, state = self._state.model, self._state
         now = Snapshot(
             model=self._settings.model,
-            counters=desk.counters,
+            counters=state.counters,
             running=model.running,
             waiting=model.waiting,
             kv_ratio=model.kv_ratio,
-            generation_tokens=desk.counters.generation_tokens + sum(reply.sent for reply in desk.replies),
+            generation_tokens=state.counters.generation_tokens + sum(reply.sent for reply in state.replies),
             preemptions=model.tally.preemptions,
             prefix_queried_tokens=model.tally.prefix_queried_tokens,
             prefix_hit_tokens=model.tally.prefix_hit_tokens,
         )
-        text = metric_page(self._settings.metrics_as, now)
-        born = [f"process-start-time-unix: {int(desk.counters.began_s)}"]  # which llama.cpp tells in no other way
-        headers = born if self._settings.metrics_as == "llamacpp" else []
-        return whole(200, text.encode(), *headers, content_type="text/plain; version=0.0.4; charset=utf-8")
+        return whole(200, metric_page(now).encode(), content_type="text/plain; version=0.0.4; charset=utf-8")
 
     def _tokenize(self, request: Request) -> bytes:
         count = count_tokens(read_object(request.body), self._settings.image_tokens)
@@ -264,8 +257,8 @@ class SimServer:
         )
 
     def _truth(self, request: Request) -> bytes:
-        truth, preempted = self._desk.truth, self._desk.model.tally.preemptions
-        under_way = sum(reply.sent for reply in self._desk.replies if reply.truth is truth)
+        truth, preempted = self._state.truth, self._state.model.tally.preemptions
+        under_way = sum(reply.sent for reply in self._state.replies if reply.truth is truth)
         asked = request.query.split("&")
         if "state=1" in asked:
             return json_response(200, truth.state(tokens_under_way=under_way, preempted=preempted))
@@ -274,7 +267,7 @@ class SimServer:
         return json_response(200, told)
 
     def _reset(self, _: Request) -> bytes:
-        self._desk.truth = Truth(self._desk.model.tally.preemptions)
+        self._state.truth = GroundTruth(self._state.model.tally.preemptions)
         return json_response(200, {})
 
 
@@ -285,11 +278,9 @@ def _too_many() -> bytes:
 
 def _model(settings: SimSettings) -> Model:
     rng = random.Random(f"time {settings.seed}")
-    if settings.batching is not None:
-        return Engine(settings.batching, settings.jitter_ratio, rng)
-    if settings.queueing is not None:
-        return Queue(settings.queueing, round(settings.itl_s * NS), settings.jitter_ratio, rng)
-    return Paced(round(settings.ttft_s * NS), round(settings.itl_s * NS), settings.jitter_ratio, rng)
+    if settings.is_engine:
+        return Engine(settings, rng)
+    return Queue(settings, rng) if settings.is_queue else ConstantPace(settings, rng)
 
 
 def _answered(route: Callable[[Request], bytes], request: Request) -> bytes:
@@ -299,7 +290,7 @@ def _answered(route: Callable[[Request], bytes], request: Request) -> bytes:
         return json_response(refused.status, refused.document)
 
 
-def run_sim(settings: SimSettings, ready: Callable[[str], None]) -> None:
+def run_sim(settings: SimSettings, address: ListenAddress, ready: Callable[[str], None]) -> None:
     """Serve until SIGINT or SIGTERM. `ready` is called with the base URL as soon as the address is taken.
 
     Raises UsageError when it cannot be, or a certificate cannot be read.
@@ -310,10 +301,10 @@ def run_sim(settings: SimSettings, ready: Callable[[str], None]) -> None:
     gc.freeze()  # what is loaded by now stays
     gc.set_threshold(50_000, 20, 1000)  # answers leave no cycles; a collection in mid-stream is lateness
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(settings, ready))
+        runner.run(_serve(settings, address, ready))
 
 
-async def _serve(settings: SimSettings, ready: Callable[[str], None]) -> None:
+async def _serve(settings: SimSettings, address: ListenAddress, ready: Callable[[str], None]) -> None:
     loop = asyncio.get_running_loop()
     stop, defects = asyncio.Event(), list[BaseException]()
 
@@ -328,7 +319,9 @@ async def _serve(settings: SimSettings, ready: Callable[[str], None]) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
     server = SimServer(settings) if settings.replicas == 1 else await Router.open(settings)
-    listener, url = await listen(settings, server.connection)
+    listener, url = await listen(address, server.connection)
+    if not settings.ready_after_s:
+        await listener.start_serving()
     ready(url)
     try:
         if settings.ready_after_s:

@@ -22,7 +22,7 @@ from benchgate.suite.connection import (
     resolve_secret,
 )
 from benchgate.suite.pricing import PriceTerms, TokenPrices
-from benchgate.suite.simulator import SimServer
+from benchgate.suite.simulator import SimSettings
 from benchgate.suite.types import Expected, Kind, Price, Section, Text, Whole, key, optional
 from benchgate.suite.workload import BodyFields, Count
 
@@ -152,7 +152,9 @@ class DeploymentSpec(Section):
     embedded: Embedded | None = key(
         "The embedded engine, which benchgate starts on this machine; `{}` for all defaults", default=None
     )
-    sim: SimServer | None = optional("A practice server, which benchgate starts on this machine; `{}` for all defaults")
+    sim: SimSettings | None = optional(
+        "A practice server, which benchgate starts on this machine; `{}` for all defaults"
+    )
     model: Text | None = key("The model name sent in every request. Not with `embedded` or `sim`", default=None)
     answers_as: tuple[Text, ...] = optional(
         "Other model names that answers may carry, exactly as the server writes them, where a gateway renames the "

@@ -15,9 +15,10 @@ from benchgate.sim.encoders import ChoiceScript, ResponseScript, Script, Usage
 from benchgate.sim.http_server import Request
 from benchgate.sim.requests import Ask, Endpoint, Refused, read_ask
 from benchgate.sim.router import affinity_of, preferred
-from benchgate.sim.settings import BatchingCosts, SimSettings
+from benchgate.sim.settings import sim_settings
+from benchgate.suite.simulator import SimSettings
 
-PLAIN = SimSettings()
+PLAIN = sim_settings()
 PERSON: dict[str, Any] = {
     "type": "object",
     "properties": {
@@ -79,7 +80,7 @@ def deltas(ask: Ask, sizes: int = 1) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("limit", [2, 3, 9])
 def test_answer_begins_with_its_reasoning_and_is_cut_with_it(limit: int) -> None:
-    ask = asked(CHAT | {"max_tokens": limit}, served=SimSettings(reasoning_tokens=(3, 3)))
+    ask = asked(CHAT | {"max_tokens": limit}, served=sim_settings(reasoning_tokens=(3, 3)))
     kinds = [next(iter(delta)) for delta in deltas(ask)]
     assert kinds == ["reasoning_content"] * min(limit, 3) + ["content"] * (limit - 3)
     assert ask.reasoning_tokens == min(limit, 3)
@@ -87,7 +88,7 @@ def test_answer_begins_with_its_reasoning_and_is_cut_with_it(limit: int) -> None
 
 
 def test_reasoning_within_its_bounds_comes_before_an_answer_that_ends_by_itself() -> None:
-    served = SimSettings(reasoning_tokens=(2, 9), output_tokens=(4, 4))
+    served = sim_settings(reasoning_tokens=(2, 9), output_tokens=(4, 4))
     asks = [asked({"messages": [{"role": "user", "content": f"p {i}"}]}, served=served) for i in range(60)]
     assert {ask.reasoning_tokens for ask in asks} == set(range(2, 10))
     assert {ask.output_tokens - (ask.reasoning_tokens or 0) for ask in asks} == {4}
@@ -95,7 +96,7 @@ def test_reasoning_within_its_bounds_comes_before_an_answer_that_ends_by_itself(
 
 
 def test_pieces_of_several_tokens_are_cut_between_reasoning_and_answer() -> None:
-    ask = asked(CHAT | {"max_tokens": 8}, served=SimSettings(reasoning_tokens=(3, 3)))
+    ask = asked(CHAT | {"max_tokens": 8}, served=sim_settings(reasoning_tokens=(3, 3)))
     found = deltas(ask, sizes=4)
     assert [(next(iter(delta)), len(next(iter(delta.values())).split())) for delta in found] == [
         ("reasoning_content", 3),
@@ -170,13 +171,13 @@ def test_schema_is_understood_wherever_it_is_said(endpoint: Endpoint, body: dict
 
 def test_schema_comes_after_the_reasoning_and_needs_no_limit() -> None:
     form = {"response_format": {"type": "json_object"}}
-    ask = asked(CHAT | form, served=SimSettings(reasoning_tokens=(4, 4), output_tokens=(1, 1)))
+    ask = asked(CHAT | form, served=sim_settings(reasoning_tokens=(4, 4), output_tokens=(1, 1)))
     assert json.loads(message(ask)["content"]).keys() == {"answer"}
     assert len(message(ask)["reasoning_content"].split()) == 4
 
 
 def test_stated_share_of_the_answers_to_a_schema_is_no_json() -> None:
-    served = SimSettings(invalid_json_ratio=0.25)
+    served = sim_settings(invalid_json_ratio=0.25)
     form = {"response_format": {"type": "json_object"}, "max_tokens": 12}
     bad = 0
     for number in range(400):
@@ -189,7 +190,7 @@ def test_stated_share_of_the_answers_to_a_schema_is_no_json() -> None:
 
 
 def test_stated_share_of_the_prompts_that_ask_for_a_text_gets_it_and_the_others_one_as_long() -> None:
-    served = SimSettings(says_ratio=0.9, output_tokens=(9, 9))
+    served = sim_settings(says_ratio=0.9, output_tokens=(9, 9))
     said = []
     for number in range(400):
         content = f"Repeat what follows.\nsay: stone {number} river"
@@ -202,7 +203,7 @@ def test_stated_share_of_the_prompts_that_ask_for_a_text_gets_it_and_the_others_
 
 def test_servers_of_two_seeds_are_wrong_about_prompts_of_their_own() -> None:
     def wrong(seed: int) -> set[int]:
-        served = SimSettings(says_ratio=0.7, seed=seed)
+        served = sim_settings(says_ratio=0.7, seed=seed)
         bodies = ({"prompt": f"say: river {number:04}"} for number in range(1000))
         texts = (asked(body, "completions", served).saying.text(0, 2) for body in bodies)
         return {number for number, text in enumerate(texts) if text != f"river {number:04}"}
@@ -215,9 +216,9 @@ def test_servers_of_two_seeds_are_wrong_about_prompts_of_their_own() -> None:
 @pytest.mark.parametrize(
     ("settings", "prompt"),
     [
-        (SimSettings(), "say: river"),
-        (SimSettings(says_ratio=1.0), "say: river\nnow"),
-        (SimSettings(says_ratio=1.0), "say: "),
+        (sim_settings(), "say: river"),
+        (sim_settings(says_ratio=1.0), "say: river\nnow"),
+        (sim_settings(says_ratio=1.0), "say: "),
     ],
     ids=["not asked to", "not the last line", "nothing to say"],
 )
@@ -227,7 +228,7 @@ def test_prompt_that_asks_for_no_text_is_answered_by_words_as_ever(settings: Sim
 
 
 def test_text_asked_for_is_cut_at_the_limit() -> None:
-    ask = asked({"prompt": "say: river stone cloud", "max_tokens": 2}, "completions", SimSettings(says_ratio=1.0))
+    ask = asked({"prompt": "say: river stone cloud", "max_tokens": 2}, "completions", sim_settings(says_ratio=1.0))
     assert (ask.saying.text(0, 2), ask.output_tokens, ask.finish_reason) == ("river stone", 2, "length")
 
 
@@ -253,7 +254,7 @@ def test_tools_are_called_with_arguments_that_satisfy_them() -> None:
 
 
 def test_response_is_a_row_of_numbered_events_that_say_what_the_document_says() -> None:
-    ask = asked({"input": "x y", "max_output_tokens": 7}, "responses", SimSettings(reasoning_tokens=(3, 3)))
+    ask = asked({"input": "x y", "max_output_tokens": 7}, "responses", sim_settings(reasoning_tokens=(3, 3)))
     events = streamed(ResponseScript(ask, 5, 6), ask)
     assert [event["sequence_number"] for event in events] == list(range(len(events)))
     names = [event["type"].removeprefix("response.") for event in events]
@@ -271,7 +272,7 @@ def test_response_is_a_row_of_numbered_events_that_say_what_the_document_says() 
     )
     said = "".join(event["delta"] for event in events if event["type"] == "response.output_text.delta")
     assert whole["output"][1]["content"][0]["text"] == said
-    finished = asked({"input": "x"}, "responses", SimSettings(output_tokens=(3, 3)))
+    finished = asked({"input": "x"}, "responses", sim_settings(output_tokens=(3, 3)))
     assert streamed(ResponseScript(finished, 1, 2), finished)[-1]["response"]["status"] == "completed"
 
 
@@ -297,7 +298,7 @@ def test_input_of_a_response_is_the_same_prompt_in_each_of_its_forms() -> None:
 def test_images_count_when_they_are_taken_and_are_refused_else() -> None:
     parts = [{"type": "text", "text": "a b"}, {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}]
     body = {"messages": [{"role": "user", "content": parts}]}
-    assert asked(body, served=SimSettings(image_tokens=50)).input_tokens == 52
+    assert asked(body, served=sim_settings(image_tokens=50)).input_tokens == 52
     with pytest.raises(Refused, match="content of text"):
         asked(body)
 
@@ -330,12 +331,12 @@ def test_what_cannot_be_understood_is_refused(endpoint: Endpoint, body: dict[str
 
 
 def test_answer_nobody_bounded_still_fits_the_cache() -> None:
-    ask = asked(CHAT, served=SimSettings(batching=BatchingCosts(kv_tokens=20)))
+    ask = asked(CHAT, served=sim_settings(kv_tokens=20))
     assert ask.room_tokens <= 20
 
 
 def request(body: dict[str, Any], **headers: str) -> Request:
-    return Request("POST", "/v1/chat/completions", "", headers, json.dumps(body).encode(), http10=False)
+    return Request("POST", "/v1/chat/completions", "", headers, json.dumps(body).encode())
 
 
 def test_turns_of_one_conversation_belong_together_and_others_do_not() -> None:
@@ -352,7 +353,7 @@ def test_turns_of_one_conversation_belong_together_and_others_do_not() -> None:
     assert affinity_of(request(CHAT), "X-User") is None
     long = " ".join(map(str, range(100)))
     assert affinity_of(request({"prompt": long + " a"}), "prefix") == affinity_of(request({"prompt": long}), "prefix")
-    assert affinity_of(Request("POST", "/", "", {}, b"{", http10=False), "prefix") is None
+    assert affinity_of(Request("POST", "/", "", {}, b"{"), "prefix") is None
 
 
 def test_lost_replica_moves_only_what_belonged_to_it() -> None:
