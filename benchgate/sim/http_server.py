@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import re
 import resource
 import socket
 import ssl
@@ -24,6 +25,8 @@ from benchgate.stamping import ANCILLARY_BYTES, ask_for_stamps, stamp_ns
 
 LARGEST_HEAD_BYTES = 64 * 2**10
 LARGEST_BODY_BYTES = 64 * 2**20
+_LONGEST_LINE_BYTES = 8 * 2**10  # of a chunk's size or a trailer
+_CHUNK_SIZE = re.compile(rb"[0-9A-Fa-f]{1,16}")
 LAST_CHUNK = b"0\r\n\r\n"
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 JSON_TYPE = "application/json"
@@ -55,22 +58,25 @@ class Request:
 
 
 class RequestReader:
-    """Fed with reads split anywhere, gives whole requests."""
+    """Makes whole requests of reads that are split anywhere."""
 
     def __init__(self) -> None:
-        self._pending = b""
-        self._head: tuple[list[str], dict[str, str]] | None = None
         self.wants_continue = False  # the client waits for `100 Continue` before it sends the body
+        self._pending = bytearray()
+        self._head: tuple[list[str], dict[str, str]] | None = None
+        self._chunks = bytearray()  # of a chunked body, decoded so far
+        self._in_trailer = False
 
     def feed(self, data: bytes) -> None:
-        """Take in what was read."""
-        self._pending = self._pending + data if self._pending else data
+        """Add bytes that were read."""
+        self._pending += data
 
     def next(self) -> Request | None:
-        """The next whole request; None while it is still coming. Raises BadRequest."""
-        if self._head is None and not self._take_head():
-            return None
-        assert self._head is not None
+        """Return the next whole request; None while it is still coming. Raises BadRequest."""
+        if self._head is None:
+            self._head = self._take_head()
+            if self._head is None:
+                return None
         start, headers = self._head
         body = self._take_body(headers)
         if body is None:
@@ -80,13 +86,13 @@ class RequestReader:
         path, _, query = start[1].partition("?")
         return Request(start[0], path, query, headers, body)
 
-    def _take_head(self) -> bool:
-        head, end, rest = self._pending.partition(b"\r\n\r\n")
-        if not end or len(head) > LARGEST_HEAD_BYTES:
-            if len(head) > LARGEST_HEAD_BYTES:
+    def _take_head(self) -> tuple[list[str], dict[str, str]] | None:
+        end = self._pending.find(b"\r\n\r\n", 0, LARGEST_HEAD_BYTES + 4)
+        if end < 0:
+            if len(self._pending) > LARGEST_HEAD_BYTES:
                 raise BadRequest(431, f"the head of the request is longer than {LARGEST_HEAD_BYTES} bytes")
-            return False
-        lines = head.decode("latin-1").lstrip("\r\n").split("\r\n")
+            return None
+        lines = self._take(end, 4).decode("latin-1").lstrip("\r\n").split("\r\n")
         start = lines[0].split(" ")
         if len(start) != 3 or start[2] != "HTTP/1.1":
             raise BadRequest(400, "the first line is no HTTP/1.1 request line")
@@ -94,8 +100,13 @@ class RequestReader:
         for line in lines[1:]:
             name, _, value = line.partition(":")
             headers[name.strip().lower()] = value.strip()
-        self._head, self._pending = (start, headers), rest
-        return True
+        return start, headers
+
+    def _take(self, size: int, separator: int = 0) -> bytes:
+        """Remove this many bytes, and the separator after them."""
+        taken = bytes(self._pending[:size])
+        del self._pending[: size + separator]
+        return taken
 
     def _take_body(self, headers: dict[str, str]) -> bytes | None:
         if headers.get("transfer-encoding", "").lower() == "chunked":
@@ -106,30 +117,42 @@ class RequestReader:
         size = int(length)
         if size > LARGEST_BODY_BYTES:
             raise BadRequest(413, f"the body is longer than {LARGEST_BODY_BYTES} bytes")
-        if len(self._pending) < size:
-            return None
-        body, self._pending = self._pending[:size], self._pending[size:]
-        return body
+        return self._take(size) if len(self._pending) >= size else None
 
     def _take_chunks(self) -> bytes | None:
-        """A chunked body, from its first byte each time: requests are small and mostly come in one read."""
-        body, at = b"", 0
-        while (end := self._pending.find(b"\r\n", at)) >= 0:
-            digits = self._pending[at:end].partition(b";")[0].strip()
-            try:
-                size = int(digits, 16)
-            except ValueError:
-                raise BadRequest(400, "a chunk of the body has no size") from None
-            if size < 0 or len(body) + size > LARGEST_BODY_BYTES:
-                raise BadRequest(413, f"the body is longer than {LARGEST_BODY_BYTES} bytes")
-            at = end + 2 + size + 2
-            if len(self._pending) < at:
+        """Decode the chunks that have come whole; return the body once its trailer is over."""
+        while not self._in_trailer:
+            end = self._line_end()
+            if end is None:
                 return None
-            body += self._pending[end + 2 : at - 2]
+            digits = self._pending[:end].partition(b";")[0].rstrip()
+            if _CHUNK_SIZE.fullmatch(digits) is None:
+                raise BadRequest(400, "a chunk of the body has no hexadecimal size")
+            size = int(digits, 16)
+            if len(self._chunks) + size > LARGEST_BODY_BYTES:
+                raise BadRequest(413, f"the body is longer than {LARGEST_BODY_BYTES} bytes")
+            if size and len(self._pending) < end + 2 + size + 2:
+                return None
+            del self._pending[: end + 2]
             if size == 0:
-                self._pending = self._pending[at:]
+                self._in_trailer = True
+            elif self._pending[size : size + 2] == b"\r\n":
+                self._chunks += self._take(size, 2)
+            else:
+                raise BadRequest(400, "a chunk of the body is longer than its size")
+        while (end := self._line_end()) is not None:
+            del self._pending[: end + 2]
+            if end == 0:
+                body, self._chunks, self._in_trailer = bytes(self._chunks), bytearray(), False
                 return body
         return None
+
+    def _line_end(self) -> int | None:
+        """Return where the first line ends; None while it is still coming. Raises BadRequest when it is too long."""
+        end = self._pending.find(b"\r\n", 0, _LONGEST_LINE_BYTES)
+        if end < 0 and len(self._pending) >= _LONGEST_LINE_BYTES:
+            raise BadRequest(400, f"a line of the chunked body is longer than {_LONGEST_LINE_BYTES} bytes")
+        return None if end < 0 else end
 
 
 def head(status: int, *headers: str) -> bytes:

@@ -163,6 +163,8 @@ def _said(prompt: object) -> str:
 
 _LENGTH = re.compile(rb"\r\ncontent-length: (\d+)\r\n", re.IGNORECASE)
 _CHUNKED = re.compile(rb"\r\ntransfer-encoding: chunked\r\n", re.IGNORECASE)
+_CLOSE = re.compile(rb"\r\nconnection: close\r\n", re.IGNORECASE)
+_BODY_END = b"\r\n" + LAST_CHUNK
 _OWN_HEADERS = frozenset({"connection", "content-length", "transfer-encoding", "expect"})
 _LOOK_AGAIN_S = 0.005  # at a client that does not read
 
@@ -180,7 +182,7 @@ class Relay(asyncio.Protocol):
         self._tried: Replica | None = None
         self._taken_by: Replica | None = None
         self._transport: asyncio.Transport | None = None
-        self._whole = _Whole()
+        self._response = _Response()
         self._task = asyncio.get_running_loop().create_task(self._connect())
 
     def abandon(self) -> None:
@@ -205,9 +207,14 @@ class Relay(asyncio.Protocol):
         """A piece of the answer."""
         if self._over is None:
             return
-        self._whole.feed(data)
+        self._response.feed(data)
         self._line.write(data)
-        if self._line.congested and self._transport is not None:
+        if self._response.is_whole and not self._response.closes:
+            if self._transport is not None:
+                self._transport.close()
+            self._end()
+            self._line.done(keep=self._request.keeps_alive)
+        elif self._line.congested and self._transport is not None:
             self._transport.pause_reading()
             asyncio.get_running_loop().call_later(_LOOK_AGAIN_S, self._read_on)
 
@@ -216,12 +223,12 @@ class Relay(asyncio.Protocol):
         self._transport = None
         if self._over is None or self._taken_by is None:
             return
-        if not self._whole.is_over:
+        if not self._response.is_whole:
             self._taken_by.broken += 1
-        if not self._whole.begun:
+        if not self._response.begun:
             self._line.write(_error(502, "Bad Gateway", "the replica ended before it answered"))
         self._end()
-        if exc is not None and self._whole.begun:
+        if exc is not None and self._response.begun:
             self._line.reset()
         else:
             self._line.done(keep=False)
@@ -255,27 +262,26 @@ class Relay(asyncio.Protocol):
                 self._taken_by.in_flight -= 1
 
 
-class _Whole:
-    """Follows the bytes of one response, only as far as to know whether it came to its end."""
+class _Response:
+    """Follows the bytes of one response as far as to see where it ends."""
 
     def __init__(self) -> None:
         self.begun = False
+        self.closes = False  # its end is that of the connection
         self._head: bytes | None = b""  # None: it is over
-        self._left: int | None = None  # of a body with a length
+        self._left = 0  # bytes of a body with a length
         self._chunked = False
-        self._tail = b""
+        self._tail = b"\r\n"
 
     @property
-    def is_over(self) -> bool:
-        """Whether all of it came, as far as it says where it ends."""
+    def is_whole(self) -> bool:
+        """Return True once all of it came. A body ends with a chunk of size 0: no data of it has a line end."""
         if self._head is not None:
             return False
-        if self._chunked:
-            return self._tail == LAST_CHUNK
-        return self._left is None or self._left <= 0
+        return self._tail == _BODY_END if self._chunked else self._left <= 0
 
     def feed(self, data: bytes) -> None:
-        """Take in a piece."""
+        """Add bytes of the response."""
         self.begun = True
         if self._head is not None:
             head, end, data = (self._head + data).partition(b"\r\n\r\n")
@@ -283,12 +289,12 @@ class _Whole:
                 self._head = head
                 return
             length = _LENGTH.search(head + b"\r\n")
-            self._left = None if length is None else int(length[1])
+            self._left = 0 if length is None else int(length[1])
             self._chunked = _CHUNKED.search(head + b"\r\n") is not None
+            self.closes = _CLOSE.search(head + b"\r\n") is not None
             self._head = None
-        if self._left is not None:
-            self._left -= len(data)
-        self._tail = (self._tail + data[-len(LAST_CHUNK) :])[-len(LAST_CHUNK) :]
+        self._left -= len(data)
+        self._tail = (self._tail + data[-len(_BODY_END) :])[-len(_BODY_END) :]
 
 
 def _request_bytes(request: Request) -> bytes:
@@ -298,7 +304,7 @@ def _request_bytes(request: Request) -> bytes:
         f"{request.method} {path} HTTP/1.1",
         *headers,
         f"content-length: {len(request.body)}",
-        "connection: close",
+        *([] if request.keeps_alive else ["connection: close"]),
     ]
     return "\r\n".join([*lines, "", ""]).encode("latin-1") + request.body
 
@@ -320,7 +326,7 @@ class Router:
         alone = settings.model_copy(update=own)
         self._settings = settings
         self._replicas = [Replica(number, alone) for number in range(settings.replicas)]
-        self._next = 0
+        self._turn = 0
         self._in_flight = 0
         self._passed = 0
         self._losing: asyncio.Future[None] | None = None
@@ -388,9 +394,10 @@ class Router:
         if key is not None:
             order = [self._replicas[number] for number in preferred(key, len(self._replicas))]
         else:
-            order = [*self._replicas[self._next :], *self._replicas[: self._next]]
-            if request.method == "POST":
-                self._next = (self._next + 1) % len(self._replicas)
+            order = self._up()
+            if order and request.method == "POST":  # in turn among those that are there: none gets a dead one's share
+                first, self._turn = self._turn % len(order), self._turn + 1
+                order = order[first:] + order[:first]
         return [one for one in order if one.state == "up"]
 
     async def _list(self, _: Request) -> bytes:

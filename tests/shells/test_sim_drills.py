@@ -186,6 +186,22 @@ def test_router_passes_on_what_is_asked_and_adds_up_what_happened(routed: Sim) -
     assert document(routed, "/sim/replicas/7/kill", {}) == (404, {"detail": "there is no replica 7; the last is 1"})
 
 
+def test_requests_of_a_dead_replica_are_shared_by_all_the_others() -> None:
+    with serve_sim(sim_settings(ttft_s=0, itl_s=0, replicas=3)) as sim:
+        sim.kill(1)
+        for _ in range(12):
+            assert talk(sim.port, request_bytes(body=asking(1))).finish == "length"
+        assert [one["requests"] for one in sim.replicas()] == [6, 0, 6]
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_router_keeps_the_connection_of_its_client(routed: Sim, stream: bool) -> None:
+    kept = request_bytes(body=asking(2, stream=stream), keep=True)
+    raw = talk(routed.port, kept, kept, request_bytes(body=asking(2, stream=stream)))
+    assert (raw.data.count(b"HTTP/1.1 200 OK"), raw.ended) == (3, "closed")
+    assert raw.data.lower().count(b"connection: close") == 1
+
+
 def test_equal_sessions_meet_the_same_prefix_cache(routed: Sim) -> None:
     turns = [{"role": "system", "content": "be kind"}, {"role": "user", "content": LONG}]
     usages = [document(routed, CHAT, {"messages": turns, "max_tokens": 2})[1]["usage"] for _ in range(3)]
