@@ -23,7 +23,7 @@ _TEXT_TAIL = b'","logprobs":null,"finish_reason":null}]}\n\n'
 
 
 class Usage(NamedTuple):
-    """What an answer says it took. None: not told."""
+    """Token counts that an answer reports. None: not reported."""
 
     input_tokens: int
     output_tokens: int
@@ -66,7 +66,7 @@ class Script(ABC):
 
 
 class ChoiceScript(Script):
-    """Chat and completions: a list of choices, of which there is one, or two where a fault makes a second."""
+    """Encoder of chat and completions: one choice, or two where a fault makes a second."""
 
     def __init__(self, ask: Ask, number: int, created: int) -> None:
         self._ask = ask
@@ -93,11 +93,11 @@ class ChoiceScript(Script):
         return self._framed_start + self._framed_words[(self._start + index * stride) & MASK]
 
     def opening(self) -> list[bytes]:
-        """The role event of a chat; nothing for completions."""
+        """Return the role event of a chat; nothing for completions."""
         return [self._event('{"role":"assistant","content":""}', None, 0)] if self._chat else []
 
     def tokens(self, first: int, count: int, reason: str | None = None) -> list[bytes]:
-        """One event for each kind of token, and each choice, among them."""
+        """Return one event for each kind of token and each choice among them."""
         spans = [span for part in self._choices(first, count) for span in self._ask.saying.spans(*part)]
         last = len(spans) - 1
         return [
@@ -110,7 +110,7 @@ class ChoiceScript(Script):
         return [self._event("{}" if self._chat else '""', reason, sent)]
 
     def closing(self, reason: str, usage: Usage | None) -> list[bytes]:
-        """The event with empty choices that tells the usage."""
+        """Return the event with empty choices and the usage."""
         if usage is None or not self._ask.include_usage:
             return []
         return [f'data: {self._opening}"choices":[],"usage":{usage_text(usage)}}}\n\n'.encode()]
@@ -150,7 +150,6 @@ class ChoiceScript(Script):
         return json.dumps(message, separators=(",", ":"))
 
     def _said(self, kind: TokenKind, first: int, count: int) -> str:
-        """What stands for these tokens in an event."""
         saying = self._ask.saying
         text = saying.text(first, count)
         if kind == "tool":
@@ -177,12 +176,12 @@ class ChoiceScript(Script):
 
 
 def error_event(document: object) -> bytes:
-    """An error inside a stream."""
+    """Encode an error inside a stream."""
     return f"data: {json.dumps(document)}\n\n".encode()
 
 
 def usage_text(usage: Usage) -> str:
-    """Usage as chat and completions tell it; details only where they are known."""
+    """Return the usage object of chat and completions; details only where they are known."""
     total = usage.input_tokens + usage.output_tokens
     counts = f'"prompt_tokens":{usage.input_tokens},"total_tokens":{total},"completion_tokens":{usage.output_tokens}'
     if usage.cached_tokens is not None:
@@ -193,7 +192,7 @@ def usage_text(usage: Usage) -> str:
 
 
 def _framed(tail: bytes) -> tuple[bytes, ...]:
-    """What follows the start of an event, for every word, up to the end of its chunk."""
+    """Return the end of an event, up to the end of its chunk, for every word."""
     return tuple(word.encode() + tail + b"\r\n" for word in WORDS)
 
 
@@ -212,7 +211,7 @@ _PARTS: dict[TokenKind, str] = {"reasoning": "reasoning_text", "content": "outpu
 
 
 class ResponseScript(Script):
-    """One response. Its events are numbered in the order in which they are asked for, and it ends once."""
+    """Encoder of the Responses API. Events are numbered in the order of the calls, and the response ends once."""
 
     def __init__(self, ask: Ask, number: int, created: int) -> None:
         self._ask = ask
@@ -231,7 +230,7 @@ class ResponseScript(Script):
         return [self._event("response.created", response), self._event("response.in_progress", response)]
 
     def tokens(self, first: int, count: int, reason: str | None = None) -> list[bytes]:
-        """The tokens, and around them what begins and ends the items they belong to."""
+        """Return the tokens, and the events that begin and end the items they belong to."""
         events = []
         for kind, at, size in self._ask.saying.spans(first, count):
             if kind != self._open:
@@ -242,7 +241,7 @@ class ResponseScript(Script):
         return events
 
     def closing(self, reason: str, usage: Usage | None) -> list[bytes]:
-        """The end of the open item, and the whole response with its status and its usage."""
+        """Return the end of the open item, and the whole response with its status and usage."""
         if self._ended:
             return []
         events, self._ended = self._close_item(), True
@@ -286,7 +285,6 @@ class ResponseScript(Script):
         return f"{_TYPES[kind]}_{self._name}"
 
     def _item(self, kind: TokenKind, status: str, text: str) -> dict[str, object]:
-        """One item of the output, with this text as far as it has any."""
         item: dict[str, object] = {"id": self._item_id(kind), "type": _TYPES[kind], "status": status}
         if kind == "tool":
             call = {"call_id": f"call_{self._name}", "name": self._ask.saying.tool, "arguments": text}
@@ -334,7 +332,7 @@ def _part(kind: TokenKind, text: str) -> dict[str, object]:
 
 
 def _usage(usage: Usage) -> dict[str, object]:
-    """Details are always there, and 0 where there is nothing to tell, as the API has them."""
+    """Return the usage object of a response; its details are always there, 0 if unknown, as in the API."""
     return {
         "input_tokens": usage.input_tokens,
         "input_tokens_details": {"cached_tokens": usage.cached_tokens or 0},
@@ -348,7 +346,7 @@ _MULTIPLIER, _INCREMENT, _MODULUS = 1_664_525, 1_013_904_223, 2**32  # the gener
 
 
 class VectorScript(Script):
-    """Embeddings and rankings, which follow from the texts: one document and no stream."""
+    """Encoder of embeddings and rankings, whose numbers follow from the texts: one document and no stream."""
 
     def __init__(self, ask: Ask, number: int, created: int) -> None:
         self._ask = ask
@@ -398,7 +396,7 @@ class VectorScript(Script):
 
 
 def vector(key: int, size: int) -> list[float]:
-    """So many numbers of length 1 together, which follow from the key."""
+    """Return a vector of length 1 that follows from the key."""
     state, numbers = key, []
     for _ in range(size):
         state = (state * _MULTIPLIER + _INCREMENT) % _MODULUS

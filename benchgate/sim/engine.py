@@ -23,7 +23,7 @@ from benchgate.suite.simulator import SimSettings
 class Job:
     """One request as a model of time sees it. Instants are monotonic ns.
 
-    `emit(tokens, due_ns)` is what to do with tokens that are due; the models themselves never call it.
+    `emit(tokens, due_ns)` writes tokens that are due; the models themselves never call it.
     """
 
     order: int  # of arrival; breaks ties
@@ -49,17 +49,17 @@ class Job:
 
     @property
     def left(self) -> int:
-        """Tokens still to come."""
+        """Return the number of tokens still to come."""
         return self.output_tokens - self.produced
 
     @property
     def rank(self) -> tuple[int, int]:
-        """Who goes first: the lower."""
+        """Return the sort key of the queue: the lowest goes first."""
         return self.priority, self.order
 
 
 class Due(NamedTuple):
-    """So many tokens of a job, at the instant they should leave."""
+    """Tokens of a job, and the instant at which they should leave."""
 
     at_ns: int
     job: Job
@@ -68,7 +68,7 @@ class Due(NamedTuple):
 
 @dataclass(slots=True)
 class Tally:
-    """What a model of time has counted since it began."""
+    """Counters of a model of time since it began."""
 
     preemptions: int = 0
     prefix_queried_tokens: int = 0
@@ -82,36 +82,36 @@ class Model(Protocol):
 
     @property
     def running(self) -> int:
-        """Jobs being worked on."""
+        """Return the number of jobs being served."""
 
     @property
     def waiting(self) -> int:
-        """Jobs in the queue."""
+        """Return the number of jobs in the queue."""
 
     @property
     def kv_ratio(self) -> float:
-        """Share of the KV cache that is taken."""
+        """Return the used share of the KV cache."""
 
     def sheds(self, job: Job) -> bool:
-        """Whether the job must be turned away at once, because too many wait."""
+        """Return True if the job must be refused at once, because too many wait."""
 
     def admit(self, job: Job, now_ns: int) -> bool:
-        """Take a job in; False when the queue is full."""
+        """Add a job; return False when the queue is full."""
 
     def drop(self, job: Job) -> None:
-        """Forget a job, whatever its state, and free its room at once."""
+        """Remove a job, whatever its state, and free its KV room at once."""
 
     def abandon(self, job: Job) -> None:
-        """The same, because its client has left."""
+        """Remove a job whose client has disconnected."""
 
     def hold(self, job: Job, until_ns: int) -> None:
         """Let the job get nothing before that instant."""
 
     def due_ns(self) -> int | None:
-        """When there is something to `take`; None while nothing is under way."""
+        """Return the instant of the next `take`; None while nothing is under way."""
 
     def take(self, now_ns: int) -> Iterator[Due]:
-        """Everything due by `now_ns`, in order of its instant."""
+        """Yield everything due by `now_ns`, in order of its instant."""
 
 
 _BURST_TOKENS = 4096  # at one instant, when tokens take no time: an endless answer must not be made in one go
@@ -119,10 +119,10 @@ _BURST_GAP_NS = 1_000_000
 
 
 class ConstantPace:
-    """The first token `ttft_ns` after the request arrived, then one every `itl_ns`.
+    """First token `ttft` after the request arrived, then one every `itl`, each stream by itself.
 
-    Each of these times is spread evenly over ±`jitter_ratio`. Every instant follows from the one before it, never from
-    the instant at which it was taken, so a late server does not shift its own schedule.
+    Each of these times is spread evenly over ±`jitter`. Every instant follows from the one before it, never from the
+    instant at which it was taken, so a late server does not shift its own schedule.
     """
 
     def __init__(self, settings: SimSettings, rng: random.Random) -> None:
@@ -136,48 +136,48 @@ class ConstantPace:
 
     @property
     def running(self) -> int:
-        """Jobs with tokens still to come."""
+        """Return the number of jobs with tokens still to come."""
         return self._running
 
     @property
     def waiting(self) -> int:
-        """Nobody waits."""
+        """Return 0: nobody waits."""
         return 0
 
     @property
     def kv_ratio(self) -> float:
-        """There is no KV cache here."""
+        """Return 0: there is no KV cache."""
         return 0.0
 
     def sheds(self, job: Job) -> bool:
-        """Nobody is turned away."""
+        """Return False: nobody is refused."""
         return False
 
     def admit(self, job: Job, now_ns: int) -> bool:
-        """Every job is taken in at once."""
+        """Start the job at once."""
         self._begin(job, job.arrived_ns + self._spread(self._ttft_ns, job))
         return True
 
     def drop(self, job: Job) -> None:
-        """The entry in the heap stays until its time comes, and is then thrown away."""
+        """Remove a job; its entry in the heap is thrown away when its time comes."""
         if not job.over:
             job.over = True
             self._running -= 1
 
     def abandon(self, job: Job) -> None:
-        """As `drop`."""
+        """Remove a job whose client has disconnected."""
         self.drop(job)
 
     def hold(self, job: Job, until_ns: int) -> None:
-        """What the job would have got before then comes from then on, at its pace."""
+        """Delay the tokens that are due before `until_ns`; the later ones follow at the usual pace."""
         job.held_until_ns = until_ns
 
     def due_ns(self) -> int | None:
-        """The next instant of all."""
+        """Return the next instant of all jobs."""
         return self._heap[0][0] if self._heap else None
 
     def take(self, now_ns: int) -> Iterator[Due]:
-        """One token at a time; all the rest of an answer at once, if it is not very long, when `itl_ns` is 0."""
+        """Yield one token at a time; with an `itl` of 0 the rest of an answer, if it is not very long, at once."""
         heap = self._heap
         while heap and heap[0][0] <= now_ns:
             at_ns, order, job = heap[0]
@@ -196,12 +196,10 @@ class ConstantPace:
                 yield Due(at_ns, job, tokens)
 
     def _begin(self, job: Job, first_ns: int) -> None:
-        """Let the job have its first token at that instant."""
         heappush(self._heap, (first_ns, job.order, job))
         self._running += 1
 
     def _gap_ns(self, job: Job) -> int:
-        """From one token of the job to the next."""
         return self._spread(self._itl_ns, job)
 
     def _spread(self, mean_ns: float, job: Job) -> int:
@@ -211,10 +209,11 @@ class ConstantPace:
 
 
 class Queue(ConstantPace):
-    """Requests wait in order of admission. A service that has begun takes its time, whatever becomes of the request.
+    """First-come-first-served queue before servers that take one request at a time.
 
-    Until the first token: that token comes at the end of the service, the others every `itl_ns`. Until the last token:
-    an answer of n tokens has one every nth part of its service.
+    A service that has begun takes its time, whatever becomes of the request. Until the first token: that token comes
+    at the end of the service, the others every `itl`. Until the last token: an answer of n tokens has one every nth
+    part of its service. With a service until the last token and Poisson arrivals this is M/D/c or M/M/c.
     """
 
     def __init__(self, settings: SimSettings, rng: random.Random) -> None:
@@ -230,7 +229,7 @@ class Queue(ConstantPace):
 
     @property
     def waiting(self) -> int:
-        """Requests that no server works on yet."""
+        """Return the number of requests that no server works on yet."""
         return len(self._waiting)
 
     def admit(self, job: Job, now_ns: int) -> bool:
@@ -240,7 +239,7 @@ class Queue(ConstantPace):
         return True
 
     def drop(self, job: Job) -> None:
-        """A job that waits makes room for those behind it."""
+        """Remove a job; one that waits makes room for those behind it."""
         if not job.over and job.admitted_ns is None:
             job.over = True
             self._waiting.remove(job)
@@ -248,7 +247,7 @@ class Queue(ConstantPace):
             super().drop(job)
 
     def due_ns(self) -> int | None:
-        """The next token, or the next start of a service."""
+        """Return the instant of the next token, or of the next start of a service."""
         first_ns = super().due_ns()
         if not self._waiting:
             return first_ns
@@ -261,7 +260,7 @@ class Queue(ConstantPace):
         yield from super().take(now_ns)
 
     def _starts_ns(self) -> int:
-        """When the service of the first in the queue begins."""
+        """Return when the service of the first job in the queue begins."""
         return max(self._waiting[0].arrived_ns, self._free_ns[0])
 
     def _start(self, now_ns: int) -> None:
@@ -279,9 +278,9 @@ class Queue(ConstantPace):
 
 
 def block_names(words: Sequence[str], block_tokens: int, salt: str) -> tuple[int, ...]:
-    """A name for every whole block of so many words, which stands for the block and for all that comes before it.
+    """Return a name for every whole block of words, which depends on all blocks before it.
 
-    `salt` keeps apart what must not share, such as adapters. Names hold within one process.
+    `salt` separates what must not be shared, such as adapters. Names hold within one process.
     """
     names, name = [], hash(salt)
     for end in range(block_tokens, len(words) + 1, block_tokens):
@@ -291,7 +290,7 @@ def block_names(words: Sequence[str], block_tokens: int, salt: str) -> tuple[int
 
 
 class PrefixCache:
-    """Room for so many blocks; the one that was not used for longest goes first. No room: nothing is ever found."""
+    """LRU cache of prompt blocks, as vLLM has one. Without room nothing is ever found."""
 
     def __init__(self, blocks: int, block_tokens: int) -> None:
         self._room = blocks
@@ -303,11 +302,11 @@ class PrefixCache:
 
     @property
     def in_use(self) -> bool:
-        """Whether there is a cache at all."""
+        """Return True if there is a cache at all."""
         return self._room > 0
 
     def find(self, blocks: Sequence[int], input_tokens: int) -> int:
-        """Tokens of the prompt that need not be read. At least one is left to read: the answer begins from it."""
+        """Return the cached tokens of the prompt; at least one is left to read, since the answer begins from it."""
         found = 0
         for name in blocks[: max(0, input_tokens - 1) // self._block_tokens]:
             if name not in self._kept:
@@ -317,7 +316,7 @@ class PrefixCache:
         return found * self._block_tokens
 
     def keep(self, blocks: Sequence[int], first: int, read_tokens: int) -> int:
-        """Keep the blocks from number `first` on that lie within so many tokens; gives how many are kept by now."""
+        """Add the blocks from number `first` on that were read whole; return how many blocks are kept by now."""
         until = min(len(blocks), read_tokens // self._block_tokens)
         for name in blocks[first:until]:
             self._kept[name] = None
@@ -329,7 +328,7 @@ class PrefixCache:
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """One step under way: when it ends, and who then gets a token."""
+    """One step under way: when it ends, and who gets a token then."""
 
     ends_ns: int
     rewarded: list[Job]
@@ -337,7 +336,7 @@ class _Step:
 
 
 class Engine:
-    """Steps follow each other without a gap while there is work, on an absolute schedule."""
+    """Continuous batching: steps follow each other without a gap while there is work, on an absolute schedule."""
 
     def __init__(self, settings: SimSettings, rng: random.Random) -> None:
         self.tally = Tally()
@@ -351,17 +350,17 @@ class Engine:
 
     @property
     def running(self) -> int:
-        """Sequences in the batch."""
+        """Return the number of sequences in the batch."""
         return len(self._running)
 
     @property
     def waiting(self) -> int:
-        """Requests in the queue."""
+        """Return the number of requests in the queue."""
         return len(self._waiting)
 
     @property
     def kv_ratio(self) -> float:
-        """Taken tokens of all the tokens there is room for. What only the prefix cache holds is free to be taken."""
+        """Return the used share of the KV cache; blocks that only the prefix cache holds count as free."""
         return self._taken_tokens / self._settings.kv_tokens
 
     def sheds(self, job: Job) -> bool:
@@ -377,7 +376,7 @@ class Engine:
         return len(self._waiting) + 1 - slots > most
 
     def admit(self, job: Job, now_ns: int) -> bool:
-        """Queue a job; refuse it when so many wait already. `reserved_tokens` must fit an empty cache."""
+        """Queue a job; refuse it when too many wait. `reserved_tokens` must fit an empty cache."""
         queue = self._settings.queue
         if queue is not None and len(self._waiting) >= queue and not self._fits_at_once(job):
             return False
@@ -387,7 +386,7 @@ class Engine:
         return True
 
     def drop(self, job: Job) -> None:
-        """Its slot and its KV room are free at once; a step under way still takes the time it takes."""
+        """Free its slot and its KV room at once; a step under way still takes the time it takes."""
         if job.over:
             return
         job.over = True
@@ -398,21 +397,21 @@ class Engine:
             self._waiting.remove(job)
 
     def abandon(self, job: Job) -> None:
-        """Its client has left; its room is free as well, unless the engine leaks."""
+        """Free its slot and, unless the engine leaks, its KV room: its client has disconnected."""
         leaked_tokens = job.room_tokens if self._settings.leak_kv and not job.over else 0
         self.drop(job)
         self._taken_tokens += leaked_tokens
 
     def hold(self, job: Job, until_ns: int) -> None:
-        """The sequence keeps its slot and its room and gets no token before then."""
+        """Keep its slot and its room, and give the sequence no token before `until_ns`."""
         job.held_until_ns = until_ns
 
     def due_ns(self) -> int | None:
-        """The end of the step under way."""
+        """Return the end of the step under way."""
         return None if self._step is None else self._step.ends_ns
 
     def take(self, now_ns: int) -> Iterator[Due]:
-        """The tokens of every step that has ended by now; the next step begins where the last one ended."""
+        """Yield the tokens of every step that has ended by now; the next step begins where the last one ended."""
         while self._step is not None and self._step.ends_ns <= now_ns:
             step = self._step
             due = [job for job in step.rewarded if not job.over and job.held_until_ns <= step.ends_ns]
@@ -446,7 +445,6 @@ class Engine:
         return self._taken_tokens + self._room_of(job) + growth <= self._settings.kv_tokens
 
     def _room_of(self, job: Job) -> int:
-        """KV room that the job takes when it enters the batch."""
         return job.input_tokens + job.produced if self._settings.preempts else job.reserved_tokens
 
     def _begin(self, at_ns: int) -> None:
@@ -465,7 +463,7 @@ class Engine:
         self._step = _Step(ends_ns, decoding + ready)
 
     def _idle_after(self, at_ns: int) -> _Step | None:
-        """The wait until a held sequence may go on, or a job that is queued already arrives: looks may be late."""
+        """Return the wait for a held sequence, or for a job that is queued already: calls may be late."""
         instants = [job.held_until_ns for job in self._running] + [job.arrived_ns for job in self._waiting]
         later = [instant for instant in instants if instant > at_ns]
         return _Step(min(later), [], idle=True) if later else None

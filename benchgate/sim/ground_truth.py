@@ -26,7 +26,7 @@ Spread = dict[str, float | int | None]
 
 
 class Durations:
-    """Any number of durations in constant memory, each to within a microsecond up to a second, and exact beyond."""
+    """Histogram in constant memory: each duration to within a microsecond up to a second, and exact beyond."""
 
     def __init__(self) -> None:
         self._counts = array("I", bytes(4 * _BINS))
@@ -45,7 +45,7 @@ class Durations:
             self._long_ns.append(duration_ns)
 
     def state(self) -> dict[str, Any]:
-        """All of it as JSON: the bins that are not empty, and the long ones."""
+        """Return all of it as JSON: the non-empty bins, and the long durations."""
         used = self._counts[: (self._longest_ns >> _BIN_BITS) + 1]
         bins = [(place, count) for place, count in enumerate(used) if count]
         return {"bins": bins, "long_ns": self._long_ns, "total_ns": self._total_ns, "longest_ns": self._longest_ns}
@@ -59,7 +59,7 @@ class Durations:
         self._longest_ns = max(self._longest_ns, state["longest_ns"])
 
     def spread(self) -> Spread:
-        """The distribution; a quantile is the middle of the bin in which it lies."""
+        """Return the distribution; a quantile is the middle of the bin in which it lies."""
         sums = list(accumulate(self._counts[: (self._longest_ns >> _BIN_BITS) + 1]))
         n_short, n = sums[-1], sums[-1] + len(self._long_ns)
         if n == 0:
@@ -77,7 +77,7 @@ class Durations:
 
 
 def spread(durations_ns: Sequence[int]) -> Spread:
-    """The distribution of durations, in seconds; quantiles by linear interpolation, as numpy has them."""
+    """Return the distribution of durations, in seconds; quantiles by linear interpolation, as in numpy."""
     n = len(durations_ns)
     if n == 0:
         return {"n": 0, "mean": None, **dict.fromkeys(_QUANTILES), "max": None}
@@ -103,7 +103,7 @@ _COUNTS = ("requests", "shed", "over_tokens", "in_flight", "max_in_flight", "lat
 
 
 class RequestLabels(NamedTuple):
-    """What kind of request it was; None where it was not understood."""
+    """Labels of a request; None where it was not understood."""
 
     endpoint: str | None = None
     model: str | None = None
@@ -155,7 +155,7 @@ class GroundTruth:
         self._columns = {name: array("q") for name in _COLUMNS}
 
     def arrived(self, received_ns: int, fault: str) -> None:
-        """A whole request came, not necessarily in the order in which they are served."""
+        """Count a whole request, not necessarily in the order of service."""
         self.requests += 1
         self.in_flight += 1
         self.max_in_flight = max(self.max_in_flight, self.in_flight)
@@ -164,12 +164,12 @@ class GroundTruth:
         self._began_ns = received_ns if self._began_ns is None else min(self._began_ns, received_ns)
 
     def refused(self, received_ns: int, request_id: str | None) -> None:
-        """A request came that asked for something the server does not give."""
+        """Count a request for something that the server does not offer."""
         self.arrived(received_ns, "")
         self.ended(CompletedRequest("failed", request_id, "", received_ns))
 
     def ended(self, over: CompletedRequest) -> None:
-        """An answer is over."""
+        """Count an answer that is over."""
         self.in_flight -= 1
         self.outcomes[over.outcome] += 1
         self.over_tokens += over.tokens
@@ -183,7 +183,7 @@ class GroundTruth:
             self._ended_ns = max(self._ended_ns, over.last_ns)
 
     def document(self, *, tokens_under_way: int = 0, preempted: int = 0, with_requests: bool) -> dict[str, object]:
-        """The truth so far; with one row for each request that is over, in the order in which they ended."""
+        """Return the truth so far, with one row for each completed request, in the order of their ends."""
         told: dict[str, object] = {
             "requests": self.requests,
             **{outcome: self.outcomes[outcome] for outcome in _OUTCOMES},
@@ -209,7 +209,7 @@ class GroundTruth:
         return told | {"rows": self._rows()} if with_requests else told
 
     def state(self, *, tokens_under_way: int, preempted: int) -> dict[str, Any]:
-        """All of it as JSON, for `absorb`."""
+        """Return all of it as JSON, for `absorb`."""
         counts = {name: getattr(self, name) for name in _COUNTS}
         counts["over_tokens"] += tokens_under_way
         counts["preemptions"] += preempted
@@ -247,7 +247,7 @@ class GroundTruth:
             self._columns[name].extend(values)
 
     def _span_s(self) -> float | None:
-        """From the first request to the last output of an answer that is over."""
+        """Return the time from the first request to the last output of a completed answer."""
         if self._began_ns is None or self._ended_ns < self._began_ns:
             return None
         return (self._ended_ns - self._began_ns) / NS
@@ -260,7 +260,7 @@ class GroundTruth:
         return [instants[at] - received[at] for at in which if instants[at] != _ABSENT]
 
     def _by(self, kind: str) -> dict[str, object]:
-        """Those that are over, apart for every endpoint, model or priority."""
+        """Group the completed requests by endpoint, model or priority."""
         groups: dict[object, list[int]] = {}
         for at, asked in enumerate(self._asked):
             value = getattr(asked, kind)

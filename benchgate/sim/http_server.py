@@ -1,4 +1,4 @@
-"""One connection of a client: its bytes become requests, one at a time."""
+"""HTTP/1.1 server: requests out of bytes with the instant at which the kernel had them, connections, listener, TLS."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ EVENT_STREAM = "text/event-stream; charset=utf-8"
 
 
 class BadRequest(Exception):
-    """Bytes that are no request; the connection cannot be used any further."""
+    """Malformed bytes; the connection cannot be used any further."""
 
     def __init__(self, status: int, reason: str) -> None:
         self.status = status
@@ -53,12 +53,12 @@ class Request:
 
     @property
     def keeps_alive(self) -> bool:
-        """Whether the client wants the connection to go on."""
+        """Return True if the client wants to keep the connection."""
         return self.headers.get("connection", "").lower() != "close"
 
 
 class RequestReader:
-    """Makes whole requests of reads that are split anywhere."""
+    """Incremental parser of requests; reads may be split anywhere."""
 
     def __init__(self) -> None:
         self.wants_continue = False  # the client waits for `100 Continue` before it sends the body
@@ -156,23 +156,23 @@ class RequestReader:
 
 
 def head(status: int, *headers: str) -> bytes:
-    """A response head with these header lines."""
+    """Return a response head with these header lines."""
     phrase = HTTPStatus(status).phrase if status in set(HTTPStatus) else "Unknown"
     return "\r\n".join([f"HTTP/1.1 {status} {phrase}", *headers, "", ""]).encode("latin-1")
 
 
 def chunk(data: bytes) -> bytes:
-    """Data as one HTTP chunk."""
+    """Frame data as one HTTP chunk."""
     return b"%x\r\n%b\r\n" % (len(data), data)
 
 
 def whole(status: int, body: bytes, *headers: str, content_type: str = JSON_TYPE) -> bytes:
-    """A whole response with its length declared."""
+    """Return a whole response with its length declared."""
     return head(status, f"content-type: {content_type}", f"content-length: {len(body)}", *headers) + body
 
 
 def json_response(status: int, document: object, *headers: str) -> bytes:
-    """A whole response with a JSON document."""
+    """Return a whole response with a JSON document."""
     return whole(status, json.dumps(document, separators=(",", ":")).encode(), *headers)
 
 
@@ -180,7 +180,7 @@ _LONGEST_WAIT_NS = 60_000_000_000
 
 
 class ArrivalClock:
-    """What has arrived at a socket, looked at before it is read. Of no socket, everything comes now."""
+    """Arrival times at a socket, read from the kernel before the bytes; without a socket everything arrives now."""
 
     def __init__(self, sock: socket.socket | None = None) -> None:
         self._borrow: Callable[[], socket.socket] | None = None
@@ -189,9 +189,9 @@ class ArrivalClock:
             self._borrow = lambda: socket.socket(family, kind, 0, fileno=descriptor)
 
     def came_ns(self, room: memoryview) -> int:
-        """When the last of it did, monotonic; `room` is overwritten. Now, where nothing says so.
+        """Return the monotonic instant at which the last unread byte came; now without a stamp. Overwrites `room`.
 
-        Stamps are of the time of day: where that was set meanwhile by more than anything waits, they say nothing.
+        Stamps are of the time of day: after it was set by more than anything waits, they mean nothing.
         """
         if self._borrow is None:
             return monotonic_ns()
@@ -211,9 +211,9 @@ _MOMENT_NS = 1_000_000  # much shorter ones would serve a single request at a ti
 
 
 class FairQueue:
-    """Serves what has come a moment at a time, in order, so that what comes meanwhile is stamped when it comes.
+    """Serves queued requests for 1 ms per loop turn, so that new arrivals are timestamped promptly.
 
-    What waits here has been received: it waits in the server, and the server's own clock has that in its truth.
+    Queued requests have been received: their wait is part of the server's truth.
     """
 
     def __init__(self) -> None:
@@ -221,7 +221,7 @@ class FairQueue:
         self._called = False
 
     def add(self, serve: Callable[[], None]) -> None:
-        """Call this when it is its turn, and never at once."""
+        """Call `serve` when it is its turn, and never at once."""
         self._waiting.append(serve)
         self._call()
 
@@ -241,10 +241,10 @@ class FairQueue:
 
 
 class OpenReply(Protocol):
-    """What must know when the client of an open request has gone."""
+    """Reply that must know when its client has gone."""
 
     def abandon(self) -> None:
-        """The connection is lost."""
+        """Give up: the connection is lost."""
 
 
 _ROOM = memoryview(bytearray(2**16))  # of all connections: what is read is taken out of it at once
@@ -254,9 +254,9 @@ Serve = Callable[[Request, "Connection"], None]
 
 
 class Connection(asyncio.BufferedProtocol):
-    """Reads requests and keeps the connection alive between them. What is written goes to the kernel at once.
+    """One connection: reads requests, one at a time, and writes to the kernel at once.
 
-    A request has come when the kernel had it: what it waits in there, it waits in the server.
+    A request has come when the kernel had it: its wait in there is part of the server's time.
     """
 
     def __init__(
@@ -280,7 +280,7 @@ class Connection(asyncio.BufferedProtocol):
         self._told_to_continue = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A client is there."""
+        """Prepare the socket of a new client."""
         self._transport = cast(asyncio.Transport, transport)  # uvloop's has the methods, not the base class
         self._transport.set_write_buffer_limits(high=0)  # else uvloop holds a write until its turn is over
         self.write = self._transport.write
@@ -293,12 +293,12 @@ class Connection(asyncio.BufferedProtocol):
         self._wait_for_request()
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where the next read goes; it is asked for when there is something to be read."""
+        """Return the buffer of the next read; called when there is something to be read."""
         self._came_ns = self._arriving.came_ns(_ROOM)
         return _ROOM
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Bytes of a request, or of the next one while this one is still being answered."""
+        """Add bytes of a request, or of the next one while this one is still being answered."""
         self.received_ns = self._came_ns  # of bytes: an end of the connection is read too
         self._stop_waiting()
         self._reader.feed(bytes(_ROOM[:nbytes]))
@@ -307,7 +307,7 @@ class Connection(asyncio.BufferedProtocol):
             self._turns.add(self._take_turn)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The client has gone, or was sent away."""
+        """Abandon the open reply: the client has gone."""
         self._stop_waiting()
         self._connections.discard(self)
         self._transport = None
@@ -316,16 +316,16 @@ class Connection(asyncio.BufferedProtocol):
             self.reply = None
 
     def pause_writing(self) -> None:
-        """The client does not read as fast as it is written to."""
+        """Count a write that the client's kernel did not take whole."""
         self.late_writes += 1
 
     @property
     def congested(self) -> bool:
-        """Whether written bytes still wait for the kernel to take them."""
+        """Return True while written bytes wait for the kernel."""
         return self._transport is not None and self._transport.get_write_buffer_size() > 0
 
     def done(self, *, keep: bool) -> None:
-        """The response is written. Go on with the next request, or end the connection in good order."""
+        """Continue with the next request after a written response, or close the connection."""
         self.reply = None
         if keep:
             self._pump()
@@ -385,14 +385,14 @@ class Connection(asyncio.BufferedProtocol):
 
 
 def _nowhere(data: bytes) -> None:
-    """Where bytes go before there is a connection."""
+    pass
 
 
 _BACKLOG = 4096
 
 
 async def listen(address: ListenAddress, protocol: Callable[[], asyncio.BaseProtocol]) -> tuple[asyncio.Server, str]:
-    """Take the address and give its URL; connections are refused until the server is told to start serving.
+    """Bind the address and return its URL; connections are refused until the server starts serving.
 
     Raises UsageError when the address cannot be had or a certificate cannot be used.
     """
@@ -407,7 +407,7 @@ async def listen(address: ListenAddress, protocol: Callable[[], asyncio.BaseProt
 
 
 def raise_file_limit() -> None:
-    """Allow as many open connections as the system does."""
+    """Raise the limit of open files to the hard limit."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):  # macOS knows a lower limit of its own
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
@@ -428,7 +428,7 @@ def _bound_tcp(address: ListenAddress, tls: ssl.SSLContext | None) -> tuple[sock
 
 
 def _bound_uds(path: str) -> tuple[socket.socket, str]:
-    """A socket file left by a server that is gone is replaced; one that answers is somebody's."""
+    """Bind a socket file: one left by a dead server is replaced, one that answers is refused."""
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         if Path(path).is_socket() and not _answers(path):

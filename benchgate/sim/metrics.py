@@ -32,16 +32,16 @@ class Histogram:
 
     @property
     def count(self) -> int:
-        """How many."""
+        """Return the number of durations."""
         return sum(self._counts)
 
     @property
     def total_s(self) -> float:
-        """All together."""
+        """Return their sum."""
         return self._total_ns / NS
 
     def buckets(self) -> list[tuple[str, int]]:
-        """Each upper bound in seconds, and how many are no longer."""
+        """Return each upper bound in seconds with its cumulative count."""
         bounds = [str(bound) for bound in _BUCKETS_S] + ["+Inf"]
         return list(zip(bounds, accumulate(self._counts), strict=True))
 
@@ -63,7 +63,7 @@ class Counters:
     whole: Histogram = field(default_factory=Histogram)
 
     def over(self, ask: Ask, *, sent_tokens: int, cached_tokens: int, outcome: Outcome, read: bool) -> None:
-        """An answer ended; `read` when its prompt had been read by then."""
+        """Count an answer that ended; `read` when its prompt had been read by then."""
         self.requests += 1
         self.generation_tokens += sent_tokens
         if read:
@@ -75,7 +75,7 @@ class Counters:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """One moment of the server: what it counted, and what it does now."""
+    """Counters and gauges of the server at one moment."""
 
     model: str
     counters: Counters
@@ -97,23 +97,23 @@ class _Page:
         self._lines: list[str] = []
 
     def bare(self, name: str, kind: str, value: str) -> None:
-        """A series without prefix and labels."""
+        """Add a series without prefix and labels."""
         self._lines += [f"# TYPE {name} {kind}", f"{name} {value}"]
 
     def gauge(self, name: str, value: float) -> None:
-        """One gauge."""
+        """Add one gauge."""
         self._family(name, "gauge", {(): value})
 
     def counter(self, name: str, value: float) -> None:
-        """One counter."""
+        """Add one counter."""
         self._family(name, "counter", {(): value})
 
     def counters(self, name: str, label: str, values: Mapping[str, float]) -> None:
-        """One counter for each value of a label."""
+        """Add one counter for each value of a label."""
         self._family(name, "counter", {((label, key),): value for key, value in values.items()})
 
     def histogram(self, name: str, histogram: Histogram) -> None:
-        """One histogram."""
+        """Add one histogram."""
         full = self._prefix + name
         self._lines.append(f"# TYPE {full} histogram")
         for bound, count in histogram.buckets():
@@ -122,7 +122,7 @@ class _Page:
         self._line(f"{full}_sum", (), histogram.total_s)
 
     def text(self) -> str:
-        """All of it."""
+        """Return the page."""
         return "\n".join([*self._lines, ""])
 
     def _family(self, name: str, kind: str, values: Mapping[tuple[tuple[str, str], ...], float]) -> None:
@@ -158,7 +158,7 @@ def metric_page(now: Snapshot) -> str:
 
 
 def merged(pages: Mapping[int, str]) -> str:
-    """The pages of several replicas as one: every family once, every series with the number of its replica."""
+    """Merge the pages of several replicas: every family once, every series with the number of its replica."""
     families: dict[str, list[str]] = {}
     for replica, page in pages.items():
         head = ""
@@ -171,7 +171,6 @@ def merged(pages: Mapping[int, str]) -> str:
 
 
 def _marked(line: str, label: str) -> str:
-    """A series with one more label."""
     name, brace, rest = line.partition("{")
     if brace:
         return f"{name}{{{label},{rest}"

@@ -1,7 +1,7 @@
-"""One answer under way: tokens of the model of time become bytes on a connection, and every write is stamped.
+"""One answer in progress: tokens of the model of time become bytes on a connection, and every write is stamped.
 
-A sound stream is written one way and a faulty one another (`odd`): what must keep a schedule with thousands of streams
-does not ask at every token what could be wrong with it.
+A correct stream and a faulty one (`fault_injection`) are written by different code: a server that keeps a schedule
+with thousands of streams does not ask at every token what could be wrong with it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LAST_STREAM_HEAD = head(200, f"content-type: {EVENT_STREAM}", "transfer-encodin
 
 @dataclass(slots=True)
 class ServerState:
-    """What all answers share. `truth` is exchanged when it is reset; an answer keeps the one it began with."""
+    """State shared by all replies. `truth` is exchanged when it is reset; a reply keeps the one it began with."""
 
     model: Model
     chunk_tokens: int
@@ -36,7 +36,7 @@ class ServerState:
 
 @dataclass(frozen=True, slots=True)
 class ReplyContext:
-    """What one answer is about."""
+    """Request, encoder and fault of one reply."""
 
     ask: Ask
     script: Script
@@ -51,7 +51,7 @@ class ReplyContext:
 
 
 class Reply(ABC):
-    """What every answer does: be a job, stamp what it writes, and end exactly once."""
+    """Common part of all replies: be a job, stamp the writes, and end exactly once."""
 
     def __init__(self, context: ReplyContext, line: Connection, state: ServerState) -> None:
         self.context = context
@@ -80,33 +80,31 @@ class Reply(ABC):
         self.truth.arrived(context.received_ns, context.fault.name)
 
     def begin(self) -> None:
-        """What happens as soon as the model has taken the job in."""
+        """Act as soon as the model has accepted the job."""
         return  # a sound server says nothing before its first token
 
     @abstractmethod
     def emit(self, tokens: int, due_ns: int) -> None:
-        """Tokens that were due at that instant."""
+        """Write tokens that were due at that instant."""
 
     def abandon(self) -> None:
-        """The client has left: its place is free at once."""
+        """Free the slot at once: the client has left."""
         if not self.over:
             self._state.model.abandon(self.job)
             self._settle("aborted")
 
     def refuse(self, response: bytes) -> None:
-        """Answer with this instead; the model has not taken the job in."""
+        """Write this response instead; the model has not accepted the job."""
         self.job.over = True
         self._line.write(response)
         self._end("failed", keep=True)
 
     def _end(self, outcome: Outcome, *, keep: bool) -> None:
-        """The last byte is written."""
         self._state.model.drop(self.job)
         self._settle(outcome)
         self._line.done(keep=keep and self.context.keeps_alive)
 
     def _usage(self, sent: int) -> Usage:
-        """What the answer took, with so many tokens sent."""
         ask = self.context.ask
         thought = None if ask.reasoning_tokens is None else min(ask.reasoning_tokens, sent)
         return Usage(ask.input_tokens, sent, self.job.cached_tokens, thought)
@@ -155,7 +153,7 @@ class Reply(ABC):
             counters.whole.add(self._last_ns - self.context.received_ns)
 
     def _handed(self, tokens: int, due_ns: int, *, streamed: bool = True) -> None:
-        """Tokens have just gone to the kernel."""
+        """Record tokens that have just gone to the kernel."""
         now_ns = monotonic_ns()
         self.truth.lags.add(now_ns - due_ns)
         if self._last_ns is not None:
@@ -168,7 +166,7 @@ class Reply(ABC):
 
 
 class Stream(Reply):
-    """A sound stream: head and role event with the first token, then an event at a time, all in one write each."""
+    """A correct stream: head and role event with the first token, then one event per write."""
 
     def __init__(self, context: ReplyContext, line: Connection, state: ServerState) -> None:
         super().__init__(context, line, state)
@@ -178,7 +176,7 @@ class Stream(Reply):
         self._plain_until = context.ask.output_tokens - 1 if plain else 0  # the event of every token before is plain
 
     def emit(self, tokens: int, due_ns: int) -> None:
-        """The middle of an answer, fast; its first and last event, and those of several tokens, with more thought."""
+        """Write the middle of an answer on a fast path; its ends, and events of several tokens, on a general one."""
         sent = self.sent
         if not 0 < sent < self._plain_until or tokens != 1:
             self._emit_with_thought(tokens, due_ns)
@@ -237,4 +235,4 @@ class Document(Reply):
 
 
 def _ignore(tokens: int, due_ns: int) -> None:
-    """Where the tokens of an answer go that is over."""
+    pass

@@ -1,4 +1,4 @@
-"""What a request asks for, read strictly, and refused in vLLM's words where vLLM refuses it."""
+"""API requests: read strictly into what the answer needs, and refused in vLLM's words where vLLM refuses them."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ class Prompt:
 
 
 def chat_prompt(messages: object, image_tokens: int | None) -> Prompt:
-    """The messages of a chat, or the items of a response's input. Raises Refused."""
+    """Return the text of a chat's messages, or of the items of a response's input. Raises Refused."""
     if not isinstance(messages, list) or not messages:
         raise Refused(400, "1 validation error: Field required", "Bad Request", "body.messages")
     return _worded("\n".join(_content(message, image_tokens) for message in messages))
 
 
 def completion_prompt(prompt: object) -> Prompt:
-    """One text or one list of token ids. Raises Refused."""
+    """Return one text or one list of token ids. Raises Refused."""
     if isinstance(prompt, list) and len(prompt) == 1 and isinstance(prompt[0], str | list):
         prompt = prompt[0]
     if isinstance(prompt, str):
@@ -56,7 +56,7 @@ def completion_prompt(prompt: object) -> Prompt:
 
 
 def response_prompt(data: Mapping[str, object], image_tokens: int | None) -> Prompt:
-    """The instructions and the input of a response. Raises Refused."""
+    """Return the instructions and the input of a response. Raises Refused."""
     given, instructions = data.get("input"), data.get("instructions")
     said = [instructions] if isinstance(instructions, str) else []
     if isinstance(given, str):
@@ -67,7 +67,7 @@ def response_prompt(data: Mapping[str, object], image_tokens: int | None) -> Pro
 
 
 def embedding_prompts(given: object) -> list[Prompt]:
-    """Every input of an embeddings request. Raises Refused."""
+    """Return every input of an embeddings request. Raises Refused."""
     if isinstance(given, str) or _is_ids(given):
         return [completion_prompt(given)]
     if isinstance(given, list) and given:
@@ -76,7 +76,7 @@ def embedding_prompts(given: object) -> list[Prompt]:
 
 
 def document_texts(documents: object) -> list[str]:
-    """The documents to be ranked. Raises Refused."""
+    """Return the documents to be ranked. Raises Refused."""
     given = documents if isinstance(documents, list) else []
     texts = [one.get("text") if isinstance(one, dict) else one for one in given]
     if not texts or not all(isinstance(text, str) for text in texts):
@@ -93,7 +93,7 @@ def _is_ids(given: object) -> bool:
 
 
 def _content(message: object, image_tokens: int | None) -> str:
-    """What one message says; an image is as many words of its own as it has tokens."""
+    """Return the text of one message; an image becomes as many words of its own as it has tokens."""
     content = message.get("content") if isinstance(message, dict) else None
     if isinstance(content, str):
         return content
@@ -123,12 +123,12 @@ _LIMITS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
 
 
 def limit_of(data: Mapping[str, object]) -> int | None:
-    """Most tokens of the answer; None when nothing is said of it. Raises Refused."""
+    """Return the token limit of the answer; None without one. Raises Refused."""
     return next((value for value in (count_of(data, name) for name in _LIMITS) if value is not None), None)
 
 
 def count_of(data: Mapping[str, object], name: str) -> int | None:
-    """A field that is a number of things, of which there must be one. Raises Refused."""
+    """Return a field that is a whole number of at least 1; None without it. Raises Refused."""
     value = data.get(name)
     if value is None:
         return None
@@ -138,7 +138,7 @@ def count_of(data: Mapping[str, object], name: str) -> int | None:
 
 
 def check_context(input_tokens: int, limit: int | None, settings: SimSettings) -> None:
-    """Raises Refused when prompt and answer are more than the model or the KV cache can hold."""
+    """Raise Refused when prompt and answer are more than the model or the KV cache can hold."""
     most = settings.context_tokens
     if input_tokens >= most:
         message = f"This model's maximum context length is {most} tokens. However, your prompt contains at least "
@@ -153,13 +153,13 @@ def check_context(input_tokens: int, limit: int | None, settings: SimSettings) -
 
 
 def most_tokens(settings: SimSettings) -> int:
-    """Of prompt and answer together."""
+    """Return the most tokens of prompt and answer together."""
     most = settings.context_tokens
     return min(most, settings.kv_tokens) if settings.is_engine else most
 
 
 def thought_tokens(endpoint: Endpoint, key: int, settings: SimSettings) -> int | None:
-    """How many tokens would be thought before the answer; None when this model does not think here."""
+    """Return the number of reasoning tokens before the answer; None when this model does not reason here."""
     if settings.reasoning_tokens is None or endpoint == "completions":
         return None
     low, high = settings.reasoning_tokens
@@ -169,7 +169,7 @@ def thought_tokens(endpoint: Endpoint, key: int, settings: SimSettings) -> int |
 def answer_length(
     endpoint: Endpoint, data: Mapping[str, object], key: int, thought: int, settings: SimSettings
 ) -> tuple[int, str]:
-    """How many tokens the answer has, those it thinks included, and why it ends there."""
+    """Return the length of the answer in tokens, its reasoning included, and its finish reason."""
     limit = limit_of(data)
     if data.get("ignore_eos") and limit is not None:
         return limit, "length"
@@ -184,7 +184,7 @@ def answer_length(
 
 @dataclass(frozen=True, slots=True)
 class ResponseFormat:
-    """The schema of the answer, or of the arguments of the tool it calls; `param` is where it was said."""
+    """Schema of the answer, or of the arguments of the tool it calls; `param` is the field of the request."""
 
     schema: Mapping[str, object] | None = None
     tool: str | None = None
@@ -196,7 +196,7 @@ PLAIN = ResponseFormat()
 
 
 def read_response_format(endpoint: str, data: Mapping[str, Any], key: int) -> ResponseFormat:
-    """Raises Refused where it is said in a way that is not known."""
+    """Return the format that a request asks for. Raises Refused for an unknown one."""
     tool = _tool(endpoint, data, key)
     if tool is not None:
         return tool
@@ -210,7 +210,7 @@ def read_response_format(endpoint: str, data: Mapping[str, Any], key: int) -> Re
 
 
 def _format(form: object, param: str) -> ResponseFormat:
-    """`{"type": "json_schema", "json_schema": {"schema": …}}`, or the schema without the second level in a response."""
+    """Read `{"type": "json_schema", "json_schema": {"schema": …}}`, in a response without the second level."""
     if form is None:
         return PLAIN
     kind = form.get("type") if isinstance(form, Mapping) else None
@@ -225,7 +225,7 @@ def _format(form: object, param: str) -> ResponseFormat:
 
 
 def _tool(endpoint: str, data: Mapping[str, Any], key: int) -> ResponseFormat | None:
-    """The tool that is called: the one that is named, or any, for a server that is given tools uses one."""
+    """Return the call of the named tool, or of any: this server uses a tool whenever it is given some."""
     tools, choice = data.get("tools"), data.get("tool_choice", "auto")
     if not tools or choice == "none" or endpoint == "completions":
         return None
@@ -243,7 +243,7 @@ def _tool(endpoint: str, data: Mapping[str, Any], key: int) -> ResponseFormat | 
 
 
 def _function(tool: object) -> Mapping[str, Any]:
-    """A tool of a chat holds its function, a tool of a response is it."""
+    """Return the function of a tool: a tool of a chat holds it, a tool of a response is it."""
     inner = tool.get("function", tool) if isinstance(tool, Mapping) else None
     return inner if isinstance(inner, Mapping) else {}
 
@@ -258,10 +258,10 @@ _ASKS = "say: "
 
 
 def echo_prompt(prompt: str, key: int, right_ratio: float | None) -> tuple[str, ...] | None:
-    """The answer, token by token, to a prompt whose last line is `say: TEXT`; None where none is asked for.
+    """Return the answer, token by token, to a prompt whose last line is `say: TEXT`; None for other prompts.
 
-    In this share of such prompts, drawn from the key, it is the text. In the others its last word is another: an answer
-    of the same length, that ends as a right one does.
+    For `right_ratio` of such prompts, drawn from the key, it is the text. For the others its last word is another one:
+    an answer of the same length and finish reason.
     """
     line = prompt.rpartition("\n")[2]
     words = line.removeprefix(_ASKS).split()
@@ -273,7 +273,7 @@ def echo_prompt(prompt: str, key: int, right_ratio: float | None) -> tuple[str, 
 
 
 def _drawn(key: int) -> float:
-    """Evenly from 0 to 1. Keys of two seeds are each other's checksums but for constant bits; what is drawn is not."""
+    """Return a number from 0 to 1. Keys of two seeds are correlated checksums; their digests are not."""
     return int.from_bytes(blake2b(key.to_bytes(4, "big"), digest_size=4).digest(), "big") / 2**32
 
 
@@ -287,7 +287,7 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """One request, understood. `key` decides the words of the answer: equal prompts get equal answers."""
+    """One parsed request. `key` decides the words of the answer: equal prompts get equal answers."""
 
     endpoint: Endpoint
     model: str
@@ -311,7 +311,7 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class _Body:
-    """A request as it came, and by whom it is to be answered."""
+    """The JSON of a request, and the model that answers it."""
 
     endpoint: Endpoint
     data: dict[str, object]
@@ -319,19 +319,19 @@ class _Body:
     adapter: str | None
 
     def key(self, prompt: Prompt) -> int:
-        """What decides the answer to this prompt: the prompt, the adapter and the server's seed."""
+        """Return the checksum of prompt, adapter and the server's seed, which decides the answer."""
         seed = crc32((self.adapter or "").encode(), self.settings.seed & 0xFFFFFFFF)
         return crc32(prompt.text.encode("utf-8", "surrogatepass"), seed)
 
 
 def read_ask(endpoint: Endpoint, body: bytes, settings: SimSettings) -> Ask:
-    """Raises Refused."""
+    """Parse a request. Raises Refused."""
     data = read_object(body)
     return _READERS[endpoint](_Body(endpoint, data, settings, _adapter(data, settings)))
 
 
 def read_object(body: bytes) -> dict[str, object]:
-    """The JSON object of a request; raises Refused."""
+    """Return the JSON object of a request. Raises Refused."""
     try:
         data = json.loads(body)
     except (ValueError, RecursionError) as error:
@@ -343,7 +343,7 @@ def read_object(body: bytes) -> dict[str, object]:
 
 
 def count_tokens(data: dict[str, object], image_tokens: int | None) -> int:
-    """Input tokens of a request to count them: whitespace-separated words. Raises Refused."""
+    """Return the number of input tokens: whitespace-separated words. Raises Refused."""
     if "messages" in data:
         return len(chat_prompt(data["messages"], image_tokens))
     return len(completion_prompt(data.get("prompt")))
@@ -395,7 +395,7 @@ def _ranking(body: _Body) -> Ask:
 
 
 def _pooled(body: _Body, prompts: Sequence[Prompt], shown: Sequence[str]) -> Ask:
-    """A request that is read and not written on: its answer is numbers."""
+    """Return a request without generated tokens: its answer is numbers."""
     for prompt in prompts:
         check_context(len(prompt), None, body.settings)
     keys = [body.key(prompt) for prompt in prompts]
@@ -428,7 +428,7 @@ _READERS: Mapping[Endpoint, Callable[[_Body], Ask]] = {
 
 
 def _adapter(data: dict[str, object], settings: SimSettings) -> str | None:
-    """The adapter that is asked for by its name; None for the model itself. Raises Refused."""
+    """Return the adapter that the request names; None for the model itself. Raises Refused."""
     model = data.get("model")
     if model is None or model == settings.model:
         return None
@@ -447,7 +447,7 @@ def _prompt(body: _Body) -> Prompt:
 
 
 def _streaming(data: Mapping[str, object]) -> tuple[bool, Mapping[str, object]]:
-    """Whether the answer is a stream, and the options of it. Raises Refused."""
+    """Return whether the answer is a stream, and the options of it. Raises Refused."""
     stream, options = bool(data.get("stream")), data.get("stream_options")
     if options is not None and not stream:
         raise Refused(400, "Stream options can only be defined when `stream=True`.", param="stream_options")
@@ -457,7 +457,7 @@ def _streaming(data: Mapping[str, object]) -> tuple[bool, Mapping[str, object]]:
 
 
 def _saying(body: _Body, prompt: Prompt, thought: int, length: int, reason: str) -> tuple[AnswerText, int, str]:
-    """What the answer says, its length, and why it ends there; of a length as drawn where it is free to have it."""
+    """Return the text of the answer, its length and its finish reason; a free text has the drawn length."""
     key, limit = body.key(prompt), limit_of(body.data)
     wanted = read_response_format(body.endpoint, body.data, key)
     pieces = echo_prompt(prompt.text, key, body.settings.says_ratio)
@@ -477,7 +477,6 @@ def _saying(body: _Body, prompt: Prompt, thought: int, length: int, reason: str)
 
 
 def _share(key: int) -> float:
-    """Evenly from 0 to 1, and another for every key."""
     return crc32(key.to_bytes(4, "big")) / 2**32
 
 

@@ -1,7 +1,7 @@
-"""A router before several replicas: who gets which request, who takes over, and one truth about them all.
+"""Router before replica processes: affinity, relay, kill, start, and one ground truth about them all.
 
-It knows nothing of what is asked. A request goes to one replica; where that refuses the connection, to the next. What
-was in flight on one that dies is broken, and nobody asks again for the client.
+It does not read what is asked. A request goes to one replica; where that refuses the connection, to the next. What was
+in flight on one that dies is broken, and is not sent again.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ State = Literal["up", "starting", "down"]
 
 @dataclass(slots=True)
 class Replica:
-    """A child process and what the router has sent to it."""
+    """A child process and the counts of what the router sent to it."""
 
     number: int
     settings: SimSettings
@@ -44,12 +44,12 @@ class Replica:
 
     @property
     def pid(self) -> int | None:
-        """Of the process that is there; None when it is down."""
+        """Return the id of its process; None when it is down."""
         return self._process.pid if self._process is not None and self.state != "down" else None
 
     @property
     def state(self) -> State:
-        """Whether it takes requests, will take some, or is gone."""
+        """Return `up`, `starting` or `down`."""
         if self._starting:
             return "starting"
         if self._process is None or self._process.poll() is not None:
@@ -69,18 +69,18 @@ class Replica:
             self._starting = False
 
     def kill(self) -> None:
-        """SIGKILL: nothing is said to anybody any more."""
+        """Kill it with SIGKILL."""
         if self._process is not None:
             self._process.kill()
             child_process.stop(self._process)
 
     def stop(self) -> None:
-        """End it in good order."""
+        """Stop it with SIGTERM."""
         if self._process is not None:
             child_process.stop(self._process)
 
     async def ask(self, method: str, path: str) -> bytes:
-        """The body of a small answer. Raises OSError when there is none."""
+        """Return the body of a small response. Raises OSError when there is none."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         try:
             head = f"{method} {path} HTTP/1.1\r\nhost: replica\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
@@ -94,7 +94,7 @@ class Replica:
         return body
 
     def document(self) -> dict[str, object]:
-        """What is told of it."""
+        """Return its entry in `/sim/replicas`."""
         return {
             "replica": self.number,
             "pid": self.pid,
@@ -110,7 +110,7 @@ _PROMPTS = ("messages", "prompt", "input", "query")
 
 
 def affinity_of(request: Request, affinity: str) -> str | None:
-    """What requests that belong together have in common; None when this one belongs nowhere.
+    """Return the key that requests of one replica share; None for a request that belongs nowhere.
 
     `prefix`: how the prompt begins. `session`: the field `user`, or else the first message of the user, which every
     turn of a conversation repeats. Anything else is the name of a header.
@@ -127,7 +127,7 @@ def affinity_of(request: Request, affinity: str) -> str | None:
 
 
 def preferred(key: str, replicas: int) -> list[int]:
-    """The numbers of all replicas, the one that the key belongs to first.
+    """Return the numbers of all replicas in the order of preference for a key.
 
     Rendezvous hashing: when one is lost, only what belonged to it moves.
     """
@@ -151,7 +151,7 @@ def _session(body: Mapping[str, object]) -> str | None:
 
 
 def _said(prompt: object) -> str:
-    """All the text in it, one after the other."""
+    """Return all text in a prompt."""
     if isinstance(prompt, str):
         return prompt
     if isinstance(prompt, list):
@@ -170,7 +170,10 @@ _LOOK_AGAIN_S = 0.005  # at a client that does not read
 
 
 class Relay(asyncio.Protocol):
-    """Tries the replicas in turn until one takes the request; what happens after that is not tried again."""
+    """One request on its way through the router: tries replicas in turn until one accepts the connection.
+
+    Bytes are passed on as they come, broken ones too. What ends the replica's connection too early ends the client's.
+    """
 
     def __init__(
         self, request: Request, line: Connection, replicas: Sequence[Replica], over: Callable[[], None]
@@ -186,14 +189,14 @@ class Relay(asyncio.Protocol):
         self._task = asyncio.get_running_loop().create_task(self._connect())
 
     def abandon(self) -> None:
-        """The client has left, and so do we."""
+        """Drop the replica's connection: the client has left."""
         self._task.cancel()
         if self._transport is not None:
             self._transport.abort()
         self._end()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A replica takes the request."""
+        """Send the request to the replica."""
         self._transport = cast(asyncio.Transport, transport)  # uvloop's has the methods, not the base class
         if self._over is None or self._tried is None:
             self._transport.abort()  # the client left meanwhile
@@ -204,7 +207,7 @@ class Relay(asyncio.Protocol):
         self._transport.write(_request_bytes(self._request))
 
     def data_received(self, data: bytes) -> None:
-        """A piece of the answer."""
+        """Pass on a piece of the answer."""
         if self._over is None:
             return
         self._response.feed(data)
@@ -219,7 +222,7 @@ class Relay(asyncio.Protocol):
             asyncio.get_running_loop().call_later(_LOOK_AGAIN_S, self._read_on)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The answer is over, or the replica is gone."""
+        """End the answer: it is over, or the replica is gone."""
         self._transport = None
         if self._over is None or self._taken_by is None:
             return
@@ -319,7 +322,7 @@ _TEXT = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Router:
-    """Routes and the replicas behind them. Lives inside a running event loop."""
+    """Control routes, and the replicas behind them. Lives inside a running event loop."""
 
     def __init__(self, settings: SimSettings) -> None:
         own = {"replicas": 1, "lose_replica_after": None, "affinity": None, "ready_after_s": 0.0, "keep_alive_s": None}
@@ -348,12 +351,12 @@ class Router:
         return router
 
     def close(self) -> None:
-        """End every replica."""
+        """Stop every replica."""
         for one in self._replicas:
             one.stop()
 
     def connection(self) -> Connection:
-        """The protocol of a new connection."""
+        """Return the protocol of a new connection."""
         return Connection(self.serve, self._turns, self.connections, self._settings.keep_alive_s)
 
     def serve(self, request: Request, line: Connection) -> None:
@@ -388,7 +391,7 @@ class Router:
             self._in_flight -= 1
 
     def _order(self, request: Request) -> Sequence[Replica]:
-        """The replicas that are there, the one that should have the request first."""
+        """Return the replicas that are up, the preferred one first."""
         affinity = self._settings.affinity
         key = None if affinity is None or request.method != "POST" else affinity_of(request, affinity)
         if key is not None:
@@ -426,13 +429,13 @@ class Router:
         one.kill()
 
     async def _metrics(self, _: Request) -> bytes:
-        """The series of all replicas that are there; those of a replica that is gone are gone with it."""
+        """Return the series of all replicas that are up."""
         pages = {one.number: (await self._asked(one, "GET", "/metrics") or b"").decode() for one in self._up()}
         born = f"# TYPE process_start_time_seconds gauge\nprocess_start_time_seconds {self._began_s:.6f}\n"
         return whole(200, (born + merged(pages)).encode(), content_type=_TEXT)
 
     async def _truth(self, request: Request) -> bytes:
-        """All replicas together. What was in flight on a killed one has failed."""
+        """Return the truth of all replicas together. What was in flight on a killed one has failed."""
         truth = GroundTruth()
         for state in self._lost:
             truth.absorb(state)
@@ -460,7 +463,7 @@ class Router:
         return [json.loads(state) for state in told if state]
 
     async def _asked(self, one: Replica, method: str, path: str) -> bytes | None:
-        """What a replica says; None when it is gone meanwhile, or not there yet."""
+        """Return a replica's response; None when it is gone meanwhile, or not up yet."""
         try:
             return await one.ask(method, path)
         except OSError:
@@ -468,7 +471,7 @@ class Router:
 
 
 class _Answering:
-    """A route that takes time."""
+    """A control route that takes time."""
 
     def __init__(self, answer: Awaitable[bytes], request: Request, line: Connection) -> None:
         self._request = request
@@ -476,7 +479,7 @@ class _Answering:
         self._task = asyncio.ensure_future(self._write(answer))
 
     def abandon(self) -> None:
-        """The client has left; what it asked for is done all the same."""
+        """Discard the response: the client has left."""
         self._line.write = _nowhere
 
     async def _write(self, answer: Awaitable[bytes]) -> None:
@@ -485,4 +488,4 @@ class _Answering:
 
 
 def _nowhere(data: bytes) -> None:
-    """Where the answer to a client goes that has left."""
+    pass

@@ -1,6 +1,7 @@
-"""The practice server itself: one event loop, one timer, every route.
+"""The simulated server: one event loop, one timer, every route.
 
-Time goes by one alarm: whenever it rings, the model of time gives up all that is due, and each reply writes its part.
+The timer drives it: whenever it expires, the model of time yields all tokens that are due, and each reply writes its
+part.
 """
 
 from __future__ import annotations
@@ -95,11 +96,11 @@ class SimServer:
         }
 
     def connection(self) -> Connection:
-        """The protocol of a new connection."""
+        """Return the protocol of a new connection."""
         return Connection(self.serve, self._turns, self.connections, self._settings.keep_alive_s)
 
     def close(self) -> None:
-        """Ring no more."""
+        """Close the timer."""
         self._timer.close()
 
     def serve(self, request: Request, line: Connection) -> None:
@@ -142,7 +143,7 @@ class SimServer:
         self._arm()
 
     def _behaviour(self, wish: str | None) -> FaultSpec:
-        """What this request meets: what it asks for itself, or else what is drawn for it. Raises Refused."""
+        """Return the fault of this request: the one it asks for, or else one that is drawn. Raises Refused."""
         if wish is None:
             fault = self._faults.next()
         else:
@@ -176,19 +177,19 @@ class SimServer:
         return (FaultyStream if ask.stream else FaultyDocument)(context, line, self._state)
 
     def _came_before(self, ask: Ask) -> bool:
-        """Remember the prompt; True when this process had it before."""
+        """Remember the prompt; return True when this process had it before."""
         known, name = len(self._seen), blake2b(ask.prompt.text.encode("utf-8", "surrogatepass"), digest_size=16)
         self._seen.add(name.digest())
         return len(self._seen) == known
 
     def _begins_ns(self, received_ns: int) -> int:
-        """When a request can be worked on; the first one starts the loading of the model."""
+        """Return when the request can be served; the first one starts the loading of the model."""
         if self._loaded_ns is None:
             self._loaded_ns = received_ns + round(self._settings.load_time_s * NS)
         return max(received_ns, self._loaded_ns)
 
     def _blocks(self, ask: Ask) -> tuple[int, ...]:
-        """Of the prompt and then of the answer, which the next turn of a conversation repeats."""
+        """Return the block names of prompt and answer, which the next turn of a conversation repeats."""
         if not self._settings.is_engine or not self._settings.prefix_blocks:
             return ()
         thought = ask.saying.thought_tokens
@@ -196,7 +197,7 @@ class SimServer:
         return block_names([*ask.prompt.words, *answer.split()], self._settings.block_tokens, ask.model)
 
     def _busy(self, ask: Ask) -> bytes:
-        """The refusal of a full queue."""
+        """Return the refusal of a full queue."""
         status = self._settings.queue_status
         code = status or 503
         kind = "Too Many Requests" if code == 429 else "Service Unavailable"
@@ -214,7 +215,7 @@ class SimServer:
         self._arm()
 
     def _arm(self) -> None:
-        """Set the alarm to the next instant, unless it rings before it anyway."""
+        """Set the timer to the next instant, unless it expires before it anyway."""
         due_ns = self._state.model.due_ns()
         if due_ns is None:
             return
@@ -309,7 +310,7 @@ async def _serve(settings: SimSettings, address: ListenAddress, ready: Callable[
     stop, defects = asyncio.Event(), list[BaseException]()
 
     def surface(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """A defect ends the server, which else might go on without its timer. What a client does wrong is none."""
+        """Stop the server on a defect, which would else go on without its timer. A client's mistake is none."""
         error = context.get("exception")
         if error is not None and not isinstance(error, OSError):  # as a broken TLS handshake is
             defects.append(error)
