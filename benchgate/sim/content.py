@@ -77,40 +77,14 @@ class AnswerText:
 
 
 _MOST_NESTED = 16
-_KNOWN = frozenset(
-    [
-        "type",
-        "properties",
-        "required",
-        "additionalProperties",
-        "items",
-        "minItems",
-        "maxItems",
-        "enum",
-        "const",
-        "anyOf",
-        "oneOf",
-        "$ref",
-        "$defs",
-        "definitions",
-        "minLength",
-        "maxLength",
-        "minimum",
-        "maximum",
-        "exclusiveMinimum",
-        "exclusiveMaximum",
-        "title",
-        "description",
-        "default",
-        "examples",
-        "$schema",
-        "$id",
-        "format",
-        "strict",
-    ]
-)
+_KNOWN = frozenset({
+    "type", "properties", "required", "additionalProperties", "items", "minItems", "maxItems", "enum", "const",
+    "anyOf", "oneOf", "$ref", "$defs", "definitions", "minLength", "maxLength", "minimum", "maximum",
+    "exclusiveMinimum", "exclusiveMaximum", "title", "description", "default", "examples", "$schema", "$id",
+    "format", "strict",
+})  # fmt: skip
 JSON_OBJECT: Mapping[str, object] = {"type": "object", "properties": {"answer": {"type": "string"}}}
-"""What an answer is that must be JSON and nothing more."""
+"""Schema of an answer of the type json_object."""
 
 
 class Unsupported(ValueError):

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from benchgate.sim.content import LAP_BITS, MASK, WORDS, TokenKind, start_of, stride_of
-from benchgate.sim.requests import Ask
+from benchgate.sim.requests import ApiRequest
 
 DONE = b"data: [DONE]\n\n"
 _CHAT_TAIL = b'"},"logprobs":null,"finish_reason":null}]}\n\n'
@@ -68,13 +68,13 @@ class Script(ABC):
 class ChoiceScript(Script):
     """Encoder of chat and completions: one choice, or two where a fault makes a second."""
 
-    def __init__(self, ask: Ask, number: int, created: int) -> None:
-        self._ask = ask
-        self._chat = ask.endpoint == "chat"
+    def __init__(self, request: ApiRequest, number: int, created: int) -> None:
+        self._request = request
+        self._chat = request.endpoint == "chat"
         self._number = number
-        self.plain = ask.saying.plain
+        self.plain = request.answer.plain
         name, kind = ("chatcmpl", "chat.completion") if self._chat else ("cmpl", "text_completion")
-        rest = f'"created":{created},"model":{json.dumps(ask.model)},'
+        rest = f'"created":{created},"model":{json.dumps(request.model)},'
         self._whole_opening = f'{{"id":"{name}-{number:016x}","object":"{kind}",{rest}'
         self._opening = (
             self._whole_opening.replace(kind, "chat.completion.chunk", 1) if self._chat else self._whole_opening
@@ -85,7 +85,7 @@ class ChoiceScript(Script):
         size = len(start) + len(WORDS[0]) + len(tail)
         self._framed_start = b"%x\r\n%b" % (size, start)
         self._framed_words = _CHAT_FRAMED if self._chat else _TEXT_FRAMED
-        self._start, self._stride = start_of(ask.key), stride_of(ask.key)
+        self._start, self._stride = start_of(request.key), stride_of(request.key)
 
     def framed_token(self, index: int) -> bytes:
         """Return the event of one word as one chunk; `content.word` in place, without a call."""
@@ -98,10 +98,10 @@ class ChoiceScript(Script):
 
     def tokens(self, first: int, count: int, reason: str | None = None) -> list[bytes]:
         """Return one event for each kind of token and each choice among them."""
-        spans = [span for part in self._choices(first, count) for span in self._ask.saying.spans(*part)]
+        spans = [span for part in self._choices(first, count) for span in self._request.answer.spans(*part)]
         last = len(spans) - 1
         return [
-            self._event(self._said(kind, at, size), reason if place == last else None, at + size)
+            self._event(self._delta(kind, at, size), reason if place == last else None, at + size)
             for place, (kind, at, size) in enumerate(spans)
         ]
 
@@ -111,7 +111,7 @@ class ChoiceScript(Script):
 
     def closing(self, reason: str, usage: Usage | None) -> list[bytes]:
         """Return the event with empty choices and the usage."""
-        if usage is None or not self._ask.include_usage:
+        if usage is None or not self._request.include_usage:
             return []
         return [f'data: {self._opening}"choices":[],"usage":{usage_text(usage)}}}\n\n'.encode()]
 
@@ -122,38 +122,38 @@ class ChoiceScript(Script):
     def document(self, reason: str, usage: Usage | None, *, empty: bool = False) -> bytes:
         """Return the whole answer as one JSON document."""
         choices = []
-        for index, (first, count) in enumerate(self._choices(0, 0 if empty else self._ask.output_tokens)):
-            text = json.dumps(self._ask.saying.text(first, count))
+        for index, (first, count) in enumerate(self._choices(0, 0 if empty else self._request.output_tokens)):
+            text = json.dumps(self._request.answer.text(first, count))
             content = f'"message":{self._message(first, count)}' if self._chat else f'"text":{text}'
             choices.append(
                 f'{{"index":{index},{content},"logprobs":null,"finish_reason":"{reason}","stop_reason":null}}'
             )
-        told = "null" if usage is None else usage_text(usage)
-        return f'{self._whole_opening}"choices":[{",".join(choices)}],"usage":{told}}}'.encode()
+        usage_json = "null" if usage is None else usage_text(usage)
+        return f'{self._whole_opening}"choices":[{",".join(choices)}],"usage":{usage_json}}}'.encode()
 
     def _choices(self, first: int, count: int) -> list[tuple[int, int]]:
         """Split a range of tokens where the second choice begins."""
-        second, end = self._ask.saying.second_from, first + count
+        second, end = self._request.answer.second_from, first + count
         if second is None or not first < second < end:
             return [(first, count)]
         return [(first, second - first), (second, end - second)]
 
     def _message(self, first: int, count: int) -> str:
-        saying = self._ask.saying
+        answer = self._request.answer
         message: dict[str, object] = {"role": "assistant", "content": None if count else ""}
-        for kind, at, size in saying.spans(first, count):
-            text = saying.text(at, size)
+        for kind, at, size in answer.spans(first, count):
+            text = answer.text(at, size)
             if kind == "tool":
                 message["tool_calls"] = [self._call(text)]
             else:
                 message["reasoning_content" if kind == "reasoning" else "content"] = text
         return json.dumps(message, separators=(",", ":"))
 
-    def _said(self, kind: TokenKind, first: int, count: int) -> str:
-        saying = self._ask.saying
-        text = saying.text(first, count)
+    def _delta(self, kind: TokenKind, first: int, count: int) -> str:
+        answer = self._request.answer
+        text = answer.text(first, count)
         if kind == "tool":
-            call = self._call(text) if first == saying.thought_tokens else {"function": {"arguments": text}}
+            call = self._call(text) if first == answer.thought_tokens else {"function": {"arguments": text}}
             return json.dumps({"tool_calls": [{"index": 0, **call}]}, separators=(",", ":"))
         quoted = json.dumps(text)
         if not self._chat:
@@ -161,17 +161,17 @@ class ChoiceScript(Script):
         return f'{{"reasoning_content":{quoted}}}' if kind == "reasoning" else f'{{"content":{quoted}}}'
 
     def _call(self, arguments: str) -> dict[str, object]:
-        function = {"name": self._ask.saying.tool, "arguments": arguments}
+        function = {"name": self._request.answer.tool, "arguments": arguments}
         return {"id": f"call_{self._number:016x}", "type": "function", "function": function}
 
-    def _event(self, said: str, reason: str | None, sent: int) -> bytes:
+    def _event(self, delta: str, reason: str | None, sent: int) -> bytes:
         field, usage = "delta" if self._chat else "text", ""
-        if self._ask.continuous_usage:
-            usage = f',"usage":{usage_text(Usage(self._ask.input_tokens, sent))}'
+        if self._request.continuous_usage:
+            usage = f',"usage":{usage_text(Usage(self._request.input_tokens, sent))}'
         ending = "null" if reason is None else f'"{reason}"'
-        second = self._ask.saying.second_from
+        second = self._request.answer.second_from
         index = int(second is not None and sent > second)
-        choice = f'{{"index":{index},"{field}":{said},"logprobs":null,"finish_reason":{ending}}}'
+        choice = f'{{"index":{index},"{field}":{delta},"logprobs":null,"finish_reason":{ending}}}'
         return f'data: {self._opening}"choices":[{choice}]{usage}}}\n\n'.encode()
 
 
@@ -213,8 +213,8 @@ _PARTS: dict[TokenKind, str] = {"reasoning": "reasoning_text", "content": "outpu
 class ResponseScript(Script):
     """Encoder of the Responses API. Events are numbered in the order of the calls, and the response ends once."""
 
-    def __init__(self, ask: Ask, number: int, created: int) -> None:
-        self._ask = ask
+    def __init__(self, request: ApiRequest, number: int, created: int) -> None:
+        self._request = request
         self._name = f"{number:016x}"
         self._created = created
         self._events = 0
@@ -232,11 +232,11 @@ class ResponseScript(Script):
     def tokens(self, first: int, count: int, reason: str | None = None) -> list[bytes]:
         """Return the tokens, and the events that begin and end the items they belong to."""
         events = []
-        for kind, at, size in self._ask.saying.spans(first, count):
+        for kind, at, size in self._request.answer.spans(first, count):
             if kind != self._open:
                 events += [*self._close_item(), *self._open_item(kind, at)]
             self._sent = at + size
-            delta = {"delta": self._ask.saying.text(at, size)}
+            delta = {"delta": self._request.answer.text(at, size)}
             events.append(self._event(f"{_DELTAS[kind]}.delta", self._place(kind) | delta))
         return events
 
@@ -250,7 +250,7 @@ class ResponseScript(Script):
 
     def document(self, reason: str, usage: Usage | None, *, empty: bool = False) -> bytes:
         """Return the whole answer as one JSON document."""
-        output = self._output(0 if empty else self._ask.output_tokens)
+        output = self._output(0 if empty else self._request.output_tokens)
         return json.dumps(self._response(_status(reason), output, usage, reason), separators=(",", ":")).encode()
 
     def _open_item(self, kind: TokenKind, first: int) -> list[bytes]:
@@ -266,9 +266,9 @@ class ResponseScript(Script):
         kind = self._open
         if kind is None:
             return []
-        text = self._ask.saying.text(self._open_from, self._sent - self._open_from)
-        told = {"arguments": text} if kind == "tool" else {"text": text}
-        events = [self._event(f"{_DELTAS[kind]}.done", self._place(kind) | told)]
+        text = self._request.answer.text(self._open_from, self._sent - self._open_from)
+        content = {"arguments": text} if kind == "tool" else {"text": text}
+        events = [self._event(f"{_DELTAS[kind]}.done", self._place(kind) | content)]
         if kind != "tool":
             events.append(self._event("response.content_part.done", self._place(kind) | {"part": _part(kind, text)}))
         item = self._item(kind, "completed", text)
@@ -287,7 +287,7 @@ class ResponseScript(Script):
     def _item(self, kind: TokenKind, status: str, text: str) -> dict[str, object]:
         item: dict[str, object] = {"id": self._item_id(kind), "type": _TYPES[kind], "status": status}
         if kind == "tool":
-            call = {"call_id": f"call_{self._name}", "name": self._ask.saying.tool, "arguments": text}
+            call = {"call_id": f"call_{self._name}", "name": self._request.answer.tool, "arguments": text}
             return item | call
         content = [_part(kind, text)] if text else []
         if kind == "reasoning":
@@ -295,8 +295,8 @@ class ResponseScript(Script):
         return item | {"role": "assistant", "content": content}
 
     def _output(self, tokens: int) -> list[dict[str, object]]:
-        saying = self._ask.saying
-        return [self._item(kind, "completed", saying.text(at, size)) for kind, at, size in saying.spans(0, tokens)]
+        answer = self._request.answer
+        return [self._item(kind, "completed", answer.text(at, size)) for kind, at, size in answer.spans(0, tokens)]
 
     def _response(
         self, status: str, output: list[dict[str, object]], usage: Usage | None, reason: str = "stop"
@@ -306,7 +306,7 @@ class ResponseScript(Script):
             "id": f"resp_{self._name}",
             "object": "response",
             "created_at": self._created,
-            "model": self._ask.model,
+            "model": self._request.model,
             "status": status,
             "incomplete_details": None if cut is None or status != "incomplete" else {"reason": cut},
             "error": None,
@@ -314,8 +314,8 @@ class ResponseScript(Script):
             "usage": None if usage is None else _usage(usage),
         }
 
-    def _event(self, name: str, told: dict[str, object]) -> bytes:
-        document = json.dumps({"type": name, "sequence_number": self._events} | told, separators=(",", ":"))
+    def _event(self, name: str, content: dict[str, object]) -> bytes:
+        document = json.dumps({"type": name, "sequence_number": self._events} | content, separators=(",", ":"))
         self._events += 1
         return f"event: {name}\ndata: {document}\n\n".encode()
 
@@ -348,49 +348,48 @@ _MULTIPLIER, _INCREMENT, _MODULUS = 1_664_525, 1_013_904_223, 2**32  # the gener
 class VectorScript(Script):
     """Encoder of embeddings and rankings, whose numbers follow from the texts: one document and no stream."""
 
-    def __init__(self, ask: Ask, number: int, created: int) -> None:
-        self._ask = ask
+    def __init__(self, request: ApiRequest, number: int, created: int) -> None:
+        self._request = request
         self._number = number
         self._created = created
 
     def document(self, reason: str, usage: Usage | None, *, empty: bool = False) -> bytes:
         """Return the whole answer as one JSON document."""
-        made = self._embeddings(empty) if self._ask.endpoint == "embeddings" else self._ranking(empty)
-        told = None
+        made = self._embeddings(empty) if self._request.endpoint == "embeddings" else self._ranking(empty)
+        counts = None
         if usage is not None:
-            told = {"prompt_tokens": usage.input_tokens, "total_tokens": usage.input_tokens, "completion_tokens": 0}
-        return json.dumps(made | {"usage": told}, separators=(",", ":")).encode()
+            counts = {"prompt_tokens": usage.input_tokens, "total_tokens": usage.input_tokens, "completion_tokens": 0}
+        return json.dumps(made | {"usage": counts}, separators=(",", ":")).encode()
 
     def _embeddings(self, empty: bool) -> dict[str, object]:
-        items = [] if empty else [self._shown(vector(item.key, self._ask.width)) for item in self._ask.items]
-        data = [{"index": at, "object": "embedding", "embedding": shown} for at, shown in enumerate(items)]
+        data = list[dict[str, object]]()
+        for at, item in enumerate(() if empty else self._request.items):
+            embedding: Sequence[float] | str = vector(item.key, self._request.width)
+            if self._request.base64:
+                embedding = base64.b64encode(struct.pack(f"<{len(embedding)}f", *embedding)).decode()
+            data.append({"index": at, "object": "embedding", "embedding": embedding})
         return {
             "id": f"embd-{self._number:016x}",
             "object": "list",
             "created": self._created,
-            "model": self._ask.model,
+            "model": self._request.model,
             "data": data,
         }
 
-    def _shown(self, numbers: Sequence[float]) -> Sequence[float] | str:
-        if not self._ask.base64:
-            return numbers
-        return base64.b64encode(struct.pack(f"<{len(numbers)}f", *numbers)).decode()
-
     def _ranking(self, empty: bool) -> dict[str, object]:
-        scored = sorted(((item.key / 2**32, -at) for at, item in enumerate(self._ask.items)), reverse=True)
-        told = [] if empty else scored[: self._ask.width]
+        scored = sorted(((item.key / 2**32, -at) for at, item in enumerate(self._request.items)), reverse=True)
+        best = [] if empty else scored[: self._request.width]
         results: list[dict[str, object]] = [
             {
                 "index": -at,
-                "document": {"text": self._ask.items[-at].text},
+                "document": {"text": self._request.items[-at].text},
                 "relevance_score": score,
             }
-            for score, at in told
+            for score, at in best
         ]
         return {
             "id": f"rerank-{self._number:016x}",
-            "model": self._ask.model,
+            "model": self._request.model,
             "results": results,
         }
 

@@ -8,12 +8,13 @@ KV cache makes requests wait, and throughput bends as load grows.
 from __future__ import annotations
 
 import random
+from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush, heapreplace
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from benchgate.sim.settings import NS
 from benchgate.suite.simulator import SimSettings
@@ -75,41 +76,52 @@ class Tally:
     prefix_hit_tokens: int = 0
 
 
-class Model(Protocol):
+class Model(ABC):
     """Decides when tokens are due. Pure: time is an argument."""
 
-    tally: Tally
-
-    @property
-    def running(self) -> int:
-        """Return the number of jobs being served."""
+    def __init__(self) -> None:
+        self.tally = Tally()
 
     @property
     def waiting(self) -> int:
         """Return the number of jobs in the queue."""
+        return 0
 
     @property
     def kv_ratio(self) -> float:
         """Return the used share of the KV cache."""
+        return 0.0
+
+    @property
+    @abstractmethod
+    def running(self) -> int:
+        """Return the number of jobs being served."""
 
     def sheds(self, job: Job) -> bool:
         """Return True if the job must be refused at once, because too many wait."""
+        return False
 
+    @abstractmethod
     def admit(self, job: Job, now_ns: int) -> bool:
         """Add a job; return False when the queue is full."""
 
+    @abstractmethod
     def drop(self, job: Job) -> None:
         """Remove a job, whatever its state, and free its KV room at once."""
 
     def abandon(self, job: Job) -> None:
         """Remove a job whose client has disconnected."""
+        self.drop(job)
 
     def hold(self, job: Job, until_ns: int) -> None:
-        """Let the job get nothing before that instant."""
+        """Let the job get nothing before that instant; it keeps its slot and its room."""
+        job.held_until_ns = until_ns
 
+    @abstractmethod
     def due_ns(self) -> int | None:
         """Return the instant of the next `take`; None while nothing is under way."""
 
+    @abstractmethod
     def take(self, now_ns: int) -> Iterator[Due]:
         """Yield everything due by `now_ns`, in order of its instant."""
 
@@ -118,7 +130,7 @@ _BURST_TOKENS = 4096  # at one instant, when tokens take no time: an endless ans
 _BURST_GAP_NS = 1_000_000
 
 
-class ConstantPace:
+class ConstantPace(Model):
     """First token `ttft` after the request arrived, then one every `itl`, each stream by itself.
 
     Each of these times is spread evenly over ±`jitter`. Every instant follows from the one before it, never from the
@@ -126,7 +138,7 @@ class ConstantPace:
     """
 
     def __init__(self, settings: SimSettings, rng: random.Random) -> None:
-        self.tally = Tally()  # nothing is preempted or cached
+        super().__init__()
         self._ttft_ns = round(settings.ttft_s * NS)
         self._itl_ns = round(settings.itl_s * NS)
         self._jitter_ratio = settings.jitter_ratio
@@ -139,20 +151,6 @@ class ConstantPace:
         """Return the number of jobs with tokens still to come."""
         return self._running
 
-    @property
-    def waiting(self) -> int:
-        """Return 0: nobody waits."""
-        return 0
-
-    @property
-    def kv_ratio(self) -> float:
-        """Return 0: there is no KV cache."""
-        return 0.0
-
-    def sheds(self, job: Job) -> bool:
-        """Return False: nobody is refused."""
-        return False
-
     def admit(self, job: Job, now_ns: int) -> bool:
         """Start the job at once."""
         self._begin(job, job.arrived_ns + self._spread(self._ttft_ns, job))
@@ -163,14 +161,6 @@ class ConstantPace:
         if not job.over:
             job.over = True
             self._running -= 1
-
-    def abandon(self, job: Job) -> None:
-        """Remove a job whose client has disconnected."""
-        self.drop(job)
-
-    def hold(self, job: Job, until_ns: int) -> None:
-        """Delay the tokens that are due before `until_ns`; the later ones follow at the usual pace."""
-        job.held_until_ns = until_ns
 
     def due_ns(self) -> int | None:
         """Return the next instant of all jobs."""
@@ -335,11 +325,11 @@ class _Step:
     idle: bool = False  # a wait in which nothing can run
 
 
-class Engine:
+class Engine(Model):
     """Continuous batching: steps follow each other without a gap while there is work, on an absolute schedule."""
 
     def __init__(self, settings: SimSettings, rng: random.Random) -> None:
-        self.tally = Tally()
+        super().__init__()
         self._settings = settings
         self._draw = rng.random
         self._waiting: deque[Job] = deque()  # by rank
@@ -364,10 +354,7 @@ class Engine:
         return self._taken_tokens / self._settings.kv_tokens
 
     def sheds(self, job: Job) -> bool:
-        """Whether so many would wait with the job that it had better be turned away, unless it is exempt.
-
-        Who enters the batch with the next step does not count as waiting.
-        """
+        """Return True if too many would wait; those that enter the batch with the next step do not count."""
         most = self._settings.shed_above
         if most is None or job.priority <= self._settings.shed_exempt:
             return False
@@ -378,7 +365,8 @@ class Engine:
     def admit(self, job: Job, now_ns: int) -> bool:
         """Queue a job; refuse it when too many wait. `reserved_tokens` must fit an empty cache."""
         queue = self._settings.queue
-        if queue is not None and len(self._waiting) >= queue and not self._fits_at_once(job):
+        fits_at_once = not self._waiting and len(self._running) < self._settings.batch and self._has_room_for(job)
+        if queue is not None and len(self._waiting) >= queue and not fits_at_once:
             return False
         self._enqueue(job)
         if self._step is None or self._step.idle:
@@ -401,10 +389,6 @@ class Engine:
         leaked_tokens = job.room_tokens if self._settings.leak_kv and not job.over else 0
         self.drop(job)
         self._taken_tokens += leaked_tokens
-
-    def hold(self, job: Job, until_ns: int) -> None:
-        """Keep its slot and its room, and give the sequence no token before `until_ns`."""
-        job.held_until_ns = until_ns
 
     def due_ns(self) -> int | None:
         """Return the end of the step under way."""
@@ -436,9 +420,6 @@ class Engine:
         self._running.remove(job)
         self._taken_tokens -= job.room_tokens
         job.room_tokens = 0
-
-    def _fits_at_once(self, job: Job) -> bool:
-        return not self._waiting and len(self._running) < self._settings.batch and self._has_room_for(job)
 
     def _has_room_for(self, job: Job) -> bool:
         growth = len(self._running) + 1 if self._settings.preempts else 0  # a token for everybody must fit as well

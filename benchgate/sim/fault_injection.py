@@ -14,7 +14,7 @@ from benchgate.sim.encoders import Usage, error_event
 from benchgate.sim.ground_truth import Outcome
 from benchgate.sim.http_server import EVENT_STREAM, JSON_TYPE, LAST_CHUNK, Connection, chunk, head, whole
 from benchgate.sim.replies import Reply, ReplyContext, ServerState
-from benchgate.sim.requests import Ask
+from benchgate.sim.requests import ApiRequest
 from benchgate.sim.settings import NS
 from benchgate.suite.simulator_faults import NO_FAULT, Fault, FaultSpec
 
@@ -61,31 +61,35 @@ def refusal(fault: FaultSpec) -> bytes | None:
     return whole(fault.status, json.dumps(documents[fault.shape]).encode(), *retry)
 
 
-def falsify(ask: Ask, fault: FaultSpec) -> Ask:
+def falsify(request: ApiRequest, fault: FaultSpec) -> ApiRequest:
     """Return the request with the text that the fault makes of its answer; tokens, usage and times stay.
 
     Answers that call a tool, embeddings and rankings keep their text. Completions have no reasoning and no tools, and
     responses have no choices: there these faults change nothing.
     """
-    if fault.text is None or not ask.output_tokens or ask.saying.tool is not None:
-        return ask
-    saying, kind = ask.saying, fault.text
-    thought, tokens = saying.thought_tokens, ask.output_tokens
+    if fault.text is None or not request.output_tokens or request.answer.tool is not None:
+        return request
+    answer, kind = request.answer, fault.text
+    thought, tokens = answer.thought_tokens, request.output_tokens
     if kind == "reasoning":
-        return ask if ask.endpoint == "completions" else replace(ask, saying=AnswerText(saying.key, tokens))
+        return request if request.endpoint == "completions" else replace(request, answer=AnswerText(answer.key, tokens))
     if kind == "second-choice":
-        return ask if ask.endpoint == "responses" else replace(ask, saying=replace(saying, second_from=tokens // 2))
+        return (
+            request
+            if request.endpoint == "responses"
+            else replace(request, answer=replace(answer, second_from=tokens // 2))
+        )
     if kind == "call":
-        if ask.endpoint == "completions":
-            return ask
-        pieces = json_pieces(_CALL, saying.key, tokens - thought, cut=True)
-        return replace(ask, saying=replace(saying, pieces=pieces, tool=_TOOL), finish_reason="tool_calls")
+        if request.endpoint == "completions":
+            return request
+        pieces = json_pieces(_CALL, answer.key, tokens - thought, cut=True)
+        return replace(request, answer=replace(answer, pieces=pieces, tool=_TOOL), finish_reason="tool_calls")
     if kind == "half":
-        shown = ("" if at % 2 else saying.text(thought + at, 1) for at in range(tokens - thought))
+        words = ("" if at % 2 else answer.text(thought + at, 1) for at in range(tokens - thought))
     else:
         written = _TOKENS.get(kind, (fault.repeated,))
-        shown = (written[at % len(written)] for at in range(tokens - thought))
-    return replace(ask, saying=replace(saying, pieces=tuple(shown)))
+        words = (written[at % len(written)] for at in range(tokens - thought))
+    return replace(request, answer=replace(answer, pieces=tuple(words)))
 
 
 class FaultyReply(Reply):
@@ -153,13 +157,13 @@ class FaultyStream(FaultyReply):
         if self._pending:
             count, self._pending = self._pending, 0
             last = complete and not faulty
-            events, shown = self._token_events(count, last=last)
+            events, visible = self._token_events(count, last=last)
             self._written += count
             if events or last:
                 self._written_ns = monotonic_ns()
-                self._send([*events, *(self._closing(self.context.ask.finish_reason) if last else [])])
-                if shown:
-                    self._handed(shown, due_ns)
+                self._send([*events, *(self._closing(self.context.request.finish_reason) if last else [])])
+                if visible:
+                    self._handed(visible, due_ns)
         if faulty:
             self._inject(str(self._ending))
         elif complete and self._fault.usage == "late":
@@ -190,23 +194,23 @@ class FaultyStream(FaultyReply):
     def _token_events(self, count: int, *, last: bool) -> tuple[list[bytes], int]:
         """Return the events of the next tokens, and how many of the tokens have text in them."""
         script, first, until = self.context.script, self._written, self._written + count
-        halved, saying = self._fault.text == "half", self.context.ask.saying
-        events, shown = list[bytes](), 0
+        halved, answer = self._fault.text == "half", self.context.request.answer
+        events, visible = list[bytes](), 0
         while first < until:
             size = min(self._chunk_tokens, until - first) if first or self._fault.tokens_per_event else 1
-            reason = self.context.ask.finish_reason if last and first + size == until else None
-            hidden = sum(not saying.text(at, 1) for at in range(first, first + size)) if halved else 0
+            reason = self.context.request.finish_reason if last and first + size == until else None
+            hidden = sum(not answer.text(at, 1) for at in range(first, first + size)) if halved else 0
             if hidden < size:
                 events += script.tokens(first, size, reason)
             elif reason is not None:
                 events += script.finish(reason, first + size)
-            shown += size - hidden
+            visible += size - hidden
             first += size
-        return events, shown
+        return events, visible
 
     def _send_late_usage(self) -> None:
         usage = self._reported_usage(self._written)
-        self._send(self.context.script.closing(self.context.ask.finish_reason, usage))
+        self._send(self.context.script.closing(self.context.request.finish_reason, usage))
         self._close("finished")
 
     def _settle(self, outcome: Outcome) -> None:
@@ -267,16 +271,16 @@ class FaultyDocument(FaultyReply):
             return
         self._line.write(whole(status, body, *closing))
         if self._ending is None:
-            self._handed(self.context.ask.output_tokens, due_ns, streamed=False)
+            self._handed(self.context.request.output_tokens, due_ns, streamed=False)
         self._end("finished" if self._ending is None else "failed", keep=True)
 
     def _response(self) -> tuple[int, bytes]:
-        ask, ending = self.context.ask, self._ending
+        request, ending = self.context.request, self._ending
         if ending == "error":
             return 500, json.dumps(ERROR).encode()
         if ending == "empty-body":
             return 200, b""
-        reason = "abort" if ending == "abort" else ask.finish_reason
-        usage = None if self._fault.usage == "none" else self._reported_usage(ask.output_tokens)
+        reason = "abort" if ending == "abort" else request.finish_reason
+        usage = None if self._fault.usage == "none" else self._reported_usage(request.output_tokens)
         body = self.context.script.document(reason, usage, empty=ending == "empty-answer")
         return 200, body[: len(body) // 2] if ending == "cut" else body

@@ -184,7 +184,7 @@ class GroundTruth:
 
     def document(self, *, tokens_under_way: int = 0, preempted: int = 0, with_requests: bool) -> dict[str, object]:
         """Return the truth so far, with one row for each completed request, in the order of their ends."""
-        told: dict[str, object] = {
+        document: dict[str, object] = {
             "requests": self.requests,
             **{outcome: self.outcomes[outcome] for outcome in _OUTCOMES},
             "shed": self.shed,
@@ -206,7 +206,7 @@ class GroundTruth:
             "by_model": self._by("model"),
             "by_priority": self._by("priority"),
         }
-        return told | {"rows": self._rows()} if with_requests else told
+        return document | {"rows": self._rows()} if with_requests else document
 
     def state(self, *, tokens_under_way: int, preempted: int) -> dict[str, Any]:
         """Return all of it as JSON, for `absorb`."""
@@ -229,7 +229,7 @@ class GroundTruth:
         }
 
     def absorb(self, state: dict[str, Any]) -> None:
-        """Add what another server has told of itself: together they are one. `max_in_flight` is then at most that."""
+        """Add the state of another server. `max_in_flight` is an upper bound afterwards."""
         for name, count in state["counts"].items():
             setattr(self, name, getattr(self, name) + count)
         self.outcomes.update(state["outcomes"])

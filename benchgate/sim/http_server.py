@@ -431,18 +431,14 @@ def _bound_uds(path: str) -> tuple[socket.socket, str]:
     """Bind a socket file: one left by a dead server is replaced, one that answers is refused."""
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        if Path(path).is_socket() and not _answers(path):
-            Path(path).unlink()
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+            if Path(path).is_socket() and probe.connect_ex(path) != 0:
+                Path(path).unlink()
         sock.bind(path)
     except OSError as error:
         sock.close()
         raise UsageError(f"cannot listen on the socket {path}: {error.strerror or error}") from error
     return sock, f"unix:{Path(path).resolve()}"
-
-
-def _answers(path: str) -> bool:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        return probe.connect_ex(path) == 0
 
 
 def _tls(address: ListenAddress) -> ssl.SSLContext | None:

@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import accumulate
 
+from benchgate.sim.engine import Model
 from benchgate.sim.ground_truth import Outcome
-from benchgate.sim.requests import Ask
+from benchgate.sim.requests import ApiRequest
 from benchgate.sim.settings import NS
 
 _BUCKETS_S = (
@@ -17,28 +18,20 @@ _BUCKETS_S = (
     160.0, 640.0, 2560.0,
 )  # fmt: skip
 
+METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
 
 class Histogram:
     """Durations in the buckets of vLLM's time to first token."""
 
     def __init__(self) -> None:
         self._counts = [0] * (len(_BUCKETS_S) + 1)
-        self._total_ns = 0
+        self.total_ns = 0
 
     def add(self, duration_ns: int) -> None:
         """Count one."""
         self._counts[bisect_left(_BUCKETS_S, duration_ns / NS)] += 1
-        self._total_ns += duration_ns
-
-    @property
-    def count(self) -> int:
-        """Return the number of durations."""
-        return sum(self._counts)
-
-    @property
-    def total_s(self) -> float:
-        """Return their sum."""
-        return self._total_ns / NS
+        self.total_ns += duration_ns
 
     def buckets(self) -> list[tuple[str, int]]:
         """Return each upper bound in seconds with its cumulative count."""
@@ -51,9 +44,7 @@ class Counters:
     """Everything that only grows."""
 
     began_s: float = field(default_factory=time.time)
-    requests: int = 0  # of which an answer is over, whatever came of it
     prompt_tokens: int = 0
-    cached_tokens: int = 0  # of those
     generation_tokens: int = 0  # of answers that are over
     finished: dict[str, int] = field(default_factory=lambda: {"stop": 0, "length": 0})
     ttft: Histogram = field(default_factory=Histogram)
@@ -62,30 +53,13 @@ class Counters:
     decode: Histogram = field(default_factory=Histogram)
     whole: Histogram = field(default_factory=Histogram)
 
-    def over(self, ask: Ask, *, sent_tokens: int, cached_tokens: int, outcome: Outcome, read: bool) -> None:
+    def over(self, request: ApiRequest, sent_tokens: int, outcome: Outcome, *, read: bool) -> None:
         """Count an answer that ended; `read` when its prompt had been read by then."""
-        self.requests += 1
         self.generation_tokens += sent_tokens
         if read:
-            self.prompt_tokens += ask.input_tokens
-            self.cached_tokens += cached_tokens
+            self.prompt_tokens += request.input_tokens
         if outcome == "finished":
-            self.finished["length" if ask.finish_reason == "length" else "stop"] += 1
-
-
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """Counters and gauges of the server at one moment."""
-
-    model: str
-    counters: Counters
-    running: int
-    waiting: int
-    kv_ratio: float
-    generation_tokens: int
-    preemptions: int
-    prefix_queried_tokens: int
-    prefix_hit_tokens: int
+            self.finished["length" if request.finish_reason == "length" else "stop"] += 1
 
 
 class _Page:
@@ -118,8 +92,8 @@ class _Page:
         self._lines.append(f"# TYPE {full} histogram")
         for bound, count in histogram.buckets():
             self._line(f"{full}_bucket", (("le", bound),), count)
-        self._line(f"{full}_count", (), histogram.count)
-        self._line(f"{full}_sum", (), histogram.total_s)
+        self._line(f"{full}_count", (), histogram.buckets()[-1][1])
+        self._line(f"{full}_sum", (), histogram.total_ns / NS)
 
     def text(self) -> str:
         """Return the page."""
@@ -132,22 +106,23 @@ class _Page:
 
     def _line(self, name: str, labels: tuple[tuple[str, str], ...], value: float) -> None:
         pairs = [*labels, *self._labels.items()]
-        told = ",".join(f'{label}="{_escaped(text)}"' for label, text in pairs)
-        self._lines.append(f"{name}{{{told}}} {float(value)}" if told else f"{name} {float(value)}")
+        escaped = ((label, text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")) for label, text in pairs)
+        pairs_text = ",".join(f'{label}="{text}"' for label, text in escaped)
+        self._lines.append(f"{name}{{{pairs_text}}} {float(value)}")
 
 
-def metric_page(now: Snapshot) -> str:
-    """Return the page of /metrics, in vLLM's names."""
-    page, counters = _Page("vllm:", engine="0", model_name=now.model), now.counters
+def metric_page(name: str, model: Model, counters: Counters, generation_tokens: int) -> str:
+    """Return the page of /metrics, in vLLM's names; `name` is that of the served model."""
+    page, tally = _Page("vllm:", engine="0", model_name=name), model.tally
     page.bare("process_start_time_seconds", "gauge", f"{counters.began_s:.6f}")
-    page.gauge("num_requests_running", now.running)
-    page.gauge("num_requests_waiting", now.waiting)
-    page.gauge("kv_cache_usage_perc", now.kv_ratio)
-    page.counter("prefix_cache_queries_total", now.prefix_queried_tokens)
-    page.counter("prefix_cache_hits_total", now.prefix_hit_tokens)
-    page.counter("num_preemptions_total", now.preemptions)
+    page.gauge("num_requests_running", model.running)
+    page.gauge("num_requests_waiting", model.waiting)
+    page.gauge("kv_cache_usage_perc", model.kv_ratio)
+    page.counter("prefix_cache_queries_total", tally.prefix_queried_tokens)
+    page.counter("prefix_cache_hits_total", tally.prefix_hit_tokens)
+    page.counter("num_preemptions_total", tally.preemptions)
     page.counter("prompt_tokens_total", counters.prompt_tokens)
-    page.counter("generation_tokens_total", now.generation_tokens)
+    page.counter("generation_tokens_total", generation_tokens)
     page.counters("request_success_total", "finished_reason", counters.finished)
     page.histogram("time_to_first_token_seconds", counters.ttft)
     page.histogram("request_queue_time_seconds", counters.queued)
@@ -166,17 +141,6 @@ def merged(pages: Mapping[int, str]) -> str:
             if line.startswith("#"):
                 head = line
             elif not line.startswith("process_"):  # which each of them has of its own
-                families.setdefault(head, []).append(_marked(line, f'replica="{replica}"'))
+                name, _, rest = line.partition("{")  # every series has labels
+                families.setdefault(head, []).append(f'{name}{{replica="{replica}",{rest}')
     return "\n".join([line for head, lines in families.items() for line in (head, *lines)] + [""])
-
-
-def _marked(line: str, label: str) -> str:
-    name, brace, rest = line.partition("{")
-    if brace:
-        return f"{name}{{{label},{rest}"
-    name, _, value = line.partition(" ")
-    return f"{name}{{{label}}} {value}"
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")

@@ -1,7 +1,7 @@
 """One answer in progress: tokens of the model of time become bytes on a connection, and every write is stamped.
 
 A correct stream and a faulty one (`fault_injection`) are written by different code: a server that keeps a schedule
-with thousands of streams does not ask at every token what could be wrong with it.
+with thousands of streams does not request at every token what could be wrong with it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from benchgate.sim.engine import Job, Model
 from benchgate.sim.ground_truth import CompletedRequest, GroundTruth, Outcome, RequestLabels
 from benchgate.sim.http_server import EVENT_STREAM, JSON_TYPE, LAST_CHUNK, Connection, chunk, head, whole
 from benchgate.sim.metrics import Counters
-from benchgate.sim.requests import Ask
+from benchgate.sim.requests import ApiRequest
 from benchgate.suite.simulator_faults import FaultSpec
 
 ENDLESS_TOKENS = 1 << 62
@@ -38,7 +38,7 @@ class ServerState:
 class ReplyContext:
     """Request, encoder and fault of one reply."""
 
-    ask: Ask
+    request: ApiRequest
     script: Script
     fault: FaultSpec
     order: int
@@ -66,13 +66,13 @@ class Reply(ABC):
         self.job = Job(
             order=context.order,
             arrived_ns=context.begins_ns,
-            input_tokens=context.ask.input_tokens,
-            output_tokens=ENDLESS_TOKENS if endless else context.ask.output_tokens or 1,
-            reserved_tokens=context.ask.room_tokens,
+            input_tokens=context.request.input_tokens,
+            output_tokens=ENDLESS_TOKENS if endless else context.request.output_tokens or 1,
+            reserved_tokens=context.request.room_tokens,
             emit=self.emit,
-            priority=context.ask.priority,
+            priority=context.request.priority,
             blocks=context.blocks,
-            with_adapter=context.ask.adapter is not None,
+            with_adapter=context.request.adapter is not None,
             speed=context.speed,
         )
         line.late_writes = 0
@@ -105,28 +105,28 @@ class Reply(ABC):
         self._line.done(keep=keep and self.context.keeps_alive)
 
     def _usage(self, sent: int) -> Usage:
-        ask = self.context.ask
-        thought = None if ask.reasoning_tokens is None else min(ask.reasoning_tokens, sent)
-        return Usage(ask.input_tokens, sent, self.job.cached_tokens, thought)
+        request = self.context.request
+        thought = None if request.reasoning_tokens is None else min(request.reasoning_tokens, sent)
+        return Usage(request.input_tokens, sent, self.job.cached_tokens, thought)
 
     def _settle(self, outcome: Outcome) -> None:
         self.over = True
-        self.job.emit = _ignore  # and no cycle of references is left behind
+        self.job.emit = lambda tokens, due_ns: None  # and no cycle of references is left behind
         self._state.replies.discard(self)
         self._count(outcome)
         self.truth.late_writes += self._line.late_writes
-        ask = self.context.ask
+        request = self.context.request
         self.truth.ended(
             CompletedRequest(
                 outcome,
                 self.context.request_id,
                 self.context.fault.name,
                 self.context.received_ns,
-                RequestLabels(ask.endpoint, ask.model, ask.priority),
+                RequestLabels(request.endpoint, request.model, request.priority),
                 self._first_ns,
                 self._last_ns,
                 self.sent,
-                ask.input_tokens,
+                request.input_tokens,
                 self.job.cached_tokens,
                 self.job.admitted_ns,
                 self.job.service_ns,
@@ -135,13 +135,7 @@ class Reply(ABC):
 
     def _count(self, outcome: Outcome) -> None:
         counters, job = self._state.counters, self.job
-        counters.over(
-            self.context.ask,
-            sent_tokens=self.sent,
-            cached_tokens=job.cached_tokens or 0,
-            outcome=outcome,
-            read=self._last_ns is not None,
-        )
+        counters.over(self.context.request, self.sent, outcome, read=self._last_ns is not None)
         if job.admitted_ns is not None:
             counters.queued.add(job.admitted_ns - self.context.received_ns)
         if self._last_ns is None:
@@ -172,8 +166,10 @@ class Stream(Reply):
         super().__init__(context, line, state)
         self._pending = 0
         self._chunk_tokens = state.chunk_tokens
-        plain = state.chunk_tokens == 1 and not context.ask.continuous_usage and context.script.plain
-        self._plain_until = context.ask.output_tokens - 1 if plain else 0  # the event of every token before is plain
+        plain = state.chunk_tokens == 1 and not context.request.continuous_usage and context.script.plain
+        self._plain_until = (
+            context.request.output_tokens - 1 if plain else 0
+        )  # the event of every token before is plain
 
     def emit(self, tokens: int, due_ns: int) -> None:
         """Write the middle of an answer on a fast path; its ends, and events of several tokens, on a general one."""
@@ -191,32 +187,27 @@ class Stream(Reply):
 
     def _emit_with_thought(self, tokens: int, due_ns: int) -> None:
         self._pending += tokens
-        last = self.sent + self._pending >= self.context.ask.output_tokens
+        last = self.sent + self._pending >= self.context.request.output_tokens
         if self._pending < self._chunk_tokens and self.sent and not last:
             return
-        pieces = [] if self.sent else self._opening()
+        request, script = self.context.request, self.context.script
+        pieces = list[bytes]()
+        if not self.sent:
+            pieces = [_STREAM_HEAD if self.context.keeps_alive else _LAST_STREAM_HEAD, *map(chunk, script.opening())]
         written, first = self._pending, self.sent
         while self._pending:
             size = 1 if first == 0 else min(self._chunk_tokens, self._pending)
             self._pending -= size
-            reason = self.context.ask.finish_reason if last and not self._pending else None
-            pieces += map(chunk, self.context.script.tokens(first, size, reason))
+            reason = request.finish_reason if last and not self._pending else None
+            pieces += map(chunk, script.tokens(first, size, reason))
             first += size
         if last:
-            pieces += self._closing()
+            closing = script.closing(request.finish_reason, self._usage(request.output_tokens))
+            pieces += [*map(chunk, closing), *map(chunk, script.done()), LAST_CHUNK]
         self._line.write(b"".join(pieces))
         self._handed(written, due_ns)
         if last:
             self._end("finished", keep=True)
-
-    def _opening(self) -> list[bytes]:
-        opening = _STREAM_HEAD if self.context.keeps_alive else _LAST_STREAM_HEAD
-        return [opening, *map(chunk, self.context.script.opening())]
-
-    def _closing(self) -> list[bytes]:
-        ask, script = self.context.ask, self.context.script
-        closing = script.closing(ask.finish_reason, self._usage(ask.output_tokens))
-        return [*map(chunk, closing), *map(chunk, script.done()), LAST_CHUNK]
 
 
 class Document(Reply):
@@ -226,13 +217,9 @@ class Document(Reply):
         """Count tokens up to the last."""
         if self.job.produced < self.job.output_tokens:
             return
-        ask, script = self.context.ask, self.context.script
-        body = script.document(ask.finish_reason, self._usage(ask.output_tokens))
+        request, script = self.context.request, self.context.script
+        body = script.document(request.finish_reason, self._usage(request.output_tokens))
         closing = () if self.context.keeps_alive else ("connection: close",)
         self._line.write(whole(200, body, *closing, content_type=JSON_TYPE))
-        self._handed(ask.output_tokens, due_ns, streamed=False)
+        self._handed(request.output_tokens, due_ns, streamed=False)
         self._end("finished", keep=True)
-
-
-def _ignore(tokens: int, due_ns: int) -> None:
-    pass

@@ -58,12 +58,12 @@ def completion_prompt(prompt: object) -> Prompt:
 def response_prompt(data: Mapping[str, object], image_tokens: int | None) -> Prompt:
     """Return the instructions and the input of a response. Raises Refused."""
     given, instructions = data.get("input"), data.get("instructions")
-    said = [instructions] if isinstance(instructions, str) else []
+    texts = [instructions] if isinstance(instructions, str) else []
     if isinstance(given, str):
-        return _worded("\n".join([*said, given]))
+        return _worded("\n".join([*texts, given]))
     if not isinstance(given, list) or not given:
         raise Refused(400, "1 validation error: Field required", "Bad Request", "body.input")
-    return _worded("\n".join([*said, *(_content(item, image_tokens) for item in given)]))
+    return _worded("\n".join([*texts, *(_content(item, image_tokens) for item in given)]))
 
 
 def embedding_prompts(given: object) -> list[Prompt]:
@@ -98,9 +98,9 @@ def _content(message: object, image_tokens: int | None) -> str:
     if isinstance(content, str):
         return content
     if isinstance(message, dict) and content is None:
-        said = [message[field] for field in ("tool_calls", "arguments", "output") if message.get(field)]
-        if said:
-            return json.dumps(said)
+        texts = [message[field] for field in ("tool_calls", "arguments", "output") if message.get(field)]
+        if texts:
+            return json.dumps(texts)
     parts = content if isinstance(content, list) else [None]
     return " ".join(_part(part, image_tokens) for part in parts) if len(parts) > 1 else _part(parts[0], image_tokens)
 
@@ -118,7 +118,7 @@ def _part(part: object, image_tokens: int | None) -> str:
 Endpoint = Literal["chat", "completions", "responses", "embeddings", "rerank"]
 
 _UNLIMITED_TOKENS = 64  # length of a chat answer nobody bounded
-_COMPLETION_TOKENS = 16  # what the completions API gives when it is not told
+_COMPLETION_TOKENS = 16  # default of the completions API
 _LIMITS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
 
 
@@ -267,14 +267,10 @@ def echo_prompt(prompt: str, key: int, right_ratio: float | None) -> tuple[str, 
     words = line.removeprefix(_ASKS).split()
     if right_ratio is None or not line.startswith(_ASKS) or not words:
         return None
-    if not _drawn(key) < right_ratio:
+    digest = blake2b(key.to_bytes(4, "big"), digest_size=4).digest()  # keys of two seeds are correlated checksums
+    if not int.from_bytes(digest, "big") / 2**32 < right_ratio:
         words[-1] = next(other for index in range(2) if (other := word(key, index).strip()) != words[-1])
     return (words[0], *(f" {one}" for one in words[1:]))
-
-
-def _drawn(key: int) -> float:
-    """Return a number from 0 to 1. Keys of two seeds are correlated checksums; their digests are not."""
-    return int.from_bytes(blake2b(key.to_bytes(4, "big"), digest_size=4).digest(), "big") / 2**32
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,7 +282,7 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class ApiRequest:
     """One parsed request. `key` decides the words of the answer: equal prompts get equal answers."""
 
     endpoint: Endpoint
@@ -300,12 +296,12 @@ class Ask:
     output_tokens: int  # 0 where there are none to be had
     room_tokens: int  # KV room that the engine must have for it
     finish_reason: str
-    saying: AnswerText
+    answer: AnswerText
     reasoning_tokens: int | None = None  # of the output; None: this model does not reason
     adapter: str | None = None
     priority: int = 0
     items: tuple[Item, ...] = ()
-    width: int = 0  # numbers in an embedding, or how many documents are told of
+    width: int = 0  # numbers in an embedding, or documents in a ranking
     base64: bool = False  # how embeddings are written
 
 
@@ -324,7 +320,7 @@ class _Body:
         return crc32(prompt.text.encode("utf-8", "surrogatepass"), seed)
 
 
-def read_ask(endpoint: Endpoint, body: bytes, settings: SimSettings) -> Ask:
+def parse_request(endpoint: Endpoint, body: bytes, settings: SimSettings) -> ApiRequest:
     """Parse a request. Raises Refused."""
     data = read_object(body)
     return _READERS[endpoint](_Body(endpoint, data, settings, _adapter(data, settings)))
@@ -349,7 +345,7 @@ def count_tokens(data: dict[str, object], image_tokens: int | None) -> int:
     return len(completion_prompt(data.get("prompt")))
 
 
-def _generation(body: _Body) -> Ask:
+def _generation(body: _Body) -> ApiRequest:
     endpoint, data, settings = body.endpoint, body.data, body.settings
     prompt, limit = _prompt(body), limit_of(data)
     key = body.key(prompt)
@@ -358,9 +354,9 @@ def _generation(body: _Body) -> Ask:
     reasoning = thought_tokens(endpoint, key, settings)
     length, reason = answer_length(endpoint, data, key, reasoning or 0, settings)
     length = min(length, most_tokens(settings) - len(prompt))
-    saying, length, reason = _saying(body, prompt, min(reasoning or 0, length), length, reason)
+    answer, length, reason = _answer_text(body, prompt, min(reasoning or 0, length), length, reason)
     check_context(len(prompt), length, settings)  # what follows a schema may be longer than it was to be
-    return Ask(
+    return ApiRequest(
         endpoint=endpoint,
         model=body.adapter or settings.model,
         stream=stream,
@@ -372,34 +368,34 @@ def _generation(body: _Body) -> Ask:
         output_tokens=length,
         room_tokens=len(prompt) + (limit or length),
         finish_reason=reason,
-        saying=saying,
+        answer=answer,
         reasoning_tokens=None if reasoning is None else min(reasoning, length),
         adapter=body.adapter,
         priority=_priority(data),
     )
 
 
-def _embedding(body: _Body) -> Ask:
+def _embedding(body: _Body) -> ApiRequest:
     prompts = embedding_prompts(body.data.get("input"))
-    ask = _pooled(body, prompts, [prompt.text for prompt in prompts])
+    request = _pooled(body, prompts, [prompt.text for prompt in prompts])
     width = count_of(body.data, "dimensions") or body.settings.embedding_size
-    return replace(ask, width=width, base64=body.data.get("encoding_format") == "base64")
+    return replace(request, width=width, base64=body.data.get("encoding_format") == "base64")
 
 
-def _ranking(body: _Body) -> Ask:
+def _ranking(body: _Body) -> ApiRequest:
     texts, query = document_texts(body.data.get("documents")), body.data.get("query")
     if not isinstance(query, str):
         raise Refused(400, "1 validation error: Field required", "Bad Request", "body.query")
-    ask = _pooled(body, [completion_prompt(f"{query} {text}") for text in texts], texts)
-    return replace(ask, width=count_of(body.data, "top_n") or len(texts))
+    request = _pooled(body, [completion_prompt(f"{query} {text}") for text in texts], texts)
+    return replace(request, width=count_of(body.data, "top_n") or len(texts))
 
 
-def _pooled(body: _Body, prompts: Sequence[Prompt], shown: Sequence[str]) -> Ask:
+def _pooled(body: _Body, prompts: Sequence[Prompt], texts: Sequence[str]) -> ApiRequest:
     """Return a request without generated tokens: its answer is numbers."""
     for prompt in prompts:
         check_context(len(prompt), None, body.settings)
     keys = [body.key(prompt) for prompt in prompts]
-    return Ask(
+    return ApiRequest(
         endpoint=body.endpoint,
         model=body.adapter or body.settings.model,
         stream=False,
@@ -411,14 +407,14 @@ def _pooled(body: _Body, prompts: Sequence[Prompt], shown: Sequence[str]) -> Ask
         output_tokens=0,
         room_tokens=max(map(len, prompts)),  # one after the other
         finish_reason="stop",
-        saying=AnswerText(keys[0]),
+        answer=AnswerText(keys[0]),
         adapter=body.adapter,
         priority=_priority(body.data),
-        items=tuple(Item(text, key) for text, key in zip(shown, keys, strict=True)),
+        items=tuple(Item(text, key) for text, key in zip(texts, keys, strict=True)),
     )
 
 
-_READERS: Mapping[Endpoint, Callable[[_Body], Ask]] = {
+_READERS: Mapping[Endpoint, Callable[[_Body], ApiRequest]] = {
     "chat": _generation,
     "completions": _generation,
     "responses": _generation,
@@ -456,28 +452,24 @@ def _streaming(data: Mapping[str, object]) -> tuple[bool, Mapping[str, object]]:
     return stream, options if isinstance(options, dict) else {}
 
 
-def _saying(body: _Body, prompt: Prompt, thought: int, length: int, reason: str) -> tuple[AnswerText, int, str]:
+def _answer_text(body: _Body, prompt: Prompt, thought: int, length: int, reason: str) -> tuple[AnswerText, int, str]:
     """Return the text of the answer, its length and its finish reason; a free text has the drawn length."""
     key, limit = body.key(prompt), limit_of(body.data)
-    wanted = read_response_format(body.endpoint, body.data, key)
+    form = read_response_format(body.endpoint, body.data, key)
     pieces = echo_prompt(prompt.text, key, body.settings.says_ratio)
-    if wanted.schema is not None:
+    if form.schema is not None:
         try:
-            pieces = json_pieces(wanted.schema, key, length - thought, cut=False)
+            pieces = json_pieces(form.schema, key, length - thought, cut=False)
         except Unsupported as error:
-            raise Refused(400, f"the JSON schema cannot be followed: {error}", param=wanted.param) from None
+            raise Refused(400, f"the JSON schema cannot be followed: {error}", param=form.param) from None
     if pieces is None:
         return AnswerText(key, thought), length, reason
     room = len(pieces) if limit is None else limit - thought
     if len(pieces) > room:
-        return AnswerText(key, thought, pieces[:room], wanted.tool), thought + room, "length"
-    if wanted.schema is not None and _share(key) < body.settings.invalid_json_ratio:
+        return AnswerText(key, thought, pieces[:room], form.tool), thought + room, "length"
+    if form.schema is not None and crc32(key.to_bytes(4, "big")) / 2**32 < body.settings.invalid_json_ratio:
         pieces = corrupted(pieces, key)
-    return AnswerText(key, thought, pieces, wanted.tool), thought + len(pieces), "tool_calls" if wanted.tool else "stop"
-
-
-def _share(key: int) -> float:
-    return crc32(key.to_bytes(4, "big")) / 2**32
+    return AnswerText(key, thought, pieces, form.tool), thought + len(pieces), "tool_calls" if form.tool else "stop"
 
 
 def _priority(data: dict[str, object]) -> int:

@@ -21,7 +21,7 @@ from benchgate import child_process
 from benchgate.errors import UsageError
 from benchgate.sim.ground_truth import GroundTruth
 from benchgate.sim.http_server import LAST_CHUNK, Connection, FairQueue, Request, json_response, whole
-from benchgate.sim.metrics import merged
+from benchgate.sim.metrics import METRICS_TYPE, merged
 from benchgate.sim.process import start_sim
 from benchgate.suite.simulator import SimSettings
 
@@ -79,7 +79,7 @@ class Replica:
         if self._process is not None:
             child_process.stop(self._process)
 
-    async def ask(self, method: str, path: str) -> bytes:
+    async def fetch(self, method: str, path: str) -> bytes:
         """Return the body of a small response. Raises OSError when there is none."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         try:
@@ -136,7 +136,7 @@ def preferred(key: str, replicas: int) -> list[int]:
 
 def _beginning(body: Mapping[str, object]) -> str | None:
     prompt = next((body[name] for name in _PROMPTS if name in body), None)
-    return None if prompt is None else " ".join(_said(prompt).split()[:_PREFIX_WORDS])
+    return None if prompt is None else " ".join(_text_of(prompt).split()[:_PREFIX_WORDS])
 
 
 def _session(body: Mapping[str, object]) -> str | None:
@@ -147,17 +147,17 @@ def _session(body: Mapping[str, object]) -> str | None:
         return _beginning(body)
     asked = (message for message in messages if isinstance(message, dict) and message.get("role") == "user")
     first = next(asked, None)
-    return None if first is None else _said(first.get("content"))
+    return None if first is None else _text_of(first.get("content"))
 
 
-def _said(prompt: object) -> str:
+def _text_of(prompt: object) -> str:
     """Return all text in a prompt."""
     if isinstance(prompt, str):
         return prompt
     if isinstance(prompt, list):
-        return "\n".join(map(_said, prompt))
+        return "\n".join(map(_text_of, prompt))
     if isinstance(prompt, dict):
-        return _said(prompt.get("content", prompt.get("text", json.dumps(prompt))))
+        return _text_of(prompt.get("content", prompt.get("text", json.dumps(prompt))))
     return json.dumps(prompt)
 
 
@@ -318,7 +318,6 @@ def _error(status: int, kind: str, message: str) -> bytes:
 
 
 _ACTION = re.compile(r"/sim/replicas/(\d{1,4})/(kill|start)")
-_TEXT = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Router:
@@ -334,7 +333,7 @@ class Router:
         self._passed = 0
         self._losing: asyncio.Future[None] | None = None
         self._max_in_flight = 0
-        self._lost: list[dict[str, Any]] = []  # what killed replicas had told of themselves
+        self._lost: list[dict[str, Any]] = []  # states of killed replicas
         self._began_s = time.time()
         self.connections: set[Connection] = set()
         self._turns = FairQueue()
@@ -378,17 +377,18 @@ class Router:
             self._pass_on(request, line)
 
     def _pass_on(self, request: Request, line: Connection) -> None:
-        if request.method == "POST":
+        counted = int(request.method == "POST")
+        if counted:
             self._in_flight += 1
             self._passed += 1
             if self._passed == self._settings.lose_replica_after:
                 self._losing = asyncio.ensure_future(self._kill(self._replicas[-1]))
             self._max_in_flight = max(self._max_in_flight, self._in_flight)
-        line.reply = Relay(request, line, self._order(request), lambda: self._passed_on(request))
 
-    def _passed_on(self, request: Request) -> None:
-        if request.method == "POST":
-            self._in_flight -= 1
+        def over() -> None:
+            self._in_flight -= counted
+
+        line.reply = Relay(request, line, self._order(request), over)
 
     def _order(self, request: Request) -> Sequence[Replica]:
         """Return the replicas that are up, the preferred one first."""
@@ -430,9 +430,9 @@ class Router:
 
     async def _metrics(self, _: Request) -> bytes:
         """Return the series of all replicas that are up."""
-        pages = {one.number: (await self._asked(one, "GET", "/metrics") or b"").decode() for one in self._up()}
+        pages = {one.number: (await self._fetch(one, "GET", "/metrics") or b"").decode() for one in self._up()}
         born = f"# TYPE process_start_time_seconds gauge\nprocess_start_time_seconds {self._began_s:.6f}\n"
-        return whole(200, (born + merged(pages)).encode(), content_type=_TEXT)
+        return whole(200, (born + merged(pages)).encode(), content_type=METRICS_TYPE)
 
     async def _truth(self, request: Request) -> bytes:
         """Return the truth of all replicas together. What was in flight on a killed one has failed."""
@@ -443,8 +443,8 @@ class Router:
         for state in await self._states(self._up()):
             truth.absorb(state)
         truth.in_flight, truth.max_in_flight = self._in_flight, self._max_in_flight
-        told = truth.document(with_requests="requests=1" in request.query.split("&"))
-        return json_response(200, told | {"replicas": [one.document() for one in self._replicas]})
+        documents = truth.document(with_requests="requests=1" in request.query.split("&"))
+        return json_response(200, documents | {"replicas": [one.document() for one in self._replicas]})
 
     async def _reset(self, _: Request) -> bytes:
         self._lost.clear()
@@ -452,20 +452,20 @@ class Router:
         for one in self._replicas:
             one.requests, one.broken = 0, 0
         for one in self._up():
-            await self._asked(one, "POST", "/sim/reset")
+            await self._fetch(one, "POST", "/sim/reset")
         return json_response(200, {})
 
     def _up(self) -> list[Replica]:
         return [one for one in self._replicas if one.state == "up"]
 
     async def _states(self, replicas: Sequence[Replica]) -> list[dict[str, Any]]:
-        told = [await self._asked(one, "GET", "/sim/truth?state=1") for one in replicas]
-        return [json.loads(state) for state in told if state]
+        documents = [await self._fetch(one, "GET", "/sim/truth?state=1") for one in replicas]
+        return [json.loads(state) for state in documents if state]
 
-    async def _asked(self, one: Replica, method: str, path: str) -> bytes | None:
+    async def _fetch(self, one: Replica, method: str, path: str) -> bytes | None:
         """Return a replica's response; None when it is gone meanwhile, or not up yet."""
         try:
-            return await one.ask(method, path)
+            return await one.fetch(method, path)
         except OSError:
             return None
 

@@ -21,7 +21,7 @@ from typing import Any
 
 from benchgate import __version__
 from benchgate.sim.encoders import DONE, ChoiceScript, ResponseScript, Script, VectorScript, error_event
-from benchgate.sim.engine import ConstantPace, Engine, Model, Queue, block_names
+from benchgate.sim.engine import ConstantPace, Engine, Queue, block_names
 from benchgate.sim.fault_injection import FaultDraw, FaultyDocument, FaultyStream, falsify, refusal
 from benchgate.sim.ground_truth import GroundTruth
 from benchgate.sim.http_server import (
@@ -37,9 +37,9 @@ from benchgate.sim.http_server import (
     raise_file_limit,
     whole,
 )
-from benchgate.sim.metrics import Snapshot, metric_page
+from benchgate.sim.metrics import METRICS_TYPE, metric_page
 from benchgate.sim.replies import Document, Reply, ReplyContext, ServerState, Stream
-from benchgate.sim.requests import Ask, Endpoint, Refused, count_tokens, read_ask, read_object
+from benchgate.sim.requests import ApiRequest, Endpoint, Refused, count_tokens, parse_request, read_object
 from benchgate.sim.router import Router
 from benchgate.sim.settings import NS, ListenAddress
 from benchgate.suite.simulator import SimSettings
@@ -59,7 +59,7 @@ _ENDPOINTS: Mapping[str, Endpoint] = {
     "/v1/rerank": "rerank",
     "/rerank": "rerank",
 }
-_SCRIPTS: Mapping[Endpoint, Callable[[Ask, int, int], Script]] = {
+_SCRIPTS: Mapping[Endpoint, Callable[[ApiRequest, int, int], Script]] = {
     "chat": ChoiceScript,
     "completions": ChoiceScript,
     "responses": ResponseScript,
@@ -74,7 +74,8 @@ class SimServer:
     def __init__(self, settings: SimSettings) -> None:
         self._settings = settings
         self._faults = FaultDraw([*map(parse_fault, settings.faults)], random.Random(f"faults {settings.seed}"))
-        self._state = ServerState(_model(settings), settings.chunk_tokens)
+        kind = Engine if settings.is_engine else Queue if settings.is_queue else ConstantPace
+        self._state = ServerState(kind(settings, random.Random(f"time {settings.seed}")), settings.chunk_tokens)
         self._created = int(time.time())
         self._order = 0
         self._first_id = os.getpid() << 40  # replicas behind one address must not give two answers one id
@@ -115,34 +116,38 @@ class SimServer:
             self._generate(endpoint, request, line)
             return
         elif route is not None:
-            line.write(_answered(route, request))
+            try:
+                line.write(route(request))
+            except Refused as refused:
+                line.write(json_response(refused.status, refused.document))
         line.done(keep=request.keeps_alive)
 
     def _generate(self, endpoint: Endpoint, request: Request, line: Connection) -> None:
         try:
-            fault = self._behaviour(request.headers.get(FAULT_HEADER))
-            ask = read_ask(endpoint, request.body, self._settings)
+            fault = self._choose_fault(request.headers.get(FAULT_HEADER))
+            parsed = parse_request(endpoint, request.body, self._settings)
         except Refused as refused:
             self._state.truth.refused(line.received_ns, request.headers.get("x-request-id"))
             line.write(json_response(refused.status, refused.document))
             line.done(keep=request.keeps_alive)
             return
-        reply = self._reply(ask, fault, request, line)
+        reply = self._reply(parsed, fault, request, line)
         instead = refusal(fault)
         if instead is None and self._state.model.sheds(reply.job):
             self._state.truth.shed += 1
-            instead = _too_many()
+            document = {"error": {"message": _SHED, "type": "Too Many Requests", "param": None, "code": 429}}
+            instead = json_response(429, document, _RETRY_LATER)
         if instead is not None:
             reply.refuse(instead)
             return
         if not self._state.model.admit(reply.job, monotonic_ns()):
-            reply.refuse(self._busy(ask))
+            reply.refuse(self._busy(parsed))
             return
         line.reply = reply
         reply.begin()
         self._arm()
 
-    def _behaviour(self, wish: str | None) -> FaultSpec:
+    def _choose_fault(self, wish: str | None) -> FaultSpec:
         """Return the fault of this request: the one it asks for, or else one that is drawn. Raises Refused."""
         if wish is None:
             fault = self._faults.next()
@@ -156,29 +161,29 @@ class SimServer:
         spared = replace(fault, text=None, repeated="", above=0, name="")
         return NO_FAULT if spared == NO_FAULT else replace(spared, name=fault.name)
 
-    def _reply(self, ask: Ask, fault: FaultSpec, request: Request, line: Connection) -> Reply:
+    def _reply(self, parsed: ApiRequest, fault: FaultSpec, request: Request, line: Connection) -> Reply:
         self._order += 1
-        said = falsify(ask, fault)
-        named = said if fault.model is None else replace(said, model=fault.model)
+        answered = falsify(parsed, fault)
+        named = answered if fault.model is None else replace(answered, model=fault.model)
         context = ReplyContext(
-            ask=said,
-            script=_SCRIPTS[ask.endpoint](named, self._first_id + self._order, self._created),
+            request=answered,
+            script=_SCRIPTS[parsed.endpoint](named, self._first_id + self._order, self._created),
             fault=fault,
             order=self._order,
             received_ns=line.received_ns,
             begins_ns=self._begins_ns(line.received_ns),
             request_id=request.headers.get("x-request-id"),
             keeps_alive=request.keeps_alive,
-            blocks=self._blocks(ask),
-            speed=fault.seen_factor if fault.seen_factor != 1 and self._came_before(ask) else 1.0,
+            blocks=self._blocks(parsed),
+            speed=fault.seen_factor if fault.seen_factor != 1 and self._came_before(parsed) else 1.0,
         )
         if fault is NO_FAULT:
-            return (Stream if ask.stream else Document)(context, line, self._state)
-        return (FaultyStream if ask.stream else FaultyDocument)(context, line, self._state)
+            return (Stream if parsed.stream else Document)(context, line, self._state)
+        return (FaultyStream if parsed.stream else FaultyDocument)(context, line, self._state)
 
-    def _came_before(self, ask: Ask) -> bool:
+    def _came_before(self, parsed: ApiRequest) -> bool:
         """Remember the prompt; return True when this process had it before."""
-        known, name = len(self._seen), blake2b(ask.prompt.text.encode("utf-8", "surrogatepass"), digest_size=16)
+        known, name = len(self._seen), blake2b(parsed.prompt.text.encode("utf-8", "surrogatepass"), digest_size=16)
         self._seen.add(name.digest())
         return len(self._seen) == known
 
@@ -188,21 +193,21 @@ class SimServer:
             self._loaded_ns = received_ns + round(self._settings.load_time_s * NS)
         return max(received_ns, self._loaded_ns)
 
-    def _blocks(self, ask: Ask) -> tuple[int, ...]:
+    def _blocks(self, parsed: ApiRequest) -> tuple[int, ...]:
         """Return the block names of prompt and answer, which the next turn of a conversation repeats."""
         if not self._settings.is_engine or not self._settings.prefix_blocks:
             return ()
-        thought = ask.saying.thought_tokens
-        answer = ask.saying.text(thought, ask.output_tokens - thought)
-        return block_names([*ask.prompt.words, *answer.split()], self._settings.block_tokens, ask.model)
+        thought = parsed.answer.thought_tokens
+        answer = parsed.answer.text(thought, parsed.output_tokens - thought)
+        return block_names([*parsed.prompt.words, *answer.split()], self._settings.block_tokens, parsed.model)
 
-    def _busy(self, ask: Ask) -> bytes:
+    def _busy(self, parsed: ApiRequest) -> bytes:
         """Return the refusal of a full queue."""
         status = self._settings.queue_status
         code = status or 503
         kind = "Too Many Requests" if code == 429 else "Service Unavailable"
         document = {"error": {"message": _BUSY, "type": kind, "param": None, "code": code}}
-        if status is not None or not ask.stream:
+        if status is not None or not parsed.stream:
             return json_response(code, document, *([_RETRY_LATER] if code == 429 else []))
         opening = head(200, f"content-type: {EVENT_STREAM}", "transfer-encoding: chunked")
         return opening + chunk(error_event(document)) + chunk(DONE) + LAST_CHUNK
@@ -237,19 +242,10 @@ class SimServer:
         return json_response(200, {"object": "list", "data": [base, *adapters]})
 
     def _metrics(self, _: Request) -> bytes:
-        model, state = self._state.model, self._state
-        now = Snapshot(
-            model=self._settings.model,
-            counters=state.counters,
-            running=model.running,
-            waiting=model.waiting,
-            kv_ratio=model.kv_ratio,
-            generation_tokens=state.counters.generation_tokens + sum(reply.sent for reply in state.replies),
-            preemptions=model.tally.preemptions,
-            prefix_queried_tokens=model.tally.prefix_queried_tokens,
-            prefix_hit_tokens=model.tally.prefix_hit_tokens,
-        )
-        return whole(200, metric_page(now).encode(), content_type="text/plain; version=0.0.4; charset=utf-8")
+        state = self._state
+        tokens = state.counters.generation_tokens + sum(reply.sent for reply in state.replies)
+        page = metric_page(self._settings.model, state.model, state.counters, tokens)
+        return whole(200, page.encode(), content_type=METRICS_TYPE)
 
     def _tokenize(self, request: Request) -> bytes:
         count = count_tokens(read_object(request.body), self._settings.image_tokens)
@@ -264,31 +260,12 @@ class SimServer:
         if "state=1" in asked:
             return json_response(200, truth.state(tokens_under_way=under_way, preempted=preempted))
         with_requests = "requests=1" in asked
-        told = truth.document(tokens_under_way=under_way, preempted=preempted, with_requests=with_requests)
-        return json_response(200, told)
+        document = truth.document(tokens_under_way=under_way, preempted=preempted, with_requests=with_requests)
+        return json_response(200, document)
 
     def _reset(self, _: Request) -> bytes:
         self._state.truth = GroundTruth(self._state.model.tally.preemptions)
         return json_response(200, {})
-
-
-def _too_many() -> bytes:
-    document = {"error": {"message": _SHED, "type": "Too Many Requests", "param": None, "code": 429}}
-    return json_response(429, document, _RETRY_LATER)
-
-
-def _model(settings: SimSettings) -> Model:
-    rng = random.Random(f"time {settings.seed}")
-    if settings.is_engine:
-        return Engine(settings, rng)
-    return Queue(settings, rng) if settings.is_queue else ConstantPace(settings, rng)
-
-
-def _answered(route: Callable[[Request], bytes], request: Request) -> bytes:
-    try:
-        return route(request)
-    except Refused as refused:
-        return json_response(refused.status, refused.document)
 
 
 def run_sim(settings: SimSettings, address: ListenAddress, ready: Callable[[str], None]) -> None:

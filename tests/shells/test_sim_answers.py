@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from benchgate.sim.content import Unsupported, json_pieces
 from benchgate.sim.encoders import ChoiceScript, ResponseScript, Script, Usage
 from benchgate.sim.http_server import Request
-from benchgate.sim.requests import Ask, Endpoint, Refused, read_ask
+from benchgate.sim.requests import ApiRequest, Endpoint, Refused, parse_request
 from benchgate.sim.router import affinity_of, preferred
 from benchgate.sim.settings import sim_settings
 from benchgate.suite.simulator import SimSettings
@@ -52,17 +52,17 @@ def check_person(text: str) -> None:
     assert person["note"] is None
 
 
-def asked(body: dict[str, Any], endpoint: Endpoint = "chat", served: SimSettings = PLAIN) -> Ask:
-    return read_ask(endpoint, json.dumps(body).encode(), served)
+def asked(body: dict[str, Any], endpoint: Endpoint = "chat", served: SimSettings = PLAIN) -> ApiRequest:
+    return parse_request(endpoint, json.dumps(body).encode(), served)
 
 
-def message(ask: Ask) -> dict[str, Any]:
+def message(ask: ApiRequest) -> dict[str, Any]:
     document = json.loads(ChoiceScript(ask, 1, 2).document(ask.finish_reason, None))
     found: dict[str, Any] = document["choices"][0]["message"]
     return found
 
 
-def streamed(script: Script, ask: Ask, sizes: int = 1) -> list[dict[str, Any]]:
+def streamed(script: Script, ask: ApiRequest, sizes: int = 1) -> list[dict[str, Any]]:
     """The events of a whole stream, so many tokens at a time."""
     events = script.opening()
     for first in range(0, ask.output_tokens, sizes):
@@ -73,7 +73,7 @@ def streamed(script: Script, ask: Ask, sizes: int = 1) -> list[dict[str, Any]]:
     return [json.loads(event.decode().partition("data: ")[2]) for event in events]
 
 
-def deltas(ask: Ask, sizes: int = 1) -> list[dict[str, Any]]:
+def deltas(ask: ApiRequest, sizes: int = 1) -> list[dict[str, Any]]:
     events = streamed(ChoiceScript(ask, 1, 2), ask, sizes)
     return [event["choices"][0]["delta"] for event in events if event["choices"]][1:]
 
@@ -164,7 +164,7 @@ def test_schema_that_says_more_than_is_known_is_refused(schema: dict[str, Any], 
 def test_schema_is_understood_wherever_it_is_said(endpoint: Endpoint, body: dict[str, Any]) -> None:
     ask = asked(body | {"max_tokens": 70}, endpoint)
     assert (ask.output_tokens, ask.finish_reason) == (70, "stop")
-    check_person(ask.saying.text(0, 70))
+    check_person(ask.answer.text(0, 70))
     cut = asked(body | {"max_tokens": 5}, endpoint)
     assert (cut.output_tokens, cut.finish_reason) == (5, "length")
 
@@ -205,7 +205,7 @@ def test_servers_of_two_seeds_are_wrong_about_prompts_of_their_own() -> None:
     def wrong(seed: int) -> set[int]:
         served = sim_settings(says_ratio=0.7, seed=seed)
         bodies = ({"prompt": f"say: river {number:04}"} for number in range(1000))
-        texts = (asked(body, "completions", served).saying.text(0, 2) for body in bodies)
+        texts = (asked(body, "completions", served).answer.text(0, 2) for body in bodies)
         return {number for number, text in enumerate(texts) if text != f"river {number:04}"}
 
     one, other = wrong(1), wrong(2)
@@ -224,12 +224,12 @@ def test_servers_of_two_seeds_are_wrong_about_prompts_of_their_own() -> None:
 )
 def test_prompt_that_asks_for_no_text_is_answered_by_words_as_ever(settings: SimSettings, prompt: str) -> None:
     ask = asked({"prompt": prompt, "max_tokens": 5}, "completions", settings)
-    assert (ask.output_tokens, ask.finish_reason, ask.saying.plain) == (5, "length", True)
+    assert (ask.output_tokens, ask.finish_reason, ask.answer.plain) == (5, "length", True)
 
 
 def test_text_asked_for_is_cut_at_the_limit() -> None:
     ask = asked({"prompt": "say: river stone cloud", "max_tokens": 2}, "completions", sim_settings(says_ratio=1.0))
-    assert (ask.saying.text(0, 2), ask.output_tokens, ask.finish_reason) == ("river stone", 2, "length")
+    assert (ask.answer.text(0, 2), ask.output_tokens, ask.finish_reason) == ("river stone", 2, "length")
 
 
 TOOLS = [
@@ -247,9 +247,9 @@ def test_tools_are_called_with_arguments_that_satisfy_them() -> None:
     calls = [delta["tool_calls"][0] for delta in deltas(ask)]
     assert "".join(piece["function"]["arguments"] for piece in calls) == call["function"]["arguments"]
     assert [piece.get("id") for piece in calls] == [call["id"]] + [None] * 79
-    assert asked(CHAT | {"tools": TOOLS, "tool_choice": "none"}).saying.plain
+    assert asked(CHAT | {"tools": TOOLS, "tool_choice": "none"}).answer.plain
     assert asked(CHAT | {"tools": TOOLS} | chosen | {"max_tokens": 3}).finish_reason == "length"
-    names = {asked({"messages": [{"role": "user", "content": f"{i}"}], "tools": TOOLS}).saying.tool for i in range(20)}
+    names = {asked({"messages": [{"role": "user", "content": f"{i}"}], "tools": TOOLS}).answer.tool for i in range(20)}
     assert names == {"look", "wait"}
 
 

@@ -12,7 +12,7 @@ from benchgate.errors import UsageError
 from benchgate.sim.encoders import ChoiceScript
 from benchgate.sim.fault_injection import falsify
 from benchgate.sim.process import Sim, serve_sim
-from benchgate.sim.requests import Endpoint, read_ask
+from benchgate.sim.requests import Endpoint, parse_request
 from benchgate.sim.settings import sim_settings
 from benchgate.suite.simulator_faults import parse_fault
 from tests.shells.sim_client import PATIENCE_S, asking, read_all, request_bytes, talk
@@ -90,7 +90,7 @@ def test_offered_tool_is_called_as_ever_whatever_text_was_to_be_false(sim: Sim) 
 )
 def test_fault_that_has_no_meaning_for_an_endpoint_changes_nothing(endpoint: Endpoint, fault: str) -> None:
     body = {"input": "x", "prompt": "x"}
-    ask = read_ask(endpoint, json.dumps(body).encode(), sim_settings())
+    ask = parse_request(endpoint, json.dumps(body).encode(), sim_settings())
     assert falsify(ask, parse_fault(fault).spec) is ask
 
 
@@ -112,8 +112,8 @@ def test_connection_goes_on_after_a_false_answer(sim: Sim) -> None:
 
 
 def test_long_answer_does_not_repeat_itself_and_its_events_say_what_its_text_says() -> None:
-    ask = read_ask("chat", json.dumps(asking(1500)).encode(), sim_settings())
-    words = ask.saying.text(0, 1500).split()
+    ask = parse_request("chat", json.dumps(asking(1500)).encode(), sim_settings())
+    words = ask.answer.text(0, 1500).split()
     runs = [tuple(words[at : at + 6]) for at in range(len(words) - 5)]
     assert len(set(runs)) > 0.95 * len(runs)
     assert sorted(words[:64]) == sorted(words[64:128]) == sorted(set(words))

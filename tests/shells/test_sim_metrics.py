@@ -3,30 +3,24 @@
 from __future__ import annotations
 
 import re
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
-from benchgate.sim.metrics import Counters, Snapshot, merged, metric_page
+from benchgate.sim.engine import Model, Tally
+from benchgate.sim.metrics import Counters, merged, metric_page
 
 
-def snapshot() -> Snapshot:
-    counters = Counters(began_s=1000.0, requests=3, prompt_tokens=90, cached_tokens=32, generation_tokens=40)
+def page_of_a_busy_server() -> str:
+    counters = Counters(began_s=1000.0, prompt_tokens=90)
     counters.finished["length"] = 2
     for seconds in (0.05, 0.2):
         counters.ttft.add(int(seconds * 1e9))
         counters.queued.add(int(seconds * 1e8))
         counters.whole.add(int(seconds * 1e10))
-    return Snapshot(
-        model='a "model"',
-        counters=counters,
-        running=2,
-        waiting=5,
-        kv_ratio=0.5,
-        generation_tokens=44,
-        preemptions=6,
-        prefix_queried_tokens=100,
-        prefix_hit_tokens=25,
-    )
+    engine = SimpleNamespace(running=2, waiting=5, kv_ratio=0.5, tally=Tally(6, 100, 25))
+    return metric_page('a "model"', cast(Model, engine), counters, 44)
 
 
 SAMPLE = re.compile(r'([a-zA-Z_:][\w:]*)(?:\{((?:\w+="(?:[^"\\]|\\.)*",?)*)\})? (\S+)')
@@ -77,12 +71,12 @@ EXPECTED: dict[str, float] = {
 
 
 def test_page_has_the_counts_in_vllms_names() -> None:
-    found = samples(metric_page(snapshot()))
+    found = samples(page_of_a_busy_server())
     assert {name: found.get(name) for name in EXPECTED} == pytest.approx(EXPECTED)
 
 
 def test_pages_of_replicas_are_one_page_with_every_series_once() -> None:
-    page = merged({0: metric_page(snapshot()), 2: metric_page(snapshot())})
+    page = merged({0: page_of_a_busy_server(), 2: page_of_a_busy_server()})
     assert {labels.partition(",")[0] for _, labels in series(page)} == {'replica="0"', 'replica="2"'}
     doubled = {name: 2 * value for name, value in EXPECTED.items() if name != "process_start_time_seconds"}
     found = samples(page)
