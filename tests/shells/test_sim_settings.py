@@ -66,7 +66,7 @@ def test_settings_survive_the_way_to_another_process() -> None:
         queue=3, preempts=True, output_tokens=(1, 5), adapters=("lora",), faults=("no-done@10%",), keep_alive_s=5,
         replicas=2, affinity="prefix",
     )  # fmt: skip
-    address = ListenAddress(uds="/tmp/sim.sock")
+    address = ListenAddress(uds="sim.sock")
     assert from_json(to_json(whole, address)) == (whole, address)
     assert from_json(to_json(sim_settings(), LOOPBACK)) == (sim_settings(), LOOPBACK)
     default_cost = sim_settings(decode_s=0.008)
