@@ -19,7 +19,7 @@ from typing import Self
 from benchgate.errors import TargetError
 from benchgate.load.result import ClassResult, StageResult
 from benchgate.model.request import Endpoint
-from benchgate.sim.steering import kill_replica, replicas_of, start_replica
+from benchgate.sim.process import SimControl
 from benchgate.suite.schema import Limits
 from benchgate.suite.stages import Action
 from benchgate.targets.dialect import Target
@@ -107,9 +107,9 @@ class Acts:
             return self._run(action.run)
         try:
             if action.kill is not None:
-                kill_replica(self.target.url, action.kill)
+                SimControl(self.target.url).kill(action.kill)
             elif action.start is not None:
-                start_replica(self.target.url, action.start)
+                SimControl(self.target.url).start(action.start)
         except TargetError as fault:
             return f"failed: {fault}"
         return None
@@ -154,10 +154,11 @@ def bring_back(actions: Sequence[Action], target: Target, endpoint: Endpoint, li
     """Undo what a stage's actions did, and wait until the deployment answers. Raises TargetError when it does not."""
     if any(action.kill is not None for action in actions):
         deadline_s = time.monotonic() + limits.ready_s
-        for one in replicas_of(target.url):
+        control = SimControl(target.url)
+        for one in control.replicas():
             if one["state"] == "down":
-                start_replica(target.url, one["replica"])
-        while any(one["state"] != "up" for one in replicas_of(target.url)):
+                control.start(one["replica"])
+        while any(one["state"] != "up" for one in control.replicas()):
             if time.monotonic() >= deadline_s:
                 raise TargetError(f"a replica that was killed is not back within {limits.ready_s:g} s")
             time.sleep(_LOOK_S)

@@ -19,7 +19,6 @@ from benchgate.model.deployment import Arm, Deployment, flatten_json
 from benchgate.model.request import Endpoint
 from benchgate.model.run import CHANGED, NOT_ALL_READY, ONE_SERVER, REPLICAS, DeploymentFault, ReplicaCount, ServerStart
 from benchgate.plan.schedule import Plan
-from benchgate.sim.declared import settings_of
 from benchgate.sim.process import start_sim
 from benchgate.store.repository import RunWriter
 from benchgate.suite.deployment import DeploymentSpec, written_out
@@ -117,8 +116,7 @@ def declared(suite: Suite, name: str) -> Deployment:
     if spec.embedded is not None:
         model, ours = MODEL_ALIAS, spec.embedded.model_dump(mode="json")
     elif spec.sim is not None:
-        settings = settings_of(spec.sim)
-        model, ours = settings.model, settings.identity()
+        model, ours = spec.sim.model, spec.sim.identity()
     return Deployment(
         name=name,
         model=model,
@@ -234,15 +232,14 @@ def _served(arm: Arm, name: str, spec: DeploymentSpec, weights_dir: Path, log_di
             yield Target(arm, server.url, server.model, dialect_of(spec))
         return
     assert spec.sim is not None, "a deployment without an address is one of the two: the suite was validated"
-    settings = settings_of(spec.sim)
     try:
-        process, url = start_sim(settings)
+        sim = start_sim(spec.sim)
     except UsageError as fault:
         raise TargetError(f"the deployment {name!r} did not start: {fault}") from fault
     try:
-        yield Target(arm, url, settings.model, dialect_of(spec))
+        yield Target(arm, sim.url, spec.sim.model, dialect_of(spec))
     finally:
-        child_process.stop(process)
+        child_process.stop(sim.process)
 
 
 def measure_starts(

@@ -20,9 +20,8 @@ import numpy as np
 
 from benchgate.model.records import RequestColumns, RequestRecord, TokenSource
 from benchgate.model.request_metrics import Slo, meets_slo
-from benchgate.sim.engine import Engine
-from benchgate.sim.jobs import Due, Job
-from benchgate.sim.settings import BatchingCosts
+from benchgate.sim.engine import Due, Engine, Job
+from benchgate.sim.settings import sim_settings
 from benchgate.stats.capacity_search import (
     FinishedLook,
     SearchResult,
@@ -32,6 +31,7 @@ from benchgate.stats.capacity_search import (
     next_look,
     search_result,
 )
+from benchgate.suite.simulator import SimSettings
 
 _NS = 1_000_000_000
 _LONG = 400_000  # requests of one run that looks for the truth
@@ -44,7 +44,7 @@ class Server:
     """A server with an SLO, and the capacity that `--truth` found for it."""
 
     name: str
-    costs: BatchingCosts
+    costs: SimSettings
     input_tokens: int
     output_tokens: int
     slo: Slo
@@ -54,7 +54,7 @@ class Server:
 SERVERS = (
     Server(
         "token pace breaks first",
-        BatchingCosts(prefill_s=0.0001, decode_s=0.008, decode_per_sequence_s=0.0008, batch=64),
+        sim_settings(prefill_s=0.0001, decode_s=0.008, decode_per_sequence_s=0.0008, batch=64),
         input_tokens=50,
         output_tokens=32,
         slo=Slo(ttft_s=1.0, tpot_s=0.025),
@@ -62,7 +62,7 @@ SERVERS = (
     ),
     Server(
         "queue breaks first",
-        BatchingCosts(prefill_s=0.0001, decode_s=0.008, decode_per_sequence_s=0.0003, batch=8),
+        sim_settings(prefill_s=0.0001, decode_s=0.008, decode_per_sequence_s=0.0003, batch=8),
         input_tokens=50,
         output_tokens=32,
         slo=Slo(ttft_s=0.5, tpot_s=0.1),
@@ -75,7 +75,7 @@ def ask(server: Server, rate_rps: float, requests: int, seed: tuple[int, ...]) -
     """So many requests to an empty engine, and what a client without any delay of its own would have seen."""
     generator = np.random.default_rng(seed)
     due_ns = np.rint(np.cumsum(generator.exponential(1 / rate_rps, size=requests)) * _NS).astype(int).tolist()
-    engine = Engine(server.costs, 0.0, random.Random(str(seed)))
+    engine = Engine(server.costs, random.Random(str(seed)))
     first_ns, last_ns = [0] * requests, [0] * requests
 
     def note(dues: list[Due]) -> None:

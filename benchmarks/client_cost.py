@@ -21,12 +21,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchgate.sim.process import serve_sim
-from benchgate.sim.settings import SimSettings
+from benchgate.sim.settings import sim_settings
 from benchmarks.stream_clients import CLIENTS
 
 Document = dict[str, Any]
 
-SERVER = SimSettings(ttft_s=0.1, itl_s=0.02, jitter_ratio=0.3)
+SERVER = sim_settings(ttft_s=0.1, itl_s=0.02, jitter_ratio=0.3)
 _TOKENS = 128
 
 

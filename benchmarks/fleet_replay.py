@@ -22,7 +22,7 @@ from benchgate.model.records import ABSENT
 from benchgate.model.request import text_request
 from benchgate.plan.model import PlannedRequest, PlannedStage
 from benchgate.sim.process import serve_sim
-from benchgate.sim.settings import BatchingCosts, SimSettings
+from benchgate.sim.settings import sim_settings
 from benchgate.sizing.simulation import Balancer, Scaling, simulate_traffic
 from benchgate.suite.schema import Limits
 from benchgate.targets.dialect import DIALECTS, Target
@@ -56,8 +56,8 @@ def asked(requests: int, seed: int) -> tuple[float, float]:
     generator = np.random.default_rng(seed)
     per_s = _LOAD * _REPLICAS * _PLACES / (sum(_TOKENS) / 2 * _STEP_S)
     due_ns = np.cumsum(generator.exponential(1e9 / per_s, requests)).astype(np.int64)
-    costs = BatchingCosts(prefill_s=1e-6, decode_s=_STEP_S, decode_per_sequence_s=0.0, batch=_PLACES)
-    with serve_sim(SimSettings(batching=costs, replicas=_REPLICAS)) as sim:
+    costs = {"prefill_s": 1e-6, "decode_s": _STEP_S, "decode_per_sequence_s": 0.0}
+    with serve_sim(sim_settings(**costs, batch=_PLACES, replicas=_REPLICAS)) as sim:
         each = [
             PlannedRequest(i, int(at), text_request("chat", f"prompt {i}", int(generator.integers(*_TOKENS))), i)
             for i, at in enumerate(due_ns)

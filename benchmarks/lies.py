@@ -27,9 +27,9 @@ from zlib import crc32
 from benchgate import pipeline
 from benchgate.errors import BenchgateError
 from benchgate.model.verdict import Verdict
-from benchgate.sim.options import parse_settings
 from benchgate.sim.process import serve_sim
 from benchgate.suite.loader import parse_suite
+from benchgate.suite.simulator import SimSettings
 from benchmarks.tables import in_table
 
 OWN_MACHINE = {  # servers and load generator share it
@@ -38,7 +38,7 @@ OWN_MACHINE = {  # servers and load generator share it
 }  # fmt: skip
 
 Options = Mapping[str, Any]
-"""Options of `benchgate sim`, or keys of a suite."""
+"""Settings of a simulated server, or keys of a suite."""
 
 SERVER: Options = {"ttft": "40ms", "itl": "4ms", "jitter": "10%"}
 QUICK: Options = {
@@ -102,10 +102,10 @@ def _honest(words: str, baseline: Options, candidate: Options, **more: Any) -> C
     return Case(words, baseline, candidate, PROMOTED, never=_ABOUT_TEXT, **more)
 
 
-_ENDS: Options = {"ttft": "40ms", "itl": "6ms", "jitter": "2%", "output_tokens": "24:26"}
+_ENDS: Options = {"ttft": "40ms", "itl": "6ms", "jitter": "2%", "output_tokens": [24, 26]}
 _LONGER: Options = {**QUICK, "workload": {"input": 20, "output": 32}}
 _BLANK: Options = {**SERVER, "faults": ["blank-text"]}
-_REASONS: Options = {**SERVER, "reasoning_tokens": "4:12"}
+_REASONS: Options = {**SERVER, "reasoning_tokens": [4, 12]}
 _REMEMBERS: Options = {**SERVER, "faults": ["fast-when-seen:4"]}
 _CACHES: Options = {"prefill": "1ms", "decode": "4ms", "prefix_cache": 4096}
 _ONE_PROMPT_AT_A_TIME: Options = {"service": "60ms", "itl": "10ms"}
@@ -214,7 +214,7 @@ def runs_of(case: Case, seed: int) -> list[Ended]:
     with tempfile.TemporaryDirectory() as scratch, ExitStack() as stack:
         arms = {"before": (case.baseline, 2 * seed), "after": (case.candidate, 2 * seed + 1)}
         urls = {
-            name: stack.enter_context(serve_sim(parse_settings(**options, seed=own))).url
+            name: stack.enter_context(serve_sim(SimSettings.model_validate({**options, "seed": own}))).url
             for name, (options, own) in arms.items()
         }
         rows = [{"id": f"say-{at:02}", "text": f"stone {seed} {at} river"} for at in range(_ITEMS)]

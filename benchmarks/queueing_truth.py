@@ -30,7 +30,7 @@ from benchgate import pipeline
 from benchgate.model import request_metrics
 from benchgate.model.run import LoadObservation
 from benchgate.sim.process import serve_sim
-from benchgate.sim.settings import QueueCosts, SimSettings
+from benchgate.sim.settings import sim_settings
 from benchgate.suite.loader import parse_suite
 from benchmarks.lies import OWN_MACHINE, Quiet
 from benchmarks.tables import in_table
@@ -85,11 +85,11 @@ def quantiles_s(gaps_s: Seconds, services_s: Seconds, work_s: Seconds, ramp: int
 
 def measured(law: str, rate_rps: float, requests: int, ramp: float | None) -> Iterator[tuple[Seconds, Seconds]]:
     """Run the stage; yield for each of two blocks the measured TTFT quantiles and their truth."""
-    costs = QueueCosts(service_s=SERVICE_S, servers=SERVERS, service_law=LAWS[law], service_until="last-token")
+    costs = sim_settings(service_s=SERVICE_S, servers=SERVERS, service_law=LAWS[law], service_until="last-token")
     stage = {"stage": "open", "rate": f"{rate_rps:g}/s", "requests": requests} | (
         {} if ramp is None else {"ramp": ramp}
     )
-    with tempfile.TemporaryDirectory() as scratch, serve_sim(SimSettings(queueing=costs)) as sim:
+    with tempfile.TemporaryDirectory() as scratch, serve_sim(costs) as sim:
         suite = {
             "suite": "queue", "baseline": "queue", "candidate": "queue",
             "deployments": {"queue": {"url": sim.url, "model": "sim", "engine": "vllm"}},

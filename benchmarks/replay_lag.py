@@ -21,7 +21,7 @@ import numpy as np
 from benchgate.load.bare import run_bare
 from benchgate.load.options import BareOptions
 from benchgate.sim.process import serve_sim
-from benchgate.sim.settings import SimSettings
+from benchgate.sim.settings import sim_settings
 
 _BAR_MS = 2.0
 _RATE_RPS = 200.0
@@ -45,7 +45,7 @@ def made_up(path: Path, rows: int) -> Path:
 
 def replayed_ms(trace: Path, speed: float, requests: int) -> list[float]:
     """Send lag of one replay: p50, p99 and the largest."""
-    with serve_sim(SimSettings(ttft_s=0.02, itl_s=0.002)) as sim:
+    with serve_sim(sim_settings(ttft_s=0.02, itl_s=0.002)) as sim:
         options = BareOptions.parse(
             url=sim.url, model="sim", engine="vllm", trace=str(trace), speed=speed, requests=requests, workers="1"
         )

@@ -22,7 +22,7 @@ from benchgate.load.bare import run_bare
 from benchgate.load.options import BareOptions
 from benchgate.model.arrivals import ArrivalProcess
 from benchgate.sim.process import serve_sim
-from benchgate.sim.settings import SimSettings
+from benchgate.sim.settings import sim_settings
 
 _BAR_MS = 2.0
 _NS = 1_000_000_000
@@ -31,7 +31,7 @@ _NAMES = ("p50", "p99", "max")
 
 def send_lag_ms(rate_rps: float, seconds: float) -> list[float]:
     """Send lag of the load engine: p50, p99 and the largest."""
-    with serve_sim(SimSettings(ttft_s=0.005, itl_s=0.001)) as sim:
+    with serve_sim(sim_settings(ttft_s=0.005, itl_s=0.001)) as sim:
         options = BareOptions(
             sim.url,
             "sim",

@@ -25,7 +25,7 @@ from benchgate import pipeline
 from benchgate.model import request_metrics
 from benchgate.model.records import RequestColumns
 from benchgate.sim.process import serve_sim
-from benchgate.sim.settings import QueueCosts, SimSettings
+from benchgate.sim.settings import sim_settings
 from benchgate.stats.means import paired_t
 from benchgate.stats.proportions import clopper_pearson
 from benchgate.stats.quantiles import order_statistic_limits
@@ -44,7 +44,7 @@ Figure = tuple[float, float, float]
 def measured(repeats: int) -> Iterator[tuple[int, RequestColumns]]:
     """Measure the stages; yield the size of each with its measured requests."""
     sweep = [{"stage": f"n{size}", "concurrency": 16, "requests": size} for size in SIZES]
-    settings = SimSettings(queueing=QueueCosts(service_s=0.06), itl_s=0.01)
+    settings = sim_settings(service_s=0.06, itl_s=0.01)
     with tempfile.TemporaryDirectory() as scratch, serve_sim(settings) as sim:
         suite = {
             "suite": "sizes", "baseline": "queue", "candidate": "queue",

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from benchgate.circumstances import client_machine, utc_now
-from benchgate.errors import BenchgateError
+from benchgate.errors import BenchgateError, TargetError
 from benchgate.gate.evidence.client_strain import saturation_reasons
 from benchgate.load.worker import StageResult, run_stage
 from benchgate.measuring_load import Progress
@@ -21,8 +21,9 @@ from benchgate.model.deployment import Arm
 from benchgate.model.request import text_request
 from benchgate.plan.model import PlannedRequest, PlannedStage
 from benchgate.sim.process import Sim, serve_sim
-from benchgate.sim.settings import SimSettings
+from benchgate.sim.settings import sim_settings
 from benchgate.suite.schema import ClientBounds, Limits
+from benchgate.suite.simulator import SimSettings
 from benchgate.targets.dialect import DIALECTS, Target
 from benchgate.units import show_duration, show_percent
 
@@ -53,10 +54,10 @@ def measure_client(
     """
     progress.begin("streams of 50 tokens/s", len(streams))
     closed = list(
-        _series(progress, SimSettings(ttft_s=_STREAM_TTFT_S, itl_s=_ITL_S, jitter_ratio=_JITTER_RATIO), streams)
+        _series(progress, sim_settings(ttft_s=_STREAM_TTFT_S, itl_s=_ITL_S, jitter_ratio=_JITTER_RATIO), streams)
     )
     progress.begin("requests of one token", len(rates_rps))
-    opened = list(_series(progress, SimSettings(ttft_s=_RATE_TTFT_S, jitter_ratio=_JITTER_RATIO), (), rates_rps))
+    opened = list(_series(progress, sim_settings(ttft_s=_RATE_TTFT_S, jitter_ratio=_JITTER_RATIO), (), rates_rps))
     return ClientProfile(measured_at=utc_now(), machine=client_machine(), steps=(*closed, *opened))
 
 
@@ -96,7 +97,7 @@ def _measured(sim: Sim, target: Target, stage: PlannedStage) -> ClientStep:
         sim.reset()
         result = run_stage(target, stage, limits=Limits())
         truth = sim.truth()
-    except (OSError, ValueError) as exc:
+    except (OSError, TargetError, ValueError) as exc:
         raise BenchgateError(f"the practice server did not answer: {exc}") from exc
     return client_step(stage, result, truth)
 

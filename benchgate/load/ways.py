@@ -8,7 +8,6 @@ from pathlib import Path
 from benchgate.errors import TargetError, UsageError
 from benchgate.load.stamps import audit_refusal, never_stamped
 from benchgate.model.deployment import Arm
-from benchgate.sim.declared import settings_of
 from benchgate.suite.deployment import DeploymentSpec, reference_name, resolve_page, resolve_secret
 from benchgate.suite.schema import Suite
 from benchgate.targets.address import ServerAddress, tls_context
@@ -26,7 +25,6 @@ def written_problems(suite: Suite, suite_dir: Path) -> list[str]:
     for name, spec in _arms(suite):
         if spec.tls is not None:
             problems += _named(name, _tls_problems(spec, suite_dir))
-        problems += _named(name, _practice_problems(spec))
         if _audits(suite) and (address := _address(spec.url, {})) is not None:
             problems += _unaudited(name, never_stamped(address))
     return problems
@@ -58,18 +56,9 @@ def _tls_problems(spec: DeploymentSpec, suite_dir: Path) -> Iterator[str]:
         yield str(exc)
 
 
-def _practice_problems(spec: DeploymentSpec) -> Iterator[str]:
-    """Only the practice server itself knows which faults there are."""
-    try:
-        _ = None if spec.sim is None else settings_of(spec.sim)
-    except UsageError as exc:
-        yield f"sim: {exc}"
-
-
 def _target_problems(spec: DeploymentSpec, suite_dir: Path, environment: Mapping[str, str]) -> Iterator[str]:
     """Every variable that is wanting; where none is, the first thing that makes no target of it."""
     if spec.url is None:
-        yield from _practice_problems(spec)
         return
     wanting = False
     for text in (spec.url, spec.api_key or "", spec.proxy or "", *spec.headers.values()):

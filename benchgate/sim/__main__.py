@@ -7,14 +7,14 @@ from collections.abc import Callable
 
 from benchgate import child_process
 from benchgate.errors import UsageError
-from benchgate.sim.running import run_sim
-from benchgate.sim.settings import SimSettings
+from benchgate.sim.server import run_sim
+from benchgate.sim.settings import from_json
 
 
-def main(settings_json: str, report: Callable[[str], None]) -> None:
+def main(argument: str, report: Callable[[str], None]) -> None:
     """Serve until the parent goes or a signal comes."""
     try:
-        run_sim(SimSettings.from_json(settings_json), report)
+        run_sim(*from_json(argument), report)
     except UsageError as error:  # the parent shows its words; a traceback would only bury them
         sys.exit(str(error))
 

@@ -8,70 +8,365 @@ KV cache makes requests wait, and throughput bends as load grows.
 from __future__ import annotations
 
 import random
+from abc import ABC, abstractmethod
 from bisect import bisect_right
-from collections import deque
-from collections.abc import Iterator
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from heapq import heappop, heappush, heapreplace
+from typing import NamedTuple
 
-from benchgate.sim.jobs import Due, Job, Tally
-from benchgate.sim.prefix_cache import PrefixCache
-from benchgate.sim.settings import NS, BatchingCosts
+from benchgate.sim.settings import NS
+from benchgate.suite.simulator import SimSettings
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    """One request as a model of time sees it. Instants are monotonic ns.
+
+    `emit(tokens, due_ns)` writes tokens that are due; the models themselves never call it.
+    """
+
+    order: int  # of arrival; breaks ties
+    arrived_ns: int
+    input_tokens: int
+    output_tokens: int  # how many it will make
+    reserved_tokens: int  # KV room it needs
+    emit: Callable[[int, int], None]
+    priority: int = 0  # lower goes first
+    blocks: tuple[int, ...] = ()  # names of the blocks of the prompt and then of the answer, for a prefix cache
+    with_adapter: bool = False
+    speed: float = 1.0  # its times are divided by it; an engine whose steps are shared takes no notice
+    produced: int = 0
+    unread_tokens: int = 0  # what must be read before the next token: the prompt, and what it lost when preempted
+    prefilled_tokens: int = 0  # of those
+    cached_tokens: int | None = None  # of the prompt, found in the prefix cache; None until it was looked for
+    kept_blocks: int = 0  # of its own, put into the prefix cache
+    room_tokens: int = 0  # KV room it holds
+    admitted_ns: int | None = None  # when it came out of the queue, the first time
+    service_ns: int | None = None  # how long a server of the queue model works on it
+    held_until_ns: int = 0
+    over: bool = False  # everything produced, or dropped
+
+    @property
+    def left(self) -> int:
+        """Return the number of tokens still to come."""
+        return self.output_tokens - self.produced
+
+    @property
+    def rank(self) -> tuple[int, int]:
+        """Return the sort key of the queue: the lowest goes first."""
+        return self.priority, self.order
+
+
+class Due(NamedTuple):
+    """Tokens of a job, and the instant at which they should leave."""
+
+    at_ns: int
+    job: Job
+    tokens: int
+
+
+@dataclass(slots=True)
+class Tally:
+    """Counters of a model of time since it began."""
+
+    preemptions: int = 0
+    prefix_queried_tokens: int = 0
+    prefix_hit_tokens: int = 0
+
+
+class Model(ABC):
+    """Decides when tokens are due. Pure: time is an argument."""
+
+    def __init__(self) -> None:
+        self.tally = Tally()
+
+    @property
+    def waiting(self) -> int:
+        """Return the number of jobs in the queue."""
+        return 0
+
+    @property
+    def kv_ratio(self) -> float:
+        """Return the used share of the KV cache."""
+        return 0.0
+
+    @property
+    @abstractmethod
+    def running(self) -> int:
+        """Return the number of jobs being served."""
+
+    def sheds(self, job: Job) -> bool:
+        """Return True if the job must be refused at once, because too many wait."""
+        return False
+
+    @abstractmethod
+    def admit(self, job: Job, now_ns: int) -> bool:
+        """Add a job; return False when the queue is full."""
+
+    @abstractmethod
+    def drop(self, job: Job) -> None:
+        """Remove a job, whatever its state, and free its KV room at once."""
+
+    def abandon(self, job: Job) -> None:
+        """Remove a job whose client has disconnected."""
+        self.drop(job)
+
+    def hold(self, job: Job, until_ns: int) -> None:
+        """Let the job get nothing before that instant; it keeps its slot and its room."""
+        job.held_until_ns = until_ns
+
+    @abstractmethod
+    def due_ns(self) -> int | None:
+        """Return the instant of the next `take`; None while nothing is under way."""
+
+    @abstractmethod
+    def take(self, now_ns: int) -> Iterator[Due]:
+        """Yield everything due by `now_ns`, in order of its instant."""
+
+
+_BURST_TOKENS = 4096  # at one instant, when tokens take no time: an endless answer must not be made in one go
+_BURST_GAP_NS = 1_000_000
+
+
+class ConstantPace(Model):
+    """First token `ttft` after the request arrived, then one every `itl`, each stream by itself.
+
+    Each of these times is spread evenly over ±`jitter`. Every instant follows from the one before it, never from the
+    instant at which it was taken, so a late server does not shift its own schedule.
+    """
+
+    def __init__(self, settings: SimSettings, rng: random.Random) -> None:
+        super().__init__()
+        self._ttft_ns = round(settings.ttft_s * NS)
+        self._itl_ns = round(settings.itl_s * NS)
+        self._jitter_ratio = settings.jitter_ratio
+        self._draw = rng.random
+        self._heap: list[tuple[int, int, Job]] = []  # next instant, order, job: at most one entry a job
+        self._running = 0
+
+    @property
+    def running(self) -> int:
+        """Return the number of jobs with tokens still to come."""
+        return self._running
+
+    def admit(self, job: Job, now_ns: int) -> bool:
+        """Start the job at once."""
+        self._begin(job, job.arrived_ns + self._spread(self._ttft_ns, job))
+        return True
+
+    def drop(self, job: Job) -> None:
+        """Remove a job; its entry in the heap is thrown away when its time comes."""
+        if not job.over:
+            job.over = True
+            self._running -= 1
+
+    def due_ns(self) -> int | None:
+        """Return the next instant of all jobs."""
+        return self._heap[0][0] if self._heap else None
+
+    def take(self, now_ns: int) -> Iterator[Due]:
+        """Yield one token at a time; with an `itl` of 0 the rest of an answer, if it is not very long, at once."""
+        heap = self._heap
+        while heap and heap[0][0] <= now_ns:
+            at_ns, order, job = heap[0]
+            if job.over:
+                heappop(heap)
+            elif job.held_until_ns > at_ns:
+                heapreplace(heap, (job.held_until_ns, order, job))
+            else:
+                tokens = 1 if self._itl_ns else min(_BURST_TOKENS, job.left)
+                job.produced += tokens
+                if job.produced < job.output_tokens:
+                    heapreplace(heap, (at_ns + (self._gap_ns(job) or _BURST_GAP_NS), order, job))
+                else:
+                    heappop(heap)
+                    self.drop(job)
+                yield Due(at_ns, job, tokens)
+
+    def _begin(self, job: Job, first_ns: int) -> None:
+        heappush(self._heap, (first_ns, job.order, job))
+        self._running += 1
+
+    def _gap_ns(self, job: Job) -> int:
+        return self._spread(self._itl_ns, job)
+
+    def _spread(self, mean_ns: float, job: Job) -> int:
+        if self._jitter_ratio:
+            mean_ns *= 1 + self._jitter_ratio * (2 * self._draw() - 1)
+        return int(mean_ns / job.speed)
+
+
+class Queue(ConstantPace):
+    """First-come-first-served queue before servers that take one request at a time.
+
+    A service that has begun takes its time, whatever becomes of the request. Until the first token: that token comes
+    at the end of the service, the others every `itl`. Until the last token: an answer of n tokens has one every nth
+    part of its service. With a service until the last token and Poisson arrivals this is M/D/c or M/M/c.
+    """
+
+    def __init__(self, settings: SimSettings, rng: random.Random) -> None:
+        super().__init__(settings, rng)
+        whole = settings.service_until == "last-token"
+        if whole:
+            self._itl_ns = NS  # any gap: `_gap_ns` computes it
+        self._settings = settings
+        self._whole = whole
+        self._draw_service = rng.expovariate
+        self._waiting: deque[Job] = deque()
+        self._free_ns = [0] * settings.servers  # a heap: when each server has done what it has begun
+
+    @property
+    def waiting(self) -> int:
+        """Return the number of requests that no server works on yet."""
+        return len(self._waiting)
+
+    def admit(self, job: Job, now_ns: int) -> bool:
+        """Queue a job; any number may wait."""
+        self._waiting.append(job)
+        self._start(now_ns)
+        return True
+
+    def drop(self, job: Job) -> None:
+        """Remove a job; one that waits makes room for those behind it."""
+        if not job.over and job.admitted_ns is None:
+            job.over = True
+            self._waiting.remove(job)
+        else:
+            super().drop(job)
+
+    def due_ns(self) -> int | None:
+        """Return the instant of the next token, or of the next start of a service."""
+        first_ns = super().due_ns()
+        if not self._waiting:
+            return first_ns
+        starts_ns = self._starts_ns()
+        return starts_ns if first_ns is None else min(first_ns, starts_ns)
+
+    def take(self, now_ns: int) -> Iterator[Due]:
+        """Start what could start by now, and give what is due."""
+        self._start(now_ns)
+        yield from super().take(now_ns)
+
+    def _starts_ns(self) -> int:
+        """Return when the service of the first job in the queue begins."""
+        return max(self._waiting[0].arrived_ns, self._free_ns[0])
+
+    def _start(self, now_ns: int) -> None:
+        while self._waiting and (start_ns := self._starts_ns()) <= now_ns:
+            job = self._waiting.popleft()
+            drawn = self._draw_service(1.0) if self._settings.service_law == "exponential" else 1.0
+            job.admitted_ns, job.service_ns = start_ns, self._spread(drawn * self._settings.service_s * NS, job)
+            heapreplace(self._free_ns, start_ns + job.service_ns)
+            self._begin(job, start_ns + (self._gap_ns(job) if self._whole else job.service_ns))
+
+    def _gap_ns(self, job: Job) -> int:
+        if self._whole and job.service_ns is not None:
+            return job.service_ns // job.output_tokens
+        return super()._gap_ns(job)
+
+
+def block_names(words: Sequence[str], block_tokens: int, salt: str) -> tuple[int, ...]:
+    """Return a name for every whole block of words, which depends on all blocks before it.
+
+    `salt` separates what must not be shared, such as adapters. Names hold within one process.
+    """
+    names, name = [], hash(salt)
+    for end in range(block_tokens, len(words) + 1, block_tokens):
+        name = hash((name, *words[end - block_tokens : end]))
+        names.append(name)
+    return tuple(names)
+
+
+class PrefixCache:
+    """LRU cache of prompt blocks, as vLLM has one. Without room nothing is ever found."""
+
+    def __init__(self, blocks: int, block_tokens: int) -> None:
+        self._room = blocks
+        self._block_tokens = block_tokens
+        self._kept: OrderedDict[int, None] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    @property
+    def in_use(self) -> bool:
+        """Return True if there is a cache at all."""
+        return self._room > 0
+
+    def find(self, blocks: Sequence[int], input_tokens: int) -> int:
+        """Return the cached tokens of the prompt; at least one is left to read, since the answer begins from it."""
+        found = 0
+        for name in blocks[: max(0, input_tokens - 1) // self._block_tokens]:
+            if name not in self._kept:
+                break
+            self._kept.move_to_end(name)
+            found += 1
+        return found * self._block_tokens
+
+    def keep(self, blocks: Sequence[int], first: int, read_tokens: int) -> int:
+        """Add the blocks from number `first` on that were read whole; return how many blocks are kept by now."""
+        until = min(len(blocks), read_tokens // self._block_tokens)
+        for name in blocks[first:until]:
+            self._kept[name] = None
+            self._kept.move_to_end(name)
+            if len(self._kept) > self._room:
+                self._kept.popitem(last=False)
+        return max(first, until)
 
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """One step under way: when it ends, and who then gets a token."""
+    """One step under way: when it ends, and who gets a token then."""
 
     ends_ns: int
     rewarded: list[Job]
     idle: bool = False  # a wait in which nothing can run
 
 
-class Engine:
-    """Steps follow each other without a gap while there is work, on an absolute schedule."""
+class Engine(Model):
+    """Continuous batching: steps follow each other without a gap while there is work, on an absolute schedule."""
 
-    def __init__(self, costs: BatchingCosts, jitter_ratio: float, rng: random.Random) -> None:
-        self.tally = Tally()
-        self._costs = costs
-        self._jitter_ratio = jitter_ratio
+    def __init__(self, settings: SimSettings, rng: random.Random) -> None:
+        super().__init__()
+        self._settings = settings
         self._draw = rng.random
         self._waiting: deque[Job] = deque()  # by rank
         self._running: list[Job] = []  # in order of admission
-        self._cache = PrefixCache(costs.prefix_blocks, costs.block_tokens)
+        self._cache = PrefixCache(settings.prefix_blocks, settings.block_tokens)
         self._taken_tokens = 0  # KV room of the running, and what has leaked
         self._step: _Step | None = None
 
     @property
     def running(self) -> int:
-        """Sequences in the batch."""
+        """Return the number of sequences in the batch."""
         return len(self._running)
 
     @property
     def waiting(self) -> int:
-        """Requests in the queue."""
+        """Return the number of requests in the queue."""
         return len(self._waiting)
 
     @property
     def kv_ratio(self) -> float:
-        """Taken tokens of all the tokens there is room for. What only the prefix cache holds is free to be taken."""
-        return self._taken_tokens / self._costs.kv_tokens
+        """Return the used share of the KV cache; blocks that only the prefix cache holds count as free."""
+        return self._taken_tokens / self._settings.kv_tokens
 
     def sheds(self, job: Job) -> bool:
-        """Whether so many would wait with the job that it had better be turned away, unless it is exempt.
-
-        Who enters the batch with the next step does not count as waiting.
-        """
-        most = self._costs.shed_above
-        if most is None or job.priority <= self._costs.shed_exempt:
+        """Return True if too many would wait; those that enter the batch with the next step do not count."""
+        most = self._settings.shed_above
+        if most is None or job.priority <= self._settings.shed_exempt:
             return False
         head = self._waiting[0] if self._waiting else job
-        slots = self._costs.batch - len(self._running) if self._has_room_for(head) else 0
+        slots = self._settings.batch - len(self._running) if self._has_room_for(head) else 0
         return len(self._waiting) + 1 - slots > most
 
     def admit(self, job: Job, now_ns: int) -> bool:
-        """Queue a job; refuse it when so many wait already. `reserved_tokens` must fit an empty cache."""
-        queue = self._costs.queue
-        if queue is not None and len(self._waiting) >= queue and not self._fits_at_once(job):
+        """Queue a job; refuse it when too many wait. `reserved_tokens` must fit an empty cache."""
+        queue = self._settings.queue
+        fits_at_once = not self._waiting and len(self._running) < self._settings.batch and self._has_room_for(job)
+        if queue is not None and len(self._waiting) >= queue and not fits_at_once:
             return False
         self._enqueue(job)
         if self._step is None or self._step.idle:
@@ -79,7 +374,7 @@ class Engine:
         return True
 
     def drop(self, job: Job) -> None:
-        """Its slot and its KV room are free at once; a step under way still takes the time it takes."""
+        """Free its slot and its KV room at once; a step under way still takes the time it takes."""
         if job.over:
             return
         job.over = True
@@ -90,27 +385,23 @@ class Engine:
             self._waiting.remove(job)
 
     def abandon(self, job: Job) -> None:
-        """Its client has left; its room is free as well, unless the engine leaks."""
-        leaked_tokens = job.room_tokens if self._costs.leak_kv and not job.over else 0
+        """Free its slot and, unless the engine leaks, its KV room: its client has disconnected."""
+        leaked_tokens = job.room_tokens if self._settings.leak_kv and not job.over else 0
         self.drop(job)
         self._taken_tokens += leaked_tokens
 
-    def hold(self, job: Job, until_ns: int) -> None:
-        """The sequence keeps its slot and its room and gets no token before then."""
-        job.held_until_ns = until_ns
-
     def due_ns(self) -> int | None:
-        """The end of the step under way."""
+        """Return the end of the step under way."""
         return None if self._step is None else self._step.ends_ns
 
     def take(self, now_ns: int) -> Iterator[Due]:
-        """The tokens of every step that has ended by now; the next step begins where the last one ended."""
+        """Yield the tokens of every step that has ended by now; the next step begins where the last one ended."""
         while self._step is not None and self._step.ends_ns <= now_ns:
             step = self._step
             due = [job for job in step.rewarded if not job.over and job.held_until_ns <= step.ends_ns]
             for job in due:
                 job.produced += 1
-                if self._costs.preempts:
+                if self._settings.preempts:
                     job.room_tokens += 1
                     self._taken_tokens += 1
                 if job.produced == job.output_tokens:
@@ -130,20 +421,16 @@ class Engine:
         self._taken_tokens -= job.room_tokens
         job.room_tokens = 0
 
-    def _fits_at_once(self, job: Job) -> bool:
-        return not self._waiting and len(self._running) < self._costs.batch and self._has_room_for(job)
-
     def _has_room_for(self, job: Job) -> bool:
-        growth = len(self._running) + 1 if self._costs.preempts else 0  # a token for everybody must fit as well
-        return self._taken_tokens + self._room_of(job) + growth <= self._costs.kv_tokens
+        growth = len(self._running) + 1 if self._settings.preempts else 0  # a token for everybody must fit as well
+        return self._taken_tokens + self._room_of(job) + growth <= self._settings.kv_tokens
 
     def _room_of(self, job: Job) -> int:
-        """KV room that the job takes when it enters the batch."""
-        return job.input_tokens + job.produced if self._costs.preempts else job.reserved_tokens
+        return job.input_tokens + job.produced if self._settings.preempts else job.reserved_tokens
 
     def _begin(self, at_ns: int) -> None:
         """Start the next step at that instant."""
-        if self._costs.preempts:
+        if self._settings.preempts:
             self._preempt()
         self._fill_batch(at_ns)
         able = [job for job in self._running if job.held_until_ns <= at_ns]
@@ -152,19 +439,19 @@ class Engine:
             return
         decoding = [job for job in able if job.prefilled_tokens >= job.unread_tokens]
         prefilled_tokens, ready = self._prefill([job for job in able if job.prefilled_tokens < job.unread_tokens])
-        with_adapter = sum(job.with_adapter for job in able) if self._costs.adapter_s else 0
+        with_adapter = sum(job.with_adapter for job in able) if self._settings.adapter_s else 0
         ends_ns = at_ns + self._duration_ns(prefilled_tokens, len(decoding), with_adapter)
         self._step = _Step(ends_ns, decoding + ready)
 
     def _idle_after(self, at_ns: int) -> _Step | None:
-        """The wait until a held sequence may go on, or a job that is queued already arrives: looks may be late."""
+        """Return the wait for a held sequence, or for a job that is queued already: calls may be late."""
         instants = [job.held_until_ns for job in self._running] + [job.arrived_ns for job in self._waiting]
         later = [instant for instant in instants if instant > at_ns]
         return _Step(min(later), [], idle=True) if later else None
 
     def _preempt(self) -> None:
         """Throw the least urgent back into the queue until everybody left has room for one more token."""
-        while len(self._running) > 1 and self._taken_tokens + len(self._running) > self._costs.kv_tokens:
+        while len(self._running) > 1 and self._taken_tokens + len(self._running) > self._settings.kv_tokens:
             job = max(self._running, key=lambda running: running.rank)
             self._leave_batch(job)
             self._enqueue(job)
@@ -172,7 +459,7 @@ class Engine:
 
     def _fill_batch(self, at_ns: int) -> None:
         """Let in who waits, by rank; the first who does not fit stops all behind it."""
-        while self._waiting and len(self._running) < self._costs.batch:
+        while self._waiting and len(self._running) < self._settings.batch:
             job = next((job for job in self._waiting if job.arrived_ns <= at_ns), None)  # looks may be late
             if job is None or not self._has_room_for(job):
                 break  # nobody overtakes
@@ -186,7 +473,7 @@ class Engine:
 
     def _prefill(self, unread: list[Job]) -> tuple[int, list[Job]]:
         """Read the next piece of the prompts: how many tokens, and whose prompt is then read whole."""
-        budget, ready = self._costs.prefill_chunk_tokens, []
+        budget, ready = self._settings.prefill_chunk_tokens, []
         for job in unread:
             if not job.prefilled_tokens:
                 self._find_prefix(job)
@@ -198,7 +485,7 @@ class Engine:
                 ready.append(job)
             if not budget:
                 break
-        return self._costs.prefill_chunk_tokens - budget, ready
+        return self._settings.prefill_chunk_tokens - budget, ready
 
     def _find_prefix(self, job: Job) -> None:
         """Skip what is in the cache; looked for when the first piece is read, so that equal neighbours share."""
@@ -218,10 +505,10 @@ class Engine:
             job.kept_blocks = self._cache.keep(job.blocks, job.kept_blocks, read_tokens)
 
     def _duration_ns(self, prefilled_tokens: int, decoding: int, with_adapter: int) -> int:
-        costs = self._costs
+        costs = self._settings
         duration_s = costs.prefill_s * prefilled_tokens + costs.adapter_s * with_adapter
         if decoding:
             duration_s += costs.decode_s + costs.decode_per_sequence_s * decoding
-        if self._jitter_ratio:
-            duration_s *= 1 + self._jitter_ratio * (2 * self._draw() - 1)
+        if costs.jitter_ratio:
+            duration_s *= 1 + costs.jitter_ratio * (2 * self._draw() - 1)
         return max(1, round(duration_s * NS))

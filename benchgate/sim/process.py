@@ -1,6 +1,6 @@
-"""A practice server in a process of its own, from start to a certain end.
+"""A simulated server in a process of its own, and the client of its control API.
 
-with serve_sim(SimSettings(ttft_s=0.05, itl_s=0.02)) as sim:
+with serve_sim(sim_settings(ttft_s=0.05, itl_s=0.02)) as sim:
     ...  # send requests to sim.url
     p99_s = sim.truth()["ttft_s"]["p99"]
 """
@@ -20,77 +20,70 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from benchgate import child_process
-from benchgate.errors import UsageError
-from benchgate.sim.settings import SimSettings
+from benchgate.errors import TargetError, UsageError
+from benchgate.sim.settings import LOOPBACK, ListenAddress, to_json
+from benchgate.suite.simulator import SimSettings
 
 START_TIMEOUT_S = 30.0  # a start takes 0.3 s on an idle machine
 _CONTROL_TIMEOUT_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class Sim:
-    """A running practice server. `url` is the base of its addresses."""
+class SimControl:
+    """Control API of a simulated server: ground truth, reset, replicas. Its methods raise TargetError.
+
+    `url` is the base of its addresses. A server that demands client certificates refuses this client.
+    """
 
     url: str
-    pid: int
-    settings: SimSettings
-    _process: subprocess.Popen[bytes] = field(repr=False)
-
-    @property
-    def port(self) -> int:
-        """The TCP port; raises ValueError for a Unix socket."""
-        port = urlsplit(self.url).port
-        if port is None:
-            raise ValueError(f"{self.url} has no port")
-        return port
-
-    def alive(self) -> bool:
-        """Whether the process still runs."""
-        return self._process.poll() is None
 
     def truth(self, *, with_requests: bool = False) -> dict[str, Any]:
-        """What really happened since the last reset; see docs/sim.md. Raises OSError when the server does not answer.
-
-        Not for a server that demands client certificates: ask it as one of its clients.
-        """
-        told: dict[str, Any] = self._ask("GET", "/sim/truth?requests=1" if with_requests else "/sim/truth")
-        return told
+        """Return the ground truth since the last reset; see docs/sim.md."""
+        return self._request("GET", "/sim/truth?requests=1" if with_requests else "/sim/truth")
 
     def reset(self) -> None:
-        """Let the truth begin anew."""
-        self._ask("POST", "/sim/reset")
+        """Let the ground truth begin anew."""
+        self._request("POST", "/sim/reset")
 
     def replicas(self) -> list[dict[str, Any]]:
-        """Every replica of a server that has several: `replica`, `pid`, `state`, `requests`, `in_flight`, `broken`."""
-        told: list[dict[str, Any]] = self._ask("GET", "/sim/replicas")["replicas"]
-        return told
+        """Return `replica`, `pid`, `state`, `requests`, `in_flight` and `broken` of every replica."""
+        replicas: list[dict[str, Any]] = self._request("GET", "/sim/replicas")["replicas"]
+        return replicas
 
     def kill(self, replica: int) -> None:
         """Kill the process of one replica with SIGKILL; it is gone when this returns."""
-        self._ask("POST", f"/sim/replicas/{replica}/kill")
+        self._request("POST", f"/sim/replicas/{replica}/kill")
 
     def start(self, replica: int) -> None:
-        """Start a killed replica again; it takes requests after `ready_after_s`."""
-        self._ask("POST", f"/sim/replicas/{replica}/start")
+        """Start a killed replica again; it takes requests after `ready_after`."""
+        self._request("POST", f"/sim/replicas/{replica}/start")
 
-    def _ask(self, method: str, path: str) -> Any:
+    def _request(self, method: str, path: str) -> dict[str, Any]:
         connection = self._connection()
         try:
             connection.request(method, path)
-            return json.loads(connection.getresponse().read())
+            response = connection.getresponse()
+            body = response.read()
+            document: dict[str, Any] = json.loads(body)
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            raise TargetError(f"the practice server did not answer {path}: {error}") from error
         finally:
             connection.close()
+        if response.status != http.client.OK:
+            raise TargetError(f"the practice server refused {path}: {document.get('detail', body[:200])}")
+        return document
 
     def _connection(self) -> http.client.HTTPConnection:
-        if self.settings.uds is not None:
-            return _UnixConnection(self.settings.uds)
         address = urlsplit(self.url)
-        host, port = str(address.hostname), self.port
-        if self.settings.cert is None:
-            return http.client.HTTPConnection(host, port, timeout=_CONTROL_TIMEOUT_S)
-        context = ssl.create_default_context()
-        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # our own child, on our own loopback
-        return http.client.HTTPSConnection(host, port, timeout=_CONTROL_TIMEOUT_S, context=context)
+        if address.scheme == "unix":
+            return _UnixConnection(address.path)
+        if address.scheme == "http":
+            return http.client.HTTPConnection(address.hostname or "", address.port, timeout=_CONTROL_TIMEOUT_S)
+        tls = ssl.create_default_context()
+        tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE  # our own child, on our own loopback
+        return http.client.HTTPSConnection(
+            address.hostname or "", address.port, timeout=_CONTROL_TIMEOUT_S, context=tls
+        )
 
 
 class _UnixConnection(http.client.HTTPConnection):
@@ -107,29 +100,54 @@ class _UnixConnection(http.client.HTTPConnection):
         self.sock.connect(self._path)
 
 
-@contextlib.contextmanager
-def serve_sim(settings: SimSettings) -> Iterator[Sim]:
-    """Serve for the length of the `with` block; when it begins the server accepts connections (after `ready_after_s`).
+@dataclass(frozen=True, slots=True)
+class Sim(SimControl):
+    """A running simulated server."""
 
-    The process is gone when the block is left, whatever happened in it, and goes by itself when this process dies.
+    process: subprocess.Popen[bytes] = field(repr=False)
+
+    @property
+    def pid(self) -> int:
+        """Return the id of its process."""
+        return self.process.pid
+
+    @property
+    def port(self) -> int:
+        """Return the TCP port. Raises ValueError for a Unix socket."""
+        port = urlsplit(self.url).port
+        if port is None:
+            raise ValueError(f"{self.url} has no port")
+        return port
+
+    def alive(self) -> bool:
+        """Return True while the process runs."""
+        return self.process.poll() is None
+
+
+@contextlib.contextmanager
+def serve_sim(settings: SimSettings, address: ListenAddress = LOOPBACK) -> Iterator[Sim]:
+    """Serve for the length of the `with` block; when it begins the server accepts connections (after `ready_after`).
+
+    The process is gone when the block is left, whatever happened in it, and exits when this process dies.
     Raises UsageError with the server's own words when it does not start.
     """
-    process, url = start_sim(settings)
+    sim = start_sim(settings, address)
     try:
-        yield Sim(url, process.pid, settings, process)
+        yield sim
     finally:
-        child_process.stop(process)
+        child_process.stop(sim.process)
 
 
-def start_sim(settings: SimSettings) -> tuple[subprocess.Popen[bytes], str]:
+def start_sim(settings: SimSettings, address: ListenAddress = LOOPBACK) -> Sim:
     """Start a process that serves, and wait for its URL. It goes when this process does, or by `child_process.stop`.
 
     Raises UsageError with the server's own words when it does not start.
     """
     with TemporaryFile() as log:
         try:
-            return child_process.start("benchgate.sim", settings.to_json(), log, START_TIMEOUT_S)
+            process, url = child_process.start("benchgate.sim", to_json(settings, address), log, START_TIMEOUT_S)
         except child_process.NoReportError as error:
             log.seek(0)
             words = child_process.last_lines(log.read())
             raise UsageError(f"the practice server did not start: it {error}. Its last words:\n{words}") from None
+    return Sim(url, process)

@@ -1,7 +1,7 @@
-"""One answer under way: tokens of the model of time become bytes on a connection, and every write is stamped.
+"""One answer in progress: tokens of the model of time become bytes on a connection, and every write is stamped.
 
-A sound stream is written one way and a faulty one another (`odd`): what must keep a schedule with thousands of streams
-does not ask at every token what could be wrong with it.
+A correct stream and a faulty one (`fault_injection`) are written by different code: a server that keeps a schedule
+with thousands of streams does not request at every token what could be wrong with it.
 """
 
 from __future__ import annotations
@@ -10,14 +10,13 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from time import monotonic_ns
 
-from benchgate.sim.answers import Script, Usage
-from benchgate.sim.asks import Ask
-from benchgate.sim.connection import Connection
-from benchgate.sim.faults import Behaviour
-from benchgate.sim.http import EVENT_STREAM, JSON_TYPE, LAST_CHUNK, chunk, head, whole
-from benchgate.sim.jobs import Job, Model
+from benchgate.sim.encoders import Script, Usage
+from benchgate.sim.engine import Job, Model
+from benchgate.sim.ground_truth import CompletedRequest, GroundTruth, Outcome, RequestLabels
+from benchgate.sim.http_server import EVENT_STREAM, JSON_TYPE, LAST_CHUNK, Connection, chunk, head, whole
 from benchgate.sim.metrics import Counters
-from benchgate.sim.truth import Asked, Outcome, Over, Truth
+from benchgate.sim.requests import ApiRequest
+from benchgate.suite.simulator_faults import FaultSpec
 
 ENDLESS_TOKENS = 1 << 62
 _STREAM_HEAD = head(200, f"content-type: {EVENT_STREAM}", "transfer-encoding: chunked")
@@ -25,23 +24,23 @@ _LAST_STREAM_HEAD = head(200, f"content-type: {EVENT_STREAM}", "transfer-encodin
 
 
 @dataclass(slots=True)
-class Desk:
-    """What all answers share. `truth` is exchanged when it is reset; an answer keeps the one it began with."""
+class ServerState:
+    """State shared by all replies. `truth` is exchanged when it is reset; a reply keeps the one it began with."""
 
     model: Model
     chunk_tokens: int
-    truth: Truth = field(default_factory=Truth)
+    truth: GroundTruth = field(default_factory=GroundTruth)
     counters: Counters = field(default_factory=Counters)
     replies: set[Reply] = field(default_factory=set)
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
-    """What one answer is about."""
+class ReplyContext:
+    """Request, encoder and fault of one reply."""
 
-    ask: Ask
+    request: ApiRequest
     script: Script
-    behaviour: Behaviour
+    fault: FaultSpec
     order: int
     received_ns: int
     begins_ns: int  # when the model of time may begin with it: not before the model is loaded
@@ -52,84 +51,82 @@ class Case:
 
 
 class Reply(ABC):
-    """What every answer does: be a job, stamp what it writes, and end exactly once."""
+    """Common part of all replies: be a job, stamp the writes, and end exactly once."""
 
-    def __init__(self, case: Case, line: Connection, desk: Desk) -> None:
-        self.case = case
+    def __init__(self, context: ReplyContext, line: Connection, state: ServerState) -> None:
+        self.context = context
         self.sent = 0  # tokens handed to the kernel
-        self.truth = desk.truth
+        self.truth = state.truth
         self.over = False
         self._line = line
-        self._desk = desk
+        self._state = state
         self._first_ns: int | None = None
         self._last_ns: int | None = None
-        endless = case.behaviour.endless
+        endless = context.fault.endless
         self.job = Job(
-            order=case.order,
-            arrived_ns=case.begins_ns,
-            input_tokens=case.ask.input_tokens,
-            output_tokens=ENDLESS_TOKENS if endless else case.ask.output_tokens or 1,
-            reserved_tokens=case.ask.room_tokens,
+            order=context.order,
+            arrived_ns=context.begins_ns,
+            input_tokens=context.request.input_tokens,
+            output_tokens=ENDLESS_TOKENS if endless else context.request.output_tokens or 1,
+            reserved_tokens=context.request.room_tokens,
             emit=self.emit,
-            priority=case.ask.priority,
-            blocks=case.blocks,
-            with_adapter=case.ask.adapter is not None,
-            speed=case.speed,
+            priority=context.request.priority,
+            blocks=context.blocks,
+            with_adapter=context.request.adapter is not None,
+            speed=context.speed,
         )
         line.late_writes = 0
-        desk.replies.add(self)
-        self.truth.arrived(case.received_ns, case.behaviour.spec)
+        state.replies.add(self)
+        self.truth.arrived(context.received_ns, context.fault.name)
 
     def begin(self) -> None:
-        """What happens as soon as the model has taken the job in."""
+        """Act as soon as the model has accepted the job."""
         return  # a sound server says nothing before its first token
 
     @abstractmethod
     def emit(self, tokens: int, due_ns: int) -> None:
-        """Tokens that were due at that instant."""
+        """Write tokens that were due at that instant."""
 
     def abandon(self) -> None:
-        """The client has left: its place is free at once."""
+        """Free the slot at once: the client has left."""
         if not self.over:
-            self._desk.model.abandon(self.job)
+            self._state.model.abandon(self.job)
             self._settle("aborted")
 
     def refuse(self, response: bytes) -> None:
-        """Answer with this instead; the model has not taken the job in."""
+        """Write this response instead; the model has not accepted the job."""
         self.job.over = True
         self._line.write(response)
         self._end("failed", keep=True)
 
     def _end(self, outcome: Outcome, *, keep: bool) -> None:
-        """The last byte is written."""
-        self._desk.model.drop(self.job)
+        self._state.model.drop(self.job)
         self._settle(outcome)
-        self._line.done(keep=keep and self.case.keeps_alive)
+        self._line.done(keep=keep and self.context.keeps_alive)
 
     def _usage(self, sent: int) -> Usage:
-        """What the answer took, with so many tokens sent."""
-        ask = self.case.ask
-        thought = None if ask.reasoning_tokens is None else min(ask.reasoning_tokens, sent)
-        return Usage(ask.input_tokens, sent, self.job.cached_tokens, thought)
+        request = self.context.request
+        thought = None if request.reasoning_tokens is None else min(request.reasoning_tokens, sent)
+        return Usage(request.input_tokens, sent, self.job.cached_tokens, thought)
 
     def _settle(self, outcome: Outcome) -> None:
         self.over = True
-        self.job.emit = _ignore  # and no cycle of references is left behind
-        self._desk.replies.discard(self)
+        self.job.emit = lambda tokens, due_ns: None  # and no cycle of references is left behind
+        self._state.replies.discard(self)
         self._count(outcome)
         self.truth.late_writes += self._line.late_writes
-        ask = self.case.ask
+        request = self.context.request
         self.truth.ended(
-            Over(
+            CompletedRequest(
                 outcome,
-                self.case.request_id,
-                self.case.behaviour.spec,
-                self.case.received_ns,
-                Asked(ask.endpoint, ask.model, ask.priority),
+                self.context.request_id,
+                self.context.fault.name,
+                self.context.received_ns,
+                RequestLabels(request.endpoint, request.model, request.priority),
                 self._first_ns,
                 self._last_ns,
                 self.sent,
-                ask.input_tokens,
+                request.input_tokens,
                 self.job.cached_tokens,
                 self.job.admitted_ns,
                 self.job.service_ns,
@@ -137,54 +134,50 @@ class Reply(ABC):
         )
 
     def _count(self, outcome: Outcome) -> None:
-        counters, job = self._desk.counters, self.job
-        counters.over(
-            self.case.ask,
-            sent_tokens=self.sent,
-            cached_tokens=job.cached_tokens or 0,
-            outcome=outcome,
-            read=self._last_ns is not None,
-        )
+        counters, job = self._state.counters, self.job
+        counters.over(self.context.request, self.sent, outcome, read=self._last_ns is not None)
         if job.admitted_ns is not None:
-            counters.queued.add(job.admitted_ns - self.case.received_ns)
+            counters.queued.add(job.admitted_ns - self.context.received_ns)
         if self._last_ns is None:
             return
         if self._first_ns is not None:
-            counters.prefill.add(max(0, self._first_ns - (job.admitted_ns or self.case.begins_ns)))
+            counters.prefill.add(max(0, self._first_ns - (job.admitted_ns or self.context.begins_ns)))
             counters.decode.add(self._last_ns - self._first_ns)
         if outcome == "finished":
-            counters.whole.add(self._last_ns - self.case.received_ns)
+            counters.whole.add(self._last_ns - self.context.received_ns)
 
     def _handed(self, tokens: int, due_ns: int, *, streamed: bool = True) -> None:
-        """Tokens have just gone to the kernel."""
+        """Record tokens that have just gone to the kernel."""
         now_ns = monotonic_ns()
         self.truth.lags.add(now_ns - due_ns)
         if self._last_ns is not None:
             self.truth.gaps.add(now_ns - self._last_ns)
         elif streamed:
             self._first_ns = now_ns
-            self._desk.counters.ttft.add(now_ns - self.case.received_ns)
+            self._state.counters.ttft.add(now_ns - self.context.received_ns)
         self._last_ns = now_ns
         self.sent += tokens
 
 
 class Stream(Reply):
-    """A sound stream: head and role event with the first token, then an event at a time, all in one write each."""
+    """A correct stream: head and role event with the first token, then one event per write."""
 
-    def __init__(self, case: Case, line: Connection, desk: Desk) -> None:
-        super().__init__(case, line, desk)
+    def __init__(self, context: ReplyContext, line: Connection, state: ServerState) -> None:
+        super().__init__(context, line, state)
         self._pending = 0
-        self._chunk_tokens = desk.chunk_tokens
-        plain = desk.chunk_tokens == 1 and not case.ask.continuous_usage and case.script.plain
-        self._plain_until = case.ask.output_tokens - 1 if plain else 0  # the event of every token before is plain
+        self._chunk_tokens = state.chunk_tokens
+        plain = state.chunk_tokens == 1 and not context.request.continuous_usage and context.script.plain
+        self._plain_until = (
+            context.request.output_tokens - 1 if plain else 0
+        )  # the event of every token before is plain
 
     def emit(self, tokens: int, due_ns: int) -> None:
-        """The middle of an answer, fast; its first and last event, and those of several tokens, with more thought."""
+        """Write the middle of an answer on a fast path; its ends, and events of several tokens, on a general one."""
         sent = self.sent
         if not 0 < sent < self._plain_until or tokens != 1:
             self._emit_with_thought(tokens, due_ns)
             return
-        self._line.write(self.case.script.framed_token(sent))
+        self._line.write(self.context.script.framed_token(sent))
         now_ns = monotonic_ns()  # as `_handed`, in place: this is what a server under load does all day
         truth = self.truth
         truth.lags.add(now_ns - due_ns)
@@ -194,32 +187,27 @@ class Stream(Reply):
 
     def _emit_with_thought(self, tokens: int, due_ns: int) -> None:
         self._pending += tokens
-        last = self.sent + self._pending >= self.case.ask.output_tokens
+        last = self.sent + self._pending >= self.context.request.output_tokens
         if self._pending < self._chunk_tokens and self.sent and not last:
             return
-        pieces = [] if self.sent else self._opening()
+        request, script = self.context.request, self.context.script
+        pieces = list[bytes]()
+        if not self.sent:
+            pieces = [_STREAM_HEAD if self.context.keeps_alive else _LAST_STREAM_HEAD, *map(chunk, script.opening())]
         written, first = self._pending, self.sent
         while self._pending:
             size = 1 if first == 0 else min(self._chunk_tokens, self._pending)
             self._pending -= size
-            reason = self.case.ask.finish_reason if last and not self._pending else None
-            pieces += map(chunk, self.case.script.tokens(first, size, reason))
+            reason = request.finish_reason if last and not self._pending else None
+            pieces += map(chunk, script.tokens(first, size, reason))
             first += size
         if last:
-            pieces += self._closing()
+            closing = script.closing(request.finish_reason, self._usage(request.output_tokens))
+            pieces += [*map(chunk, closing), *map(chunk, script.done()), LAST_CHUNK]
         self._line.write(b"".join(pieces))
         self._handed(written, due_ns)
         if last:
             self._end("finished", keep=True)
-
-    def _opening(self) -> list[bytes]:
-        opening = _STREAM_HEAD if self.case.keeps_alive else _LAST_STREAM_HEAD
-        return [opening, *map(chunk, self.case.script.opening())]
-
-    def _closing(self) -> list[bytes]:
-        ask, script = self.case.ask, self.case.script
-        closing = script.closing(ask.finish_reason, self._usage(ask.output_tokens))
-        return [*map(chunk, closing), *map(chunk, script.done()), LAST_CHUNK]
 
 
 class Document(Reply):
@@ -229,13 +217,9 @@ class Document(Reply):
         """Count tokens up to the last."""
         if self.job.produced < self.job.output_tokens:
             return
-        ask, script = self.case.ask, self.case.script
-        body = script.document(ask.finish_reason, self._usage(ask.output_tokens))
-        closing = () if self.case.keeps_alive else ("connection: close",)
+        request, script = self.context.request, self.context.script
+        body = script.document(request.finish_reason, self._usage(request.output_tokens))
+        closing = () if self.context.keeps_alive else ("connection: close",)
         self._line.write(whole(200, body, *closing, content_type=JSON_TYPE))
-        self._handed(ask.output_tokens, due_ns, streamed=False)
+        self._handed(request.output_tokens, due_ns, streamed=False)
         self._end("finished", keep=True)
-
-
-def _ignore(tokens: int, due_ns: int) -> None:
-    """Where the tokens of an answer go that is over."""

@@ -1,7 +1,7 @@
-"""A router before several replicas: who gets which request, who takes over, and one truth about them all.
+"""Router before replica processes: affinity, relay, kill, start, and one ground truth about them all.
 
-It knows nothing of what is asked. A request goes to one replica; where that refuses the connection, to the next. What
-was in flight on one that dies is broken, and nobody asks again for the client.
+It does not read what is asked. A request goes to one replica; where that refuses the connection, to the next. What was
+in flight on one that dies is broken, and is not sent again.
 """
 
 from __future__ import annotations
@@ -9,55 +9,334 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import subprocess
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import Any, Literal, cast
+from zlib import crc32
 
+from benchgate import child_process
 from benchgate.errors import UsageError
-from benchgate.sim.affinity import affinity_of, preferred
-from benchgate.sim.connection import Connection
-from benchgate.sim.http import Request, json_response, whole
-from benchgate.sim.metric_pages import merged
-from benchgate.sim.relay import Relay
-from benchgate.sim.replica import Replica
-from benchgate.sim.settings import SimSettings
-from benchgate.sim.truth import Truth
-from benchgate.sim.turns import Turns
+from benchgate.sim.ground_truth import GroundTruth
+from benchgate.sim.http_server import LAST_CHUNK, Connection, FairQueue, Request, json_response, whole
+from benchgate.sim.metrics import METRICS_TYPE, merged
+from benchgate.sim.process import start_sim
+from benchgate.suite.simulator import SimSettings
+
+State = Literal["up", "starting", "down"]
+
+
+@dataclass(slots=True)
+class Replica:
+    """A child process and the counts of what the router sent to it."""
+
+    number: int
+    settings: SimSettings
+    requests: int = 0
+    in_flight: int = 0
+    broken: int = 0  # answers that ended before they were whole
+    port: int = 0
+    _process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
+    _ready_s: float = 0.0
+    _starting: bool = False
+
+    @property
+    def pid(self) -> int | None:
+        """Return the id of its process; None when it is down."""
+        return self._process.pid if self._process is not None and self.state != "down" else None
+
+    @property
+    def state(self) -> State:
+        """Return `up`, `starting` or `down`."""
+        if self._starting:
+            return "starting"
+        if self._process is None or self._process.poll() is not None:
+            return "down"
+        return "up" if monotonic() >= self._ready_s else "starting"
+
+    async def start(self, ready_after_s: float) -> None:
+        """Start it unless it is there; it refuses connections for so long. Raises UsageError when it does not start."""
+        if self.state != "down":
+            return
+        self._starting = True
+        try:
+            settings = self.settings.model_copy(update={"ready_after_s": ready_after_s})
+            sim = await asyncio.to_thread(start_sim, settings)
+            self._process, self.port, self._ready_s = sim.process, sim.port, monotonic() + ready_after_s
+        finally:
+            self._starting = False
+
+    def kill(self) -> None:
+        """Kill it with SIGKILL."""
+        if self._process is not None:
+            self._process.kill()
+            child_process.stop(self._process)
+
+    def stop(self) -> None:
+        """Stop it with SIGTERM."""
+        if self._process is not None:
+            child_process.stop(self._process)
+
+    async def fetch(self, method: str, path: str) -> bytes:
+        """Return the body of a small response. Raises OSError when there is none."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        try:
+            head = f"{method} {path} HTTP/1.1\r\nhost: replica\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+            writer.write(head.encode())
+            answer = await reader.read()
+        finally:
+            writer.close()
+        head_bytes, end, body = answer.partition(b"\r\n\r\n")
+        if not end or not head_bytes.startswith(b"HTTP/1.1 200 "):
+            raise ConnectionError(f"replica {self.number} did not answer {path}")
+        return body
+
+    def document(self) -> dict[str, object]:
+        """Return its entry in `/sim/replicas`."""
+        return {
+            "replica": self.number,
+            "pid": self.pid,
+            "state": self.state,
+            "requests": self.requests,
+            "in_flight": self.in_flight,
+            "broken": self.broken,
+        }
+
+
+_PREFIX_WORDS = 64
+_PROMPTS = ("messages", "prompt", "input", "query")
+
+
+def affinity_of(request: Request, affinity: str) -> str | None:
+    """Return the key that requests of one replica share; None for a request that belongs nowhere.
+
+    `prefix`: how the prompt begins. `session`: the field `user`, or else the first message of the user, which every
+    turn of a conversation repeats. Anything else is the name of a header.
+    """
+    if affinity not in ("prefix", "session"):
+        return request.headers.get(affinity.lower())
+    try:
+        body = json.loads(request.body)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(body, dict):
+        return None
+    return _beginning(body) if affinity == "prefix" else _session(body)
+
+
+def preferred(key: str, replicas: int) -> list[int]:
+    """Return the numbers of all replicas in the order of preference for a key.
+
+    Rendezvous hashing: when one is lost, only what belonged to it moves.
+    """
+    return sorted(range(replicas), key=lambda replica: crc32(f"{replica} {key}".encode("utf-8", "surrogatepass")))
+
+
+def _beginning(body: Mapping[str, object]) -> str | None:
+    prompt = next((body[name] for name in _PROMPTS if name in body), None)
+    return None if prompt is None else " ".join(_text_of(prompt).split()[:_PREFIX_WORDS])
+
+
+def _session(body: Mapping[str, object]) -> str | None:
+    if isinstance(body.get("user"), str):
+        return str(body["user"])
+    messages = body.get("messages", body.get("input"))
+    if not isinstance(messages, list):
+        return _beginning(body)
+    asked = (message for message in messages if isinstance(message, dict) and message.get("role") == "user")
+    first = next(asked, None)
+    return None if first is None else _text_of(first.get("content"))
+
+
+def _text_of(prompt: object) -> str:
+    """Return all text in a prompt."""
+    if isinstance(prompt, str):
+        return prompt
+    if isinstance(prompt, list):
+        return "\n".join(map(_text_of, prompt))
+    if isinstance(prompt, dict):
+        return _text_of(prompt.get("content", prompt.get("text", json.dumps(prompt))))
+    return json.dumps(prompt)
+
+
+_LENGTH = re.compile(rb"\r\ncontent-length: (\d+)\r\n", re.IGNORECASE)
+_CHUNKED = re.compile(rb"\r\ntransfer-encoding: chunked\r\n", re.IGNORECASE)
+_CLOSE = re.compile(rb"\r\nconnection: close\r\n", re.IGNORECASE)
+_BODY_END = b"\r\n" + LAST_CHUNK
+_OWN_HEADERS = frozenset({"connection", "content-length", "transfer-encoding", "expect"})
+_LOOK_AGAIN_S = 0.005  # at a client that does not read
+
+
+class Relay(asyncio.Protocol):
+    """One request on its way through the router: tries replicas in turn until one accepts the connection.
+
+    Bytes are passed on as they come, broken ones too. What ends the replica's connection too early ends the client's.
+    """
+
+    def __init__(
+        self, request: Request, line: Connection, replicas: Sequence[Replica], over: Callable[[], None]
+    ) -> None:
+        self._request = request
+        self._line = line
+        self._replicas = replicas
+        self._over: Callable[[], None] | None = over
+        self._tried: Replica | None = None
+        self._taken_by: Replica | None = None
+        self._transport: asyncio.Transport | None = None
+        self._response = _Response()
+        self._task = asyncio.get_running_loop().create_task(self._connect())
+
+    def abandon(self) -> None:
+        """Drop the replica's connection: the client has left."""
+        self._task.cancel()
+        if self._transport is not None:
+            self._transport.abort()
+        self._end()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Send the request to the replica."""
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's has the methods, not the base class
+        if self._over is None or self._tried is None:
+            self._transport.abort()  # the client left meanwhile
+            return
+        self._taken_by = self._tried
+        self._taken_by.requests += 1
+        self._taken_by.in_flight += 1
+        self._transport.write(_request_bytes(self._request))
+
+    def data_received(self, data: bytes) -> None:
+        """Pass on a piece of the answer."""
+        if self._over is None:
+            return
+        self._response.feed(data)
+        self._line.write(data)
+        if self._response.is_whole and not self._response.closes:
+            if self._transport is not None:
+                self._transport.close()
+            self._end()
+            self._line.done(keep=self._request.keeps_alive)
+        elif self._line.congested and self._transport is not None:
+            self._transport.pause_reading()
+            asyncio.get_running_loop().call_later(_LOOK_AGAIN_S, self._read_on)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End the answer: it is over, or the replica is gone."""
+        self._transport = None
+        if self._over is None or self._taken_by is None:
+            return
+        if not self._response.is_whole:
+            self._taken_by.broken += 1
+        if not self._response.begun:
+            self._line.write(_error(502, "Bad Gateway", "the replica ended before it answered"))
+        self._end()
+        if exc is not None and self._response.begun:
+            self._line.reset()
+        else:
+            self._line.done(keep=False)
+
+    async def _connect(self) -> None:
+        loop = asyncio.get_running_loop()
+        for replica in self._replicas:
+            self._tried = replica
+            try:
+                await loop.create_connection(lambda: self, "127.0.0.1", replica.port)
+            except OSError:
+                continue  # it is gone, or not there yet
+            return
+        self._line.write(_error(503, "Service Unavailable", "no replica takes requests"))
+        self._end()
+        self._line.done(keep=False)
+
+    def _read_on(self) -> None:
+        if self._transport is None:
+            return
+        if self._line.congested:
+            asyncio.get_running_loop().call_later(_LOOK_AGAIN_S, self._read_on)
+        else:
+            self._transport.resume_reading()
+
+    def _end(self) -> None:
+        over, self._over = self._over, None
+        if over is not None:
+            over()
+            if self._taken_by is not None:
+                self._taken_by.in_flight -= 1
+
+
+class _Response:
+    """Follows the bytes of one response as far as to see where it ends."""
+
+    def __init__(self) -> None:
+        self.begun = False
+        self.closes = False  # its end is that of the connection
+        self._head: bytes | None = b""  # None: it is over
+        self._left = 0  # bytes of a body with a length
+        self._chunked = False
+        self._tail = b"\r\n"
+
+    @property
+    def is_whole(self) -> bool:
+        """Return True once all of it came. A body ends with a chunk of size 0: no data of it has a line end."""
+        if self._head is not None:
+            return False
+        return self._tail == _BODY_END if self._chunked else self._left <= 0
+
+    def feed(self, data: bytes) -> None:
+        """Add bytes of the response."""
+        self.begun = True
+        if self._head is not None:
+            head, end, data = (self._head + data).partition(b"\r\n\r\n")
+            if not end:
+                self._head = head
+                return
+            length = _LENGTH.search(head + b"\r\n")
+            self._left = 0 if length is None else int(length[1])
+            self._chunked = _CHUNKED.search(head + b"\r\n") is not None
+            self.closes = _CLOSE.search(head + b"\r\n") is not None
+            self._head = None
+        self._left -= len(data)
+        self._tail = (self._tail + data[-len(_BODY_END) :])[-len(_BODY_END) :]
+
+
+def _request_bytes(request: Request) -> bytes:
+    path = f"{request.path}?{request.query}" if request.query else request.path
+    headers = [f"{name}: {value}" for name, value in request.headers.items() if name not in _OWN_HEADERS]
+    lines = [
+        f"{request.method} {path} HTTP/1.1",
+        *headers,
+        f"content-length: {len(request.body)}",
+        *([] if request.keeps_alive else ["connection: close"]),
+    ]
+    return "\r\n".join([*lines, "", ""]).encode("latin-1") + request.body
+
+
+def _error(status: int, kind: str, message: str) -> bytes:
+    document = {"error": {"message": message, "type": kind, "param": None, "code": status}}
+    return json_response(status, document, "connection: close")
+
 
 _ACTION = re.compile(r"/sim/replicas/(\d{1,4})/(kill|start)")
-_TEXT = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Router:
-    """Routes and the replicas behind them. Lives inside a running event loop."""
+    """Control routes, and the replicas behind them. Lives inside a running event loop."""
 
     def __init__(self, settings: SimSettings) -> None:
-        alone = replace(
-            settings,
-            replicas=1,
-            lose_replica_after=None,
-            affinity=None,
-            ready_after_s=0.0,
-            keep_alive_s=None,
-            host="127.0.0.1",
-            port=0,
-            uds=None,
-            cert=None,
-            key=None,
-            client_ca=None,
-        )
+        own = {"replicas": 1, "lose_replica_after": None, "affinity": None, "ready_after_s": 0.0, "keep_alive_s": None}
+        alone = settings.model_copy(update=own)
         self._settings = settings
         self._replicas = [Replica(number, alone) for number in range(settings.replicas)]
-        self._next = 0
+        self._turn = 0
         self._in_flight = 0
         self._passed = 0
         self._losing: asyncio.Future[None] | None = None
         self._max_in_flight = 0
-        self._lost: list[dict[str, Any]] = []  # what killed replicas had told of themselves
+        self._lost: list[dict[str, Any]] = []  # states of killed replicas
         self._began_s = time.time()
         self.connections: set[Connection] = set()
-        self._turns = Turns()
+        self._turns = FairQueue()
 
     @classmethod
     async def open(cls, settings: SimSettings) -> Router:
@@ -71,12 +350,12 @@ class Router:
         return router
 
     def close(self) -> None:
-        """End every replica."""
+        """Stop every replica."""
         for one in self._replicas:
             one.stop()
 
     def connection(self) -> Connection:
-        """The protocol of a new connection."""
+        """Return the protocol of a new connection."""
         return Connection(self.serve, self._turns, self.connections, self._settings.keep_alive_s)
 
     def serve(self, request: Request, line: Connection) -> None:
@@ -98,28 +377,30 @@ class Router:
             self._pass_on(request, line)
 
     def _pass_on(self, request: Request, line: Connection) -> None:
-        if request.method == "POST":
+        counted = int(request.method == "POST")
+        if counted:
             self._in_flight += 1
             self._passed += 1
             if self._passed == self._settings.lose_replica_after:
                 self._losing = asyncio.ensure_future(self._kill(self._replicas[-1]))
             self._max_in_flight = max(self._max_in_flight, self._in_flight)
-        line.reply = Relay(request, line, self._order(request), lambda: self._passed_on(request))
 
-    def _passed_on(self, request: Request) -> None:
-        if request.method == "POST":
-            self._in_flight -= 1
+        def over() -> None:
+            self._in_flight -= counted
+
+        line.reply = Relay(request, line, self._order(request), over)
 
     def _order(self, request: Request) -> Sequence[Replica]:
-        """The replicas that are there, the one that should have the request first."""
+        """Return the replicas that are up, the preferred one first."""
         affinity = self._settings.affinity
         key = None if affinity is None or request.method != "POST" else affinity_of(request, affinity)
         if key is not None:
             order = [self._replicas[number] for number in preferred(key, len(self._replicas))]
         else:
-            order = [*self._replicas[self._next :], *self._replicas[: self._next]]
-            if request.method == "POST":
-                self._next = (self._next + 1) % len(self._replicas)
+            order = self._up()
+            if order and request.method == "POST":  # in turn among those that are there: none gets a dead one's share
+                first, self._turn = self._turn % len(order), self._turn + 1
+                order = order[first:] + order[:first]
         return [one for one in order if one.state == "up"]
 
     async def _list(self, _: Request) -> bytes:
@@ -148,22 +429,22 @@ class Router:
         one.kill()
 
     async def _metrics(self, _: Request) -> bytes:
-        """The series of all replicas that are there; those of a replica that is gone are gone with it."""
-        pages = {one.number: (await self._asked(one, "GET", "/metrics") or b"").decode() for one in self._up()}
+        """Return the series of all replicas that are up."""
+        pages = {one.number: (await self._fetch(one, "GET", "/metrics") or b"").decode() for one in self._up()}
         born = f"# TYPE process_start_time_seconds gauge\nprocess_start_time_seconds {self._began_s:.6f}\n"
-        return whole(200, (born + merged(pages)).encode(), content_type=_TEXT)
+        return whole(200, (born + merged(pages)).encode(), content_type=METRICS_TYPE)
 
     async def _truth(self, request: Request) -> bytes:
-        """All replicas together. What was in flight on a killed one has failed."""
-        truth = Truth()
+        """Return the truth of all replicas together. What was in flight on a killed one has failed."""
+        truth = GroundTruth()
         for state in self._lost:
             truth.absorb(state)
         truth.outcomes["failed"] += truth.in_flight
         for state in await self._states(self._up()):
             truth.absorb(state)
         truth.in_flight, truth.max_in_flight = self._in_flight, self._max_in_flight
-        told = truth.document(with_requests="requests=1" in request.query.split("&"))
-        return json_response(200, told | {"replicas": [one.document() for one in self._replicas]})
+        documents = truth.document(with_requests="requests=1" in request.query.split("&"))
+        return json_response(200, documents | {"replicas": [one.document() for one in self._replicas]})
 
     async def _reset(self, _: Request) -> bytes:
         self._lost.clear()
@@ -171,26 +452,26 @@ class Router:
         for one in self._replicas:
             one.requests, one.broken = 0, 0
         for one in self._up():
-            await self._asked(one, "POST", "/sim/reset")
+            await self._fetch(one, "POST", "/sim/reset")
         return json_response(200, {})
 
     def _up(self) -> list[Replica]:
         return [one for one in self._replicas if one.state == "up"]
 
     async def _states(self, replicas: Sequence[Replica]) -> list[dict[str, Any]]:
-        told = [await self._asked(one, "GET", "/sim/truth?state=1") for one in replicas]
-        return [json.loads(state) for state in told if state]
+        documents = [await self._fetch(one, "GET", "/sim/truth?state=1") for one in replicas]
+        return [json.loads(state) for state in documents if state]
 
-    async def _asked(self, one: Replica, method: str, path: str) -> bytes | None:
-        """What a replica says; None when it is gone meanwhile, or not there yet."""
+    async def _fetch(self, one: Replica, method: str, path: str) -> bytes | None:
+        """Return a replica's response; None when it is gone meanwhile, or not up yet."""
         try:
-            return await one.ask(method, path)
+            return await one.fetch(method, path)
         except OSError:
             return None
 
 
 class _Answering:
-    """A route that takes time."""
+    """A control route that takes time."""
 
     def __init__(self, answer: Awaitable[bytes], request: Request, line: Connection) -> None:
         self._request = request
@@ -198,7 +479,7 @@ class _Answering:
         self._task = asyncio.ensure_future(self._write(answer))
 
     def abandon(self) -> None:
-        """The client has left; what it asked for is done all the same."""
+        """Discard the response: the client has left."""
         self._line.write = _nowhere
 
     async def _write(self, answer: Awaitable[bytes]) -> None:
@@ -207,4 +488,4 @@ class _Answering:
 
 
 def _nowhere(data: bytes) -> None:
-    """Where the answer to a client goes that has left."""
+    pass

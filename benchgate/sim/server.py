@@ -1,43 +1,49 @@
-"""The practice server itself: one event loop, one timer, every route.
+"""The simulated server: one event loop, one timer, every route.
 
-Time goes by one alarm: whenever it rings, the model of time gives up all that is due, and each reply writes its part.
+The timer drives it: whenever it expires, the model of time yields all tokens that are due, and each reply writes its
+part.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import gc
 import os
 import random
+import signal
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from hashlib import blake2b
 from time import monotonic_ns
+from typing import Any
 
 from benchgate import __version__
-from benchgate.errors import UsageError
-from benchgate.sim.answers import DONE, ChoiceScript, Script, error_event
-from benchgate.sim.asks import Ask, count_tokens, read_ask, read_object
-from benchgate.sim.connection import Connection
-from benchgate.sim.engine import Engine
-from benchgate.sim.false_answers import falsify
-from benchgate.sim.faults import SOUND, Behaviour, Faults, parse_faults
-from benchgate.sim.http import EVENT_STREAM, LAST_CHUNK, Request, chunk, head, json_response, whole
-from benchgate.sim.jobs import Model
-from benchgate.sim.limits import Endpoint
-from benchgate.sim.metric_pages import metric_page
-from benchgate.sim.metrics import Snapshot
-from benchgate.sim.odd import OddDocument, OddStream
-from benchgate.sim.paced import Paced
-from benchgate.sim.prefix_cache import block_names
-from benchgate.sim.queue_model import Queue
-from benchgate.sim.refusals import refusal
-from benchgate.sim.refused import Refused
-from benchgate.sim.replies import Case, Desk, Document, Reply, Stream
-from benchgate.sim.responses import ResponseScript
-from benchgate.sim.settings import NS, SimSettings
-from benchgate.sim.truth import Truth
-from benchgate.sim.turns import Turns
-from benchgate.sim.vectors import VectorScript
+from benchgate.sim.encoders import DONE, ChoiceScript, ResponseScript, Script, VectorScript, error_event
+from benchgate.sim.engine import ConstantPace, Engine, Queue, block_names
+from benchgate.sim.fault_injection import FaultDraw, FaultyDocument, FaultyStream, falsify, refusal
+from benchgate.sim.ground_truth import GroundTruth
+from benchgate.sim.http_server import (
+    EVENT_STREAM,
+    LAST_CHUNK,
+    Connection,
+    FairQueue,
+    Request,
+    chunk,
+    head,
+    json_response,
+    listen,
+    raise_file_limit,
+    whole,
+)
+from benchgate.sim.metrics import METRICS_TYPE, metric_page
+from benchgate.sim.replies import Document, Reply, ReplyContext, ServerState, Stream
+from benchgate.sim.requests import ApiRequest, Endpoint, Refused, count_tokens, parse_request, read_object
+from benchgate.sim.router import Router
+from benchgate.sim.settings import NS, ListenAddress
+from benchgate.suite.simulator import SimSettings
+from benchgate.suite.simulator_faults import NO_FAULT, FaultSpec, parse_fault
 from benchgate.timers import Timer
 
 FAULT_HEADER = "x-sim-fault"  # a request that carries it meets this fault, whatever the settings say
@@ -53,7 +59,7 @@ _ENDPOINTS: Mapping[str, Endpoint] = {
     "/v1/rerank": "rerank",
     "/rerank": "rerank",
 }
-_SCRIPTS: Mapping[Endpoint, Callable[[Ask, int, int], Script]] = {
+_SCRIPTS: Mapping[Endpoint, Callable[[ApiRequest, int, int], Script]] = {
     "chat": ChoiceScript,
     "completions": ChoiceScript,
     "responses": ResponseScript,
@@ -67,8 +73,9 @@ class SimServer:
 
     def __init__(self, settings: SimSettings) -> None:
         self._settings = settings
-        self._faults = Faults(parse_faults(settings.faults), random.Random(f"faults {settings.seed}"))
-        self._desk = Desk(_model(settings), settings.chunk_tokens)
+        self._faults = FaultDraw([*map(parse_fault, settings.faults)], random.Random(f"faults {settings.seed}"))
+        kind = Engine if settings.is_engine else Queue if settings.is_queue else ConstantPace
+        self._state = ServerState(kind(settings, random.Random(f"time {settings.seed}")), settings.chunk_tokens)
         self._created = int(time.time())
         self._order = 0
         self._first_id = os.getpid() << 40  # replicas behind one address must not give two answers one id
@@ -77,7 +84,7 @@ class SimServer:
         self._armed_ns: int | None = None
         self._last_ring_ns = 0
         self.connections: set[Connection] = set()
-        self._turns = Turns()
+        self._turns = FairQueue()
         self._timer = Timer(self._ring)
         self._routes: dict[str, tuple[str, Callable[[Request], bytes]]] = {
             "/health": ("GET", lambda _: whole(200, b"")),
@@ -90,11 +97,11 @@ class SimServer:
         }
 
     def connection(self) -> Connection:
-        """The protocol of a new connection."""
+        """Return the protocol of a new connection."""
         return Connection(self.serve, self._turns, self.connections, self._settings.keep_alive_s)
 
     def close(self) -> None:
-        """Ring no more."""
+        """Close the timer."""
         self._timer.close()
 
     def serve(self, request: Request, line: Connection) -> None:
@@ -109,98 +116,98 @@ class SimServer:
             self._generate(endpoint, request, line)
             return
         elif route is not None:
-            line.write(_answered(route, request))
+            try:
+                line.write(route(request))
+            except Refused as refused:
+                line.write(json_response(refused.status, refused.document))
         line.done(keep=request.keeps_alive)
 
     def _generate(self, endpoint: Endpoint, request: Request, line: Connection) -> None:
         try:
-            behaviour = self._behaviour(request.headers.get(FAULT_HEADER))
-            ask = read_ask(endpoint, request.body, self._settings)
+            fault = self._choose_fault(request.headers.get(FAULT_HEADER))
+            parsed = parse_request(endpoint, request.body, self._settings)
         except Refused as refused:
-            self._desk.truth.refused(line.received_ns, request.headers.get("x-request-id"))
+            self._state.truth.refused(line.received_ns, request.headers.get("x-request-id"))
             line.write(json_response(refused.status, refused.document))
             line.done(keep=request.keeps_alive)
             return
-        reply = self._reply(ask, behaviour, request, line)
-        instead = refusal(behaviour, request.path)
-        if instead is None and self._desk.model.sheds(reply.job):
-            self._desk.truth.shed += 1
-            instead = _too_many()
+        reply = self._reply(parsed, fault, request, line)
+        instead = refusal(fault)
+        if instead is None and self._state.model.sheds(reply.job):
+            self._state.truth.shed += 1
+            document = {"error": {"message": _SHED, "type": "Too Many Requests", "param": None, "code": 429}}
+            instead = json_response(429, document, _RETRY_LATER)
         if instead is not None:
             reply.refuse(instead)
             return
-        if not self._desk.model.admit(reply.job, monotonic_ns()):
-            reply.refuse(self._busy(ask))
+        if not self._state.model.admit(reply.job, monotonic_ns()):
+            reply.refuse(self._busy(parsed))
             return
         line.reply = reply
         reply.begin()
         self._arm()
 
-    def _behaviour(self, wish: str | None) -> Behaviour:
-        """What this request meets: what it asks for itself, or else what is drawn for it. Raises Refused."""
+    def _choose_fault(self, wish: str | None) -> FaultSpec:
+        """Return the fault of this request: the one it asks for, or else one that is drawn. Raises Refused."""
         if wish is None:
-            behaviour = self._faults.next()
+            fault = self._faults.next()
         else:
             try:
-                behaviour = parse_faults([wish])[0].behaviour
-            except UsageError as error:
-                raise Refused(400, str(error), param=FAULT_HEADER) from None
-        if behaviour.text is None or len(self._desk.replies) + 1 > behaviour.above:
-            return behaviour
-        spared = replace(behaviour, text=None, repeated="", above=0, spec="")
-        return SOUND if spared == SOUND else replace(spared, spec=behaviour.spec)
+                fault = parse_fault(wish).spec
+            except ValueError as error:
+                raise Refused(400, f"{FAULT_HEADER}: {error}", param=FAULT_HEADER) from None
+        if fault.text is None or len(self._state.replies) + 1 > fault.above:
+            return fault
+        spared = replace(fault, text=None, repeated="", above=0, name="")
+        return NO_FAULT if spared == NO_FAULT else replace(spared, name=fault.name)
 
-    def _reply(self, ask: Ask, behaviour: Behaviour, request: Request, line: Connection) -> Reply:
+    def _reply(self, parsed: ApiRequest, fault: FaultSpec, request: Request, line: Connection) -> Reply:
         self._order += 1
-        if request.http10 and not behaviour.http10:
-            behaviour = replace(behaviour, http10=True)
-        said = falsify(ask, behaviour)
-        named = said if behaviour.model is None else replace(said, model=behaviour.model)
-        case = Case(
-            ask=said,
-            script=_SCRIPTS[ask.endpoint](named, self._first_id + self._order, self._created),
-            behaviour=behaviour,
+        answered = falsify(parsed, fault)
+        named = answered if fault.model is None else replace(answered, model=fault.model)
+        context = ReplyContext(
+            request=answered,
+            script=_SCRIPTS[parsed.endpoint](named, self._first_id + self._order, self._created),
+            fault=fault,
             order=self._order,
             received_ns=line.received_ns,
             begins_ns=self._begins_ns(line.received_ns),
             request_id=request.headers.get("x-request-id"),
             keeps_alive=request.keeps_alive,
-            blocks=self._blocks(ask),
-            speed=behaviour.seen_factor if behaviour.seen_factor != 1 and self._came_before(ask) else 1.0,
+            blocks=self._blocks(parsed),
+            speed=fault.seen_factor if fault.seen_factor != 1 and self._came_before(parsed) else 1.0,
         )
-        if behaviour is SOUND:
-            return (Stream if ask.stream else Document)(case, line, self._desk)
-        return (OddStream if ask.stream else OddDocument)(case, line, self._desk)
+        if fault is NO_FAULT:
+            return (Stream if parsed.stream else Document)(context, line, self._state)
+        return (FaultyStream if parsed.stream else FaultyDocument)(context, line, self._state)
 
-    def _came_before(self, ask: Ask) -> bool:
-        """Remember the prompt; True when this process had it before."""
-        known, name = len(self._seen), blake2b(ask.prompt.text.encode("utf-8", "surrogatepass"), digest_size=16)
+    def _came_before(self, parsed: ApiRequest) -> bool:
+        """Remember the prompt; return True when this process had it before."""
+        known, name = len(self._seen), blake2b(parsed.prompt.text.encode("utf-8", "surrogatepass"), digest_size=16)
         self._seen.add(name.digest())
         return len(self._seen) == known
 
     def _begins_ns(self, received_ns: int) -> int:
-        """When a request can be worked on; the first one starts the loading of the model."""
+        """Return when the request can be served; the first one starts the loading of the model."""
         if self._loaded_ns is None:
             self._loaded_ns = received_ns + round(self._settings.load_time_s * NS)
         return max(received_ns, self._loaded_ns)
 
-    def _blocks(self, ask: Ask) -> tuple[int, ...]:
-        """Of the prompt and then of the answer, which the next turn of a conversation repeats."""
-        batching = self._settings.batching
-        if batching is None or not batching.prefix_blocks:
+    def _blocks(self, parsed: ApiRequest) -> tuple[int, ...]:
+        """Return the block names of prompt and answer, which the next turn of a conversation repeats."""
+        if not self._settings.is_engine or not self._settings.prefix_blocks:
             return ()
-        thought = ask.saying.thought_tokens
-        answer = ask.saying.text(thought, ask.output_tokens - thought)
-        return block_names([*ask.prompt.words, *answer.split()], batching.block_tokens, ask.model)
+        thought = parsed.answer.thought_tokens
+        answer = parsed.answer.text(thought, parsed.output_tokens - thought)
+        return block_names([*parsed.prompt.words, *answer.split()], self._settings.block_tokens, parsed.model)
 
-    def _busy(self, ask: Ask) -> bytes:
-        """The refusal of a full queue."""
-        batching = self._settings.batching
-        status = batching.queue_status if batching is not None else None
+    def _busy(self, parsed: ApiRequest) -> bytes:
+        """Return the refusal of a full queue."""
+        status = self._settings.queue_status
         code = status or 503
         kind = "Too Many Requests" if code == 429 else "Service Unavailable"
         document = {"error": {"message": _BUSY, "type": kind, "param": None, "code": code}}
-        if status is not None or not ask.stream:
+        if status is not None or not parsed.stream:
             return json_response(code, document, *([_RETRY_LATER] if code == 429 else []))
         opening = head(200, f"content-type: {EVENT_STREAM}", "transfer-encoding: chunked")
         return opening + chunk(error_event(document)) + chunk(DONE) + LAST_CHUNK
@@ -208,13 +215,13 @@ class SimServer:
     def _ring(self, _: int) -> None:
         now_ns = monotonic_ns()
         self._armed_ns, self._last_ring_ns = None, now_ns
-        for due_ns, job, tokens in self._desk.model.take(now_ns):
+        for due_ns, job, tokens in self._state.model.take(now_ns):
             job.emit(tokens, due_ns)
         self._arm()
 
     def _arm(self) -> None:
-        """Set the alarm to the next instant, unless it rings before it anyway."""
-        due_ns = self._desk.model.due_ns()
+        """Set the timer to the next instant, unless it expires before it anyway."""
+        due_ns = self._state.model.due_ns()
         if due_ns is None:
             return
         due_ns = max(due_ns, self._last_ring_ns + _TICK_NS)
@@ -235,22 +242,10 @@ class SimServer:
         return json_response(200, {"object": "list", "data": [base, *adapters]})
 
     def _metrics(self, _: Request) -> bytes:
-        model, desk = self._desk.model, self._desk
-        now = Snapshot(
-            model=self._settings.model,
-            counters=desk.counters,
-            running=model.running,
-            waiting=model.waiting,
-            kv_ratio=model.kv_ratio,
-            generation_tokens=desk.counters.generation_tokens + sum(reply.sent for reply in desk.replies),
-            preemptions=model.tally.preemptions,
-            prefix_queried_tokens=model.tally.prefix_queried_tokens,
-            prefix_hit_tokens=model.tally.prefix_hit_tokens,
-        )
-        text = metric_page(self._settings.metrics_as, now)
-        born = [f"process-start-time-unix: {int(desk.counters.began_s)}"]  # which llama.cpp tells in no other way
-        headers = born if self._settings.metrics_as == "llamacpp" else []
-        return whole(200, text.encode(), *headers, content_type="text/plain; version=0.0.4; charset=utf-8")
+        state = self._state
+        tokens = state.counters.generation_tokens + sum(reply.sent for reply in state.replies)
+        page = metric_page(self._settings.model, state.model, state.counters, tokens)
+        return whole(200, page.encode(), content_type=METRICS_TYPE)
 
     def _tokenize(self, request: Request) -> bytes:
         count = count_tokens(read_object(request.body), self._settings.image_tokens)
@@ -259,36 +254,65 @@ class SimServer:
         )
 
     def _truth(self, request: Request) -> bytes:
-        truth, preempted = self._desk.truth, self._desk.model.tally.preemptions
-        under_way = sum(reply.sent for reply in self._desk.replies if reply.truth is truth)
+        truth, preempted = self._state.truth, self._state.model.tally.preemptions
+        under_way = sum(reply.sent for reply in self._state.replies if reply.truth is truth)
         asked = request.query.split("&")
         if "state=1" in asked:
             return json_response(200, truth.state(tokens_under_way=under_way, preempted=preempted))
         with_requests = "requests=1" in asked
-        told = truth.document(tokens_under_way=under_way, preempted=preempted, with_requests=with_requests)
-        return json_response(200, told)
+        document = truth.document(tokens_under_way=under_way, preempted=preempted, with_requests=with_requests)
+        return json_response(200, document)
 
     def _reset(self, _: Request) -> bytes:
-        self._desk.truth = Truth(self._desk.model.tally.preemptions)
+        self._state.truth = GroundTruth(self._state.model.tally.preemptions)
         return json_response(200, {})
 
 
-def _too_many() -> bytes:
-    document = {"error": {"message": _SHED, "type": "Too Many Requests", "param": None, "code": 429}}
-    return json_response(429, document, _RETRY_LATER)
+def run_sim(settings: SimSettings, address: ListenAddress, ready: Callable[[str], None]) -> None:
+    """Serve until SIGINT or SIGTERM. `ready` is called with the base URL as soon as the address is taken.
+
+    Raises UsageError when it cannot be, or a certificate cannot be read.
+    """
+    import uvloop
+
+    raise_file_limit()
+    gc.freeze()  # what is loaded by now stays
+    gc.set_threshold(50_000, 20, 1000)  # answers leave no cycles; a collection in mid-stream is lateness
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_serve(settings, address, ready))
 
 
-def _model(settings: SimSettings) -> Model:
-    rng = random.Random(f"time {settings.seed}")
-    if settings.batching is not None:
-        return Engine(settings.batching, settings.jitter_ratio, rng)
-    if settings.queueing is not None:
-        return Queue(settings.queueing, round(settings.itl_s * NS), settings.jitter_ratio, rng)
-    return Paced(round(settings.ttft_s * NS), round(settings.itl_s * NS), settings.jitter_ratio, rng)
+async def _serve(settings: SimSettings, address: ListenAddress, ready: Callable[[str], None]) -> None:
+    loop = asyncio.get_running_loop()
+    stop, defects = asyncio.Event(), list[BaseException]()
 
+    def surface(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Stop the server on a defect, which would else go on without its timer. A client's mistake is none."""
+        error = context.get("exception")
+        if error is not None and not isinstance(error, OSError):  # as a broken TLS handshake is
+            defects.append(error)
+            stop.set()
 
-def _answered(route: Callable[[Request], bytes], request: Request) -> bytes:
+    loop.set_exception_handler(surface)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    server = SimServer(settings) if settings.replicas == 1 else await Router.open(settings)
+    listener, url = await listen(address, server.connection)
+    if not settings.ready_after_s:
+        await listener.start_serving()
+    ready(url)
     try:
-        return route(request)
-    except Refused as refused:
-        return json_response(refused.status, refused.document)
+        if settings.ready_after_s:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), settings.ready_after_s)
+        if not stop.is_set():
+            await listener.start_serving()
+            await stop.wait()
+    finally:
+        listener.close()
+        for connection in list(server.connections):
+            connection.reset()
+        server.close()
+        await asyncio.sleep(0)  # transports close in the turn after
+    if defects:
+        raise defects[0]

@@ -15,7 +15,7 @@ from pydantic import AfterValidator, Field, PrivateAttr, model_validator
 
 from benchgate.errors import UsageError
 from benchgate.suite.pricing import PriceTerms, TokenPrices
-from benchgate.suite.simulator import SimServer
+from benchgate.suite.simulator import SimSettings
 from benchgate.suite.types import Expected, Kind, Price, Section, Text, Whole, Written, checked, key, optional, text
 from benchgate.suite.workload import BodyFields, Count
 
@@ -387,7 +387,9 @@ class DeploymentSpec(Section):
     embedded: Embedded | None = key(
         "The embedded engine, which benchgate starts on this machine; `{}` for all defaults", default=None
     )
-    sim: SimServer | None = optional("A practice server, which benchgate starts on this machine; `{}` for all defaults")
+    sim: SimSettings | None = optional(
+        "A practice server, which benchgate starts on this machine; `{}` for all defaults"
+    )
     model: Text | None = key("The model name sent in every request. Not with `embedded` or `sim`", default=None)
     answers_as: tuple[Text, ...] = optional(
         "Other model names that answers may carry, exactly as the server writes them, where a gateway renames the "

@@ -128,7 +128,9 @@ _NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 Duration = Annotated[
     float, *quantity(units.parse_duration_s, 'a duration like "500ms" or "30s"', show=units.show_duration)
 ]
-Span = Annotated[float, *quantity(units.parse_span_s, 'a time like "5ms", or "0ms"'), Field(ge=0)]
+Span = Annotated[
+    float, *quantity(units.parse_span_s, 'a time like "5ms", or "0ms"', show=units.show_duration), Field(ge=0)
+]
 Rate = Annotated[float, *quantity(units.parse_rate_rps, 'a rate like "8/s"')]
 Percent = Annotated[float, *_percent(share, 'a percentage like "1%"'), Field(ge=0, le=1)]
 PositivePercent = Annotated[float, *_percent(positive_share, 'a percentage like "95%"'), Field(gt=0, le=1)]

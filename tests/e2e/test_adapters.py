@@ -10,7 +10,7 @@ import pytest
 
 from benchgate.model.deployment import Arm
 from benchgate.sim.process import Sim, serve_sim
-from benchgate.sim.settings import SimSettings
+from benchgate.sim.settings import sim_settings
 from benchgate.store.repository import Store
 from tests.e2e.command import STORE, here
 
@@ -41,7 +41,7 @@ gate:
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Sim]:
-    with serve_sim(SimSettings(ttft_s=0.005, itl_s=0.001, adapters=("support",))) as sim:
+    with serve_sim(sim_settings(ttft_s=0.005, itl_s=0.001, adapters=("support",))) as sim:
         yield sim
 
 

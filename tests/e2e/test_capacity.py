@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from benchgate.sim.process import serve_sim
-from benchgate.sim.settings import BatchingCosts, SimSettings
+from benchgate.sim.settings import sim_settings
+from benchgate.suite.simulator import SimSettings
 from tests.e2e.command import document, here
 
 SUITE = """
@@ -25,8 +26,7 @@ gate:
 
 
 def slots(count: int) -> SimSettings:
-    costs = BatchingCosts(prefill_s=0.0001, decode_s=0.01, decode_per_sequence_s=0.0001, batch=count)
-    return SimSettings(batching=costs)
+    return sim_settings(prefill_s=0.0001, decode_s=0.01, decode_per_sequence_s=0.0001, batch=count)
 
 
 def test_candidate_with_one_slot_less_blocks_and_does_so_again_from_the_store(tmp_path: Path) -> None:

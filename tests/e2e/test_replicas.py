@@ -20,7 +20,7 @@ from benchgate.model.run import AT_THE_END, AT_THE_START, REPLICAS
 from benchgate.model.verdict import GuardResult, Outcome
 from benchgate.pipeline import RunOptions
 from benchgate.sim.process import Sim, serve_sim
-from benchgate.sim.settings import SimSettings
+from benchgate.sim.settings import sim_settings
 from benchgate.store.repository import Store
 from benchgate.suite.loader import parse_suite
 from tests.e2e.command import STORE, here
@@ -46,7 +46,7 @@ gate:
   client: {send_lag_p99: 1s, send_lag_max: 1s, read_delay_p99: 1s, read_delay_max: 1s, cpu: 100%, achieved: 1%}
   checks: [{metric: error_rate, max: 90%}]
 """
-PACE = SimSettings(ttft_s=0.005, itl_s=0.001)
+PACE = sim_settings(ttft_s=0.005, itl_s=0.001)
 IN_A_BLOCK = 2  # executions: one stage on two arms
 
 
@@ -58,7 +58,7 @@ def plain() -> Iterator[Sim]:
 
 @pytest.fixture(scope="module")
 def router() -> Iterator[Sim]:
-    with serve_sim(SimSettings(ttft_s=0.005, itl_s=0.001, replicas=3)) as sim:
+    with serve_sim(sim_settings(ttft_s=0.005, itl_s=0.001, replicas=3)) as sim:
         yield sim
 
 

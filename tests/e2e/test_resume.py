@@ -23,7 +23,7 @@ from benchgate.model.deployment import Arm
 from benchgate.model.run import SESSION_BEGUN, DeploymentFault, LoadObservation, Resumption, RunStatus
 from benchgate.pipeline import RunOptions
 from benchgate.sim.process import serve_sim
-from benchgate.sim.settings import SimSettings
+from benchgate.sim.settings import sim_settings
 from benchgate.store.journal import Event
 from benchgate.store.repository import Store
 from benchgate.suite.loader import parse_suite
@@ -55,7 +55,7 @@ gate:
     - {metric: error_rate, max: 50%}
     - {metric: ttft, margin: 95%, required: false}
 """
-PACE = SimSettings(ttft_s=0.005, itl_s=0.001)
+PACE = sim_settings(ttft_s=0.005, itl_s=0.001)
 healthy = answering(lambda received: "one two three four", after_s=0.005)
 IN_A_BLOCK = 4  # executions: two stages on two arms
 

@@ -24,7 +24,7 @@ from benchgate.load.worker import StageResult
 from benchgate.model.deployment import Arm
 from benchgate.pipeline import RunOptions
 from benchgate.sim.process import Sim, serve_sim
-from benchgate.sim.settings import BatchingCosts, SimSettings
+from benchgate.sim.settings import sim_settings
 from benchgate.suite.loader import parse_suite
 from tests.fakes.scripted_server import Received, ScriptedServer, Step, answering
 
@@ -49,8 +49,8 @@ gate:
   checks: [{metric: error_rate, max: 50%}]
 """
 C6 = "sweep: [{stage: c6, concurrency: 6, requests: 12}]"
-QUICK = SimSettings(ttft_s=0.01, itl_s=0.002)
-SLOW = SimSettings(ttft_s=0.02, itl_s=0.01)
+QUICK = sim_settings(ttft_s=0.01, itl_s=0.002)
+SLOW = sim_settings(ttft_s=0.02, itl_s=0.01)
 
 
 @pytest.fixture(scope="module")
@@ -204,7 +204,7 @@ def bare(url: str, **more: Any) -> tuple[dict[str, Any], list[str]]:
 
 
 def test_load_goes_on_until_a_model_that_loads_is_loaded_and_no_figure_knows_of_it() -> None:
-    loading = SimSettings(ttft_s=0.01, itl_s=0.001, load_time_s=1.0)
+    loading = sim_settings(ttft_s=0.01, itl_s=0.001, load_time_s=1.0)
     with serve_sim(loading) as server:
         document, told = bare(server.url, concurrency=6, requests=20)
         seen = server.truth()["requests"]
@@ -271,7 +271,7 @@ def test_load_warms_a_trace_up_with_its_first_rows(tmp_path: Path) -> None:
 
 
 def test_a_search_is_warmed_up_once_at_its_first_level(monkeypatch: pytest.MonkeyPatch) -> None:
-    slots = SimSettings(batching=BatchingCosts(prefill_s=0.0001, decode_s=0.001, batch=4))
+    slots = sim_settings(prefill_s=0.0001, decode_s=0.001, batch=4)
     given: dict[str, Any] = {"target": "50%", "resolution": "50%", "probe": 40, "budget": None, "least": None}
     with serve_sim(slots) as server, fleets_watched(monkeypatch) as sent:
         load: dict[str, Any] = {"url": server.url, "model": "sim", "engine": "openai", "slo": "ttft=5s", "workers": "1"}

@@ -16,16 +16,14 @@ from benchgate.model.deployment import Arm
 from benchgate.model.records import RequestColumns
 from benchgate.model.run import ClientUse
 from benchgate.sim.process import serve_sim
-from benchgate.sim.settings import SimSettings
-from benchgate.sim.steering import kill_replica, replicas_of
+from benchgate.sim.settings import sim_settings
 from benchgate.suite.deployment import DeploymentSpec
 from benchgate.suite.schema import Limits
-from benchgate.suite.simulator import SimServer
 from benchgate.suite.stages import Action
 from benchgate.targets.dialect import Target, dialect_of
 
 NONE = RequestColumns.pack([])
-DIALECT = dialect_of(DeploymentSpec(sim=SimServer()))
+DIALECT = dialect_of(DeploymentSpec(sim=sim_settings()))
 
 
 def target(url: str = "http://127.0.0.1:9") -> Target:
@@ -104,24 +102,24 @@ def test_action_that_was_done_after_the_last_answer_is_told_but_a_start_only_has
     (late,) = acted(tmp_path, command("pass"), held_s=60, window_s=0.0).done
     assert late.problem is not None and "the stage was over after 0.0 s" in late.problem
     begun = Action.model_validate({"at": "0s", "start": 0})
-    with serve_sim(SimSettings(replicas=2, ttft_s=0.0, itl_s=0.0)) as sim:
+    with serve_sim(sim_settings(replicas=2, ttft_s=0.0, itl_s=0.0)) as sim:
         (act,) = acted(tmp_path, begun, held_s=60, window_s=0.0, url=sim.url).done
     assert act.problem is None
 
 
 def test_killed_replica_is_really_gone_and_is_brought_back(tmp_path: Path) -> None:
     kill = Action.model_validate({"at": "0s", "kill": 1})
-    with serve_sim(SimSettings(replicas=2, ttft_s=0.0, itl_s=0.0)) as sim:
-        pid = replicas_of(sim.url)[1]["pid"]
+    with serve_sim(sim_settings(replicas=2, ttft_s=0.0, itl_s=0.0)) as sim:
+        pid = sim.replicas()[1]["pid"]
         (act,) = acted(tmp_path, kill, held_s=60, url=sim.url).done
         assert act.problem is None
-        assert [one["state"] for one in replicas_of(sim.url)] == ["up", "down"]
+        assert [one["state"] for one in sim.replicas()] == ["up", "down"]
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
         bring_back((kill,), target(sim.url), "chat", Limits())
-        assert [one["state"] for one in replicas_of(sim.url)] == ["up", "up"]
+        assert [one["state"] for one in sim.replicas()] == ["up", "up"]
         with pytest.raises(TargetError, match="there is no replica 7"):
-            kill_replica(sim.url, 7)
+            sim.kill(7)
 
 
 def test_action_on_a_server_that_is_gone_is_told(tmp_path: Path) -> None:

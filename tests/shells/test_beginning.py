@@ -21,7 +21,7 @@ from benchgate.beginning.workflow import workflow_text
 from benchgate.errors import UsageError
 from benchgate.model.deployment import Arm
 from benchgate.sim.process import serve_sim
-from benchgate.sim.settings import SimSettings
+from benchgate.sim.settings import sim_settings
 from benchgate.suite.deployment import DeploymentSpec
 from benchgate.suite.json_schema import suite_schema
 from benchgate.suite.loader import parse_suite
@@ -105,7 +105,7 @@ def test_two_endpoints_become_a_suite_that_is_valid_and_can_be_planned(
 
 
 def test_two_practice_servers_become_a_suite(tmp_path: Path) -> None:
-    settings = SimSettings(ttft_s=0.02, itl_s=0.001)
+    settings = sim_settings(ttft_s=0.02, itl_s=0.001)
     with serve_sim(settings) as old, serve_sim(settings) as new:
         done = begun(tmp_path, old.url, new.url)
     assert done.returncode == 0, done.stderr

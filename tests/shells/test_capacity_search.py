@@ -11,7 +11,7 @@ from benchgate.errors import UsageError
 from benchgate.load.bare_search import SearchOptions, run_search
 from benchgate.model.request_metrics import Slo, meets_slo
 from benchgate.sim.process import serve_sim
-from benchgate.sim.settings import BatchingCosts, SimSettings
+from benchgate.sim.settings import sim_settings
 from benchgate.stats.capacity_search import SearchSettings
 from benchgate.suite.schema import ClientBounds
 from benchmarks.capacity_search import SERVERS, ask, grid_levels, holds, search
@@ -24,7 +24,7 @@ LENIENT = ClientBounds.model_construct(
     cpu_share=1.0,
     achieved_ratio=0.5,
 )
-SLOTS = SimSettings(batching=BatchingCosts(prefill_s=0.0001, decode_s=0.01, decode_per_sequence_s=0.0001, batch=2))
+SLOTS = sim_settings(prefill_s=0.0001, decode_s=0.01, decode_per_sequence_s=0.0001, batch=2)
 
 
 def options(url: str, **changed: Any) -> SearchOptions:

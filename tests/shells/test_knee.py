@@ -16,9 +16,8 @@ from benchgate.load.bare import run_load, target_of
 from benchgate.load.options import BareOptions
 from benchgate.model import request_metrics
 from benchgate.model.records import RequestColumns
-from benchgate.sim.engine import Engine
-from benchgate.sim.jobs import Job
-from benchgate.sim.settings import BatchingCosts
+from benchgate.sim.engine import Engine, Job
+from benchgate.sim.settings import sim_settings
 from benchgate.stats.knee import Curve, NoKnee, ServerKnee, find_server_knee
 from benchgate.suite.deployment import Embedded
 from benchmarks.capacity_search import SERVERS, Server, answered
@@ -36,7 +35,7 @@ def knee_of(levels: Sequence[int], stages: Sequence[Stage]) -> ServerKnee | NoKn
 
 def closed_loop(server: Server, clients: int, requests: int) -> Stage:
     """Clients that ask again at the instant they are answered, in virtual time."""
-    engine = Engine(server.costs, 0.0, random.Random(0))
+    engine = Engine(server.costs, random.Random(0))
     due_ns: list[int] = []
     first_ns: dict[int, int] = {}
     last_ns: dict[int, int] = {}
@@ -69,7 +68,7 @@ def closed_loop(server: Server, clients: int, requests: int) -> Stage:
     ids=["a batch is nearly free", "a batch costs what it brings", "in between"],
 )
 def test_the_practice_engines_knee_is_its_batch(slots: int, decode_s: float, each_s: float) -> None:
-    costs = BatchingCosts(prefill_s=0.00001, decode_s=decode_s, decode_per_sequence_s=each_s, batch=slots)
+    costs = sim_settings(prefill_s=0.00001, decode_s=decode_s, decode_per_sequence_s=each_s, batch=slots)
     server = replace(SERVERS[0], costs=costs)
     levels = (1, 2, 4, 8, 16, 32)
     knee = knee_of(levels, [closed_loop(server, level, 6 * level) for level in levels])

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from benchgate.sim.options import parse_settings
 from benchgate.suite.loader import parse_suite
+from benchgate.suite.simulator import SimSettings
 from benchmarks.lies import CASES, Case, Ended, suite_of
 
 URLS = {"before": "http://127.0.0.1:1", "after": "http://127.0.0.1:2"}
@@ -17,7 +17,7 @@ URLS = {"before": "http://127.0.0.1:1", "after": "http://127.0.0.1:2"}
 def test_servers_and_suite_of_every_case_are_read(name: str) -> None:
     case = replace(CASES[name], answers_as=())
     for options in (case.baseline, case.candidate):
-        parse_settings(**options)
+        SimSettings.model_validate(options)
     suite = parse_suite(suite_of(case, URLS, 7), "lies.yaml")
     assert (suite.seed, suite.baseline, suite.candidate) == (7, "before", "after")
 

@@ -10,7 +10,7 @@ from benchgate.load.worker import run_stage
 from benchgate.model.deployment import Arm
 from benchgate.plan.schedule import make_plan
 from benchgate.sim.process import serve_sim
-from benchgate.sim.settings import BatchingCosts, SimSettings
+from benchgate.sim.settings import sim_settings
 from benchgate.suite.schema import Suite
 from benchgate.targets.dialect import DIALECTS, Target
 from tests.shells.load_helpers import limits
@@ -51,8 +51,8 @@ def implied(rows: list[dict[str, object]]) -> int:
 def test_server_finds_as_much_in_its_cache_as_the_hashes_imply(tmp_path: Path) -> None:
     rows = conversations(60)
     (tmp_path / "t.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
-    costs = BatchingCosts(prefill_s=1e-6, decode_s=1e-4, prefix_blocks=100_000, block_tokens=BLOCK, kv_tokens=10**7)
-    with serve_sim(SimSettings(batching=costs)) as sim:
+    costs = sim_settings(prefill_s=1e-6, decode_s=1e-4, prefix_blocks=100_000, block_tokens=BLOCK, kv_tokens=10**7)
+    with serve_sim(costs) as sim:
         suite = Suite.model_validate(
             {
                 "suite": "s",

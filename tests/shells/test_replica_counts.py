@@ -18,7 +18,7 @@ from benchgate.doctor.machine import State, Symptom
 from benchgate.errors import SuiteError, TargetError, UsageError
 from benchgate.model.deployment import Arm
 from benchgate.sim.process import Sim, serve_sim
-from benchgate.sim.settings import SimSettings
+from benchgate.sim.settings import sim_settings
 from benchgate.suite.deployment import DeploymentSpec
 from benchgate.suite.loader import parse_suite
 from benchgate.suite.schema import Suite
@@ -27,12 +27,12 @@ from benchgate.telemetry import replicas as counting
 from benchgate.telemetry.replicas import Counted, ReplicaCounter, replica_counter
 from tests.fakes.scripted_server import Received, ScriptedServer, Step, json_response
 
-QUICK = SimSettings(ttft_s=0.0, itl_s=0.0)
+QUICK = sim_settings(ttft_s=0.0, itl_s=0.0)
 
 
 @pytest.fixture(scope="module")
 def three() -> Iterator[Sim]:
-    with serve_sim(SimSettings(ttft_s=0.0, itl_s=0.0, replicas=3)) as sim:
+    with serve_sim(sim_settings(ttft_s=0.0, itl_s=0.0, replicas=3)) as sim:
         yield sim
 
 

@@ -10,17 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchgate.sim.affinity import affinity_of, preferred
-from benchgate.sim.answers import ChoiceScript, Script, Usage
-from benchgate.sim.asks import Ask, read_ask
-from benchgate.sim.http import Request
-from benchgate.sim.limits import Endpoint
-from benchgate.sim.refused import Refused
-from benchgate.sim.responses import ResponseScript
-from benchgate.sim.settings import BatchingCosts, SimSettings
-from benchgate.sim.shapes import Unsupported, json_pieces
+from benchgate.sim.content import Unsupported, json_pieces
+from benchgate.sim.encoders import ChoiceScript, ResponseScript, Script, Usage
+from benchgate.sim.http_server import Request
+from benchgate.sim.requests import ApiRequest, Endpoint, Refused, parse_request
+from benchgate.sim.router import affinity_of, preferred
+from benchgate.sim.settings import sim_settings
+from benchgate.suite.simulator import SimSettings
 
-PLAIN = SimSettings()
+PLAIN = sim_settings()
 PERSON: dict[str, Any] = {
     "type": "object",
     "properties": {
@@ -54,17 +52,17 @@ def check_person(text: str) -> None:
     assert person["note"] is None
 
 
-def asked(body: dict[str, Any], endpoint: Endpoint = "chat", served: SimSettings = PLAIN) -> Ask:
-    return read_ask(endpoint, json.dumps(body).encode(), served)
+def asked(body: dict[str, Any], endpoint: Endpoint = "chat", served: SimSettings = PLAIN) -> ApiRequest:
+    return parse_request(endpoint, json.dumps(body).encode(), served)
 
 
-def message(ask: Ask) -> dict[str, Any]:
+def message(ask: ApiRequest) -> dict[str, Any]:
     document = json.loads(ChoiceScript(ask, 1, 2).document(ask.finish_reason, None))
     found: dict[str, Any] = document["choices"][0]["message"]
     return found
 
 
-def streamed(script: Script, ask: Ask, sizes: int = 1) -> list[dict[str, Any]]:
+def streamed(script: Script, ask: ApiRequest, sizes: int = 1) -> list[dict[str, Any]]:
     """The events of a whole stream, so many tokens at a time."""
     events = script.opening()
     for first in range(0, ask.output_tokens, sizes):
@@ -75,14 +73,14 @@ def streamed(script: Script, ask: Ask, sizes: int = 1) -> list[dict[str, Any]]:
     return [json.loads(event.decode().partition("data: ")[2]) for event in events]
 
 
-def deltas(ask: Ask, sizes: int = 1) -> list[dict[str, Any]]:
+def deltas(ask: ApiRequest, sizes: int = 1) -> list[dict[str, Any]]:
     events = streamed(ChoiceScript(ask, 1, 2), ask, sizes)
     return [event["choices"][0]["delta"] for event in events if event["choices"]][1:]
 
 
 @pytest.mark.parametrize("limit", [2, 3, 9])
 def test_answer_begins_with_its_reasoning_and_is_cut_with_it(limit: int) -> None:
-    ask = asked(CHAT | {"max_tokens": limit}, served=SimSettings(reasoning_tokens=(3, 3)))
+    ask = asked(CHAT | {"max_tokens": limit}, served=sim_settings(reasoning_tokens=(3, 3)))
     kinds = [next(iter(delta)) for delta in deltas(ask)]
     assert kinds == ["reasoning_content"] * min(limit, 3) + ["content"] * (limit - 3)
     assert ask.reasoning_tokens == min(limit, 3)
@@ -90,7 +88,7 @@ def test_answer_begins_with_its_reasoning_and_is_cut_with_it(limit: int) -> None
 
 
 def test_reasoning_within_its_bounds_comes_before_an_answer_that_ends_by_itself() -> None:
-    served = SimSettings(reasoning_tokens=(2, 9), output_tokens=(4, 4))
+    served = sim_settings(reasoning_tokens=(2, 9), output_tokens=(4, 4))
     asks = [asked({"messages": [{"role": "user", "content": f"p {i}"}]}, served=served) for i in range(60)]
     assert {ask.reasoning_tokens for ask in asks} == set(range(2, 10))
     assert {ask.output_tokens - (ask.reasoning_tokens or 0) for ask in asks} == {4}
@@ -98,7 +96,7 @@ def test_reasoning_within_its_bounds_comes_before_an_answer_that_ends_by_itself(
 
 
 def test_pieces_of_several_tokens_are_cut_between_reasoning_and_answer() -> None:
-    ask = asked(CHAT | {"max_tokens": 8}, served=SimSettings(reasoning_tokens=(3, 3)))
+    ask = asked(CHAT | {"max_tokens": 8}, served=sim_settings(reasoning_tokens=(3, 3)))
     found = deltas(ask, sizes=4)
     assert [(next(iter(delta)), len(next(iter(delta.values())).split())) for delta in found] == [
         ("reasoning_content", 3),
@@ -166,20 +164,20 @@ def test_schema_that_says_more_than_is_known_is_refused(schema: dict[str, Any], 
 def test_schema_is_understood_wherever_it_is_said(endpoint: Endpoint, body: dict[str, Any]) -> None:
     ask = asked(body | {"max_tokens": 70}, endpoint)
     assert (ask.output_tokens, ask.finish_reason) == (70, "stop")
-    check_person(ask.saying.text(0, 70))
+    check_person(ask.answer.text(0, 70))
     cut = asked(body | {"max_tokens": 5}, endpoint)
     assert (cut.output_tokens, cut.finish_reason) == (5, "length")
 
 
 def test_schema_comes_after_the_reasoning_and_needs_no_limit() -> None:
     form = {"response_format": {"type": "json_object"}}
-    ask = asked(CHAT | form, served=SimSettings(reasoning_tokens=(4, 4), output_tokens=(1, 1)))
+    ask = asked(CHAT | form, served=sim_settings(reasoning_tokens=(4, 4), output_tokens=(1, 1)))
     assert json.loads(message(ask)["content"]).keys() == {"answer"}
     assert len(message(ask)["reasoning_content"].split()) == 4
 
 
 def test_stated_share_of_the_answers_to_a_schema_is_no_json() -> None:
-    served = SimSettings(invalid_json_ratio=0.25)
+    served = sim_settings(invalid_json_ratio=0.25)
     form = {"response_format": {"type": "json_object"}, "max_tokens": 12}
     bad = 0
     for number in range(400):
@@ -192,7 +190,7 @@ def test_stated_share_of_the_answers_to_a_schema_is_no_json() -> None:
 
 
 def test_stated_share_of_the_prompts_that_ask_for_a_text_gets_it_and_the_others_one_as_long() -> None:
-    served = SimSettings(says_ratio=0.9, output_tokens=(9, 9))
+    served = sim_settings(says_ratio=0.9, output_tokens=(9, 9))
     said = []
     for number in range(400):
         content = f"Repeat what follows.\nsay: stone {number} river"
@@ -205,9 +203,9 @@ def test_stated_share_of_the_prompts_that_ask_for_a_text_gets_it_and_the_others_
 
 def test_servers_of_two_seeds_are_wrong_about_prompts_of_their_own() -> None:
     def wrong(seed: int) -> set[int]:
-        served = SimSettings(says_ratio=0.7, seed=seed)
+        served = sim_settings(says_ratio=0.7, seed=seed)
         bodies = ({"prompt": f"say: river {number:04}"} for number in range(1000))
-        texts = (asked(body, "completions", served).saying.text(0, 2) for body in bodies)
+        texts = (asked(body, "completions", served).answer.text(0, 2) for body in bodies)
         return {number for number, text in enumerate(texts) if text != f"river {number:04}"}
 
     one, other = wrong(1), wrong(2)
@@ -218,20 +216,20 @@ def test_servers_of_two_seeds_are_wrong_about_prompts_of_their_own() -> None:
 @pytest.mark.parametrize(
     ("settings", "prompt"),
     [
-        (SimSettings(), "say: river"),
-        (SimSettings(says_ratio=1.0), "say: river\nnow"),
-        (SimSettings(says_ratio=1.0), "say: "),
+        (sim_settings(), "say: river"),
+        (sim_settings(says_ratio=1.0), "say: river\nnow"),
+        (sim_settings(says_ratio=1.0), "say: "),
     ],
     ids=["not asked to", "not the last line", "nothing to say"],
 )
 def test_prompt_that_asks_for_no_text_is_answered_by_words_as_ever(settings: SimSettings, prompt: str) -> None:
     ask = asked({"prompt": prompt, "max_tokens": 5}, "completions", settings)
-    assert (ask.output_tokens, ask.finish_reason, ask.saying.plain) == (5, "length", True)
+    assert (ask.output_tokens, ask.finish_reason, ask.answer.plain) == (5, "length", True)
 
 
 def test_text_asked_for_is_cut_at_the_limit() -> None:
-    ask = asked({"prompt": "say: river stone cloud", "max_tokens": 2}, "completions", SimSettings(says_ratio=1.0))
-    assert (ask.saying.text(0, 2), ask.output_tokens, ask.finish_reason) == ("river stone", 2, "length")
+    ask = asked({"prompt": "say: river stone cloud", "max_tokens": 2}, "completions", sim_settings(says_ratio=1.0))
+    assert (ask.answer.text(0, 2), ask.output_tokens, ask.finish_reason) == ("river stone", 2, "length")
 
 
 TOOLS = [
@@ -249,14 +247,14 @@ def test_tools_are_called_with_arguments_that_satisfy_them() -> None:
     calls = [delta["tool_calls"][0] for delta in deltas(ask)]
     assert "".join(piece["function"]["arguments"] for piece in calls) == call["function"]["arguments"]
     assert [piece.get("id") for piece in calls] == [call["id"]] + [None] * 79
-    assert asked(CHAT | {"tools": TOOLS, "tool_choice": "none"}).saying.plain
+    assert asked(CHAT | {"tools": TOOLS, "tool_choice": "none"}).answer.plain
     assert asked(CHAT | {"tools": TOOLS} | chosen | {"max_tokens": 3}).finish_reason == "length"
-    names = {asked({"messages": [{"role": "user", "content": f"{i}"}], "tools": TOOLS}).saying.tool for i in range(20)}
+    names = {asked({"messages": [{"role": "user", "content": f"{i}"}], "tools": TOOLS}).answer.tool for i in range(20)}
     assert names == {"look", "wait"}
 
 
 def test_response_is_a_row_of_numbered_events_that_say_what_the_document_says() -> None:
-    ask = asked({"input": "x y", "max_output_tokens": 7}, "responses", SimSettings(reasoning_tokens=(3, 3)))
+    ask = asked({"input": "x y", "max_output_tokens": 7}, "responses", sim_settings(reasoning_tokens=(3, 3)))
     events = streamed(ResponseScript(ask, 5, 6), ask)
     assert [event["sequence_number"] for event in events] == list(range(len(events)))
     names = [event["type"].removeprefix("response.") for event in events]
@@ -274,7 +272,7 @@ def test_response_is_a_row_of_numbered_events_that_say_what_the_document_says() 
     )
     said = "".join(event["delta"] for event in events if event["type"] == "response.output_text.delta")
     assert whole["output"][1]["content"][0]["text"] == said
-    finished = asked({"input": "x"}, "responses", SimSettings(output_tokens=(3, 3)))
+    finished = asked({"input": "x"}, "responses", sim_settings(output_tokens=(3, 3)))
     assert streamed(ResponseScript(finished, 1, 2), finished)[-1]["response"]["status"] == "completed"
 
 
@@ -300,7 +298,7 @@ def test_input_of_a_response_is_the_same_prompt_in_each_of_its_forms() -> None:
 def test_images_count_when_they_are_taken_and_are_refused_else() -> None:
     parts = [{"type": "text", "text": "a b"}, {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}]
     body = {"messages": [{"role": "user", "content": parts}]}
-    assert asked(body, served=SimSettings(image_tokens=50)).input_tokens == 52
+    assert asked(body, served=sim_settings(image_tokens=50)).input_tokens == 52
     with pytest.raises(Refused, match="content of text"):
         asked(body)
 
@@ -333,12 +331,12 @@ def test_what_cannot_be_understood_is_refused(endpoint: Endpoint, body: dict[str
 
 
 def test_answer_nobody_bounded_still_fits_the_cache() -> None:
-    ask = asked(CHAT, served=SimSettings(batching=BatchingCosts(kv_tokens=20)))
+    ask = asked(CHAT, served=sim_settings(kv_tokens=20))
     assert ask.room_tokens <= 20
 
 
 def request(body: dict[str, Any], **headers: str) -> Request:
-    return Request("POST", "/v1/chat/completions", "", headers, json.dumps(body).encode(), http10=False)
+    return Request("POST", "/v1/chat/completions", "", headers, json.dumps(body).encode())
 
 
 def test_turns_of_one_conversation_belong_together_and_others_do_not() -> None:
@@ -355,7 +353,7 @@ def test_turns_of_one_conversation_belong_together_and_others_do_not() -> None:
     assert affinity_of(request(CHAT), "X-User") is None
     long = " ".join(map(str, range(100)))
     assert affinity_of(request({"prompt": long + " a"}), "prefix") == affinity_of(request({"prompt": long}), "prefix")
-    assert affinity_of(Request("POST", "/", "", {}, b"{", http10=False), "prefix") is None
+    assert affinity_of(Request("POST", "/", "", {}, b"{"), "prefix") is None
 
 
 def test_lost_replica_moves_only_what_belonged_to_it() -> None:

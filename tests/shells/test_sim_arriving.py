@@ -11,12 +11,8 @@ from time import monotonic_ns
 
 import pytest
 
-from benchgate.sim.arriving import Arriving
-from benchgate.sim.connection import Connection
-from benchgate.sim.http import Request
-from benchgate.sim.listening import listen
-from benchgate.sim.settings import SimSettings
-from benchgate.sim.turns import Turns
+from benchgate.sim.http_server import ArrivalClock, Connection, FairQueue, Request, listen
+from benchgate.sim.settings import ListenAddress
 from benchgate.stamping import ask_for_stamps, kernel_stamps, stamp_ns
 
 MS = 1_000_000
@@ -49,7 +45,7 @@ def test_what_came_before_it_was_looked_at_came_when_it_did(pair: tuple[socket.s
     client.sendall(b"POST")
     after_ns = monotonic_ns()
     time.sleep(0.05)
-    came_ns = Arriving(server).came_ns(ROOM)
+    came_ns = ArrivalClock(server).came_ns(ROOM)
     assert before_ns - MS <= came_ns <= after_ns + 25 * MS  # half of the wait; a busy kernel may hand it over later
     assert server.recv(16) == b"POST"  # it was only looked at
 
@@ -61,7 +57,7 @@ def test_of_several_packets_the_last_one_counts(pair: tuple[socket.socket, socke
     time.sleep(0.05)
     between_ns = monotonic_ns()
     client.sendall(b"ST")
-    assert Arriving(server).came_ns(ROOM) >= between_ns - MS
+    assert ArrivalClock(server).came_ns(ROOM) >= between_ns - MS
 
 
 def test_what_nobody_stamps_comes_now() -> None:
@@ -69,11 +65,11 @@ def test_what_nobody_stamps_comes_now() -> None:
     with left, right:
         right.sendall(b"x")
         before_ns = monotonic_ns()
-        for arriving in (Arriving(), Arriving(left)):
+        for arriving in (ArrivalClock(), ArrivalClock(left)):
             assert arriving.came_ns(ROOM) >= before_ns
         assert left.recv(1) == b"x"
         before_ns = monotonic_ns()
-        assert Arriving(left).came_ns(ROOM) >= before_ns  # nothing is there
+        assert ArrivalClock(left).came_ns(ROOM) >= before_ns  # nothing is there
 
 
 def test_a_stamp_says_nothing_once_the_time_of_day_was_set(
@@ -84,7 +80,7 @@ def test_a_stamp_says_nothing_once_the_time_of_day_was_set(
         monkeypatch.setattr("benchgate.clocks.time_ns", lambda step_ns=step_ns: time.time_ns() + step_ns)
         client.sendall(b"POST")
         before_ns = monotonic_ns()
-        assert before_ns <= Arriving(server).came_ns(ROOM) <= monotonic_ns()
+        assert before_ns <= ArrivalClock(server).came_ns(ROOM) <= monotonic_ns()
 
 
 def test_what_the_practice_server_accepts_is_stamped(pair: tuple[socket.socket, socket.socket]) -> None:
@@ -95,7 +91,8 @@ def test_what_the_practice_server_accepts_is_stamped(pair: tuple[socket.socket, 
             transport.close()
 
     async def accept() -> None:
-        server, url = await listen(SimSettings(port=0), Taken)
+        server, url = await listen(ListenAddress(), Taken)
+        await server.start_serving()
         async with server:
             _, writer = await asyncio.open_connection(*url.removeprefix("http://").split(":"))
             while not stamped:
@@ -120,7 +117,7 @@ def test_a_request_that_waited_for_a_busy_server_has_waited_in_it(pair: tuple[so
     async def busy() -> int:
         server.setblocking(False)
         transport, _ = await asyncio.get_running_loop().connect_accepted_socket(
-            lambda: Connection(serve, Turns(), set(), None), server.dup()
+            lambda: Connection(serve, FairQueue(), set(), None), server.dup()
         )
         asking = threading.Timer(0.02, client.sendall, [b"POST / HTTP/1.1\r\ncontent-length: 2\r\n\r\nhi"])
         asking.start()

@@ -12,19 +12,20 @@ from typing import Any
 import pytest
 
 from benchgate.sim.process import Sim, serve_sim
-from benchgate.sim.settings import BatchingCosts, SimSettings
+from benchgate.sim.settings import sim_settings
 from tests.fakes.waiting import eventually
 from tests.shells.sim_client import CHAT, Raw, asking, request_bytes, talk
 
-COSTS = BatchingCosts(
-    prefill_s=0.0001, decode_s=0.001, batch=2, kv_tokens=8000, prefix_blocks=500, shed_above=1, leak_kv=True
-)
+SETTINGS = sim_settings(
+    prefill_s=0.0001, decode_s=0.001, batch=2, kv_tokens=8000, prefix_blocks=500, shed_above=1, leak_kv=True,
+    adapters=("lora",), reasoning_tokens=(2, 2),
+)  # fmt: skip
 LONG = "once upon a time there was a server " * 10
 
 
 @pytest.fixture(scope="module")
 def sim() -> Iterator[Sim]:
-    with serve_sim(SimSettings(batching=COSTS, adapters=("lora",), reasoning_tokens=(2, 2))) as served:
+    with serve_sim(SETTINGS) as served:
         yield served
 
 
@@ -82,7 +83,7 @@ def test_stream_of_a_response_reaches_the_wire_with_its_usage(sim: Sim) -> None:
     assert raw.data.endswith(b"0\r\n\r\n")
 
 
-@pytest.mark.parametrize("fault", ["no-usage", "usage-in-finish", "late-usage", "empty-answer", "abort-after:3"])
+@pytest.mark.parametrize("fault", ["no-usage", "late-usage", "empty-answer", "abort-after:3"])
 def test_stream_of_a_response_ends_once_whatever_its_fault(sim: Sim, fault: str) -> None:
     body = {"input": "a b", "max_output_tokens": 6, "stream": True}
     raw = talk(sim.port, request_bytes("/v1/responses", body, {"x-sim-fault": fault}))
@@ -144,7 +145,7 @@ def test_leaking_engine_does_not_give_back_the_room_of_clients_that_left(sim: Si
 
 
 def test_first_request_loads_the_model_and_the_server_is_healthy_meanwhile() -> None:
-    with serve_sim(SimSettings(ttft_s=0.001, itl_s=0, load_time_s=0.6)) as sim:
+    with serve_sim(sim_settings(ttft_s=0.001, itl_s=0, load_time_s=0.6)) as sim:
         assert talk(sim.port, request_bytes("/health")).status == 200
         raws = [talk(sim.port, request_bytes(body=asking(1))) for _ in range(2)]
         rows = sim.truth(with_requests=True)["rows"]
@@ -155,8 +156,8 @@ def test_first_request_loads_the_model_and_the_server_is_healthy_meanwhile() -> 
 
 @pytest.fixture(scope="module")
 def routed() -> Iterator[Sim]:
-    costs = BatchingCosts(prefill_s=0.0001, decode_s=0.002, prefix_blocks=500)
-    with serve_sim(SimSettings(batching=costs, replicas=2, affinity="session", load_time_s=0)) as served:
+    costs = {"prefill_s": 0.0001, "decode_s": 0.002, "prefix_blocks": 500}
+    with serve_sim(sim_settings(**costs, replicas=2, affinity="session", load_time_s=0)) as served:
         yield served
 
 
@@ -183,6 +184,22 @@ def test_router_passes_on_what_is_asked_and_adds_up_what_happened(routed: Sim) -
     assert document(routed, "/v1/models")[1]["data"][0]["id"] == "sim"
     assert document(routed, CHAT, {"model": "nope"})[0] == 404
     assert document(routed, "/sim/replicas/7/kill", {}) == (404, {"detail": "there is no replica 7; the last is 1"})
+
+
+def test_requests_of_a_dead_replica_are_shared_by_all_the_others() -> None:
+    with serve_sim(sim_settings(ttft_s=0, itl_s=0, replicas=3)) as sim:
+        sim.kill(1)
+        for _ in range(12):
+            assert talk(sim.port, request_bytes(body=asking(1))).finish == "length"
+        assert [one["requests"] for one in sim.replicas()] == [6, 0, 6]
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_router_keeps_the_connection_of_its_client(routed: Sim, stream: bool) -> None:
+    kept = request_bytes(body=asking(2, stream=stream), keep=True)
+    raw = talk(routed.port, kept, kept, request_bytes(body=asking(2, stream=stream)))
+    assert (raw.data.count(b"HTTP/1.1 200 OK"), raw.ended) == (3, "closed")
+    assert raw.data.lower().count(b"connection: close") == 1
 
 
 def test_equal_sessions_meet_the_same_prefix_cache(routed: Sim) -> None:

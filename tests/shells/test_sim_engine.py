@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -12,14 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchgate.sim.engine import Engine
-from benchgate.sim.jobs import Due, Job, Model
-from benchgate.sim.paced import Paced
-from benchgate.sim.prefix_cache import block_names
-from benchgate.sim.settings import BatchingCosts
+from benchgate.sim.engine import ConstantPace, Due, Engine, Job, Model, block_names
+from benchgate.sim.settings import sim_settings
+from benchgate.suite.simulator import SimSettings
 
 MS = 1_000_000
-COSTS = BatchingCosts(prefill_s=0.001, decode_s=0.010, decode_per_sequence_s=0.001, batch=4, prefill_chunk_tokens=100)
+COSTS = sim_settings(prefill_s=0.001, decode_s=0.010, decode_per_sequence_s=0.001, batch=4, prefill_chunk_tokens=100)
 
 
 def job(
@@ -29,12 +26,13 @@ def job(
     return Job(order, at_ms * MS, prompt, output, room, lambda tokens, due_ns: None, **more)
 
 
-def engine(costs: BatchingCosts = COSTS) -> Engine:
-    return Engine(costs, 0.0, random.Random(0))
+def engine(costs: SimSettings = COSTS) -> Engine:
+    return Engine(costs, random.Random(0))
 
 
-def paced(ttft_ms: int = 50, itl_ms: int = 10, jitter: float = 0.0) -> Paced:
-    return Paced(ttft_ms * MS, itl_ms * MS, jitter, random.Random(0))
+def paced(ttft_ms: int = 50, itl_ms: int = 10, jitter: float = 0.0) -> ConstantPace:
+    settings = sim_settings(ttft_s=ttft_ms / 1000, itl_s=itl_ms / 1000, jitter_ratio=jitter)
+    return ConstantPace(settings, random.Random(0))
 
 
 def run(model: Model, jobs: list[Job], until_ms: int = 1_000_000) -> list[Due]:
@@ -137,7 +135,7 @@ def test_full_batch_makes_the_next_one_wait_for_a_free_slot() -> None:
 
 
 def test_full_cache_makes_the_next_one_wait_and_nobody_overtakes() -> None:
-    costs = BatchingCosts(prefill_s=0.001, decode_s=0.01, batch=32, kv_tokens=100)
+    costs = sim_settings(prefill_s=0.001, decode_s=0.01, batch=32, kv_tokens=100)
     first, large, small = job(0, reserved=60), job(1, reserved=60), job(2, reserved=10)
     model = engine(costs)
     for one in (first, large, small):
@@ -158,7 +156,7 @@ def test_long_prompt_is_read_in_pieces_and_slows_who_is_decoding() -> None:
 
 
 def test_dropping_frees_slot_and_cache_at_once() -> None:
-    model = engine(BatchingCosts(batch=1, kv_tokens=100))
+    model = engine(sim_settings(batch=1, kv_tokens=100))
     running, waiting = job(0, reserved=100), job(1, reserved=100)
     model.admit(running, 0)
     model.admit(waiting, 0)
@@ -168,12 +166,12 @@ def test_dropping_frees_slot_and_cache_at_once() -> None:
 
 
 def test_queue_refuses_beyond_its_length() -> None:
-    model = engine(BatchingCosts(batch=1, queue=2))
+    model = engine(sim_settings(batch=1, queue=2))
     assert [model.admit(job(order), 0) for order in range(4)] == [True, True, True, False]
 
 
 def test_queue_of_none_still_takes_what_can_run_at_once() -> None:
-    model = engine(BatchingCosts(batch=1, queue=0))
+    model = engine(sim_settings(batch=1, queue=0))
     assert [model.admit(job(order), 0) for order in range(2)] == [True, False]
 
 
@@ -208,7 +206,7 @@ def test_job_that_arrived_after_a_step_began_is_not_in_it_however_late_the_look(
 
 
 def test_lower_priority_number_goes_first_and_equal_ones_as_they_came() -> None:
-    model = engine(BatchingCosts(batch=1))
+    model = engine(sim_settings(batch=1))
     running, later, urgent, last = job(0), job(1), job(2, priority=-1), job(3)
     for one in (running, later, urgent, last):
         model.admit(one, 0)
@@ -219,7 +217,7 @@ def test_lower_priority_number_goes_first_and_equal_ones_as_they_came() -> None:
 
 
 def test_urgent_job_that_is_not_there_yet_holds_nobody_up() -> None:
-    model = engine(BatchingCosts(batch=1, prefill_s=0.001, decode_s=0.01))
+    model = engine(sim_settings(batch=1, prefill_s=0.001, decode_s=0.01))
     first, waiting, urgent = job(0, output=1), job(1, output=1), job(2, at_ms=50, output=1, priority=-1)
     model.admit(first, 0)
     model.admit(waiting, 1 * MS)
@@ -229,12 +227,12 @@ def test_urgent_job_that_is_not_there_yet_holds_nobody_up() -> None:
 
 
 def test_job_is_shed_when_too_many_wait_unless_it_is_exempt_or_can_run_at_once() -> None:
-    model = engine(BatchingCosts(batch=1, shed_above=1, shed_exempt=-5))
+    model = engine(sim_settings(batch=1, shed_above=1, shed_exempt=-5))
     assert not model.sheds(job(0))
     for order in range(2):
         model.admit(job(order), 0)
     assert [model.sheds(job(2, priority=priority)) for priority in (0, -4, -5, -9)] == [True, True, False, False]
-    model = engine(BatchingCosts(batch=3, shed_above=0))
+    model = engine(sim_settings(batch=3, shed_above=0))
     for order in range(3):  # the last two enter with the next step
         assert not model.sheds(job(order))
         model.admit(job(order), 0)
@@ -242,7 +240,7 @@ def test_job_is_shed_when_too_many_wait_unless_it_is_exempt_or_can_run_at_once()
 
 
 def test_sequences_with_an_adapter_make_their_steps_longer_and_no_others() -> None:
-    costs = BatchingCosts(prefill_s=0.001, decode_s=0.010, decode_per_sequence_s=0.001, adapter_s=0.005)
+    costs = sim_settings(prefill_s=0.001, decode_s=0.010, decode_per_sequence_s=0.001, adapter_s=0.005)
     base, adapted = job(0, prompt=10, output=4), job(1, prompt=10, output=2, with_adapter=True)
     assert instants_ms(run(engine(costs), [adapted]), adapted) == [15, 31]
     out = run(engine(costs), [job(2, prompt=10, output=2)])
@@ -251,7 +249,7 @@ def test_sequences_with_an_adapter_make_their_steps_longer_and_no_others() -> No
     assert instants_ms(run(engine(costs), [base, adapted]), base) == [10, 36, 53, 64]
 
 
-CACHE = BatchingCosts(prefill_s=0.001, decode_s=0.01, prefix_blocks=8, block_tokens=4, batch=2)
+CACHE = sim_settings(prefill_s=0.001, decode_s=0.01, prefix_blocks=8, block_tokens=4, batch=2)
 
 
 def names(words: str) -> tuple[int, ...]:
@@ -283,7 +281,7 @@ def test_neighbours_in_one_step_share_and_the_answer_is_shared_by_the_next_turn(
 
 
 def test_block_that_was_not_used_for_longest_makes_room() -> None:
-    model = engine(replace(CACHE, prefix_blocks=2))
+    model = engine(CACHE.model_copy(update={"prefix_blocks": 2}))
     texts = ("a a a a x", "b b b b x", "a a a a y", "c c c c x", "b b b b y", "a a a a z")
     jobs = [job(at, at_ms=100 * at, prompt=5, output=1, blocks=names(text)) for at, text in enumerate(texts)]
     run(model, jobs)
@@ -299,7 +297,7 @@ def test_large_cache_finds_all_that_earlier_prompts_have_in_common_with_a_later_
         words = [f"{block}.{index}" for block in blocks for index in range(4)] + [f"own {order}", "too"]
         named = block_names(words, 4, "")
         jobs.append(job(order, at_ms=order * rng.randrange(3), prompt=len(words), output=2, blocks=named))
-    model = engine(replace(CACHE, prefix_blocks=10_000, batch=6, prefill_chunk_tokens=9))
+    model = engine(CACHE.model_copy(update={"prefix_blocks": 10_000, "batch": 6, "prefill_chunk_tokens": 9}))
     run(model, jobs)
     assert model.tally.prefix_hit_tokens == shared_tokens > 500
     assert model.tally.prefix_queried_tokens == sum(one.input_tokens for one in jobs)
@@ -313,7 +311,7 @@ def test_without_a_cache_nothing_is_found_or_counted() -> None:
 
 
 def test_full_cache_preempts_the_least_urgent_which_then_reads_all_of_it_again() -> None:
-    costs = BatchingCosts(prefill_s=0.001, decode_s=0.010, decode_per_sequence_s=0, kv_tokens=30, preempts=True)
+    costs = sim_settings(prefill_s=0.001, decode_s=0.010, decode_per_sequence_s=0, kv_tokens=30, preempts=True)
     urgent, other = job(0, prompt=10, output=9), job(1, prompt=10, output=9)
     model = engine(costs)
     out = run(model, [urgent, other])
@@ -327,7 +325,7 @@ def test_full_cache_preempts_the_least_urgent_which_then_reads_all_of_it_again()
 
 def test_room_of_a_client_that_left_comes_back_unless_the_engine_leaks() -> None:
     for leaks, left_ratio in ((False, 0.0), (True, 0.25)):
-        model = engine(BatchingCosts(kv_tokens=80, leak_kv=leaks))
+        model = engine(sim_settings(kv_tokens=80, leak_kv=leaks))
         gone, waits = job(0, reserved=20), job(1, at_ms=5, reserved=70)
         model.admit(gone, 0)
         model.admit(waits, 5 * MS)
@@ -337,7 +335,7 @@ def test_room_of_a_client_that_left_comes_back_unless_the_engine_leaks() -> None
         out = list(model.take(10_000 * MS))
         assert [due.job for due in out] == ([] if leaks else [waits] * 3)
     finished = job(2, reserved=20)
-    model = engine(BatchingCosts(kv_tokens=80, leak_kv=True))
+    model = engine(sim_settings(kv_tokens=80, leak_kv=True))
     run(model, [finished])
     assert model.kv_ratio == 0
 
@@ -352,7 +350,7 @@ def test_room_of_a_client_that_left_comes_back_unless_the_engine_leaks() -> None
 def test_every_token_comes_out_once_in_order_of_time(
     shapes: list[tuple[int, int, int]], batch: int, preempts: bool, blocks: int
 ) -> None:
-    costs = BatchingCosts(
+    costs = sim_settings(
         batch=batch, kv_tokens=400, prefill_chunk_tokens=64, preempts=preempts, prefix_blocks=blocks, block_tokens=32
     )
     jobs = [

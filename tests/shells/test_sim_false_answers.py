@@ -9,13 +9,12 @@ from collections.abc import Iterator
 import pytest
 
 from benchgate.errors import UsageError
-from benchgate.sim.answers import ChoiceScript
-from benchgate.sim.asks import read_ask
-from benchgate.sim.false_answers import falsify
-from benchgate.sim.faults import parse_faults
-from benchgate.sim.limits import Endpoint
+from benchgate.sim.encoders import ChoiceScript
+from benchgate.sim.fault_injection import falsify
 from benchgate.sim.process import Sim, serve_sim
-from benchgate.sim.settings import BatchingCosts, QueueCosts, SimSettings
+from benchgate.sim.requests import Endpoint, parse_request
+from benchgate.sim.settings import sim_settings
+from benchgate.suite.simulator_faults import parse_fault
 from tests.shells.sim_client import PATIENCE_S, asking, read_all, request_bytes, talk
 
 WORDS = 8
@@ -24,12 +23,12 @@ NS = 1_000_000_000
 
 @pytest.fixture(scope="module")
 def sim() -> Iterator[Sim]:
-    with serve_sim(SimSettings(ttft_s=0.004, itl_s=0.002)) as served:
+    with serve_sim(sim_settings(ttft_s=0.004, itl_s=0.002)) as served:
         yield served
 
 
 def test_fault_above_a_load_spares_the_request_that_is_alone_and_strikes_the_one_that_is_not() -> None:
-    settings = SimSettings(ttft_s=0.004, itl_s=0.002, faults=("repeated-text:!:1",))
+    settings = sim_settings(ttft_s=0.004, itl_s=0.002, faults=("repeated-text:!:1",))
     with serve_sim(settings) as sim:
         alone = talk(sim.port, request_bytes(body=asking(WORDS)))
         assert len(alone.text.split()) == WORDS
@@ -44,7 +43,7 @@ def test_fault_above_a_load_spares_the_request_that_is_alone_and_strikes_the_one
 
 
 def test_fault_above_a_load_leaves_what_is_joined_to_it() -> None:
-    with serve_sim(SimSettings(ttft_s=0, itl_s=0, faults=("blank-text:1+no-done",))) as sim:
+    with serve_sim(sim_settings(ttft_s=0, itl_s=0, faults=("blank-text:1+no-done",))) as sim:
         raw = talk(sim.port, request_bytes(body=asking(WORDS)))
     assert len(raw.text.split()) == WORDS
     assert "[DONE]" not in raw.events
@@ -52,8 +51,8 @@ def test_fault_above_a_load_leaves_what_is_joined_to_it() -> None:
 
 def test_prompt_that_came_before_is_answered_faster_and_another_is_not() -> None:
     # Times of the queue model are stated in the truth, so nothing here depends on the machine.
-    queue = QueueCosts(service_s=0.04, service_until="last-token")
-    with serve_sim(SimSettings(queueing=queue, faults=("fast-when-seen:8",))) as sim:
+    settings = sim_settings(service_s=0.04, service_until="last-token", faults=("fast-when-seen:8",))
+    with serve_sim(settings) as sim:
         for prompt in ("one two", "one two", "three four", "one two"):
             talk(sim.port, request_bytes(body=asking(2, prompt=prompt)))
         rows = sim.truth(with_requests=True)["rows"]
@@ -62,7 +61,7 @@ def test_prompt_that_came_before_is_answered_faster_and_another_is_not() -> None
 
 def test_engine_whose_steps_are_shared_cannot_be_fast_for_one_prompt() -> None:
     with pytest.raises(UsageError, match="paced server or a queue"):
-        SimSettings(batching=BatchingCosts(), faults=("fast-when-seen",))
+        sim_settings(batch=32, faults=("fast-when-seen",))
 
 
 def test_truth_counts_the_half_that_was_sent_and_the_model_that_was_asked(sim: Sim) -> None:
@@ -91,8 +90,8 @@ def test_offered_tool_is_called_as_ever_whatever_text_was_to_be_false(sim: Sim) 
 )
 def test_fault_that_has_no_meaning_for_an_endpoint_changes_nothing(endpoint: Endpoint, fault: str) -> None:
     body = {"input": "x", "prompt": "x"}
-    ask = read_ask(endpoint, json.dumps(body).encode(), SimSettings())
-    assert falsify(ask, parse_faults([fault])[0].behaviour) is ask
+    ask = parse_request(endpoint, json.dumps(body).encode(), sim_settings())
+    assert falsify(ask, parse_fault(fault).spec) is ask
 
 
 @pytest.mark.parametrize("fault", ["blank-text", "reasoning-only", "unasked-call"])
@@ -113,8 +112,8 @@ def test_connection_goes_on_after_a_false_answer(sim: Sim) -> None:
 
 
 def test_long_answer_does_not_repeat_itself_and_its_events_say_what_its_text_says() -> None:
-    ask = read_ask("chat", json.dumps(asking(1500)).encode(), SimSettings())
-    words = ask.saying.text(0, 1500).split()
+    ask = parse_request("chat", json.dumps(asking(1500)).encode(), sim_settings())
+    words = ask.answer.text(0, 1500).split()
     runs = [tuple(words[at : at + 6]) for at in range(len(words) - 5)]
     assert len(set(runs)) > 0.95 * len(runs)
     assert sorted(words[:64]) == sorted(words[64:128]) == sorted(set(words))

@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import os
-import shlex
 import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from benchgate.errors import UsageError
-from benchgate.sim.options import parse_settings
+from benchgate.errors import SuiteError, UsageError
 from benchgate.sim.process import Sim, serve_sim
-from benchgate.sim.settings import BatchingCosts, SimSettings
+from benchgate.sim.settings import ListenAddress, parse_settings, sim_settings
 from tests.fakes.waiting import PATIENCE_S, eventually
 from tests.shells.sim_client import asking, request_bytes, talk
 
-QUICK = SimSettings(ttft_s=0.004, itl_s=0.002, context_tokens=200)
+QUICK = sim_settings(ttft_s=0.004, itl_s=0.002, context_tokens=200)
 
 
 @pytest.fixture(scope="module")
@@ -33,14 +30,17 @@ def sim() -> Iterator[Sim]:
 def test_server_that_cannot_listen_says_why(sim: Sim) -> None:
     with (
         pytest.raises(UsageError, match=f"cannot listen on 127.0.0.1 port {sim.port}"),
-        serve_sim(SimSettings(port=sim.port)),
+        serve_sim(sim_settings(), ListenAddress(port=sim.port)),
     ):
         pytest.fail("two servers on one port")
 
 
 def test_certificate_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     missing = str(tmp_path / "none.pem")
-    with pytest.raises(UsageError, match=r"none\.pem"), serve_sim(SimSettings(cert=missing, key=missing)):
+    with (
+        pytest.raises(UsageError, match=r"none\.pem"),
+        serve_sim(sim_settings(), ListenAddress(cert=missing, key=missing)),
+    ):
         pytest.fail("served without a certificate")
 
 
@@ -56,10 +56,10 @@ def test_process_is_gone_when_the_block_is_left_and_when_it_raises() -> None:
 PARENT = """
 import os, sys, time
 from benchgate.sim.process import serve_sim
-from benchgate.sim.settings import SimSettings
+from benchgate.sim.settings import sim_settings
 
 replicas = 2 if sys.argv[1] == "replicas" else 1
-with serve_sim(SimSettings(replicas=replicas)) as sim:
+with serve_sim(sim_settings(replicas=replicas)) as sim:
     forked = os.fork() if sys.argv[1] == "fork" else None
     if forked == 0:
         time.sleep(60)  # holds every descriptor of its parent, and outlives it
@@ -93,80 +93,85 @@ def test_killed_parent_leaves_no_orphan(how: str) -> None:
             os.kill(forked, signal.SIGKILL)
 
 
-# Every option that names no file and no port, so that each is known to reach the server.
-OPTIONS = shlex.split(
-    "--host 127.0.0.1 --model sim --adapter a --adapter b --context 900 --seed 3 --jitter 1% --chunk-tokens 1 "
-    "--prefill 0.1ms --decode 1ms --decode-per-sequence 0 --batch 4 --kv-tokens 900 --prefill-chunk 99 --queue 9 "
-    "--queue-status 429 --shed-above 9 --shed-exempt -2 --prefix-cache 9 --prefix-block 8 --adapter-cost 0 --preempt "
-    "--leak-kv --output-tokens 1:9 --reasoning-tokens 0:1 --invalid-json 1% --image-tokens 9 --embedding-size 9 "
-    "--fault no-done@1% --metrics-as sglang --keep-alive 9s --ready-after 0s --load-time 0s"
-)
+SETTINGS = """
+ttft: 4ms
+itl: 2ms
+output_tokens: [1, 9]
+adapters: [a, b]
+faults: [no-done@1%]
+"""
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_command_says_where_it_listens_and_ends_well_on_a_signal(number: int) -> None:
-    command = [sys.executable, "-m", "benchgate", "sim", *OPTIONS]
+def test_command_says_where_it_listens_and_ends_well_on_a_signal(number: int, tmp_path: Path) -> None:
+    (tmp_path / "sim.yaml").write_text(SETTINGS)
+    command = [sys.executable, "-m", "benchgate", "sim", str(tmp_path / "sim.yaml"), "--set", "output_tokens=[2, 2]"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         said = process.stdout.readline()
         assert said.startswith("listening on http://127.0.0.1:")
         port = int(said.rsplit(":", 1)[1])
-        assert talk(port, request_bytes(body=asking(2))).finish == "length"
+        assert len(talk(port, request_bytes(body=asking(9))).text.split()) == 2
         with socket.create_connection(("127.0.0.1", port)) as open_stream:
             open_stream.sendall(request_bytes(body=asking(4), headers={"x-sim-fault": "hang-after:0"}))
             process.send_signal(number)
             assert process.wait(PATIENCE_S) == 0
 
 
+def problems(text: str | None, *assignments: str) -> list[str]:
+    with pytest.raises(SuiteError) as raised:
+        parse_settings(text, "sim.yaml", assignments)
+    return [str(problem) for problem in raised.value.problems]
+
+
+def test_every_mistake_of_a_file_is_reported_with_its_place() -> None:
+    assert problems("itl: 20\nreplcas: 3\nfaults: [no-done, crlf]\n") == [
+        'sim.yaml:1:6: itl: 20 is not a duration; write it with its unit, like "500ms", "30s" or "2m"',
+        "sim.yaml:2:1: replcas: unknown key; did you mean `replicas`?",
+        "sim.yaml:3:19: faults[1]: there is no fault 'crlf'; benchgate sim --list-faults shows them all",
+    ]
+
+
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("assignment", "says"),
     [
-        ({"ttft": "5"}, '--ttft: "5" is not a duration'),
-        ({"jitter": "0.3"}, "--jitter: "),
-        ({"output_tokens": "many"}, "--output-tokens: .*16:128"),
-        ({"itl": "1ms", "batch": 4}, "the one or the other"),
-        ({"faults": ["split-bytes"]}, "no fault 'split-bytes'"),
-        ({"keep_alive": "0s"}, "--keep-alive: "),
-        ({"batch": 0}, "batch is 0"),
+        ("ttft=5", "--set ttft=5:1:7: ttft: 5 is not a duration"),
+        ("jitter=0.3", "jitter: 0.3 is not a percentage"),
+        ("output_tokens=many", "output_tokens: "),
+        ("faults=[split-bytes]", "no fault 'split-bytes'"),
+        ("keep_alive=0s", "keep_alive: "),
+        ("batch=0", "batch: "),
+        ("itl=", "--set itl=:1:"),
+        ("ilt=5ms", "did you mean `itl`?"),
     ],
-    ids=str,
 )
-def test_option_that_cannot_be_is_refused(options: dict[str, Any], says: str) -> None:
-    with pytest.raises(UsageError, match=says):
-        parse_settings(**options)
+def test_assignments_are_read_and_refused_like_the_file(assignment: str, says: str) -> None:
+    (found,) = problems(None, assignment)
+    assert says in found
 
 
-def test_options_become_settings() -> None:
-    paced = parse_settings(ttft="50ms", itl="0", jitter="30%", output_tokens="1:9", ready_after="2s")
-    assert (paced.ttft_s, paced.itl_s, paced.jitter_ratio, paced.output_tokens) == (0.05, 0.0, 0.3, (1, 9))
-    assert paced.batching is None
-    more = parse_settings(
-        adapters=["a", "b"],
-        reasoning_tokens="0:9",
-        invalid_json="5%",
-        load_time="3s",
-        replicas=2,
-        affinity="session",
-        says="90%",
-    )
-    assert (more.adapters, more.reasoning_tokens, more.invalid_json_ratio) == (("a", "b"), (0, 9), 0.05)
-    assert (more.load_time_s, more.replicas, more.affinity, more.batching) == (3.0, 2, "session", None)
-    assert (more.says_ratio, parse_settings().says_ratio) == (0.9, None)
-    engine = parse_settings(prefill="1ms", kv_tokens=100)
-    assert engine.batching == BatchingCosts(prefill_s=0.001, kv_tokens=100)
-    engine = parse_settings(leak_kv=True, preempt=False, shed_above=0, prefix_cache=9, adapter_cost="0")
-    assert engine.batching == BatchingCosts(leak_kv=True, shed_above=0, prefix_blocks=9)
+def test_assignment_overrides_the_file_and_may_contradict_it() -> None:
+    settings = parse_settings("ttft: 5ms\nitl: 9ms\n", "sim.yaml", ["itl=20ms", "faults=[no-done@5%]"])
+    assert (settings.ttft_s, settings.itl_s, settings.faults) == (0.005, 0.02, ("no-done@5%",))
+    assert "keep one of them" in problems("ttft: 5ms\n", "batch=4")[0]
+    with pytest.raises(UsageError, match="write a key and a value"):
+        parse_settings(None, "", ["itl"])
+
+
+def test_defaults_hold_where_nothing_is_set() -> None:
+    assert parse_settings(None, "", ()) == sim_settings()
+    assert parse_settings("prefill: 1ms", "sim.yaml", ()).is_engine
 
 
 BROKEN = """
-from benchgate.sim import paced, running
-from benchgate.sim.settings import SimSettings
+from benchgate.sim import engine, server
+from benchgate.sim.settings import LOOPBACK, sim_settings
 
 def broken(self, now_ns):
     raise ZeroDivisionError("a defect")
 
-paced.Paced.take = broken
-running.run_sim(SimSettings(ttft_s=0), lambda url: print(url, flush=True))
+engine.ConstantPace.take = broken
+server.run_sim(sim_settings(ttft_s=0), LOOPBACK, lambda url: print(url, flush=True))
 """
 
 

@@ -11,14 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchgate.errors import SuiteError, UsageError
-from benchgate.sim.declared import settings_of
-from benchgate.sim.jobs import Due, Job
-from benchgate.sim.options import parse_settings
+from benchgate.errors import SuiteError
+from benchgate.sim.engine import Due, Job, Queue
 from benchgate.sim.process import serve_sim
-from benchgate.sim.queue_model import Queue
-from benchgate.sim.settings import QueueCosts, SimSettings
+from benchgate.sim.settings import sim_settings
 from benchgate.suite.loader import parse_suite
+from benchgate.suite.simulator import SimSettings
 from benchmarks.queueing import erlang_c_wait_s
 from benchmarks.queueing_truth import SERVERS, waits_s
 from tests.shells.sim_client import asking, request_bytes, talk
@@ -32,7 +30,8 @@ def job(order: int, *, at_ms: float = 0, output: int = 1, **more: Any) -> Job:
 
 
 def queue(*, itl_ms: int = 10, jitter: float = 0.0, seed: int = 0, **costs: Any) -> Queue:
-    return Queue(QueueCosts(**{"service_s": 0.06, **costs}), itl_ms * MS, jitter, random.Random(seed))
+    pace = {} if costs.get("service_until") == "last-token" else {"itl_s": itl_ms / 1000}
+    return Queue(sim_settings(**{"service_s": 0.06, "jitter_ratio": jitter, **pace, **costs}), random.Random(seed))
 
 
 def run(model: Queue, jobs: list[Job]) -> list[Due]:
@@ -162,7 +161,7 @@ def test_recursion_of_the_benchmark_gives_the_waits_of_the_model(law: str) -> No
 
 
 def test_truth_states_start_and_service_of_every_request() -> None:
-    with serve_sim(SimSettings(queueing=QueueCosts(service_s=0.03), itl_s=0.001)) as sim:
+    with serve_sim(sim_settings(service_s=0.03, itl_s=0.001)) as sim:
         for _ in range(2):
             talk(sim.port, request_bytes(body=asking(2)))
         rows = sim.truth(with_requests=True)["rows"]
@@ -172,30 +171,10 @@ def test_truth_states_start_and_service_of_every_request() -> None:
         assert row["first_ns"] >= row["started_ns"] + row["service_ns"]
 
 
-def test_options_of_the_queue_select_it() -> None:
-    served = parse_settings(service="40ms", servers=4, service_law="exponential", service_until="last-token")
-    assert served.queueing == QueueCosts(
-        service_s=0.04, servers=4, service_law="exponential", service_until="last-token"
-    )
-    assert SimSettings.from_json(served.to_json()) == served
-    assert parse_settings(service="40ms", itl="1ms").itl_s == 0.001
-
-
-WRONG: list[tuple[dict[str, Any], str]] = [
-    ({"service": "0ms"}, "--service is 0"),
-    ({"servers": 0}, "--servers is 0"),
-    ({"service_law": "constnt"}, "did you mean constant"),
-    ({"service_until": "end"}, "first-token, last-token"),
-    ({"service": "1ms", "ttft": "1ms"}, "leave out --ttft"),
-    ({"service": "1ms", "batch": 2}, "the one or the other"),
-    ({"itl": "1ms", "service_until": "last-token"}, "leave out --itl"),
-]
-
-
-@pytest.mark.parametrize(("given", "says"), WRONG, ids=[says for _, says in WRONG])
-def test_options_that_contradict_the_queue_are_refused(given: dict[str, Any], says: str) -> None:
-    with pytest.raises(UsageError, match=says):
-        parse_settings(**given)
+def test_keys_of_the_queue_select_it() -> None:
+    assert SimSettings.model_validate({"service": "40ms", "itl": "1ms"}).is_queue
+    assert SimSettings.model_validate({"servers": 1}).is_queue
+    assert not SimSettings.model_validate({"itl": "1ms"}).is_queue
 
 
 SUITE = """
@@ -212,7 +191,8 @@ def test_suite_can_have_a_queue_and_says_nothing_of_it_where_there_is_none() -> 
     suite = parse_suite(SUITE % "{service: 40ms, servers: 2}", "s.yaml")
     declared = suite.deployments["a"].sim
     assert declared is not None
-    assert settings_of(declared).queueing == QueueCosts(service_s=0.04, servers=2)
+    assert declared == sim_settings(service_s=0.04, servers=2)
+    assert declared.is_queue
     plain = parse_suite(SUITE % "{ttft: 40ms}", "s.yaml").to_stored()["deployments"]["a"]["sim"]
     assert not {"service_s", "servers", "service_law", "service_until"} & set(plain)
 

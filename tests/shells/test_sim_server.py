@@ -13,15 +13,15 @@ from typing import Any
 import httpx2
 import pytest
 
-from benchgate.sim.http import LARGEST_HEAD_BYTES
+from benchgate.sim.content import WORDS
+from benchgate.sim.http_server import LARGEST_HEAD_BYTES
 from benchgate.sim.process import Sim, serve_sim
-from benchgate.sim.settings import BatchingCosts, SimSettings
-from benchgate.sim.words import WORDS
+from benchgate.sim.settings import ListenAddress, sim_settings
 from tests.fakes import certificates
 from tests.fakes.waiting import eventually
 from tests.shells.sim_client import CHAT, COMPLETIONS, asking, read_all, request_bytes, talk
 
-QUICK = SimSettings(ttft_s=0.004, itl_s=0.002, context_tokens=200)
+QUICK = sim_settings(ttft_s=0.004, itl_s=0.002, context_tokens=200)
 
 
 @pytest.fixture(scope="module")
@@ -86,12 +86,12 @@ def test_equal_prompts_get_equal_answers_and_others_others(sim: Sim) -> None:
     texts = [talk(sim.port, request_bytes(body=asking(8, prompt=p))).text for p in ("a b", "a b", "a c", "b d")]
     assert texts[0] == texts[1]
     assert len(set(texts)) == 3
-    with serve_sim(SimSettings(ttft_s=0, itl_s=0, seed=1)) as other:
+    with serve_sim(sim_settings(ttft_s=0, itl_s=0, seed=1)) as other:
         assert talk(other.port, request_bytes(body=asking(8, prompt="a b"))).text != texts[0]
 
 
 def test_answers_end_by_themselves_within_their_bounds_unless_told_not_to() -> None:
-    with serve_sim(SimSettings(ttft_s=0, itl_s=0, output_tokens=(3, 6))) as sim:
+    with serve_sim(sim_settings(ttft_s=0, itl_s=0, output_tokens=(3, 6))) as sim:
         answers = [document(sim, CHAT, asking(5, prompt=f"p {i}", stream=False))[1] for i in range(30)]
         lengths = {a["usage"]["completion_tokens"]: a["choices"][0]["finish_reason"] for a in answers}
         assert lengths == {3: "stop", 4: "stop", 5: "length"}
@@ -100,7 +100,7 @@ def test_answers_end_by_themselves_within_their_bounds_unless_told_not_to() -> N
 
 
 def test_chunks_of_several_tokens_begin_with_one_alone() -> None:
-    with serve_sim(SimSettings(ttft_s=0, itl_s=0.001, chunk_tokens=4)) as sim:
+    with serve_sim(sim_settings(ttft_s=0, itl_s=0.001, chunk_tokens=4)) as sim:
         raw = talk(sim.port, request_bytes(COMPLETIONS, {"prompt": "x", "max_tokens": 10, "stream": True}))
         assert [len(event["choices"][0]["text"].split()) for event in raw.events[:-1]] == [1, 4, 4, 1]
 
@@ -154,7 +154,7 @@ def test_metrics_count_in_vllms_names(sim: Sim) -> None:
 
 
 def test_truth_agrees_with_a_client_on_the_same_machine() -> None:
-    with serve_sim(SimSettings(ttft_s=0.03, itl_s=0.01)) as sim:
+    with serve_sim(sim_settings(ttft_s=0.03, itl_s=0.01)) as sim:
         sent_ns = time.monotonic_ns()
         raw = talk(sim.port, request_bytes(body=asking(5), headers={"x-request-id": "mine"}))
         truth = sim.truth(with_requests=True)
@@ -180,8 +180,8 @@ def test_truth_begins_anew_with_a_reset_and_is_undefined_without_requests(sim: S
 
 
 def test_client_that_leaves_frees_its_place_at_once() -> None:
-    costs = BatchingCosts(prefill_s=0.0001, decode_s=0.005, batch=1)
-    with serve_sim(SimSettings(batching=costs)) as sim:
+    costs = sim_settings(prefill_s=0.0001, decode_s=0.005, batch=1)
+    with serve_sim(costs) as sim:
         with socket.create_connection(("127.0.0.1", sim.port)) as sock:
             sock.sendall(request_bytes(body=asking(50_000)))
             assert sock.recv(100)
@@ -202,8 +202,8 @@ def test_client_that_leaves_frees_its_place_at_once() -> None:
     ],
 )
 def test_full_queue_refuses_as_it_is_told(queue_status: int | None, stream: bool, status: int, says: str) -> None:
-    costs = BatchingCosts(batch=1, queue=0, queue_status=queue_status)
-    with serve_sim(SimSettings(batching=costs)) as sim, socket.create_connection(("127.0.0.1", sim.port)) as first:
+    costs = sim_settings(batch=1, queue=0, queue_status=queue_status)
+    with serve_sim(costs) as sim, socket.create_connection(("127.0.0.1", sim.port)) as first:
         first.sendall(request_bytes(body=asking(50_000)))
         first.recv(100)
         raw = talk(sim.port, request_bytes(body=asking(2, stream=stream)))
@@ -248,21 +248,15 @@ def test_bytes_that_are_no_request_end_the_connection(sim: Sim, garbage: bytes) 
     assert raw.ended != "open"
 
 
-def test_client_of_http_1_0_gets_a_body_that_ends_with_the_connection(sim: Sim) -> None:
-    raw = talk(sim.port, request_bytes(body=asking(3)).replace(b"HTTP/1.1", b"HTTP/1.0"))
-    assert raw.data.startswith(b"HTTP/1.0 200")
-    assert raw.finish == "length"
-
-
 def test_idle_connection_is_closed_after_its_time_and_a_busy_one_is_not() -> None:
-    with serve_sim(SimSettings(ttft_s=0.7, itl_s=0, keep_alive_s=0.5)) as sim:
+    with serve_sim(sim_settings(ttft_s=0.7, itl_s=0, keep_alive_s=0.5)) as sim:
         raw = talk(sim.port, request_bytes(body=asking(2), keep=True))
     assert raw.finish == "length"
     assert raw.ended == "closed"
 
 
 def test_connections_are_refused_until_the_server_is_ready() -> None:
-    with serve_sim(SimSettings(ready_after_s=1.0)) as sim:
+    with serve_sim(sim_settings(ready_after_s=1.0)) as sim:
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection(("127.0.0.1", sim.port))
         assert eventually(lambda: accepts(sim.port))
@@ -270,24 +264,22 @@ def test_connections_are_refused_until_the_server_is_ready() -> None:
 
 def test_server_on_a_unix_socket_answers_there(tmp_path: Path) -> None:
     path = str(tmp_path / "sim.sock")
-    with serve_sim(SimSettings(ttft_s=0, itl_s=0, uds=path)) as sim:
+    with serve_sim(sim_settings(ttft_s=0, itl_s=0), ListenAddress(uds=path)) as sim:
         assert sim.url == f"unix:{path}"
         with httpx2.Client(transport=httpx2.HTTPTransport(uds=path), base_url="http://sim") as client:
             assert client.post(CHAT, json=asking(3, stream=False)).json()["usage"]["completion_tokens"] == 3
         assert sim.truth()["finished"] == 1
-    with serve_sim(SimSettings(uds=path)) as again:  # the file that was left is no obstacle
+    with serve_sim(sim_settings(), ListenAddress(uds=path)) as again:  # the file that was left is no obstacle
         assert again.alive()
 
 
 def test_server_speaks_tls_and_can_demand_a_client_certificate() -> None:
-    tls = SimSettings(
-        ttft_s=0,
-        itl_s=0,
+    tls = ListenAddress(
         cert=str(certificates.TLS / "server.pem"),
         key=str(certificates.TLS / "server.key"),
         client_ca=certificates.CA,
     )
-    with serve_sim(tls) as sim:
+    with serve_sim(sim_settings(ttft_s=0, itl_s=0), tls) as sim:
         context = ssl.create_default_context(cafile=certificates.CA)
         url = f"https://localhost:{sim.port}"
         with httpx2.Client(verify=context, base_url=url) as stranger, pytest.raises(httpx2.TransportError):
@@ -300,5 +292,5 @@ def test_server_speaks_tls_and_can_demand_a_client_certificate() -> None:
 
 def test_truth_can_be_asked_over_tls() -> None:
     cert, key = str(certificates.TLS / "server.pem"), str(certificates.TLS / "server.key")
-    with serve_sim(SimSettings(cert=cert, key=key)) as sim:
+    with serve_sim(sim_settings(), ListenAddress(cert=cert, key=key)) as sim:
         assert sim.truth()["requests"] == 0

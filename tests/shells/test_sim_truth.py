@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchgate.sim.durations import Durations, spread
-from benchgate.sim.truth import Asked, Over, Truth
+from benchgate.sim.ground_truth import CompletedRequest, Durations, GroundTruth, RequestLabels, spread
 
 SECOND = 1_000_000_000
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
@@ -45,7 +44,7 @@ def test_nothing_has_no_spread() -> None:
 
 
 def test_refused_request_counts_as_failed_and_has_no_latency() -> None:
-    truth = Truth()
+    truth = GroundTruth()
     truth.refused(100, "mine")
     told = truth.document(tokens_under_way=0, with_requests=True)
     assert (told["requests"], told["failed"], told["in_flight"], told["span_s"]) == (1, 1, 0, None)
@@ -70,35 +69,39 @@ def test_refused_request_counts_as_failed_and_has_no_latency() -> None:
     ]
 
 
-def served(first_s: int, priority: int = 0) -> Truth:
+def served(first_s: int, priority: int = 0) -> GroundTruth:
     """Two requests: one answered after so many seconds, with gaps of a millisecond and of two seconds, and one cut."""
-    truth = Truth()
+    truth = GroundTruth()
     for at_ns in (0, SECOND):
-        truth.arrived(at_ns, "crlf" if at_ns else "")
+        truth.arrived(at_ns, "merged" if at_ns else "")
     truth.gaps.add(1_000_000)
     truth.gaps.add(2 * SECOND)
-    asked = Asked("chat", "sim", priority)
-    truth.ended(Over("finished", "a", "", 0, asked, first_s * SECOND, 9 * SECOND, 7, 20, 16))
-    truth.ended(Over("aborted", "b", "crlf", SECOND, asked, tokens=2, input_tokens=5))
+    asked = RequestLabels("chat", "sim", priority)
+    truth.ended(CompletedRequest("finished", "a", "", 0, asked, first_s * SECOND, 9 * SECOND, 7, 20, 16))
+    truth.ended(CompletedRequest("aborted", "b", "merged", SECOND, asked, tokens=2, input_tokens=5))
     return truth
 
 
 def test_the_span_begins_with_the_request_that_came_first_in_whatever_order_they_are_served() -> None:
-    truth = Truth()
+    truth = GroundTruth()
     for at_ns in (3 * SECOND, SECOND, 2 * SECOND):
         truth.arrived(at_ns, "")
-    truth.ended(Over("finished", "a", "", 3 * SECOND, Asked("chat", "sim", 0), 4 * SECOND, 9 * SECOND, 7, 20, 0))
+    truth.ended(
+        CompletedRequest(
+            "finished", "a", "", 3 * SECOND, RequestLabels("chat", "sim", 0), 4 * SECOND, 9 * SECOND, 7, 20, 0
+        )
+    )
     assert truth.document(with_requests=False)["span_s"] == 8.0
 
 
 def test_truth_of_several_servers_together_is_that_of_one_that_did_it_all() -> None:
-    both = Truth()
+    both = GroundTruth()
     for part in (served(2), served(4, priority=5)):
         both.absorb(json.loads(json.dumps(part.state(tokens_under_way=3, preempted=1))))
     told = both.document(with_requests=True)
     assert (told["requests"], told["finished"], told["aborted"], told["in_flight"]) == (4, 2, 2, 0)
     assert (told["output_tokens"], told["input_tokens"], told["cached_tokens"]) == (24, 50, 32)
-    assert (told["preemptions"], told["faults"], told["span_s"]) == (2, {"crlf": 2}, 9.0)
+    assert (told["preemptions"], told["faults"], told["span_s"]) == (2, {"merged": 2}, 9.0)
     ttft, itl = told["ttft_s"], told["itl_s"]
     assert isinstance(ttft, dict)
     assert isinstance(itl, dict)

@@ -7,16 +7,16 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-from benchgate.sim.turns import Turns
+from benchgate.sim.http_server import FairQueue
 
 
-def in_a_loop(scenario: Callable[[Turns], None], turns_of_the_loop: int) -> list[dict[str, object]]:
+def in_a_loop(scenario: Callable[[FairQueue], None], turns_of_the_loop: int) -> list[dict[str, object]]:
     """What the loop's exception handler was told."""
 
     async def run() -> list[dict[str, object]]:
         told = list[dict[str, object]]()
         asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
-        scenario(Turns())
+        scenario(FairQueue())
         for _ in range(turns_of_the_loop):
             await asyncio.sleep(0)
         return told
@@ -27,7 +27,7 @@ def in_a_loop(scenario: Callable[[Turns], None], turns_of_the_loop: int) -> list
 def test_each_is_served_in_its_turn_and_none_at_once() -> None:
     served = list[int]()
 
-    def scenario(turns: Turns) -> None:
+    def scenario(turns: FairQueue) -> None:
         for number in range(5):
             turns.add(partial(served.append, number))
         assert served == []
@@ -44,7 +44,7 @@ def test_what_takes_long_lets_the_loop_come_round() -> None:
         asyncio.get_running_loop().call_soon(happened.append, "round")
         happened.append(f"served {number}")
 
-    def scenario(turns: Turns) -> None:
+    def scenario(turns: FairQueue) -> None:
         for number in range(3):
             turns.add(partial(serve, number))
 
@@ -58,7 +58,7 @@ def test_one_that_fails_keeps_nobody_from_being_served() -> None:
     def fails() -> None:
         raise RuntimeError("this one")
 
-    def scenario(turns: Turns) -> None:
+    def scenario(turns: FairQueue) -> None:
         for call in (partial(served.append, 0), fails, partial(served.append, 1)):
             turns.add(call)
 

@@ -20,7 +20,7 @@ from benchgate.model.deployment import Arm, Deployment
 from benchgate.model.run import SESSION_BEGUN, BudgetReading, DeploymentFault, Resumption, Run, RunStatus
 from benchgate.resuming import ResumedSitting
 from benchgate.sim.process import serve_sim
-from benchgate.sim.settings import SimSettings
+from benchgate.sim.settings import sim_settings
 from benchgate.sitting import moved, sitting_of
 from benchgate.spools import SpoolFound, bring_in
 from benchgate.store.repository import RunWriter, Store
@@ -279,14 +279,14 @@ def test_a_run_does_not_go_on_where_another_process_answers_at_the_address(store
 
 
 def test_which_process_answers_is_told_by_its_page_of_metrics_where_it_has_one() -> None:
-    with serve_sim(SimSettings()) as server:
+    with serve_sim(sim_settings()) as server:
         target = Target(Arm.CANDIDATE, server.url, "sim", DIALECTS["openai"])
         page = Sources(f"{server.url}/metrics")
         marker = process_marker(page, target)
         assert marker is not None and marker == process_marker(page, target)
         assert process_marker(Sources(None), target) is None
         assert process_marker(Sources(f"{server.url}/nothing"), target) is None
-    with serve_sim(SimSettings()) as another:
+    with serve_sim(sim_settings()) as another:
         assert process_marker(Sources(f"{another.url}/metrics"), target) not in (None, marker)
 
 

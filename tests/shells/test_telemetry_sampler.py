@@ -21,7 +21,7 @@ from benchgate.model.deployment import Arm
 from benchgate.model.run import LoadObservation
 from benchgate.model.telemetry import Counter, Gauge, TelemetryWindow
 from benchgate.sim.process import serve_sim
-from benchgate.sim.settings import BatchingCosts, SimSettings
+from benchgate.sim.settings import ListenAddress, sim_settings
 from benchgate.suite.deployment import DeploymentSpec, Embedded
 from benchgate.targets.dialect import DIALECTS, Target, dialect_of
 from benchgate.telemetry.sampler import Sampler
@@ -248,7 +248,7 @@ def assert_agrees(window: TelemetryWindow, seen: LoadObservation, words: int) ->
 
 
 def test_what_the_practice_server_tells_agrees_with_what_the_client_got() -> None:
-    settings = SimSettings(model="scripted", batching=BatchingCosts())
+    settings = sim_settings(model="scripted", batch=32)
     with serve_sim(settings) as sim:
         at = Target(Arm.CANDIDATE, sim.url, settings.model, DIALECTS["vllm"])
         results: list[StageResult] = []
@@ -260,7 +260,7 @@ def test_what_the_practice_server_tells_agrees_with_what_the_client_got() -> Non
 
 
 def test_requests_of_somebody_else_are_beyond_what_was_asked() -> None:
-    settings = SimSettings(model="scripted", batching=BatchingCosts())
+    settings = sim_settings(model="scripted", batch=32)
     with serve_sim(settings) as sim:
         at = Target(Arm.CANDIDATE, sim.url, settings.model, DIALECTS["vllm"])
         results: list[StageResult] = []
@@ -277,14 +277,14 @@ def test_requests_of_somebody_else_are_beyond_what_was_asked() -> None:
 def test_a_server_that_was_really_restarted_on_its_port_in_a_stage_is_seen() -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    settings = SimSettings(model="scripted", port=port)
+    settings, address = sim_settings(model="scripted"), ListenAddress(port=port)
     with ExitStack() as stack:
-        first = stack.enter_context(serve_sim(settings))
+        first = stack.enter_context(serve_sim(settings, address))
 
         def stage() -> None:
             run(first.url, closed(2))
             stack.close()
-            stack.enter_context(serve_sim(settings))
+            stack.enter_context(serve_sim(settings, address))
             run(first.url, closed(2))
 
         at = Target(Arm.CANDIDATE, first.url, settings.model, DIALECTS["vllm"])

@@ -8,12 +8,88 @@ from __future__ import annotations
 
 import time
 from array import array
+from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import accumulate
+from math import ceil, floor
 from typing import Any, Literal, NamedTuple
 
-from benchgate.sim.durations import Durations, spread
 from benchgate.sim.settings import NS
+
+_BIN_BITS = 10  # a bin is 1,024 ns
+_BINS = 1 << 20  # up to 1.07 s; what is longer is rare and kept as it is
+_QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
+
+Spread = dict[str, float | int | None]
+"""`n`, `mean`, `p50`, `p90`, `p95`, `p99` and `max`, in seconds; None where there is nothing."""
+
+
+class Durations:
+    """Histogram in constant memory: each duration to within a microsecond up to a second, and exact beyond."""
+
+    def __init__(self) -> None:
+        self._counts = array("I", bytes(4 * _BINS))
+        self._long_ns: list[int] = []
+        self._total_ns = 0
+        self._longest_ns = 0
+
+    def add(self, duration_ns: int) -> None:
+        """Count one duration, which is not negative."""
+        self._total_ns += duration_ns
+        if duration_ns > self._longest_ns:
+            self._longest_ns = duration_ns
+        try:
+            self._counts[duration_ns >> _BIN_BITS] += 1
+        except IndexError:
+            self._long_ns.append(duration_ns)
+
+    def state(self) -> dict[str, Any]:
+        """Return all of it as JSON: the non-empty bins, and the long durations."""
+        used = self._counts[: (self._longest_ns >> _BIN_BITS) + 1]
+        bins = [(place, count) for place, count in enumerate(used) if count]
+        return {"bins": bins, "long_ns": self._long_ns, "total_ns": self._total_ns, "longest_ns": self._longest_ns}
+
+    def absorb(self, state: dict[str, Any]) -> None:
+        """Count all that another has counted."""
+        for place, count in state["bins"]:
+            self._counts[place] += count
+        self._long_ns += state["long_ns"]
+        self._total_ns += state["total_ns"]
+        self._longest_ns = max(self._longest_ns, state["longest_ns"])
+
+    def spread(self) -> Spread:
+        """Return the distribution; a quantile is the middle of the bin in which it lies."""
+        sums = list(accumulate(self._counts[: (self._longest_ns >> _BIN_BITS) + 1]))
+        n_short, n = sums[-1], sums[-1] + len(self._long_ns)
+        if n == 0:
+            return spread([])
+        long_ns = sorted(self._long_ns)
+
+        def at(rank: int) -> float:
+            if rank >= n_short:
+                return float(long_ns[rank - n_short])
+            middle_ns = (bisect_right(sums, rank) + 0.5) * (1 << _BIN_BITS)
+            return min(middle_ns, float(self._longest_ns))
+
+        quantiles = {name: at(min(n - 1, ceil(q * n) - 1)) / NS for name, q in _QUANTILES.items()}
+        return {"n": n, "mean": self._total_ns / n / NS, **quantiles, "max": self._longest_ns / NS}
+
+
+def spread(durations_ns: Sequence[int]) -> Spread:
+    """Return the distribution of durations, in seconds; quantiles by linear interpolation, as in numpy."""
+    n = len(durations_ns)
+    if n == 0:
+        return {"n": 0, "mean": None, **dict.fromkeys(_QUANTILES), "max": None}
+    ordered = sorted(durations_ns)
+
+    def at(q: float) -> float:
+        place = q * (n - 1)
+        low, high = ordered[floor(place)], ordered[ceil(place)]
+        return (low + (high - low) * (place - floor(place))) / NS
+
+    return {"n": n, "mean": sum(ordered) / n / NS, **{k: at(q) for k, q in _QUANTILES.items()}, "max": ordered[-1] / NS}
+
 
 Outcome = Literal["finished", "aborted", "failed"]
 """The whole answer went to the kernel; the client left before; the server answered with an error or cut the answer."""
@@ -26,15 +102,15 @@ _COLUMNS = (
 _COUNTS = ("requests", "shed", "over_tokens", "in_flight", "max_in_flight", "late_writes", "preemptions")
 
 
-class Asked(NamedTuple):
-    """What kind of request it was; None where it was not understood."""
+class RequestLabels(NamedTuple):
+    """Labels of a request; None where it was not understood."""
 
     endpoint: str | None = None
     model: str | None = None
     priority: int | None = None
 
 
-class Over(NamedTuple):
+class CompletedRequest(NamedTuple):
     """An answer that is over. `first_ns` and `last_ns` are of writes with output, None when there was none.
 
     `started_ns`: it left the queue; None where there is no queue or it never did. `service_ns`: how long its server in
@@ -45,7 +121,7 @@ class Over(NamedTuple):
     request_id: str | None
     fault: str
     received_ns: int
-    asked: Asked = Asked()
+    asked: RequestLabels = RequestLabels()
     first_ns: int | None = None
     last_ns: int | None = None
     tokens: int = 0
@@ -55,7 +131,7 @@ class Over(NamedTuple):
     service_ns: int | None = None
 
 
-class Truth:
+class GroundTruth:
     """Everything since one reset. An answer belongs to the truth in which its request arrived."""
 
     def __init__(self, preempted_before: int = 0) -> None:
@@ -73,13 +149,13 @@ class Truth:
         self._began_cpu_s = time.process_time()
         self._began_ns: int | None = None
         self._ended_ns = 0
-        self._asked: list[Asked] = []
+        self._asked: list[RequestLabels] = []
         self._ids: list[str | None] = []
         self._how: list[tuple[Outcome, str]] = []
         self._columns = {name: array("q") for name in _COLUMNS}
 
     def arrived(self, received_ns: int, fault: str) -> None:
-        """A whole request came, not necessarily in the order in which they are served."""
+        """Count a whole request, not necessarily in the order of service."""
         self.requests += 1
         self.in_flight += 1
         self.max_in_flight = max(self.max_in_flight, self.in_flight)
@@ -88,12 +164,12 @@ class Truth:
         self._began_ns = received_ns if self._began_ns is None else min(self._began_ns, received_ns)
 
     def refused(self, received_ns: int, request_id: str | None) -> None:
-        """A request came that asked for something the server does not give."""
+        """Count a request for something that the server does not offer."""
         self.arrived(received_ns, "")
-        self.ended(Over("failed", request_id, "", received_ns))
+        self.ended(CompletedRequest("failed", request_id, "", received_ns))
 
-    def ended(self, over: Over) -> None:
-        """An answer is over."""
+    def ended(self, over: CompletedRequest) -> None:
+        """Count an answer that is over."""
         self.in_flight -= 1
         self.outcomes[over.outcome] += 1
         self.over_tokens += over.tokens
@@ -107,8 +183,8 @@ class Truth:
             self._ended_ns = max(self._ended_ns, over.last_ns)
 
     def document(self, *, tokens_under_way: int = 0, preempted: int = 0, with_requests: bool) -> dict[str, object]:
-        """The truth so far; with one row for each request that is over, in the order in which they ended."""
-        told: dict[str, object] = {
+        """Return the truth so far, with one row for each completed request, in the order of their ends."""
+        document: dict[str, object] = {
             "requests": self.requests,
             **{outcome: self.outcomes[outcome] for outcome in _OUTCOMES},
             "shed": self.shed,
@@ -130,10 +206,10 @@ class Truth:
             "by_model": self._by("model"),
             "by_priority": self._by("priority"),
         }
-        return told | {"rows": self._rows()} if with_requests else told
+        return document | {"rows": self._rows()} if with_requests else document
 
     def state(self, *, tokens_under_way: int, preempted: int) -> dict[str, Any]:
-        """All of it as JSON, for `absorb`."""
+        """Return all of it as JSON, for `absorb`."""
         counts = {name: getattr(self, name) for name in _COUNTS}
         counts["over_tokens"] += tokens_under_way
         counts["preemptions"] += preempted
@@ -153,7 +229,7 @@ class Truth:
         }
 
     def absorb(self, state: dict[str, Any]) -> None:
-        """Add what another server has told of itself: together they are one. `max_in_flight` is then at most that."""
+        """Add the state of another server. `max_in_flight` is an upper bound afterwards."""
         for name, count in state["counts"].items():
             setattr(self, name, getattr(self, name) + count)
         self.outcomes.update(state["outcomes"])
@@ -164,14 +240,14 @@ class Truth:
         began_ns = [instant for instant in (self._began_ns, state["began_ns"]) if instant is not None]
         self._began_ns = min(began_ns, default=None)
         self._ended_ns = max(self._ended_ns, state["ended_ns"])
-        self._asked += [Asked(*asked) for asked in state["asked"]]
+        self._asked += [RequestLabels(*asked) for asked in state["asked"]]
         self._ids += state["ids"]
         self._how += [(outcome, fault) for outcome, fault in state["how"]]
         for name, values in state["columns"].items():
             self._columns[name].extend(values)
 
     def _span_s(self) -> float | None:
-        """From the first request to the last output of an answer that is over."""
+        """Return the time from the first request to the last output of a completed answer."""
         if self._began_ns is None or self._ended_ns < self._began_ns:
             return None
         return (self._ended_ns - self._began_ns) / NS
@@ -184,7 +260,7 @@ class Truth:
         return [instants[at] - received[at] for at in which if instants[at] != _ABSENT]
 
     def _by(self, kind: str) -> dict[str, object]:
-        """Those that are over, apart for every endpoint, model or priority."""
+        """Group the completed requests by endpoint, model or priority."""
         groups: dict[object, list[int]] = {}
         for at, asked in enumerate(self._asked):
             value = getattr(asked, kind)

@@ -1,68 +1,110 @@
-"""Answers that obey a JSON schema: a small instance of a simple schema, written in tokens and padded to a length."""
+"""Text of answers: deterministic words, and instances of a JSON schema padded to a length."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Literal
 
-from benchgate.sim.words import word
+WORDS = (
+    " river", " stone", " cloud", " light", " north", " table", " green", " bread",
+    " water", " house", " field", " music", " paper", " glass", " horse", " sugar",
+    " chair", " plant", " night", " earth", " ocean", " metal", " sound", " storm",
+    " grain", " coast", " train", " brush", " crane", " flame", " orbit", " shelf",
+    " ridge", " tower", " wheel", " amber", " basin", " cedar", " delta", " ember",
+    " frost", " grove", " heron", " ivory", " jewel", " knoll", " lemon", " maple",
+    " naval", " olive", " pearl", " quilt", " raven", " sable", " thorn", " umber",
+    " vivid", " wheat", " yacht", " zebra", " alder", " birch", " coral", " dunes",
+)  # fmt: skip
+MASK = len(WORDS) - 1  # the number of words is a power of two
+LAP_BITS = MASK.bit_length()
+
+TokenKind = Literal["reasoning", "content", "tool"]
+"""What is thought before the answer, the answer, and the arguments of a tool call."""
+
+
+def start_of(key: int) -> int:
+    """Return the index of the first word of a key."""
+    return key >> 8
+
+
+def stride_of(key: int) -> int:
+    """Return the distance between two words of a key in the first lap: odd, so that every word has its turn."""
+    return (key & 0x3F) | 1
+
+
+def word(key: int, index: int) -> str:
+    """Return the word of that index, with the space before it.
+
+    The stride grows by 2 with every lap of 64 words, so a long answer repeats after 2,048 words and not after 64.
+    """
+    return WORDS[(start_of(key) + index * (stride_of(key) + (index >> LAP_BITS << 1))) & MASK]
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerText:
+    """Text of one answer. `pieces` are the tokens after the reasoning where those are not words.
+
+    Tokens from `second_from` on belong to a second choice; None: there is one choice.
+    """
+
+    key: int
+    thought_tokens: int = 0
+    pieces: tuple[str, ...] | None = None
+    tool: str | None = None
+    second_from: int | None = None
+
+    @property
+    def plain(self) -> bool:
+        """Return True if every token is a word of the answer."""
+        return not self.thought_tokens and self.pieces is None and self.second_from is None
+
+    def text(self, first: int, count: int) -> str:
+        """Return the text of `count` tokens from that index on."""
+        if self.pieces is not None and first >= self.thought_tokens:
+            start = first - self.thought_tokens
+            return "".join(self.pieces[start : start + count])
+        return "".join(word(self.key, index) for index in range(first, first + count))
+
+    def spans(self, first: int, count: int) -> Iterator[tuple[TokenKind, int, int]]:
+        """Yield the runs of equal kind among these tokens: kind, first token and number of tokens."""
+        thought = max(0, min(count, self.thought_tokens - first))
+        if thought:
+            yield "reasoning", first, thought
+        if count > thought:
+            yield "content" if self.tool is None else "tool", first + thought, count - thought
+
 
 _MOST_NESTED = 16
-_KNOWN = frozenset(
-    [
-        "type",
-        "properties",
-        "required",
-        "additionalProperties",
-        "items",
-        "minItems",
-        "maxItems",
-        "enum",
-        "const",
-        "anyOf",
-        "oneOf",
-        "$ref",
-        "$defs",
-        "definitions",
-        "minLength",
-        "maxLength",
-        "minimum",
-        "maximum",
-        "exclusiveMinimum",
-        "exclusiveMaximum",
-        "title",
-        "description",
-        "default",
-        "examples",
-        "$schema",
-        "$id",
-        "format",
-        "strict",
-    ]
-)
+_KNOWN = frozenset({
+    "type", "properties", "required", "additionalProperties", "items", "minItems", "maxItems", "enum", "const",
+    "anyOf", "oneOf", "$ref", "$defs", "definitions", "minLength", "maxLength", "minimum", "maximum",
+    "exclusiveMinimum", "exclusiveMaximum", "title", "description", "default", "examples", "$schema", "$id",
+    "format", "strict",
+})  # fmt: skip
 JSON_OBJECT: Mapping[str, object] = {"type": "object", "properties": {"answer": {"type": "string"}}}
-"""What an answer is that must be JSON and nothing more."""
+"""Schema of an answer of the type json_object."""
 
 
 class Unsupported(ValueError):
-    """A schema that says more than is understood here, or contradicts itself."""
+    """A schema with a keyword that is not supported, or that contradicts itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Free:
-    """A string that may have any number of words."""
+    """A string of any number of words."""
 
 
 class _Instance:
-    """One instance of a schema."""
+    """Builder of one instance of a schema."""
 
     def __init__(self, schema: Mapping[str, object], key: int) -> None:
         self._root = schema
         self._key = key
 
     def of(self, schema: object, depth: int = 0) -> object:
-        """A value that the schema allows. Raises Unsupported."""
+        """Return a value that the schema allows. Raises Unsupported."""
         if schema is True:
             return _Free()
         if not isinstance(schema, Mapping) or depth > _MOST_NESTED:
@@ -146,9 +188,9 @@ class _Instance:
 
 
 def json_pieces(schema: Mapping[str, object], key: int, tokens: int, *, cut: bool) -> tuple[str, ...]:
-    """An instance in exactly so many tokens, padded with words or with blanks after it.
+    """Return an instance of the schema as `tokens` tokens, padded with words or with blanks after it.
 
-    Where the instance does not fit, its first so many tokens with `cut`, else all of it. Raises Unsupported.
+    An instance that does not fit is truncated with `cut`, else returned whole. Raises Unsupported.
     """
     value = _Instance(schema, key).of(schema)
     pieces = list(_Writer(key, 0).write(value))
@@ -158,21 +200,21 @@ def json_pieces(schema: Mapping[str, object], key: int, tokens: int, *, cut: boo
     return tuple(pieces[:tokens] if cut else pieces)
 
 
-def spoiled(pieces: tuple[str, ...], key: int) -> tuple[str, ...]:
-    """The same with a word in place of its last sign: no JSON any more."""
+def corrupted(pieces: tuple[str, ...], key: int) -> tuple[str, ...]:
+    """Replace the last sign by a word: the text is invalid JSON afterwards."""
     last = max(index for index, piece in enumerate(pieces) if piece.strip())
     return (*pieces[:last], word(key, 7), *pieces[last + 1 :])
 
 
 class _Writer:
-    """Writes a value token by token; the first string that may have any number of words gets all that are spare."""
+    """Writes a value token by token; the first string of any length gets all spare words."""
 
     def __init__(self, key: int, spare: int) -> None:
         self._key = key
         self._spare = spare
 
     def write(self, value: object) -> Iterator[str]:
-        """The tokens of the value."""
+        """Yield the tokens of the value."""
         if isinstance(value, _Free):
             more, self._spare = self._spare, 0
             yield '"' + word(self._key, 0).strip()

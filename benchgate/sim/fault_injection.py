@@ -1,0 +1,286 @@
+"""Faulty replies: refusals, false texts, and streams and documents that break, stall or deviate as a fault says."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from time import monotonic_ns
+
+from benchgate.sim.content import AnswerText, json_pieces
+from benchgate.sim.encoders import Usage, error_event
+from benchgate.sim.ground_truth import Outcome
+from benchgate.sim.http_server import EVENT_STREAM, JSON_TYPE, LAST_CHUNK, Connection, chunk, head, whole
+from benchgate.sim.replies import Reply, ReplyContext, ServerState
+from benchgate.sim.requests import ApiRequest
+from benchgate.sim.settings import NS
+from benchgate.suite.simulator_faults import NO_FAULT, Fault, FaultSpec
+
+MESSAGE = "the practice server was configured to fail"
+ERROR = {"error": {"message": MESSAGE, "type": "InternalServerError", "code": 500}}
+_TOKENS = {"blank": (" ", "\n"), "zero-width": ("\u200b",)}
+_CALL = {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]}
+_TOOL = "lookup"
+_WHOLE_ANSWER = frozenset({"empty-answer", "empty-body"})  # endings that stand for all of an answer
+
+
+class FaultDraw:
+    """Draws the fault of each request, in order of arrival, from a seed."""
+
+    def __init__(self, faults: Sequence[Fault], rng: random.Random) -> None:
+        self._faults = faults
+        self._draw = rng.random
+
+    def next(self) -> FaultSpec:
+        """Return the fault of the next request."""
+        if not self._faults:
+            return NO_FAULT
+        drawn = self._draw()
+        for fault in self._faults:
+            if drawn < fault.share_ratio:
+                return fault.spec
+            drawn -= fault.share_ratio
+        return NO_FAULT
+
+
+def refusal(fault: FaultSpec) -> bytes | None:
+    """Return the whole error response of a fault that refuses requests; None for any other."""
+    if fault.status is None:
+        return None
+    retry = [] if fault.retry_after_s is None else [f"retry-after: {round(fault.retry_after_s) or 1}"]
+    if fault.shape == "text":
+        return whole(fault.status, MESSAGE.encode(), *retry, content_type="text/plain; charset=utf-8")
+    documents = {
+        "object": {"error": {"message": MESSAGE, "type": "PracticeError", "param": None, "code": fault.status}},
+        "string": {"error": MESSAGE},
+        "detail": {"detail": MESSAGE},
+        "detail-list": {"detail": [{"type": "practice_error", "loc": ["body"], "msg": MESSAGE}]},
+    }
+    return whole(fault.status, json.dumps(documents[fault.shape]).encode(), *retry)
+
+
+def falsify(request: ApiRequest, fault: FaultSpec) -> ApiRequest:
+    """Return the request with the text that the fault makes of its answer; tokens, usage and times stay.
+
+    Answers that call a tool, embeddings and rankings keep their text. Completions have no reasoning and no tools, and
+    responses have no choices: there these faults change nothing.
+    """
+    if fault.text is None or not request.output_tokens or request.answer.tool is not None:
+        return request
+    answer, kind = request.answer, fault.text
+    thought, tokens = answer.thought_tokens, request.output_tokens
+    if kind == "reasoning":
+        return request if request.endpoint == "completions" else replace(request, answer=AnswerText(answer.key, tokens))
+    if kind == "second-choice":
+        return (
+            request
+            if request.endpoint == "responses"
+            else replace(request, answer=replace(answer, second_from=tokens // 2))
+        )
+    if kind == "call":
+        if request.endpoint == "completions":
+            return request
+        pieces = json_pieces(_CALL, answer.key, tokens - thought, cut=True)
+        return replace(request, answer=replace(answer, pieces=pieces, tool=_TOOL), finish_reason="tool_calls")
+    if kind == "half":
+        words = ("" if at % 2 else answer.text(thought + at, 1) for at in range(tokens - thought))
+    else:
+        written = _TOKENS.get(kind, (fault.repeated,))
+        words = (written[at % len(written)] for at in range(tokens - thought))
+    return replace(request, answer=replace(answer, pieces=tuple(words)))
+
+
+class FaultyReply(Reply):
+    """Common part of faulty streams and documents: stalls, silence, and the moment of the fault."""
+
+    def __init__(self, context: ReplyContext, line: Connection, state: ServerState) -> None:
+        super().__init__(context, line, state)
+        self._fault = context.fault
+        self._written_ns = context.received_ns  # when the last tokens were written
+        self._stalls = self._fault.ending == "stall"
+        self._ending = None if self._stalls else self._fault.ending
+        self._last_token = 0 if self._ending in _WHOLE_ANSWER else self._fault.after_tokens  # before the fault
+
+    def begin(self) -> None:
+        """Hold the answer that stalls before its first token, and drop the one that hangs there."""
+        self._stall_after(0)
+        if self._fault.silent or (self._ending == "hang" and not self._fault.after_tokens):
+            self._state.model.drop(self.job)
+
+    def _stall_after(self, tokens: int) -> None:
+        """Hold the answer when it has come to its stall."""
+        if self._stalls and tokens >= self._fault.after_tokens:
+            self._stalls = False
+            self._state.model.hold(self.job, self._written_ns + int((self._fault.stall_s or 0) * NS))
+
+    def _reset(self, framed: bytes) -> None:
+        """Write half of a piece and drop the connection."""
+        self._state.model.drop(self.job)
+        self._settle("failed")
+        self._line.write(framed[: len(framed) // 2])
+        self._line.reset()
+
+    def _reported_usage(self, sent: int) -> Usage:
+        if self._fault.usage == "zero":
+            return Usage(0, 0)
+        true = self._usage(sent)
+        return true._replace(output_tokens=round(true.output_tokens * self._fault.usage_factor))
+
+
+class FaultyStream(FaultyReply):
+    """A faulty stream, event by event."""
+
+    def __init__(self, context: ReplyContext, line: Connection, state: ServerState) -> None:
+        super().__init__(context, line, state)
+        self._pending = 0
+        self._written = 0  # tokens
+        self._chunk_tokens = context.fault.tokens_per_event or state.chunk_tokens
+        self._write_tokens = self._chunk_tokens * context.fault.events_per_write
+        self._timer: asyncio.TimerHandle | None = None  # of a late usage
+        self._has_head = False
+        self._has_role = self._ending == "empty-body"  # or never will
+
+    def emit(self, tokens: int, due_ns: int) -> None:
+        """Write tokens up to the fault, and then the fault, or the end of the answer."""
+        if self._fault.endless and self._line.congested:
+            return  # nobody reads: what cannot leave is not kept
+        self._pending += tokens
+        complete = self.job.produced >= self.job.output_tokens
+        faulty = self._ending is not None and (complete or self._written + self._pending > self._last_token)
+        if self._ending is not None:
+            self._pending = min(self._pending, max(0, self._last_token - self._written))
+        waits = self._written > 0 or self._fault.tokens_per_event is not None  # else the first token goes alone
+        if waits and self._pending < self._write_tokens and not (complete or faulty):
+            return
+        if self._pending:
+            count, self._pending = self._pending, 0
+            last = complete and not faulty
+            events, visible = self._token_events(count, last=last)
+            self._written += count
+            if events or last:
+                self._written_ns = monotonic_ns()
+                self._send([*events, *(self._closing(self.context.request.finish_reason) if last else [])])
+                if visible:
+                    self._handed(visible, due_ns)
+        if faulty:
+            self._inject(str(self._ending))
+        elif complete and self._fault.usage == "late":
+            self._timer = asyncio.get_running_loop().call_later(self._fault.late_s, self._send_late_usage)
+        elif complete:
+            self._close("finished")
+        else:
+            self._stall_after(self._written)
+
+    def _send(self, events: Sequence[bytes]) -> None:
+        """Write events, after the head and the role event when those are not out yet; each is a chunk, or several."""
+        opening = b""
+        if not self._has_head:
+            self._has_head = True
+            closing = () if self.context.keeps_alive else ("connection: close",)
+            opening = head(200, f"content-type: {EVENT_STREAM}", "transfer-encoding: chunked", *closing)
+        if not self._has_role:
+            self._has_role = True
+            events = [*self.context.script.opening(), *events]
+        merged = self._fault.events_per_write
+        groups = (b"".join(events[at : at + merged]) for at in range(0, len(events), merged))
+        self._line.write(opening + b"".join(chunk(group) for group in groups if group))
+
+    def _close(self, outcome: Outcome) -> None:
+        self._line.write(LAST_CHUNK)
+        self._end(outcome, keep=True)
+
+    def _token_events(self, count: int, *, last: bool) -> tuple[list[bytes], int]:
+        """Return the events of the next tokens, and how many of the tokens have text in them."""
+        script, first, until = self.context.script, self._written, self._written + count
+        halved, answer = self._fault.text == "half", self.context.request.answer
+        events, visible = list[bytes](), 0
+        while first < until:
+            size = min(self._chunk_tokens, until - first) if first or self._fault.tokens_per_event else 1
+            reason = self.context.request.finish_reason if last and first + size == until else None
+            hidden = sum(not answer.text(at, 1) for at in range(first, first + size)) if halved else 0
+            if hidden < size:
+                events += script.tokens(first, size, reason)
+            elif reason is not None:
+                events += script.finish(reason, first + size)
+            visible += size - hidden
+            first += size
+        return events, visible
+
+    def _send_late_usage(self) -> None:
+        usage = self._reported_usage(self._written)
+        self._send(self.context.script.closing(self.context.request.finish_reason, usage))
+        self._close("finished")
+
+    def _settle(self, outcome: Outcome) -> None:
+        super()._settle(outcome)
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _closing(self, reason: str, sent: int | None = None) -> list[bytes]:
+        """Return the events after the finish event: usage and [DONE]."""
+        if self._fault.usage == "late" and self._ending is None:
+            return self._done()
+        usage = None if self._fault.usage == "none" else self._reported_usage(self._written if sent is None else sent)
+        return [*self.context.script.closing(reason, usage), *self._done()]
+
+    def _done(self) -> list[bytes]:
+        return self.context.script.done() if self._fault.sends_done else []
+
+    def _inject(self, ending: str) -> None:
+        """Write the fault in place of the next token."""
+        script = self.context.script
+        if ending == "hang":
+            self._state.model.drop(self.job)
+            return
+        if ending in ("error", "cut"):
+            self._has_role = True  # the error is the first event there is
+        if ending == "reset":
+            self._send([])
+            self._reset(chunk(b"".join(script.tokens(self._written, 1))))
+            return
+        events: dict[str, Callable[[], list[bytes]]] = {
+            "error": lambda: [error_event(ERROR), *self._done()],
+            "abort": lambda: [*script.finish("abort", self._written), *self._closing("abort")],
+            "empty-answer": lambda: [*script.finish("stop", 0), *self._closing("stop", 0)],
+            "cut": list,
+            "empty-body": list,
+        }
+        self._send(events[ending]())
+        self._close("failed")
+
+
+class FaultyDocument(FaultyReply):
+    """A faulty answer as one document, written when its last token is there."""
+
+    def emit(self, tokens: int, due_ns: int) -> None:
+        """Count tokens; the fault takes the place of the document."""
+        produced = self.job.produced
+        if self._ending == "hang" and produced > self._last_token:
+            self._state.model.drop(self.job)
+        elif produced < self.job.output_tokens:
+            self._stall_after(produced)
+        if produced < self.job.output_tokens or self._ending == "hang":
+            return
+        status, body = self._response()
+        closing = () if self.context.keeps_alive else ("connection: close",)
+        if self._ending == "reset":
+            self._line.write(head(status, f"content-type: {JSON_TYPE}", f"content-length: {len(body)}", *closing))
+            self._reset(body)
+            return
+        self._line.write(whole(status, body, *closing))
+        if self._ending is None:
+            self._handed(self.context.request.output_tokens, due_ns, streamed=False)
+        self._end("finished" if self._ending is None else "failed", keep=True)
+
+    def _response(self) -> tuple[int, bytes]:
+        request, ending = self.context.request, self._ending
+        if ending == "error":
+            return 500, json.dumps(ERROR).encode()
+        if ending == "empty-body":
+            return 200, b""
+        reason = "abort" if ending == "abort" else request.finish_reason
+        usage = None if self._fault.usage == "none" else self._reported_usage(request.output_tokens)
+        body = self.context.script.document(reason, usage, empty=ending == "empty-answer")
+        return 200, body[: len(body) // 2] if ending == "cut" else body
