@@ -121,7 +121,7 @@ class CompletedRequest(NamedTuple):
     request_id: str | None
     fault: str
     received_ns: int
-    asked: RequestLabels = RequestLabels()
+    labels: RequestLabels = RequestLabels()
     first_ns: int | None = None
     last_ns: int | None = None
     tokens: int = 0
@@ -149,7 +149,7 @@ class GroundTruth:
         self._began_cpu_s = time.process_time()
         self._began_ns: int | None = None
         self._ended_ns = 0
-        self._asked: list[RequestLabels] = []
+        self._labels: list[RequestLabels] = []
         self._ids: list[str | None] = []
         self._how: list[tuple[Outcome, str]] = []
         self._columns = {name: array("q") for name in _COLUMNS}
@@ -173,7 +173,7 @@ class GroundTruth:
         self.in_flight -= 1
         self.outcomes[over.outcome] += 1
         self.over_tokens += over.tokens
-        self._asked.append(over.asked)
+        self._labels.append(over.labels)
         self._ids.append(over.request_id)
         self._how.append((over.outcome, over.fault))
         for name, column in self._columns.items():
@@ -184,6 +184,7 @@ class GroundTruth:
 
     def document(self, *, tokens_under_way: int = 0, preempted: int = 0, with_requests: bool) -> dict[str, object]:
         """Return the truth so far, with one row for each completed request, in the order of their ends."""
+        finished = [at for at, (outcome, _) in enumerate(self._how) if outcome == "finished"]
         document: dict[str, object] = {
             "requests": self.requests,
             **{outcome: self.outcomes[outcome] for outcome in _OUTCOMES},
@@ -197,7 +198,7 @@ class GroundTruth:
             "span_s": self._span_s(),
             "ttft_s": spread(self._since_received("first_ns", range(len(self._ids)))),
             "itl_s": self.gaps.spread(),
-            "e2e_s": spread(self._since_received("last_ns", self._finished())),
+            "e2e_s": spread(self._since_received("last_ns", finished)),
             "schedule_lag_s": self.lags.spread(),
             "late_writes": self.late_writes,
             "cpu_s": time.process_time() - self._began_cpu_s,
@@ -222,7 +223,7 @@ class GroundTruth:
             "cpu_s": time.process_time() - self._began_cpu_s,
             "began_ns": self._began_ns,
             "ended_ns": self._ended_ns,
-            "asked": self._asked,
+            "labels": self._labels,
             "ids": self._ids,
             "how": self._how,
             "columns": {name: column.tolist() for name, column in self._columns.items()},
@@ -240,7 +241,7 @@ class GroundTruth:
         began_ns = [instant for instant in (self._began_ns, state["began_ns"]) if instant is not None]
         self._began_ns = min(began_ns, default=None)
         self._ended_ns = max(self._ended_ns, state["ended_ns"])
-        self._asked += [RequestLabels(*asked) for asked in state["asked"]]
+        self._labels += [RequestLabels(*labels) for labels in state["labels"]]
         self._ids += state["ids"]
         self._how += [(outcome, fault) for outcome, fault in state["how"]]
         for name, values in state["columns"].items():
@@ -252,9 +253,6 @@ class GroundTruth:
             return None
         return (self._ended_ns - self._began_ns) / NS
 
-    def _finished(self) -> list[int]:
-        return [at for at, (outcome, _) in enumerate(self._how) if outcome == "finished"]
-
     def _since_received(self, column: str, which: Iterable[int]) -> list[int]:
         instants, received = self._columns[column], self._columns["received_ns"]
         return [instants[at] - received[at] for at in which if instants[at] != _ABSENT]
@@ -262,8 +260,8 @@ class GroundTruth:
     def _by(self, kind: str) -> dict[str, object]:
         """Group the completed requests by endpoint, model or priority."""
         groups: dict[object, list[int]] = {}
-        for at, asked in enumerate(self._asked):
-            value = getattr(asked, kind)
+        for at, labels in enumerate(self._labels):
+            value = getattr(labels, kind)
             if value is not None:
                 groups.setdefault(value, []).append(at)
         return {str(value): self._group(groups[value]) for value in sorted(groups, key=str)}
@@ -279,8 +277,10 @@ class GroundTruth:
 
     def _rows(self) -> list[dict[str, object]]:
         rows = []
-        for at, (asked, request_id, (outcome, fault)) in enumerate(zip(self._asked, self._ids, self._how, strict=True)):
+        for at, (labels, request_id, (outcome, fault)) in enumerate(
+            zip(self._labels, self._ids, self._how, strict=True)
+        ):
             values = {name: None if column[at] == _ABSENT else column[at] for name, column in self._columns.items()}
             values["output_tokens"] = values.pop("tokens")
-            rows.append({"id": request_id, "outcome": outcome, "fault": fault or None, **asked._asdict(), **values})
+            rows.append({"id": request_id, "outcome": outcome, "fault": fault or None, **labels._asdict(), **values})
         return rows
