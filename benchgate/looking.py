@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 
-from benchgate.gate.interim import GoOn, Settled, limit_passed, next_step
+from benchgate.gate.interim import ContinueLoad, StopLoad, limit_passed, next_step
 from benchgate.gate.reasons import show_numbers
 from benchgate.model.run import LOAD_ENDED, LOOK, Evidence, LoadEnd
 from benchgate.model.verdict import CheckResult, Outcome
@@ -52,8 +52,8 @@ class Looks:
         if step is None:
             return False
         end = (
-            LoadEnd(blocks, self._load.blocks, step.why)
-            if isinstance(step, Settled)
+            LoadEnd(blocks, self._load.blocks, step.reason)
+            if isinstance(step, StopLoad)
             else self._over_limit(step, blocks)
         )
         self._writer.event(LOOK, self._told(blocks, step, end))
@@ -62,21 +62,21 @@ class Looks:
         self._note(f"after {blocks} block{'s' if blocks > 1 else ''}: {_words(step, end)}")
         return end is not None
 
-    def _over_limit(self, step: GoOn, blocks: int) -> LoadEnd | None:
+    def _over_limit(self, step: ContinueLoad, blocks: int) -> LoadEnd | None:
         """The end of the load where the next look, as long as the blocks so far took, would pass the suite's limit."""
         now_s = time.monotonic()
         first_s = self._first_block_s if self._first_block_s is not None else self._begun_s
-        next_s = (now_s - first_s) / blocks * (step.to - blocks)
+        next_s = (now_s - first_s) / blocks * (step.blocks - blocks)
         passed = limit_passed(self._suite, now_s - self._begun_s, next_s)
         return LoadEnd(blocks, self._load.blocks, passed) if passed is not None else None
 
-    def _told(self, blocks: int, step: Settled | GoOn, end: LoadEnd | None) -> dict[str, object]:
+    def _told(self, blocks: int, step: StopLoad | ContinueLoad, end: LoadEnd | None) -> dict[str, object]:
         return {
             "blocks": blocks,
             "of": self._load.blocks,
             "after_s": round(time.monotonic() - self._begun_s, 3),
             "checks": [_outcome(check) for check in step.checks],
-            "then": f"on to {step.to}" if isinstance(step, GoOn) and end is None else "ended",
+            "then": f"on to {step.blocks}" if isinstance(step, ContinueLoad) and end is None else "ended",
         }
 
 
@@ -84,16 +84,16 @@ def _outcome(check: CheckResult) -> dict[str, object]:
     return {"id": check.id, "required": check.required, "outcome": check.shown, "reason": check.reason}
 
 
-def _words(step: Settled | GoOn, end: LoadEnd | None) -> str:
+def _words(step: StopLoad | ContinueLoad, end: LoadEnd | None) -> str:
     """`ttft-p50@c4 still open (+1.2 %, -3.0 to +5.4, margin 5 %); measuring up to 10`."""
-    if isinstance(step, GoOn):
-        first, more = step.open[0], len(step.open) - 1
+    if isinstance(step, ContinueLoad):
+        first, more = step.undecided[0], len(step.undecided) - 1
         others = f" and {more} more" if more else ""
         what = f"{first.id} still open ({show_numbers(first)}){others}"
         if end is None:
-            return f"{what}; measuring up to {step.to}"
-        return f"{what}; up to {step.to} would pass the limit of {end.why}, so the load ends here"
-    return f"{_ENDS[step.why]}{_blocking(step.checks)}"
+            return f"{what}; measuring up to {step.blocks}"
+        return f"{what}; up to {step.blocks} would pass the limit of {end.why}, so the load ends here"
+    return f"{_ENDS[step.reason]}{_blocking(step.checks)}"
 
 
 def _blocking(checks: Sequence[CheckResult]) -> str:

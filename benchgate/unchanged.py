@@ -11,7 +11,7 @@ from benchgate import __version__
 from benchgate.circumstances import environment_facts
 from benchgate.done import Done
 from benchgate.errors import UsageError
-from benchgate.gate.guards.run import MOST_RESUMPTIONS, leaves
+from benchgate.gate.guards.run import MAX_RESUMPTIONS, leaf_values
 from benchgate.model.deployment import Arm, Deployment, flatten_json
 from benchgate.model.run import LOAD_SALT, SERVER_PROCESSES, Run
 from benchgate.model.telemetry import TelemetryWindow
@@ -110,7 +110,7 @@ def require_able(run: Run, done: Done, *, by_cluster: bool) -> None:
         name = run.arms[done.down.arm].name
         why = f"the {done.down.arm} {name} was not there {done.down.when}, by which the run ended"
         raise UsageError(f"run {run.id} cannot go on: {why}; run the suite again")
-    if done.resumptions >= MOST_RESUMPTIONS:
+    if done.resumptions >= MAX_RESUMPTIONS:
         why = "it went on once already, and of a run that does so again nothing is said (few-interruptions)"
         raise UsageError(f"run {run.id} cannot go on: {why}; run it from its beginning, without --resume")
     if done.load.workers and done.load.spread is not by_cluster:
@@ -133,7 +133,7 @@ def _cannot(run: Run, changed: Sequence[str]) -> str:
 
 def _differences(before: Mapping[str, object], now: Mapping[str, object], whose: str) -> Iterator[str]:
     """Every single value that differs, by where it stands, with what it was and what it is."""
-    was, is_now = dict(leaves(before)), dict(leaves(now))
+    was, is_now = dict(leaf_values(before)), dict(leaf_values(now))
     for place in dict.fromkeys([*was, *is_now]):
         one, other = was.get(place), is_now.get(place)
         if json.dumps(one, sort_keys=True) != json.dumps(other, sort_keys=True):

@@ -12,7 +12,7 @@ from functools import cache
 
 import numpy as np
 
-from benchgate.gate.interim import GoOn, next_step
+from benchgate.gate.interim import ContinueLoad, next_step
 from benchgate.gate.judge import judge
 from benchgate.model.deployment import Arm, Deployment
 from benchgate.model.records import EvalItem, FloatArray, IntArray, RequestColumns, RequestRecord, TokenSource
@@ -177,9 +177,9 @@ def decided(suite: Suite, run: Run, load: Load) -> Judged:
     assert suite.load is not None, "a suite of load"
     blocks = suite.load.looks[0] if suite.load.looks else suite.load.blocks
     evidence = Evidence(run, load(blocks), (), None, ())
-    while isinstance(step := next_step(suite, evidence), GoOn):
-        blocks = step.to
+    while isinstance(step := next_step(suite, evidence), ContinueLoad):
+        blocks = step.blocks
         evidence = replace(evidence, load=load(blocks))
     if step is not None:
-        evidence = replace(evidence, ended=LoadEnd(blocks, suite.load.blocks, step.why))
+        evidence = replace(evidence, ended=LoadEnd(blocks, suite.load.blocks, step.reason))
     return Judged(judge(suite, evidence).outcome, blocks)

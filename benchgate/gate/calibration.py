@@ -19,7 +19,7 @@ from benchgate.gate.evidence.blocks import LATENCIES, Measure, block_pairs
 from benchgate.gate.evidence.items import pair_task
 from benchgate.gate.evidence.prompts import usable_rows
 from benchgate.gate.evidence.shares import tally_of
-from benchgate.gate.interim import GoOn, next_step
+from benchgate.gate.interim import ContinueLoad, next_step
 from benchgate.gate.judge import judge
 from benchgate.gate.policy import concrete_checks
 from benchgate.model.deployment import Arm
@@ -174,10 +174,10 @@ def _decide(policy: Suite, whole: Evidence) -> Verdict:
     while True:
         measured = _first_blocks(whole, blocks)
         step = next_step(policy, measured)
-        if isinstance(step, GoOn):
-            blocks = step.to
+        if isinstance(step, ContinueLoad):
+            blocks = step.blocks
             continue
-        ended = None if step is None else LoadEnd(blocks, policy.load.blocks, step.why)
+        ended = None if step is None else LoadEnd(blocks, policy.load.blocks, step.reason)
         return judge(policy, replace(measured, ended=ended))
 
 

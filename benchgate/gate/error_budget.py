@@ -17,7 +17,7 @@ from benchgate.gate.checks.shares import trace_counts
 from benchgate.gate.comparison import Comparison, load_of, stricter_look
 from benchgate.gate.decision import Estimate, Rule, adjust_for_looks, decide, invalid
 from benchgate.gate.evidence.shares import Counts, tally_of, unmeasured
-from benchgate.gate.guards.base import kinds_of_metric, spoiling
+from benchgate.gate.guards.base import invalidating_guard, metric_kinds
 from benchgate.gate.reasons import check_advice
 from benchgate.model.deployment import Arm
 from benchgate.model.run import BudgetReading
@@ -48,7 +48,7 @@ def burn_checks(suite: Suite, comparison: Comparison, guards: Sequence[GuardResu
         return ()
     look = stricter_look(suite, comparison)
     alpha = suite.gate.alpha if look is None else look.alpha
-    guard = spoiling(guards, kinds_of_metric(budget.metric))
+    guard = invalidating_guard(guards, metric_kinds(budget.metric))
     estimates: list[tuple[str | None, Estimate]] = []
     for place in budget_classes(suite) or (None,):
         estimate = Estimate(_RULE, BURN_ALARM, method=_METHOD, n_unit="requests")

@@ -1,7 +1,7 @@
-"""Between two looks at the load: is it settled, or are more blocks to be measured?
+"""Interim analyses of the load: stop, or measure more blocks.
 
-A pure function of what the store holds, so anybody can ask again later why a run ended where it did. What is settled
-here stays so in the verdict: what is measured afterwards (evals, recorded prompts) can only make Holm's p-values fall.
+The decision is a pure function of stored evidence, so it can be reproduced later. A check decided here stays decided in
+the verdict: `untested` counts the checks measured afterwards (evals, recorded prompts) in Holm's correction in advance.
 """
 
 from __future__ import annotations
@@ -27,67 +27,76 @@ _SECONDS_PER_HOUR = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
-    """The load ends here. `checks` are those it was decided by, as they stand now."""
+class StopLoad:
+    """Decision to end the load. `checks` are the results that it rests on."""
 
-    why: Literal["decided", "invalid", "last"]
+    reason: Literal["decided", "invalid", "last"]
     checks: tuple[CheckResult, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class GoOn:
-    """More is to be measured, up to so many blocks in all. `checks` are as in `Settled`; `open` are not settled."""
+class ContinueLoad:
+    """Decision to measure up to `blocks` blocks in total. `undecided` are those of `checks` that need them."""
 
-    to: int
+    blocks: int
     checks: tuple[CheckResult, ...]
-    open: tuple[CheckResult, ...]
+    undecided: tuple[CheckResult, ...]
 
 
-def next_step(suite: Suite, evidence: Evidence, waivers: Waivers | None = None) -> Settled | GoOn | None:
-    """What to do after a look; None where the suite has a fixed number of blocks.
+def next_step(suite: Suite, evidence: Evidence, waivers: Waivers | None = None) -> StopLoad | ContinueLoad | None:
+    """Return the decision after an interim analysis; None if the suite has a fixed number of blocks.
 
-    The load ends when a required check of it blocks, or when each is settled; where none is required, when each that is
-    advisory is. Settled is what promotes, what blocks, and what is INVALID for the second time: the blocks of a whole
-    look more did not cure it. No check of the load at all: nothing to go on for. A check that blocks ends nothing while
-    more blocks may show that it stays within what a waiver of it tolerates.
+    The load ends when a required load check blocks, or when all are decided; if none is required, when all advisory
+    ones are. Decided means that it promotes, blocks, or is INVALID for the second time. Without load checks the load
+    ends at once. A blocking check does not end the load while more blocks may show that it stays within a waiver.
     """
     look = look_of(suite, evidence)
     if look is None or suite.load is None:
         return None
     checks = load_checks(suite, evidence, waivers)
     if look.last:
-        return Settled("last", checks)
+        return StopLoad("last", checks)
     tolerated = _tolerated(waivers, evidence)
-    if any(_blocks(check, tolerated) for check in checks):
-        return Settled("decided", checks)
+    blocking = [check for check in checks if check.required and check.counted is Outcome.BLOCK]
+    if any(check.id not in tolerated for check in blocking):
+        return StopLoad("decided", checks)
     invalid = [check for check in checks if check.outcome is Outcome.INVALID]
-    before = _at_the_look_before(suite, evidence, look.number) if invalid else ()
-    still = {check.id for check in before if check.outcome is Outcome.INVALID}
-    unsettled = tuple(check for check in checks if not _settled(check, still, tolerated))
-    if not unsettled:
-        return Settled("invalid" if invalid else "decided", checks)
-    return GoOn(suite.load.looks[look.number], checks, unsettled)
+    before = _previous_checks(suite, evidence, look.number) if invalid else ()
+    still_invalid = {check.id for check in before if check.outcome is Outcome.INVALID}
+    undecided = tuple(check for check in checks if not _is_decided(check, still_invalid, tolerated))
+    if not undecided:
+        return StopLoad("invalid" if invalid else "decided", checks)
+    return ContinueLoad(suite.load.looks[look.number], checks, undecided)
+
+
+def evidence_of_blocks(evidence: Evidence, blocks: int) -> Evidence:
+    """Return the evidence with only the first `blocks` blocks of the load."""
+    return replace(
+        evidence,
+        load=tuple(o for o in evidence.load if o.block < blocks),
+        telemetry=tuple(w for w in evidence.telemetry if w.block < blocks),
+    )
 
 
 def load_checks(suite: Suite, evidence: Evidence, waivers: Waivers | None = None) -> tuple[CheckResult, ...]:
-    """The checks by which the load ends, over the evidence so far: the required ones of its blocks, else the others.
+    """Return the load checks on the evidence so far: the required ones, or all if none is required.
 
-    The burn of an error budget is one of them.
+    They include the burn of an error budget.
     """
     comparison = LiveBaseline(evidence)
     specs = [spec for spec in concrete_checks(suite, evidence) if spec.stages]
     judged = tuple(spec for spec in specs if spec.check.required) or tuple(specs)
     guards = run_guards(comparison, suite)
-    checks = check_results(judged, suite, comparison, guards, untested=_still_to_come(suite, judged))
+    checks = check_results(judged, suite, comparison, guards, untested=_untested(suite, judged))
     if waivers is not None:
         checks = apply_waivers(waivers, judged, checks, suite, comparison).checks
     return (*checks, *burn_checks(suite, comparison, guards))
 
 
 def limit_passed(suite: Suite, spent_s: float, next_s: float) -> Literal["time", "cost"] | None:
-    """Which of the suite's limits going on would pass, after `spent_s` of load and with `next_s` more; None for none.
+    """Return the suite's limit that `next_s` more seconds of load would exceed after `spent_s`; None if none.
 
-    The cost is that of all accelerators of the deployments measured, for as long as the load takes.
+    The cost covers all accelerators of the measured deployments for the duration of the load.
     """
     limit = suite.load.limit if suite.load is not None else None
     if limit is None:
@@ -100,7 +109,7 @@ def limit_passed(suite: Suite, spent_s: float, next_s: float) -> Literal["time",
 
 
 def _usd(suite: Suite, seconds: float) -> float:
-    """What the deployments cost for so long. Without a price nothing is known, and every limit is passed."""
+    """Return the cost of the deployments; infinite without a price, so that every limit is exceeded."""
     names = {Arm.BASELINE: suite.baseline, Arm.CANDIDATE: suite.candidate}
     specs = [suite.deployments[names[arm]] for arm in measured_arms(suite)]
     each = [(spec.usd_per_hour, spec.accelerators) for spec in specs]
@@ -108,7 +117,7 @@ def _usd(suite: Suite, seconds: float) -> float:
 
 
 def _tolerated(waivers: Waivers | None, evidence: Evidence) -> set[str]:
-    """The checks that a waiver of this suite and candidate names, and that holds today."""
+    """Return the ids of checks with a valid waiver for this suite and candidate."""
     if waivers is None:
         return set()
     candidate = evidence.run.arms[Arm.CANDIDATE]
@@ -116,11 +125,7 @@ def _tolerated(waivers: Waivers | None, evidence: Evidence) -> set[str]:
     return {w.check for w in ours if w.fits(candidate.fingerprint) and w.days_left(waivers.as_of) >= 0}
 
 
-def _blocks(check: CheckResult, tolerated: set[str]) -> bool:
-    return check.required and check.counted is Outcome.BLOCK and check.id not in tolerated
-
-
-def _settled(check: CheckResult, still_invalid: set[str], tolerated: set[str]) -> bool:
+def _is_decided(check: CheckResult, still_invalid: set[str], tolerated: set[str]) -> bool:
     if check.counted is Outcome.INVALID:
         return check.id in still_invalid
     if check.counted is Outcome.BLOCK:
@@ -128,29 +133,24 @@ def _settled(check: CheckResult, still_invalid: set[str], tolerated: set[str]) -
     return check.counted.promotes
 
 
-def _at_the_look_before(suite: Suite, evidence: Evidence, number: int) -> tuple[CheckResult, ...]:
-    """The same checks over what there was at the look before this one; none at the first."""
+def _previous_checks(suite: Suite, evidence: Evidence, number: int) -> tuple[CheckResult, ...]:
+    """Return the load checks of the previous interim analysis; () at the first."""
     if number == 1 or suite.load is None:
         return ()
     blocks = suite.load.looks[number - 2]
-    then = replace(
-        evidence,
-        load=tuple(o for o in evidence.load if o.block < blocks),
-        telemetry=tuple(w for w in evidence.telemetry if w.block < blocks),
-    )
-    return load_checks(suite, then)
+    return load_checks(suite, evidence_of_blocks(evidence, blocks))
 
 
-def _still_to_come(suite: Suite, judged: Sequence[CheckSpec]) -> int:
-    """At most how many required checks are measured after the load, each of which Holm will count."""
+def _untested(suite: Suite, judged: Sequence[CheckSpec]) -> int:
+    """Return an upper bound of the required checks measured after the load, for Holm's correction."""
     if not any(spec.check.required for spec in judged):
         return 0
     tasks = len(suite.quality.names) if suite.quality is not None else 0
     later = 0
     for check in suite.gate.checks:
         if check.required and METRICS[check.metric].scope not in ("stage", "sweep"):
-            of_each = check.metric in TASK_METRICS and (
+            per_task = check.metric in TASK_METRICS and (
                 check.task == "each" or (check.task, check.metric) == (None, "score")
             )
-            later += max(1, tasks) if of_each else 1
+            later += max(1, tasks) if per_task else 1
     return later

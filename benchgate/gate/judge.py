@@ -19,8 +19,8 @@ from benchgate.gate.error_budget import burn_checks, spent_checks
 from benchgate.gate.evidence.blocks import OWN_MACHINE
 from benchgate.gate.evidence.deployments import differences
 from benchgate.gate.guards import run_guards
-from benchgate.gate.guards.base import kinds_of, spoiling
-from benchgate.gate.guards.run import sitting_notes
+from benchgate.gate.guards.base import check_kinds, invalidating_guard
+from benchgate.gate.guards.run import session_notes
 from benchgate.gate.history.cumulative import attempt_notes, creep_checks
 from benchgate.gate.policy import CheckSpec, concrete_checks, family_of
 from benchgate.gate.reasons import (
@@ -50,7 +50,7 @@ def judge(
     checks = check_results(specs, suite, comparison, guards)
     added = creep_checks(suite, judged, checks) if reference is None else ()
     attempts = attempt_notes(judged) if reference is None else ()
-    notes = (*attempts, *noise_notes(comparison, suite), *sitting_notes(judged))
+    notes = (*attempts, *noise_notes(comparison, suite), *session_notes(judged))
     waived = Waived(checks, ()) if waivers is None else apply_waivers(waivers, specs, checks, suite, comparison)
     checks = (*waived.checks, *added, *burn_checks(suite, comparison, guards))
     checks = (*checks, *spent_checks(suite, judged.budget_spent, checks, roll_up(checks, guards)))
@@ -97,7 +97,7 @@ def check_results(
 
 def _invalidate(judgement: Judgement, guards: tuple[GuardResult, ...]) -> None:
     """Make a check INVALID that a tripped guard invalidates; its numbers stay."""
-    guard = spoiling(guards, kinds_of(judgement.spec.check))
+    guard = invalidating_guard(guards, check_kinds(judgement.spec.check))
     if guard is not None:
         judgement.estimate.problem = invalid(guard.reason, guard.remedy or "")
 

@@ -337,7 +337,7 @@ def verdict_reason(
         case Outcome.INVALID:
             tripped = [guard for guard in guards if guard.tripped]
             told = tripped[0].reason if tripped else _told(decisive[0]) if decisive else "no check is required"
-            spoils = tripped[0].spoils if tripped else ()
+            spoils = tripped[0].invalidates if tripped else ()
             what = "the speed of " if spoils in (*_OF_SPEED, *_OF_COMPARED) else ""
             beside = f" against {baseline}" if baseline is not None and spoils in _OF_COMPARED else ""
             return f"Nothing can be said about {what}{candidate}{beside}: {_short(told).rstrip('.')}."

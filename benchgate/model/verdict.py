@@ -159,16 +159,15 @@ class CheckResult:
 class GuardResult:
     """Result of a guard: is the evidence usable? A tripped guard prevents PASS.
 
-    Checks of the families it `spoils` become INVALID too: their numbers say nothing about the candidate. Without
-    evidence to examine, a guard is not `known` to hold and says why. A guard that `warns` did not trip, and turns PASS
-    into WARN.
+    It `invalidates` the checks of these kinds: they become INVALID. Without evidence to examine, a guard is not `known`
+    to hold and `reason` says why. A guard that `warns` did not trip, and turns PASS into WARN.
     """
 
     id: str
     tripped: bool
     reason: str
     remedy: str | None
-    spoils: tuple[str, ...] = ()
+    invalidates: tuple[str, ...] = ()
     known: bool = True
     warns: bool = False
 

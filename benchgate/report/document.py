@@ -152,7 +152,7 @@ def _guard(guard: GuardResult) -> dict[str, object]:
         "tripped": guard.tripped,
         "reason": guard.reason,
         "remedy": guard.remedy,
-        "spoils": list(guard.spoils),
+        "spoils": list(guard.invalidates),
     }
     if guard.warns:
         document["warns"] = True

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from benchgate import units
-from benchgate.gate.summary.figures import SHOWN_STATISTICS, Estimate, StageFigures
+from benchgate.gate.summary.figures import CHART_STATISTICS, Estimate, StageFigures
 from benchgate.model.deployment import Arm
 from benchgate.report import show
 from benchgate.report.drawing import (
@@ -71,7 +71,7 @@ def _curves(rows: Sequence[StageRow]) -> Iterator[Curve]:
         "tpot": {stage: slo.tpot_s for stage, slo in slos.items() if slo.tpot_s is not None},
     }
     for latency, bounds in limits.items():
-        for statistic in SHOWN_STATISTICS:
+        for statistic in CHART_STATISTICS:
             yield _latency(rows, latency, statistic, bounds)
     yield Curve(
         anchor="figure-throughput",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from benchgate.gate.guards.base import ALL_OF_LOAD, OF_OWN_LOAD, compared
+from benchgate.gate.guards.base import ALL_LOAD_KINDS, OWN_LOAD_KINDS, compared
 from benchgate.model.verdict import GuardResult, Outcome, Verdict
 
 
@@ -34,9 +34,9 @@ def unusable(verdict: Verdict) -> Unusable:
     It only keeps a candidate from being promoted: where harm is shown all the same, the numbers that show it stand.
     """
     blocked = verdict.outcome is Outcome.BLOCK
-    tripped = [guard for guard in verdict.guards if guard.tripped and (guard.spoils or not blocked)]
-    only_compared = not _against(tripped, OF_OWN_LOAD)
-    load = _against(tripped, ALL_OF_LOAD)
+    tripped = [guard for guard in verdict.guards if guard.tripped and (guard.invalidates or not blocked)]
+    only_compared = not _against(tripped, OWN_LOAD_KINDS)
+    load = _against(tripped, ALL_LOAD_KINDS)
     return Unusable(
         load=f"{load}, where they are compared," if load and only_compared else load,
         quality=_against(tripped, frozenset({"quality"})),
@@ -48,4 +48,4 @@ def unusable(verdict: Verdict) -> Unusable:
 
 
 def _against(tripped: list[GuardResult], kinds: frozenset[str]) -> str:
-    return ", ".join(guard.id for guard in tripped if not guard.spoils or not kinds.isdisjoint(guard.spoils))
+    return ", ".join(guard.id for guard in tripped if not guard.invalidates or not kinds.isdisjoint(guard.invalidates))

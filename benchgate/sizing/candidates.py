@@ -16,7 +16,7 @@ import numpy as np
 from benchgate.errors import EvidenceError
 from benchgate.gate.checks.cost import NOT_OF_WHAT_RAN, not_of_what_ran, of_no_one_list
 from benchgate.gate.evidence.intervals import ALPHA
-from benchgate.gate.guards.base import ALL_OF_LOAD
+from benchgate.gate.guards.base import ALL_LOAD_KINDS
 from benchgate.model.deployment import Arm, Deployment, sha256_of
 from benchgate.model.identity import hardware_label
 from benchgate.model.run import MetricRow, QualityObservation, Run, RunStatus
@@ -33,7 +33,7 @@ _MACHINE = ("cpu", "machine", "cpus", "os")  # keys of a run's environment: the 
 _CANDIDATE_KEYS = ("candidate", "candidates")  # keys of a suite that may differ between candidates
 _FEWEST_ITEMS = 30  # for a mean by Student's t
 _MILLIONTH = 1e-6
-OF_LOAD = ALL_OF_LOAD
+OF_LOAD = ALL_LOAD_KINDS
 OF_QUALITY = frozenset({"quality"})
 AnsweredTasks = Mapping[str, int]
 """Observed tasks with right or wrong items, and their numbers of items."""

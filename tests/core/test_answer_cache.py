@@ -71,7 +71,7 @@ def test_a_twentieth_of_the_answers_at_a_twentieth_of_the_time_are_from_a_cache(
     slow: Times = [slow_ms] * answered
     found = cached(loaded((slow, fast) if arm is Arm.CANDIDATE else (fast, slow)))
     assert found.tripped is trips
-    assert not trips or f"{quick} of {answered} answers of the {arm.value} came whole" in found.reason
+    assert not trips or f"{quick} of {answered} answers of the {arm.value} came from a cache" in found.reason
 
 
 @pytest.mark.parametrize("arm", Arm)
@@ -81,7 +81,7 @@ def test_answers_are_held_against_the_same_requests_and_only_where_both_came(arm
     late = execution(arm, 0, 1, [4.0] * 12 + [None] + [200.0] * 17 + [4.0] * 5 + [200.0] * 5, first=10)
     found = cached(replace(NOTHING, load=(early, late)))
     assert found.tripped
-    assert f"12 of 28 answers of the {arm.value} came whole" in found.reason
+    assert f"12 of 28 answers of the {arm.value} came from a cache" in found.reason
 
 
 def test_answers_of_one_block_count_over_all_of_them() -> None:
@@ -104,9 +104,9 @@ def seconds(gains: Sequence[float], *others: tuple[Times, Times]) -> Evidence:
     return loaded(*times, *others)
 
 
-def test_a_gain_of_the_second_spoils_every_speed() -> None:
+def test_a_gain_of_the_second_invalidates_every_speed() -> None:
     found = order_does_not_matter(seconds(GAINS), SUITE)
-    assert (found.tripped, found.spoils) == (True, (SPEED,))
+    assert (found.tripped, found.invalidates) == (True, (SPEED,))
     assert "took 0.50 times as long as otherwise" in found.reason
 
 

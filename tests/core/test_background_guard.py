@@ -37,9 +37,9 @@ def answered(theirs: Sequence[int], ours: Sequence[int], place: str = "mix/batch
 
 
 def trips(evidence: Evidence, suite: Suite = SUITE) -> bool:
-    """Whether it does; it spoils nothing by itself."""
+    """Whether it does; it invalidates nothing by itself."""
     (found,) = of_run(evidence, suite, "background-alike")
-    assert (found.id, found.spoils) == ("background-alike", ())
+    assert (found.id, found.invalidates) == ("background-alike", ())
     assert bool(found.remedy) is found.tripped
     return found.tripped
 

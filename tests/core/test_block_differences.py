@@ -61,7 +61,7 @@ def test_a_block_that_the_check_left_out_is_no_point() -> None:
     (found, check), *_ = pairs(suite, replace(evidence, load=tuple(load)))
     assert (len(found.regressions), check.n) == (7, 7)
     assert found.blocks == (0, 1, 2, 4, 5, 6, 7)
-    assert found.left_out == ((3, "left out: the load generator set the pace"),)
+    assert found.left_out == ((3, "excluded: the load generator was the bottleneck"),)
 
 
 def test_a_block_that_one_side_alone_has_is_told_apart() -> None:
@@ -69,7 +69,7 @@ def test_a_block_that_one_side_alone_has_is_told_apart() -> None:
     evidence = measured(suite)
     load = tuple(o for o in evidence.load if (o.block, o.arm) != (1, Arm.BASELINE))
     (found,) = block_differences(suite, replace(evidence, load=load))
-    assert (found.blocks[:2], found.left_out) == ((0, 2), ((1, "left out: measured on one side only"),))
+    assert (found.blocks[:2], found.left_out) == ((0, 2), ((1, "excluded: measured on one arm only"),))
 
 
 def test_blocks_that_were_taken_together_are_one_point() -> None:
@@ -116,7 +116,7 @@ def test_a_tail_that_is_the_clients_own_in_too_many_blocks_has_no_points() -> No
 def test_a_block_whose_tail_alone_is_the_clients_is_left_out_of_the_tail_alone() -> None:
     suite = SuiteText([{"metric": "ttft", "statistic": "p95", "margin": "10%"}, TTFT]).suite()
     tail, median = block_differences(suite, clouded(measured(suite), [2]))
-    assert tail.left_out == ((2, "left out: its slowest answers waited for the load generator"),)
+    assert tail.left_out == ((2, "excluded: its slowest answers waited for the load generator"),)
     assert (median.left_out, median.blocks) == ((), tuple(range(8)))
 
 

@@ -133,15 +133,15 @@ def test_a_guard_that_trips_silences_the_checks_of_its_kinds_and_no_others(
     spoils: tuple[str, ...], says: list[Outcome], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lines, found = [TTFT, ERRORS, SHADOW], [INSIDE, INSIDE, INSIDE]
-    tripped = GuardResult("g", tripped=True, reason="broken", remedy="mend it", spoils=spoils)
+    tripped = GuardResult("g", tripped=True, reason="broken", remedy="mend it", invalidates=spoils)
     assert outcomes(judged(lines, found, monkeypatch, guards=(tripped,))) == says
     checks = judged(lines, found, monkeypatch, guards=(replace(tripped, tripped=False),))
     assert outcomes(checks) == [Outcome.PASS] * 3
 
 
 def test_a_silenced_check_says_why_and_what_to_do_and_keeps_its_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
-    quiet = GuardResult("quiet", tripped=False, reason="fine", remedy=None, spoils=("load",))
-    tripped = GuardResult("g", tripped=True, reason="broken", remedy="mend it", spoils=("load",))
+    quiet = GuardResult("quiet", tripped=False, reason="fine", remedy=None, invalidates=("load",))
+    tripped = GuardResult("g", tripped=True, reason="broken", remedy="mend it", invalidates=("load",))
     (check,) = judged([TTFT], [BEYOND], monkeypatch, guards=(quiet, tripped))
     assert (check.outcome, check.reason, check.advice) == (Outcome.INVALID, "broken", "mend it")
     assert (check.harm, check.lower, check.upper) == (0.15, 0.05, 0.2)
@@ -230,6 +230,6 @@ def test_a_second_look_that_is_missing_a_number_promotes_nothing(monkeypatch: py
 
 
 def test_a_guard_silences_what_a_second_look_would_only_doubt(monkeypatch: pytest.MonkeyPatch) -> None:
-    tripped = GuardResult("g", tripped=True, reason="broken", remedy="mend it", spoils=("load",))
+    tripped = GuardResult("g", tripped=True, reason="broken", remedy="mend it", invalidates=("load",))
     (check,) = judged([TTFT], [(INSIDE, BEYOND)], monkeypatch, guards=(tripped,))
     assert (check.outcome, check.reason) == (Outcome.INVALID, "broken")

@@ -232,8 +232,8 @@ def test_runs_that_ended_before_anybody_said_what_they_came_to_are_told_and_chan
     other = replace(ended[0], candidate=replace(arms[1], release="another", fingerprint="another"))
     assert attempt_notes(replace(evidence, unjudged=(other,))) == ()
     (one,) = attempt_notes(replace(evidence, unjudged=(ended[0], other)))
-    said = "had measured something and had no verdict when this one began"
-    assert one == f"1 earlier run of this candidate beside this baseline {said} (run-0 of 2026-01-01)"
+    said = "had results but no verdict when this one began"
+    assert one == f"1 earlier run of this candidate and baseline {said} (run-0 of 2026-01-01)"
     (six,) = attempt_notes(replace(evidence, unjudged=ended))
     assert six.startswith("6 earlier runs of") and six.endswith("run-1 of 2026-01-01, and 1 more)")
     blocked = replace(ended[0], outcome=Outcome.BLOCK)

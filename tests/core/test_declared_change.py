@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from benchgate.gate.comparison import compare
+from benchgate.gate.comparison import TiedRuns
 from benchgate.gate.guards.arms import sides_alike
 from benchgate.gate.judge import judge
 from benchgate.model.deployment import Arm
@@ -93,9 +93,7 @@ def test_fewer_accelerators_that_the_suite_declares_need_no_permission(theirs: K
     verdict = judge(declared, run_of(declared, theirs, ours))
     assert verdict.outcome is Outcome.PASS
     assert fields(verdict) == {"the number of accelerators": (True, "accelerators"), **told}
-    assert (
-        "differ only in what is declared as the change: the number of accelerators (8 for the" in alike(verdict).reason
-    )
+    assert "differ only in the declared change: the number of accelerators (8 for the" in alike(verdict).reason
 
 
 @pytest.mark.parametrize(
@@ -141,7 +139,7 @@ def test_what_no_key_declares_is_named_beside_the_keys() -> None:
     verdict = judge(undeclared, run_of(undeclared, {**EIGHT, "max_model_len": 8192}, {**ONE, "max_model_len": 4096}))
     remedy = str(alike(verdict).remedy)
     assert "`deployments.baseline.accelerators: 8` and `gate.allow_different: [context]`" in remedy
-    assert "judged again with `gate.allow_different: [context, hardware]`" in remedy
+    assert "the stored run needs `gate.allow_different: [context, hardware]`" in remedy
 
 
 @pytest.mark.parametrize(
@@ -227,7 +225,7 @@ def test_a_server_of_another_version_than_declared_trips_whatever_is_judged() ->
         verdict = judge(declared, run_of(declared, {"engine_version": "0.9"}, {"engine_version": "0.9"}))
         assert verdict.outcome is Outcome.INVALID
         found = alike(verdict)
-        said = "the server of candidate reports engine version 0.9, where the suite declares 0.10"
+        said = "the server of candidate reports engine version 0.9, but the suite declares 0.10"
         assert found.reason == said
         assert '`deployments.candidate.engine_version: "0.9"`' in str(found.remedy)
 
@@ -259,7 +257,7 @@ def test_bounds_of_the_candidates_own_are_judged_whatever_the_baseline_is() -> N
     assert verdict.outcome is Outcome.PASS
     found = alike(verdict)
     assert found.known
-    assert "which is not declared; no check of the load compares the two" in found.reason
+    assert "which is not declared; no load check compares the two" in found.reason
     assert fields(verdict)["the engine's version"] == (False, "engine_version")  # reported, and not permitted
 
 
@@ -279,7 +277,7 @@ def test_where_answers_are_compared_what_shapes_them_still_counts() -> None:
     assert judge(made, run_of(made, *UNLIKE)).outcome is Outcome.PASS
     templates = [{"chat_template_sha256": name} for name in ("aa", "bb")]
     found = alike(judge(made, run_of(made, *templates)))
-    assert (found.tripped, found.spoils) == (True, ())
+    assert (found.tripped, found.invalidates) == (True, ())
     assert "`gate.allow_different: [chat_template]`" in str(found.remedy)
     only_bounds = suite(*BOUNDS)
     assert judge(only_bounds, run_of(only_bounds, *templates)).outcome is Outcome.PASS
@@ -290,10 +288,10 @@ def test_where_answers_are_compared_what_shapes_them_still_counts() -> None:
 def test_candidates_of_two_stored_runs_are_held_to_what_each_run_declares() -> None:
     theirs, ours = suite(candidate={"accelerators": 8}), suite(candidate={"accelerators": 1})
     runs = [run_of(theirs, {}, EIGHT), run_of(ours, {}, ONE)]
-    assert not sides_alike(compare(runs[1], runs[0]), ours).tripped
+    assert not sides_alike(TiedRuns(runs[1], runs[0]), ours).tripped
     undeclared = run_of(suite(), {}, EIGHT)
-    found = sides_alike(compare(runs[1], undeclared), ours)
-    assert (found.tripped, found.spoils) == (True, ("compared-speed",))
+    found = sides_alike(TiedRuns(runs[1], undeclared), ours)
+    assert (found.tripped, found.invalidates) == (True, ("compared-speed",))
 
 
 def test_a_run_whose_suite_says_nothing_of_the_deployment_declares_nothing() -> None:

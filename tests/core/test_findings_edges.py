@@ -154,7 +154,7 @@ def test_a_pace_of_answers_in_other_pieces_is_no_pace_in_either_run(
 def test_tokens_of_another_kind_are_told_where_tokens_are_compared(
     line: Line, warned: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(timing, "counts_other_tokens", lambda comparison, suite: "other tokens")
+    monkeypatch.setattr(timing, "vocabulary_warning", lambda comparison, suite: "other tokens")
     monkeypatch.setattr(timing, "require_same_pieces", lambda evidence, stage, **_: None)
     assert (one_of(line).estimate.warning == "other tokens") is warned
 

@@ -56,7 +56,7 @@ CASES = [
         Outcome.BLOCK,
         "Accuracy",
     ),
-    Case("harm inside the margin warns", [TTFT], Effect(slowdown=1.05), Outcome.WARN, "real harm, though inside"),
+    Case("harm inside the margin warns", [TTFT], Effect(slowdown=1.05), Outcome.WARN, "real regression, though inside"),
     Case("a failing candidate is blocked on its error rate",
          [ERRORS_MAX], Effect(failed=6), Outcome.BLOCK, "breaks the"),
     Case("errors against the baseline's are blocked", [ERRORS_MARGIN], Effect(failed=6), Outcome.BLOCK, "Error rate"),
@@ -71,7 +71,7 @@ CASES = [
     Case("failed requests count as endless latency", [TTFT], Effect(failed=31), Outcome.BLOCK, "without bound"),
     Case("a lost answer in fifty on every item set is blocked",
          [ACCURACY], Effect(wrong=first(12)), Outcome.BLOCK, "fell by"),
-    Case("a few lost answers warn inside the margin", [EACH_TASK], Effect(wrong=first(6)), Outcome.WARN, "real harm"),
+    Case("a few lost answers warn inside the margin", [EACH_TASK], Effect(wrong=first(6)), Outcome.WARN, "real regression"),
     Case(
         "answers the token limit cut short do not speak against a model",
         [ACCURACY],
@@ -101,7 +101,7 @@ CASES = [
          [THROUGHPUT], Effect(tokens=8, slowdown=0.7, finish="stop"), Outcome.WARN, "times as long",
          Effect(finish="stop")),
     Case("more tokens than were asked for on one arm only are not believed",
-         [THROUGHPUT], Effect(tokens=20), Outcome.INVALID, "more than the 10 tokens asked for"),
+         [THROUGHPUT], Effect(tokens=20), Outcome.INVALID, "exceed the 10 requested tokens"),
     Case("an engine that ignores the limit on both arms is compared all the same",
          [TTFT], Effect(tokens=20), Outcome.PASS, "", Effect(tokens=20)),
 ]  # fmt: skip
@@ -140,7 +140,7 @@ def test_a_deployment_that_refuses_is_not_said_to_be_down_and_the_rest_is_not_he
     fault = DeploymentFault(Arm.CANDIDATE, "at the start", said)
     verdict = judged(replace(equal(), load=(), target_faults=(fault,)))
     remedies = {guard.id: guard.remedy for guard in verdict.guards if guard.tripped}
-    assert "the model's name" in (remedies["targets-up"] or "")
+    assert "fix the model name" in (remedies["targets-up"] or "")
     assert "start it" not in (remedies["targets-up"] or "")
     assert "arms-alike" not in remedies
     assert verdict.reason.endswith("does not exist.")

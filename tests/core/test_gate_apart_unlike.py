@@ -63,10 +63,10 @@ def test_answers_that_end_early_are_no_speed_across_runs_either() -> None:
     lines: Line = {"metric": "output_throughput", "margin": "10%"}
     check = check_of(alone(Effect(tokens=8, slowdown=0.7), seed=2), known(alone()), lines)
     assert check.outcome is Outcome.INVALID
-    assert "end so early" in check.reason or "reach the length asked for" in check.reason
+    assert "end early" in check.reason or "reach the requested length" in check.reason
 
 
-def test_another_client_spoils_a_comparison_without_a_live_baseline() -> None:
+def test_another_client_invalidates_a_comparison_without_a_live_baseline() -> None:
     judged = alone(Effect(client=ClientUse(cpu_s=0.1, wall_s=1.0, workers=4)), seed=2)
     verdict = judge(suite(TTFT), judged, known(alone()))
     assert verdict.outcome is Outcome.INVALID

@@ -85,7 +85,7 @@ def test_answers_that_arrive_at_one_instant_have_no_pace_to_be_judged(check: Lin
         assert "have no pace" in verdict.reason
 
 
-def test_a_few_answers_of_one_instant_leave_a_median_and_spoil_a_tail() -> None:
+def test_a_few_answers_of_one_instant_leave_a_median_and_invalidate_a_tail() -> None:
     few = Effect(at_once=2)  # of 60
     assert verdict_on({"metric": "tpot", "margin": "20%"}, few).outcome is Outcome.PASS
     tail: Line = {"metric": "tpot", "statistic": "p95", "margin": "20%"}
@@ -167,7 +167,7 @@ def test_answers_much_shorter_than_the_baselines_are_never_a_silent_pass(metric:
     )  # told to go on to the tenth, as the other does
 
 
-def test_a_fault_of_the_clients_own_spoils_the_load_whichever_arm_it_met() -> None:
+def test_a_fault_of_the_clients_own_invalidates_the_load_whichever_arm_it_met() -> None:
     check: Line = {"metric": "error_rate", "margin": "5 points"}
     for candidate, baseline in ((Effect(own_faults=1), HEALTHY), (HEALTHY, Effect(own_faults=1))):
         verdict = verdict_on(check, candidate, baseline)

@@ -200,7 +200,7 @@ def test_earlier_runs_of_the_same_two_that_were_not_promoted_are_told() -> None:
     plain, told = judge(policy, evidence), judge(policy, replace(evidence, attempts=attempts))
     assert plain.notes == tuple(note for note in told.notes if "not promoted" not in note)
     (note,) = [note for note in told.notes if "not promoted" in note]
-    assert note.startswith("2 earlier runs of this candidate beside this baseline were not promoted (INCONCLUSIVE 01a1")
+    assert note.startswith("2 earlier runs of this candidate and baseline were not promoted (INCONCLUSIVE 01a1")
     assert "BLOCK 01a1fc6d-0001" in note
     assert told.outcome is plain.outcome
     many = tuple(attempt(k, arms[0], arms[1], Outcome.BLOCK) for k in range(7))

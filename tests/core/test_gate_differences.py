@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from benchgate.gate.comparison import compare
-from benchgate.gate.evidence.deployments import Declared, between, counts_other_tokens, differences
+from benchgate.gate.comparison import TiedRuns, compare
+from benchgate.gate.evidence.deployments import Declared, compare_deployments, differences, vocabulary_warning
 from benchgate.gate.guards.arms import arms_alike, sides_alike
 from benchgate.gate.judge import judge
 from benchgate.model.deployment import Arm, Deployment
@@ -47,7 +47,7 @@ def difference(verdict: Verdict, what: str) -> Difference:
 
 SHARED = [
     ("engine_version", {"engine_version": "1"}, {"engine_version": "2"}, "the engine's version", "1", "2"),
-    ("engine_version", {"engine_version": "1"}, {}, "the engine's version", "1", "not told"),
+    ("engine_version", {"engine_version": "1"}, {}, "the engine's version", "1", "not reported"),
     ("context", {"max_model_len": 4096}, {"max_model_len": 8192}, "the longest context", "4096", "8192"),
     ("context", {"n_ctx": 512}, {"max_model_len": 2048}, "the longest context", "512", "2048"),
     ("context", {"context_tokens": 512}, {"context_tokens": 1024}, "the longest context", "512", "1024"),
@@ -63,8 +63,8 @@ SHARED = [
     ("engine_flags", {"flags": {"kv_cache_dtype": "auto", "tp_size": 2}},
      {"flags": {"kv_cache_dtype": "fp8", "tp_size": 2}}, "the engine's flag kv_cache_dtype", "auto", "fp8"),
     ("engine_flags", {"flags": {"tp_size": 2}}, {"flags": {"tp_size": 2, "speculative_algorithm": "EAGLE"}},
-     "the engine's flag speculative_algorithm", "not told", "EAGLE"),
-    ("engine_flags", {"flags": {"tp_size": 2}}, {}, "the engine's flags", "told", "not told"),
+     "the engine's flag speculative_algorithm", "not reported", "EAGLE"),
+    ("engine_flags", {"flags": {"tp_size": 2}}, {}, "the engine's flags", "reported", "not reported"),
 ]  # fmt: skip
 
 
@@ -109,25 +109,27 @@ def test_hardware_that_only_one_arm_was_asked_for_is_shown_and_trips_nothing() -
     assert verdict.outcome is Outcome.PASS
     found = difference(verdict, "the hardware")
     assert (found.baseline, found.candidate, found.declared, found.field) == (
-        "1 x H200, driver 570", "not told", False, None,
+        "1 x H200, driver 570", "not reported", False, None,
     )  # fmt: skip
 
 
 def test_what_a_candidate_is_is_the_change_itself() -> None:
     one = Deployment("b", "m", "vllm", "http://b", {"weights": "f16"}, {"n_params": 8, "weights_at": "org/m"}, 2.0)
     other = Deployment("c", "m-fp8", "vllm", "http://c", {"weights": "q8"}, {"n_params": 8, "weights_at": "org/q"})
-    found = {one.what: one for one in between(Declared(one), Declared(other), ())}
+    found = {one.what: one for one in compare_deployments(Declared(one), Declared(other), ())}
     assert {(what, d.baseline, d.candidate) for what, d in found.items()} == {
         ("model", "m", "m-fp8"),
         ("address", "http://b", "http://c"),
-        ("price of an accelerator per hour", "$2", "not told"),
+        ("price of an accelerator per hour", "$2", "not reported"),
         ("declared: weights", "f16", "q8"),
         ("server says: weights_at", "org/m", "org/q"),
     }
     assert all(d.declared and d.field is None for d in found.values())
-    assert between(Declared(one), Declared(one), ()) == ()
+    assert compare_deployments(Declared(one), Declared(one), ()) == ()
     ours = replace(one, url=None)
-    assert [(d.what, d.candidate) for d in between(Declared(one), Declared(ours), ())] == [("address", "not told")]
+    assert [(d.what, d.candidate) for d in compare_deployments(Declared(one), Declared(ours), ())] == [
+        ("address", "not reported")
+    ]
 
 
 def test_the_change_in_words_is_kept_with_the_suite_where_it_is_said() -> None:
@@ -143,7 +145,7 @@ def test_how_the_limit_of_an_answer_is_called_is_said_and_trips_nothing() -> Non
     named: dict[str, object] = {"max_tokens_field": "max_completion_tokens"}
     arms[Arm.CANDIDATE] = replace(arms[Arm.CANDIDATE], settings=named)
     verdict = judge(suite(), replace(evidence, run=replace(evidence.run, arms=arms)))
-    found = difference(verdict, "the name of the limit of an answer's length")
+    found = difference(verdict, "the request field for the maximum number of tokens")
     assert (found.baseline, found.candidate, found.declared) == ("max_tokens", "max_completion_tokens", False)
     assert verdict.outcome is Outcome.PASS
 
@@ -165,7 +167,7 @@ def test_candidates_of_two_stored_runs_must_be_served_alike_too() -> None:
     told = {"engine_version": "1"}
     first, second = with_arms(first, told, told), with_arms(second, told, {"engine_version": "2"})
     assert guard(judge(suite("engine_version"), second, first), "sides-alike").reason.startswith(
-        "the deployments of the two runs differ only in what is declared as the change: the engine's version (1"
+        "the deployments of the two runs differ only in the declared change: the engine's version (1"
     )
     verdict = judge(suite(), second, first)
     assert guard(verdict, "sides-alike").tripped
@@ -177,8 +179,8 @@ def test_a_run_that_does_not_know_both_sides_is_compared_with_nothing() -> None:
     evidence = measured(suite())
     lost = replace(evidence, run=replace(evidence.run, arms={Arm.BASELINE: evidence.run.arms[Arm.BASELINE]}))
     assert arms_alike(lost, suite()).tripped
-    assert sides_alike(compare(lost, evidence), suite()).tripped
-    assert counts_other_tokens(compare(lost), suite("vocabulary")) is None
+    assert sides_alike(TiedRuns(lost, evidence), suite()).tripped
+    assert vocabulary_warning(compare(lost), suite("vocabulary")) is None
     assert differences(compare(lost), suite()) == ()
 
 
@@ -229,7 +231,7 @@ def test_how_fast_the_accelerators_ran_is_said() -> None:
 
 def test_who_began_oftener_is_said_of_an_odd_number_of_blocks() -> None:
     odd = suite(blocks=9)
-    found = difference(judge(odd, measured(odd)), "who was measured first in a block of a stage")
+    found = difference(judge(odd, measured(odd)), "blocks of a stage measured first")
     assert (found.baseline, found.candidate) == ("5 of 9", "4 of 9")
     assert not [d for d in judge(suite(), measured(suite())).differences if "first" in d.what]
 
@@ -242,7 +244,7 @@ def test_tokens_of_two_vocabularies_are_never_a_silent_pass() -> None:
     for facts in (({"n_vocab": 1}, {"n_vocab": 2}), ({}, {})):
         verdict = judge(allowed, with_arms(evidence, *facts))
         assert [check.outcome for check in verdict.checks] == [*[Outcome.WARN] * 3, Outcome.PASS]
-        assert "another piece of text" in verdict.reason
+        assert "different amounts of text" in verdict.reason
     same = {"n_vocab": 1}
     assert judge(allowed, with_arms(evidence, same, same)).outcome is Outcome.PASS
     slo = suite("vocabulary", checks=({"metric": "tpot", "max": "1s"},))

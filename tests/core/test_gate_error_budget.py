@@ -11,7 +11,7 @@ from scipy.stats import beta
 
 from benchgate.gate.comparison import Comparison, compare
 from benchgate.gate.error_budget import burn_checks, spent_checks
-from benchgate.gate.interim import GoOn, Settled, next_step
+from benchgate.gate.interim import ContinueLoad, StopLoad, next_step
 from benchgate.gate.judge import judge
 from benchgate.model.run import BudgetReading, Evidence, LoadEnd
 from benchgate.model.verdict import CheckResult, GuardResult, Outcome, Scale, Verdict
@@ -238,9 +238,13 @@ def test_guard_that_spoils_shares_spoils_the_burn() -> None:
     guard = GuardResult("load-as-planned", True, "a worker was lost", "run it again", ("load",))
     (line,) = burn_checks(suite, comparison, (guard,))
     assert (line.outcome, line.reason, line.advice) == (Outcome.INVALID, "a worker was lost", "run it again")
-    for harmless in (replace(guard, tripped=False), replace(guard, spoils=("quality",)), replace(guard, spoils=())):
+    for harmless in (
+        replace(guard, tripped=False),
+        replace(guard, invalidates=("quality",)),
+        replace(guard, invalidates=()),
+    ):
         assert burn_checks(suite, comparison, (harmless,))[0].outcome is Outcome.BLOCK
-    speed = replace(guard, spoils=("speed",))
+    speed = replace(guard, invalidates=("speed",))
     assert burn_checks(suite, comparison, (speed,))[0].outcome is Outcome.BLOCK  # failures are no speed
     of_goodput = with_budget(suite, metric="goodput")
     assert burn_checks(of_goodput, comparison, (speed,))[0].outcome is Outcome.INVALID
@@ -315,12 +319,12 @@ def after(blocks: int, evidence: Evidence) -> Evidence:
 
 def test_load_goes_on_until_the_burn_is_settled_and_ends_where_it_blocks() -> None:
     suite = looked_at(budgeted(blocks=20))
-    for failed, kind, told in ((0, Settled, "PASS"), (4, GoOn, "INCONCLUSIVE"), (20, Settled, "BLOCK")):
+    for failed, kind, told in ((0, StopLoad, "PASS"), (4, ContinueLoad, "INCONCLUSIVE"), (20, StopLoad, "BLOCK")):
         step = next_step(suite, after(5, run_of(suite, Effect(failed=failed))))
         assert isinstance(step, kind)
         assert [check.outcome for check in step.checks if check.id == "error_budget_burn@c4"] == [told]
     plain = suite.model_copy(update={"error_budget": None})
-    assert isinstance(next_step(plain, after(5, run_of(plain, Effect(failed=4)))), Settled)
+    assert isinstance(next_step(plain, after(5, run_of(plain, Effect(failed=4)))), StopLoad)
 
 
 def test_limits_at_a_look_are_its_own() -> None:

@@ -204,7 +204,7 @@ def test_the_arithmetic_of_a_spoilt_check_ends_at_the_numbers_that_are_shown() -
             assert value is not None
             assert float(told[what]) == pytest.approx(value)
         assert check.upper is not None
-        assert float(told["its upper limit"]) == pytest.approx(check.upper)
+        assert float(told["upper limit that is judged"]) == pytest.approx(check.upper)
         assert check.steps[-1].formula.startswith("no numbers decide: ")
         assert check.steps[-1].value == "INVALID"
 
@@ -295,7 +295,7 @@ def test_the_baselines_answers_out_of_a_cache_are_no_way_to_its_accuracy() -> No
     quality = tuple(recalled(o, 150) if o.arm is Arm.CANDIDATE else o for o in worse.quality)
     verdict = judge(policy, replace(worse, quality=quality))
     assert told(verdict) == {"not-cached"}
-    assert "are the same on both arms, and came within 5 ms on one" in verdict.reason
+    assert "are the same on both arms, and came within 5 ms" in verdict.reason
     few = tuple(recalled(o, 9) if o.arm is Arm.CANDIDATE else o for o in measured(policy).quality)
     assert judge(policy, replace(measured(policy), quality=few)).outcome is Outcome.PASS
 

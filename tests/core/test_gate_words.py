@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from benchgate.gate.guards.run import what_differs
+from benchgate.gate.guards.run import suite_differences
 from benchgate.gate.judge import judge
 from benchgate.model.deployment import Arm
 from benchgate.model.run import DeploymentFault, RunStatus, ServerStart
@@ -94,7 +94,7 @@ def test_an_unsettled_bound_says_about_how_many_more_would_settle_it() -> None:
 def test_an_estimate_at_its_bound_promises_no_number() -> None:
     check = looked_at([8, 12, 9, 11])
     assert check.outcome is Outcome.INCONCLUSIVE
-    assert check.advice == "measure more blocks; no number that could be measured is likely to settle it"
+    assert check.advice == "measure more blocks; no number is sure to settle it"
 
 
 def test_starts_that_are_too_few_say_how_many_would_do() -> None:
@@ -158,13 +158,13 @@ def test_prompts_that_share_their_beginnings_leave_the_cache_guard_nothing_to_lo
 def test_runs_that_asked_something_else_say_what() -> None:
     one = SuiteText([{"metric": "error_rate", "margin": "5 points"}]).suite().to_stored()
     other = SuiteText([{"metric": "error_rate", "margin": "1 point"}], blocks=4, requests=80).suite().to_stored()
-    assert what_differs(one, other) == (
+    assert suite_differences(one, other) == (
         "load.sweep[0].requests is 60 in the first and 80 in the second; "
         "load.blocks is 8 in the first and 4 in the second"
     )
     other["seed"], other["limits"] = 3, {**one["limits"], "total_s": 1.0, "stall_s": 1.0}
-    assert what_differs(one, other).endswith("; and 2 more differ")
-    assert "a file that these name" in what_differs(one, one)
+    assert suite_differences(one, other).endswith("; and 2 more differ")
+    assert "a file that they name" in suite_differences(one, one)
 
 
 def test_an_unlike_reference_names_the_difference_in_its_guard() -> None:

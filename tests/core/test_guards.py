@@ -1,4 +1,4 @@
-"""Guards over the load and the arms: what trips each, what it spoils, and that none of them opens a way to PASS."""
+"""Guards over the load and the arms: what trips each, what it invalidates, and that none opens a way to PASS."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def tripped(verdict: Verdict) -> list[GuardResult]:
     return [guard for guard in verdict.guards if guard.tripped]
 
 
-def spoilt(verdict: Verdict) -> set[str]:
+def invalidated(verdict: Verdict) -> set[str]:
     return {check.metric for check in verdict.checks if check.outcome is Outcome.INVALID}
 
 
@@ -69,8 +69,8 @@ CASES = [
     ("load-as-planned", Effect(unsent=1), LOAD, "1 of 60 requests were never sent"),
     ("load-as-planned", Effect(own_faults=1), LOAD, "fault of the load generator's own machine"),
     ("tokens-plausible", Effect(usage=8), {"tpot", "output_throughput", "goodput"}, "fewer tokens"),
-    ("arms-alike", Effect(facts={"engine_version": "2"}), COMPARED, "version (not told for the baseline, 2 for"),
-    ("arms-alike", Effect(facts={"max_model_len": 2}), COMPARED, "context (not told for the baseline, 2 for"),
+    ("arms-alike", Effect(facts={"engine_version": "2"}), COMPARED, "version (not reported for the baseline, 2 for"),
+    ("arms-alike", Effect(facts={"max_model_len": 2}), COMPARED, "context (not reported for the baseline, 2 for"),
 ]
 
 
@@ -80,13 +80,15 @@ def _id(case: object) -> str:
 
 
 @pytest.mark.parametrize(("guard", "effect", "metrics", "says"), CASES, ids=_id)
-def test_a_guard_spoils_what_it_must_and_nothing_else(guard: str, effect: Effect, metrics: set[str], says: str) -> None:
+def test_a_guard_invalidates_what_it_must_and_nothing_else(
+    guard: str, effect: Effect, metrics: set[str], says: str
+) -> None:
     verdict = verdict_on(effect)
     (found,) = tripped(verdict)
     assert found.id == guard
     assert says in found.reason
     assert found.remedy
-    assert spoilt(verdict) == metrics
+    assert invalidated(verdict) == metrics
     assert verdict.outcome is Outcome.INVALID
 
 
@@ -97,7 +99,7 @@ def test_equal_arms_on_an_able_client_trip_nothing() -> None:
     assert verdict.outcome is Outcome.PASS
 
 
-def test_strain_in_a_quarter_of_the_executions_spoils_nothing_and_in_more_of_them_does() -> None:
+def test_strain_in_a_quarter_of_the_executions_invalidates_nothing_and_in_more_of_them_does() -> None:
     suite = SuiteText(EVERYTHING).suite()
     calm, busy = measured(suite), measured(suite, Effect(client=BUSY))
     for blocks, outcome in (({0, 1}, Outcome.PASS), ({0, 1, 2}, Outcome.INVALID)):
@@ -143,7 +145,7 @@ def test_blocks_whose_tail_is_the_clients_own_hide_no_slower_tail() -> None:
     assert any("left out: stage c4: in 5 of 20 blocks, on the baseline" in note for note in verdict.checks[0].notes)
 
 
-def test_a_lost_worker_in_one_execution_spoils_the_load_by_name() -> None:
+def test_a_lost_worker_in_one_execution_invalidates_the_load_by_name() -> None:
     suite = SuiteText(EVERYTHING).suite()
     evidence = measured(suite)
     lost = replace(evidence.load[5], client=LOST_WORKER)
@@ -156,14 +158,14 @@ def test_a_candidate_that_fails_at_once_is_blocked_although_its_client_spins() -
     verdict = verdict_on(Effect(failed=60, client=BUSY))
     assert verdict.outcome is Outcome.BLOCK
     assert [check.metric for check in verdict.checks if check.outcome is Outcome.BLOCK] == ["error_rate"]
-    assert spoilt(verdict) == SPEED
+    assert invalidated(verdict) == SPEED
 
 
 def test_failures_that_a_busy_client_may_have_caused_itself_are_not_held_against_the_server() -> None:
     assert verdict_on(Effect(timed_out=60)).outcome is Outcome.BLOCK
     verdict = verdict_on(Effect(timed_out=60, client=BUSY))
     assert verdict.outcome is Outcome.INVALID
-    assert spoilt(verdict) == LOAD
+    assert invalidated(verdict) == LOAD
 
 
 def test_no_policy_passes_under_a_tripped_guard() -> None:
@@ -186,15 +188,15 @@ def with_column(evidence: Evidence, arm: Arm, name: str, value: IntArray) -> Evi
     return replace(evidence, load=load)
 
 
-def test_requests_that_only_the_candidate_made_be_sent_again_spoil_the_load() -> None:
+def test_requests_that_only_the_candidate_made_be_sent_again_invalidate_the_load() -> None:
     suite = SuiteText(EVERYTHING).suite()
     resent = np.zeros(60, dtype=np.int64)
     resent[:1] = 1  # in each of 8 blocks: 8 of 480 requests
     evidence = with_column(measured(suite), Arm.CANDIDATE, "reconnects", resent)
     verdict = judge(suite, evidence)
     (guard,) = tripped(verdict)
-    assert "closed connections under 8 of 480 requests, which were sent again" in guard.reason
-    assert spoilt(verdict) == LOAD
+    assert "closed the connection during 8 of 480 requests, which were resent" in guard.reason
+    assert invalidated(verdict) == LOAD
     assert tripped(judge(suite, with_column(evidence, Arm.BASELINE, "reconnects", resent))) == []
 
 
@@ -267,8 +269,11 @@ def test_answers_that_nobody_asked_for_make_the_load_another_one() -> None:
     candidate = twice(measured(suite), Arm.CANDIDATE, 8)  # beside 480 requests
     verdict = judge(suite, candidate)
     (guard,) = tripped(verdict)
-    assert (guard.id, spoilt(verdict)) == ("sent-once", LOAD)
-    assert "the candidate sent something 8 times beside 480 requests (the baseline 0 times)" in guard.reason
+    assert (guard.id, invalidated(verdict)) == ("sent-once", LOAD)
+    assert (
+        "the candidate sent data 8 times over connections without a request in progress, in 480 requests "
+        "(the baseline 0 times)" in guard.reason
+    )
     assert tripped(judge(suite, twice(candidate, Arm.BASELINE, 8))) == []
     assert tripped(judge(suite, twice(measured(suite), Arm.CANDIDATE, 2))) == []
 
@@ -281,7 +286,7 @@ def test_a_server_that_cuts_prompts_is_not_faster() -> None:
         (guard,) = tripped(verdict)
         assert guard.id == "prompts-alike"
         assert says in guard.reason
-        assert spoilt(verdict) == (SPEED if arm is Arm.CANDIDATE else COMPARED)
+        assert invalidated(verdict) == (SPEED if arm is Arm.CANDIDATE else COMPARED)
 
 
 def test_another_tokenizer_that_is_declared_may_count_prompts_otherwise() -> None:
@@ -308,7 +313,7 @@ def test_a_server_that_alone_withholds_how_long_prompts_were_is_not_taken_at_its
         assert [guard.id for guard in tripped(verdict)] == guards
         assert verdict.outcome is (Outcome.INVALID if guards else Outcome.PASS)
     told = judge(suite, with_column(measured(suite), arm, "input_tokens", untold)).reason
-    assert f"for 480 of 480 answers only one arm, mostly the {arm.other.value}, reports how long the prompt was" in told
+    assert f"for 480 of 480 answers only one arm, mostly the {arm.other.value}, reports the prompt's length" in told
 
 
 def sent_by(evidence: Evidence, arm: Arm, workers: int) -> Evidence:
@@ -323,7 +328,7 @@ def test_arms_that_were_not_sent_by_as_many_processes_are_not_compared() -> None
     (guard,) = tripped(verdict)
     assert guard.id == "one-client"
     assert "(1 for the baseline, 4 for the candidate)" in guard.reason
-    assert spoilt(verdict) == SPEED
+    assert invalidated(verdict) == SPEED
 
 
 def test_stored_runs_sent_by_unlike_numbers_of_processes_say_so() -> None:
@@ -331,7 +336,7 @@ def test_stored_runs_sent_by_unlike_numbers_of_processes_say_so() -> None:
     other = sent_by(sent_by(measured(suite), Arm.CANDIDATE, 4), Arm.BASELINE, 4)
     other = replace(other, run=replace(other.run, id="run-2"))
     (told,) = [guard for guard in judge(suite, other, measured(suite)).guards if guard.id == "same-client"]
-    assert "one by 1 load generator process, the other by 4 load generator processes;" in told.reason
+    assert "one was sent by 1 load generator process, the other by 4 load generator processes;" in told.reason
     assert not told.tripped
     spread = tuple(replace(o, client=replace(o.client, start_uncertainty_s=0.001)) for o in other.load)
     (told,) = [guard for guard in judge(suite, replace(other, load=spread), other).guards if guard.id == "same-client"]
@@ -350,7 +355,7 @@ def replayed(evidence_of: tuple[Effect, Effect]) -> Verdict:
 def test_rows_of_a_trace_are_held_to_their_own_length_and_not_to_the_workloads() -> None:
     (guard,) = tripped(replayed((Effect(tokens=5, usage=6), Effect(tokens=5))))  # the workload asks for 10
     assert guard.id == "answers-not-too-long"
-    assert "480 of 480 answers of the candidate passed the limit" in guard.reason
+    assert "480 of 480 answers of the candidate exceed the limit" in guard.reason
     assert tripped(replayed((Effect(tokens=7), Effect(tokens=12)))) == []
     assert tripped(replayed((Effect(tokens=12), Effect(tokens=12)))) == []
 
@@ -375,7 +380,7 @@ def test_what_the_policy_declares_as_the_change_may_differ() -> None:
     allowed: Line = {"allow_different": ["engine_version", "context"]}
     verdict = verdict_on(other, known, gate=allowed)
     assert verdict.outcome is Outcome.PASS
-    assert any("only in what is declared as the change" in guard.reason for guard in verdict.guards)
+    assert any("only in the declared change" in guard.reason for guard in verdict.guards)
 
 
 def test_the_change_itself_never_makes_arms_unlike() -> None:

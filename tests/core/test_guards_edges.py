@@ -1,4 +1,4 @@
-"""What makes a run no evidence: each reason by itself prevents a PASS, and spoils just what it must."""
+"""What makes a run no evidence: each reason by itself prevents a PASS, and invalidates just what it must."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def calibration(evidence: Evidence) -> Evidence:
 @pytest.mark.parametrize(("judged", "reference"), [(calibration(RUN), OTHER), (RUN, calibration(OTHER))])
 def test_a_calibration_judges_nobody_and_nobody_is_judged_beside_one(judged: Evidence, reference: Evidence) -> None:
     found = guard("no-calibration", judged, reference)
-    assert (found.tripped, found.spoils) == (True, EVERYTHING)
+    assert (found.tripped, found.invalidates) == (True, EVERYTHING)
     assert "measured baseline against itself" in found.reason
     assert judge(SUITE, judged, reference).outcome is Outcome.INVALID
 
@@ -69,18 +69,18 @@ def test_a_calibration_that_has_lost_its_baseline_judges_nobody_either() -> None
     assert "measured its baseline against itself" in found.reason
 
 
-def test_runs_that_measured_different_things_spoil_all_that_there_is() -> None:
+def test_runs_that_measured_different_things_invalidate_all_that_there_is() -> None:
     changed = replace(OTHER, run=replace(OTHER.run, measurement_sha256="x" * 64))
     for pair in ((RUN, changed), (changed, RUN)):
         found = guard("same-measurement", *pair)
-        assert (found.tripped, found.spoils) == (True, EVERYTHING)
+        assert (found.tripped, found.invalidates) == (True, EVERYTHING)
 
 
-def test_runs_beside_different_baselines_spoil_all_that_there_is() -> None:
+def test_runs_beside_different_baselines_invalidate_all_that_there_is() -> None:
     arms = {**OTHER.run.arms, Arm.BASELINE: replace(OTHER.run.arms[Arm.BASELINE], model="another")}
     changed = replace(OTHER, run=replace(OTHER.run, arms=arms))
     found = guard("same-baseline", RUN, changed)
-    assert (found.tripped, found.spoils) == (True, EVERYTHING)
+    assert (found.tripped, found.invalidates) == (True, EVERYTHING)
     assert judge(SUITE, RUN, changed).outcome is Outcome.INVALID
 
 
@@ -92,11 +92,11 @@ def alone(evidence: Evidence) -> Evidence:
     return replace(evidence, load=load, run=replace(evidence.run, suite=asked))
 
 
-def test_another_number_of_senders_spoils_the_load_where_nothing_ties_the_runs_together() -> None:
+def test_another_number_of_senders_invalidates_the_load_where_nothing_ties_the_runs_together() -> None:
     four = replace(OTHER, load=tuple(replace(o, client=replace(o.client, workers=4)) for o in OTHER.load))
     assert not guard("same-client", RUN, four).tripped
     found = guard("same-client", alone(RUN), four)
-    assert (found.tripped, found.spoils) == (True, ("compared-load",))
+    assert (found.tripped, found.invalidates) == (True, ("compared-load",))
     assert not guard("same-client", alone(RUN), OTHER).tripped
 
 
@@ -120,11 +120,11 @@ def test_only_a_run_that_came_to_its_end_may_pass(status: RunStatus) -> None:
 @pytest.mark.parametrize(
     ("mark", "says"),
     [
-        (REFUSES_REQUESTS, "correct in the suite what it refuses"),
+        (REFUSES_REQUESTS, "the server is up but rejects requests"),
         (ONE_SERVER, "correct the suite and run again"),
         (CANNOT_SCORE, "correct the suite and run again"),
-        (CHANGED, "let nobody deploy to it"),
-        ("no route", "whether its address is right"),
+        (CHANGED, "do not deploy to it"),
+        ("no route", "check its address"),
     ],
 )
 def test_a_deployment_that_was_not_there_is_named_with_what_to_do(mark: str, says: str) -> None:
@@ -135,7 +135,7 @@ def test_a_deployment_that_was_not_there_is_named_with_what_to_do(mark: str, say
     assert says in str(found.remedy)
     state = "did not answer after block 1 of 3" if mark == "no route" else "cannot be measured"
     assert state in found.reason
-    assert "mend what `targets-up` reports" in str(guard("run-complete", faulty).remedy)
+    assert "fix what `targets-up` reports" in str(guard("run-complete", faulty).remedy)
     assert "run the suite again" in str(guard("run-complete", with_status(RUN, RunStatus.PARTIAL)).remedy)
 
 
@@ -196,7 +196,7 @@ def test_a_shadow_comparison_that_was_not_made_is_missed() -> None:
 def test_fixed_texts_that_were_not_read_are_missed_whether_or_not_a_check_looks_at_them() -> None:
     suite = Suite.from_stored({**SUITE.to_stored(), "divergence": {"texts": "texts.jsonl", "positions": 200}})
     found = guard("all-measured", RUN, suite=suite)
-    assert (found.tripped, found.reason) == (True, "the fixed texts were not read")
+    assert (found.tripped, found.reason) == (True, "the divergence on fixed texts was not measured")
 
 
 def blocks(evidence: Evidence, count: int, ended: LoadEnd | None) -> Evidence:
@@ -231,15 +231,15 @@ def test_fewer_blocks_are_enough_only_where_the_run_itself_ended_at_a_look(
     assert guard("all-measured", evidence, suite=suite).tripped is tripped
 
 
-def test_arms_that_are_not_served_alike_spoil_what_is_measured_in_time() -> None:
+def test_arms_that_are_not_served_alike_invalidate_what_is_measured_in_time() -> None:
     arms = {**RUN.run.arms, Arm.CANDIDATE: replace(RUN.run.arms[Arm.CANDIDATE], facts={"engine_version": "2"})}
     changed = replace(RUN, run=replace(RUN.run, arms=arms))
     compares = SuiteText([{"metric": "ttft", "margin": "10%"}]).suite()
-    assert guard("arms-alike", changed, suite=compares).spoils == ("compared-speed",)
-    assert guard("sides-alike", changed, OTHER, suite=compares).spoils == ("compared-speed",)
+    assert guard("arms-alike", changed, suite=compares).invalidates == ("compared-speed",)
+    assert guard("sides-alike", changed, OTHER, suite=compares).invalidates == ("compared-speed",)
     for arm in Arm:
         found = arms_alike(replace(RUN, run=replace(RUN.run, arms={arm: RUN.run.arms[arm]})), SUITE)
-        assert (found.tripped, found.spoils) == (True, ("speed",))
+        assert (found.tripped, found.invalidates) == (True, ("speed",))
 
 
 def test_a_task_of_the_suite_that_nobody_ran_is_missed_on_both_arms() -> None:

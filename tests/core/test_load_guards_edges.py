@@ -34,17 +34,17 @@ LOAD = ("load",)
 
 
 def guard(name: str, evidence: Evidence, suite: Suite = SUITE) -> GuardResult:
-    """What it found: what trips says what to do, what holds spoils nothing."""
+    """What it found: what trips says what to do, what holds invalidates nothing."""
     (found,) = of_run(evidence, suite, name)
     assert bool(found.remedy) is found.tripped
-    assert found.tripped or found.spoils == ()
+    assert found.tripped or found.invalidates == ()
     return found
 
 
-def spoilt(name: str, evidence: Evidence, suite: Suite = SUITE) -> tuple[str, ...] | None:
-    """The kinds of checks it spoils; None where it holds."""
+def invalidated(name: str, evidence: Evidence, suite: Suite = SUITE) -> tuple[str, ...] | None:
+    """The kinds of checks it invalidates; None where it holds."""
     found = guard(name, evidence, suite)
-    return found.spoils if found.tripped else None
+    return found.invalidates if found.tripped else None
 
 
 def marked(evidence: Evidence, arm: Arm, rows: int, stage: str | None = None, **values: int | str) -> Evidence:
@@ -83,85 +83,85 @@ def alone(evidence: Evidence) -> Evidence:
 
 
 def test_a_hundredth_more_of_the_candidates_requests_may_be_sent_again_and_no_more() -> None:
-    for rows, spoils in ((4, None), (5, LOAD)):
-        assert spoilt("sent-once", marked(EQUAL, Arm.CANDIDATE, rows, reconnects=1)) == spoils
+    for rows, kinds in ((4, None), (5, LOAD)):
+        assert invalidated("sent-once", marked(EQUAL, Arm.CANDIDATE, rows, reconnects=1)) == kinds
         beside = marked(marked(EQUAL, Arm.CANDIDATE, 20 + rows, reconnects=1), Arm.BASELINE, 20, reconnects=1)
-        assert spoilt("sent-once", beside) == spoils
+        assert invalidated("sent-once", beside) == kinds
 
 
 def test_a_baseline_alone_may_have_its_requests_sent_again() -> None:
-    assert spoilt("sent-once", marked(EQUAL, Arm.BASELINE, 30, reconnects=1)) is None
+    assert invalidated("sent-once", marked(EQUAL, Arm.BASELINE, 30, reconnects=1)) is None
 
 
 def test_three_requests_sent_again_are_the_least_that_tell() -> None:
     suite = SuiteText([ERRORS], blocks=2, requests=40).suite()
-    for rows, spoils in ((2, None), (3, LOAD)):
-        assert spoilt("sent-once", marked(measured(suite), Arm.CANDIDATE, rows, reconnects=1), suite) == spoils
+    for rows, kinds in ((2, None), (3, LOAD)):
+        assert invalidated("sent-once", marked(measured(suite), Arm.CANDIDATE, rows, reconnects=1), suite) == kinds
 
 
 def test_a_baseline_that_closes_a_tenth_of_its_connections_has_no_habit_yet() -> None:
     every = marked(EQUAL, Arm.CANDIDATE, 480, reconnects=1)
-    assert spoilt("sent-once", marked(every, Arm.BASELINE, 48, reconnects=1)) == LOAD
-    assert spoilt("sent-once", marked(every, Arm.BASELINE, 49, reconnects=1)) is None
+    assert invalidated("sent-once", marked(every, Arm.BASELINE, 48, reconnects=1)) == LOAD
+    assert invalidated("sent-once", marked(every, Arm.BASELINE, 49, reconnects=1)) is None
 
 
 def test_measured_alone_half_of_the_requests_sent_again_are_no_habit_yet() -> None:
-    assert spoilt("sent-once", alone(marked(EQUAL, Arm.CANDIDATE, 240, reconnects=1))) == LOAD
-    assert spoilt("sent-once", alone(marked(EQUAL, Arm.CANDIDATE, 241, reconnects=1))) is None
+    assert invalidated("sent-once", alone(marked(EQUAL, Arm.CANDIDATE, 240, reconnects=1))) == LOAD
+    assert invalidated("sent-once", alone(marked(EQUAL, Arm.CANDIDATE, 241, reconnects=1))) is None
 
 
 def test_measured_alone_the_candidates_own_engine_is_what_excuses_it() -> None:
     again = alone(marked(EQUAL, Arm.CANDIDATE, 30, reconnects=1))
-    for closing, spoils in ((Arm.BASELINE, LOAD), (Arm.CANDIDATE, None)):
+    for closing, kinds in ((Arm.BASELINE, LOAD), (Arm.CANDIDATE, None)):
         arms = {a: replace(one, engine="llamacpp" if a is closing else "vllm") for a, one in again.run.arms.items()}
-        assert spoilt("sent-once", replace(again, run=replace(again.run, arms=arms))) == spoils
+        assert invalidated("sent-once", replace(again, run=replace(again.run, arms=arms))) == kinds
 
 
 def test_a_habit_of_the_candidate_is_none_beside_a_baseline_that_has_not_got_it() -> None:
-    assert spoilt("sent-once", marked(EQUAL, Arm.CANDIDATE, 480, reconnects=1)) == LOAD
+    assert invalidated("sent-once", marked(EQUAL, Arm.CANDIDATE, 480, reconnects=1)) == LOAD
 
 
 def test_an_engine_known_to_close_is_excused_where_the_engine_is_the_change_and_it_alone_is_known_for_it() -> None:
     every = marked(EQUAL, Arm.CANDIDATE, 480, reconnects=1)
     engines = {("vllm", "llamacpp"): None, ("llamacpp", "llamacpp"): LOAD, ("llamacpp", "vllm"): LOAD}
-    for pair, spoils in engines.items():
+    for pair, kinds in engines.items():
         arms = {a: replace(every.run.arms[a], engine=engine) for a, engine in zip(Arm, pair, strict=True)}
         found = replace(every, run=replace(every.run, arms=arms))
-        assert spoilt("sent-once", found) == spoils
+        assert invalidated("sent-once", found) == kinds
         few = replace(marked(EQUAL, Arm.CANDIDATE, 240, reconnects=1), run=found.run)
-        assert spoilt("sent-once", few) == LOAD  # half of them is no habit
+        assert invalidated("sent-once", few) == LOAD  # half of them is no habit
 
 
 def test_connections_closed_after_an_answer_are_a_habit_where_no_request_met_that_too() -> None:
     again = marked(marked(EQUAL, Arm.CANDIDATE, 30, reconnects=1), Arm.BASELINE, 8, reconnects=1)
-    for early, spoils in ((40, LOAD), (41, None)):
-        assert spoilt("sent-once", told(again, Arm.BASELINE, closed_early=early)) == spoils
-        assert spoilt("sent-once", told(again, Arm.CANDIDATE, closed_early=480)) == LOAD
-    for early, spoils in ((210, LOAD), (211, None)):
-        assert spoilt("sent-once", alone(told(again, Arm.CANDIDATE, closed_early=early))) == spoils
+    for early, kinds in ((40, LOAD), (41, None)):
+        assert invalidated("sent-once", told(again, Arm.BASELINE, closed_early=early)) == kinds
+        assert invalidated("sent-once", told(again, Arm.CANDIDATE, closed_early=480)) == LOAD
+    for early, kinds in ((210, LOAD), (211, None)):
+        assert invalidated("sent-once", alone(told(again, Arm.CANDIDATE, closed_early=early))) == kinds
 
 
 def test_a_habit_in_one_stage_excuses_no_other() -> None:
     suite = drill(ERRORS)
     habit = marked(measured(suite), Arm.BASELINE, 320, stage="short", reconnects=1)
     again = marked(habit, Arm.CANDIDATE, 320, stage="long", reconnects=1)
-    assert spoilt("sent-once", again, suite) == LOAD
+    assert invalidated("sent-once", again, suite) == LOAD
 
 
 def test_unasked_answers_are_counted_over_what_was_recorded_beside_the_baselines() -> None:
-    for times, spoils in ((4, None), (5, LOAD)):
-        assert spoilt("sent-once", told(EQUAL, Arm.CANDIDATE, unasked=times)) == spoils
+    for times, kinds in ((4, None), (5, LOAD)):
+        assert invalidated("sent-once", told(EQUAL, Arm.CANDIDATE, unasked=times)) == kinds
         beside = told(told(EQUAL, Arm.CANDIDATE, unasked=9 + times), Arm.BASELINE, unasked=9)
-        assert spoilt("sent-once", beside) == spoils
+        assert invalidated("sent-once", beside) == kinds
     suite = SuiteText([ERRORS], blocks=2, requests=40).suite()
-    for times, spoils in ((2, None), (3, LOAD)):
-        assert spoilt("sent-once", told(measured(suite), Arm.CANDIDATE, unasked=times), suite) == spoils
+    for times, kinds in ((2, None), (3, LOAD)):
+        assert invalidated("sent-once", told(measured(suite), Arm.CANDIDATE, unasked=times), suite) == kinds
 
 
 def test_unasked_answers_with_nothing_beside_them_say_nothing() -> None:
-    assert spoilt("sent-once", alone(told(EQUAL, Arm.CANDIDATE, unasked=400))) is None
+    assert invalidated("sent-once", alone(told(EQUAL, Arm.CANDIDATE, unasked=400))) is None
     baseline = tuple(o for o in told(EQUAL, Arm.CANDIDATE, unasked=400).load if o.arm is Arm.BASELINE)
-    assert spoilt("sent-once", replace(EQUAL, load=baseline)) is None
+    assert invalidated("sent-once", replace(EQUAL, load=baseline)) is None
 
 
 # --- prompts ----------------------------------------------------------------------------------------------------------
@@ -171,14 +171,14 @@ def test_unasked_answers_with_nothing_beside_them_say_nothing() -> None:
 def test_prompts_may_be_a_hundredth_shorter_or_longer_in_all_and_no_more(arm: Arm) -> None:
     for change in (-1, 1):
         candidate_has_less = (change < 0) is (arm is Arm.CANDIDATE)  # more than it is asked is no gain of its own
-        for rows, spoils in ((38, None), (39, (SPEED,) if candidate_has_less else compared(SPEED))):  # of 3,840 tokens
-            assert spoilt("prompts-alike", marked(EQUAL, arm, rows, input_tokens=8 + change)) == spoils
+        for rows, kinds in ((38, None), (39, (SPEED,) if candidate_has_less else compared(SPEED))):  # of 3,840 tokens
+            assert invalidated("prompts-alike", marked(EQUAL, arm, rows, input_tokens=8 + change)) == kinds
 
 
 @pytest.mark.parametrize("arm", Arm)
 def test_of_a_hundredth_of_the_answers_one_arm_alone_may_tell_the_prompts_length(arm: Arm) -> None:
-    for rows, spoils in ((4, None), (5, invalidated_by(arm, SPEED))):
-        assert spoilt("prompts-alike", marked(EQUAL, arm, rows, input_tokens=ABSENT)) == spoils
+    for rows, kinds in ((4, None), (5, invalidated_by(arm, SPEED))):
+        assert invalidated("prompts-alike", marked(EQUAL, arm, rows, input_tokens=ABSENT)) == kinds
 
 
 def test_what_both_arms_withhold_for_other_requests_adds_up() -> None:
@@ -188,7 +188,7 @@ def test_what_both_arms_withhold_for_other_requests_adds_up() -> None:
     later = marked(lone, Arm.BASELINE, 3, input_tokens=ABSENT).load[0]
     both = replace(ours, load=tuple(later if i == others[0] else o for i, o in enumerate(ours.load)))
     assert first != others[0]
-    assert spoilt("prompts-alike", both) == (SPEED,)
+    assert invalidated("prompts-alike", both) == (SPEED,)
 
 
 def test_requests_are_paired_by_number_whatever_their_rows_are() -> None:
@@ -203,13 +203,13 @@ def test_requests_are_paired_by_number_whatever_their_rows_are() -> None:
 
 
 def test_failed_requests_tell_no_length_and_are_not_counted() -> None:
-    assert spoilt("prompts-alike", measured(SUITE, Effect(failed=10))) is None
+    assert invalidated("prompts-alike", measured(SUITE, Effect(failed=10))) is None
 
 
 def test_a_stage_whose_prompts_are_alike_excuses_no_other() -> None:
     suite = drill(ERRORS)
     cut = marked(measured(suite), Arm.CANDIDATE, 320, stage="long", input_tokens=4)
-    assert spoilt("prompts-alike", cut, suite) == (SPEED,)
+    assert invalidated("prompts-alike", cut, suite) == (SPEED,)
 
 
 # --- tokens -----------------------------------------------------------------------------------------------------------
@@ -218,49 +218,53 @@ def test_a_stage_whose_prompts_are_alike_excuses_no_other() -> None:
 @pytest.mark.parametrize("arm", Arm)
 def test_a_hundredth_of_the_answers_may_be_counted_another_way_on_one_arm(arm: Arm) -> None:
     own = (TOKENS,) if arm is Arm.CANDIDATE else ()
-    for rows, spoils in ((4, None), (5, (*compared("load"), *own))):
-        assert spoilt("tokens-alike", marked(EQUAL, arm, rows, token_source="chunks")) == spoils
+    for rows, kinds in ((4, None), (5, (*compared("load"), *own))):
+        assert invalidated("tokens-alike", marked(EQUAL, arm, rows, token_source="chunks")) == kinds
 
 
 @pytest.mark.parametrize("arm", Arm)
 def test_a_hundredth_of_the_answers_may_count_two_tokens_less_than_they_have_texts(arm: Arm) -> None:
-    for rows, tokens, spoils in ((4, 8, None), (5, 8, invalidated_by(arm, TOKENS)), (480, 9, None)):
-        assert spoilt("tokens-plausible", marked(EQUAL, arm, rows, output_tokens=tokens)) == spoils
+    for rows, tokens, kinds in ((4, 8, None), (5, 8, invalidated_by(arm, TOKENS)), (480, 9, None)):
+        assert invalidated("tokens-plausible", marked(EQUAL, arm, rows, output_tokens=tokens)) == kinds
 
 
 def test_reasoning_that_a_server_tells_of_and_does_not_count_in_is_named() -> None:
     few = marked(EQUAL, Arm.CANDIDATE, 480, output_tokens=2)
     for thought, named in ((7, True), (6, False), (ABSENT, False)):  # of ten pieces of text, less one
         found = guard("tokens-plausible", marked(few, Arm.CANDIDATE, 480, reasoning_tokens=thought))
-        assert (found.spoils, "reasoning tokens" in (found.remedy or "")) == ((TOKENS,), named)
+        assert (found.invalidates, "reasoning tokens" in (found.remedy or "")) == ((TOKENS,), named)
 
 
 def test_counts_that_are_not_the_servers_own_are_not_held_against_it() -> None:
-    assert spoilt("tokens-plausible", marked(EQUAL, Arm.CANDIDATE, 9, output_tokens=8, token_source="chunks")) is None
+    assert (
+        invalidated("tokens-plausible", marked(EQUAL, Arm.CANDIDATE, 9, output_tokens=8, token_source="chunks")) is None
+    )
 
 
 @pytest.mark.parametrize("arm", Arm)
 def test_a_hundredth_of_one_arms_answers_may_be_longer_than_asked_for(arm: Arm) -> None:
-    for rows, spoils in ((4, None), (5, invalidated_by(arm, "load"))):
-        assert spoilt("answers-not-too-long", marked(EQUAL, arm, rows, output_tokens=11)) == spoils
+    for rows, kinds in ((4, None), (5, invalidated_by(arm, "load"))):
+        assert invalidated("answers-not-too-long", marked(EQUAL, arm, rows, output_tokens=11)) == kinds
         beside = marked(marked(EQUAL, arm, 20 + rows, output_tokens=11), arm.other, 20, output_tokens=11)
-        assert spoilt("answers-not-too-long", beside) == (spoils and LOAD)  # the candidate's own are too long as well
+        assert invalidated("answers-not-too-long", beside) == (
+            kinds and LOAD
+        )  # the candidate's own are too long as well
 
 
 def test_answers_past_a_limit_of_their_own_rows_are_counted_over_those_that_reached_it() -> None:
     assert SUITE.load is not None
     stage = Stage.model_validate({"stage": "c4", "trace": "day.csv", "requests": 60})
     suite = SUITE.model_copy(update={"load": SUITE.load.model_copy(update={"sweep": (stage,)})})
-    for rows, spoils in ((4, None), (5, LOAD)):
+    for rows, kinds in ((4, None), (5, LOAD)):
         longer = marked(EQUAL, Arm.CANDIDATE, rows, output_tokens=11)
-        assert spoilt("answers-not-too-long", longer, suite) == spoils
+        assert invalidated("answers-not-too-long", longer, suite) == kinds
     stopped = marked(marked(EQUAL, Arm.CANDIDATE, 99, output_tokens=11), Arm.CANDIDATE, 99, finish_reason="stop")
-    assert spoilt("answers-not-too-long", stopped, suite) is None
-    assert spoilt("answers-not-too-long", marked(EQUAL, Arm.BASELINE, 99, output_tokens=11), suite) is None
+    assert invalidated("answers-not-too-long", stopped, suite) is None
+    assert invalidated("answers-not-too-long", marked(EQUAL, Arm.BASELINE, 99, output_tokens=11), suite) is None
 
 
 def test_an_arm_that_was_not_measured_is_no_measure_of_what_is_usual() -> None:
-    assert spoilt("answers-not-too-long", alone(marked(EQUAL, Arm.CANDIDATE, 480, output_tokens=11))) is None
+    assert invalidated("answers-not-too-long", alone(marked(EQUAL, Arm.CANDIDATE, 480, output_tokens=11))) is None
 
 
 # --- times and senders ------------------------------------------------------------------------------------------------
@@ -278,23 +282,23 @@ def shifted(name: str, by_ns: int) -> Evidence:
 
 
 @pytest.mark.parametrize("name", ["chunk_ns", "end_ns"])
-def test_one_answer_before_its_request_spoils_the_load_and_one_at_the_same_instant_does_not(name: str) -> None:
-    assert spoilt("times-possible", shifted(name, 0)) is None
-    assert spoilt("times-possible", shifted(name, -1)) == LOAD
+def test_one_answer_before_its_request_invalidates_the_load_and_one_at_the_same_instant_does_not(name: str) -> None:
+    assert invalidated("times-possible", shifted(name, 0)) is None
+    assert invalidated("times-possible", shifted(name, -1)) == LOAD
 
 
 def test_what_was_never_sent_or_never_ended_was_not_early() -> None:
     unsent = marked(EQUAL, Arm.CANDIDATE, 3, sent_ns=ABSENT)
-    assert spoilt("times-possible", unsent) is None
-    assert spoilt("times-possible", marked(EQUAL, Arm.CANDIDATE, 3, end_ns=ABSENT)) is None
+    assert invalidated("times-possible", unsent) is None
+    assert invalidated("times-possible", marked(EQUAL, Arm.CANDIDATE, 3, end_ns=ABSENT)) is None
 
 
 @pytest.mark.parametrize("arm", Arm)
 @pytest.mark.parametrize(
     "wrong", [{"cpu_s": math.nan}, {"wall_s": math.inf}, {"read_delay_p99_s": math.nan}, {"busiest_share": -0.1}]
 )
-def test_a_figure_of_the_client_that_is_no_number_spoils_the_load(arm: Arm, wrong: Line) -> None:
-    assert spoilt("times-possible", told(EQUAL, arm, **wrong)) == LOAD
+def test_a_figure_of_the_client_that_is_no_number_invalidates_the_load(arm: Arm, wrong: Line) -> None:
+    assert invalidated("times-possible", told(EQUAL, arm, **wrong)) == LOAD
 
 
 @pytest.mark.parametrize("arm", Arm)
@@ -308,29 +312,29 @@ def test_a_stage_lasts_no_less_than_from_its_first_send_to_its_last_end(arm: Arm
             EQUAL, load=(*EQUAL.load[:at], replace(EQUAL.load[at], window_s=window_s), *EQUAL.load[at + 1 :])
         )
 
-    assert spoilt("times-possible", lasting(span_s)) is None
+    assert invalidated("times-possible", lasting(span_s)) is None
     for window_s in (span_s - 1e-4, 1e-300, 0.0, -1.0, math.nan, math.inf):
-        assert spoilt("times-possible", lasting(window_s)) == LOAD
+        assert invalidated("times-possible", lasting(window_s)) == LOAD
 
 
 def test_requests_that_never_ended_need_no_time() -> None:
-    assert spoilt("times-possible", marked(EQUAL, Arm.CANDIDATE, 60, end_ns=ABSENT)) is None
+    assert invalidated("times-possible", marked(EQUAL, Arm.CANDIDATE, 60, end_ns=ABSENT)) is None
 
 
 @pytest.mark.parametrize("arm", Arm)
-def test_one_execution_sent_by_more_processes_spoils_what_is_measured_in_time(arm: Arm) -> None:
-    assert spoilt("one-client", told(EQUAL, arm, workers=2)) == (SPEED,)
-    assert spoilt("load-as-planned", told(EQUAL, arm, faults=("worker 1 of 1 was lost",))) == LOAD
+def test_one_execution_sent_by_more_processes_invalidates_what_is_measured_in_time(arm: Arm) -> None:
+    assert invalidated("one-client", told(EQUAL, arm, workers=2)) == (SPEED,)
+    assert invalidated("load-as-planned", told(EQUAL, arm, faults=("worker 1 of 1 was lost",))) == LOAD
 
 
 # --- who answers ------------------------------------------------------------------------------------------------------
 
 
-def test_one_deployment_under_two_names_spoils_all_that_there_is() -> None:
+def test_one_deployment_under_two_names_invalidates_all_that_there_is() -> None:
     weights: Line = {"weights_at": "org/m"}
     arms = {arm: replace(EQUAL.run.arms[arm], url="http://one", model=f"m-{arm}", facts=weights) for arm in Arm}
     found = two_deployments(replace(EQUAL, run=replace(EQUAL.run, arms=arms)), SUITE)
-    assert (found.tripped, found.spoils) == (True, ("load", "quality", "divergence", "shadow"))
+    assert (found.tripped, found.invalidates) == (True, ("load", "quality", "divergence", "shadow"))
 
 
 @pytest.mark.parametrize("arm", Arm)

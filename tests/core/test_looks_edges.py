@@ -8,7 +8,7 @@ from datetime import date, timedelta
 import pytest
 
 from benchgate.gate.comparison import blocks_measured, compare, fractions_of, look_of, stricter_look
-from benchgate.gate.interim import GoOn, Settled, limit_passed, next_step
+from benchgate.gate.interim import ContinueLoad, StopLoad, limit_passed, next_step
 from benchgate.model.deployment import Arm
 from benchgate.model.run import Evidence, LoadEnd
 from benchgate.model.verdict import Outcome
@@ -60,7 +60,7 @@ def test_a_look_keeps_why_the_load_ended() -> None:
     look = look_of(suite, replace(after(5, measured(suite)), ended=ended))
     assert look is not None
     assert look.ended == ended
-    assert (look.told, look.last) == ("look 1 of 3, after 5 of at most 20 blocks", False)
+    assert (look.description, look.last) == ("look 1 of 3, after 5 of at most 20 blocks", False)
 
 
 def test_a_block_counts_only_where_every_arm_at_every_place_has_it() -> None:
@@ -116,27 +116,27 @@ def test_two_runs_of_fixed_numbers_of_blocks_have_no_look() -> None:
 def test_an_advisory_check_that_blocks_ends_no_load_while_a_required_one_is_open() -> None:
     suite = suite_with({**NOTICED, "metric": "e2e"}, {"metric": "error_rate", "max": "0.5%"})
     step = next_step(suite, after(5, measured(suite, Effect(slowdown=2.0), noise=QUIET)))
-    assert isinstance(step, GoOn)
+    assert isinstance(step, ContinueLoad)
     assert [check.metric for check in step.checks] == ["error_rate"]
 
 
 def test_advisory_checks_alone_end_the_load_when_each_is_settled() -> None:
     suite = suite_with(NOTICED)
     slow = next_step(suite, after(5, measured(suite, Effect(slowdown=2.0), noise=QUIET)))
-    assert isinstance(slow, Settled)
-    assert (slow.why, slow.checks[0].outcome) == ("decided", Outcome.BLOCK)
+    assert isinstance(slow, StopLoad)
+    assert (slow.reason, slow.checks[0].outcome) == ("decided", Outcome.BLOCK)
     loud = next_step(suite, after(5, measured(suite, noise=Noise(cv=0.3))))
-    assert isinstance(loud, GoOn)
-    assert (loud.to, [check.id for check in loud.open]) == (10, [check.id for check in loud.checks])
+    assert isinstance(loud, ContinueLoad)
+    assert (loud.blocks, [check.id for check in loud.undecided]) == (10, [check.id for check in loud.checks])
 
 
 def test_the_last_look_settles_even_what_is_open() -> None:
     suite = suite_with()
     loud = measured(suite, noise=Noise(cv=0.5))
-    assert isinstance(next_step(suite, after(19, loud)), GoOn)
+    assert isinstance(next_step(suite, after(19, loud)), ContinueLoad)
     step = next_step(suite, loud)
-    assert isinstance(step, Settled)
-    assert (step.why, step.checks[0].outcome) == ("last", Outcome.INCONCLUSIVE)
+    assert isinstance(step, StopLoad)
+    assert (step.reason, step.checks[0].outcome) == ("last", Outcome.INCONCLUSIVE)
 
 
 @pytest.mark.parametrize(
@@ -245,7 +245,7 @@ def test_what_the_first_block_after_a_look_made_invalid_is_given_one_more(block:
     step = next_step(suite, after(10, failing))
     assert step is not None
     assert step.checks[0].outcome is Outcome.INVALID
-    assert isinstance(step, GoOn) is goes_on
+    assert isinstance(step, ContinueLoad) is goes_on
 
 
 @pytest.mark.parametrize(("days", "goes_on"), [(0, True), (-1, False)])
@@ -256,4 +256,4 @@ def test_a_waiver_tolerates_to_the_end_of_its_last_day(days: int, goes_on: bool)
         expires=today + timedelta(days=days), owner="serving", issue="SRV-1", reason="known", approved_by="release",
     )  # fmt: skip
     slow = after(5, measured(suite, Effect(slowdown=1.5), noise=QUIET))
-    assert isinstance(next_step(suite, slow, Waivers((entry,), today)), GoOn) is goes_on
+    assert isinstance(next_step(suite, slow, Waivers((entry,), today)), ContinueLoad) is goes_on

@@ -7,7 +7,7 @@ from datetime import date, timedelta
 
 import pytest
 
-from benchgate.gate.interim import GoOn, Settled, limit_passed, next_step
+from benchgate.gate.interim import ContinueLoad, StopLoad, limit_passed, next_step
 from benchgate.gate.judge import judge
 from benchgate.model.run import LoadEnd, RunStatus
 from benchgate.model.verdict import Outcome, Verdict
@@ -42,19 +42,19 @@ def guard_reason(verdict: Verdict, name: str) -> str | None:
 def test_an_equal_candidate_on_a_quiet_machine_ends_the_load_at_the_first_look() -> None:
     suite = suite_with(TTFT, ERRORS)
     step = next_step(suite, after(5, measured(suite, noise=QUIET)))
-    assert isinstance(step, GoOn)  # 300 requests without an error show less than 2.6 % at 0.04 %
-    assert [check.metric for check in step.open] == ["error_rate"]
+    assert isinstance(step, ContinueLoad)  # 300 requests without an error show less than 2.6 % at 0.04 %
+    assert [check.metric for check in step.undecided] == ["error_rate"]
     step = next_step(suite, after(10, measured(suite, noise=QUIET)))
-    assert isinstance(step, Settled)
-    assert step.why == "decided"
+    assert isinstance(step, StopLoad)
+    assert step.reason == "decided"
     assert {check.outcome for check in step.checks} == {Outcome.PASS}
 
 
 def test_a_much_slower_candidate_ends_the_load_at_the_first_look() -> None:
     suite = suite_with(TTFT, ERRORS)
     step = next_step(suite, after(5, measured(suite, Effect(slowdown=1.5), noise=QUIET)))
-    assert isinstance(step, Settled)
-    assert step.why == "decided"
+    assert isinstance(step, StopLoad)
+    assert step.reason == "decided"
     assert [check.outcome for check in step.checks if check.metric == "ttft"] == [Outcome.BLOCK]
 
 
@@ -62,47 +62,47 @@ def test_a_much_slower_candidate_ends_the_load_at_the_first_look() -> None:
 def test_what_noise_leaves_open_is_measured_up_to_the_next_look(blocks: int, to: int) -> None:
     suite = suite_with(TTFT)
     step = next_step(suite, after(blocks, measured(suite, noise=LOUD)))
-    assert isinstance(step, GoOn)
-    assert step.to == to
-    assert [check.id for check in step.open] == ["ttft-p50@c4"]
+    assert isinstance(step, ContinueLoad)
+    assert step.blocks == to
+    assert [check.id for check in step.undecided] == ["ttft-p50@c4"]
 
 
 def test_the_last_look_ends_the_load_whatever_it_shows() -> None:
     suite = suite_with(TTFT)
     step = next_step(suite, measured(suite, noise=LOUD))
-    assert isinstance(step, Settled)
-    assert step.why == "last"
+    assert isinstance(step, StopLoad)
+    assert step.reason == "last"
 
 
 def test_an_advisory_check_is_not_waited_for_beside_a_required_one() -> None:
     suite = suite_with(ERRORS, NOTICED)
     step = next_step(suite, after(10, measured(suite, noise=LOUD)))
-    assert isinstance(step, Settled)
+    assert isinstance(step, StopLoad)
     assert [check.metric for check in step.checks] == ["error_rate"]
 
 
 def test_advisory_checks_are_waited_for_where_none_is_required() -> None:
     suite = suite_with(NOTICED, {"metric": "tpot", "margin": "10%", "required": False}, ACCURACY)
     open_still = next_step(suite, after(5, measured(suite, noise=LOUD)))
-    assert isinstance(open_still, GoOn)
-    assert len(open_still.open) == 2
+    assert isinstance(open_still, ContinueLoad)
+    assert len(open_still.undecided) == 2
     slow = next_step(suite, after(5, measured(suite, Effect(slowdown=1.5), noise=QUIET)))
-    assert isinstance(slow, Settled)
+    assert isinstance(slow, StopLoad)
     assert {check.outcome for check in slow.checks if check.metric == "ttft"} == {Outcome.BLOCK}
 
 
 def test_an_advisory_block_does_not_end_what_another_advisory_check_leaves_open() -> None:
     suite = suite_with(NOTICED, {"metric": "error_rate", "max": "2%", "required": False}, ACCURACY)
     step = next_step(suite, after(5, measured(suite, Effect(slowdown=1.5), noise=QUIET)))
-    assert isinstance(step, GoOn)
-    assert [check.metric for check in step.open] == ["error_rate"]
+    assert isinstance(step, ContinueLoad)
+    assert [check.metric for check in step.undecided] == ["error_rate"]
 
 
 def test_load_that_no_check_looks_at_ends_at_its_first_look() -> None:
     suite = suite_with(ACCURACY)
     step = next_step(suite, after(5, measured(suite)))
-    assert isinstance(step, Settled)
-    assert step.why == "decided"
+    assert isinstance(step, StopLoad)
+    assert step.reason == "decided"
     assert step.checks == ()
 
 
@@ -110,25 +110,25 @@ def test_invalid_is_given_the_blocks_of_one_more_look_and_not_of_two() -> None:
     suite = suite_with(TTFT)
     broken = measured(suite, baseline=Effect(failed=40))  # more than half of the baseline's requests
     first = next_step(suite, after(5, broken))
-    assert isinstance(first, GoOn)
-    assert first.to == 10
+    assert isinstance(first, ContinueLoad)
+    assert first.blocks == 10
     second = next_step(suite, after(10, broken))
-    assert isinstance(second, Settled)
-    assert second.why == "invalid"
+    assert isinstance(second, StopLoad)
+    assert second.reason == "invalid"
     assert judge(suite, ended_at(10, broken, "invalid")).outcome is Outcome.INVALID
 
 
 def test_what_became_invalid_only_now_is_given_its_look() -> None:
     suite = suite_with(TTFT)
     broken = measured(suite, baseline=Effect(failed=40, failed_block=7))
-    assert isinstance(next_step(suite, after(10, broken)), GoOn)
+    assert isinstance(next_step(suite, after(10, broken)), ContinueLoad)
 
 
 def test_an_invalid_check_does_not_end_what_another_leaves_open() -> None:
     suite = suite_with(TTFT, {"metric": "prefix_hit_rate", "min": "10%"})
     step = next_step(suite, after(10, measured(suite, noise=LOUD)))
-    assert isinstance(step, GoOn)
-    assert [check.metric for check in step.open] == ["ttft"]
+    assert isinstance(step, ContinueLoad)
+    assert [check.metric for check in step.undecided] == ["ttft"]
 
 
 def test_required_checks_that_are_still_to_come_count_against_a_block() -> None:
@@ -146,7 +146,7 @@ def test_what_ended_the_load_stands_in_the_verdict() -> None:
     for effect in (HEALTHY, Effect(slowdown=1.3)):
         whole = measured(suite, effect, noise=QUIET)
         step = next_step(suite, after(5, replace(whole, quality=(), shadow=None)))
-        assert isinstance(step, Settled)
+        assert isinstance(step, StopLoad)
         verdict = judge(suite, ended_at(5, whole))
         assert check_of(verdict, "ttft").outcome is step.checks[0].outcome
 
@@ -166,8 +166,8 @@ def test_harm_within_what_a_waiver_tolerates_does_not_end_the_load_for_the_other
     suite = suite_with(TTFT, ERRORS)
     slow = after(5, measured(suite, Effect(slowdown=1.5), noise=QUIET))
     step = next_step(suite, slow, waived())
-    assert isinstance(step, GoOn)
-    assert [check.metric for check in step.open] == ["error_rate"]
+    assert isinstance(step, ContinueLoad)
+    assert [check.metric for check in step.undecided] == ["error_rate"]
     assert [check.shown for check in step.checks] == ["WAIVED", "INCONCLUSIVE"]
 
 
@@ -175,8 +175,8 @@ def test_harm_near_what_a_waiver_tolerates_is_given_more_blocks() -> None:
     suite = suite_with(TTFT, GOODPUT)
     near = after(5, measured(suite, Effect(slowdown=1.5), noise=Noise(cv=0.01)))
     step = next_step(suite, near, waived(ceiling="52%"))
-    assert isinstance(step, GoOn)
-    assert "ttft" in [check.metric for check in step.open]
+    assert isinstance(step, ContinueLoad)
+    assert "ttft" in [check.metric for check in step.undecided]
 
 
 @pytest.mark.parametrize(
@@ -185,8 +185,8 @@ def test_harm_near_what_a_waiver_tolerates_is_given_more_blocks() -> None:
 def test_a_waiver_of_something_else_keeps_no_load_going(other: Waivers) -> None:
     suite = suite_with(TTFT, ERRORS)
     step = next_step(suite, after(5, measured(suite, Effect(slowdown=1.5), noise=QUIET)), other)
-    assert isinstance(step, Settled)
-    assert step.why == "decided"
+    assert isinstance(step, StopLoad)
+    assert step.reason == "decided"
 
 
 # Ending early opens no door

@@ -85,7 +85,7 @@ def test_a_fault_of_the_baseline_hides_none_of_the_candidate_in_a_later_stage() 
     )
     verdict = judge(suite, replace(both, load=load))
     (guard,) = [one for one in verdict.guards if one.id == "prompts-alike"]
-    assert (guard.tripped, guard.spoils) == (True, ("speed",))
+    assert (guard.tripped, guard.invalidates) == (True, ("speed",))
     assert f"stage {long}" in guard.reason
 
 
@@ -93,7 +93,7 @@ def test_tokens_that_both_arms_miscount_are_the_candidates_fault_too() -> None:
     suite = SuiteText([*BOUNDS]).suite()
     verdict = judge(suite, measured(suite, Effect(usage=8), Effect(usage=8)))
     (guard,) = [one for one in verdict.guards if one.tripped]
-    assert (guard.id, guard.spoils) == ("tokens-plausible", ("tokens",))
+    assert (guard.id, guard.invalidates) == ("tokens-plausible", ("tokens",))
 
 
 def test_answers_in_other_pieces_than_the_baselines_are_judged_by_their_own_pace() -> None:

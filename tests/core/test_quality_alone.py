@@ -108,7 +108,7 @@ def test_what_was_stopped_for_harm_is_promoted_by_no_other_policy() -> None:
     for others in ([a], [a, {**b, "required": False}]):
         verdict = verdict_on(others, list(tasks), tasks)
         assert verdict.outcome is Outcome.INVALID
-        assert "stopped early because harm was certain, and no required check looks at task b" in verdict.reason
+        assert "stopped early because a regression was certain, but no required check covers task b" in verdict.reason
     assert verdict_on([a, {**b, "margin": "99 points"}], list(tasks), tasks).outcome is Outcome.INCONCLUSIVE
 
 

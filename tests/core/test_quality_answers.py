@@ -71,7 +71,7 @@ def test_arms_whose_rates_of_empty_answers_differ_did_not_do_the_same_task(
     for arms in ((empty(n, few), empty(n, many)), (empty(n, many), empty(n, few))):
         found = guard(EMPTY, "50%", arms)
         assert found.tripped is differ
-        assert found.spoils == (("quality",) if differ else ())
+        assert found.invalidates == (("quality",) if differ else ())
         assert ("rates of empty answers to t differ" in found.reason) is differ
 
 
@@ -113,7 +113,7 @@ def test_a_task_of_which_nothing_came_back_has_no_share() -> None:
 def test_a_candidate_that_rambles_is_judged_and_a_baseline_that_does_measures_the_limit() -> None:
     assert not guard(READABLE, "1%", (WELL, cut(300, 150))).tripped
     found = guard(READABLE, "1%", (cut(300, 150), WELL))
-    assert (found.tripped, found.spoils) == (True, ("quality",))
+    assert (found.tripped, found.invalidates) == (True, ("quality",))
 
 
 def test_of_scores_by_degrees_either_arm_and_a_difference_count() -> None:

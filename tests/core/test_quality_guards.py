@@ -67,9 +67,9 @@ def test_evals_of_two_healthy_arms_trip_nothing() -> None:
         (share_right(200, 160, **BY_CHOICE), share_right(200, 50, **BY_CHOICE), "not-guessing",
          "as many items of t right as guessing does"),
         (replace(WELL, latency_ns=200_000), replace(WELL, latency_ns=30_000_000), "not-cached",
-         "the baseline's came within 200 µs"),
+         "the baseline's median took 200 µs"),
         (replace(WELL, latency_ns=900_000_000), replace(WELL, latency_ns=3_000_000), "not-cached",
-         "the candidate's came within 3.00 ms"),
+         "the candidate's median took 3.00 ms"),
         (Answers(right_but(300, *range(60))), WELL, "gain-plausible", "better than the baseline by more than 5 points"),
     ],
 )  # fmt: skip
@@ -268,7 +268,7 @@ def changed(evidence: Evidence, arm: int, change: Callable[[EvalItem], EvalItem]
     ],
 )
 @pytest.mark.parametrize("arm", [0, 1])
-def test_one_item_that_is_not_the_same_on_both_arms_spoils_its_task(
+def test_one_item_that_is_not_the_same_on_both_arms_invalidates_its_task(
     change: Callable[[EvalItem], EvalItem], arm: int
 ) -> None:
     suite = suite_of([ACCURACY], ["t"])
@@ -335,5 +335,5 @@ def test_a_score_by_degrees_is_held_against_its_band_as_it_is(band: tuple[str, s
     )
     guard = one_of_evals("baseline-as-known", evidence_of(suite, {"t": (arm, arm)}), suite)
     assert (guard.tripped, guard.known) == (tripped_by, True)
-    assert guard.spoils == (("quality",) if tripped_by else ())
+    assert guard.invalidates == (("quality",) if tripped_by else ())
     assert not tripped_by or "the baseline scores 55.0 % on t, where it is known to score" in guard.reason

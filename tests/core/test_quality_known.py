@@ -45,7 +45,7 @@ def test_a_baseline_may_be_five_points_from_what_it_scored_before_and_its_limits
     evidence = scoring(right)
     found = looked(evidence, past(own(evidence), 0.9))
     assert (found.tripped, found.known) == (tripped, True)
-    assert found.spoils == (("quality",) if tripped else ())
+    assert found.invalidates == (("quality",) if tripped else ())
     assert not tripped or "where in 1 earlier run it scored about 85.0 % to 95.0 %" in found.reason
 
 

@@ -67,14 +67,14 @@ def test_a_suite_that_declares_no_replicas_has_no_such_guard() -> None:
 def test_fewer_or_more_of_the_candidate_make_the_load_invalid_and_name_the_block(when: str, count: int) -> None:
     verdict = judge(BOTH, with_count(counted(BOTH), when, Arm.CANDIDATE, count))
     assert verdict.outcome is Outcome.INVALID
-    assert guard_of(verdict).tripped and guard_of(verdict).spoils == ("load",)
+    assert guard_of(verdict).tripped and guard_of(verdict).invalidates == ("load",)
     assert f"{count} of 8 replicas {when}" in guard_of(verdict).reason
     assert {check.outcome for check in verdict.checks} == {Outcome.INVALID}
 
 
 def test_replicas_of_the_baseline_speak_against_comparisons_alone() -> None:
     verdict = judge(BOTH, with_count(counted(BOTH), "before block 1", Arm.BASELINE, 7))
-    assert guard_of(verdict).spoils == ("compared-load",)
+    assert guard_of(verdict).invalidates == ("compared-load",)
     assert {check.metric: check.outcome for check in verdict.checks} == {
         "ttft": Outcome.INVALID,
         "error_rate": Outcome.PASS,

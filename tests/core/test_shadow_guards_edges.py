@@ -20,9 +20,9 @@ def guards(rows: Sequence[ShadowItem]) -> dict[str, GuardResult]:
 
 
 def trips(name: str, rows: Sequence[ShadowItem]) -> bool:
-    """Whether it does; one that does spoils all of the shadow comparison, and nothing else."""
+    """Whether it does; one that does invalidates all of the shadow comparison, and nothing else."""
     found = guards(rows)[name]
-    assert found.spoils == (("shadow",) if found.tripped else ())
+    assert found.invalidates == (("shadow",) if found.tripped else ())
     assert bool(found.remedy) is found.tripped
     return found.tripped
 

@@ -124,13 +124,13 @@ def test_a_check_that_failures_decide_says_why_they_failed() -> None:
     ).suite()
     ttft, errors = judge(suite, measured(suite, Effect(failed=20))).checks
     for check in (ttft, errors):
-        (why,) = [note for note in check.notes if "most of them so" in note]
-        assert why.startswith("of the candidate's 160 of 480 requests failed, most of them so: http_5xx, ")
-    assert not any("most of them so" in note for check in judge(suite, measured(suite)).checks for note in check.notes)
+        (why,) = [note for note in check.notes if "mostly with" in note]
+        assert why.startswith("of the candidate's 160 of 480 requests failed, mostly with: http_5xx, ")
+    assert not any("mostly with" in note for check in judge(suite, measured(suite)).checks for note in check.notes)
 
 
 def test_failures_that_no_check_counts_are_named_by_the_guard() -> None:
     suite = SuiteText([{"metric": "ttft", "margin": "10%"}]).suite()
     (guard,) = [one for one in judge(suite, measured(suite, Effect(failed=20))).guards if one.id == "failures-judged"]
     assert guard.tripped
-    assert "most of them so: http_5xx, " in guard.reason
+    assert "mostly with: http_5xx, " in guard.reason

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from benchgate.gate.evidence.telemetry import block_telemetry, counted
+from benchgate.gate.evidence.telemetry import block_telemetry, compare_counts
 from benchgate.gate.guards.server import telemetry_notices
 from benchgate.gate.judge import judge
 from benchgate.model.deployment import Arm
@@ -108,14 +108,14 @@ def test_what_a_server_did_beyond_what_it_was_asked_is_someone_elses(
     evidence = observed(where=on_candidate, more={word: share * whole[word] * REQUESTS})
     found = guard(evidence, "server-alone")
     assert found.tripped is tripped
-    assert ("shared server" in found.reason) is tripped
+    assert ("others use this server too" in found.reason) is tripped
     assert bool(telemetry_notices(evidence, suite())) is said
 
 
 def test_a_shared_server_makes_the_verdict_invalid_by_name() -> None:
     verdict = judge(suite(), observed(where=on_candidate, more={Counter.GENERATION_TOKENS: 100.0}))
     assert verdict.outcome is Outcome.INVALID
-    assert "shared server" in verdict.reason
+    assert "others use this server too" in verdict.reason
 
 
 def test_a_burst_of_other_traffic_in_one_block_is_not_lost_in_the_others() -> None:
@@ -127,13 +127,13 @@ def test_a_burst_of_other_traffic_in_one_block_is_not_lost_in_the_others() -> No
 
 
 def test_answers_that_failed_may_have_cost_the_server_up_to_the_longest_answer() -> None:
-    def counted(beyond: float) -> bool:
+    def compare_counts(beyond: float) -> bool:
         """A tenth of the requests failed; the server counts all their tokens, and `beyond`."""
         return guard(observed(Effect(failed=6), where=on_candidate, more={Counter.GENERATION_TOKENS: beyond}),
                      "server-alone").tripped  # fmt: skip
 
-    assert not counted(0.0)
-    assert counted(0.07 * REQUESTS * TOKENS)
+    assert not compare_counts(0.0)
+    assert compare_counts(0.07 * REQUESTS * TOKENS)
 
 
 def test_a_client_that_was_told_no_count_holds_none_against_the_server() -> None:
@@ -145,20 +145,20 @@ def test_a_client_that_was_told_no_count_holds_none_against_the_server() -> None
     evidence = replace(evidence, load=load)
     assert not guard(evidence, "server-alone").tripped
     assert telemetry_notices(evidence, suite()) == ()
-    counts = counted(evidence.telemetry[0], [load[0]], unrecorded=0, longest=TOKENS)
+    counts = compare_counts(evidence.telemetry[0], [load[0]], unrecorded=0, longest=TOKENS)
     assert {count.what for count in counts} == {"requests", "generated tokens"}
 
 
 def test_of_reranking_only_prompt_tokens_are_compared() -> None:
     evidence = observed()
-    counts = counted(evidence.telemetry[0], [evidence.load[0]], unrecorded=0, longest=0, generates=False)
+    counts = compare_counts(evidence.telemetry[0], [evidence.load[0]], unrecorded=0, longest=0, generates=False)
     assert [count.what for count in counts] == ["prompt tokens"]
 
 
 def test_a_server_that_counts_fewer_tells_only_of_a_part_and_that_is_said() -> None:
     evidence = observed(where=on_candidate, more={Counter.GENERATION_TOKENS: -0.5 * REQUESTS * TOKENS})
     assert not guard(evidence, "server-alone").tripped
-    assert any("fewer than the load generator got" in notice for notice in telemetry_notices(evidence, suite()))
+    assert any("fewer than the load generator received" in notice for notice in telemetry_notices(evidence, suite()))
 
 
 def test_a_restart_in_a_stage_makes_the_load_invalid_by_name() -> None:
@@ -179,7 +179,7 @@ def test_a_counter_that_went_back_is_a_restart_too() -> None:
     evidence = observed(where=in_one_block, more={Counter.REQUESTS: -REQUESTS - 1.0})
     found = guard(evidence, "server-kept-running")
     assert found.tripped
-    assert "block 2, candidate: a counter of the server went back" in found.reason
+    assert "block 2, candidate: a counter of the server decreased" in found.reason
 
 
 def test_a_restart_between_two_stages_is_said() -> None:
@@ -241,7 +241,7 @@ def test_a_warm_cache_beside_one_that_nobody_tells_of_is_not_taken_for_equal() -
     silent = replace(warm, telemetry=windows)
     found = guard(silent, "cache-cold")
     assert found.tripped
-    assert "the baseline's is not reported" in found.reason
+    assert "the baseline does not report it" in found.reason
     assert judge(suite(), silent).outcome is Outcome.INVALID
     assert not guard(cached_by_usage(silent, 8, of_baseline=8), "cache-cold").tripped  # its answers told
 
@@ -272,7 +272,7 @@ def test_restarts_that_markers_hide_are_said_to_be_unknown_and_nothing_required_
     resting = SuiteText([*CHECKS, {"metric": "preemptions", "max": 3}]).suite()
     (guarded,) = [g for g in of_run(hidden, resting, *TELEMETRY) if g.id == "server-kept-running"]
     assert guarded.tripped
-    assert "a required check rests on what the candidate's server says" in guarded.reason
+    assert "a required check uses telemetry of the candidate" in guarded.reason
 
 
 def test_a_metric_of_a_block_without_telemetry_is_none_and_not_zero() -> None:

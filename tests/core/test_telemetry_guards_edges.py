@@ -1,4 +1,4 @@
-"""Where the guards over telemetry begin to trip, and what each of them spoils."""
+"""Where the guards over telemetry begin to trip, and what each of them invalidates."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from benchgate.gate.guards.base import SPEED, TOKENS, invalidated_by, kinds_of_metric
+from benchgate.gate.guards.base import SPEED, TOKENS, invalidated_by, metric_kinds
 from benchgate.model.deployment import Arm
 from benchgate.model.records import RequestColumns
 from benchgate.model.run import Evidence
@@ -48,7 +48,7 @@ def served(
 def guard(name: str, evidence: Evidence) -> GuardResult:
     (found,) = [one for one in of_run(evidence, SUITE, *TELEMETRY) if one.id == name]
     assert bool(found.remedy) is found.tripped
-    assert found.tripped or found.spoils == ()
+    assert found.tripped or found.invalidates == ()
     return found
 
 
@@ -63,7 +63,7 @@ def test_a_server_may_do_a_twentieth_more_than_asked_and_in_one_block_a_fifth(
 ) -> None:
     found = guard("server-alone", served({(arm, block): {word: round(share * ASKED[word])}}))
     assert found.tripped is trips
-    assert found.spoils == (invalidated_by(arm, "load") if trips else ())
+    assert found.invalidates == (invalidated_by(arm, "load") if trips else ())
     assert not trips or f"{arm.value}: the server counted" in found.reason
 
 
@@ -81,7 +81,7 @@ def test_a_tenth_of_the_prompts_in_the_cache_of_one_arm_and_a_twentieth_more_tha
     }
     found = guard("cache-cold", served(hits))
     is_warm = Arm.CANDIDATE if (warm if arm is Arm.CANDIDATE else other) > 0.10 else Arm.BASELINE
-    assert (found.tripped, found.spoils) == (trips, invalidated_by(is_warm, SPEED) if trips else ())
+    assert (found.tripped, found.invalidates) == (trips, invalidated_by(is_warm, SPEED) if trips else ())
 
 
 @pytest.mark.parametrize("arm", Arm)
@@ -89,18 +89,18 @@ def test_a_tenth_of_the_prompts_in_the_cache_of_one_arm_and_a_twentieth_more_tha
 def test_a_warm_cache_beside_one_that_nobody_tells_of(arm: Arm, warm: float, trips: bool) -> None:
     untold: dict[TelemetryMetric, float | None] = {Counter.PREFIX_HITS: None, Counter.PREFIX_QUERIES: None}
     found = guard("cache-cold", served({(arm, None): {Counter.PREFIX_HITS: warm * 1000}, (arm.other, None): untold}))
-    assert (found.tripped, found.spoils) == (trips, (SPEED,) if trips else ())
+    assert (found.tripped, found.invalidates) == (trips, (SPEED,) if trips else ())
 
 
 @pytest.mark.parametrize("arm", Arm)
-def test_a_restart_in_the_last_block_spoils_the_load(arm: Arm) -> None:
+def test_a_restart_in_the_last_block_invalidates_the_load(arm: Arm) -> None:
     whole = served({})
     last = max(i for i, window in enumerate(whole.telemetry) if window.arm is arm)
     before, after = whole.telemetry[last].readings
     restarted = replace(whole.telemetry[last], readings=(before, replace(after, marker="reborn")))
     telemetry = (*whole.telemetry[:last], restarted, *whole.telemetry[last + 1 :])
     found = guard("server-kept-running", replace(whole, telemetry=telemetry))
-    assert (found.tripped, found.spoils) == (True, invalidated_by(arm, "load"))
+    assert (found.tripped, found.invalidates) == (True, invalidated_by(arm, "load"))
 
 
 SPEEDS = [
@@ -110,9 +110,9 @@ COUNTED = {"tpot", "output_throughput", "output_length", "goodput", "capacity", 
 
 
 @pytest.mark.parametrize("metric", [*SPEEDS, "output_length", "error_rate"])
-def test_what_is_measured_in_time_or_counted_in_tokens_is_spoilt_as_such(metric: str) -> None:
+def test_what_is_measured_in_time_or_counted_in_tokens_is_invalidated_as_such(metric: str) -> None:
     kinds = {"load"} | ({SPEED} if metric in SPEEDS else set()) | ({TOKENS} if metric in COUNTED else set())
-    assert kinds_of_metric(metric) == kinds
+    assert metric_kinds(metric) == kinds
 
 
 def test_a_restart_beside_stages_of_which_nothing_was_read_is_a_restart() -> None:

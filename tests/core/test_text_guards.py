@@ -77,11 +77,8 @@ def test_text_that_is_missing_trips_whatever_the_pieces_are(arm: Arm, chars: int
     guard = same_text(saying(evidence, arm, lambda c: plain(c, chars)), SUITE)
     assert guard.tripped is trips
     if trips:
-        assert (
-            f"a token that the {arm.value} counts has {chars / 100:.2f} times as many visible characters"
-            in guard.reason
-        )
-        assert guard.spoils == invalidated_by(arm, SPEED)
+        assert f"the {arm.value}'s tokens have {chars / 100:.2f} times as many visible characters" in guard.reason
+        assert guard.invalidates == invalidated_by(arm, SPEED)
 
 
 @pytest.mark.parametrize(("arm", "chars", "warns"), [
@@ -95,9 +92,7 @@ def test_sparse_text_in_every_piece_warns_of_the_candidate(arm: Arm, chars: int,
     verdict = judge(SUITE, evidence)
     assert verdict.outcome is (Outcome.WARN if warns else Outcome.PASS)
     if warns:
-        assert (
-            "may be promoted, with care: guard same-text warns: stage c4: a token that the candidate" in verdict.reason
-        )
+        assert "may be promoted, with care: guard same-text warns: stage c4: the candidate's tokens" in verdict.reason
         assert verdict.next_step is not None
         assert verdict.next_step.startswith("read answers of both arms")
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchgate.gate.evidence.tokens import shown_inflation, text_ratios
+from benchgate.gate.evidence.tokens import demonstrated_inflation, text_ratios
 from benchgate.gate.guards.text import same_text
 from benchgate.gate.judge import judge
 from benchgate.gate.summary.figures import block_differences
@@ -37,7 +37,7 @@ def answered(candidate: Effect = LONG, baseline: Effect = LONG, suite: Suite = S
 
 def times(evidence: Evidence, suite: Suite = SUITE) -> float | None:
     """How many times the tokens of its text the candidate counts, where that is shown."""
-    found = shown_inflation(evidence, "c4", suite)
+    found = demonstrated_inflation(evidence, "c4", suite)
     return None if found is None else math.exp(found.estimate)
 
 
@@ -249,7 +249,7 @@ def test_honest_styles_trip_nothing_and_are_not_restated(pairs: int, honest: Sty
         evidence = styled(pairs, honest, seed)
         guard = same_text(evidence, SUITE)
         assert not (guard.tripped or guard.warns)
-        assert shown_inflation(evidence, "c4", SUITE) is None
+        assert demonstrated_inflation(evidence, "c4", SUITE) is None
 
 
 @pytest.mark.parametrize(("pairs", "least"), [(500, 38), (320, 34)])
@@ -272,7 +272,7 @@ def test_the_estimates_uncertainty_reaches_the_check() -> None:
     noisy = saying(evidence, Arm.CANDIDATE, lambda c: {
         "answer_chars": (np.diff(c.chunk_start) * CHARS * 0.98 * np.exp(generator.normal(0, 0.15, len(c)))).astype(int)
     })  # fmt: skip
-    inflation = shown_inflation(noisy, "c4", SUITE)
+    inflation = demonstrated_inflation(noisy, "c4", SUITE)
     assert inflation is not None
     assert np.mean(list(inflation.by_block.values())) == pytest.approx(inflation.estimate)
 

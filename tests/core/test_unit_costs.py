@@ -11,7 +11,7 @@ import pytest
 from benchgate.gate.evidence.costs import (
     block_cost,
     cost_in_use,
-    idles_more,
+    idle_cost_warning,
     input_tokens,
     output_tokens,
     total_tokens,
@@ -99,7 +99,7 @@ def test_cost_as_used_is_dearer_by_what_idles_and_by_the_overhead_in_value_and_l
 def test_candidate_that_is_used_less_by_however_little_is_told(
     baseline: Deployment, candidate: Deployment, told: bool
 ) -> None:
-    assert (idles_more(baseline, candidate) is not None) is told
+    assert (idle_cost_warning(baseline, candidate) is not None) is told
 
 
 def test_a_bill_that_is_the_same_in_every_block_is_known_and_a_pace_that_is_the_same_by_chance_is_not() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from benchgate.errors import SuiteError
-from benchgate.gate.interim import GoOn, next_step
+from benchgate.gate.interim import ContinueLoad, next_step
 from benchgate.gate.judge import judge
 from benchgate.model.deployment import Arm
 from benchgate.model.verdict import Outcome, Verdict
@@ -218,8 +218,8 @@ def test_a_waiver_of_another_release_keeps_no_load_going() -> None:
     stored = SUITE.to_stored()
     load = {key: value for key, value in stored["load"].items() if key != "blocks"} | {"looks": [8, 16]}
     looked = Suite.from_stored({**stored, "load": load})
-    assert isinstance(next_step(looked, SLOW, one(release=f'"{FINGERPRINT[:12]}"', ceiling="30%")), GoOn)
-    assert not isinstance(next_step(looked, SLOW, one(release='"0123456789ab"', ceiling="30%")), GoOn)
+    assert isinstance(next_step(looked, SLOW, one(release=f'"{FINGERPRINT[:12]}"', ceiling="30%")), ContinueLoad)
+    assert not isinstance(next_step(looked, SLOW, one(release='"0123456789ab"', ceiling="30%")), ContinueLoad)
 
 
 def test_a_verdict_tells_its_waivers_whole_and_without_any_keeps_its_bytes() -> None:

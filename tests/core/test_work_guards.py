@@ -63,8 +63,8 @@ def test_arms_that_wrote_as_much_trip_nothing() -> None:
 def test_the_candidates_answers_half_as_long_are_another_work_and_longer_ones_its_own_loss() -> None:
     guard = same_work(measured(SUITE, replace(STOPS, tokens=4), STOPS), SUITE)
     assert guard.tripped
-    assert "0.40 times as long as the baseline's (bound 0.5)" in guard.reason
-    assert guard.spoils == ("speed",)
+    assert "0.40 times as long as the baseline's to the same requests (bound 0.5)" in guard.reason
+    assert guard.invalidates == ("speed",)
     assert not same_work(measured(SUITE, replace(STOPS, tokens=5), STOPS), SUITE).tripped
     assert not same_work(measured(SUITE, STOPS, replace(STOPS, tokens=4)), SUITE).tripped
 
@@ -74,7 +74,7 @@ def test_answers_that_end_at_once_where_the_baseline_writes_on(rows: int, tokens
     evidence = on(Arm.CANDIDATE, measured(SUITE, STOPS, STOPS), shortened(rows, tokens, "stop"))
     guard = same_work(evidence, SUITE)  # 8 of 480 requests: more than 1 %, and by chance once in 128
     assert guard.tripped is trips
-    assert not trips or "8 of 480 answers of the candidate end at once where the baseline writes on" in guard.reason
+    assert not trips or "8 of 480 answers of the candidate end at once where the baseline's go on" in guard.reason
     assert not same_work(
         on(Arm.BASELINE, measured(SUITE, STOPS, STOPS), shortened(rows, tokens, "stop")), SUITE
     ).tripped
@@ -125,10 +125,7 @@ def test_an_arm_that_does_not_go_on_to_the_length_asked_for_as_the_other_does(
     guard = same_work(on(arm, measured(SUITE), shortened(2, tokens, finish)), SUITE)
     assert guard.tripped
     counts = (480, 464) if arm is Arm.CANDIDATE else (464, 480)
-    assert (
-        f"{counts[0]} of 480 answers of the baseline, and {counts[1]} of the candidate, reach the length"
-        in guard.reason
-    )
+    assert f"{counts[0]} of 480 answers of the baseline and {counts[1]} of the candidate reach" in guard.reason
 
 
 @pytest.mark.parametrize(
@@ -184,8 +181,8 @@ def remembered(rows: int, *, pieces: int = 1, took_ms: float = 2.0) -> Callable[
 def test_long_answers_that_come_whole_in_no_time_are_from_a_cache(arm: Arm) -> None:
     guard = load_not_cached(on(arm, measured(SUITE), remembered(4)), SUITE)
     assert guard.tripped
-    assert f"32 of 480 answers of the {arm.value} came whole, within 5 ms" in guard.reason
-    assert guard.spoils == invalidated_by(arm, "load")
+    assert f"32 of 480 answers of the {arm.value} came from a cache: whole, within 5 ms" in guard.reason
+    assert guard.invalidates == invalidated_by(arm, "load")
 
 
 @pytest.mark.parametrize("change", [remembered(2), remembered(4, pieces=3), remembered(4, took_ms=6), remembered(0)])

@@ -84,7 +84,7 @@ def test_profile_tells_the_noise_of_the_server(calibrated: Path) -> None:
 def test_calibration_cannot_be_judged_nor_taken_for_the_latest_run(calibrated: Path) -> None:
     judged = here(calibrated, "gate", "noise")
     assert judged.returncode == ExitCode.INVALID
-    assert "is a calibration: it measured prod against itself, so it judges nobody" in judged.stdout
+    assert "is a calibration: it measured prod against itself, and has no candidate" in judged.stdout
     compared = here(calibrated, "compare", "noise", "after")
     assert compared.returncode == ExitCode.INVALID
     latest = json.loads(here(calibrated, "gate", "@previous", "--format", "json").stdout)

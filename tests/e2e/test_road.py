@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchgate.gate.evidence.telemetry import counted
+from benchgate.gate.evidence.telemetry import compare_counts
 from tests.e2e.command import benchgate, document, here, latest_evidence
 
 pytestmark = pytest.mark.beside  # answers are judged; a bound of 20 s is the only one in time that has to hold
@@ -89,9 +89,9 @@ def test_what_the_servers_counted_agrees_with_what_the_client_got(runs: Runs) ->
     windows = {(window.stage, window.arm, window.block): window for window in evidence.telemetry}
     assert set(windows) == {(seen.stage, seen.arm, seen.block) for seen in evidence.load}
     for seen in evidence.load:
-        counts = counted(windows[seen.stage, seen.arm, seen.block], [seen], unrecorded=0, longest=16)
+        counts = compare_counts(windows[seen.stage, seen.arm, seen.block], [seen], unrecorded=0, longest=16)
         assert {count.what for count in counts} == {"prompt tokens", "generated tokens"}
-        assert all(count.beyond_ratio <= 0.01 and count.short_ratio <= 0.01 for count in counts), counts
+        assert all(count.excess_ratio <= 0.01 and count.shortfall_ratio <= 0.01 for count in counts), counts
 
 
 def test_everything_planned_was_stored(runs: Runs) -> None:

@@ -109,7 +109,7 @@ def test_waive_writes_an_entry_of_the_release_and_keeps_the_rest(folder: Path) -
     [
         ({"check": "ttft-p51@c4"}, "did you mean"),
         ({"check": "error_rate@c4:slo", "ceiling": "60%"}, "the check is PASS without it"),
-        ({"ceiling": "20%"}, "harm is not shown to stay within its ceiling of 20%"),
+        ({"ceiling": "20%"}, "the regression is not shown to stay within its ceiling of 20%"),
         ({"ceiling": "3ms"}, "ceiling"),
         ({"day": str(TODAY - timedelta(days=1))}, "is past"),
         ({"day": str(TODAY + timedelta(days=200))}, "more than 180 days ahead"),

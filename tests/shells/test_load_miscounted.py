@@ -20,7 +20,7 @@ from tests.fakes.blocks import record
 from tests.fakes.scripted_server import DONE, LAST_CHUNK, ScriptedServer, finish, role_event, stream_head, token, usage
 
 FEWER = "fewer tokens than there were pieces of text (bound 1%)"
-MORE = "more tokens than the 8 asked for, in too few pieces of text (bound 1%)"
+MORE = "more than 8 requested tokens, in too few pieces of text (bound 1%)"
 
 SETTINGS = SearchSettings(
     over="concurrency",
@@ -104,7 +104,9 @@ def test_an_odd_one_or_two_are_nobodys_habit() -> None:
         return miscounted(RequestColumns.pack(odd[:3] + rows[3:]), 10)
 
     assert told(5) == f"in 15.0 % of the answers the server's usage counts {FEWER}"
-    assert told(50) == f"in 15.0 % of the answers the server's usage counts {MORE.replace('8 asked', '10 asked')}"
+    assert (
+        told(50) == f"in 15.0 % of the answers the server's usage counts {MORE.replace('8 requested', '10 requested')}"
+    )
 
 
 def test_a_search_knows_what_every_request_asked_for() -> None:

@@ -209,7 +209,7 @@ def test_blocks_keep_their_numbers_where_one_was_left_out() -> None:
     (figure,) = paired_figures(paired(report_view(evidence, judge(suite, evidence))).first)
     rows = {row[0]: row[1] for row in figure.numbers.rows}
     assert [*rows] == [*(f"block {i}" for i in range(1, 9)), "mean", "margin"]
-    assert rows["block 2"] == "left out: the load generator set the pace"
+    assert rows["block 2"] == "excluded: the load generator was the bottleneck"
     assert rows["block 3"].endswith("%")
     assert "Blocks that the check does without: 2;" in figure.caption
     assert "block 3: " in figure.svg and "block 2: " not in figure.svg

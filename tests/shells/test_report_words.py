@@ -279,7 +279,7 @@ def test_harm_that_is_shown_stands_though_a_guard_says_that_something_is_missing
     assert "Not to be used" not in markdown_of(seen)
     assert "not to be used" in page_of(view(Outcome.INVALID, missing))
     spoilt = view(
-        Outcome.BLOCK, replace(missing, spoils=("quality",))
+        Outcome.BLOCK, replace(missing, invalidates=("quality",))
     )  # it takes a check's say, so none of these blocks
     assert spoilt.unusable.quality and not spoilt.unusable.load
 

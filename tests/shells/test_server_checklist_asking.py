@@ -151,7 +151,7 @@ def test_server_that_ignores_max_tokens_is_caught_by_a_guard_though_it_says_stop
     assert set(columns[Arm.CANDIDATE].finish_reason) == {"stop"}
     guard = judged(suite, columns)["answers-not-too-long"]
     assert guard.tripped
-    assert "the candidate's answers have more than the 10 tokens asked for" in guard.reason
+    assert "the candidate's answers exceed the 10 requested tokens" in guard.reason
     assert not judged(suite, dict.fromkeys(Arm, columns[Arm.BASELINE]))["answers-not-too-long"].tripped
 
 

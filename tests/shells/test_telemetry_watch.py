@@ -14,7 +14,7 @@ import pytest
 
 from benchgate.embedded.server import serve
 from benchgate.errors import UsageError
-from benchgate.gate.evidence.telemetry import counted
+from benchgate.gate.evidence.telemetry import compare_counts
 from benchgate.load.ways import run_problems
 from benchgate.load.worker import StageResult
 from benchgate.model.deployment import Arm
@@ -242,7 +242,7 @@ def as_observation(result: StageResult) -> LoadObservation:
 
 def assert_agrees(window: TelemetryWindow, seen: LoadObservation, words: int) -> None:
     """Server and client count the same, to the token."""
-    found = counted(window, [seen], 0, longest=64)
+    found = compare_counts(window, [seen], 0, longest=64)
     assert len(found) == words
     for count in found:
         assert count.least == count.most == count.server > 0, count
@@ -271,8 +271,8 @@ def test_requests_of_somebody_else_are_beyond_what_was_asked() -> None:
             run(sim.url, closed(2))  # a stranger's
 
         window = looked_at(Sources(f"{sim.url}/metrics"), at, stage)
-    found = {count.what: count for count in counted(window, [as_observation(results[0])], 0, longest=64)}
-    assert found["requests"].beyond_ratio == found["generated tokens"].beyond_ratio == 0.1
+    found = {count.what: count for count in compare_counts(window, [as_observation(results[0])], 0, longest=64)}
+    assert found["requests"].excess_ratio == found["generated tokens"].excess_ratio == 0.1
 
 
 def test_a_server_that_was_really_restarted_on_its_port_in_a_stage_is_seen() -> None:

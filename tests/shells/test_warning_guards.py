@@ -27,7 +27,7 @@ from tests.fakes import evidence as fake
 WARNING = GuardResult(
     "model-names", False, "the candidate next was asked for m and answered as x", "add `answers_as: [x]`", warns=True
 )
-FINE = GuardResult("run-complete", False, "everything that was planned was measured", None)
+FINE = GuardResult("run-complete", False, "everything planned was measured", None)
 NAMES = ("current", "next")
 
 

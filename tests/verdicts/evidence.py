@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from benchgate.gate.checks.accuracy import certain_regression
-from benchgate.gate.interim import GoOn, Settled, limit_passed, next_step
+from benchgate.gate.interim import ContinueLoad, StopLoad, limit_passed, next_step
 from benchgate.gate.judge import doubted, judge
 from benchgate.model.deployment import Arm, Deployment
 from benchgate.model.history import Attempt, PastArm, PastCheck, PastRun, past_arm
@@ -145,18 +145,19 @@ def _plain_guards(guards: Iterable[GuardResult]) -> Plain:
     found: Plain = {"passed": [], "not_applicable": [], "warned": [], "tripped": []}
     for one in guards:
         if one.tripped:
-            found["tripped"].append({"id": one.id, "invalidates": list(one.spoils)})
+            found["tripped"].append({"id": one.id, "invalidates": list(one.invalidates)})
         else:
             found["warned" if one.warns else "passed" if one.known else "not_applicable"].append(one.id)
     found["tripped"].sort(key=lambda one: (one["id"], one["invalidates"]))
     return {state: ids if state == "tripped" else sorted(ids) for state, ids in found.items() if ids}
 
 
-def _plain_step(step: Settled | GoOn) -> Plain:
+def _plain_step(step: StopLoad | ContinueLoad) -> Plain:
     checks = {one.id: {"outcome": one.outcome.value, "p_adjusted": one.p_holm} for one in step.checks}
-    if isinstance(step, GoOn):
-        return {"decision": "continue", "blocks": step.to, "open": [one.id for one in step.open], "checks": checks}
-    return {"decision": "stop", "because": step.why, "checks": checks}
+    if isinstance(step, ContinueLoad):
+        undecided = [one.id for one in step.undecided]
+        return {"decision": "continue", "blocks": step.blocks, "open": undecided, "checks": checks}
+    return {"decision": "stop", "because": step.reason, "checks": checks}
 
 
 # The run and what does not come from a stage of load

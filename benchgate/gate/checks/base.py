@@ -7,7 +7,7 @@ from typing import Protocol
 
 from benchgate.gate.comparison import Comparison
 from benchgate.gate.decision import Estimate, Rule, invalid
-from benchgate.gate.evidence.tokens import LogRatio, shown_inflation
+from benchgate.gate.evidence.tokens import LogRatio, demonstrated_inflation
 from benchgate.gate.policy import CheckSpec
 from benchgate.model.metric import METRICS, PER_ACCELERATOR_UNITS
 from benchgate.model.verdict import Scale, Unit
@@ -68,7 +68,7 @@ def require_tasks(spec: CheckSpec, tasks: object) -> None:
 
 def restating_inflation(stage: str, suite: Suite, comparison: Comparison) -> LogRatio | None:
     """Return by how much the candidate's usage is shown to count more tokens than its text has; None if not shown."""
-    return shown_inflation(comparison.request_pairs, stage, suite)
+    return demonstrated_inflation(comparison.request_pairs, stage, suite)
 
 
 def note_inflation(estimate: Estimate, metric: str, inflation: LogRatio) -> None:

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from benchgate.gate.comparison import Comparison, TiedRuns, UntiedRuns
 from benchgate.gate.decision import invalid
-from benchgate.gate.evidence.deployments import FLAGS, models_in, told_accelerators
+from benchgate.gate.evidence.deployments import FLAGS, models_in, reported_accelerators
 from benchgate.model.deployment import Arm, Deployment
 from benchgate.model.metric import COST_METRICS
 from benchgate.model.run import Run
@@ -178,11 +178,11 @@ def miscounted(baseline: Deployment | None, candidate: Deployment) -> str | None
 
     The candidate's server tells of more than the suite declares, or the baseline's of fewer.
     """
-    told, least = len(told_accelerators(candidate)), _by_flags(candidate)
+    told, least = len(reported_accelerators(candidate)), _by_flags(candidate)
     if max(told, least) > candidate.accelerators:
         counted, found = f"{candidate.name} is declared with {candidate.accelerators}", max(told, least)
         return f"{counted} of the accelerators by which it is divided, and its server tells of {found}"
-    told = 0 if baseline is None else len(told_accelerators(baseline))
+    told = 0 if baseline is None else len(reported_accelerators(baseline))
     if baseline is None or told == 0 or max(told, _by_flags(baseline)) >= baseline.accelerators:
         return None
     counted = f"{baseline.name} is declared with {baseline.accelerators}"
@@ -194,13 +194,13 @@ def not_of_what_ran(deployment: Deployment) -> str | None:
     other = _paid_as_another(deployment)
     if other is not None or deployment.price_usd_per_hour is None:
         return other
-    least = max(len(told_accelerators(deployment)), _by_flags(deployment))
+    least = max(len(reported_accelerators(deployment)), _by_flags(deployment))
     return _counted(deployment, least) if least > deployment.accelerators else None
 
 
 def overpaid(deployment: Deployment) -> str | None:
     """That it is paid for more accelerators than its server tells of, which may know no other machine than its own."""
-    told = 0 if deployment.price_usd_per_hour is None else len(told_accelerators(deployment))
+    told = 0 if deployment.price_usd_per_hour is None else len(reported_accelerators(deployment))
     if told == 0 or max(told, _by_flags(deployment)) >= deployment.accelerators:
         return None
     return _counted(deployment, told)

@@ -21,7 +21,7 @@ from benchgate.gate.comparison import Comparison, stricter_look
 from benchgate.gate.decision import Estimate, adjust_for_looks, decide
 from benchgate.gate.evidence.client_strain import left_out_notes, usable, without_clouded_blocks
 from benchgate.gate.evidence.deployments import sides_of
-from benchgate.gate.guards.load import commonest_failure
+from benchgate.gate.guards.load import most_common_failure
 from benchgate.gate.policy import CheckSpec
 from benchgate.model.deployment import Arm
 from benchgate.model.metric import FAILURE_METRICS, METRICS
@@ -114,7 +114,7 @@ def _note_failures(estimate: Estimate, spec: CheckSpec, comparison: Comparison) 
     if estimate.value is None or not (math.isinf(estimate.value) or spec.check.metric in FAILURE_METRICS):
         return
     load = (o for o in comparison.judged.load if o.arm is Arm.CANDIDATE and o.stage in spec.stages)
-    why = commonest_failure(load)
+    why = most_common_failure(load)
     if why is not None:
         estimate.notes.append(f"of the candidate's {why}")
 

@@ -35,8 +35,8 @@ from benchgate.gate.evidence.blocks import (
     too_few,
     value_of,
 )
-from benchgate.gate.evidence.costs import idles_more
-from benchgate.gate.evidence.deployments import counts_other_tokens, sides_of
+from benchgate.gate.evidence.costs import idle_cost_warning
+from benchgate.gate.evidence.deployments import sides_of, vocabulary_warning
 from benchgate.gate.policy import CheckSpec
 from benchgate.model import request_metrics
 from benchgate.model.deployment import Arm
@@ -86,7 +86,7 @@ class Timing:
             if spec.check.metric in ("tpot", "itl"):
                 _require_same_pieces(spec, comparison)
         if spec.check.margin is not None and metric.per_token:
-            estimate.warn(counts_other_tokens(comparison, suite))
+            estimate.warn(vocabulary_warning(comparison, suite))
         if metric.kind == "cost":
             estimate.warn(_cost_warning(spec, comparison))
         if metric.timed:
@@ -107,7 +107,7 @@ def _cost_warning(spec: CheckSpec, comparison: Comparison) -> str | None:
     sides = sides_of(comparison) if spec.check.margin is not None else None
     if candidate is None:
         return None
-    return unpaid(None, candidate) if sides is None else unpaid(*sides) or idles_more(*sides)
+    return unpaid(None, candidate) if sides is None else unpaid(*sides) or idle_cost_warning(*sides)
 
 
 def length_warning(evidence: Evidence, stage: str) -> str | None:

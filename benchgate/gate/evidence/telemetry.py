@@ -1,6 +1,6 @@
-"""What telemetry says of one stage of one arm: values per block for checks, and counts to hold against the client's.
+"""Telemetry of one stage on one arm: metrics per block for checks, and counts to compare with the client's.
 
-A class of traffic is no window of its own: its server is that of its whole stage. What was not told is None.
+Telemetry covers a whole stage; its traffic classes have no windows of their own. Unreported values are None.
 """
 
 from __future__ import annotations
@@ -21,60 +21,40 @@ from benchgate.suite.stages import stage_part
 
 
 def windows_of(evidence: Evidence, stage: str, arm: Arm) -> dict[int, TelemetryWindow]:
-    """The windows of a stage, or of the stage of a class (`stage/class`), on one arm by block number."""
+    """Return the windows of a stage, or of the stage of a class (`stage/class`), by block number."""
     whole = stage_part(stage)
     return {window.block: window for window in evidence.telemetry if window.stage == whole and window.arm is arm}
 
 
 def stage_mean(evidence: Evidence, stage: str, arm: Arm, gauge: Gauge) -> float | None:
-    """Mean of a gauge over the looks of all blocks; None where any block was told of nothing."""
+    """Return the mean of a gauge over all blocks; None if any block has no reading."""
     means = [window.mean(gauge) for window in windows_of(evidence, stage, arm).values()]
     known = [mean for mean in means if mean is not None]
     return fmean(known) if known and len(known) == len(means) else None
 
 
 def executions_of(evidence: Evidence, stage: str, arm: Arm) -> dict[int, list[LoadObservation]]:
-    """What the client recorded in a stage on one arm by block number, all classes of it together."""
+    """Return the client's records of a stage, with all its classes, by block number."""
     found: dict[int, list[LoadObservation]] = {}
-    for seen in evidence.load:
-        if seen.arm is arm and stage_part(seen.stage) == stage:
-            found.setdefault(seen.block, []).append(seen)
+    for execution in evidence.load:
+        if execution.arm is arm and stage_part(execution.stage) == stage:
+            found.setdefault(execution.block, []).append(execution)
     return found
-
-
-def kv_usage_after(window: TelemetryWindow) -> float | None:
-    """Share of the KV cache that is still held once the stage is over and the server idle."""
-    return window.after(Gauge.KV_USAGE)
-
-
-def prefix_hit_rate(window: TelemetryWindow) -> float | None:
-    """Share of the prompt tokens looked up in the prefix cache that were there."""
-    return window.prefix_hit_ratio
-
-
-def preemptions(window: TelemetryWindow) -> float | None:
-    """Requests that were thrown out of the KV cache during the stage and had to begin again."""
-    return window.change(Counter.PREEMPTIONS)
-
-
-def queue_depth(window: TelemetryWindow) -> float | None:
-    """The most requests that any look found waiting."""
-    return window.peak(Gauge.WAITING)
 
 
 TELEMETRY_VALUES: Mapping[str, Callable[[TelemetryWindow], float | None]] = MappingProxyType(
     {
-        "kv_usage_after": kv_usage_after,
-        "prefix_hit_rate": prefix_hit_rate,
-        "preemptions": preemptions,
-        "queue_depth": queue_depth,
+        "kv_usage_after": lambda window: window.after(Gauge.KV_USAGE),  # still held when the server is idle again
+        "prefix_hit_rate": lambda window: window.prefix_hit_ratio,
+        "preemptions": lambda window: window.change(Counter.PREEMPTIONS),
+        "queue_depth": lambda window: window.peak(Gauge.WAITING),
     }
 )
-"""Metrics of a policy that are read from telemetry, each of one window: one value a block."""
+"""Metrics of checks that are read from telemetry, one value per block."""
 
 
 def block_telemetry(evidence: Evidence, metric: str, stage: str, arm: Arm) -> dict[int, float | None]:
-    """One metric of TELEMETRY_VALUES by block, for every block in which the client has a record."""
+    """Return a metric of TELEMETRY_VALUES for every block with a record of the client."""
     windows, value_of = windows_of(evidence, stage, arm), TELEMETRY_VALUES[metric]
     blocks = executions_of(evidence, stage_part(stage), arm)
     return {block: value_of(windows[block]) if block in windows else None for block in sorted(blocks)}
@@ -82,7 +62,7 @@ def block_telemetry(evidence: Evidence, metric: str, stage: str, arm: Arm) -> di
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """What the server counted, and between what the client's own count lies: failures leave it some room."""
+    """Count of the server, and the range that the client's count allows: failed requests leave it open."""
 
     what: str
     server: float
@@ -90,30 +70,34 @@ class Counted:
     most: float
 
     @property
-    def beyond_ratio(self) -> float:
-        """How much more than all the client asked for, as a share of that."""
+    def excess_ratio(self) -> float:
+        """Return the server's excess over the most that the client requested, as a share of that."""
         return max(0.0, self.server - self.most) / max(self.most, 1.0)
 
     @property
-    def short_ratio(self) -> float:
-        """How much less than what the client certainly got, as a share of that."""
+    def shortfall_ratio(self) -> float:
+        """Return the server's shortfall against the least that the client received, as a share of that."""
         return max(0.0, self.least - self.server) / self.least if self.least > 0 else 0.0
 
     def __add__(self, other: Counted) -> Counted:
-        """Both together."""
         return Counted(self.what, self.server + other.server, self.least + other.least, self.most + other.most)
 
 
-def counted(
-    window: TelemetryWindow, seen: Sequence[LoadObservation], unrecorded: int, longest: int, *, generates: bool = True
+def compare_counts(
+    window: TelemetryWindow,
+    executions: Sequence[LoadObservation],
+    unrecorded: int,
+    longest: int,
+    *,
+    generates: bool = True,
 ) -> list[Counted]:
-    """Requests, prompt and generated tokens of one stage on one arm in one block, as far as both ends tell them.
+    """Return counts of requests, prompt and generated tokens of a stage in one block that server and client report.
 
-    `unrecorded` are requests that the client sent and cut without a record, `longest` the most tokens an answer has. A
-    request that was sent again had met a connection already closed, so no server worked on it twice. Where nothing is
-    generated (embeddings, reranking) a server may make several requests of one, so only prompt tokens are compared.
+    `unrecorded` is the number of requests that the client sent and cancelled without a record, `longest` the maximum
+    length of an answer. Resent requests count once: the server had closed the connection before. Without generation
+    (embeddings, reranking) a server may split requests, so only prompt tokens are compared.
     """
-    parts = [columns for o in seen for columns in o.parts]
+    parts = [columns for o in executions for columns in o.parts]
     bounds = [("prompt tokens", Counter.PROMPT_TOKENS, _prompt_tokens(parts, unrecorded))]
     if generates:
         bounds.insert(0, ("requests", Counter.REQUESTS, _requests(parts, unrecorded)))
@@ -126,7 +110,7 @@ def counted(
 
 
 _Bounds = tuple[float, float] | None
-"""The least and the most that the client's own count allows; None where it knows too little to say."""
+"""Least and most that the client's count allows; None if unknown."""
 
 
 def _requests(parts: Sequence[RequestColumns], unrecorded: int) -> _Bounds:
@@ -136,7 +120,7 @@ def _requests(parts: Sequence[RequestColumns], unrecorded: int) -> _Bounds:
 
 
 def _prompt_tokens(parts: Sequence[RequestColumns], unrecorded: int) -> _Bounds:
-    """A request whose prompt was not counted to the client has up to the longest prompt seen."""
+    """Return the bounds; a prompt without a reported length has up to the longest reported one."""
     known = sum(int(part.input_tokens[part.input_tokens > 0].sum()) for part in parts)
     longest = max((int(part.input_tokens.max()) for part in parts if len(part)), default=0)
     unknown = sum(int(np.count_nonzero(part.input_tokens <= 0)) for part in parts) + unrecorded
@@ -144,7 +128,7 @@ def _prompt_tokens(parts: Sequence[RequestColumns], unrecorded: int) -> _Bounds:
 
 
 def _generated_tokens(parts: Sequence[RequestColumns], unrecorded: int, longest: int) -> _Bounds:
-    """Only an answer that came whole with the server's own count is known; any other has up to the longest."""
+    """Return the bounds; an answer that failed or has no usage has up to `longest` tokens."""
     known, unknown = 0, unrecorded
     for part in parts:
         by_usage = part.token_source.are((TokenSource.USAGE,))
@@ -154,8 +138,8 @@ def _generated_tokens(parts: Sequence[RequestColumns], unrecorded: int, longest:
     return (float(known), float(known + unknown * longest)) if longest > 0 else None
 
 
-def hits_of_server(evidence: Evidence, stage: str, arm: Arm) -> float | None:
-    """Return prompt tokens found in the prefix cache over those looked up, by the server's counters over all blocks."""
+def server_hit_ratio(evidence: Evidence, stage: str, arm: Arm) -> float | None:
+    """Return the prefix cache hit ratio by the server's counters over all blocks."""
     changes = [
         (window.change(Counter.PREFIX_HITS), window.change(Counter.PREFIX_QUERIES))
         for window in windows_of(evidence, stage, arm).values()
@@ -165,6 +149,6 @@ def hits_of_server(evidence: Evidence, stage: str, arm: Arm) -> float | None:
     return sum(hits for hits, _ in known) / queries if queries > 0 else None
 
 
-def hits_of_answers(evidence: Evidence, names: Sequence[str], arm: Arm) -> float | None:
-    """Return the same ratio by what the answers say of their own prompts, over the classes of these names."""
+def answer_hit_ratio(evidence: Evidence, names: Sequence[str], arm: Arm) -> float | None:
+    """Return the prefix cache hit ratio by the cached tokens in responses of these traffic classes."""
     return cached_ratio(*(o.requests for o in evidence.load if o.arm is arm and o.stage in names))

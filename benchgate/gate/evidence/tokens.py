@@ -1,10 +1,8 @@
-"""Do a server's own counts of output tokens fit the pieces of text that it sent?
+"""Plausibility of a server's own output token counts, and the inflation of the candidate's.
 
-Estimate how many more tokens the candidate's usage counts than its text shows, beside the baseline's.
-
-A server that sends half of its text, or counts 8 % more tokens than it wrote, looks quicker by its own usage. Its text
-tells: characters per token fall, and tokens per piece of the stream rise. An honest server that merges tokens shows
-only the second, an honest model of another style only the first. docs/metrics.md, "Text against usage".
+A server that sends half of its text, or counts 8 % more tokens than it wrote, looks faster by its own usage. But then
+characters per token fall and tokens per piece of the stream rise. A server that merges tokens shows only the second, a
+model of another style only the first. docs/metrics.md, "Text against usage".
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from benchgate.gate.comparison import paired_load
-from benchgate.gate.evidence.deployments import of_other_vocabularies
+from benchgate.gate.evidence.deployments import may_differ_in_vocabulary
 from benchgate.model.deployment import Arm
 from benchgate.model.records import ABSENT, BoolArray, FloatArray, IntArray, RequestColumns, TokenSource
 from benchgate.model.request_metrics import succeeded
@@ -26,36 +24,36 @@ from benchgate.suite.schema import Suite
 from benchgate.units import show_percent
 
 MISCOUNTED_SHARE = 0.01  # of the successful answers
-_LEAST = 3  # of them: an odd one now and then is nobody's habit
+_LEAST = 3  # of them: fewer are exceptions
 WITHHELD = 1
-"""Pieces of text beyond the tokens counted: a server may close a stream with the tail of a token."""
+"""Allowed pieces of text beyond the tokens counted: a server may end a stream with part of a token."""
 
 
 def undercounted(columns: RequestColumns) -> BoolArray:
-    """Answers whose usage counts fewer tokens than there were pieces of text: a token makes at most one of them.
+    """Mark answers whose usage counts fewer tokens than pieces of text, of which each token makes at most one.
 
-    More tokens than pieces are no fault: servers merge tokens into one piece under load, and count those they withhold.
+    More tokens than pieces are valid: servers merge tokens into one piece under load, and count withheld ones.
     """
     fewer: BoolArray = columns.output_tokens < _pieces(columns) - WITHHELD
     return fewer & _tokens_by_usage(columns)
 
 
 def miscounted(columns: RequestColumns, asked: int | None = None) -> str | None:
-    """Why one server's counts of tokens are not to be judged by; None when nothing speaks against them.
+    """Describe why a server's token counts are implausible; None if they are plausible.
 
-    With `asked`, the most tokens that every request allowed, a usage must not tell of more than that and than there
-    were pieces, but for one piece: a server that passes the limit sends what it counts. Thoughts that were counted and
-    not sent would make any pace.
+    With `asked`, the token limit of every request, usage may exceed neither the limit nor the number of pieces (by more
+    than one piece's tokens): a server that passes the limit also sends what it counts. Counted but unsent reasoning
+    could fake any throughput.
     """
     few = _token_share(columns, undercounted(columns))
     if few is not None:
-        return _told(few, "fewer tokens than there were pieces of text")
+        return _describe(few, "fewer tokens than there were pieces of text")
     if asked is None:
         return None
     pieces = _pieces(columns)
     most = np.maximum(pieces, asked) + columns.output_tokens / np.maximum(pieces, 1)
     many = _token_share(columns, (columns.output_tokens > most) & _tokens_by_usage(columns))
-    return None if many is None else _told(many, f"more tokens than the {asked} asked for, in too few pieces of text")
+    return None if many is None else _describe(many, f"more than {asked} requested tokens, in too few pieces of text")
 
 
 def _pieces(columns: RequestColumns) -> IntArray:
@@ -68,33 +66,33 @@ def _tokens_by_usage(columns: RequestColumns) -> BoolArray:
 
 
 def _token_share(columns: RequestColumns, marked: BoolArray) -> float | None:
-    """Of the successful answers; None where it is nothing to speak of."""
+    """Return the share of marked answers among the successful ones; None if negligible."""
     of_ok = marked[succeeded(columns)]
     if np.count_nonzero(of_ok) < _LEAST or float(np.mean(of_ok)) <= MISCOUNTED_SHARE:
         return None
     return float(np.mean(of_ok))
 
 
-def _told(share: float, what: str) -> str:
+def _describe(share: float, what: str) -> str:
     return f"in {show_percent(share)} of the answers the server's usage counts {what} (bound {MISCOUNTED_SHARE:.0%})"
 
 
 def same_rows(baseline: LoadObservation, candidate: LoadObservation) -> tuple[IntArray, IntArray]:
-    """The row of either arm of every request that both have a record of."""
+    """Return the rows of the requests recorded on both arms, in the baseline and in the candidate."""
     index = baseline.requests.index
     if np.array_equal(index, candidate.requests.index) and (np.diff(index) > 0).all():
         every = np.arange(len(index), dtype=np.int64)
         return every, every
-    _, theirs, ours = np.intersect1d(baseline.requests.index, candidate.requests.index, return_indices=True)
-    return theirs, ours
+    _, first, second = np.intersect1d(baseline.requests.index, candidate.requests.index, return_indices=True)
+    return first, second
 
 
 LEAST_PAIRS = 10
 CONTRADICTED = 1.02
-"""Inflation that is shown to be larger is taken out of the candidate's token metrics."""
+"""Significantly larger inflation is removed from the candidate's token metrics."""
 ROUNDING = 1e-9
-_SURE = 0.1  # of alpha: there are several stages, and every estimate has two sides
-_STREAMED = 3  # pieces: an answer in fewer says nothing of how many tokens a piece holds
+_SURE = 0.1  # of alpha: there are several stages and two-sided estimates
+_STREAMED = 3  # pieces: fewer do not show the tokens per piece
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +107,7 @@ class LogRatio:
     by_block: Mapping[int, float]
 
     def reversed(self) -> LogRatio:
-        """Return the same with the sign turned."""
+        """Return the log ratio of baseline to candidate."""
         limits = Limits(-self.limits.upper, -self.limits.lower)
         return LogRatio(-self.estimate, limits, {block: -value for block, value in self.by_block.items()})
 
@@ -119,7 +117,7 @@ class TextRatios:
     """Ratios of text to usage over `pairs` paired requests, as logs of candidate over baseline.
 
     `chars_per_token`: visible characters per counted token. `tokens_per_piece`: counted tokens per piece of the
-    stream; None where fewer than `LEAST_PAIRS` answers were streamed on both arms.
+    stream; None if fewer than `LEAST_PAIRS` answers were streamed on both arms.
     """
 
     pairs: int
@@ -127,10 +125,10 @@ class TextRatios:
     tokens_per_piece: LogRatio | None
 
     def inflation(self, arm: Arm) -> LogRatio | None:
-        """Estimate ln k: this arm's usage counts k times the tokens that its text shows, beside the other arm's.
+        """Estimate ln k: this arm's usage counts k times the tokens that its text shows, relative to the other arm.
 
-        k is the smaller of tokens per piece and of 1 / characters per token, because an inflated count raises both.
-        Its lower limit is the smaller of theirs. None where the stream shows no pieces.
+        k is the smaller of the ratios of tokens per piece and of 1 / characters per token, because an inflated count
+        raises both; its limits are the smaller ones too. None if the stream shows no pieces.
         """
         if self.tokens_per_piece is None:
             return None
@@ -145,11 +143,11 @@ class TextRatios:
 def text_ratios(evidence: Evidence, stage: str, suite: Suite) -> TextRatios | None:
     """Compare text and usage of the requests that both arms answered and counted.
 
-    None where fewer than `LEAST_PAIRS` of them are known, where no text came on either arm, and where the arms count in
-    different vocabularies, because a token of one is another piece of text there.
+    None with fewer than `LEAST_PAIRS` such requests, without text on both arms, and if the vocabularies may differ,
+    because their tokens hold different amounts of text.
     """
     arms = [evidence.run.arms.get(arm) for arm in Arm]
-    if arms[0] is not None and arms[1] is not None and of_other_vocabularies(arms[0], arms[1], suite):
+    if arms[0] is not None and arms[1] is not None and may_differ_in_vocabulary(arms[0], arms[1], suite):
         return None
     sides: tuple[list[FloatArray], list[FloatArray]] = ([], [])
     blocks: list[IntArray] = []
@@ -162,21 +160,21 @@ def text_ratios(evidence: Evidence, stage: str, suite: Suite) -> TextRatios | No
         blocks.append(np.full(int(known.sum()), pair[0].block, dtype=np.int64))
     if sum(map(len, blocks)) < LEAST_PAIRS:
         return None
-    theirs, ours, block = np.concatenate(sides[0]), np.concatenate(sides[1]), np.concatenate(blocks)
-    if theirs[:, 0].sum() + ours[:, 0].sum() == 0:
+    baseline, candidate, block = np.concatenate(sides[0]), np.concatenate(sides[1]), np.concatenate(blocks)
+    if baseline[:, 0].sum() + candidate[:, 0].sum() == 0:
         return None
     alpha = _SURE * suite.gate.alpha
-    per_token = _log_ratio(ours[:, 0], ours[:, 1], theirs[:, 0], theirs[:, 1], block, alpha)
-    streamed = (theirs[:, 2] >= _STREAMED) & (ours[:, 2] >= _STREAMED)
+    per_token = _log_ratio(candidate[:, 0], candidate[:, 1], baseline[:, 0], baseline[:, 1], block, alpha)
+    streamed = (baseline[:, 2] >= _STREAMED) & (candidate[:, 2] >= _STREAMED)
     per_piece = None
     if np.count_nonzero(streamed) >= LEAST_PAIRS:
-        us, them = ours[streamed], theirs[streamed]
-        per_piece = _log_ratio(us[:, 1], us[:, 2], them[:, 1], them[:, 2], block[streamed], alpha)
+        candidate, baseline = candidate[streamed], baseline[streamed]
+        per_piece = _log_ratio(candidate[:, 1], candidate[:, 2], baseline[:, 1], baseline[:, 2], block[streamed], alpha)
     return TextRatios(len(block), per_token, per_piece)
 
 
-def shown_inflation(evidence: Evidence, stage: str, suite: Suite) -> LogRatio | None:
-    """Return ln k of the candidate where its text is shown to contradict its usage by more than 2 %; else None."""
+def demonstrated_inflation(evidence: Evidence, stage: str, suite: Suite) -> LogRatio | None:
+    """Return ln k of the candidate if its usage is significantly inflated by more than 2 %; else None."""
     ratios = text_ratios(evidence, stage, suite)
     inflation = None if ratios is None else ratios.inflation(Arm.CANDIDATE)
     if inflation is None or not math.isfinite(inflation.estimate):
@@ -185,9 +183,9 @@ def shown_inflation(evidence: Evidence, stage: str, suite: Suite) -> LogRatio | 
 
 
 def _counted(execution: LoadObservation) -> FloatArray:
-    """One row a request: visible characters, tokens of the text that was sent, pieces of it.
+    """Return a row per request: visible characters, tokens of the text sent, pieces of the stream.
 
-    Reasoning that was counted and not sent is taken off the tokens. 0 tokens where any of it is not known.
+    Reasoning that was counted and not sent is subtracted from the tokens. Tokens are 0 if any count is missing.
     """
     columns = execution.requests
     answer, reasoning = columns.answer_chars.astype(np.int64), columns.reasoning_chars.astype(np.int64)
@@ -199,20 +197,25 @@ def _counted(execution: LoadObservation) -> FloatArray:
 
 
 def _log_ratio(
-    ours: FloatArray, per_ours: FloatArray, theirs: FloatArray, per_theirs: FloatArray, block: IntArray, alpha: float
+    candidate: FloatArray,
+    per_candidate: FloatArray,
+    baseline: FloatArray,
+    per_baseline: FloatArray,
+    block: IntArray,
+    alpha: float,
 ) -> LogRatio:
-    """Estimate ln of (sum ours / sum per_ours) / (sum theirs / sum per_theirs) over paired requests.
+    """Estimate ln of (sum candidate / sum per_candidate) / (sum baseline / sum per_baseline) over paired requests.
 
-    Linearised: a request's influence is its share of each sum, so what both arms share of it cancels. Infinite where a
-    sum is 0.
+    Linearised: a request's influence is its share of each sum, so effects common to both arms cancel. Infinite if a sum
+    is 0.
     """
-    sums = [float(values.sum()) for values in (ours, per_theirs, theirs, per_ours)]
+    sums = [float(values.sum()) for values in (candidate, per_baseline, baseline, per_candidate)]
     numbers = sorted({int(one) for one in block})
     if min(sums) <= 0:
         infinite = -math.inf if sums[0] <= 0 else math.inf
         return LogRatio(infinite, Limits(infinite, infinite), dict.fromkeys(numbers, infinite))
     estimate = math.log(sums[0] / sums[3]) - math.log(sums[2] / sums[1])
-    influence = ours / sums[0] - per_ours / sums[3] - theirs / sums[2] + per_theirs / sums[1]
+    influence = candidate / sums[0] - per_candidate / sums[3] - baseline / sums[2] + per_baseline / sums[1]
     n = len(influence)
     reach = t_ppf(1 - alpha, n - 1) * math.sqrt(n / (n - 1) * float(np.square(influence).sum()))
     by_block = {number: estimate + len(numbers) * float(influence[block == number].sum()) for number in numbers}

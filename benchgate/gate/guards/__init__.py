@@ -1,6 +1,6 @@
-"""Is the evidence usable at all? Every guard in the order of the results, and the one function that runs them.
+"""Registry of guards: every guard in the order of the results, and the function that runs them.
 
-A tripped guard prevents PASS, whatever the checks say, and makes the checks that it invalidates INVALID.
+A tripped guard prevents PASS, even if all checks pass, and makes the checks that it invalidates INVALID.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ RUN_GUARDS: tuple[Guard[Evidence], ...] = (
     run.targets_up, run.run_complete, run.all_measured, run.few_interruptions, run.replicas_changed,
     # the load generator
     client.load_as_planned, client.times_possible, client.client_keeps_up, client.one_client,
-    # both arms' answers to the load, the most specific guards of their text first
+    # both arms' responses to the load, the most specific text guards first
     load.sent_once, load.prompts_alike, load.tokens_alike, load.tokens_plausible, load.answers_not_too_long,
     text.text_not_degenerate, text.answers_there, text.same_text, text.model_names,
     load.same_work, caches.load_not_cached, caches.order_does_not_matter, load.failures_judged, load.background_alike,
@@ -35,27 +35,27 @@ RUN_GUARDS: tuple[Guard[Evidence], ...] = (
     # the shadow comparison
     answers.shadow_not_empty, answers.shadow_not_refused, caches.shadow_not_cached,
 )  # fmt: skip
-"""Guards of one run; where two are compared, the reference run comes first."""
+"""Guards of one run. Of two compared runs, the reference run is examined first."""
 
 UNTIED_GUARDS: tuple[Guard[Evidence], ...] = (
     load.prompts_alike, load.tokens_alike, load.answers_not_too_long, load.same_work, caches.load_not_cached,
     text.text_not_degenerate, text.answers_there, text.same_text,
 )  # fmt: skip
-"""Guards that compare two candidates request by request, where no live baseline ties their runs together."""
+"""Guards that pair two candidates' requests when their runs share no live baseline."""
 
 EVAL_GUARDS: tuple[Guard[Evals], ...] = (
     answers.answers_not_empty, answers.answers_readable, answers.items_paired, answers.same_harness,
     answers.baseline_able, answers.above_chance, answers.not_guessing, answers.baseline_as_known,
     caches.not_cached, answers.gain_plausible,
 )  # fmt: skip
-"""Guards of the evals, of one run or of two."""
+"""Guards of the evals of one run or two."""
 
 GUARDS: tuple[Guard[Any], ...] = (run.no_calibration, *COMPARISON_GUARDS, *RUN_GUARDS, *EVAL_GUARDS)
 """Every guard, once."""
 
 
 def run_guards(comparison: Comparison, suite: Suite) -> tuple[GuardResult, ...]:
-    """Return the finding of every guard, tripped or not, in a fixed order."""
+    """Return the result of every guard, tripped or not, in a fixed order."""
     runs = tuple(reversed(comparison.runs))
     results = [result for one in runs for result in run_each((run.no_calibration,), one, suite)]
     if isinstance(comparison, TiedRuns):
@@ -65,10 +65,10 @@ def run_guards(comparison: Comparison, suite: Suite) -> tuple[GuardResult, ...]:
         results += [guard(comparison.interleaved, suite, judged=comparison.judged) for guard in UNTIED_GUARDS]
     evals = Evals.of(comparison, suite)
     results += [guard(evals, suite) for guard in EVAL_GUARDS]
-    if arms.bounds_load_alone(suite):  # no check of the load compares: what speaks against comparisons trips nothing
-        without = "no check of the load is compared with the baseline, so none rests on that"
+    if arms.has_only_load_bounds(suite):  # guards that invalidate only comparisons do not trip
+        without = "no load check compares with the baseline, so none is affected"
         results = [
-            replace(one, tripped=False, reason=f"{one.reason}; {without}", remedy=None, spoils=())
+            replace(one, tripped=False, reason=f"{one.reason}; {without}", remedy=None, invalidates=())
             if invalidates_only_comparisons(one)
             else one
             for one in results

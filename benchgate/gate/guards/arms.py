@@ -1,7 +1,6 @@
-"""Guards over the deployments: are the two sides served alike but for the declared change, and are there two at all?
+"""Guards over the deployments: comparable arms apart from the declared change, and two separate deployments.
 
-What is compared: `gate.evidence.deployments`. What differs speaks against holding one side to the other, and against
-nothing that is the candidate's alone.
+`gate.evidence.deployments` compares them. A difference invalidates comparisons, never the candidate's own numbers.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from benchgate.gate.comparison import TiedRuns, arms_of
-from benchgate.gate.evidence.deployments import Declared, between, declared, declared_sides, keys_declaring
+from benchgate.gate.evidence.deployments import Declared, compare_deployments, declared, declared_sides, keys_declaring
 from benchgate.gate.guards.base import (
     EVERYTHING,
     LIVE_SERVERS,
@@ -30,54 +29,57 @@ _SHAPES_ANSWERS = ("vocabulary", "chat_template", "request_fields")
 
 
 @guard(
-    "arms-alike", "both are served alike, as far as the servers say", invalidates=compared(SPEED), needs=LIVE_SERVERS
+    "arms-alike", "both are served alike, as far as the servers report", invalidates=compared(SPEED), needs=LIVE_SERVERS
 )
 def arms_alike(run: Evidence, suite: Suite) -> Violation | NotApplicable | Passed | None:
     """Flag deployments that differ in something that is not declared as the change.
 
-    Every field that both arms must share counts, and one that is known of one arm only differs. So does a server that
-    reports another `engine_version` than its suite. Where every check of the load has a bound of its own, only what
-    shapes a prompt and its answer counts.
+    Every field that both arms must share counts, and a field reported by one arm only differs. So does a server whose
+    `engine_version` contradicts its suite. If every load check has a bound of its own, only fields that shape prompts
+    and responses count.
     """
     if len(run.run.arms) < len(Arm):
-        return Violation("the run does not know both deployments", "run the suite again", invalidates=(SPEED,))
+        return Violation("the run recorded only one deployment", "run the suite again", invalidates=(SPEED,))
     if any(fault.when == AT_THE_START for fault in run.target_faults):
-        return NotApplicable("a deployment was down at the start, so it was not asked what it is")
+        return NotApplicable("a deployment was down at the start, so its properties were not read")
     baseline, candidate = (declared(run.run, arm) for arm in (Arm.BASELINE, Arm.CANDIDATE))
     assert baseline is not None and candidate is not None, "the run knows both arms"
     return _compare("arms", (baseline, candidate), suite)
 
 
 @guard(
-    "sides-alike", "both are served alike, as far as the servers say", invalidates=compared(SPEED), needs=LIVE_SERVERS
+    "sides-alike",
+    "both are served alike, as far as the servers report",
+    invalidates=compared(SPEED),
+    needs=LIVE_SERVERS,
 )
 def sides_alike(comparison: TiedRuns, suite: Suite) -> Violation | Passed | None:
-    """Flag the same of the two candidates that a comparison of stored runs compares."""
+    """Flag the same differences between the candidates of two stored runs."""
     sides = declared_sides(comparison)
     if sides is None:
-        return Violation("a run does not know its candidate", "run the suite again", invalidates=(SPEED,))
+        return Violation("a run did not record its candidate", "run the suite again", invalidates=(SPEED,))
     return _compare("deployments of the two runs", sides, suite)
 
 
-def bounds_load_alone(suite: Suite) -> bool:
-    """Return True where the policy judges load or starts, and every such check has a bound of its own, no margin."""
-    of_load = [check for check in suite.gate.checks if METRICS[check.metric].family in ("load", "start")]
-    return bool(of_load) and all(check.margin is None for check in of_load)
+def has_only_load_bounds(suite: Suite) -> bool:
+    """Return True if there are checks of load or starts, and all of them have a bound instead of a margin."""
+    checks = [check for check in suite.gate.checks if METRICS[check.metric].family in ("load", "start")]
+    return bool(checks) and all(check.margin is None for check in checks)
 
 
 def _compare(who: str, sides: tuple[Declared, Declared], suite: Suite) -> Violation | Passed | None:
     allowed = suite.gate.allow_different
-    differing = [one for one in between(*sides, allowed) if one.field is not None]
+    differing = [one for one in compare_deployments(*sides, allowed) if one.field is not None]
     undeclared = [one for one in differing if not one.declared]
     reasons, remedies = [], []
     for side in sides:
-        version, name = side.other_version, side.deployment.name
+        version, name = side.contradicting_version, side.deployment.name
         if version is not None:
             reasons.append(
-                f"the server of {name} reports engine version {version}, where the suite declares {side.engine_version}"
+                f"the server of {name} reports engine version {version}, but the suite declares {side.engine_version}"
             )
             key = f'`deployments.{name}.engine_version: "{version}"`'
-            remedies.append(f"serve {name} by version {side.engine_version}, or write {key}")
+            remedies.append(f"serve {name} with version {side.engine_version}, or write {key}")
     relevant = _relevant(undeclared, suite)
     if relevant:
         fields = list(dict.fromkeys(str(one.field) for one in relevant))
@@ -85,22 +87,22 @@ def _compare(who: str, sides: tuple[Declared, Declared], suite: Suite) -> Violat
         reasons.append(f"the {who} differ in {_show(relevant)}")
         remedies.append(_how_to_declare(keys, fields))
     if reasons:
-        kinds = () if bounds_load_alone(suite) else None
+        kinds = () if has_only_load_bounds(suite) else None
         return Violation("; ".join(reasons), "; ".join(remedies), invalidates=kinds)
     if undeclared:
         reason = f"the {who} differ in {_show(undeclared)}, which is not declared"
-        return Passed(f"{reason}; no check of the load compares the two, so none rests on that")
+        return Passed(f"{reason}; no load check compares the two, so none is affected")
     if differing:
-        return Passed(f"the {who} differ only in what is declared as the change: {_show(differing)}")
+        return Passed(f"the {who} differ only in the declared change: {_show(differing)}")
     return None
 
 
 def _relevant(undeclared: list[Difference], suite: Suite) -> list[Difference]:
-    """Return the differences on which a comparison rests.
+    """Return the differences that affect a comparison.
 
-    Where the load is held to bounds alone, answers may still be compared: on what shapes a prompt and its answer.
+    If load checks have only bounds, other checks may still compare responses: fields that shape these stay relevant.
     """
-    if not bounds_load_alone(suite):
+    if not has_only_load_bounds(suite):
         return undeclared
     others = [check for check in suite.gate.checks if METRICS[check.metric].family not in ("load", "start")]
     answers = any(check.margin is not None or METRICS[check.metric].family == "divergence" for check in others)
@@ -108,18 +110,18 @@ def _relevant(undeclared: list[Difference], suite: Suite) -> list[Difference]:
 
 
 def _how_to_declare(keys: Mapping[str, str], fields: Sequence[str]) -> str:
-    """Return the remedy. `keys` are what to write, each with the field that it declares.
+    """Return the remedy. `keys` maps each suite key to the field that it declares.
 
-    The keys of the deployments come first: every report shows what they say, where a permission shows nothing.
+    Keys of the deployments come before `allow_different`: every report shows their values.
     """
     permit = f"`gate.allow_different: [{', '.join(fields)}]`"
     if not keys:
-        return f"serve both alike; or, when that is the change to judge, write {permit}"
+        return f"serve both alike; or, if this is the change under test, write {permit}"
     rest = [field for field in fields if field not in keys.values()]
     written = ", ".join(keys) + (f" and `gate.allow_different: [{', '.join(rest)}]`" if rest else "")
     return (
-        f"serve both alike; or, when that is the change to judge, write {written} and run the suite again (the stored "
-        f"run is judged again with {permit})"
+        f"serve both alike; or, if this is the change under test, write {written} and run the suite again (the stored "
+        f"run needs {permit})"
     )
 
 
@@ -129,11 +131,12 @@ def _show(differing: Iterable[Difference]) -> str:
 
 @guard("two-deployments", "no sign that one deployment answers for both arms", invalidates=EVERYTHING)
 def two_deployments(run: Evidence, suite: Suite) -> Violation | NotApplicable | Passed | None:
-    """Flag one deployment that answers for both arms: a candidate that is the baseline would pass whatever it is.
+    """Flag one deployment that answers for both arms: compared with itself, any candidate passes.
 
-    The servers say so: two model names at one address for the same weights (and neither is an adapter), or one process
-    that answers for both under one model's name. The page of one process tells nothing of the several models of a
-    gateway. One name in the suite for both arms is meant so, and two equal addresses are refused before a run begins.
+    The servers report it: two model names at one address for the same weights (and neither is an adapter), or one
+    process that answers for both under one model name. A gateway's metrics page may serve several models, so different
+    model names do not trip. The same name in the suite for both arms is intended; two equal addresses are rejected
+    before a run begins.
     """
     if len(arms_of(run)) < len(Arm) or len(run.run.arms) < len(Arm):
         return NotApplicable("one deployment was measured")
@@ -148,17 +151,16 @@ def two_deployments(run: Evidence, suite: Suite) -> Violation | NotApplicable | 
         reason = f"one server process answers for both arms, as {baseline.model}"
     if reason is None:
         return None
-    remedy = "correct the url, the model or the `metrics` of one of them, so that the candidate itself is asked"
+    remedy = "correct the `url`, `model` or `metrics` of one of them, so that requests reach the candidate itself"
     return Violation(reason, remedy)
 
 
 def _one_set_of_weights(baseline: Deployment, candidate: Deployment) -> str | None:
-    """A server that serves one model under several names tells for each of them where its weights are."""
     weights = baseline.facts.get("weights_at")
     if baseline.url is None or baseline.url != candidate.url or baseline.model == candidate.model:
         return None
     if any(deployment.facts.get("adapter_of") is not None for deployment in (baseline, candidate)):
-        return None  # the same weights, and more
+        return None  # an adapter shares the weights
     if weights is None or weights != candidate.facts.get("weights_at"):
         return None
     return f"{baseline.model} and {candidate.model} are two names of one server for the same weights, {weights}"

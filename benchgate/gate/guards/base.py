@@ -1,4 +1,4 @@
-"""Guards decide whether evidence is usable at all: what a guard is, and which checks a violation invalidates."""
+"""Guard framework: rules that evidence must meet, and the kinds of checks that a violation invalidates."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ LOAD = "load"
 QUALITY = "quality"
 SHADOW = "shadow"
 SPEED = "speed"
-"""Latencies, throughputs and goodput: what a late client changes although the servers' answers stay the same."""
+"""Latencies, throughputs and goodput: a late client distorts them without changing any response."""
 TOKENS = "tokens"
-"""Metrics that divide by, or add up, a server's own count of output tokens."""
+"""Metrics that divide by, or sum, the server's count of output tokens."""
 EVERYTHING = (LOAD, QUALITY, "divergence", SHADOW)
 
 _COMPARED = "compared-"
@@ -28,32 +28,32 @@ _COMPARED = "compared-"
 def compared(*kinds: str) -> tuple[str, ...]:
     """Return the kinds of checks that compare with the baseline: `speed` gives `compared-speed`.
 
-    Invalidating only these leaves a check with a bound of its own valid: it rests on the candidate's numbers alone.
+    A check with a bound of its own stays valid then: it rests on the candidate's numbers alone.
     """
     return tuple(f"{_COMPARED}{kind}" for kind in kinds)
 
 
 def invalidated_by(arm: Arm, *kinds: str) -> tuple[str, ...]:
-    """Return what a fault of one arm invalidates: the baseline's only comparisons, the candidate's everything."""
+    """Return the kinds that a fault of one arm invalidates: of the baseline, only those that compare."""
     return kinds if arm is Arm.CANDIDATE else compared(*kinds)
 
 
-OF_OWN_LOAD = frozenset({LOAD, SPEED, TOKENS})
-ALL_OF_LOAD = OF_OWN_LOAD | {*compared(*OF_OWN_LOAD)}
-"""Every kind of load check: those of the candidate's own values and those that compare."""
+OWN_LOAD_KINDS = frozenset({LOAD, SPEED, TOKENS})
+ALL_LOAD_KINDS = OWN_LOAD_KINDS | {*compared(*OWN_LOAD_KINDS)}
+"""Kinds of load checks: of the candidate's own values, and comparisons."""
 
 SPEED_METRICS = frozenset(names_of(lambda metric: metric.timed))
 TOKEN_METRICS = frozenset(names_of(lambda metric: metric.counts_tokens))
 
 
-def kinds_of(check: Check) -> frozenset[str]:
-    """Return the kinds of a check. One with a margin also belongs to the `compared` form of each."""
-    kinds = kinds_of_metric(check.metric)
+def check_kinds(check: Check) -> frozenset[str]:
+    """Return the kinds of a check, and the `compared` form of each if it has a margin."""
+    kinds = metric_kinds(check.metric)
     return kinds if check.margin is None else kinds | {*compared(*kinds)}
 
 
-def kinds_of_metric(metric: str) -> frozenset[str]:
-    """Return the kinds of a check that bounds the candidate's own value: its family, speed, tokens."""
+def metric_kinds(metric: str) -> frozenset[str]:
+    """Return the kinds of a metric: its family, and speed or tokens."""
     kinds: set[str] = {METRICS[metric].family}
     if metric in SPEED_METRICS:
         kinds.add(SPEED)
@@ -62,14 +62,14 @@ def kinds_of_metric(metric: str) -> frozenset[str]:
     return frozenset(kinds)
 
 
-def spoiling(guards: Iterable[GuardResult], kinds: Collection[str]) -> GuardResult | None:
-    """Return the first tripped guard that invalidates checks of one of these kinds."""
-    return next((guard for guard in guards if guard.tripped and not set(guard.spoils).isdisjoint(kinds)), None)
+def invalidating_guard(guards: Iterable[GuardResult], kinds: Collection[str]) -> GuardResult | None:
+    """Return the first tripped guard that invalidates any of these kinds of checks."""
+    return next((guard for guard in guards if guard.tripped and not set(guard.invalidates).isdisjoint(kinds)), None)
 
 
 def invalidates_only_comparisons(guard: GuardResult) -> bool:
-    """Return True for a tripped guard that invalidates comparisons and no number of the candidate's own."""
-    return guard.tripped and _are_comparisons(guard.spoils)
+    """Return True for a tripped guard that leaves the candidate's own numbers valid."""
+    return guard.tripped and _are_comparisons(guard.invalidates)
 
 
 def _are_comparisons(kinds: tuple[str, ...]) -> bool:
@@ -80,8 +80,7 @@ def _are_comparisons(kinds: tuple[str, ...]) -> bool:
 class Violation:
     """Unusable evidence and what to do about it.
 
-    `arm` is the arm at fault, for guards that invalidate `by_arm`. `invalidates` replaces the guard's own kinds of
-    checks where they depend on what was found.
+    `arm` is the arm at fault, for guards that invalidate `by_arm`. `invalidates` overrides the guard's kinds of checks.
     """
 
     reason: str
@@ -91,7 +90,7 @@ class Violation:
 
     @property
     def only_comparisons(self) -> bool:
-        """True where the candidate's own numbers stay valid."""
+        """True if the candidate's own numbers stay valid."""
         if self.invalidates is None:
             return self.arm is Arm.BASELINE
         return _are_comparisons(self.invalidates)
@@ -99,7 +98,7 @@ class Violation:
 
 @dataclass(frozen=True, slots=True)
 class Caution:
-    """A doubt that turns a PASS into a WARN and invalidates no check."""
+    """Doubt that turns a PASS into a WARN and invalidates no check."""
 
     reason: str
     remedy: str
@@ -107,33 +106,33 @@ class Caution:
 
 @dataclass(frozen=True, slots=True)
 class Passed:
-    """Nothing wrong was found; `reason` says more than the guard's own sentence."""
+    """Usable evidence; `reason` replaces the guard's own sentence."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class NotApplicable:
-    """The guard had nothing to look at."""
+    """Missing evidence: the guard had nothing to examine."""
 
     reason: str
 
 
 Finding = Violation | Caution | Passed | NotApplicable | None
-"""What a guard's function returns. None: it passed, and the guard's own sentence says so."""
+"""Result of a guard's function. None: it passed, and the guard's own sentence says so."""
 
 
 def most_serious(violations: Sequence[Violation]) -> Violation | None:
-    """Return the first violation that invalidates the candidate's own numbers, else the first one, None of none."""
+    """Return the first violation that invalidates the candidate's own numbers, else the first one."""
     return next((one for one in violations if not one.only_comparisons), next(iter(violations), None))
 
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """Evidence that a guard looks at.
+    """Evidence that a guard examines.
 
-    Where a run lacks it, a guard that found nothing is not applicable for the reason `otherwise`. Where that is None,
-    the guard is left out of the results.
+    If a run lacks it, a guard that found nothing is not applicable, with the reason `otherwise`. If that is None, the
+    guard is omitted from the results.
     """
 
     name: str
@@ -144,7 +143,7 @@ class Need:
 A_LOAD = Need("a load", lambda run, _: bool(run.load), "no load was measured")
 EVALS = Need("evals", lambda run, _: bool(run.quality), "no eval was run")
 LIVE_SERVERS = Need(
-    "servers that were asked", lambda run, _: not run.run.imported, "the evals were imported: no server was asked"
+    "live servers", lambda run, _: not run.run.imported, "the evals were imported: no server was measured"
 )
 TELEMETRY = Need("telemetry", lambda run, _: bool(run.telemetry))
 BACKGROUND = Need(
@@ -162,7 +161,7 @@ Subject = TypeVar("Subject", bound=Evidence | _Compared)
 
 @dataclass(frozen=True, slots=True)
 class Guard(Generic[Subject]):
-    """One rule that evidence must meet. `check` looks at a run or at a comparison of runs; its docstring is the manual.
+    """Rule that evidence must meet. `check` examines a run or a comparison of runs; its docstring is the manual.
 
     `by_arm`: a fault of the baseline alone invalidates only comparisons.
     """
@@ -175,15 +174,15 @@ class Guard(Generic[Subject]):
     by_arm: bool
 
     def __call__(self, subject: Subject, suite: Suite, *, judged: Evidence | None = None) -> GuardResult:
-        """Return what the guard found. `judged` is the run that must have what the guard needs: the subject's own."""
+        """Return the guard's result. `judged` is the run that must meet `needs`; by default the subject's own."""
         run = judged or (subject if isinstance(subject, Evidence) else subject.judged)
         found = self.check(subject, suite)
         if isinstance(found, Violation):
             kinds = self.invalidates if found.invalidates is None else found.invalidates
             if self.by_arm:
-                assert found.arm is not None, "the guard says which arm is at fault"
+                assert found.arm is not None, "a violation of a by_arm guard names the arm at fault"
                 kinds = invalidated_by(found.arm, *kinds)
-            return GuardResult(self.id, tripped=True, reason=found.reason, remedy=found.remedy, spoils=kinds)
+            return GuardResult(self.id, tripped=True, reason=found.reason, remedy=found.remedy, invalidates=kinds)
         if isinstance(found, Caution):
             return GuardResult(self.id, tripped=False, reason=found.reason, remedy=found.remedy, warns=True)
         if self.needs is not None and not self.needs.is_met(run, suite):
@@ -193,7 +192,7 @@ class Guard(Generic[Subject]):
         return GuardResult(self.id, tripped=False, reason=reason, remedy=None, known=known)
 
     def is_listed(self, run: Evidence, suite: Suite) -> bool:
-        """Return False where the results leave the guard out because the run lacks what it needs."""
+        """Return False if the results omit the guard because the run lacks what it needs."""
         return self.needs is None or self.needs.otherwise is not None or self.needs.is_met(run, suite)
 
 
@@ -205,11 +204,11 @@ def guard(
     by_arm: bool = False,
     needs: Need | None = None,
 ) -> Callable[[Callable[[Subject, Suite], Finding]], Guard[Subject]]:
-    """Make a function a guard. `passes` is the sentence for evidence that meets it."""
+    """Turn a function into a guard. `passes` is the sentence for evidence that meets it."""
     kinds = (invalidates,) if isinstance(invalidates, str) else invalidates
     return lambda check: Guard(name, check, passes, kinds, needs, by_arm)
 
 
 def run_each(guards: Iterable[Guard[Evidence]], run: Evidence, suite: Suite) -> Iterator[GuardResult]:
-    """Yield the results of the guards of one run, in their order, without those that are left out."""
+    """Yield the results of the listed guards on one run, in order."""
     return (one(run, suite) for one in guards if one.is_listed(run, suite))

@@ -1,6 +1,6 @@
-"""Did a model answer at all? Whole answers from a cache, in the load, the evals and the shadow comparison.
+"""Guards against response caches in the load, the evals and the shadow comparison.
 
-A prefix cache is a server's own, and `cache-cold` looks at it.
+A server's own prefix cache is examined by `cache-cold`.
 """
 
 from __future__ import annotations
@@ -39,24 +39,24 @@ from benchgate.units import show_duration
 
 _QUICK_NS = 5_000_000.0
 _MANY_TIMES = 20
-"""An answer within 5 ms, and within a twentieth of what the other arm took for the same request, is from a cache."""
+"""A response within 5 ms and 1/20 of the other arm's time for the same request comes from a cache."""
 _LEAST = 10
 _SHARE = 0.05
-"""So many answers from a cache, and such a share of all, hide what stays below most margins."""
+"""Fewer cached responses (count and share) shift a metric by less than most margins."""
 
 
 def _is_quick(
     own_ns: NDArray[np.number] | float, other_ns: NDArray[np.number] | float, most_ns: float = _QUICK_NS
 ) -> BoolArray:
-    """Mark answers that took hardly any time where the other arm took a model's."""
+    """Mark responses at cache speed whose counterparts on the other arm took a model's time."""
     quick: BoolArray = np.less_equal(own_ns, most_ns) & np.greater(other_ns, _MANY_TIMES * np.asarray(own_ns))
     return quick
 
 
 def _count_quick(times_ns: Sequence[tuple[int, int]], most_ns: float = _QUICK_NS) -> int:
-    """Count pairs of answers, one of each arm, of which one is from a cache."""
-    theirs, ours = np.array(times_ns, dtype=np.int64).reshape(-1, 2).T
-    return int(np.count_nonzero(_is_quick(theirs, ours, most_ns) | _is_quick(ours, theirs, most_ns)))
+    """Count pairs of responses, one per arm, of which one comes from a cache."""
+    baseline, candidate = np.array(times_ns, dtype=np.int64).reshape(-1, 2).T
+    return int(np.count_nonzero(_is_quick(baseline, candidate, most_ns) | _is_quick(candidate, baseline, most_ns)))
 
 
 def _are_many(cached: int, answers: int) -> bool:
@@ -66,14 +66,15 @@ def _are_many(cached: int, answers: int) -> bool:
 # --- Load -------------------------------------------------------------------------------------------------------------
 
 _LEAST_TOKENS = 8
+_NO_CACHE = "switch off response caches in front of both servers, or give each arm an address of its own"
 
 
 @guard("load-not-cached", "no arm answered faster than a model can", invalidates=LOAD, by_arm=True, needs=A_LOAD)
 def load_not_cached(run: Evidence, suite: Suite) -> Violation | None:
-    """Flag answers to the load that came from a cache.
+    """Flag responses to the load that came from a cache.
 
-    More than 5 % of an arm's answers (ten at least) of 8 tokens and more came whole, within 5 ms and a twentieth of
-    what the other arm took for the same request.
+    More than 5 % of an arm's responses (ten at least) have 8 tokens or more and came whole, within 5 ms and 1/20 of the
+    other arm's time for the same request.
     """
     found = []
     for place in traffic_classes(suite):
@@ -87,12 +88,10 @@ def load_not_cached(run: Evidence, suite: Suite) -> Violation | None:
         arms = [arm for arm in Arm if _are_many(cached[arm], answered)]
         if arms:
             most = max(arms, key=lambda arm: cached[arm])
-            what = (
-                f"{cached[most]} of {answered} answers of the {most.value} came whole, within 5 ms and a twentieth of"
-            )
-            remedy = "take the cache out of the way to both, or give each arm an address of its own"
+            what = f"{cached[most]} of {answered} answers of the {most.value} came from a cache"
+            how = f"whole, within 5 ms and 1/20 of the other arm's time (bound {_SHARE:.0%})"
             at_fault = Arm.CANDIDATE if Arm.CANDIDATE in arms else most
-            found.append(Violation(f"stage {place.name}: {what} the other's time: from a cache", remedy, at_fault))
+            found.append(Violation(f"stage {place.name}: {what}: {how}", _NO_CACHE, at_fault))
     return most_serious(found)
 
 
@@ -113,24 +112,24 @@ _SURE = 0.1  # of alpha: there are as many tests as stages
     "order-does-not-matter", "neither arm was much faster for being measured second", invalidates=SPEED, needs=A_LOAD
 )
 def order_does_not_matter(run: Evidence, suite: Suite) -> Violation | None:
-    """Flag something between the arms that remembers what the first one was asked.
+    """Flag a cache shared by both arms.
 
-    Whichever arm is measured second in a block is shown to take less than 0.8 times as long (median E2E, at a tenth of
-    alpha). The alternating order takes that out of the mean, but two caches are compared then, not two models.
+    The arm measured second in a block takes significantly less than 0.8 times as long (median E2E, at a tenth of
+    alpha). The alternating order cancels this in the mean, but then caches are compared instead of models.
     """
     for place in traffic_classes(suite):
         ratios: dict[bool, list[float]] = {True: [], False: []}
         for baseline, candidate in paired_load(run, place.name):
-            theirs, ours = (block_value(one, "e2e", 0.5) for one in (baseline, candidate))
-            if theirs is not None and ours is not None and min(theirs, ours) > 0 and max(theirs, ours) < math.inf:
-                ratios[baseline.position < candidate.position].append(math.log(ours / theirs))
+            b, c = (block_value(one, "e2e", 0.5) for one in (baseline, candidate))
+            if b is not None and c is not None and min(b, c) > 0 and max(b, c) < math.inf:
+                ratios[baseline.position < candidate.position].append(math.log(c / b))
         candidate_first, baseline_first = (np.array(ratios[first], dtype=np.float64) for first in (False, True))
-        # the difference is twice the gain, which is in both orders with two signs
+        # the difference is twice the gain: it has opposite signs in the two orders
         test = two_sample_t(candidate_first, baseline_first, _SURE * suite.gate.alpha)
         if test is not None and test.limits.upper < 2 * math.log(_CARRIED):
             times = f"{math.exp(test.mean / 2):.2f} times as long as otherwise (bound {_CARRIED:g})"
-            what = f"the arm measured second in a block took {times}: something remembers what the other arm was asked"
-            remedy = "give each arm a cache of its own, and take shared ones out of the way"
+            what = f"the arm measured second in a block took {times}: the arms share a cache"
+            remedy = "give each arm a cache of its own, and switch off shared ones"
             return Violation(f"stage {place.name}: {what}", remedy)
     return None
 
@@ -138,20 +137,19 @@ def order_does_not_matter(run: Evidence, suite: Suite) -> Violation | None:
 # --- Evals ------------------------------------------------------------------------------------------------------------
 
 _NO_MODEL_NS = 1_000_000
-"""No model answers over HTTP within this time; a cache does."""
+"""No model answers over HTTP within 1 ms; a cache does."""
 _FEW = 30
-"""Fewer answers may be all the same by chance."""
+"""Fewer answers may all be equal by chance."""
 
 
 @guard("not-cached", "answers took as long as a model takes", invalidates=QUALITY, needs=EVALS)
 def not_cached(evals: Evals, suite: Suite) -> Violation | NotApplicable | None:
     """Flag evals that a cache answered.
 
-    All answers to a task (30 at least) are the same on both arms, and one arm's median answer took 1 ms at most, or 5
-    ms at most and a twentieth of the other's. Or more than 5 % of the answers (ten at least) are the same, and took 5
-    ms at most and a twentieth of the other arm's time for that item.
+    All answers to a task (30 at least) are the same on both arms, and one arm's median answer took at most 1 ms, or at
+    most 5 ms and 1/20 of the other's. Or more than 5 % of the answers (ten at least) are the same, and took at most
+    5 ms and 1/20 of the other arm's time for that item.
     """
-    remedy = "switch off the cache between benchgate and the servers, or give each arm an address of its own"
     looked = False
     for task, arms in evals.arms.items():
         n = len(arms[0].items)
@@ -161,33 +159,33 @@ def not_cached(evals: Evals, suite: Suite) -> Violation | NotApplicable | None:
         looked = True
         medians = [float(np.median(times)) for times in times_ns]
         quick, slow = sorted(medians)
-        theirs = {item.item_id: item for item in arms[0].items}
+        baseline = {item.item_id: item for item in arms[0].items}
         alike = [
-            (theirs[item.item_id], item)
+            (baseline[item.item_id], item)
             for item in arms[1].items
-            if item.item_id in theirs and theirs[item.item_id].answer == item.answer
+            if item.item_id in baseline and baseline[item.item_id].answer == item.answer
         ]
         if len(alike) == len(arms[1].items) and (quick <= _NO_MODEL_NS or _is_quick(quick, slow)):
             arm = arms[medians.index(quick)].arm.value
-            came = f"the {arm}'s came within {show_duration(quick * 1e-9)}"
-            return Violation(f"all answers to {task} are the same on both arms, and {came}", remedy)
+            came = f"the {arm}'s median took {show_duration(quick * 1e-9)}"
+            return Violation(f"all answers to {task} are the same on both arms, and {came}: from a cache", _NO_CACHE)
         count = _count_quick([(b.latency_ns or 0, c.latency_ns or 0) for b, c in alike])
         if _are_many(count, n):
             same = f"{count} of {n} answers to {task} are the same on both arms"
             return Violation(
-                f"{same}, and came within 5 ms on one and a twentieth of the other's time (bound {_SHARE:.0%})", remedy
+                f"{same}, and came within 5 ms and 1/20 of the other's time (bound {_SHARE:.0%})", _NO_CACHE
             )
-    return None if looked else NotApplicable("latencies of answers are not known, or there are too few answers to tell")
+    return None if looked else NotApplicable("answers have no recorded latencies, or there are too few of them")
 
 
 # --- Shadow -----------------------------------------------------------------------------------------------------------
 
-_FEWEST = 20  # prompts, to see a pattern in all of them
-_FEWEST_TOKENS = 32  # of a usual answer: a shorter one is quick by itself
+_FEWEST = 20  # prompts before equal answers to all of them mean anything
+_FEWEST_TOKENS = 32  # shorter answers are fast without a cache
 _QUICKEST_NS_PER_TOKEN = 50_000
-"""20,000 tokens per second of one stream, ten times as many as the quickest engines: such an answer was not made."""
+"""20,000 tokens per second in one stream: ten times the fastest engines, so the answer was not generated."""
 _BELOW_QUICK_NS = math.nextafter(_QUICK_NS, 0)
-"""Shadow answers must take less than 5 ms, where those of load and evals may take just that."""
+"""Shadow answers count as cached below 5 ms; those of load and evals at exactly 5 ms too."""
 
 
 @guard(
@@ -197,14 +195,13 @@ _BELOW_QUICK_NS = math.nextafter(_QUICK_NS, 0)
     needs=SHADOW_ANSWERS,
 )
 def shadow_not_cached(run: Evidence, suite: Suite) -> Violation | None:
-    """Flag answers to recorded prompts that a cache gave in the candidate's place.
+    """Flag answers to recorded prompts that came from a cache instead of the candidate.
 
     All answers (20 at least) are the same on both arms, and came at more than 20,000 tokens per second (32 tokens at
-    least), or one arm's median answer took less than 5 ms and a twentieth of the other's. Or that holds of more than 5
-    % of the answers that are the same (ten at least).
+    least), or one arm's median answer took less than 5 ms and 1/20 of the other's. Or more than 5 % of the answers (ten
+    at least) are the same and took less than 5 ms and 1/20 of the other arm's time.
     """
     items = run.shadow.items if run.shadow is not None else ()
-    remedy = "take the cache out of the way to both"
     alike = [
         item for item in items if item.with_primary is not None and item.with_primary.label is AnswerAgreement.EXACT
     ]
@@ -219,11 +216,11 @@ def shadow_not_cached(run: Evidence, suite: Suite) -> Violation | None:
         paces = [f.latency_ns / f.tokens for f in facts if f is not None and f.tokens and f.tokens >= _FEWEST_TOKENS]
         too_fast = len(paces) == len(items) and float(np.median(paces)) < _QUICKEST_NS_PER_TOKEN
         if too_fast or _is_quick(quick, slow, _BELOW_QUICK_NS):
-            what = "every answer of the candidate is the baseline's own, and came sooner than any engine makes one"
-            return Violation(f"{what}: from a cache", remedy)
+            what = "every answer of the candidate equals the baseline's and came faster than an engine can generate"
+            return Violation(f"{what}: from a cache", _NO_CACHE)
     count = _count_quick(times_ns, _BELOW_QUICK_NS)
     if _are_many(count, len(items)):
-        what = f"{count} of {len(items)} answers of the candidate are the baseline's own"
-        came = f"came within 5 ms on one arm, a twentieth of the other's time (bound {_SHARE:.0%})"
-        return Violation(f"{what}, and {came}: from a cache", remedy)
+        what = f"{count} of {len(items)} answers of the candidate equal the baseline's"
+        came = f"came within 5 ms and 1/20 of the other arm's time (bound {_SHARE:.0%})"
+        return Violation(f"{what}, and {came}: from a cache", _NO_CACHE)
     return None

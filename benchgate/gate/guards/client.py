@@ -1,4 +1,4 @@
-"""Guards over the load generator: did it send what was planned, on time, and are its records credible?"""
+"""Guards over the load generator: all requests sent, on schedule, with consistent records."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from benchgate.suite.load import TrafficClass
 from benchgate.suite.schema import Suite, traffic_classes
 from benchgate.units import show_duration
 
-TO_ITS_END = "run the suite again to its end"
+FINISH_RUN = "run the suite again to its end"
 
-_ROUNDING_S = 1e-6  # a window is seconds in a float, and of several workers a sum of them; instants are nanoseconds
+_ROUNDING_S = 1e-6  # windows are float seconds, summed over workers; instants are integer nanoseconds
 
 
 def _executions(run: Evidence, suite: Suite) -> Iterator[tuple[TrafficClass, LoadObservation]]:
@@ -36,40 +36,40 @@ def _where(execution: LoadObservation) -> str:
 
 @guard("load-as-planned", "the load generator lost no request and no worker", invalidates=LOAD, needs=A_LOAD)
 def load_as_planned(run: Evidence, suite: Suite) -> Violation | None:
-    """Flag load that was planned and never offered.
+    """Flag planned load that was never offered.
 
-    A load generator process was lost or late, or a request was never sent or failed by a fault of the load generator's
+    A load generator process was lost or late, or a request was not sent or failed because of the load generator's
     machine.
     """
     for _, execution in _executions(run, suite):
         lost = losses(execution.client, *execution.with_ramp)
         if lost:
-            remedy = f"see the error details in the report and the load generator's own machine; {TO_ITS_END}"
+            remedy = f"see the error details in the report and the load generator's own machine; {FINISH_RUN}"
             return Violation(f"{_where(execution)}: {lost[0]}", remedy)
     return None
 
 
 @guard("times-possible", "the recorded times of requests and stages are possible", invalidates=LOAD, needs=A_LOAD)
 def times_possible(run: Evidence, suite: Suite) -> Violation | None:
-    """Flag records that contradict themselves, by a broken clock or because somebody wrote them.
+    """Flag records that contradict themselves, from a broken clock or a manual edit.
 
-    A request was answered before it was sent, a stage lasted less than from its first send to its last end, or a figure
-    of the load generator's own is not finite.
+    A request was answered before it was sent, a stage is shorter than its requests, or a figure of the load generator
+    is not finite.
     """
     for place, execution in _executions(run, suite):
         contradiction = _contradiction(place, execution)
         if contradiction:
-            remedy = "check the clocks of the load generator's machines; measure again on others"
+            remedy = "check the clocks of the load generator's machines, or measure again on others"
             return Violation(f"{_where(execution)}: {contradiction}", remedy)
     return None
 
 
 def _contradiction(place: TrafficClass, execution: LoadObservation) -> str | None:
-    """Return what is impossible in an execution, None where all is possible.
+    """Describe the first impossible value of an execution; None if there is none.
 
     A window that is too short would raise every rate. It runs from the first intended send to the last end of the
-    requests counted in it (`load.result`), so it is no shorter than from the first send to the last end. That of a
-    closed loop with a ramp is the time in which its requests began.
+    counted requests (`load.result`), so it covers the time from the first send to the last end. In a closed loop with a
+    ramp it is the time in which the requests began.
     """
     columns = execution.requests
     sent = columns.sent_ns != ABSENT
@@ -91,16 +91,15 @@ def _contradiction(place: TrafficClass, execution: LoadObservation) -> str | Non
     elif ended.any():
         took_s = float(columns.end_ns[ended].max() - columns.sent_ns[ended].min()) * 1e-9
     if not math.isfinite(window_s) or window_s < took_s - _ROUNDING_S:
-        return f"it is recorded as {window_s:g} s long, and its requests took {show_duration(took_s)} {what}"
+        return f"the stage is recorded as {window_s:g} s long, but its requests took {show_duration(took_s)} {what}"
     return None
 
 
 def _shortest_start_span_s(execution: LoadObservation, *, conversing: bool) -> float:
-    """Return the least time in which the requests of one worker can have begun.
+    """Return a lower bound of the time in which the requests of one worker began.
 
-    The window of several workers lies between the shortest and the longest of theirs. Which request was whose is not
-    recorded, so it is the shortest time in which any as many began as each worker had. Conversations are not dealt
-    evenly, and their later turns begin after the window: of them nothing is known.
+    The worker of a request is not recorded, so take the shortest time in which as many requests began as each worker
+    sent. Conversations give no bound: they are not split evenly, and their later turns begin after the window.
     """
     begins_ns = np.sort(execution.requests.intended_ns)
     each = len(begins_ns) // max(1, execution.client.workers)
@@ -113,10 +112,10 @@ def _shortest_start_span_s(execution: LoadObservation, *, conversing: bool) -> f
 def client_keeps_up(run: Evidence, suite: Suite) -> Violation | Passed:
     """Flag a load generator that was the bottleneck, on either arm.
 
-    It was in more than a quarter of a stage's blocks, or in a block in which the candidate failed more requests than
-    the baseline. A server that fails at once makes a closed loop spin and its client busy; those failures are the
-    server's own answers and stay judged. Where answers also failed in a way that the client may have caused (no
-    connection, no answer in time), the guard invalidates all of the load.
+    It was the bottleneck in more than a quarter of a stage's blocks, or in a block in which the candidate failed more
+    requests than the baseline. A server that fails at once keeps a closed-loop client busy; those failures are the
+    server's own and stay judged. If requests also failed in a way that the client may have caused (no connection, no
+    response in time), the guard invalidates all of the load.
     """
     stages = [strained_blocks(run, place, suite) for place in traffic_classes(suite)]
     unusable = [stage for stage in stages if stage.invalidate]
@@ -138,13 +137,13 @@ def client_keeps_up(run: Evidence, suite: Suite) -> Violation | Passed:
 def one_client(run: Evidence, suite: Suite) -> Violation | None:
     """Flag a stage whose executions were sent by different numbers of load generator processes.
 
-    Another number of processes keeps another schedule and reuses other connections.
+    The number of processes changes the schedule and the reuse of connections.
     """
     for place in traffic_classes(suite):
         numbers = {arm: {o.client.workers for o in load_of(run, place.name, arm).values()} for arm in Arm}
         if len(set().union(*numbers.values())) > 1:
             names = {arm: " and ".join(map(str, sorted(numbers[arm]))) or "none" for arm in Arm}
-            shown = ", ".join(f"{names[arm]} for the {arm.value}" for arm in Arm)
-            reason = f"stage {place.name} was sent by different numbers of load generator processes ({shown})"
-            return Violation(reason, "send all of a run from the same machine or cluster")
+            numbered = ", ".join(f"{names[arm]} for the {arm.value}" for arm in Arm)
+            reason = f"stage {place.name} was sent by different numbers of load generator processes ({numbered})"
+            return Violation(reason, "send the whole run from the same machine or cluster")
     return None

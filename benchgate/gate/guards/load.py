@@ -1,6 +1,6 @@
-"""Guards over both arms' answers to the same requests: sent once, read whole, counted alike, and the same work done.
+"""Guards over both arms' responses to the same requests: resends, prompts, token counts, work done and failures.
 
-Why the bounds are where they are: docs/decisions.md, "Guards".
+The bounds are justified in docs/decisions.md, "Guards".
 """
 
 from __future__ import annotations
@@ -39,27 +39,27 @@ from benchgate.suite.load import TrafficClass
 from benchgate.suite.schema import Suite, traffic_classes
 
 Pair = tuple[LoadObservation, LoadObservation]
-"""The executions of the baseline and of the candidate in one block of a stage."""
+"""Executions of baseline and candidate in one block of a stage."""
 
 _POINT = 0.01
-"""A difference of one point between shares of the arms' answers is beyond what a sound pair of servers shows."""
+"""Largest difference between the arms' shares of responses that two sound servers show."""
 
 
 def answered_by_both(pair: Pair) -> tuple[IntArray, IntArray]:
-    """Return the rows, on either arm, of the requests that both answered."""
-    theirs, ours = same_rows(*pair)
-    both = succeeded(pair[0].requests)[theirs] & succeeded(pair[1].requests)[ours]
-    return theirs[both], ours[both]
+    """Return the rows of the requests that both arms answered, in the baseline and in the candidate."""
+    baseline, candidate = same_rows(*pair)
+    both = succeeded(pair[0].requests)[baseline] & succeeded(pair[1].requests)[candidate]
+    return baseline[both], candidate[both]
 
 
-def is_more_often(more: int, fewer: int, n: int, alpha: float) -> bool:
-    """Return True where counts among n paired answers differ by over a point and beyond chance (exact McNemar)."""
+def is_significantly_more(more: int, fewer: int, n: int, alpha: float) -> bool:
+    """Return True if counts among n paired responses differ by over 1 point and significantly (exact McNemar)."""
     return more - fewer > _POINT * n and 2 * mcnemar_p(more, fewer) <= alpha
 
 
-# --- Requests that were sent again ------------------------------------------------------------------------------------
+# --- Resent requests --------------------------------------------------------------------------------------------------
 
-_RESENT_LEAST = 3  # more than the baseline's share: one or two connections break anywhere
+_RESENT_LEAST = 3  # beyond the baseline's share; one or two connections break anywhere
 _HABIT = 0.1  # of the baseline's connections; llama.cpp's server closes after every stream
 _HABIT_ALONE = 0.5  # of the candidate's own, where no baseline was measured
 _CLOSING_ENGINES = ("llamacpp",)
@@ -67,66 +67,63 @@ _CLOSING_ENGINES = ("llamacpp",)
 
 @guard(
     "sent-once",
-    "no more of the candidate's requests were sent again than of the baseline's",
+    "no more of the candidate's requests were resent than of the baseline's",
     invalidates=LOAD,
     needs=A_LOAD,
 )
 def sent_once(run: Evidence, suite: Suite) -> Violation | None:
-    """Flag requests that had to be sent again, which a candidate's error rate does not show.
+    """Flag requests that had to be resent, which the candidate's error rate does not show.
 
-    The candidate closed connections under more than 1 point more of its requests than the baseline, and under three at
-    least. A connection that is known to be closed before anything is sent on it is replaced and not counted. A baseline
-    that closed more than 10 % of its connections, under a request or within a second of an answer, does so by habit:
-    then a faster candidate meets more closed ones, and nothing is flagged. Nor is it where the candidate's engine alone
-    is llama.cpp, which has that habit, and it closed more than half of them. A candidate measured alone may have 1 %
-    sent again, or two, unless its engine is llama.cpp or it closed more than half of them.
+    The candidate closed connections during 1 point more of its requests than the baseline, and during three at least.
+    A connection that closed before anything was sent on it is replaced and not counted. A baseline that closed more
+    than 10 % of its connections, during a request or within a second of a response, does so by design: a faster
+    candidate then meets more closed ones, and nothing is flagged. The same holds if only the candidate's engine is
+    llama.cpp, which closes connections by design, and it closed more than half of them. A candidate measured alone may
+    have 1 % resent, or two requests, unless its engine is llama.cpp or it closed more than half of its connections.
 
-    Or the candidate sent something over connections without a request under way, three times at least and 1 point of
-    its requests more often than the baseline: a server that answers twice answers the next request too.
+    Or the candidate sent data over connections without a request in progress, three times at least and by 1 point of
+    its requests more often than the baseline: a server that responds twice also responds to the next request.
     """
     for place in traffic_classes(suite):
         unrequested = _unrequested(run, place.name)
         if unrequested is not None:
-            return Violation(unrequested, "see whether the candidate, or a proxy before it, answers twice")
-        theirs, ours = (_Closed.of(run, suite, place, arm) for arm in Arm)
-        if theirs.habit > _HABIT or _closes_by_habit(run, theirs, ours):
+            return Violation(unrequested, "check whether the candidate, or a proxy before it, responds twice")
+        baseline, candidate = (_Closed.of(run, suite, place, arm) for arm in Arm)
+        if baseline.habit > _HABIT or _closes_by_habit(run, baseline, candidate):
             continue
-        more = ours.share - theirs.share
-        if more > _POINT and more * ours.requests >= _RESENT_LEAST:
-            beside = f"the baseline under {theirs.share:.1%}" if theirs.requests else "no baseline was measured"
-            what = f"the candidate closed connections under {ours.resent} of {ours.requests} requests"
-            remedy = (
-                "see in the candidate's log why it closes them; lost connections must not pass as answered requests"
-            )
-            return Violation(f"stage {place.name}: {what}, which were sent again ({beside})", remedy)
+        more = candidate.share - baseline.share
+        if more > _POINT and more * candidate.requests >= _RESENT_LEAST:
+            against = f"the baseline during {baseline.share:.1%}" if baseline.requests else "no baseline was measured"
+            what = f"the candidate closed the connection during {candidate.resent} of {candidate.requests} requests"
+            remedy = "find in the candidate's log why it closes connections: lost ones must not count as answered"
+            return Violation(f"stage {place.name}: {what}, which were resent ({against})", remedy)
     return None
 
 
 def _unrequested(run: Evidence, stage: str) -> str | None:
-    """Describe answers that the candidate sent unasked; None where there are few.
+    """Describe unsolicited responses of the candidate; None if there are few.
 
-    One that comes a moment later, when a request is under way, is taken for the answer to that.
+    One that arrives while the next request is in progress is taken for its response and not counted.
     """
     executions = {arm: load_of(run, stage, arm).values() for arm in Arm}
     sent = {arm: sum(o.recorded for o in found) for arm, found in executions.items()}
     times = {arm: sum(o.client.unasked for o in found) for arm, found in executions.items()}
-    ours, theirs = times[Arm.CANDIDATE], times[Arm.BASELINE]
-    if not all(sent.values()) or ours < _RESENT_LEAST:
+    candidate, baseline = times[Arm.CANDIDATE], times[Arm.BASELINE]
+    if not all(sent.values()) or candidate < _RESENT_LEAST:
         return None
-    if ours / sent[Arm.CANDIDATE] - theirs / sent[Arm.BASELINE] <= _POINT:
+    if candidate / sent[Arm.CANDIDATE] - baseline / sent[Arm.BASELINE] <= _POINT:
         return None
     return (
-        f"stage {stage}: over connections without a request under way, the candidate sent something {ours} times "
-        f"beside {sent[Arm.CANDIDATE]} requests (the baseline {theirs} times)"
+        f"stage {stage}: the candidate sent data {candidate} times over connections without a request in progress, in "
+        f"{sent[Arm.CANDIDATE]} requests (the baseline {baseline} times)"
     )
 
 
 @dataclass(frozen=True, slots=True)
 class _Closed:
-    """An arm's closed connections.
+    """Closed connections of an arm.
 
-    `resent` of the requests were sent again. `habit` is the share of those, and of the connections that were closed
-    right after an answer and before another request met that.
+    `habit` is the share of requests that were resent, plus that of connections closed right after a response.
     """
 
     requests: int
@@ -139,24 +136,24 @@ class _Closed:
 
     @classmethod
     def of(cls, run: Evidence, suite: Suite, place: TrafficClass, arm: Arm) -> _Closed:
-        """The classes of a stage share its connections, so those that nobody met are held against all its requests."""
         executions = load_of(run, place.name, arm).values()
         parts = [columns for o in executions for columns in o.parts]
         resent = sum(int(np.count_nonzero(columns.reconnects > 0)) for columns in parts)
         requests = sum(map(len, parts))
         early = sum(o.client.closed_early for o in executions)
-        of_stage = [other.name for other in traffic_classes(suite) if other.stage == place.stage]
-        in_all = sum(o.recorded for name in of_stage for o in load_of(run, name, arm).values())
-        return cls(requests, resent, (resent / requests if requests else 0.0) + (early / in_all if in_all else 0.0))
+        # the classes of a stage share its connections, so early closes are divided by all requests of the stage
+        names = [other.name for other in traffic_classes(suite) if other.stage == place.stage]
+        total = sum(o.recorded for name in names for o in load_of(run, name, arm).values())
+        return cls(requests, resent, (resent / requests if requests else 0.0) + (early / total if total else 0.0))
 
 
-def _closes_by_habit(run: Evidence, theirs: _Closed, ours: _Closed) -> bool:
-    """Return True for a candidate known to close connections after every answer, where no baseline can show that."""
+def _closes_by_habit(run: Evidence, baseline: _Closed, candidate: _Closed) -> bool:
+    """Return True if the candidate closes connections by design and no baseline of its engine shows it."""
     closing = {arm: one.engine in _CLOSING_ENGINES for arm, one in run.run.arms.items()}
-    if not theirs.requests:
-        return closing[Arm.CANDIDATE] or ours.habit > _HABIT_ALONE
+    if not baseline.requests:
+        return closing[Arm.CANDIDATE] or candidate.habit > _HABIT_ALONE
     known = closing[Arm.CANDIDATE] and not closing.get(Arm.BASELINE, False)
-    return known and ours.habit > _HABIT_ALONE
+    return known and candidate.habit > _HABIT_ALONE
 
 
 # --- Prompts and tokens -----------------------------------------------------------------------------------------------
@@ -164,15 +161,14 @@ def _closes_by_habit(run: Evidence, theirs: _Closed, ours: _Closed) -> bool:
 
 @guard("prompts-alike", "both arms read prompts of the same length", invalidates=SPEED, by_arm=True, needs=A_LOAD)
 def prompts_alike(run: Evidence, suite: Suite) -> Violation | NotApplicable | None:
-    """Flag a server that cuts prompts: it has less to do.
+    """Flag a server that truncates prompts: it has less to do.
 
-    For the same prompts the arms count more than 1 % more or fewer input tokens, or one arm alone reports how many
-    there were in more than 1 % of the answers. Of conversations only first turns count: later ones hold what the model
-    has said. The arm at fault is the one that counts fewer or does not report. Not applicable where `vocabulary` is
-    declared as part of the change.
+    For the same prompts the arms' input token counts differ by more than 1 %, or in more than 1 % of the responses only
+    one arm reports a count. In conversations only first turns count: later ones contain the model's own responses. The
+    arm at fault counts fewer or does not report. Not applicable if `vocabulary` is declared as part of the change.
     """
     if "vocabulary" in suite.gate.allow_different:
-        return NotApplicable("the vocabularies may differ, so the lengths of prompts were not compared")
+        return NotApplicable("the vocabularies may differ, so prompt lengths were not compared")
     return most_serious(
         [found for place in traffic_classes(suite) if (found := _other_prompts(run, place)) is not None]
     )
@@ -188,26 +184,26 @@ def _other_prompts(run: Evidence, place: TrafficClass) -> Violation | None:
         tokens += counts[:, known & place.is_first_turn(pair[0].requests.index[rows[0]])].sum(axis=1)
         only += (both & (counts > 0) & ~known).sum(axis=1)
         answered += int(both.sum())
-    theirs, ours = (int(total) for total in tokens)
+    baseline, candidate = (int(total) for total in tokens)
     if only.sum() > _POINT * answered:
-        teller = Arm.BASELINE if only[0] > only[1] else Arm.CANDIDATE
-        found = f"for {only.sum()} of {answered} answers only one arm, mostly the {teller.value},"
-        reason = f"stage {place.name}: {found} reports how long the prompt was (bound {_POINT:.0%})"
+        reporting = Arm.BASELINE if only[0] > only[1] else Arm.CANDIDATE
+        found = f"for {only.sum()} of {answered} answers only one arm, mostly the {reporting.value},"
+        reason = f"stage {place.name}: {found} reports the prompt's length (bound {_POINT:.0%})"
         silent = Arm.BASELINE if only[1] > only[0] else Arm.CANDIDATE
         return Violation(reason, "make both servers report usage", silent)
-    if abs(ours - theirs) > _POINT * theirs:
-        what = f"for the same prompts the candidate counts {ours} tokens and the baseline {theirs}"
+    if abs(candidate - baseline) > _POINT * baseline:
+        what = f"for the same prompts the candidate counts {candidate} tokens and the baseline {baseline}"
         remedy = (
-            "see whether a server cuts prompts or puts another template around them; where the tokenizer is the change "
-            "to judge, write `gate.allow_different: [vocabulary]`"
+            "check whether a server truncates prompts or applies another chat template; if the tokenizer is the change "
+            "under test, write `gate.allow_different: [vocabulary]`"
         )
-        fewer = Arm.CANDIDATE if ours < theirs else Arm.BASELINE
+        fewer = Arm.CANDIDATE if candidate < baseline else Arm.BASELINE
         return Violation(f"stage {place.name}: {what} (bound {_POINT:.0%})", remedy, fewer)
     return None
 
 
 def _share(run: Evidence, stage: str, arm: Arm, mark: Callable[[LoadObservation], BoolArray]) -> float | None:
-    """Return the share of an arm's successful answers that are marked; None where there are none."""
+    """Return the share of marked answers among an arm's successful ones; None if there are none."""
     found = [mark(o)[succeeded(o.requests)] for o in load_of(run, stage, arm).values()]
     count = sum(map(len, found))
     return sum(int(one.sum()) for one in found) / count if count else None
@@ -215,10 +211,10 @@ def _share(run: Evidence, stage: str, arm: Arm, mark: Callable[[LoadObservation]
 
 @guard("tokens-alike", "output tokens were counted the same way on both arms", invalidates=compared(LOAD), needs=A_LOAD)
 def tokens_alike(run: Evidence, suite: Suite) -> Violation | None:
-    """Flag arms whose output tokens are not the same unit: the server's own count on one, chunks of text on the other.
+    """Flag output tokens in different units: the server's own count on one arm, chunks of text on the other.
 
-    The share of answers that the server itself counted differs between the arms by more than a point. Where the
-    candidate's server counts fewer of them, the guard also invalidates tokens.
+    The share of responses with the server's own count differs between the arms by more than a point. If the candidate's
+    share is the smaller one, the guard also invalidates tokens.
     """
     found = []
     for place in traffic_classes(suite):
@@ -226,8 +222,8 @@ def tokens_alike(run: Evidence, suite: Suite) -> Violation | None:
             _share(run, place.name, arm, lambda o: o.requests.token_source.are((TokenSource.USAGE,))) for arm in Arm
         )
         if baseline is not None and candidate is not None and abs(baseline - candidate) > _POINT:
-            shown = f"{baseline:.0%} of the baseline's answers and {candidate:.0%} of the candidate's"
-            reason = f"stage {place.name}: the server's own count of output tokens is there for {shown}"
+            shares = f"{baseline:.0%} of the baseline's answers and {candidate:.0%} of the candidate's"
+            reason = f"stage {place.name}: the server's own count of output tokens is reported for {shares}"
             kinds = (*compared(LOAD), *((TOKENS,) if candidate < baseline else ()))
             found.append(Violation(reason, "make both servers report usage in their streams", invalidates=kinds))
     return most_serious(found)
@@ -237,11 +233,11 @@ def tokens_alike(run: Evidence, suite: Suite) -> Violation | None:
     "tokens-plausible", "the counts of output tokens fit the texts sent", invalidates=TOKENS, by_arm=True, needs=A_LOAD
 )
 def tokens_plausible(run: Evidence, suite: Suite) -> Violation | None:
-    """Flag a server that counts fewer tokens than it sent texts.
+    """Flag a server that counts fewer tokens than it sent pieces of text.
 
-    In more than 1 % of an arm's answers, usage counts fewer tokens than there were pieces of text, less one. Reasoning
-    that is counted apart is counted in first, where the total of the usage shows it; where nothing shows it, tokens per
-    second would be too low, so it is flagged.
+    In more than 1 % of an arm's responses, usage counts fewer tokens than pieces of text minus one. Reasoning tokens
+    that are counted apart are added first if the total of the usage includes them; otherwise tokens per second would be
+    too low, so the guard trips.
     """
     found = []
     for place, arm in product(traffic_classes(suite), Arm):
@@ -257,7 +253,7 @@ def tokens_plausible(run: Evidence, suite: Suite) -> Violation | None:
 
 
 def _lacks_reasoning(executions: Iterable[LoadObservation]) -> bool:
-    """Return True where the reasoning tokens of most such answers make up for the tokens that they lack."""
+    """Return True if the reasoning tokens explain the missing tokens in most undercounted answers."""
     explained = found = 0
     for execution in executions:
         columns, fewer = execution.requests, undercounted(execution.requests)
@@ -267,19 +263,19 @@ def _lacks_reasoning(executions: Iterable[LoadObservation]) -> bool:
     return 2 * explained > found
 
 
-_MISCOUNTED = "see what this server's usage counts; tokens per second cannot be judged by it"
+_MISCOUNTED = "find out what this server's usage counts; until then ignore its tokens per second"
 _COUNT_REASONING = (
-    "its usage reports reasoning tokens and seems not to count them as output: let it, or the gateway before it, count "
-    "them in or report a `total_tokens` that holds them; tokens per second cannot be judged before"
+    "its usage seems not to count reasoning tokens as output: configure the server, or its gateway, to include them or "
+    "to report a `total_tokens` that does; until then ignore its tokens per second"
 )
 
 
-@guard("answers-not-too-long", "no arm alone exceeds the length asked for", invalidates=LOAD, by_arm=True, needs=A_LOAD)
+@guard("answers-not-too-long", "no arm alone exceeds the requested length", invalidates=LOAD, by_arm=True, needs=A_LOAD)
 def answers_not_too_long(run: Evidence, suite: Suite) -> Violation | None:
-    """Flag one arm alone that answers with more tokens than were asked for: it ignores the limit or miscounts.
+    """Flag one arm that exceeds the requested number of tokens: it ignores the limit or miscounts.
 
-    More than 1 point more of its answers than of the other arm's are longer. The rows of a trace ask for lengths of
-    their own, so there: the candidate's answer is longer in more than 1 % of the rows in which both arms ended at the
+    Its share of longer answers exceeds the other arm's by more than 1 point. Rows of a trace request individual
+    lengths, so there: the candidate's answer is longer in more than 1 % of the rows in which both arms ended at the
     limit.
     """
     found = []
@@ -287,7 +283,7 @@ def answers_not_too_long(run: Evidence, suite: Suite) -> Violation | None:
         longer = _longer_than_baseline(run, place) if place.output_tokens is None else _longer_than_asked(run, place)
         if longer is not None:
             arm, what = longer
-            remedy = "see whether this server honours max_tokens and what its usage counts"
+            remedy = "check whether this server honours max_tokens, and what its usage counts"
             found.append(Violation(f"stage {place.name}: {what}", remedy, arm))
     return most_serious(found)
 
@@ -297,45 +293,46 @@ def _longer_than_asked(run: Evidence, place: TrafficClass) -> tuple[Arm, str] | 
     for arm in Arm:
         answers = [o.requests.output_tokens for o in load_of(run, place.name, arm).values()]
         if not sum(map(len, answers)):
-            return None  # an arm that was not measured, or answered nothing, says nothing of what is usual here
+            return None  # nothing to compare with: an arm was not measured or answered nothing
         shares[arm] = float(np.mean(np.concatenate(answers) > (place.output_tokens or 0)))
     worse = max(Arm, key=lambda arm: shares[arm])
     if shares[worse] - shares[worse.other] <= _POINT:
         return None
     at_fault = Arm.CANDIDATE if shares[Arm.CANDIDATE] > _POINT else worse
-    what = (
-        f"{shares[worse]:.0%} of the {worse.value}'s answers have more than the {place.output_tokens} tokens asked for"
-    )
-    return at_fault, what
+    what = f"answers exceed the {place.output_tokens} requested tokens"
+    return at_fault, f"{shares[worse]:.0%} of the {worse.value}'s {what}"
 
 
 def _longer_than_baseline(run: Evidence, place: TrafficClass) -> tuple[Arm, str] | None:
-    """Rows that ask for lengths of their own ask both arms for them: answers that reached the limit are as long."""
     longer = both_ended = 0
     for pair in paired_load(run, place.name):
-        theirs, ours = answered_by_both(pair)
-        ended = [o.requests.finish_reason.are(("length",))[at] for o, at in zip(pair, (theirs, ours), strict=True)]
+        baseline, candidate = answered_by_both(pair)
+        ended = [
+            o.requests.finish_reason.are(("length",))[at] for o, at in zip(pair, (baseline, candidate), strict=True)
+        ]
         both = ended[0] & ended[1]
-        more = pair[1].requests.output_tokens[ours] > pair[0].requests.output_tokens[theirs]
+        more = pair[1].requests.output_tokens[candidate] > pair[0].requests.output_tokens[baseline]
         both_ended += int(both.sum())
         longer += int((both & more).sum())
     if longer <= _POINT * both_ended:
         return None
-    what = f"{longer} of {both_ended} answers of the candidate passed the limit at which the baseline's ended"
-    return Arm.CANDIDATE, what
+    return (
+        Arm.CANDIDATE,
+        f"{longer} of {both_ended} answers of the candidate exceed the limit at which the baseline's ended",
+    )
 
 
 # --- The same work ----------------------------------------------------------------------------------------------------
 
-_TO_THE_LIMIT = 0.99  # of an arm's answers: it was told to go on to the limit, or all of its answers are cut there
-_AS_MUCH = 0.95  # of what was asked for, and one token less at most: some servers (LM Studio) end so at their limit
+_TO_THE_LIMIT = 0.99  # of an arm's answers: it ignores the end of text, or all answers are truncated
+_AS_MUCH = 0.95  # of the requested length, at most one token short: some servers (LM Studio) stop there
 _HALF = 0.5
-_NOTHING_TOKENS = 2  # a word, or the end of the text alone
+_NOTHING_TOKENS = 2  # a word, or only the end-of-text token
 _SOMETHING_TOKENS = 8
-_SHORTER = "see why its answers end so early (template, stop words, a broken model); its speed cannot be judged before"
+_SHORTER = "find out why its answers end early (template, stop words, a broken model); until then ignore its speed"
 _ALIKE = (
-    "see whether both servers are told, and able, to go on past the end of a text (`ignore_eos`), and have the same "
-    "context; or let answers end by themselves: `ignore_eos: false`"
+    "check that both servers support `ignore_eos` and have the same context length; or let answers end by themselves: "
+    "`ignore_eos: false`"
 )
 
 
@@ -343,43 +340,36 @@ _ALIKE = (
 def same_work(run: Evidence, suite: Suite) -> Violation | None:
     """Flag arms that did not do the same work for the same requests: an arm that writes less is faster.
 
-    Of the requests that both arms answered: the candidate's answers are less than half as long on the whole; or more
-    than 1 % more of them than the reverse end after two tokens where the baseline writes eight and more; or one arm
-    goes on to the length asked for in 99 % of its answers and the other in more than 1 % fewer. The last two beyond
-    chance (exact McNemar). An answer of a fixed length must really be that long, or one token less and 95 % at least,
-    whatever the finish reason says. Between half and nine tenths of the length a check warns; a candidate whose answers
-    are longer is judged by what that costs.
+    Among the requests that both arms answered: the candidate's answers are less than half as long in total; or it ends
+    after two tokens where the baseline writes eight or more, in over 1 % more requests than the reverse; or one arm
+    reaches the requested length in 99 % of its answers and the other in over 1 % fewer. The last two must be
+    significant (exact McNemar). An answer of a fixed length must be that long, or one token less and at least 95 %,
+    whatever its finish reason. Between 0.5 and 0.9 of the length a check warns; longer answers of the candidate show in
+    its cost.
     """
     for place in traffic_classes(suite):
         tokens, to_limit = _lengths(run, place)
-        n, (theirs, ours) = len(tokens), tokens.sum(axis=0)
+        n, (baseline, candidate) = len(tokens), tokens.sum(axis=0)
         if n == 0:
             continue
-        if ours < _HALF * theirs:
-            what = (
-                f"on the same requests the candidate's answers are {ours / theirs:.2f} times as long as the baseline's"
-            )
-            return Violation(f"stage {place.name}: {what} (bound {_HALF:g})", _SHORTER)
-        says_nothing, says_something = tokens <= _NOTHING_TOKENS, tokens >= _SOMETHING_TOKENS
-        silent, reverse = (int((says_nothing[:, a] & says_something[:, 1 - a]).sum()) for a in (1, 0))
-        if is_more_often(silent, reverse, n, suite.gate.alpha):
-            what = f"{silent} of {n} answers of the candidate end at once where the baseline writes on"
+        if candidate < _HALF * baseline:
+            what = f"the candidate's answers are {candidate / baseline:.2f} times as long as the baseline's"
+            return Violation(f"stage {place.name}: {what} to the same requests (bound {_HALF:g})", _SHORTER)
+        empty, written = tokens <= _NOTHING_TOKENS, tokens >= _SOMETHING_TOKENS
+        silent, reverse = (int((empty[:, a] & written[:, 1 - a]).sum()) for a in (1, 0))
+        if is_significantly_more(silent, reverse, n, suite.gate.alpha):
+            what = f"{silent} of {n} answers of the candidate end at once where the baseline's go on"
             return Violation(f"stage {place.name}: {what}, {reverse} the reverse (bound {_POINT:.0%})", _SHORTER)
         counts = to_limit.sum(axis=0)
         fewer, more = sorted(int((~to_limit[:, a] & to_limit[:, 1 - a]).sum()) for a in (0, 1))
-        if counts.max() >= _TO_THE_LIMIT * n and is_more_often(more, fewer, n, suite.gate.alpha):
-            what = (
-                f"{counts[0]} of {n} answers of the baseline, and {counts[1]} of the candidate, reach the length asked"
-            )
-            return Violation(f"stage {place.name}: {what} for (bound {_POINT:.0%})", _ALIKE)
+        if counts.max() >= _TO_THE_LIMIT * n and is_significantly_more(more, fewer, n, suite.gate.alpha):
+            what = f"{counts[0]} of {n} answers of the baseline and {counts[1]} of the candidate"
+            return Violation(f"stage {place.name}: {what} reach the requested length (bound {_POINT:.0%})", _ALIKE)
     return None
 
 
 def _lengths(run: Evidence, place: TrafficClass) -> tuple[IntArray, BoolArray]:
-    """Return of every request that both arms answered the tokens, and whether the answer went to its limit.
-
-    One row a request, baseline and candidate in its columns.
-    """
+    """Return the token counts, and masks of answers that reached their limit: a row per request, a column per arm."""
     tokens, to_limit = [np.empty((0, 2), dtype=np.int64)], [np.empty((0, 2), dtype=np.bool_)]
     for pair in paired_load(run, place.name):
         rows = answered_by_both(pair)
@@ -390,10 +380,9 @@ def _lengths(run: Evidence, place: TrafficClass) -> tuple[IntArray, BoolArray]:
 
 
 def _went_to_limit(execution: LoadObservation, asked: int | None) -> BoolArray:
-    """Mark answers that went on to their limit.
+    """Mark answers that reached their limit, or ended one token before it.
 
-    A server that says "length" of a shorter answer than was asked for did not go there; one that only miscounts its
-    tokens has sent as many pieces. One token less is as much.
+    The finish reason "length" alone does not suffice: usage or the number of pieces must reach the requested length.
     """
     columns = execution.requests
     ended = columns.finish_reason.are(("length",))
@@ -405,12 +394,12 @@ def _went_to_limit(execution: LoadObservation, asked: int | None) -> BoolArray:
     return reached
 
 
-# --- Failures that no check counts, and traffic in the background -----------------------------------------------------
+# --- Uncounted failures and background traffic ------------------------------------------------------------------------
 
 _MANY_FAILED = 0.05
 _COUNTING = ("error_rate", "goodput", "validity", "rejected")
-"""Metrics that failures are part of."""
-_LEAST_SHARE = 2 / 3  # of what the baseline answered in the background
+"""Metrics that count failures."""
+_LEAST_SHARE = 2 / 3  # of the background requests that the baseline answered
 _NOISE_SD = 2.0
 
 
@@ -418,10 +407,10 @@ _NOISE_SD = 2.0
 def failures_judged(run: Evidence, suite: Suite) -> Violation | NotApplicable | None:
     """Flag failed requests that no required check counts.
 
-    More than 5 % of an arm's requests failed, or more than 1 point more of the candidate's than of the baseline's,
-    beyond chance. `error_rate`, `goodput` and `validity` count failures; `rejected`, and `error_rate` with `of`, count
-    those of their class. A latency's median does not feel that a tenth of the requests failed, and a server that drops
-    some is faster for the rest.
+    More than 5 % of an arm's requests failed, or significantly more of the candidate's, by over 1 point.
+    `error_rate`, `goodput` and `validity` count failures; `rejected`, and `error_rate` with `of`, count those of their
+    class. A median latency hides that a tenth of the requests failed, and a server that drops some is faster for the
+    rest.
     """
     if not traffic_classes(suite):
         return NotApplicable("no load was measured")
@@ -432,27 +421,27 @@ def failures_judged(run: Evidence, suite: Suite) -> Violation | NotApplicable | 
                 what = f"{failed} of {of} requests of the {arm.value} failed (bound {_MANY_FAILED:.0%})"
                 return _uncounted(run, place, arm, what)
         failed, of = counts[Arm.CANDIDATE]
-        theirs, beside = counts.get(Arm.BASELINE, (0, 0))
-        if not of or not beside or failed / of - theirs / beside <= _POINT:
+        baseline_failed, total = counts.get(Arm.BASELINE, (0, 0))
+        if not of or not total or failed / of - baseline_failed / total <= _POINT:
             continue
-        if poisson_rates_p(failed, of, theirs, beside) <= suite.gate.alpha:
-            what = f"{failed} of {of} requests of the candidate failed, {theirs} of {beside} of the baseline"
+        if poisson_rates_p(failed, of, baseline_failed, total) <= suite.gate.alpha:
+            what = f"{failed} of {of} requests of the candidate failed, {baseline_failed} of {total} of the baseline"
             return _uncounted(run, place, Arm.CANDIDATE, what)
     return None
 
 
 def _uncounted(run: Evidence, place: TrafficClass, arm: Arm, what: str) -> Violation:
-    why = commonest_failure(load_of(run, place.name, arm).values())
+    why = most_common_failure(load_of(run, place.name, arm).values())
     where = f"stage: {place.stage}" + (f", class: {place.class_name}" if place.class_name else "")
     check = f"{{metric: error_rate, {where}, margin: 1 point}}"
     reason = f"stage {place.name}: {what}, and no required check counts them ({why})"
-    return Violation(reason, f"judge them too, by {check}, and see in the report why they failed")
+    return Violation(reason, f"add the check {check}, and find in the report why they failed")
 
 
-def commonest_failure(executions: Iterable[LoadObservation]) -> str | None:
-    """Return the commonest reason why requests failed, with their number; None where none failed.
+def most_common_failure(executions: Iterable[LoadObservation]) -> str | None:
+    """Describe the number of failed requests and their most common reason; None if none failed.
 
-    Like `144 of 160 requests failed, most of them so: protocol, a tool call, although no tools were offered`.
+    `144 of 160 requests failed, mostly with: protocol, a tool call, although no tools were offered`.
     """
     reasons: Counter[tuple[str, str]] = Counter()
     sent = failed = 0
@@ -460,16 +449,16 @@ def commonest_failure(executions: Iterable[LoadObservation]) -> str | None:
         bad = np.flatnonzero(~succeeded(rows))
         sent, failed = sent + len(rows), failed + len(bad)
         if len(bad):
-            told = zip(rows.error.take(bad), rows.error_detail.take(bad), strict=True)
-            reasons.update((error or "no success", detail or "no reason recorded") for error, detail in told)
+            errors = zip(rows.error.take(bad), rows.error_detail.take(bad), strict=True)
+            reasons.update((error or "no success", detail or "no reason recorded") for error, detail in errors)
     if not failed:
         return None
     error, detail = reasons.most_common(1)[0][0]
-    return f"{failed} of {sent} requests failed, most of them so: {error}, {detail}"
+    return f"{failed} of {sent} requests failed, mostly with: {error}, {detail}"
 
 
 def _uncounted_failures(run: Evidence, suite: Suite, place: TrafficClass, arm: Arm) -> tuple[int, int]:
-    """Return the number of failures on an arm that no required check counts, and of requests."""
+    """Return the number of failed requests that no required check counts, and of all requests."""
     checks = [check for check in suite.gate.checks if check.required and _counts_failures(check, suite, place)]
     sent = [rows for o in load_of(run, place.name, arm).values() for rows in o.with_ramp]
     of = sum(map(len, sent))
@@ -480,19 +469,19 @@ def _uncounted_failures(run: Evidence, suite: Suite, place: TrafficClass, arm: A
 
 
 def _counts_failures(check: Check, suite: Suite, place: TrafficClass) -> bool:
-    """Return True for a check that counts failures there. Background traffic is counted without being named, too."""
-    if check.metric not in _COUNTING or check.over is not None:  # against another stage, both may fail
+    """Return True for a check that counts failures there, including checks that cover background traffic implicitly."""
+    if check.metric not in _COUNTING or check.over is not None:  # in the other stage, requests may fail too
         return False
     return judges(check, place, suite.gate.checks)
 
 
-@guard("background-alike", "the candidate answered its background traffic, or is judged by it", needs=BACKGROUND)
+@guard("background-alike", "the candidate answered its background traffic, or a check covers it", needs=BACKGROUND)
 def background_alike(run: Evidence, suite: Suite) -> Violation | None:
-    """Flag a candidate that lets background traffic wait: it is faster for the rest.
+    """Flag a candidate that starves background traffic: it is faster for the rest.
 
-    In the background it answered less than two thirds of the requests that the baseline answered, beyond chance over
-    the blocks, and no required check names that class and holds its times or rates to something. No check is
-    invalidated: a candidate that is slower at everything gets less done too, and is blocked for being slower.
+    It answered less than 2/3 of the background requests that the baseline answered, significantly over the blocks, and
+    no required check covers latency or throughput of that class. No check is invalidated: a candidate that is slower
+    everywhere also answers fewer, and is blocked for being slower.
     """
     for place in traffic_classes(suite):
         if place.requests is not None or _speed_is_judged(place, suite):
@@ -500,7 +489,9 @@ def background_alike(run: Evidence, suite: Suite) -> Violation | None:
         starved = _starved(run, place.name, suite.gate.alpha)
         if starved is not None:
             where = f"stage: {place.stage}, class: {place.class_name}"
-            remedy = f"judge that class too, say by {{metric: e2e, {where}, margin: 50%}}, or see what holds it up"
+            remedy = (
+                f"add a check of that class, such as {{metric: e2e, {where}, margin: 50%}}, or find out what delays it"
+            )
             return Violation(starved, remedy)
     return None
 
@@ -516,18 +507,18 @@ def _speed_is_judged(place: TrafficClass, suite: Suite) -> bool:
 
 
 def _starved(run: Evidence, name: str, alpha: float) -> str | None:
-    """Describe a candidate that answered far fewer requests in its blocks, beyond chance; None of any other."""
+    """Describe a candidate that answered significantly fewer requests than allowed; None if it did not."""
     pairs = paired_load(run, name)
     counts = np.array([[np.count_nonzero(succeeded(o.requests)) for o in pair] for pair in pairs], dtype=np.float64)
     if len(counts) < 2:
         return None
-    theirs, ours = (int(total) for total in counts.sum(axis=0))
-    if ours >= _LEAST_SHARE * theirs or theirs - ours <= _NOISE_SD * math.sqrt(theirs + ours):
+    baseline, candidate = (int(total) for total in counts.sum(axis=0))
+    if candidate >= _LEAST_SHARE * baseline or baseline - candidate <= _NOISE_SD * math.sqrt(baseline + candidate):
         return None
     test = paired_t(np.log((counts[:, 1] + 0.5) / (counts[:, 0] + 0.5)), alpha)
     if test is None or test.limits.upper >= 0:
         return None
     return (
-        f"stage {name}: in the background the candidate answered {ours} requests where the baseline answered {theirs} "
-        f"(bound {_LEAST_SHARE:.0%}), so the rest had less beside it"
+        f"stage {name}: the candidate answered {candidate} background requests and the baseline {baseline} "
+        f"(bound {_LEAST_SHARE:.0%}), so other requests met less background traffic"
     )

@@ -1,8 +1,7 @@
-"""Guards over a run as a whole, and over two stored runs: was everything measured, once, and the same thing?
+"""Guards over a whole run, and over two stored runs: completeness, interruptions, replicas and comparability.
 
-What was only begun when a run was interrupted is measured again, so whoever ends runs can choose what is thrown away:
-blocks in which nothing goes well so far. What that is worth at most to somebody who sees all stands in
-docs/decisions.md.
+A resumed run repeats its unfinished block, so an operator who interrupts runs could discard bad blocks.
+docs/decisions.md quantifies how much that could gain.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from benchgate.gate.guards.base import (
     guard,
     most_serious,
 )
-from benchgate.gate.guards.client import TO_ITS_END
+from benchgate.gate.guards.client import FINISH_RUN
 from benchgate.gate.guards.server import restarts_between
 from benchgate.gate.policy import concrete_checks, judged_units
 from benchgate.model.deployment import Arm
@@ -56,25 +55,25 @@ from benchgate.units import show_found
 
 # --- Everything that was planned --------------------------------------------------------------------------------------
 
-_DOWN = "see whether its address is right and the server runs (check its log); then run again"
+_DOWN = "check its address and that the server runs (see its log), then run again"
 _REMEDIES = {
     REFUSES_REQUESTS: (
-        "the server is up: correct in the suite what it refuses (the model's name, the key, fields) and run again"
+        "the server is up but rejects requests: fix the model name, key or request fields in the suite and run again"
     ),
     ONE_SERVER: "correct the suite and run again",
     CANNOT_SCORE: "correct the suite and run again",
-    NOT_ALL_READY: "bring all of its replicas up, or correct `ready.replicas` in the suite, and run again",
+    NOT_ALL_READY: "start all of its replicas, or correct `ready.replicas` in the suite, and run again",
     NOT_COUNTABLE: "correct `ready` in the suite and run again",
-    CHANGED: "let nobody deploy to it or change it while it is measured, and run again",
+    CHANGED: "do not deploy to it or change it during a run, and run again",
 }
-"""Remedies for a deployment that is up, by what its fault says."""
+"""Remedies for a deployment that is up, by a text in its fault."""
 
 
 @guard("targets-up", "both deployments answered throughout")
 def targets_up(run: Evidence, suite: Suite) -> Violation | NotApplicable | None:
-    """Flag a deployment that did not answer at the start or after a stage, or refuses what the suite asks of it."""
+    """Flag a deployment that did not answer at the start or after a stage, or rejects the suite's requests."""
     if not run.target_faults:
-        imported = "the evals were imported: whether a deployment was ever down is not known"
+        imported = "the evals were imported: no deployment was watched"
         return NotApplicable(imported) if run.run.imported else None
     reasons, remedies = [], []
     for fault in run.target_faults:
@@ -85,36 +84,39 @@ def targets_up(run: Evidence, suite: Suite) -> Violation | NotApplicable | None:
     return Violation("; and ".join(reasons), "; ".join(dict.fromkeys(remedies)))
 
 
-@guard("run-complete", "everything that was planned was measured")
+@guard("run-complete", "everything planned was measured")
 def run_complete(run: Evidence, suite: Suite) -> Violation | None:
     """Flag a run that was interrupted."""
     if run.run.status is RunStatus.COMPLETE:
         return None
-    reason = f"the run is {run.run.status.value}: not everything that was planned was measured"
+    reason = f"the run is {run.run.status.value}: not everything planned was measured"
     return Violation(reason, _how_to_complete(run))
 
 
-@guard("all-measured", "everything planned has its record")
+@guard("all-measured", "everything planned has exactly one record")
 def all_measured(run: Evidence, suite: Suite) -> Violation | None:
-    """Flag evidence that was dropped or doubled.
+    """Flag missing or duplicated evidence.
 
-    A planned start, request, eval task or shadow comparison has no record, something that is measured once has two, or
-    an eval was stopped early and no required check of the policy looks at it.
+    A planned start, request, eval task or shadow comparison has no record or two, or an eval was stopped early and no
+    required check covers it.
     """
     found = (
         measured_twice(run)
         or _missing_starts(run, suite)
         or next(_missing_tasks(run, suite), None)
         or _stopped_unjudged(run, suite)
-        or ("the fixed texts were not read" if suite.divergence is not None and run.divergence is None else None)
-        or ("the shadow comparison was not made" if suite.shadow is not None and run.shadow is None else None)
+        or (
+            "the divergence on fixed texts was not measured"
+            if suite.divergence is not None and run.divergence is None
+            else None
+        )
+        or ("the shadow comparison was not measured" if suite.shadow is not None and run.shadow is None else None)
         or next(_missing_requests(run, suite), None)
     )
     return None if found is None else Violation(found, _how_to_complete(run))
 
 
 def _missing_starts(run: Evidence, suite: Suite) -> str | None:
-    """A few quick starts are not what all of them took."""
     for arm in arms_of(run):
         found = sorted(start.number for start in run.starts if start.arm is arm)
         if suite.start is not None and found != list(range(suite.start.times)):
@@ -143,9 +145,9 @@ def _missing_tasks(run: Evidence, suite: Suite) -> Iterator[str]:
 
 
 def _stopped_unjudged(run: Evidence, suite: Suite) -> str | None:
-    """A task may stop early where a required check looks at it: that can only block, or find that it cannot say.
+    """Describe a task that stopped early although no required check covers it; None if there is none.
 
-    Another policy than the one that stopped it may not look at it.
+    Stopping early is safe for a required check: it can only end in BLOCK or INCONCLUSIVE.
     """
     stopped = [o.task for o in run.quality if o.repeat == 0 and o.harness.get("stopped_early")]
     if not stopped:
@@ -156,7 +158,7 @@ def _stopped_unjudged(run: Evidence, suite: Suite) -> str | None:
     task = next((task for task in stopped if task not in judged), None)
     if task is None:
         return None
-    return f"the evals were stopped early because harm was certain, and no required check looks at task {task}"
+    return f"the evals were stopped early because a regression was certain, but no required check covers task {task}"
 
 
 def _missing_requests(run: Evidence, suite: Suite) -> Iterator[str]:
@@ -165,15 +167,15 @@ def _missing_requests(run: Evidence, suite: Suite) -> Iterator[str]:
         observed = load_of(run, place.name, arm)
         for block in blocks:
             rows = observed[block].recorded_planned if block in observed else 0
-            if block not in observed or place.requests not in (None, rows):  # in the background no number is planned
+            if block not in observed or place.requests not in (None, rows):  # background traffic has no planned number
                 where = f"stage {place.name}, block {block + 1}, {arm.value}"
                 yield f"{where}: {rows} of {place.requests or 'the'} planned requests have a record"
 
 
 def _blocks_due(run: Evidence, suite: Suite) -> int:
-    """Return the planned blocks, or those before the interim look at which the run says that its load ended.
+    """Return the planned number of blocks, or that at the interim analysis where the run recorded the end of its load.
 
-    Without that word a run that lacks blocks was interrupted, however few would have done.
+    Without such a record, a run that lacks blocks was interrupted.
     """
     if suite.load is None:
         return 0
@@ -185,15 +187,12 @@ def _blocks_due(run: Evidence, suite: Suite) -> int:
 
 
 def _how_to_complete(run: Evidence) -> str:
-    """After a fault of a deployment nothing else helps than to mend that."""
-    if run.target_faults:
-        return "mend what `targets-up` reports; what is missing here follows from it"
-    return to_its_end(run)
+    return "fix what `targets-up` reports: it caused the gap" if run.target_faults else completion_remedy(run)
 
 
 # --- Resumed runs -----------------------------------------------------------------------------------------------------
 
-MOST_RESUMPTIONS = 1
+MAX_RESUMPTIONS = 1
 
 
 RESUMED = Need("a resumed run", lambda run, _: bool(run.resumptions))
@@ -206,16 +205,16 @@ RESUMED = Need("a resumed run", lambda run, _: bool(run.resumptions))
     needs=RESUMED,
 )
 def few_interruptions(run: Evidence, suite: Suite) -> Violation | None:
-    """Flag a run that was interrupted and resumed more than once, each time without what it had only begun."""
+    """Flag a run that was interrupted and resumed more than once, each time discarding unfinished work."""
     times = len(run.resumptions)
-    if times <= MOST_RESUMPTIONS:
+    if times <= MAX_RESUMPTIONS:
         return None
-    reason = f"the run was interrupted and resumed {times} times, each time without what it had only begun"
-    return Violation(reason, "run the suite from its beginning, and let nothing end it more than once")
+    reason = f"the run was interrupted and resumed {times} times, each time discarding unfinished work"
+    return Violation(reason, "run the suite from its beginning, with at most one interruption")
 
 
-def sitting_notes(evidence: Evidence) -> tuple[str, ...]:
-    """Describe the sessions of a resumed run, and servers that were restarted meanwhile; none for any other run."""
+def session_notes(evidence: Evidence) -> tuple[str, ...]:
+    """Describe the sessions of a resumed run and servers restarted between them; return () for any other run."""
     found = evidence.resumptions
     if not found:
         return ()
@@ -224,36 +223,32 @@ def sitting_notes(evidence: Evidence) -> tuple[str, ...]:
 
 
 def _show_resumption(one: Resumption) -> str:
-    """Nobody can say what was in a spool that was not there, or is an older copy: whole blocks that went badly."""
-    shown = f"interrupted, resumed at {one.at}"
+    text = f"interrupted, resumed at {one.at}"
     if one.without_spool:
-        shown += " without the spool in which records were kept (--without-spool), so what was measured may be missing"
+        text += " without the spool of records (--without-spool), so measured blocks may be missing"
     elif one.by_spool:
-        shown += " with what store and spool had of it, and nobody can vouch that the spool is all of what was kept"
-    return shown + (f", and measured again from the beginning: {', '.join(one.again)}" if one.again else "")
+        text += " from store and spool; nothing proves that the spool is complete"
+    return text + (f", and measured again from the beginning: {', '.join(one.again)}" if one.again else "")
 
 
 def _restart_notes(run: Evidence) -> Iterator[str]:
-    """Describe restarts of servers that benchgate did not start itself, as far as their metrics tell.
-
-    As each session begins they are asked: what they said while load was sent may be of the first session alone.
-    """
+    """Describe restarts of servers that benchgate did not start itself, from metrics read as each session begins."""
     known = run.run.arms
-    theirs = [arm for arm in arms_of(run) if arm in known and known[arm].url is not None]
-    yield from restarts_between(run, theirs)
-    silent = [f"the {arm}" for arm in theirs if any(arm.value not in one.same_process for one in run.resumptions)]
+    external = [arm for arm in arms_of(run) if arm in known and known[arm].url is not None]
+    yield from restarts_between(run, external)
+    silent = [f"the {arm}" for arm in external if any(arm.value not in one.same_process for one in run.resumptions)]
     if silent:
-        yield f"whether the server of {' and '.join(silent)} was restarted between the sessions is not known"
+        yield f"it is not known whether the server of {' and '.join(silent)} was restarted between the sessions"
 
 
-def to_its_end(evidence: Evidence) -> str:
-    """Return what to do about a run that did not measure everything."""
+def completion_remedy(evidence: Evidence) -> str:
+    """Return the remedy for a run that did not measure everything."""
     run = evidence.run
     if run.status is RunStatus.COMPLETE or run.finished_at is not None or run.calibrates or run.imported:
-        return TO_ITS_END
-    if len(evidence.resumptions) >= MOST_RESUMPTIONS:
-        return "it was resumed once already and cannot be again: run the suite from its beginning"
-    running = "wait for it to end; where what measured it was killed, " if run.status is RunStatus.RUNNING else ""
+        return FINISH_RUN
+    if len(evidence.resumptions) >= MAX_RESUMPTIONS:
+        return "it was resumed once and cannot be resumed again: run the suite from its beginning"
+    running = "wait for it to end; if its process was killed, " if run.status is RunStatus.RUNNING else ""
     return f"{running}resume it: `benchgate run SUITE --resume --run {run.id}`"
 
 
@@ -265,25 +260,25 @@ _MOST_SHOWN = 3
 REPLICAS = Need("declared replicas", lambda run, _: any(_declared(run, arm) is not None for arm in arms_of(run)))
 
 
-@guard("replicas-changed", "all replicas were there at each count", invalidates=LOAD, by_arm=True, needs=REPLICAS)
+@guard("replicas-changed", "all replicas were present at each count", invalidates=LOAD, by_arm=True, needs=REPLICAS)
 def replicas_changed(run: Evidence, suite: Suite) -> Violation | Passed:
-    """Flag a deployment that had fewer or more replicas than it declares (`ready`) at one of the counts.
+    """Flag a deployment whose number of replicas differed from the declared one (`ready`) at any count.
 
-    They are counted at the start, before each block, after a stage with actions, and at the end. A count that could not
-    be taken or is missing is flagged too.
+    Replicas are counted at the start, before each block, after a stage with actions, and at the end. A failed or
+    missing count is flagged too.
     """
-    declared = {arm: wanted for arm in arms_of(run) if (wanted := _declared(run, arm)) is not None}
-    found = [one for arm, wanted in declared.items() if (one := _other_replicas(run, arm, wanted)) is not None]
+    declared = {arm: number for arm in arms_of(run) if (number := _declared(run, arm)) is not None}
+    found = [one for arm, number in declared.items() if (one := _other_replicas(run, arm, number)) is not None]
     violation = most_serious(found)
     if violation is not None:
         return violation
     counts = sum(one.arm in declared for one in run.replicas)
-    numbers = " and ".join(f"{wanted} of the {arm.value}" for arm, wanted in declared.items())
-    return Passed(f"all replicas were there at each of {counts} counts: {numbers}")
+    numbers = " and ".join(f"{number} of the {arm.value}" for arm, number in declared.items())
+    return Passed(f"all replicas were present at each of {counts} counts: {numbers}")
 
 
 def _declared(run: Evidence, arm: Arm) -> int | None:
-    """Return how many replicas the run's own suite declares, whatever policy judges it now; None where none."""
+    """Return the number of replicas that the run's own suite declares, not the policy that judges it; None if none."""
     stored = run.run.suite
     found: object = stored.get("deployments")
     for key in (stored.get(arm.value), "ready", "replicas"):
@@ -291,24 +286,23 @@ def _declared(run: Evidence, arm: Arm) -> int | None:
     return found if isinstance(found, int) else None
 
 
-def _other_replicas(run: Evidence, arm: Arm, wanted: int) -> Violation | None:
+def _other_replicas(run: Evidence, arm: Arm, declared: int) -> Violation | None:
     counts = [one for one in run.replicas if one.arm is arm]
-    wrong = [f"{one.shown} {one.when}" for one in counts if one.count != wanted]
+    wrong = [f"{one.shown} {one.when}" for one in counts if one.count != declared]
     wrong += [] if run.target_faults else [f"no count {when}" for when in _missing_counts(run, arm, counts)]
     if not wrong:
         return None
     more = [f"and {len(wrong) - _MOST_SHOWN} more"] if len(wrong) > _MOST_SHOWN else []
     name = run.run.arms[arm].name if arm in run.run.arms else ""
-    shown = "; ".join([*wrong[:_MOST_SHOWN], *more])
+    counted = "; ".join([*wrong[:_MOST_SHOWN], *more])
     remedy = (
-        "see why replicas came or went (the scheduler's and the servers' logs), keep their number as it is declared, "
-        "and run the suite again"
+        "find out why replicas came or went (scheduler and server logs), keep their number, and run the suite again"
     )
-    return Violation(f"the {arm.value} {name} did not have its {wanted} replicas throughout: {shown}", remedy, arm)
+    return Violation(f"the {arm.value} {name} did not have its {declared} replicas throughout: {counted}", remedy, arm)
 
 
 def _missing_counts(run: Evidence, arm: Arm, counts: list[ReplicaCount]) -> Iterator[str]:
-    """Yield the moments of which there must be a count by what was measured, and is none."""
+    """Yield the moments that need a count and have none."""
     moments = {one.when for one in counts}
     if AT_THE_START not in moments:
         yield AT_THE_START
@@ -327,11 +321,11 @@ CALIBRATION = Need("a calibration", lambda run, _: run.run.calibrates)
 
 @guard("no-calibration", "the run is not a calibration", invalidates=EVERYTHING, needs=CALIBRATION)
 def no_calibration(run: Evidence, suite: Suite) -> Violation | None:
-    """Flag a calibration: it measured one deployment twice, so nobody in it is a candidate."""
+    """Flag a calibration: it measured one deployment twice, so it has no candidate."""
     if not run.run.calibrates:
         return None
     name = run.run.arms[Arm.BASELINE].name if Arm.BASELINE in run.run.arms else "its baseline"
-    reason = f"run {run.run.id} is a calibration: it measured {name} against itself, so it judges nobody"
+    reason = f"run {run.run.id} is a calibration: it measured {name} against itself and has no candidate"
     return Violation(reason, "measure a candidate with `benchgate run`")
 
 
@@ -341,71 +335,68 @@ def same_measurement(comparison: TiedRuns, suite: Suite) -> Violation | None:
     reference, judged = (comparison.reference, comparison.judged)
     if reference.run.measurement_sha256 == judged.run.measurement_sha256:
         return None
-    reason = f"the two runs did not measure the same thing: {what_differs(reference.run.suite, judged.run.suite)}"
+    reason = f"the two runs did not measure the same thing: {suite_differences(reference.run.suite, judged.run.suite)}"
     return Violation(reason, "measure both with the same suite and seed")
 
 
 @guard("same-client", "both runs had the same load generator", invalidates=compared(LOAD))
 def same_client(comparison: TiedRuns, suite: Suite) -> Violation | Passed:
-    """Flag two stored runs with other load generators, where no live baseline ties them together.
+    """Flag two stored runs with different load generators and no live baseline in common.
 
-    They were sent by another number of load generator processes, or one by a single machine and the other by a cluster.
-    Where each run has its own live baseline, that changes the baseline too, and the guard only says so.
+    The number of load generator processes differs, or one run used a single machine and the other a cluster. If each
+    run has its own live baseline, the difference affects that too, and the guard only reports it.
     """
     one, other = (_show_senders(run) for run in (comparison.reference, comparison.judged))
     if one == other:
-        return Passed(f"both runs were sent by the same: {one}")
-    reason = f"the two runs were not sent by the same: one by {one}, the other by {other}"
+        return Passed(f"both runs were sent by {one}")
+    reason = f"the load generators of the two runs differ: one was sent by {one}, the other by {other}"
     if isinstance(comparison, UntiedRuns):
         return Violation(reason, "measure the two deployments in one run")
-    return Passed(f"{reason}; what that changes, it changes of each run's own baseline too")
+    return Passed(f"{reason}; this affects each run's own baseline too")
 
 
-@guard("same-baseline", "both runs had the same baseline beside them", invalidates=EVERYTHING)
+@guard("same-baseline", "both runs measured the same baseline", invalidates=EVERYTHING)
 def same_baseline(comparison: TiedRuns, suite: Suite) -> Violation | NotApplicable | None:
-    """Flag two stored runs that did not measure the same baseline beside their candidate."""
+    """Flag two stored runs that measured different baselines with their candidates."""
     if isinstance(comparison, UntiedRuns):
-        return NotApplicable("a run measured its candidate alone: margins are held to a noise profile instead")
-    theirs, ours = (run.run.arms[Arm.BASELINE].fingerprint for run in (comparison.reference, comparison.judged))
-    if theirs == ours:
+        return NotApplicable("a run measured its candidate alone: a noise profile is used instead of a common baseline")
+    baseline, candidate = (run.run.arms[Arm.BASELINE].fingerprint for run in (comparison.reference, comparison.judged))
+    if baseline == candidate:
         return None
-    reason = "the two runs had different baselines beside them, so nothing ties their machines and moments together"
+    reason = "the two runs measured different baselines, so differences of machine and time do not cancel"
     return Violation(reason, "measure the two deployments in one run")
 
 
 def _show_senders(run: Evidence) -> str:
-    """`4 load generator processes of a cluster`; where stages differ in their number, all of the numbers."""
+    """Format as `4 load generator processes of a cluster`, with every number if stages differ."""
     numbers = sorted({execution.client.workers for execution in run.load})
     spread = any(execution.client.start_uncertainty_s is not None for execution in run.load)
-    shown = " or ".join(map(str, numbers)) or "no"
-    return f"{shown} load generator process{'' if numbers == [1] else 'es'}{' of a cluster' if spread else ''}"
+    processes = "process" if numbers == [1] else "processes"
+    return f"{' or '.join(map(str, numbers)) or 'no'} load generator {processes}{' of a cluster' if spread else ''}"
 
 
 _MEASURED_BY = ("seed", "start", "load", "quality", "divergence", "shadow", "limits")
-_OF_THE_CLIENT = ("load.workers", "load.audit", "load.looks", "load.limit")  # how it is asked, and not what
-_NAMED = 3  # differences; more are counted
+_OF_THE_CLIENT = ("load.workers", "load.audit", "load.looks", "load.limit")  # how requests are sent, not which
+_NAMED = 3  # differences; further ones are counted
 
 
-def what_differs(one: Mapping[str, object], other: Mapping[str, object]) -> str:
-    """Describe how two stored suites differ in what they measure: `load.blocks is 4 in the first and 8 in the second`.
-
-    Nothing of the suites differs where a file that they name was another one.
-    """
-    asked = [dict(leaves({key: suite.get(key) for key in _MEASURED_BY})) for suite in (one, other)]
-    names = [name for name in dict.fromkeys([*asked[0], *asked[1]]) if asked[0].get(name) != asked[1].get(name)]
+def suite_differences(one: Mapping[str, object], other: Mapping[str, object]) -> str:
+    """Describe how two stored suites differ, such as `load.blocks is 4 in the first and 8 in the second`."""
+    flat = [dict(leaf_values({key: suite.get(key) for key in _MEASURED_BY})) for suite in (one, other)]
+    names = [name for name in dict.fromkeys([*flat[0], *flat[1]]) if flat[0].get(name) != flat[1].get(name)]
     names = [name for name in names if not name.startswith(_OF_THE_CLIENT)]
     if not names:
-        return "their suites ask the same, so a file that these name (prompts, tasks, a trace) was another one"
-    shown = []
+        return "their suites are equal, so the content of a file that they name (prompts, tasks, a trace) differs"
+    differences = []
     for name in names[:_NAMED]:
-        first, second = ("missing" if (value := side.get(name)) is None else show_found(value) for side in asked)
-        shown.append(f"{name} is {first} in the first and {second} in the second")
+        first, second = ("missing" if (value := side.get(name)) is None else show_found(value) for side in flat)
+        differences.append(f"{name} is {first} in the first and {second} in the second")
     more = len(names) - _NAMED
-    return "; ".join(shown) + (f"; and {more} more {'differs' if more == 1 else 'differ'}" if more > 0 else "")
+    return "; ".join(differences) + (f"; and {more} more {'differs' if more == 1 else 'differ'}" if more > 0 else "")
 
 
-def leaves(value: object, path: str = "") -> Iterator[tuple[str, object]]:
-    """Yield every single value below, by where it stands: `load.sweep[0].concurrency`."""
+def leaf_values(value: object, path: str = "") -> Iterator[tuple[str, object]]:
+    """Yield every leaf value with its path, such as `load.sweep[0].concurrency`."""
     inside: list[tuple[str, object]] = []
     if isinstance(value, Mapping):
         inside = [(f"{path}.{key}" if path else str(key), one) for key, one in value.items()]
@@ -414,4 +405,4 @@ def leaves(value: object, path: str = "") -> Iterator[tuple[str, object]]:
     if not inside:
         yield path, value
     for at, one in inside:
-        yield from leaves(one, at)
+        yield from leaf_values(one, at)

@@ -1,7 +1,6 @@
-"""Guards over telemetry: was each server the same one throughout, did it serve this load alone, was its cache cold?
+"""Guards over telemetry: restarts, other traffic on the servers, and warm prefix caches.
 
-A server need not show its metrics: then nothing is known, and the guards say so. Why the bounds are where they are:
-docs/telemetry.md.
+Without metrics of a server the guards are not applicable. The bounds are justified in docs/telemetry.md.
 """
 
 from __future__ import annotations
@@ -14,10 +13,10 @@ from operator import add
 from benchgate.gate.comparison import arms_of
 from benchgate.gate.evidence.telemetry import (
     Counted,
-    counted,
+    answer_hit_ratio,
+    compare_counts,
     executions_of,
-    hits_of_answers,
-    hits_of_server,
+    server_hit_ratio,
     windows_of,
 )
 from benchgate.gate.guards.base import (
@@ -39,63 +38,61 @@ from benchgate.suite.load import TrafficClass
 from benchgate.suite.schema import Suite, traffic_classes
 from benchgate.units import show_percent
 
-_NOTICED = 0.01  # of what the client counts; more is said in a notice
-_SHARED = 0.05  # over all blocks of a stage; more is another load than the one that was planned
+_NOTICED = 0.01  # of the client's count; larger differences give a notice
+_SHARED = 0.05  # over all blocks of a stage; beyond it the server had another load than planned
 _SHARED_IN_A_BLOCK = 0.2
-_CACHED_NOTICED = 0.01  # of the tokens looked up; prompts that share nothing find only what a template puts before them
+_CACHED_NOTICED = 0.01  # of the tokens looked up; prompts without a common prefix share only the chat template
 _CACHED = 0.1
-_CACHED_GAP = 0.05  # between the arms, in shares
+_CACHED_GAP = 0.05  # between the arms' shares
 
-_NOTHING = NotApplicable("the servers reported nothing about themselves, so this is not known")
-_CANDIDATE_FIRST = (Arm.CANDIDATE, Arm.BASELINE)  # a fault of the candidate's own invalidates more
+_ONE_PAGE = "the address of one server, or of a service that adds them up"
+_NOTHING = NotApplicable("the servers reported no metrics, so this is not known")
+_CANDIDATE_FIRST = (Arm.CANDIDATE, Arm.BASELINE)  # a fault of the candidate invalidates more
 
 
 def telemetry_notices(run: Evidence, suite: Suite) -> tuple[str, ...]:
-    """Return what telemetry shows that a reader should know and that trips no guard."""
+    """Return notices of restarts, unequal counts and warm caches that trip no guard."""
     return (*restarts_between(run, Arm), *_unequal_counts(run, suite), *_warm_caches(run, suite))
 
 
-@guard("server-kept-running", "no server was restarted during a stage, as far as they say", needs=TELEMETRY)
+@guard("server-kept-running", "no server was restarted during a stage, as far as they report", needs=TELEMETRY)
 def server_kept_running(run: Evidence, suite: Suite) -> Violation | NotApplicable | None:
-    """Flag a server that was restarted during a stage: latency of a start is not latency of a deployment.
+    """Flag a server that was restarted during a stage: start-up latency is not serving latency.
 
-    Its process changed (`process_start_time_seconds`, vLLM's `_created`, llama.cpp's header), or a counter went back.
-    This invalidates the load, or where it was the baseline's server, comparisons of the load. In a stage with actions a
-    restart is what the suite asked for. Where markers come back, several servers answer in turn and restarts cannot be
-    seen: not applicable, unless a required check rests on what the candidate's server says, which invalidates nothing
-    and prevents a PASS.
+    Its process changed (`process_start_time_seconds`, vLLM's `_created`, llama.cpp's header), or a counter decreased.
+    This invalidates the load, or for the baseline's server, comparisons of the load. In a stage with actions restarts
+    are intended. If a process marker reappears, several servers answer in turn and restarts cannot be detected: not
+    applicable, unless a required check uses telemetry of the candidate, which trips and invalidates nothing.
     """
     disturbed = {stage.name for stage in (suite.load.sweep if suite.load else ()) if stage.actions}
     if not any(window.readings for window in run.telemetry):
         return _NOTHING
     in_turn = [arm for arm in Arm if _several_answer(_windows(run, arm))]
-    who = " and ".join(f"the {arm.value}" for arm in in_turn)
-    unclear = f"several servers answer in turn for {who}, or one is restarted, so restarts are not known"
+    names = " and ".join(f"the {arm.value}" for arm in in_turn)
+    unclear = f"several servers answer in turn for {names}, so restarts are not known"
     if Arm.CANDIDATE in in_turn and any(c.required and c.metric in TELEMETRY_METRICS for c in suite.gate.checks):
-        reason = f"{unclear}, and a required check rests on what the candidate's server says of itself"
-        return Violation(reason, "give `metrics` the address of one server, or of what adds them up")
+        reason = f"{unclear}, and a required check uses telemetry of the candidate"
+        return Violation(reason, f"set `metrics` to {_ONE_PAGE}")
     for arm in (arm for arm in _CANDIDATE_FIRST if arm not in in_turn):
         for window in _windows(run, arm):
             if window.restarted and window.stage not in disturbed:
-                how = (
-                    "a counter of the server went back: it, or one of several behind its address, was restarted or lost"
-                )
+                how = "a counter of the server decreased: it, or one of several at its address, was restarted or lost"
                 if len(window.markers) > 1:
-                    how = "the server was restarted while it was measured"
+                    how = "the server was restarted during the measurement"
                 reason = f"stage {window.stage}, block {window.block + 1}, {arm.value}: {how}"
-                remedy = "see in its log why it went down; run again when it stays up"
+                remedy = "find in its log why it went down; run again when it stays up"
                 return Violation(reason, remedy, invalidates=invalidated_by(arm, LOAD))
     return NotApplicable(f"not checked: {unclear}") if in_turn else None
 
 
 def restarts_between(run: Evidence, arms: Iterable[Arm]) -> Iterator[str]:
-    """Yield where the server of one of these arms was another process than at the stage before, as far as it says."""
+    """Yield notices of servers of these arms that were restarted between stages, as far as they report it."""
     for arm in arms:
         windows = _windows(run, arm)
         if _several_answer(windows):
             yield (
-                f"several servers answer in turn when the {arm.value} is asked for its metrics, so each reading is "
-                "of one of them; give `metrics` the address of one, or of what adds them up"
+                f"several servers answer in turn at the metrics address of the {arm.value}, so each reading is of one; "
+                f"set `metrics` to {_ONE_PAGE}"
             )
             continue
         for one, other in pairwise(windows):
@@ -104,23 +101,27 @@ def restarts_between(run: Evidence, arms: Iterable[Arm]) -> Iterator[str]:
 
 
 def _several_answer(windows: list[TelemetryWindow]) -> bool:
-    """A process that is gone does not come back, so a marker that does is of one of several behind one address."""
     markers = [marker for window in windows for marker in window.markers]
     in_turn = [marker for i, marker in enumerate(markers) if i == 0 or marker != markers[i - 1]]
-    return len(in_turn) > len(set(in_turn))
+    return len(in_turn) > len(set(in_turn))  # a process that ended does not come back
 
 
 def _windows(run: Evidence, arm: Arm) -> list[TelemetryWindow]:
-    """The windows of an arm in order of time."""
     return sorted((w for w in run.telemetry if w.arm is arm and w.readings), key=lambda window: window.position)
 
 
-@guard("server-alone", "no server did more than it was asked for", invalidates=LOAD, by_arm=True, needs=TELEMETRY)
+@guard(
+    "server-alone",
+    "no server did more work than the load generator requested",
+    invalidates=LOAD,
+    by_arm=True,
+    needs=TELEMETRY,
+)
 def server_alone(run: Evidence, suite: Suite) -> Violation | NotApplicable | None:
-    """Flag a server that did more than was asked of it: others used it, so the arms did not do the same work.
+    """Flag a server that did more work than we requested: others used it, so the arms are not comparable.
 
-    It counted over 5 % more requests, prompt tokens or generated tokens than were asked of it in a stage, or over 20 %
-    in one block.
+    It counted over 5 % more requests, prompt tokens or generated tokens than were requested in a stage, or over 20 %
+    more in one block.
     """
     counts_are_known = False
     for arm, stage in product(_CANDIDATE_FIRST, _stages(suite)):
@@ -129,11 +130,11 @@ def server_alone(run: Evidence, suite: Suite) -> Violation | NotApplicable | Non
         where = f"stage {stage}"
         found = [(f"{where}, block {n + 1}", one, _SHARED_IN_A_BLOCK) for n, each in by_block.items() for one in each]
         for place, count, bound in (*found, *((where, one, _SHARED) for one in _together(by_block))):
-            if count.beyond_ratio > bound:
-                asked = f"the load generator asked for at most {count.most:,.0f} (bound {bound:.0%} more)"
-                what = f"the server counted {count.server:,.0f} {count.what} where {asked}"
-                reason = f"{place}, {arm.value}: {what}: a shared server, others use it too"
-                return Violation(reason, "measure when nobody else uses the server, or give it one of its own", arm)
+            if count.excess_ratio > bound:
+                most = f"the load generator requested at most {count.most:,.0f} (bound {bound:.0%} more)"
+                what = f"the server counted {count.server:,.0f} {count.what} but {most}"
+                reason = f"{place}, {arm.value}: {what}: others use this server too"
+                return Violation(reason, "run again without other traffic on the server, or use a dedicated one", arm)
     return None if counts_are_known else _NOTHING
 
 
@@ -141,31 +142,31 @@ def _unequal_counts(run: Evidence, suite: Suite) -> Iterator[str]:
     for stage, arm in product(_stages(suite), Arm):
         for count in _together(_counts(run, suite, stage, arm)):
             where = f"stage {stage}, {arm.value}: the server counted {count.server:,.0f} {count.what}"
-            if count.beyond_ratio > _NOTICED:
-                yield f"{where}, {show_percent(count.beyond_ratio)} more than the load generator asked for"
-            elif count.short_ratio > _NOTICED:
-                fewer = f"{show_percent(count.short_ratio)} fewer than the load generator got"
+            if count.excess_ratio > _NOTICED:
+                yield f"{where}, {show_percent(count.excess_ratio)} more than the load generator requested"
+            elif count.shortfall_ratio > _NOTICED:
+                fewer = f"{show_percent(count.shortfall_ratio)} fewer than the load generator received"
                 yield f"{where}, {fewer}: its metrics do not cover all servers of this load"
 
 
 def _counts(run: Evidence, suite: Suite, stage: str, arm: Arm) -> dict[int, list[Counted]]:
-    """Return what server and client counted in each block; nothing for a server of which one of several answers."""
+    """Return the counts of server and client in each block; nothing if several servers answer in turn."""
     if _several_answer(_windows(run, arm)):
         return {}
     executions, windows = executions_of(run, stage, arm), windows_of(run, stage, arm)
     levels = _levels(suite, stage)
     unrecorded = sum(level.schedule.concurrency or 0 for level in levels if level.is_background)
     names = {level.name for level in levels}
-    had = (int(o.requests.output_tokens.max()) for o in run.load if o.stage in names and len(o.requests))
-    longest = max((*(level.workload.most_output_tokens or 0 for level in levels), *had), default=0)
+    received = (int(o.requests.output_tokens.max()) for o in run.load if o.stage in names and len(o.requests))
+    longest = max((*(level.workload.most_output_tokens or 0 for level in levels), *received), default=0)
     generates = all(level.workload.generates for level in levels)
     found: dict[int, list[Counted]] = {}
     for block in sorted(executions.keys() & windows.keys()):
-        seen = executions[block]
-        answered = {o.stage for o in seen if len(o.requests)}
-        # of background traffic that was cut off altogether, nobody knows how long its prompts were
+        observations = executions[block]
+        answered = {o.stage for o in observations if len(o.requests)}
+        # the prompt lengths of background traffic without any completed request are unknown
         cut_off = any(level.is_background and level.name not in answered for level in levels)
-        counts = counted(windows[block], seen, unrecorded, longest, generates=generates)
+        counts = compare_counts(windows[block], observations, unrecorded, longest, generates=generates)
         found[block] = [count for count in counts if not (cut_off and count.what == "prompt tokens")]
     return {block: counts for block, counts in found.items() if counts}
 
@@ -179,13 +180,12 @@ def _together(by_block: dict[int, list[Counted]]) -> list[Counted]:
 
 
 def _cache_is_known(run: Evidence, suite: Suite) -> bool:
-    """Without telemetry the answers may say how many tokens of their prompts were cached."""
     if run.telemetry:
         return True
     return len(arms_of(run)) == len(Arm) and any(_hit_ratios(run, suite, stage) for stage in _unshared_stages(suite))
 
 
-CACHE_COUNTS = Need("telemetry, or answers that say how much of their prompt was cached", _cache_is_known)
+CACHE_COUNTS = Need("telemetry, or responses that report cached prompt tokens", _cache_is_known)
 
 
 @guard(
@@ -196,34 +196,34 @@ CACHE_COUNTS = Need("telemetry, or answers that say how much of their prompt was
     needs=CACHE_COUNTS,
 )
 def cache_cold(run: Evidence, suite: Suite) -> Violation | NotApplicable | None:
-    """Flag an arm that was asked what its prefix cache had already, where prompts share nothing on purpose.
+    """Flag a warm prefix cache in a workload whose prompts have no intended common prefix.
 
-    Over 10 % of its prompt tokens were in the cache, and 5 points more than on the other arm, or the other arm's are
-    not reported.
+    Over 10 % of the arm's prompt tokens were cached, and 5 points more than on the other arm, or the other arm does not
+    report them.
     """
     stages = _unshared_stages(suite)
     if not stages:
-        return NotApplicable("not looked at: the prompts share prefixes on purpose")
+        return NotApplicable("not checked: the prompts share prefixes on purpose")
     if len(arms_of(run)) < len(Arm):
-        return NotApplicable("not looked at: one deployment was measured, so there is no other cache to compare with")
+        return NotApplicable("not checked: one deployment was measured, so there is no other cache to compare with")
     found, by_stage = [], {stage: _hit_ratios(run, suite, stage) for stage in stages}
     for stage, ratios in by_stage.items():
         warmer = max(ratios, key=lambda arm: ratios[arm], default=Arm.BASELINE)
         ratio, other = ratios.get(warmer, 0.0), ratios.get(warmer.other)
         if ratio <= _CACHED or (other is not None and ratio - other <= _CACHED_GAP):
             continue
-        beside = f", and the {warmer.other.value}'s is not reported"
+        against = f"the {warmer.other.value} does not report it"
         if other is not None:
-            beside = f" ({show_percent(other)} of the {warmer.other.value}'s)"
-        what = f"{show_percent(ratio)} of the {warmer.value}'s prompts was in its prefix cache already{beside}"
+            against = f"{show_percent(other)} of the {warmer.other.value}'s"
+        what = f"{show_percent(ratio)} of the {warmer.value}'s prompt tokens were in its prefix cache ({against})"
         remedy = (
-            "let nothing else ask the same prompts (with `salt: false`, restart the servers first), or serve without "
-            "it; where it is the chat template alone that is found, ask with longer prompts"
+            "send these prompts from nowhere else (with `salt: false`, restart the servers first), or switch the cache "
+            "off; if only the chat template is cached, use longer prompts"
         )
         at_fault = Arm.CANDIDATE if ratios.get(Arm.CANDIDATE, 1.0) > _CACHED else Arm.BASELINE
         found.append(Violation(f"stage {stage}: {what}, though the workload shares no prefixes", remedy, at_fault))
     if not any(by_stage.values()):
-        return NotApplicable("neither metrics nor answers report prefix cache hits, so this is not known")
+        return NotApplicable("neither metrics nor responses report prefix cache hits, so this is not known")
     return most_serious(found)
 
 
@@ -231,21 +231,21 @@ def _warm_caches(run: Evidence, suite: Suite) -> Iterator[str]:
     for stage in _stages(suite):
         for arm, ratio in _hit_ratios(run, suite, stage).items():
             if ratio >= _CACHED_NOTICED:
-                cached = f"{show_percent(ratio)} of the {arm.value}'s prompts was in its prefix cache"
+                cached = f"{show_percent(ratio)} of the {arm.value}'s prompt tokens were in its prefix cache"
                 yield f"stage {stage}: {cached}, though the workload shares no prefixes"
 
 
 def _hit_ratios(run: Evidence, suite: Suite, stage: str) -> dict[Arm, float]:
-    """Return the hit ratio over all blocks, of the arms that tell it; none where prompts share what they begin with.
+    """Return the hit ratio over all blocks of the arms that report it; nothing if prompts share prefixes on purpose.
 
-    By the server's metrics, which are of all classes together, or by the answers, each of which says how many tokens of
-    its prompt were cached: by what both arms tell, else by what one does.
+    The source is the server's metrics, which cover all classes together, or the cached tokens reported in responses.
+    A source that covers both arms is preferred.
     """
     levels = _levels(suite, stage)
-    alone = [level.name for level in levels if not _shares_prefixes(level)]
-    by_server = {arm: hits_of_server(run, stage, arm) if len(alone) == len(levels) else None for arm in Arm}
-    by_answers = {arm: hits_of_answers(run, alone, arm) for arm in Arm}
-    known = [{arm: ratio for arm, ratio in told.items() if ratio is not None} for told in (by_server, by_answers)]
+    unshared = [level.name for level in levels if not _shares_prefixes(level)]
+    by_server = {arm: server_hit_ratio(run, stage, arm) if len(unshared) == len(levels) else None for arm in Arm}
+    by_answers = {arm: answer_hit_ratio(run, unshared, arm) for arm in Arm}
+    known = [{arm: ratio for arm, ratio in ratios.items() if ratio is not None} for ratios in (by_server, by_answers)]
     return max(known, key=len)
 
 
@@ -254,9 +254,9 @@ def _unshared_stages(suite: Suite) -> list[str]:
 
 
 def _shares_prefixes(level: TrafficClass) -> bool:
-    """Return True where prompts may begin alike on purpose: by a prefix, a conversation, recorded texts or tools.
+    """Return True if prompts may share a prefix on purpose: a prefix, a conversation, recorded texts or tools.
 
-    In the background the same prompts are asked again and again, oftener by the faster arm.
+    Background traffic repeats its prompts, more often on the faster arm.
     """
     workload = level.workload
     shared = (workload.prefix, workload.session, workload.prompts, workload.tools, workload.answer_schema)

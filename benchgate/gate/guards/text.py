@@ -1,7 +1,7 @@
-"""Guards over the text of answers under load: it fits the usage, it answers, it is not noise, the right model wrote it.
+"""Guards over the text of responses under load: plausible usage, visible answers, no degenerate text, the right model.
 
-Evals may be answered well by a server that sends blanks, repeats itself or leaves text out once it is under load. Why
-the bounds are where they are: docs/decisions.md, "Guards".
+A server may pass its evals and still send blank, repeated or truncated text under load. The bounds are justified in
+docs/decisions.md, "Guards".
 """
 
 from __future__ import annotations
@@ -16,36 +16,36 @@ import numpy as np
 from benchgate.gate.comparison import load_of, paired_load
 from benchgate.gate.evidence.tokens import ROUNDING, LogRatio, TextRatios, same_rows, text_ratios
 from benchgate.gate.guards.base import A_LOAD, SPEED, Caution, NotApplicable, Violation, guard
-from benchgate.gate.guards.load import is_more_often
+from benchgate.gate.guards.load import is_significantly_more
 from benchgate.model.deployment import Arm
 from benchgate.model.records import ABSENT, BoolArray, RequestColumns
 from benchgate.model.request_metrics import succeeded
 from benchgate.model.run import Evidence
 from benchgate.suite.schema import Suite, traffic_classes
 
-_INFLATED = 1.10  # tokens counted over tokens shown: beyond it no number of the arm can be restated
-_MISSING = 0.75  # characters per token, of the other arm's: no style of one vocabulary is so short of text
-_SPARSE = 0.90  # the same, where a style may still explain it
-_TIMES = 2  # as many answers of one arm alone as of the other alone; fewer is how two models differ
+_INFLATED = 1.10  # tokens counted per token shown by the text: beyond it the arm's numbers cannot be restated
+_MISSING = 0.75  # of the other arm's characters per token: no style explains less with the same vocabulary
+_SPARSE = 0.90  # the same ratio, which style may still explain
+_TIMES = 2  # ratio of marked answers on one arm alone to the other alone; two sound models stay below
 _MOSTLY_BLANK = 0.5
 _MOSTLY_REPEATED = 0.9
 _REPEATED_PERCENT = 80  # natural text compresses by 25 to 45 %, code and tables by up to 70 %
 
 Marks = Callable[[RequestColumns], tuple[BoolArray, BoolArray]]
-"""Function that marks requests. Returns two masks: the marked ones, and those of which it is known."""
+"""Function that marks requests. Returns two masks: marked requests, and those with enough data to tell."""
 
 
 @guard(
     "same-text", "the text of both arms fits the tokens that they count", invalidates=SPEED, by_arm=True, needs=A_LOAD
 )
 def same_text(run: Evidence, suite: Suite) -> Violation | Caution | NotApplicable | None:
-    """Flag text that is missing, or usage that counts more than was written.
+    """Flag missing text, or usage that counts more tokens than were written.
 
-    Of the requests that both arms answered and counted by usage (metrics.md, "Text against usage"): a token that one
-    arm counts is shown to have less than 0.75 times as many visible characters as one of the other arm's; or one arm's
-    usage is shown to count more than 1.10 times the tokens that its text shows. *Warns* where the candidate's tokens
-    are shown to have less than 0.9 times the characters. Not applicable below 10 such requests, and where the
-    vocabularies may differ.
+    Among the requests that both arms answered and counted by usage (metrics.md, "Text against usage"): one arm's tokens
+    have significantly less than 0.75 times the visible characters of the other arm's; or one arm's usage counts
+    significantly more than 1.10 times the tokens that its text shows. *Warns* if the candidate's tokens have
+    significantly less than 0.9 times the characters. Not applicable below 10 such requests, or if the vocabularies may
+    differ.
     """
     sparse: Caution | None = None
     compared = False
@@ -58,13 +58,13 @@ def same_text(run: Evidence, suite: Suite) -> Violation | Caution | NotApplicabl
             contradiction = _contradiction(ratios, arm)
             if contradiction is not None:
                 remedy = (
-                    "see what this server leaves out of its text, or counts as output tokens and does not send; where "
-                    "a token is other text on purpose, write `gate.allow_different: [vocabulary]`"
+                    "find out which text this server omits, or which tokens it counts and does not send; if a token is "
+                    "other text on purpose, write `gate.allow_different: [vocabulary]`"
                 )
                 return Violation(f"stage {place.name}: {contradiction}", remedy, arm)
         if sparse is None and ratios.chars_per_token.limits.upper < math.log(_SPARSE) - ROUNDING:
             reason = f"stage {place.name}: {_less_text(ratios.chars_per_token, Arm.CANDIDATE, _SPARSE)}"
-            remedy = "read answers of both arms: tokens per second and time per token count tokens that hold less text"
+            remedy = "read answers of both arms: tokens with less text distort tokens per second and time per token"
             sparse = Caution(reason, remedy)
     if compared:
         return sparse
@@ -72,7 +72,7 @@ def same_text(run: Evidence, suite: Suite) -> Violation | Caution | NotApplicabl
 
 
 def _contradiction(ratios: TextRatios, arm: Arm) -> str | None:
-    """Return how this arm's text contradicts its usage; None where it does not, or too little to flag."""
+    """Describe how this arm's text contradicts its usage; None if it does not beyond the bounds."""
     text = ratios.chars_per_token if arm is Arm.CANDIDATE else ratios.chars_per_token.reversed()
     if text.limits.upper < math.log(_MISSING) - ROUNDING:
         return _less_text(text, arm, _MISSING)
@@ -80,26 +80,24 @@ def _contradiction(ratios: TextRatios, arm: Arm) -> str | None:
     if inflation is None or inflation.limits.lower <= math.log(_INFLATED) + ROUNDING:
         return None
     counted = f"the {arm.value}'s usage counts {math.exp(inflation.estimate):.2f} times the tokens that its text shows"
-    return (
-        f"beside the {arm.other.value}, {counted} (bound {_INFLATED:g}): fewer characters a token, more tokens a piece"
-    )
+    return f"{counted}, compared with the {arm.other.value} (bound {_INFLATED:g})"
 
 
 def _less_text(text: LogRatio, arm: Arm, bound: float) -> str:
-    times = f"{math.exp(text.estimate):.2f} times as many visible characters as one of the {arm.other.value}'s"
-    return f"a token that the {arm.value} counts has {times} (bound {bound:g})"
+    times = f"{math.exp(text.estimate):.2f} times as many visible characters as the {arm.other.value}'s"
+    return f"the {arm.value}'s tokens have {times} (bound {bound:g})"
 
 
 @guard("answers-there", "where one arm answered, the other did too", invalidates=SPEED, by_arm=True, needs=A_LOAD)
 def answers_there(run: Evidence, suite: Suite) -> Violation | Caution | NotApplicable | None:
-    """Flag requests that one arm answered and the other did not: reasoning alone, or nothing visible.
+    """Flag requests with an answer from one arm and only reasoning, or nothing visible, from the other.
 
-    Of the requests that both arms answered, more than 1 % more of one arm's than of the other's have no answer (no
-    visible character and no tool call outside the reasoning), beyond chance (exact McNemar) and at least twice as often
-    on one arm alone as on the other alone. Less than twice *warns*. Models that both think until the limit are alike.
+    Among the requests that both arms completed, one arm has no answer (no visible character and no tool call outside
+    the reasoning) in over 1 % more than the other, significantly (exact McNemar) and at least twice as often on that
+    arm alone. Less than twice *warns*. Two models that both reason until the limit do not differ.
     """
     remedy = (
-        "let both arms reason alike, with room for the answer (`output`), or see why this server's answers are empty"
+        "give both arms equal reasoning settings and room for the answer (`output`), or find out why some are empty"
     )
     kinds: dict[str, Marks] = {"have no answer (no visible text and no tool call outside the reasoning)": _no_answer}
     return _more_marked(run, suite, kinds, remedy)
@@ -109,15 +107,15 @@ def answers_there(run: Evidence, suite: Suite) -> Violation | Caution | NotAppli
     "text-not-degenerate", "no arm alone writes blank or repeated text", invalidates=SPEED, by_arm=True, needs=A_LOAD
 )
 def text_not_degenerate(run: Evidence, suite: Suite) -> Violation | Caution | NotApplicable | None:
-    """Flag blank answers and endless repetition that one arm has more of.
+    """Flag an arm with more blank or endlessly repeating answers than the other.
 
-    The rule of `answers-there`, for answers that are blank (no visible character at all, though tokens of text were
-    counted), or whose end compresses by 80 % or more. *Warns* too where both arms are alike and more than half of all
-    answers are blank, or more than nine tenths repeat themselves.
+    The rule of `answers-there`, for answers that are blank (no visible character although text tokens were counted) or
+    whose end compresses by 80 % or more. Also *warns* if, on both arms, more than half of all answers are blank or more
+    than nine tenths repeat themselves.
     """
     repeats = f"repeat themselves (their end compresses by {_REPEATED_PERCENT} % or more)"
     kinds: dict[str, Marks] = {"are blank although tokens were counted": _blank, repeats: _repeated}
-    remedy = "read its answers under load: blank or repeated text is what a broken quantisation or kernel writes"
+    remedy = "read its answers under load: broken quantisations and kernels write blank or repeated text"
     found = _more_marked(run, suite, kinds, remedy)
     if isinstance(found, Violation | Caution):
         return found
@@ -128,8 +126,7 @@ def text_not_degenerate(run: Evidence, suite: Suite) -> Violation | Caution | No
             if measured and all(marked > bound * known for marked, known in measured):
                 shares = " and ".join(f"{marked} of {known}" for marked, known in measured)
                 remedy = (
-                    "read answers of both arms: their speed is that of text nobody wants; let answers end "
-                    "(`ignore_eos: false`)"
+                    "read answers of both arms, which are not realistic text; let answers end (`ignore_eos: false`)"
                 )
                 return Caution(f"stage {place.name}: {shares} answers {what} (bound {bound:.0%})", remedy)
     return found
@@ -138,10 +135,10 @@ def text_not_degenerate(run: Evidence, suite: Suite) -> Violation | Caution | No
 def _more_marked(
     run: Evidence, suite: Suite, kinds: dict[str, Marks], remedy: str
 ) -> Violation | Caution | NotApplicable | None:
-    """Compare one arm's marked answers with the other's, for the same requests.
+    """Compare the arms' marked answers to the same requests.
 
-    Beyond chance and by more than a point, it is a violation where one arm alone is marked twice as often as the other
-    alone; else it warns.
+    A significant difference of over 1 point is a violation if one arm alone is marked at least twice as often as the
+    other alone, else a caution.
     """
     caution: Caution | None = None
     any_known = False
@@ -151,32 +148,32 @@ def _more_marked(
             any_known = any_known or n > 0
             worse = max(Arm, key=lambda arm: alone[arm])
             more, fewer = alone[worse], alone[worse.other]
-            if not is_more_often(more, fewer, n, suite.gate.alpha):
+            if not is_significantly_more(more, fewer, n, suite.gate.alpha):
                 continue
             found = f"{more} of {n} answers of the {worse.value} alone {what}, {fewer} of the {worse.other.value} alone"
             reason = f"stage {place.name}: {found} (bound 1% apart)"
             if more >= _TIMES * fewer:
                 return Violation(reason, remedy, worse)
             caution = caution or Caution(reason, remedy)
-    return caution if any_known else NotApplicable("there is no request for which both arms' text was recorded")
+    return caution if any_known else NotApplicable("no request has recorded text from both arms")
 
 
 def _marked_alone(run: Evidence, stage: str, marks: Marks) -> tuple[dict[Arm, int], int]:
-    """Count the requests that are marked on one arm alone, and those known on both arms."""
+    """Count the requests marked on one arm alone, and those with data on both arms."""
     alone, n = dict.fromkeys(Arm, 0), 0
     for pair in paired_load(run, stage):
-        (theirs, known), (ours, also_known) = (
+        (baseline, known), (candidate, also_known) = (
             tuple(mask[at] for mask in marks(o.requests)) for o, at in zip(pair, same_rows(*pair), strict=True)
         )
         both = known & also_known
         n += int(both.sum())
-        alone[Arm.BASELINE] += int((both & theirs & ~ours).sum())
-        alone[Arm.CANDIDATE] += int((both & ours & ~theirs).sum())
+        alone[Arm.BASELINE] += int((both & baseline & ~candidate).sum())
+        alone[Arm.CANDIDATE] += int((both & candidate & ~baseline).sum())
     return alone, n
 
 
 def _count_marked(run: Evidence, stage: str, arm: Arm, marks: Marks) -> tuple[int, int]:
-    """Count one arm's marked answers, and those of which it is known."""
+    """Count one arm's marked answers, and those with enough data to tell."""
     found = [marks(execution.requests) for execution in load_of(run, stage, arm).values()]
     return sum(int((one & known).sum()) for one, known in found), sum(int(known.sum()) for _, known in found)
 
@@ -194,13 +191,11 @@ def _no_answer(columns: RequestColumns) -> tuple[BoolArray, BoolArray]:
 
 
 def _blank(columns: RequestColumns) -> tuple[BoolArray, BoolArray]:
-    """Reasoning that was counted and not sent is not blank text."""
-    shown = columns.output_tokens > np.maximum(columns.reasoning_tokens, 0)
-    return shown & (columns.answer_chars == 0) & (columns.reasoning_chars == 0), _has_counted_text(columns)
+    has_text_tokens = columns.output_tokens > np.maximum(columns.reasoning_tokens, 0)  # hidden reasoning is not blank
+    return has_text_tokens & (columns.answer_chars == 0) & (columns.reasoning_chars == 0), _has_counted_text(columns)
 
 
 def _repeated(columns: RequestColumns) -> tuple[BoolArray, BoolArray]:
-    """A text too short to be compressed repeats nothing endlessly."""
     return columns.redundancy_percent >= _REPEATED_PERCENT, _has_counted_text(columns)
 
 
@@ -211,14 +206,14 @@ _MOST_SHOWN = 3
 _LONGEST_SHOWN = 100
 
 
-@guard("model-names", "every answer names the model that was asked for, or one that the suite declares", needs=A_LOAD)
+@guard("model-names", "every answer names the requested model, or one that the suite declares", needs=A_LOAD)
 def model_names(run: Evidence, suite: Suite) -> Caution | NotApplicable | None:
-    """Flag nothing: *warn* where an answer to the load names another model.
+    """Flag nothing: *warn* if an answer to the load names another model.
 
-    The name is neither the one asked for (`model`, or the workload's `adapter`) nor declared by `answers_as` of the
-    deployment. Accepted as the same: another case, an organisation or path before the name, `.gguf` behind it, one
-    dated snapshot (`gpt-4o` → `gpt-4o-2024-08-06`). Two snapshots in one arm are two models. Ramp and cancelled
-    requests count too.
+    The name is neither the requested one (`model`, or the workload's `adapter`) nor declared by `answers_as` of the
+    deployment. Accepted as equal: different case, an organisation or path before the name, `.gguf` after it, one dated
+    snapshot (`gpt-4o` → `gpt-4o-2024-08-06`). Two snapshots on one arm are two models. Ramp and cancelled requests
+    count too.
     """
     adapters = {level.name: level.workload.adapter for level in traffic_classes(suite)}
     answered: dict[tuple[Arm, str], set[str]] = {}
@@ -241,15 +236,15 @@ def model_names(run: Evidence, suite: Suite) -> Caution | NotApplicable | None:
             declare.append(f"`answers_as: [{_quoted(other)}]` to `deployments.{name}`")
     if not others:
         return None
-    remedy = f"see which model it really serves; if it is the right one, add {' and '.join(declare)}"
+    remedy = f"check which model it really serves; if it is the right one, add {' and '.join(declare)}"
     return Caution("; ".join(others), remedy)
 
 
 def unexpected_names(names: Collection[str], asked: str, declared: Collection[str] = ()) -> list[str]:
-    """Return the names in answers that are not the model asked for, sorted.
+    """Return the names in answers that are neither the requested model nor declared, sorted.
 
-    A name is expected where it is declared, or equals the one asked for apart from case, an organisation or path before
-    it, a `.gguf` behind it and a dated snapshot. Two different snapshots are not one model: both are returned.
+    Case, an organisation or path before a name, `.gguf` after it and one dated snapshot are ignored. Of two different
+    snapshots both are returned.
     """
     undeclared = [name for name in sorted(set(names)) if name not in declared]
     expected = re.compile(re.escape(_bare(asked)) + f"({_SNAPSHOT})?")
@@ -264,6 +259,5 @@ def _bare(name: str) -> str:
 
 
 def _quoted(names: Sequence[str]) -> str:
-    """Names as JSON strings, which YAML reads too."""
-    shown = [json.dumps(name[:_LONGEST_SHOWN], ensure_ascii=False) for name in names[:_MOST_SHOWN]]
-    return ", ".join([*shown, *(["…"] if len(names) > _MOST_SHOWN else [])])
+    quoted = [json.dumps(name[:_LONGEST_SHOWN], ensure_ascii=False) for name in names[:_MOST_SHOWN]]
+    return ", ".join([*quoted, *(["…"] if len(names) > _MOST_SHOWN else [])])

@@ -334,13 +334,13 @@ def attempt_notes(judged: Evidence) -> tuple[str, ...]:
     if unjudged:
         listed = _newest_first([one.told for one in unjudged])
         notes.append(
-            f"{_count_runs(unjudged)} had measured something and had no verdict when this one began ({listed})"
+            f"{_count_runs(unjudged)} had results but no verdict when this one began ({listed})"
         )
     return tuple(notes)
 
 
 def _count_runs(attempts: Sequence[Attempt]) -> str:
-    return f"{len(attempts)} earlier run{'' if len(attempts) == 1 else 's'} of this candidate beside this baseline"
+    return f"{len(attempts)} earlier run{'' if len(attempts) == 1 else 's'} of this candidate and baseline"
 
 
 def _newest_first(names: Sequence[str]) -> str:

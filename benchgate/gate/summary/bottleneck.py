@@ -1,8 +1,8 @@
-"""What a stage waited for, by what its server said and the client measured: queue, prefill, decode, KV cache, client.
+"""Bottleneck of a stage: queue, prefill, decode, KV cache or client. For reports only; no check uses it.
 
-It explains and decides nothing. A mean request's time has three parts: waiting for a place, reading the prompt, writing
-the answer. The server's own figures of them count first; else the queue follows from how many waited (Little's law:
-mean wait = mean number waiting / requests per second) and the rest from the client's TTFT and E2E.
+A mean request's time has three parts: queue, prefill and decode. The server's own figures come first. Without them the
+queue time follows from the number of waiting requests (Little's law: mean wait = mean number waiting / requests per
+second), and the rest from the client's TTFT and E2E.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ KV_FULL = 0.95
 
 @dataclass(frozen=True, slots=True)
 class Bottleneck:
-    """`name` is one of queue, prefill, decode, KV cache, client, or "not known"; `why` gives the figures."""
+    """Bottleneck: queue, prefill, decode, KV cache, client, or "not known"; `why` gives the figures."""
 
     name: str
     why: str
@@ -34,7 +34,7 @@ NOT_KNOWN = "not known"
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """Where the time of a mean successful request went, in seconds; None where it cannot be told."""
+    """Parts of a mean successful request's time; None if unknown."""
 
     queue_s: float | None
     prefill_s: float | None
@@ -44,40 +44,40 @@ class Parts:
 def bottleneck(
     windows: Sequence[TelemetryWindow], executions: Sequence[LoadObservation], client_strain: str | None
 ) -> Bottleneck:
-    """Of one stage on one arm, over all blocks. `client_strain` says why the client was the bottleneck, if it was."""
+    """Return the bottleneck of a stage over all blocks. `client_strain` is the reason if it was the client."""
     if client_strain is not None:
         return Bottleneck("client", client_strain)
-    told = [window for window in windows if window.readings]
-    if not told:
-        return Bottleneck(NOT_KNOWN, "the server told nothing of itself")
-    full = _kv_full(told)
+    reported = [window for window in windows if window.readings]
+    if not reported:
+        return Bottleneck(NOT_KNOWN, "the server reported no metrics")
+    full = _kv_full(reported)
     if full is not None:
         return Bottleneck("KV cache", full)
-    parts = parts_of(told, [rows for o in executions for rows in o.with_ramp])  # the server's figures are of both
+    parts = parts_of(reported, [rows for o in executions for rows in o.with_ramp])  # the server's figures include both
     named = {"queue": parts.queue_s, "prefill": parts.prefill_s, "decode": parts.decode_s}
     known = {name: value for name, value in named.items() if value is not None}
     total = sum(known.values())
     if len(known) < len(named) or total <= 0:
-        return Bottleneck(NOT_KNOWN, "the server does not tell where its time goes")
+        return Bottleneck(NOT_KNOWN, "the server does not report where its time goes")
     shares = ", ".join(f"{name} {show_duration(value)} ({100 * value / total:.0f} %)" for name, value in known.items())
     largest = max(known, key=lambda name: known[name])
-    return Bottleneck(largest, f"of a mean request: {shares}{_of_accelerators(told)}")
+    return Bottleneck(largest, f"of a mean request: {shares}{_of_accelerators(reported)}")
 
 
 def _kv_full(windows: Sequence[TelemetryWindow]) -> str | None:
-    """Requests thrown out of the cache, or waiting while it is full."""
-    thrown_out = _total(windows, Counter.PREEMPTIONS)
+    """Describe preempted requests, or requests that waited while the cache was full; None if neither."""
+    preempted = _total(windows, Counter.PREEMPTIONS)
     usage, waiting = _largest(windows, Gauge.KV_USAGE), _largest(windows, Gauge.WAITING)
-    if thrown_out:
+    if preempted:
         held = "" if usage is None else f", KV cache up to {show_percent(usage)} full"
-        return f"{show_number(thrown_out)} requests were thrown out of the KV cache and began again{held}"
+        return f"{show_number(preempted)} requests were preempted from the KV cache and recomputed{held}"
     if usage is not None and usage >= KV_FULL and waiting:
         return f"the KV cache was {show_percent(usage)} full while {show_number(waiting)} requests waited"
     return None
 
 
 def parts_of(windows: Sequence[TelemetryWindow], requests: Sequence[RequestColumns]) -> Parts:
-    """Means over the requests of all blocks; the server's own figures where it gives them."""
+    """Return means over the requests of all blocks, preferring the server's own figures."""
     answered = sum(int(np.count_nonzero(succeeded(columns))) for columns in requests)
     ttft_mean_s, e2e_mean_s = _mean(requests, ttft_s), _mean(requests, e2e_s)
     queue_s = _per(windows, Counter.QUEUE_S, Counter.QUEUED, answered)
@@ -93,7 +93,7 @@ def parts_of(windows: Sequence[TelemetryWindow], requests: Sequence[RequestColum
 
 
 def _per(windows: Sequence[TelemetryWindow], seconds: Counter, over: Counter, answered: int) -> float | None:
-    """Seconds per request: over the server's own number of them, else over those answered."""
+    """Return seconds per request, over the server's own number of requests or else those answered."""
     total_s, count = _total(windows, seconds), _total(windows, over)
     if total_s is None:
         return None
@@ -107,8 +107,8 @@ def _by_littles_law(windows: Sequence[TelemetryWindow], answered: int) -> float 
     if not known or not answered:
         return None
     length_s = sum(length_s for _, length_s in waiting)
-    looked_at_s = sum(length_s for _, length_s in known)
-    mean_waiting = sum(mean * length_s for mean, length_s in known) / looked_at_s if looked_at_s > 0 else 0.0
+    known_s = sum(length_s for _, length_s in known)
+    mean_waiting = sum(mean * length_s for mean, length_s in known) / known_s if known_s > 0 else 0.0
     return mean_waiting * length_s / answered
 
 
@@ -122,14 +122,13 @@ def _largest(windows: Sequence[TelemetryWindow], word: Gauge) -> float | None:
 
 
 def _of_accelerators(windows: Sequence[TelemetryWindow]) -> str:
-    """How busy the accelerators were, where somebody read them."""
-    said = ((Gauge.GPU_BUSY, "accelerators busy"), (Gauge.GPU_BANDWIDTH, "memory bandwidth used"))
-    means = ((name, [m for window in windows if (m := window.mean(word)) is not None]) for word, name in said)
+    gauges = ((Gauge.GPU_BUSY, "accelerators busy"), (Gauge.GPU_BANDWIDTH, "memory bandwidth used"))
+    means = ((name, [m for window in windows if (m := window.mean(word)) is not None]) for word, name in gauges)
     return "".join(f"; {name} {show_percent(sum(found) / len(found))}" for name, found in means if found)
 
 
 def _mean(requests: Sequence[RequestColumns], metric: Callable[[RequestColumns], FloatArray]) -> float | None:
-    """Over the requests that succeeded, to which the metric applies."""
+    """Return the mean over the successful requests to which the metric applies."""
     values: list[FloatArray] = [metric(columns) for columns in requests]
     finite = np.concatenate([found[np.isfinite(found)] for found in values]) if values else np.empty(0)
     return float(finite.mean()) if len(finite) else None

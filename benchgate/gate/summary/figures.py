@@ -20,7 +20,7 @@ from benchgate.gate.evidence.costs import output_tokens, unit_cost
 from benchgate.gate.evidence.intervals import block_limits, block_mean, kept_limits, quantiles_with_limits
 from benchgate.gate.evidence.items import Pairs, pair_unit, require_clusters
 from benchgate.gate.evidence.shares import Counts, differences_of, tally_of
-from benchgate.gate.evidence.tokens import shown_inflation
+from benchgate.gate.evidence.tokens import demonstrated_inflation
 from benchgate.gate.guards.base import SPEED_METRICS
 from benchgate.gate.policy import CheckSpec, concrete_checks
 from benchgate.model import request_metrics
@@ -34,7 +34,7 @@ from benchgate.suite.schema import Suite
 from benchgate.units import show_percent
 
 SHOWN_LATENCIES = ("ttft", "tpot")
-SHOWN_STATISTICS: Mapping[str, float] = {"p50": 0.5, "p95": 0.95}
+CHART_STATISTICS: Mapping[str, float] = {"p50": 0.5, "p95": 0.95}
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +82,8 @@ def _quantiles(blocks: Sequence[LoadObservation]) -> dict[str, Estimate]:
     found: dict[str, Estimate] = {}
     for latency in SHOWN_LATENCIES:
         each = [LATENCIES[latency](o.requests) for o in blocks]
-        estimates = quantiles_with_limits(each, tuple(SHOWN_STATISTICS.values()), single=True)
-        for statistic, (value, limits) in zip(SHOWN_STATISTICS, estimates, strict=True):
+        estimates = quantiles_with_limits(each, tuple(CHART_STATISTICS.values()), single=True)
+        for statistic, (value, limits) in zip(CHART_STATISTICS, estimates, strict=True):
             if value is not None:
                 found[f"{latency}_{statistic}"] = Estimate(value, limits)
     return found
@@ -177,7 +177,7 @@ def _of_check(spec: CheckSpec, comparison: Comparison, timed: Comparison, suite:
 
 
 def _of_values(spec: CheckSpec, stage: str, judged: Evidence, suite: Suite) -> BlockDifferences | None:
-    inflation = shown_inflation(judged, stage, suite) if METRICS[spec.check.metric].restated else None
+    inflation = demonstrated_inflation(judged, stage, suite) if METRICS[spec.check.metric].restated else None
     measure = spec.measure if inflation is None else replace(spec.measure, inflation=inflation.by_block)
     try:
         pairs = block_pairs(judged, stage, measure)
@@ -200,9 +200,9 @@ def _with_block_numbers(
     """Add the numbers of the blocks in `used`, and why others were left out: `timed` lacks blocks of a late client."""
     blocks = _paired_blocks(used, stage)
     every = {o.block for o in measured.load if o.stage == stage}
-    reasons = {block: ONE_SIDED for block in every}
-    reasons |= {block: OWN_PACE for block in _paired_blocks(measured, stage)}
-    reasons |= {block: OWN_TAIL for block in _paired_blocks(timed, stage)}
+    reasons = {block: UNPAIRED for block in every}
+    reasons |= {block: CLIENT_SATURATED for block in _paired_blocks(measured, stage)}
+    reasons |= {block: CLIENT_DELAYED_TAIL for block in _paired_blocks(timed, stage)}
     left_out = tuple((block, reasons[block]) for block in sorted(every - set(blocks)))
     return replace(found, blocks=blocks, left_out=left_out)
 
@@ -211,9 +211,9 @@ def _paired_blocks(evidence: Evidence, stage: str) -> tuple[int, ...]:
     return tuple(baseline.block for baseline, _ in paired_load(evidence, stage))
 
 
-OWN_PACE = "left out: the load generator set the pace"
-OWN_TAIL = "left out: its slowest answers waited for the load generator"
-ONE_SIDED = "left out: measured on one side only"
+CLIENT_SATURATED = "excluded: the load generator was the bottleneck"
+CLIENT_DELAYED_TAIL = "excluded: its slowest answers waited for the load generator"
+UNPAIRED = "excluded: measured on one arm only"
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from benchgate.gate.comparison import measured_twice
-from benchgate.gate.guards.run import MOST_RESUMPTIONS, sitting_notes, to_its_end
+from benchgate.gate.guards.run import MAX_RESUMPTIONS, completion_remedy, session_notes
 from benchgate.gate.judge import judge
 from benchgate.model.deployment import Arm
 from benchgate.model.run import Evidence, Resumption, RunStatus
@@ -16,7 +16,7 @@ from benchgate.model.verdict import Outcome, Verdict
 from tests.fakes.measured import Effect, SuiteText, measured
 
 SUITE = SuiteText(checks=[{"metric": "ttft", "margin": "10%"}]).suite()
-UNKNOWN = "whether the server of the baseline and the candidate was restarted between the sessions is not known"
+UNKNOWN = "it is not known whether the server of the baseline and the candidate was restarted between the sessions"
 
 
 def gone_on(times: int, evidence: Evidence) -> Evidence:
@@ -51,10 +51,10 @@ def test_one_interruption_is_allowed_and_told() -> None:
 
 
 def test_who_ends_a_run_until_it_goes_well_gets_no_pass() -> None:
-    verdict = judged(MOST_RESUMPTIONS + 1)
+    verdict = judged(MAX_RESUMPTIONS + 1)
     assert verdict.outcome is Outcome.INVALID
     (guard,) = [guard for guard in verdict.guards if guard.tripped]
-    assert (guard.id, guard.spoils) == ("few-interruptions", ("load", "quality", "divergence", "shadow"))
+    assert (guard.id, guard.invalidates) == ("few-interruptions", ("load", "quality", "divergence", "shadow"))
     assert {check.outcome for check in verdict.checks} == {Outcome.INVALID}
     assert "the run was interrupted and resumed 2 times" in verdict.reason
     assert verdict.notes == (
@@ -66,7 +66,7 @@ def test_who_ends_a_run_until_it_goes_well_gets_no_pass() -> None:
 
 
 def test_nor_does_a_bad_candidate_that_is_measured_once_more() -> None:
-    assert judged(MOST_RESUMPTIONS, Effect(slowdown=1.5)).outcome is Outcome.BLOCK
+    assert judged(MAX_RESUMPTIONS, Effect(slowdown=1.5)).outcome is Outcome.BLOCK
 
 
 def test_nothing_set_aside_is_told_without_it() -> None:
@@ -83,19 +83,18 @@ def test_of_two_stored_runs_either_counts() -> None:
 
 def test_a_spool_that_was_not_there_stands_in_the_verdict() -> None:
     once = Resumption("2026-01-01T00:00:00Z", 7, ("block 1",), (1,), without_spool=True)
-    (told, _) = sitting_notes(replace(measured(SUITE), resumptions=(once,)))
+    (told, _) = session_notes(replace(measured(SUITE), resumptions=(once,)))
     assert told == (
-        "measured in 2 sessions: interrupted, resumed at 2026-01-01T00:00:00Z without the spool in which records were "
-        "kept (--without-spool), so what was measured may be missing, and measured again from the beginning: "
-        "block 1"
+        "measured in 2 sessions: interrupted, resumed at 2026-01-01T00:00:00Z without the spool of records "
+        "(--without-spool), so measured blocks may be missing, and measured again from the beginning: block 1"
     )
 
 
 def test_a_spool_that_nobody_vouches_for_stands_in_the_verdict() -> None:
     once = Resumption("2026-01-01T00:00:00Z", 7, (), (), by_spool=True)
-    assert sitting_notes(replace(measured(SUITE), resumptions=(once,)))[0] == (
-        "measured in 2 sessions: interrupted, resumed at 2026-01-01T00:00:00Z with what store and spool had of it, and "
-        "nobody can vouch that the spool is all of what was kept"
+    assert session_notes(replace(measured(SUITE), resumptions=(once,)))[0] == (
+        "measured in 2 sessions: interrupted, resumed at 2026-01-01T00:00:00Z from store and spool; nothing proves "
+        "that the spool is complete"
     )
 
 
@@ -113,25 +112,25 @@ def test_a_server_that_was_restarted_between_the_sittings_is_told_and_one_that_i
         window(Arm.CANDIDATE, 1, "another"),
     )
     evidence = replace(evidence, telemetry=windows)
-    assert sitting_notes(evidence)[1:] == ("the candidate was restarted before block 2, stage c4", UNKNOWN)
+    assert session_notes(evidence)[1:] == ("the candidate was restarted before block 2, stage c4", UNKNOWN)
     (once,) = evidence.resumptions
     known = replace(evidence, resumptions=(replace(once, same_process=("baseline", "candidate")),))
-    assert sitting_notes(known)[1:] == ("the candidate was restarted before block 2, stage c4",)
+    assert session_notes(known)[1:] == ("the candidate was restarted before block 2, stage c4",)
     known = replace(evidence, resumptions=(replace(once, same_process=("baseline",)),))
-    assert sitting_notes(known)[2:] == (
-        "whether the server of the candidate was restarted between the sessions is not known",
+    assert session_notes(known)[2:] == (
+        "it is not known whether the server of the candidate was restarted between the sessions",
     )
     arms = {arm: replace(deployment, url=None) for arm, deployment in evidence.run.arms.items()}
-    assert sitting_notes(replace(evidence, run=replace(evidence.run, arms=arms)))[1:] == ()
+    assert session_notes(replace(evidence, run=replace(evidence.run, arms=arms)))[1:] == ()
     # A marker of the first sitting alone says nothing of the next.
-    assert sitting_notes(replace(evidence, telemetry=windows[:2]))[1:] == (UNKNOWN,)
+    assert session_notes(replace(evidence, telemetry=windows[:2]))[1:] == (UNKNOWN,)
 
 
-@pytest.mark.parametrize("times", [0, MOST_RESUMPTIONS])
+@pytest.mark.parametrize("times", [0, MAX_RESUMPTIONS])
 @pytest.mark.parametrize(
     ("status", "says"),
     [
-        (RunStatus.RUNNING, "wait for it to end; where what measured it was killed, resume it: `benchgate run"),
+        (RunStatus.RUNNING, "wait for it to end; if its process was killed, resume it: `benchgate run"),
         (RunStatus.PARTIAL, "resume it: `benchgate run SUITE --resume --run run-1`"),
     ],
 )
@@ -140,7 +139,7 @@ def test_a_run_that_was_cut_short_is_told_how_it_goes_on(status: RunStatus, says
     evidence = replace(evidence, run=replace(evidence.run, status=status, finished_at=None))
     (guard,) = [guard for guard in judge(SUITE, evidence).guards if guard.id == "run-complete"]
     assert guard.tripped and guard.remedy is not None
-    expected = "it was resumed once already and cannot be again: run" if times else says
+    expected = "it was resumed once and cannot be resumed again: run" if times else says
     assert guard.remedy.startswith(expected)
 
 
@@ -153,7 +152,7 @@ def test_what_does_not_go_on_is_run_again() -> None:
         replace(run, finished_at="2026-01-01T00:01:00.000Z"),
         replace(run, status=RunStatus.COMPLETE),
     ):
-        assert to_its_end(replace(measured(SUITE), run=other)) == "run the suite again to its end"
+        assert completion_remedy(replace(measured(SUITE), run=other)) == "run the suite again to its end"
 
 
 def test_what_two_processes_measured_of_one_block_is_judged_by_neither() -> None:
