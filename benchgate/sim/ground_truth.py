@@ -1,4 +1,4 @@
-"""What really happened, by the server's own clock: when requests were whole, and when bytes went to the kernel.
+"""Ground truth by the server's own clock: when requests were whole, and when bytes went to the kernel.
 
 Instants are of CLOCK_MONOTONIC in ns, so a client on the same machine can be held against them one by one. What comes
 once a token is counted in bins of about a microsecond: hours of streams then take no more memory than the first second.
@@ -185,6 +185,9 @@ class GroundTruth:
     def document(self, *, tokens_under_way: int = 0, preempted: int = 0, with_requests: bool) -> dict[str, object]:
         """Return the truth so far, with one row for each completed request, in the order of their ends."""
         finished = [at for at, (outcome, _) in enumerate(self._how) if outcome == "finished"]
+        span_s = None  # from the first request to the last output of a completed answer
+        if self._began_ns is not None and self._ended_ns >= self._began_ns:
+            span_s = (self._ended_ns - self._began_ns) / NS
         document: dict[str, object] = {
             "requests": self.requests,
             **{outcome: self.outcomes[outcome] for outcome in _OUTCOMES},
@@ -195,7 +198,7 @@ class GroundTruth:
             "input_tokens": sum(self._columns["input_tokens"]),
             "cached_tokens": sum(max(0, cached) for cached in self._columns["cached_tokens"]),
             "preemptions": self.preemptions + preempted,
-            "span_s": self._span_s(),
+            "span_s": span_s,
             "ttft_s": spread(self._since_received("first_ns", range(len(self._ids)))),
             "itl_s": self.gaps.spread(),
             "e2e_s": spread(self._since_received("last_ns", finished)),
@@ -246,12 +249,6 @@ class GroundTruth:
         self._how += [(outcome, fault) for outcome, fault in state["how"]]
         for name, values in state["columns"].items():
             self._columns[name].extend(values)
-
-    def _span_s(self) -> float | None:
-        """Return the time from the first request to the last output of a completed answer."""
-        if self._began_ns is None or self._ended_ns < self._began_ns:
-            return None
-        return (self._ended_ns - self._began_ns) / NS
 
     def _since_received(self, column: str, which: Iterable[int]) -> list[int]:
         instants, received = self._columns[column], self._columns["received_ns"]

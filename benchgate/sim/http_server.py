@@ -43,7 +43,7 @@ class BadRequest(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One whole request. Header names are lower case; `path` is without the query."""
+    """A whole request. Header names are lower case; `path` is without the query."""
 
     method: str
     path: str
@@ -254,7 +254,7 @@ Serve = Callable[[Request, "Connection"], None]
 
 
 class Connection(asyncio.BufferedProtocol):
-    """One connection: reads requests, one at a time, and writes to the kernel at once.
+    """A client's connection: reads requests, one at a time, and writes to the kernel at once.
 
     A request has come when the kernel had it: its wait in there is part of the server's time.
     """

@@ -171,7 +171,7 @@ _LOOK_AGAIN_S = 0.005  # at a client that does not read
 
 
 class Relay(asyncio.Protocol):
-    """One request on its way through the router: tries replicas in turn until one accepts the connection.
+    """Relay of one request: tries replicas in turn until one accepts the connection.
 
     Bytes are passed on as they come, broken ones too. What ends the replica's connection too early ends the client's.
     """
