@@ -195,7 +195,7 @@ def test_file_says_a_percentage_or_a_share(tmp_path: Path, text: str, ratio: flo
         ("[]", "found an empty list; expected"),
         ("{}", "found an empty mapping; expected"),
         ('{"spend": 0.4}', 'unknown key "spend"; did you mean `spent`?'),
-        ('{"spent": 1, "spent": 0}', "stands twice"),
+        ('{"spent": 1, "spent": 0}', "is written twice"),
         ('{"spent": 0, "of": 1}', 'unknown key "of"'),
         ('{"spent": null}', "`spent` is nothing"),
         ('{"spent": true}', "`spent` is true"),
@@ -220,7 +220,8 @@ def test_file_that_does_not_say_it_is_refused(tmp_path: Path, text: str | bytes 
 
 def test_budget_is_told_with_its_stage_and_with_what_rules_an_alarming_burn_out() -> None:
     first, second = budget_lines(suite_with("1%"))
-    assert first.startswith("error budget of 99.5 % over 30 days, held against the error_rate at c4; spent: 1 %, from the suite")
+    budget = "error budget of 99.5 % over 30 days, held against the error_rate at c4"
+    assert first.startswith(f"{budget}; spent: 1 %, from the suite")
     assert "41 requests without a failure" in second
 
 
