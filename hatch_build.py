@@ -17,19 +17,19 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-_SOURCE = "benchgate/load/native.c"
-_COMPILED = "benchgate/load/native.lib"
+_SOURCE = "benchgate/load/http/reader.c"
+_COMPILED = "benchgate/load/http/reader.lib"
 _FLAGS = ("-O2", "-std=gnu11", "-shared", "-fPIC", "-s")
 
 
 class Compile(BuildHookInterface[Any]):
-    """Makes the shared library; see `benchgate/load/native.py`."""
+    """Makes the shared library; see `benchgate/load/http/reader.py`."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Compile into the checkout for an editable installation, else aside, to be put into the wheel."""
         root = Path(self.root)
         editable = version == "editable"
-        compiled = root / _COMPILED if editable else Path(mkdtemp()) / "native.lib"
+        compiled = root / _COMPILED if editable else Path(mkdtemp()) / "reader.lib"
         if self.target_name != "wheel" or not compile_native(root / _SOURCE, compiled):
             return
         if not editable:

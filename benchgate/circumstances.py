@@ -48,7 +48,7 @@ def environment_facts() -> dict[str, object]:
 
 def client_machine() -> dict[str, object]:
     """What the speed of the load generator depends on: processor, cores it may use, system, and what runs it."""
-    from benchgate.load.native import library  # not needed by most who ask for the time
+    from benchgate.load.http.library import library
 
     return {
         "cpu": _cpu_model(),

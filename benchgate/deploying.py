@@ -13,11 +13,11 @@ from pathlib import Path
 from benchgate.embedded.server import MODEL_ALIAS, serve
 from benchgate.embedded.weights import weights_file
 from benchgate.errors import EmbeddedError, TargetError, UsageError
-from benchgate.load.room import require_room
 from benchgate.model.deployment import Arm, Deployment, flatten_json
 from benchgate.model.request import Endpoint
 from benchgate.model.run import CHANGED, NOT_ALL_READY, ONE_SERVER, REPLICAS, DeploymentFault, ReplicaCount, ServerStart
 from benchgate.plan.schedule import Plan
+from benchgate.preflight import require_room
 from benchgate.sim.declared import settings_of
 from benchgate.sim.process import start_sim, stop_sim
 from benchgate.store.repository import RunWriter

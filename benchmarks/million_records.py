@@ -24,12 +24,12 @@ from pathlib import Path
 
 import numpy as np
 
-from benchgate.load.exchange import Response
-from benchgate.load.http1 import Head
-from benchgate.load.raw_body import Read
-from benchgate.load.sending import Level
+from benchgate.load.decode.body import Read
+from benchgate.load.http.exchange import Response
+from benchgate.load.http.parser import Head
+from benchgate.load.results import read_result
+from benchgate.load.shards import Level, Planned, Shard
 from benchgate.load.spool import Spool, Spooled
-from benchgate.load.worker import Planned, Shard, read_result
 from benchgate.model import request_metrics
 from benchgate.model.deployment import Arm, Deployment
 from benchgate.model.records import FloatArray, RequestColumns

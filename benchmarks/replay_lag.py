@@ -18,8 +18,8 @@ from pathlib import Path
 
 import numpy as np
 
-from benchgate.load.bare import run_bare
-from benchgate.load.options import BareOptions
+from benchgate.load.standalone.options import BareOptions
+from benchgate.load.standalone.run import run_bare
 from benchgate.sim.process import serve_sim
 from benchgate.sim.settings import SimSettings
 

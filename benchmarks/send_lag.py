@@ -18,8 +18,8 @@ from time import monotonic_ns
 import numpy as np
 import uvloop
 
-from benchgate.load.bare import run_bare
-from benchgate.load.options import BareOptions
+from benchgate.load.standalone.options import BareOptions
+from benchgate.load.standalone.run import run_bare
 from benchgate.model.arrivals import ArrivalProcess
 from benchgate.sim.process import serve_sim
 from benchgate.sim.settings import SimSettings

@@ -31,7 +31,7 @@ import httpx2
 import numpy as np
 import uvloop
 
-from benchgate.load.native import LEFT_ASIDE
+from benchgate.load.http.library import LEFT_ASIDE
 
 Document = dict[str, Any]
 _TEXT = re.compile(rb'"content":"(?!")')
@@ -105,8 +105,8 @@ class Seen:
 def run_benchgate(job: Job) -> Document:
     """The load engine as `benchgate load` runs it; TTFT is from the instant a request was due."""
     from benchgate.gate.evidence.client_strain import saturation_reasons
-    from benchgate.load.bare import run_load
-    from benchgate.load.options import BareOptions
+    from benchgate.load.standalone.options import BareOptions
+    from benchgate.load.standalone.run import run_load
     from benchgate.model import request_metrics
     from benchgate.model.columns import concatenate_columns
     from benchgate.model.deployment import Arm

@@ -64,7 +64,8 @@ def load(
 ) -> None:
     """Load-test one server; with --slo, judge its goodput and exit with the verdict's code."""
     from benchgate.circumstances import usable_cpus
-    from benchgate.load.bare import BareOptions, run_bare
+    from benchgate.load.standalone.options import BareOptions
+    from benchgate.load.standalone.run import run_bare
     from benchgate.suite.connection import resolve_secret
 
     refuse_unwritable(json_file)
@@ -135,7 +136,7 @@ def _tell(result: Mapping[str, Any], json_file: Path | None) -> None:
 
 def _exit_code(result: Mapping[str, Any]) -> ExitCode:
     """How a load test ends, with the reasons on stderr. A saturated client's numbers are its own, --slo or not."""
-    from benchgate.load.bare import SATURATION_REMEDY
+    from benchgate.load.standalone.run import SATURATION_REMEDY
 
     if result["partial"]:
         log("benchgate: interrupted; the document holds what was answered by then")

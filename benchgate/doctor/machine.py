@@ -15,8 +15,8 @@ from pathlib import Path
 
 from benchgate.circumstances import known_client, usable_cpus
 from benchgate.errors import BenchgateError, lacking
-from benchgate.load.native import LEFT_ASIDE, library
-from benchgate.load.stamps import audit_refusal
+from benchgate.load.client_delay import audit_refusal
+from benchgate.load.http.library import LEFT_ASIDE, library
 from benchgate.model.client import ClientProfile
 from benchgate.store.engine import Address
 from benchgate.store.repository import Store

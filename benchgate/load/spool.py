@@ -3,28 +3,33 @@
 One frame per response, little-endian, written by one call: length and CRC-32 of what follows, then `_FIXED`, the head,
 the fault in words, the instants and sizes of the reads, and the bytes as they came. The file holds what the server
 said, so only its owner may read it, and who has read it removes it.
+
+Answers on their way to disk while a stage runs: kept soon, but never all of those that end together at once.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
 import struct
 import zlib
 from array import array
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import Enum
 from functools import lru_cache
 from pathlib import Path
+from time import monotonic_ns
 from types import TracebackType
 from typing import NamedTuple, Self
 
 import numpy as np
 
-from benchgate.errors import NothingKept
-from benchgate.load.exchange import Fault, Response
-from benchgate.load.http1 import Head, split_head
-from benchgate.load.raw_body import RawBody
+from benchgate.errors import NothingKept, StoreError
+from benchgate.load.decode.body import RawBody
+from benchgate.load.http.exchange import Fault, Response
+from benchgate.load.http.parser import Head, split_head
 from benchgate.model.records import ErrorClass
 
 _FRAME = struct.Struct("<II")
@@ -202,3 +207,53 @@ def _not_kept(path: Path, error: OSError) -> NothingKept:
         f"a load stage could not write {path}: {error.strerror}; "
         "free some space there, or choose another place (--work-dir, or TMPDIR for a bare load)"
     )
+
+
+_KEEP_NS = 1_000_000  # of keeping answers at a time, and
+_KEEP_AGAIN_S = 0.002  # until the next time: five hundred answers that end together must not hold up what arrives
+
+
+class Keeper:
+    """Puts the answers of one class into its spool. `count` is how many there were so far."""
+
+    def __init__(self, spool: Spool) -> None:
+        self.count = 0
+        self._spool = spool
+        self._unkept: deque[Spooled] = deque()
+        self._keeping = False
+        self._unkeepable: StoreError | None = None
+
+    def keep(self, spooled: Spooled) -> None:
+        """Keep an answer at once; of several that end together the others when all have sent their next request.
+
+        Raises StoreError when this one, or one before it, could not be kept.
+        """
+        if self._unkeepable is not None:
+            raise self._unkeepable
+        self.count += 1
+        if self._keeping:
+            self._unkept.append(spooled)
+        else:
+            self._keeping = True
+            asyncio.get_running_loop().call_soon(self._keep_some)
+            self._spool.append(spooled)
+
+    def keep_rest(self) -> None:
+        """Keep what is still waiting. Raises StoreError when answers could not be kept."""
+        if self._unkeepable is not None:
+            raise self._unkeepable
+        while self._unkept:
+            self._spool.append(self._unkept.popleft())
+
+    def _keep_some(self) -> None:
+        """Keep answers for a moment, and go on a little later when there are more."""
+        until_ns = monotonic_ns() + _KEEP_NS
+        try:
+            while self._unkept:
+                self._spool.append(self._unkept.popleft())
+                if monotonic_ns() > until_ns:
+                    asyncio.get_running_loop().call_later(_KEEP_AGAIN_S, self._keep_some)
+                    return
+        except StoreError as exc:  # nobody waits for a callback: the next answer, or the end of the stage, raises it
+            self._unkeepable = exc
+        self._keeping = False

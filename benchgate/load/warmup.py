@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from benchgate.load.result import StageResult
+from benchgate.load.results import StageResult
 from benchgate.model import request_metrics
 from benchgate.model.records import RequestColumns
 from benchgate.plan.model import PlannedClass, PlannedStage

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchgate.load.hung import hung
+from benchgate.load.results import hung
 from benchgate.model.records import RequestColumns, RequestRecord, TokenSource
 
 S = 1_000_000_000

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchgate.load.request_bodies import RequestBodies, whole_body
+from benchgate.load.requests import RequestBodies, whole_body
 from benchgate.model.deployment import Arm
 from benchgate.model.request import Endpoint, ModelRequest, text_request
 from benchgate.targets.dialect import DIALECTS, Target

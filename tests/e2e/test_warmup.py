@@ -15,12 +15,13 @@ import pytest
 
 from benchgate import pipeline
 from benchgate.deciding import Decision
-from benchgate.load.bare import BareOptions, run_bare
-from benchgate.load.bare_search import SearchOptions, run_search
-from benchgate.load.fleet import Fleet
-from benchgate.load.shard import Shard
+from benchgate.load.results import StageResult
+from benchgate.load.shards import Shard
+from benchgate.load.standalone.options import BareOptions
+from benchgate.load.standalone.run import run_bare
+from benchgate.load.standalone.search import SearchOptions, run_search
 from benchgate.load.warmup import MOST_ROUNDS, mean_service_s
-from benchgate.load.worker import StageResult
+from benchgate.load.workers import Fleet
 from benchgate.model.deployment import Arm
 from benchgate.pipeline import RunOptions
 from benchgate.sim.process import Sim, serve_sim

@@ -10,14 +10,13 @@ from typing import Any, cast
 
 import pytest
 
-from benchgate.load.exchange import Response
-from benchgate.load.flow import Class, Flow, Steady
-from benchgate.load.keeping import Keeper
-from benchgate.load.level import Level
+from benchgate.load.http.exchange import Response
+from benchgate.load.http.pool import Pool
 from benchgate.load.pacing import Alarm
-from benchgate.load.pool import Pool
-from benchgate.load.spool import Spooled
-from benchgate.load.tickets import Ticket
+from benchgate.load.requests import Ticket
+from benchgate.load.scheduler import Class, Flow, Steady
+from benchgate.load.shards import Level
+from benchgate.load.spool import Keeper, Spooled
 from tests.shells.load_helpers import target_at
 
 NS = 1_000_000_000
@@ -102,7 +101,7 @@ def send(
 ) -> World:
     """Send the classes of one worker after the other, all from one start, until all are over."""
     world = World(service_s) if world is None else world
-    monkeypatch.setattr("benchgate.load.flow.monotonic_ns", world.now_ns)
+    monkeypatch.setattr("benchgate.load.scheduler.monotonic_ns", world.now_ns)
 
     async def all_of_them() -> None:
         async with asyncio.TaskGroup() as group:

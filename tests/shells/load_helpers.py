@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from benchgate.load.worker import StageResult, run_shard, stage_shard
+from benchgate.load.results import StageResult
+from benchgate.load.shards import stage_shard
+from benchgate.load.workers import run_shard
 from benchgate.model.deployment import Arm
 from benchgate.model.request import Endpoint, text_request
 from benchgate.plan.model import PlannedRequest, PlannedStage

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from benchgate.errors import TargetError, UsageError
-from benchgate.load.tickets import request_wire, tickets_of
+from benchgate.load.requests import request_wire, tickets_of
 from benchgate.model.deployment import Arm
 from benchgate.model.request import Endpoint, ModelRequest, text_request
 from benchgate.plan.model import PlannedRequest, Turn

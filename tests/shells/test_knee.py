@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from benchgate.embedded.server import serve
-from benchgate.load.bare import run_load, target_of
-from benchgate.load.options import BareOptions
+from benchgate.load.standalone.options import BareOptions
+from benchgate.load.standalone.run import run_load, target_of
 from benchgate.model import request_metrics
 from benchgate.model.records import RequestColumns
 from benchgate.sim.engine import Engine

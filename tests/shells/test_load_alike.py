@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchgate.load.alike import _OTHER_ID, _TEXT, Known, _kind, known
-from benchgate.load.decode_stream import read_stream
-from benchgate.load.raw_body import RawBody
-from benchgate.load.seen import Stream
+from benchgate.load.decode.answer import Stream
+from benchgate.load.decode.body import RawBody
+from benchgate.load.decode.chat import _OTHER_ID, _TEXT, Known, _kind, known, read_stream
 
 pytestmark = pytest.mark.usefixtures("compiled_and_not")
 
@@ -292,7 +291,7 @@ def test_events_that_all_have_something_of_their_own_are_hardly_asked_after(monk
         asked.append(read)
         return known(read)
 
-    monkeypatch.setattr("benchgate.load.decode_stream.known", asking)
+    monkeypatch.setattr("benchgate.load.decode.chat.known", asking)
     events = [sse(said("x", padding="y" * (number % 40))) for number in range(1_000)]
     assert one_by_one(events) == slowly(events)
     assert len(asked) <= 50

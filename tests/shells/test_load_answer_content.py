@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchgate.load.decode import decode, words_of
-from benchgate.load.exchange import Fault, Response
-from benchgate.load.http1 import Head
-from benchgate.load.raw_body import RawBody
+from benchgate.load.decode.body import RawBody
+from benchgate.load.decode.record import decode, words_of
+from benchgate.load.http.exchange import Fault, Response
+from benchgate.load.http.parser import Head
 from benchgate.model.deployment import Arm
 from benchgate.model.records import ErrorClass, RequestRecord
 from benchgate.model.request import Endpoint, ModelRequest

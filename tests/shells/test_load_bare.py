@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 
 from benchgate.errors import UsageError
-from benchgate.load.bare import BareOptions, run_bare
-from benchgate.load.drawn import Drawn, schedule_ns
-from benchgate.load.fleet import Fleet
-from benchgate.load.flow import LEAD_UNITS, TAIL_UNITS
-from benchgate.load.merging import merged
-from benchgate.load.ticket_file import kept_tickets
-from benchgate.load.tickets import tickets_of
-from benchgate.load.worker import Shard, StageResult
+from benchgate.load.requests import kept_tickets, tickets_of
+from benchgate.load.results import StageResult, merged
+from benchgate.load.scheduler import LEAD_UNITS, TAIL_UNITS
+from benchgate.load.shards import Shard
+from benchgate.load.standalone.options import BareOptions
+from benchgate.load.standalone.requests import Drawn, schedule_ns
+from benchgate.load.standalone.run import run_bare
+from benchgate.load.workers import Fleet
 from benchgate.model.deployment import Arm
 from benchgate.model.records import RequestColumns, RequestRecord, TokenSource
 from benchgate.model.request import text_request
@@ -68,7 +68,7 @@ def bare(url: str, **options: Any) -> dict[str, Any]:
 @pytest.fixture
 def punctual(monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that is never the bottleneck, whatever else this machine is doing."""
-    monkeypatch.setattr("benchgate.load.bare_document.saturation_reasons", lambda use, columns, rate: ())
+    monkeypatch.setattr("benchgate.load.standalone.run.saturation_reasons", lambda use, columns, rate: ())
 
 
 def test_document_says_what_was_asked_and_what_came() -> None:
@@ -243,7 +243,7 @@ def test_slow_answers_are_not_good() -> None:
 
 
 def test_saturated_client_gives_no_verdict_on_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("benchgate.load.bare_document.saturation_reasons", lambda use, columns, rate: ("too busy",))
+    monkeypatch.setattr("benchgate.load.standalone.run.saturation_reasons", lambda use, columns, rate: ("too busy",))
     with ScriptedServer(lambda received: [WHOLE]) as server:
         document = bare(server.url, concurrency=1, requests=10, slo="ttft=60s")
     assert (document["client"]["saturated"], document["client"]["reasons"]) == (True, ["too busy"])
@@ -299,7 +299,7 @@ def test_answers_in_numbers_are_successes_without_a_token(found: list[object], c
 def test_saturated_client_is_told_of_and_is_no_success(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, slo: list[str]
 ) -> None:
-    monkeypatch.setattr("benchgate.load.bare_document.saturation_reasons", lambda use, columns, rate: ("too busy",))
+    monkeypatch.setattr("benchgate.load.standalone.run.saturation_reasons", lambda use, columns, rate: ("too busy",))
     kept = tmp_path / "result.json"
     with ScriptedServer(lambda received: [WHOLE]) as server:
         said = ["load", server.url, "--model", "scripted", "--engine", "openai", "--concurrency", "1"]

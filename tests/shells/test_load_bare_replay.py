@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from benchgate.errors import SuiteError, UsageError
-from benchgate.load.bare import BareOptions, run_bare
-from benchgate.load.drawn import Drawn
+from benchgate.load.standalone.options import BareOptions
+from benchgate.load.standalone.requests import Drawn
+from benchgate.load.standalone.run import run_bare
 from tests.fakes.scripted_server import ScriptedServer
 from tests.shells.load_helpers import WHOLE
 

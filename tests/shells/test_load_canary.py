@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import uvloop
 
-from benchgate.load.canary import Canary, busiest_share, with_read_delays, with_stamps
+from benchgate.load.client_delay import Canary, busiest_share, with_read_delays, with_stamps
+from benchgate.load.http.reader import Sockets
 from benchgate.load.pacing import Ticker
-from benchgate.load.sockets import Sockets
 from benchgate.model.run import ClientUse
 from tests.fakes.scripted_server import ScriptedServer
 from tests.shells.load_helpers import WHOLE, closed, run
@@ -38,7 +38,7 @@ def test_a_loop_that_was_held_up_shows_how_long() -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="epoll is Linux's")
 def test_ticks_wait_as_long_as_answers_do_where_these_are_gathered(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("flowing", "native_flows"):
+    for module in ("http.reader",):
         monkeypatch.setattr(f"benchgate.load.{module}.GATHER_NS", 10 * MS)
 
     async def gathered() -> ClientUse:
@@ -113,7 +113,7 @@ def test_shorter_than_five_seconds_has_no_busiest_share() -> None:
 
 def test_what_the_canary_saw_has_the_busiest_share(monkeypatch: pytest.MonkeyPatch) -> None:
     used_ms = iter([0, 100, 200, 1000, 1800, 2600, 3400, 4200, 4300])
-    monkeypatch.setattr("benchgate.load.canary.process_time_ns", lambda: next(used_ms) * MS)
+    monkeypatch.setattr("benchgate.load.client_delay.process_time_ns", lambda: next(used_ms) * MS)
 
     async def seen() -> ClientUse:
         canary = Canary()
@@ -125,7 +125,7 @@ def test_what_the_canary_saw_has_the_busiest_share(monkeypatch: pytest.MonkeyPat
 
 
 def test_stage_longer_than_what_the_busiest_share_is_taken_over_reports_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("benchgate.load.canary._BUSY_OVER_NS", 100 * MS)
+    monkeypatch.setattr("benchgate.load.client_delay._BUSY_OVER_NS", 100 * MS)
     with ScriptedServer(lambda received: [0.3, WHOLE]) as server:
         use = run(server.url, closed(1)).client
     assert use.busiest_share is not None

@@ -10,14 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from benchgate.load.exchange import Fault, Response
-from benchgate.load.fleet import Fleet
-from benchgate.load.lost import of_lost, remove_spools
+from benchgate.load.http.exchange import Fault, Response
+from benchgate.load.http.reader import Sockets
 from benchgate.load.pacing import Alarm, Watcher
-from benchgate.load.shard import stage_shard
-from benchgate.load.sockets import Sockets
+from benchgate.load.results import StageResult, of_lost, remove_spools
+from benchgate.load.shards import stage_shard
 from benchgate.load.spool import Spool, Spooled
-from benchgate.load.worker import StageResult, run_stage
+from benchgate.load.workers import Fleet, run_stage
 from benchgate.model.records import ErrorClass
 from benchgate.model.request import text_request
 from benchgate.plan.model import PlannedClass, PlannedRequest, PlannedStage

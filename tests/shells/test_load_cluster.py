@@ -17,11 +17,14 @@ import pytest
 from distributed import Client
 
 from benchgate.errors import ClusterError, ExitCode, UsageError
-from benchgate.load import cluster, cluster_crew, cluster_job
-from benchgate.load.bare import BareOptions, run_bare
-from benchgate.load.cluster import ClusterFleet
-from benchgate.load.cluster_crew import Clock, clock_of
-from benchgate.load.worker import Shard, run_shard, stage_shard
+from benchgate.load import cluster
+from benchgate.load import cluster as cluster_crew
+from benchgate.load import cluster_worker as cluster_job
+from benchgate.load.cluster import Clock, ClusterFleet, clock_of
+from benchgate.load.shards import Shard, stage_shard
+from benchgate.load.standalone.options import BareOptions
+from benchgate.load.standalone.run import run_bare
+from benchgate.load.workers import run_shard
 from benchgate.model.records import ErrorClass
 from benchgate.plan.model import PlannedStage
 from benchgate.targets.route import Route

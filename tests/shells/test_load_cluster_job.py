@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from benchgate.load import cluster_job
-from benchgate.load.worker import Shard, StageResult, stage_shard
+from benchgate.load import cluster_worker as cluster_job
+from benchgate.load.results import StageResult
+from benchgate.load.shards import Shard, stage_shard
 from benchgate.model.records import ErrorClass
 from benchgate.plan.model import PlannedStage
 from tests.fakes.scripted_server import Received, ScriptedServer, Step

@@ -10,11 +10,10 @@ from time import monotonic_ns
 import pytest
 import uvloop
 
-from benchgate.load.deadlines import Check, Deadlines, Due
-from benchgate.load.decode import heard
-from benchgate.load.exchange import Exchange, Heard, Response
-from benchgate.load.raw_body import Read
-from benchgate.load.wire import Connection
+from benchgate.load.decode.body import Read
+from benchgate.load.decode.record import heard
+from benchgate.load.http.connection import Check, Connection, Deadlines, Due
+from benchgate.load.http.exchange import Exchange, Heard, Response
 from benchgate.model.records import ErrorClass
 from tests.fakes.scripted_server import chunk, role_event, stream_head, token
 from tests.shells.load_helpers import limits

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 import pytest
 
 from benchgate.errors import TargetError
-from benchgate.load.decode import decode, heard
-from benchgate.load.exchange import Fault, Heard, Response
-from benchgate.load.http1 import Head
+from benchgate.load.decode.record import decode, heard
+from benchgate.load.http.exchange import Fault, Heard, Response
+from benchgate.load.http.parser import Head
 from benchgate.model.records import ErrorClass, RequestRecord, TokenSource
 from benchgate.model.request import ModelRequest
 from benchgate.targets.answer import read_answer
@@ -358,7 +358,7 @@ def test_stream_with_an_event_that_does_not_end_is_malformed() -> None:
 
 @pytest.mark.parametrize("alone", [True, False])
 def test_stream_of_too_many_events_is_malformed(monkeypatch: pytest.MonkeyPatch, alone: bool) -> None:
-    monkeypatch.setattr("benchgate.load.decode_stream.MOST_EVENTS", 20)
+    monkeypatch.setattr("benchgate.load.decode.chat.MOST_EVENTS", 20)
     events = [A] * 21
     record = stream(*events, STOP, DONE) if alone else stream(b"".join(events), STOP, DONE)
     assert (record.error, record.error_detail) == (ErrorClass.PROTOCOL, "more than 20 events")
@@ -366,7 +366,7 @@ def test_stream_of_too_many_events_is_malformed(monkeypatch: pytest.MonkeyPatch,
 
 @pytest.mark.parametrize("said", [b":\n\n", b"data:\n\n", b"data: \n\n", b"event: ping\ndata: \n\n"])
 def test_saying_without_end_that_one_is_there_is_malformed_too(monkeypatch: pytest.MonkeyPatch, said: bytes) -> None:
-    monkeypatch.setattr("benchgate.load.decode_stream.MOST_EVENTS", 20)
+    monkeypatch.setattr("benchgate.load.decode.chat.MOST_EVENTS", 20)
     for pieces in ([said] * 21, [said * 21]):
         record = stream(A, *pieces, STOP, DONE)
         assert (record.error, record.error_detail) == (ErrorClass.PROTOCOL, "more than 20 events")

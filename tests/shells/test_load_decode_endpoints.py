@@ -10,9 +10,9 @@ from dataclasses import replace
 
 import pytest
 
-from benchgate.load.decode import decode, words_of
-from benchgate.load.exchange import Fault, Response
-from benchgate.load.http1 import Head
+from benchgate.load.decode.record import decode, words_of
+from benchgate.load.http.exchange import Fault, Response
+from benchgate.load.http.parser import Head
 from benchgate.model.records import ErrorClass, RequestColumns, RequestRecord, TokenSource
 from benchgate.model.request import Endpoint, ModelRequest
 from benchgate.model.request_metrics import succeeded, ttft_s

@@ -9,8 +9,8 @@ from time import monotonic_ns
 
 import pytest
 
-from benchgate.load import native
-from benchgate.load.exchange import Exchange, Response
+from benchgate.load.http import library as native
+from benchgate.load.http.exchange import Exchange, Response
 from tests.shells.load_helpers import limits
 from tests.shells.wires import END, HEAD, TOKEN, Wire, hear, looking, over_a_wire, payload, turns
 
@@ -68,7 +68,7 @@ def test_an_answer_of_a_stated_length_is_over_with_its_last_byte(head: bytes) ->
 
 
 def test_how_much_an_earlier_answer_was_does_not_have_a_later_one_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("benchgate.load.native_flows.LARGEST_RESPONSE_BYTES", 1_000)
+    monkeypatch.setattr("benchgate.load.http.reader.LARGEST_RESPONSE_BYTES", 1_000)
     event = b'1b\r\ndata: {"content": "word"}\n\n\r\n'
     looks: list[int] = []
 

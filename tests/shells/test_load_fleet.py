@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from benchgate.errors import TargetError
-from benchgate.load.drawn import Drawn
-from benchgate.load.fleet import Fleet
-from benchgate.load.merging import merged
-from benchgate.load.options import BareOptions
-from benchgate.load.worker import Level, Planned, Requests, Shard, run_shard, stage_shard
+from benchgate.load.results import merged
+from benchgate.load.shards import Level, Planned, Requests, Shard, stage_shard
+from benchgate.load.standalone.options import BareOptions
+from benchgate.load.standalone.requests import Drawn
+from benchgate.load.workers import Fleet, run_shard
 from benchgate.model.records import ErrorClass
 from benchgate.plan.model import PlannedRequest, PlannedStage
 from tests.fakes.scripted_server import Received, ScriptedServer, Step, answering

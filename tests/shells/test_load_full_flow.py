@@ -15,11 +15,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchgate.load import native
-from benchgate.load.decode import fault_and_words
-from benchgate.load.exchange import Exchange, Fault, Response
-from benchgate.load.flowing import PythonFlows
-from benchgate.load.raw_body import RawBody
+from benchgate.load.decode.body import RawBody
+from benchgate.load.decode.record import fault_and_words
+from benchgate.load.http import library as native
+from benchgate.load.http.exchange import Exchange, Fault, Response
+from benchgate.load.http.reader import PythonFlows
 from benchgate.model.records import ErrorClass
 from benchgate.model.request import ModelRequest
 from tests.fakes.streams import MadeBody, chunked_bodies, ends_once, reads_of
@@ -120,10 +120,10 @@ def test_a_connection_that_goes_in_the_middle_says_how(reset: bool, said: str) -
 
 
 def test_a_stream_without_end_is_ended_though_nobody_looks_at_its_reads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("benchgate.load.exchange.LARGEST_RESPONSE_BYTES", 20_000)
-    monkeypatch.setattr("benchgate.load.native_flows.LARGEST_RESPONSE_BYTES", 20_000)
-    monkeypatch.setattr("benchgate.load.flowing._WEIGH_BYTES", 4_000)
-    monkeypatch.setattr("benchgate.load.sockets._RATE_OVER_NS", 0)
+    monkeypatch.setattr("benchgate.load.http.exchange.LARGEST_RESPONSE_BYTES", 20_000)
+    monkeypatch.setattr("benchgate.load.http.reader.LARGEST_RESPONSE_BYTES", 20_000)
+    monkeypatch.setattr("benchgate.load.http.reader._WEIGH_BYTES", 4_000)
+    monkeypatch.setattr("benchgate.load.http.reader._RATE_OVER_NS", 0)
 
     async def scenario(wire: Wire) -> tuple[Response, int]:
         asked = wire.ask()

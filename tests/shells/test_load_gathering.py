@@ -12,8 +12,8 @@ from collections.abc import Iterable
 
 import pytest
 
-from benchgate.load.exchange import Response
-from benchgate.load.sockets import _GATHERS
+from benchgate.load.http.exchange import Response
+from benchgate.load.http.reader import _GATHERS
 from tests.shells.wires import END, HEAD, TOKEN, Wire, over_a_wire, payload, turns
 
 pytestmark = [
@@ -45,7 +45,7 @@ def test_gathering_reads_what_comes_meanwhile_until_a_stream_may_have_ended() ->
 
 
 def test_nothing_more_is_gathered_once_there_is_somebody_to_be_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("flowing", "native_flows"):
+    for module in ("http.reader",):
         monkeypatch.setattr(f"benchgate.load.{module}.GATHER_NS", 20_000_000)
 
     async def scenario(wire: Wire) -> tuple[int, int]:

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 import pytest
 import uvloop
 
-from benchgate.load.pool import Pool
-from benchgate.load.wire import Address
+from benchgate.load.http.connection import Address
+from benchgate.load.http.pool import Pool
 from benchgate.model.records import ErrorClass
 from benchgate.suite.schema import Limits
 from benchgate.targets.route import Route

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from benchgate.load import native
-from benchgate.load.decode_stream import read_stream
-from benchgate.load.exchange import may_end
-from benchgate.load.raw_body import RawBody
-from benchgate.load.seen import Stream
+from benchgate.load.decode.answer import Stream
+from benchgate.load.decode.body import RawBody
+from benchgate.load.decode.chat import read_stream
+from benchgate.load.http import library as native
+from benchgate.load.http.exchange import may_end
 
 ROOT = Path(__file__).parents[2]
 HAS_COMPILER = any(shutil.which(name) for name in ("cc", "gcc", "clang"))
@@ -157,9 +157,9 @@ def test_the_same_reads_may_be_the_end(data: bytes) -> None:
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder with the source, where what is compiled is looked for."""
     monkeypatch.delenv(native.LEFT_ASIDE, raising=False)
-    monkeypatch.setattr(native, "SOURCE", tmp_path / "native.c")
-    monkeypatch.setattr(native, "COMPILED", tmp_path / "native.lib")
-    (tmp_path / "native.c").write_bytes((ROOT / "benchgate/load/native.c").read_bytes())
+    monkeypatch.setattr(native, "SOURCE", tmp_path / "reader.c")
+    monkeypatch.setattr(native, "COMPILED", tmp_path / "reader.lib")
+    (tmp_path / "reader.c").write_bytes((ROOT / "benchgate/load/http/reader.c").read_bytes())
     native._library.cache_clear()
     yield tmp_path
     native._library.cache_clear()
@@ -168,7 +168,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def compile_in(place: Path) -> bool:
     """As an installation does, by the build's own code."""
     code = "import sys, hatch_build as b; sys.exit(not b.compile_native(*map(b.Path, sys.argv[1:])))"
-    command = [sys.executable, "-c", code, str(place / "native.c"), str(place / "native.lib")]
+    command = [sys.executable, "-c", code, str(place / "reader.c"), str(place / "reader.lib")]
     return subprocess.run(command, cwd=ROOT, check=False).returncode == 0
 
 
@@ -178,14 +178,14 @@ def test_nothing_compiled_is_none(place: Path) -> None:
 
 @pytest.mark.parametrize("content", [b"", b"\x7fELF", b"no library"])
 def test_what_is_no_library_is_none(place: Path, content: bytes) -> None:
-    (place / "native.lib").write_bytes(content)
+    (place / "reader.lib").write_bytes(content)
     assert native.library() is None
 
 
 @compiled
 def test_a_library_without_these_functions_is_none(place: Path) -> None:
     (place / "other.c").write_text("int other(void) { return 1; }")
-    subprocess.run(["cc", "-shared", "-o", str(place / "native.lib"), str(place / "other.c")], check=True)
+    subprocess.run(["cc", "-shared", "-o", str(place / "reader.lib"), str(place / "other.c")], check=True)
     assert native.library() is None
 
 
@@ -193,7 +193,7 @@ def test_a_library_without_these_functions_is_none(place: Path) -> None:
 def test_what_was_compiled_of_this_source_is_taken_and_of_another_is_not(place: Path) -> None:
     assert compile_in(place)
     assert native.library() is not None
-    with (place / "native.c").open("a") as source:
+    with (place / "reader.c").open("a") as source:
         source.write("\n")
     native._library.cache_clear()
     assert native.library() is None
@@ -208,7 +208,7 @@ def test_it_is_left_aside_where_that_is_asked_for(place: Path, monkeypatch: pyte
 
 @compiled
 def test_a_compiler_that_fails_leaves_nothing_behind_and_no_error(place: Path) -> None:
-    (place / "native.lib").write_bytes(b"an old one")
-    (place / "native.c").write_text("this is no C")
+    (place / "reader.lib").write_bytes(b"an old one")
+    (place / "reader.c").write_text("this is no C")
     assert not compile_in(place)
-    assert [path.name for path in place.iterdir()] == ["native.c"]
+    assert [path.name for path in place.iterdir()] == ["reader.c"]

@@ -9,10 +9,10 @@ from dataclasses import replace
 import pytest
 
 from benchgate.errors import TargetError
-from benchgate.load.decode import decode, heard, words_of
-from benchgate.load.exchange import Fault, Heard, Response
-from benchgate.load.http1 import Head
-from benchgate.load.validity import is_valid
+from benchgate.load.decode.answer import is_valid
+from benchgate.load.decode.record import decode, heard, words_of
+from benchgate.load.http.exchange import Fault, Heard, Response
+from benchgate.load.http.parser import Head
 from benchgate.model.records import ErrorClass, RequestRecord
 from benchgate.model.request import ModelRequest
 from benchgate.targets.answer import ToolCall, read_answer

@@ -11,8 +11,8 @@ from time import monotonic_ns
 import pytest
 import uvloop
 
+from benchgate.load.http.reader import Sockets
 from benchgate.load.pacing import Alarm
-from benchgate.load.sockets import Sockets
 
 MS_NS = 1_000_000
 AN_HOUR_NS = 3_600_000 * MS_NS

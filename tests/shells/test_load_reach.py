@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from benchgate.errors import UsageError
-from benchgate.load.bare import BareOptions, run_bare
-from benchgate.load.worker import StageResult, run_stage
+from benchgate.load.results import StageResult
+from benchgate.load.standalone.options import BareOptions
+from benchgate.load.standalone.run import run_bare
+from benchgate.load.workers import run_stage
 from benchgate.model.records import ErrorClass
 from benchgate.targets.dialect import Target
 from benchgate.targets.route import Route

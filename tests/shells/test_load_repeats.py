@@ -11,12 +11,11 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from benchgate.load.exchange import Response
-from benchgate.load.http1 import Head
-from benchgate.load.raw_body import RawBody
-from benchgate.load.reading import read_class
-from benchgate.load.repeats import NO_NAME, came_again
-from benchgate.load.shard import stage_shard
+from benchgate.load.decode.body import RawBody
+from benchgate.load.http.exchange import Response
+from benchgate.load.http.parser import Head
+from benchgate.load.results import NO_NAME, came_again, read_class
+from benchgate.load.shards import stage_shard
 from benchgate.load.spool import Spool, Spooled
 from benchgate.model.records import IntArray, RequestColumns, RequestRecord
 from tests.shells.load_helpers import closed, limits, target_at

@@ -9,13 +9,12 @@ from typing import Any
 import pytest
 
 from benchgate.errors import UsageError
-from benchgate.load.bare import run_bare
-from benchgate.load.bare_search import SearchOptions, run_search
-from benchgate.load.drawn import Drawn
-from benchgate.load.fleet import Fleet
-from benchgate.load.options import BareOptions
-from benchgate.load.shard import Salted
-from benchgate.load.worker import stage_shard
+from benchgate.load.shards import Salted, stage_shard
+from benchgate.load.standalone.options import BareOptions
+from benchgate.load.standalone.requests import Drawn
+from benchgate.load.standalone.run import run_bare
+from benchgate.load.standalone.search import SearchOptions, run_search
+from benchgate.load.workers import Fleet
 from benchgate.model.request import text_request
 from benchgate.plan.model import PlannedClass, PlannedRequest, PlannedStage
 from benchgate.plan.salt import LARGEST_SALT

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from benchgate.load.shard import Planned
-from benchgate.load.worker import StageResult, run_stage
+from benchgate.load.results import StageResult
+from benchgate.load.shards import Planned
+from benchgate.load.workers import run_stage
 from benchgate.model.request import ModelRequest
 from benchgate.plan.model import ClientCancellation, PlannedClass, PlannedRequest, PlannedStage, Turn
 from tests.fakes.scripted_server import Received, ScriptedServer, Step, answering, json_response

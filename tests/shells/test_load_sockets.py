@@ -12,8 +12,8 @@ from typing import cast
 import pytest
 import uvloop
 
-from benchgate.load import sockets as module
-from benchgate.load.sockets import Sockets
+from benchgate.load.http import reader as module
+from benchgate.load.http.reader import Sockets
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="epoll is Linux's")
 

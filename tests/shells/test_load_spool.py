@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchgate.errors import StoreError
-from benchgate.load.exchange import Fault, Response
-from benchgate.load.http1 import Head
-from benchgate.load.raw_body import RawBody
+from benchgate.load.decode.body import RawBody
+from benchgate.load.http.exchange import Fault, Response
+from benchgate.load.http.parser import Head
 from benchgate.load.spool import Phase, Spool, Spooled, read_spool
 from benchgate.model.records import ErrorClass
 from tests.fakes.scripted_server import ScriptedServer

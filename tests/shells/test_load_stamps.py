@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 
 from benchgate import stamping
-from benchgate.load import stamps
-from benchgate.load.bare import BareOptions, run_bare
-from benchgate.load.stamps import ReadDelays, audit_refusal
-from benchgate.load.worker import StageResult, run_stage
+from benchgate.load import client_delay as stamps
+from benchgate.load.client_delay import ReadDelays, audit_refusal
+from benchgate.load.results import StageResult
+from benchgate.load.standalone.options import BareOptions
+from benchgate.load.standalone.run import run_bare
+from benchgate.load.workers import run_stage
 from benchgate.model.records import ErrorClass
 from benchgate.model.request import text_request
 from benchgate.plan.model import PlannedRequest, PlannedStage
@@ -96,7 +98,7 @@ def test_delay_of_a_client_that_does_not_read_is_seen(monkeypatch: pytest.Monkey
         yield 0.02
         yield token("again") + finish("stop") + DONE + LAST_CHUNK
 
-    monkeypatch.setattr("benchgate.load.sockets.ReadDelays", Sleepy)
+    monkeypatch.setattr("benchgate.load.http.reader.ReadDelays", Sleepy)
     with ScriptedServer(respond) as server:
         use = audited(server.url, 1).client
     assert use.read_delay_max_s is not None

@@ -8,15 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchgate.load.fleet import Fleet
-from benchgate.load.flow import LEAD_UNITS, TAIL_UNITS, Class
-from benchgate.load.level import Level
-from benchgate.load.merging import merged
-from benchgate.load.reading import read_class
-from benchgate.load.result import ClassResult, StageResult
-from benchgate.load.shard import Cycled, Part, Planned, Ramp, stage_shard
+from benchgate.load.results import ClassResult, StageResult, merged, read_class
+from benchgate.load.scheduler import LEAD_UNITS, TAIL_UNITS, Class
+from benchgate.load.shards import Cycled, Level, Part, Planned, Ramp, stage_shard
 from benchgate.load.spool import Phase, Spool, Spooled
-from benchgate.load.worker import run_stage
+from benchgate.load.workers import Fleet, run_stage
 from benchgate.model import request_metrics
 from benchgate.model.records import ErrorClass
 from benchgate.model.run import ClientUse

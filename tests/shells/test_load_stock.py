@@ -9,7 +9,7 @@ from itertools import islice
 import pytest
 
 from benchgate.errors import TargetError
-from benchgate.load.tickets import Stock, Ticket
+from benchgate.load.requests import Stock, Ticket
 
 
 def numbered(made: list[int], end: int | None = None) -> Iterator[Ticket]:
@@ -77,5 +77,5 @@ def test_every_slot_has_one_however_long_they_take_or_are_but_none_is_made_ahead
     assert made(10) == 30
     assert made(1_000_000) == 10
     assert made(500_000) == 17  # 16 of them are shorter than 8 MiB
-    monkeypatch.setattr("benchgate.load.tickets._AHEAD_NS", 0)
+    monkeypatch.setattr("benchgate.load.requests._AHEAD_NS", 0)
     assert made(10) == 10

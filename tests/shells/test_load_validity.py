@@ -7,11 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from benchgate.load.answer_text import Words
-from benchgate.load.decode import decode, words_of
-from benchgate.load.exchange import Response
-from benchgate.load.http1 import Head
-from benchgate.load.validity import is_valid
+from benchgate.load.decode.answer import Words, is_valid
+from benchgate.load.decode.record import decode, words_of
+from benchgate.load.http.exchange import Response
+from benchgate.load.http.parser import Head
 from benchgate.model.request import ModelRequest
 from benchgate.suite.formats import schema_problem
 

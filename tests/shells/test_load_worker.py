@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from benchgate.errors import TargetError
-from benchgate.load.native import LEFT_ASIDE
-from benchgate.load.worker import run_stage
+from benchgate.load.http.library import LEFT_ASIDE
+from benchgate.load.workers import run_stage
 from benchgate.model import request_metrics
 from benchgate.model.records import ABSENT, ErrorClass
 from benchgate.plan.model import PlannedStage
@@ -232,10 +232,10 @@ def test_stream_of_many_gaps_below_the_stall_limit_is_whole() -> None:
 def test_response_is_cut_at_its_cap_while_it_still_comes(monkeypatch: pytest.MonkeyPatch, compiled: str) -> None:
     """It would end well, were it waited for."""
     monkeypatch.setenv(LEFT_ASIDE, compiled)
-    monkeypatch.setattr("benchgate.load.sockets._RATE_OVER_NS", 0)
-    for module in ("exchange", "native_flows"):
+    monkeypatch.setattr("benchgate.load.http.reader._RATE_OVER_NS", 0)
+    for module in ("http.exchange", "http.reader"):
         monkeypatch.setattr(f"benchgate.load.{module}.LARGEST_RESPONSE_BYTES", 20_000)
-    monkeypatch.setattr("benchgate.load.flowing._WEIGH_BYTES", 4_000)
+    monkeypatch.setattr("benchgate.load.http.reader._WEIGH_BYTES", 4_000)
     end = finish("stop") + DONE + LAST_CHUNK
     with ScriptedServer(always(stream_head(), *[token("x" * 500)] * 10_000, end)) as server:
         columns = run(server.url, closed(1)).requests
@@ -285,7 +285,7 @@ def test_tls_failure_is_its_own_class() -> None:
 def test_running_out_of_files_is_the_clients_own_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     opened_now = open_files()
-    monkeypatch.setattr("benchgate.load.pool._allow_open_files", lambda needed: None)
+    monkeypatch.setattr("benchgate.load.http.pool._allow_open_files", lambda needed: None)
     with ScriptedServer(always(0.2, WHOLE)) as server:
         resource.setrlimit(resource.RLIMIT_NOFILE, (opened_now + 24, hard))
         try:

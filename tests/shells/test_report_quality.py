@@ -288,9 +288,7 @@ def test_items_that_cannot_be_paired_have_no_interval_and_say_why() -> None:
 def test_of_two_stored_runs_the_candidates_are_compared() -> None:
     better, _ = judged(MARGIN, wrong=())
     worse, verdict = judged(MARGIN, wrong=tuple(range(30)))
-    section = quality_section(
-        compare(better, worse), replace(verdict, checks=()), Suite.from_stored(worse.run.suite)
-    )
+    section = quality_section(compare(better, worse), replace(verdict, checks=()), Suite.from_stored(worse.run.suite))
     assert section is not None
     assert section.scores.rows[0][2:5] == ("90.0 %", "100 %", "+10.0 points")
     assert section.flips.rows[0][1] == "10.0 %"

@@ -7,16 +7,15 @@ import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from benchgate.errors import SuiteError, UsageError
-from benchgate.load.inputs import read_inputs
-from benchgate.load.material import read_lengths
-from benchgate.load.prompt_files import load_prompts_file
-from benchgate.load.room import require_room
-from benchgate.load.shard import stage_shard
-from benchgate.load.traces import Bounds, load_trace
+from benchgate.load.inputs.material import read_inputs, read_lengths
+from benchgate.load.inputs.prompts import load_prompts_file
+from benchgate.load.inputs.traces import Bounds, load_trace
+from benchgate.load.shards import stage_shard
 from benchgate.model.deployment import Arm
 from benchgate.plan.model import Material, ObservedLengths
 from benchgate.plan.schedule import make_plan
 from benchgate.plan.vocabulary import VOCABULARIES
+from benchgate.preflight import require_room
 from benchgate.suite.schema import Suite
 from tests.shells.load_helpers import limits, target_at
 

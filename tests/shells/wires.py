@@ -9,10 +9,10 @@ from typing import TypeVar
 
 import uvloop
 
-from benchgate.load.exchange import Exchange, Heard, Response
-from benchgate.load.raw_body import Read
-from benchgate.load.sockets import Sockets, SocketTransport
-from benchgate.load.wire import Connection
+from benchgate.load.decode.body import Read
+from benchgate.load.http.connection import Connection
+from benchgate.load.http.exchange import Exchange, Heard, Response
+from benchgate.load.http.reader import Sockets, SocketTransport
 from tests.shells.load_helpers import limits
 
 T = TypeVar("T")

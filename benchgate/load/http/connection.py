@@ -1,0 +1,378 @@
+"""Instants at which somebody must look whether something has lasted too long.
+
+A way through an HTTP proxy to a server behind it, asked for by CONNECT.
+
+One HTTP/1.1 connection for the measured path: request bytes out, (instant, bytes) in.
+
+Work per read on the event loop is what makes a client report its own delays as the server's, so a read is stamped,
+kept, and looked at only when it could be the last one. All meaning is read out of the bytes later, in `decode`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from heapq import heapify, heappop, heappush
+from itertools import count
+from time import monotonic_ns
+from typing import cast
+
+from benchgate.load.http.exchange import Exchange, Fault, Response, may_end
+from benchgate.load.http.parser import Head, MalformedResponse, split_head
+from benchgate.load.http.reader import Sockets, SocketTransport
+from benchgate.model.records import ErrorClass
+from benchgate.targets.address import ServerAddress
+from benchgate.targets.route import DIRECT, Route, tls_context, tls_fault
+
+_NS = 1_000_000_000
+_SOON_S = 0.001  # the loop's timers go by whole milliseconds
+_FEW = 64  # that are forgotten, and stay until their instant comes
+
+Check = Callable[[], None]
+"""Looks, and asks to be called again if need be."""
+
+
+class Due:
+    """One call that is to come."""
+
+    __slots__ = ("at_ns", "check")
+
+    def __init__(self, at_ns: int, check: Check) -> None:
+        self.at_ns = at_ns
+        self.check: Check | None = check  # None: nobody is to be called
+
+
+class Deadlines:
+    """One timer of the loop for all: one for each request is made and given up thousands of times before any rings.
+
+    To be used inside one running loop, and closed there.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: list[tuple[int, int, Due]] = []  # a heap, by instant and then by who came first
+        self._forgotten = 0  # of those waiting
+        self._came = count()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def check_at(self, instant_ns: int, check: Check) -> Due:
+        """Call `check` at this instant, never before; later by a millisecond, and by what keeps the loop busy."""
+        due = Due(instant_ns, check)
+        heappush(self._waiting, (instant_ns, next(self._came), due))
+        if self._waiting[0][2] is due:
+            self._set()
+        return due
+
+    def forget(self, due: Due) -> None:
+        """Call nobody after all, and keep nothing of who was to be called."""
+        if due.check is None:
+            return
+        due.check = None
+        self._forgotten += 1
+        if self._forgotten > _FEW and 2 * self._forgotten > len(self._waiting):
+            self._waiting = [one for one in self._waiting if one[2].check is not None]
+            heapify(self._waiting)
+            self._forgotten = 0
+
+    def close(self) -> None:
+        """Call nobody any more."""
+        self._waiting.clear()
+        self._set()
+
+    def _set(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None
+        if self._waiting:
+            left_s = max(_SOON_S, (self._waiting[0][0] - monotonic_ns()) / _NS)
+            self._timer = asyncio.get_running_loop().call_later(left_s, self._ring)
+
+    def _ring(self) -> None:
+        now_ns = monotonic_ns()
+        try:
+            while self._waiting and self._waiting[0][0] <= now_ns:
+                due = heappop(self._waiting)[2]
+                check, due.check = due.check, None
+                if check is None:
+                    self._forgotten -= 1
+                else:
+                    check()
+        finally:  # whatever went wrong with one, the others have theirs
+            self._set()
+
+
+class TunnelRefused(Exception):
+    """The proxy did not open a way to the server."""
+
+
+async def open_tunnel(proxy_host: str, proxy_port: int, server: str) -> asyncio.Transport:
+    """A transport on which the server is spoken to; `server` is its host and port, as CONNECT names it.
+
+    Raises TunnelRefused with the proxy's status, and OSError when the proxy itself is not there. The proxy is told
+    nothing but `server`.
+    """
+    loop = asyncio.get_running_loop()
+    transport, asking = await loop.create_connection(_Asking, proxy_host, proxy_port)
+    try:
+        transport.write(f"CONNECT {server} HTTP/1.1\r\nhost: {server}\r\nuser-agent: benchgate\r\n\r\n".encode())
+        head, rest = await asking.answer
+        if not 200 <= head.status < 300:
+            raise TunnelRefused(f"the proxy answered HTTP {head.status} when asked for a way to the server")
+        if rest:
+            raise TunnelRefused("the proxy sent bytes of its own after it opened a way to the server")
+    except BaseException:
+        transport.abort()
+        raise
+    return transport
+
+
+class _Asking(asyncio.Protocol):
+    """Waits for the head of the proxy's answer, which is all that comes before the server is asked something."""
+
+    def __init__(self) -> None:
+        self.answer: asyncio.Future[tuple[Head, bytes]] = asyncio.get_running_loop().create_future()
+        self._raw = b""
+
+    def data_received(self, data: bytes) -> None:
+        self._raw += data
+        try:
+            split = split_head(self._raw)
+        except MalformedResponse as exc:
+            self._fail(f"the proxy does not speak HTTP/1.1: {exc}")
+            return
+        if split is not None and not self.answer.done():
+            self.answer.set_result(split)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._fail("the proxy closed the connection before it opened a way to the server")
+
+    def _fail(self, reason: str) -> None:
+        if not self.answer.done():
+            self.answer.set_exception(TunnelRefused(reason))
+
+
+Port = tuple[str, int]
+"""Host and port."""
+
+Begin = Callable[[], Exchange]
+"""Makes the exchange of a request that is about to be sent."""
+
+_GOODBYES = (b"HTTP/1.1 408", b"HTTP/1.0 408")  # of a server that closes a connection for having been idle
+_WEIGH_BYTES = 2**20  # of one response, where the loop's own transports read it: longer than any single read
+_OWN_ERRNOS = frozenset({errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL, errno.ENOBUFS, errno.ENOMEM})
+
+
+class ConnectFailed(Exception):
+    """No connection could be had."""
+
+    def __init__(self, fault: Fault) -> None:
+        self.fault = fault
+        super().__init__(fault.detail)
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a target listens, and the way there. `prefix` is the path of its base URL, without a trailing slash.
+
+    Made in the process that connects: what TLS needs cannot be passed to another one.
+    """
+
+    host: str
+    port: int
+    prefix: str
+    host_header: str
+    tls: ssl.SSLContext | None = field(default=None, repr=False)
+    socket: str | None = None  # the path of a Unix socket, instead of host and port
+    proxy: Port | None = None
+
+    @classmethod
+    def of(cls, url: str, route: Route = DIRECT) -> Address:
+        """Of a base URL; raises TargetError, which does not repeat it, when it is none, and UsageError for files."""
+        server = ServerAddress.of(url)
+        tls = tls_context(route) if server.scheme == "https" else None
+        port = server.port or (443 if tls else 80)
+        proxy = None if route.proxy is None else _port_of(route.proxy)
+        return cls(server.host, port, server.prefix, server.netloc, tls, server.socket, proxy)
+
+
+def _port_of(url: str) -> Port:
+    server = ServerAddress.of(url)
+    return server.host, server.port or 80
+
+
+class Connection(asyncio.Protocol):
+    """A connection that carries one exchange at a time. Never waits or retries on its own."""
+
+    def __init__(self, deadlines: Deadlines | None = None) -> None:
+        self._deadlines = deadlines or Deadlines()
+        self._due: Due | None = None  # when they will look here again
+        self._transport: asyncio.Transport | None = None
+        self._exchange: Exchange | None = None
+        self._lost: Exception | None = None  # what took the socket away, while nothing was under way
+        self._lost_ns: int | None = None  # and when
+        self.free_since_ns = monotonic_ns()  # when it was opened, or the exchange before was over
+        self.has_served = False  # a whole response came over it before
+        self.has_answered = False  # and the last one was no refusal
+        self.was_told_unasked = False  # something that no request was under way for, and that is no goodbye
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The socket is open."""
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's has the methods, not the base class
+        self._transport.set_write_buffer_limits(high=0)  # else uvloop holds a write until its turn is over
+        sock = transport.get_extra_info("socket")
+        if sock is not None and sock.family != socket.AF_UNIX:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def data_received(self, data: bytes) -> None:
+        """Stamp, keep, and look closer only at what may be the end."""
+        now_ns = monotonic_ns()
+        exchange = self._exchange
+        if exchange is None:  # bytes nobody asked for: this connection cannot be trusted with a request
+            self.was_told_unasked = bool(data.strip()) and not data.startswith(_GOODBYES)
+            self.close()
+            return
+        exchange.keep(data)
+        exchange.mark(now_ns)
+        exchange.mark(len(data))
+        if not exchange.trusted or may_end(data):
+            exchange.look()
+            if exchange.trusted and isinstance(self._transport, SocketTransport) and not exchange.over.done():
+                self._transport.flow(exchange)
+        else:
+            exchange.unweighed += len(data)
+            if exchange.unweighed > _WEIGH_BYTES:
+                exchange.weigh(_WEIGH_BYTES)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The socket is gone; a response in progress ends here, well or badly."""
+        self._transport = None
+        self._lost, self._lost_ns = exc, monotonic_ns()
+        if self._exchange is not None:
+            self._exchange.lost(exc)
+        self._check_at(None)
+
+    @property
+    def alive(self) -> bool:
+        """Whether a request can still be sent; the server may have closed it all the same."""
+        return self._transport is not None and not self._transport.is_closing()
+
+    @property
+    def unused_ns(self) -> int:
+        """For how long nothing has been under way, or was until it was lost."""
+        return (self._lost_ns or monotonic_ns()) - self.free_since_ns
+
+    def close(self) -> None:
+        """Drop the socket at once."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    async def exchange(self, request: bytes, begin: Begin) -> Response:
+        """Send one request and gather its response; failures are in it, never raised. Cancellation closes."""
+        exchange = self._exchange = begin()
+        if self._transport is None:
+            exchange.lost(self._lost)
+        else:
+            self._transport.write(request)
+            if isinstance(self._transport, SocketTransport):
+                self._transport.flow(exchange)
+            if self._due is None or exchange.check_ns < self._due.at_ns:  # mostly, that of an earlier one comes first
+                self._check_at(exchange.check_ns)
+        try:
+            response = await exchange.over
+        except asyncio.CancelledError:
+            self.close()
+            raise
+        finally:
+            self._exchange = None
+            if isinstance(self._transport, SocketTransport):
+                self._transport.ebb()
+            self.free_since_ns = monotonic_ns()
+            exchange.forget()
+        if response.reusable and not exchange.surplus and self._all_sent:
+            self.has_served = True
+            self.has_answered = response.head is not None and response.head.status == 200
+        else:
+            self.close()
+        return response
+
+    @property
+    def _all_sent(self) -> bool:
+        """Whether the server has all of the request: what is left would be in the way of the next one."""
+        return self._transport is not None and self._transport.get_write_buffer_size() == 0
+
+    def _check_at(self, instant_ns: int | None) -> None:
+        """Look at this instant whether a time limit has passed, and at no other; None: never."""
+        if self._due is not None:
+            self._deadlines.forget(self._due)
+        self._due = None if instant_ns is None else self._deadlines.check_at(instant_ns, self._check_limits)
+
+    def _check_limits(self) -> None:
+        """Have what is under way look, and look again when the next limit may have passed."""
+        self._due = None
+        exchange = self._exchange
+        if exchange is not None and exchange.check_ns <= monotonic_ns():
+            exchange.check_limits()
+        if exchange is not None and not exchange.over.done():
+            self._check_at(exchange.check_ns)
+
+
+async def connect(
+    address: Address, connect_s: float, sockets: Sockets | None = None, deadlines: Deadlines | None = None
+) -> Connection:
+    """A fresh connection, one of `sockets` where it needs no more than a plain one; raises ConnectFailed."""
+    try:
+        async with asyncio.timeout(connect_s):
+            return await _open(address, sockets, partial(Connection, deadlines))
+    except TimeoutError as exc:
+        raise ConnectFailed(Fault(ErrorClass.CONNECT, f"no connection within {connect_s:g} s")) from exc
+    except TunnelRefused as exc:
+        raise ConnectFailed(Fault(ErrorClass.CONNECT, str(exc))) from exc
+    except ssl.SSLError as exc:
+        raise ConnectFailed(Fault(ErrorClass.TLS, tls_fault(exc))) from exc
+    except (ConnectionResetError, ConnectionAbortedError, BrokenPipeError) as exc:
+        fault = Fault(ErrorClass.CONNECT, "the connection was closed while it was opened")
+        if address.tls is not None:  # many servers say nothing more when they dislike a certificate, or its lack
+            fault = Fault(ErrorClass.TLS, "the server closed the connection in the middle of the TLS handshake")
+        raise ConnectFailed(fault) from exc
+    except OSError as exc:
+        kind = ErrorClass.CLIENT if exc.errno in _OWN_ERRNOS else ErrorClass.CONNECT
+        raise ConnectFailed(Fault(kind, str(exc))) from exc
+
+
+async def _open(address: Address, sockets: Sockets | None, fresh: Callable[[], Connection]) -> Connection:
+    loop = asyncio.get_running_loop()
+    host, port = address.proxy or (address.host, address.port)
+    if sockets is not None and address.tls is None:
+        connection = fresh()
+        if address.socket is None:
+            await sockets.open(host, port, connection)
+        else:
+            await sockets.open_unix(address.socket, connection)
+        return connection
+    if address.socket is not None:
+        return (await loop.create_unix_connection(fresh, address.socket))[1]
+    if address.proxy is not None and address.tls is not None:
+        return await _open_in_tunnel(address, host, port, address.tls, fresh)
+    return (await loop.create_connection(fresh, host, port, ssl=address.tls))[1]
+
+
+async def _open_in_tunnel(
+    address: Address, proxy_host: str, proxy_port: int, tls: ssl.SSLContext, fresh: Callable[[], Connection]
+) -> Connection:
+    server = f"[{address.host}]" if ":" in address.host else address.host
+    tunnel = await open_tunnel(proxy_host, proxy_port, f"{server}:{address.port}")
+    connection = fresh()
+    loop = asyncio.get_running_loop()
+    try:
+        transport = await loop.start_tls(tunnel, connection, tls, server_hostname=address.host)
+    except BaseException:
+        tunnel.abort()
+        raise
+    if transport is None or transport.is_closing():
+        raise ConnectionAbortedError("closed in the handshake or right after it")
+    connection.connection_made(transport)
+    return connection

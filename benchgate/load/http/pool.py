@@ -1,0 +1,228 @@
+"""The connections of one stage to one target: kept alive, replaced when closed, given up when none can be had."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from time import monotonic_ns
+from typing import NamedTuple
+
+from benchgate.load.decode.record import heard
+from benchgate.load.http.connection import Address, ConnectFailed, Connection, Deadlines, connect
+from benchgate.load.http.exchange import Exchange, Fault, Response
+from benchgate.load.http.reader import Sockets
+from benchgate.model.records import ErrorClass, FloatArray
+from benchgate.suite.schema import Limits
+
+_PARALLEL_CONNECTS = 32
+_GIVE_UP_NS = 1_000_000_000  # without any connection for this long, the rest is not even tried
+_GIVE_UP_AFTER = 3  # attempts
+_SPARE_FILES = 256
+_IDLE_NS = 1_000_000_000  # servers grant an unused connection seconds: gunicorn 2, uvicorn, node and llama.cpp 5
+_SHORTEST_AT_ONCE_NS = 10_000_000  # a close waits for turns of the server's loop and of ours, on a near way too
+_CLOSING_AT_ONCE_NS = 50_000_000  # and longer for a server that closes after every answer, when it comes to it
+_CONNECTS_AT_ONCE = 3  # times as long as connecting, which is one round trip at least, a close may take to come
+_LONGEST_AT_ONCE_NS = 300_000_000  # however far away: a slow connect must not hide what was dropped after work on it
+
+Begin = Callable[[Limits], Exchange]
+"""Makes the exchange of one request, which ends within these limits."""
+
+
+class Pool:
+    """Sends requests over connections it keeps. Must be closed, however the stage ends.
+
+    With `audit` the kernel stamps what arrives (see `stamps`); only for a server that `audit_refusal` has nothing
+    against.
+    """
+
+    def __init__(self, address: Address, limits: Limits, *, audit: bool = False) -> None:
+        self._address = address
+        self._audit = audit
+        self._sockets: Sockets | None = None
+        self._limits = limits
+        self._deadlines = Deadlines()
+        self._idle: list[Connection] = []
+        self._open: set[Connection] = set()
+        self._unasked = 0  # of connections that are no more
+        self._closed_early = 0
+        self._down: _Down | None = None
+        self._keeps = False  # whether a connection outlived an answer: this server does not close after each
+        self._connect_ns: int | None = None  # the shortest connect so far: the nearest to one round trip
+
+    async def open(self, count: int) -> None:
+        """Open connections before the clock starts. Failures are left to the requests that will meet them."""
+        _allow_open_files(count + _SPARE_FILES)
+        if sys.platform == "linux" and self._sockets is None:
+            self._sockets = Sockets(audited=self._audit)
+        while len(self._idle) < count and self._down is None:
+            batch = min(count - len(self._idle), _PARALLEL_CONNECTS)
+            opened = await asyncio.gather(*(self._connect() for _ in range(batch)), return_exceptions=True)
+            for connection in opened:
+                if isinstance(connection, Connection):
+                    self._idle.append(connection)
+                elif not isinstance(connection, ConnectFailed):
+                    raise connection
+
+    def close(self) -> None:
+        """Drop every connection at once."""
+        for connection in tuple(self._open):
+            connection.close()
+            self._forget(connection)
+        self._deadlines.close()
+        if self._sockets is not None:
+            self._sockets.close()
+
+    @property
+    def reader(self) -> Sockets | None:
+        """Who reads the answers; None where the loop's own transports do."""
+        return self._sockets if self._address.tls is None else None
+
+    def hurry(self) -> None:
+        """A request is about to be due."""
+        if self._sockets is not None:
+            self._sockets.hurry()
+
+    @property
+    def given_up(self) -> bool:
+        """No connection for a while, and not for want of trying: the target is down, and stays down in this stage."""
+        down = self._down
+        return down is not None and down.attempts >= _GIVE_UP_AFTER and down.last_ns - down.since_ns >= _GIVE_UP_NS
+
+    @property
+    def down_since_ns(self) -> int | None:
+        """Since when the target accepted no connection, if it was given up for that and not for our own fault."""
+        if self._down is None or not self.given_up or self._down.fault.error is ErrorClass.CLIENT:
+            return None
+        return self._down.since_ns
+
+    @property
+    def unasked(self) -> int:
+        """How often something came over a connection that had no request under way."""
+        return self._unasked + sum(connection.was_told_unasked for connection in self._open)
+
+    @property
+    def closed_early(self) -> int:
+        """How many kept connections the server had closed right after an answer and before another use.
+
+        With no word, or a goodbye. Counted when a connection is looked for: an end that nobody would have met is none.
+        """
+        return self._closed_early
+
+    def read_delays_s(self) -> FloatArray | None:
+        """How long what arrived had waited until it was read, of each read or evenly many of them; None unaudited."""
+        delays = None if self._sockets is None else self._sockets.delays
+        return None if delays is None else delays.seconds()
+
+    async def ask(self, request: bytes, begin: Begin | None = None) -> Response:
+        """One request to its end, on an idle connection or else a fresh one; failures are in the response.
+
+        A request that meets a kept connection the server had closed is sent again at once on a fresh one, and counted;
+        `sent_ns` stays the first send. Nothing else is ever sent twice: a dropped request is a failed one. One whose
+        connection is known to be closed before anything is sent on it is sent once, and not counted.
+        """
+        connection = self._take_idle()
+        if connection is None:
+            return await self._ask_fresh(request, begin)
+        kept = connection.has_served or connection.unused_ns >= _IDLE_NS
+        response = await self._exchange(connection, request, begin)
+        if not (kept and self._met_close(response)):
+            return response
+        again = await self._ask_fresh(request, begin)
+        return replace(again, sent_ns=response.sent_ns, connecting_ns=None, reconnects=1)
+
+    async def _ask_fresh(self, request: bytes, begin: Begin | None) -> Response:
+        began_ns = monotonic_ns()
+        try:
+            connection = await self._connect()
+        except ConnectFailed as exc:
+            return Response.unsent(exc.fault)
+        connecting_ns = monotonic_ns() - began_ns
+        return replace(await self._exchange(connection, request, begin), connecting_ns=connecting_ns)
+
+    async def _exchange(self, connection: Connection, request: bytes, begin: Begin | None) -> Response:
+        outlived = connection.has_answered
+        start = self._plain if begin is None else partial(begin, self._limits)
+        response = await connection.exchange(request, start)
+        if connection.alive:
+            self._idle.append(connection)
+        else:
+            self._forget(connection)
+        if response.head is not None:
+            self._down = None  # refusing some connections is not being down
+            self._keeps = self._keeps or outlived
+        return response
+
+    def _take_idle(self) -> Connection | None:
+        """The connection used last, which the server is the least likely to have closed."""
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.alive:
+                return connection
+            by_server = connection.has_served and not connection.was_told_unasked
+            self._closed_early += by_server and connection.unused_ns < _IDLE_NS
+            self._forget(connection)
+        return None
+
+    def _forget(self, connection: Connection) -> None:
+        self._open.discard(connection)
+        self._unasked += connection.was_told_unasked
+
+    def _plain(self) -> Exchange:
+        return Exchange(self._limits, heard)
+
+    async def _connect(self) -> Connection:
+        """A fresh connection; raises ConnectFailed."""
+        if self._down is not None and self.given_up:
+            error, detail = self._down.fault
+            raise ConnectFailed(Fault(error, f"not tried after {self._down.attempts} failed connections: {detail}"))
+        began_ns = monotonic_ns()
+        try:
+            connection = await connect(self._address, self._limits.connect_s, self._sockets, self._deadlines)
+        except ConnectFailed as exc:
+            now_ns = monotonic_ns()
+            before = self._down or _Down(now_ns, now_ns, 0, exc.fault)
+            self._down = _Down(before.since_ns, now_ns, before.attempts + 1, exc.fault)
+            raise
+        self._down = None
+        took_ns = monotonic_ns() - began_ns
+        self._connect_ns = took_ns if self._connect_ns is None else min(self._connect_ns, took_ns)
+        self._open.add(connection)
+        return connection
+
+    def _met_close(self, response: Response) -> bool:
+        """Whether the server had closed the connection before this request reached it.
+
+        Seen from here, that looks like a server that takes a request and drops it, which is a failure and must stay
+        one. What tells them apart: only a connection kept after an answer (llama.cpp closes it after every stream
+        without announcing it, on a busy machine tens of milliseconds later) or unused for longer than servers grant
+        can have met its end. The news of it takes a round trip, and the server's turn: less where another connection
+        has outlived an answer, for then the server closes by no such habit. What is dropped later is a failure.
+        """
+        if not response.unanswered or response.sent_ns is None:
+            return False
+        plain = self._address.tls is None and self._address.proxy is None  # else connecting is no one round trip
+        longest_ns = _LONGEST_AT_ONCE_NS if plain else _CLOSING_AT_ONCE_NS
+        on_the_way_ns = min(_CONNECTS_AT_ONCE * (self._connect_ns or 0), longest_ns)
+        at_once_ns = _SHORTEST_AT_ONCE_NS if self._keeps else _CLOSING_AT_ONCE_NS
+        return response.over_ns - response.sent_ns <= max(at_once_ns, on_the_way_ns)
+
+
+class _Down(NamedTuple):
+    """That no connection can be had: since when, until when, how often it was tried, and why not the last time."""
+
+    since_ns: int
+    last_ns: int
+    attempts: int
+    fault: Fault
+
+
+def _allow_open_files(needed: int) -> None:
+    """Raise this process's own limit of open files, as far as the system lets it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        allowed = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, allowed), hard))

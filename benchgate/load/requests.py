@@ -1,0 +1,274 @@
+"""Bodies of requests as JSON. Most of a stage differ in nothing but a text and a few numbers.
+
+Putting each of them together and encoding it whole costs more than all else that is done to make a request, and in a
+closed loop it is done while answers come in.
+
+Planned requests as the bytes that go on the wire, made before the clock starts.
+
+The tickets of a stage made before its clock starts and kept on disk: a million of them would fill the memory.
+
+The heads stay in memory: they hold the API key, which must not come to any disk, and differ in the length alone. So do
+the special ones among the requests, which the plan holds in any case.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import struct
+import tempfile
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from time import monotonic_ns
+from typing import IO, NamedTuple
+
+from benchgate.errors import TargetError
+from benchgate.load.spool import writing
+from benchgate.model.request import Endpoint, ModelRequest, fill_conversation, text_content
+from benchgate.plan.model import PlannedRequest
+from benchgate.targets.address import ServerAddress, show_address
+from benchgate.targets.dialect import PATHS, Target, ask_body
+
+_Shape = tuple[Endpoint, bool, bool, bool, str | None]
+_Values = tuple[str, int, int]
+_SLOTS = (b"%(text)b", b"%(tokens)d", b"%(seed)d")
+_FIRST: _Values = ("the text of no request", 7_130_519_204, 8_240_613_957)  # as unlikely to stand in a body by
+_OTHER: _Values = ('another "one"', 5, 3)  # chance as they are easy to find; the other ones prove that they were found
+
+
+def whole_body(target: Target, ask: ModelRequest, seed: int) -> bytes:
+    """What `ask_body` says, as it is sent."""
+    return json.dumps(ask_body(target, ask, seed=seed)).encode()
+
+
+class RequestBodies:
+    """Writes the bodies of many requests to one target, each as `whole_body` would."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._formats: dict[_Shape, bytes | None] = {}
+
+    def write(self, ask: ModelRequest, seed: int) -> bytes:
+        """The body of one request."""
+        text = ask.prompt
+        if text is None or ask.fields or not _is_plain(ask, text):
+            return whole_body(self._target, ask, seed)
+        shape = (ask.endpoint, ask.output_tokens is None, ask.stream, ask.ignore_eos, ask.model)
+        if shape not in self._formats:
+            self._formats[shape] = self._format(ask)
+        form = self._formats[shape]
+        if form is None:
+            return whole_body(self._target, ask, seed)
+        return _filled(form, (text, ask.output_tokens or 0, seed))
+
+    def _format(self, ask: ModelRequest) -> bytes | None:
+        """What all requests of a shape are made from; None when that cannot be told for certain."""
+        form = self._with(ask, _FIRST).replace(b"%", b"%%")
+        for value, slot in zip(_FIRST, _SLOTS, strict=True):
+            found = json.dumps(value).encode()
+            if form.count(found) > 1:
+                return None
+            form = form.replace(found, slot)
+        return form if _filled(form, _OTHER) == self._with(ask, _OTHER) else None
+
+    def _with(self, ask: ModelRequest, values: _Values) -> bytes:
+        """The body of a request of the same shape with other values."""
+        text, tokens, seed = values
+        limit = None if ask.output_tokens is None else tokens
+        other = replace(ask, content=text_content(ask.endpoint, text), output_tokens=limit)
+        return whole_body(self._target, other, seed)
+
+
+def _is_plain(ask: ModelRequest, text: str) -> bool:
+    """Whether it says no more than the text, and in the order in which it is written here."""
+    plain = text_content(ask.endpoint, text)
+    if ask.content != plain:
+        return False
+    messages = ask.content.get("messages")
+    return not isinstance(messages, list) or list(messages[0]) == ["role", "content"]
+
+
+def _filled(form: bytes, values: _Values) -> bytes:
+    text, tokens, seed = values
+    return form % {b"text": json.dumps(text).encode(), b"tokens": tokens, b"seed": seed}
+
+
+_MAKE_NS = 300_000  # of making tickets at a time, and
+_MAKE_AGAIN_S = 0.003  # until the next time
+_AHEAD = 2_000  # tickets more than slots, made before the clock starts where it takes no longer than
+_AHEAD_NS = 100_000_000  # and no more than
+_AHEAD_BYTES = 2**23
+
+
+class Ticket(NamedTuple):
+    """One request ready for the wire. `offset_ns` is its intended send since the start; None in a closed loop.
+
+    `special` is the planned request itself where more is to know of it while it is under way than its bytes: it is a
+    turn of a conversation, its client leaves, or its answer does not come as a stream of chunks of a choice. Where that
+    last is all, it is any one that is answered alike.
+    """
+
+    number: int  # the planned request's index
+    offset_ns: int | None
+    wire: bytes
+    special: PlannedRequest | None = None
+
+
+class Stock(Iterator[Ticket]):
+    """Tickets without end: one ready for every slot, and more ahead where they are small and soon made.
+
+    Made when a slot is due, a ticket would make its request late; made when many slots have just been due, it would
+    keep their requests, and what is answered to them, waiting. And one made by itself between the reads of a stage
+    costs several times what it costs in a row. So none is made again until half of the slots would find none, and then
+    one for every slot, a few at a time. To be taken from inside a running event loop.
+    """
+
+    def __init__(self, tickets: Iterator[Ticket], slots: int, ahead: int = _AHEAD) -> None:
+        self._tickets = tickets
+        self._ready = deque(islice(tickets, slots))
+        self._slots = slots
+        self._make_ahead(slots + ahead)
+        self._making: asyncio.TimerHandle | None = None
+        self._broken: BaseException | None = None  # why no more can be made: nobody waits for a callback
+
+    def __next__(self) -> Ticket:
+        if self._broken is not None and not self._ready:
+            raise self._broken
+        ticket = self._ready.popleft() if self._ready else next(self._tickets)
+        if self._making is None and 2 * len(self._ready) < self._slots:
+            self._make_soon()
+        return ticket
+
+    def _make_ahead(self, most: int) -> None:
+        until_ns = monotonic_ns() + _AHEAD_NS
+        left = _AHEAD_BYTES - sum(len(ticket.wire) for ticket in self._ready)
+        while len(self._ready) < most and left > 0 and monotonic_ns() < until_ns and self._make_one():
+            left -= len(self._ready[-1].wire)
+
+    def _make_soon(self) -> None:
+        self._making = asyncio.get_running_loop().call_later(_MAKE_AGAIN_S, self._make_some)
+
+    def _make_some(self) -> None:
+        """Make tickets for a moment, and go on a little later when there are more to make."""
+        self._making = None
+        until_ns = monotonic_ns() + _MAKE_NS
+        try:
+            while len(self._ready) < self._slots and monotonic_ns() < until_ns:
+                if not self._make_one():
+                    self._slots = 0  # there is an end after all: nothing more is to be made
+        except BaseException as exc:  # whoever takes the next one has it raised
+            self._broken, self._slots = exc, 0
+            if not isinstance(exc, Exception):
+                raise
+        if len(self._ready) < self._slots:
+            self._make_soon()
+
+    def _make_one(self) -> bool:
+        """False when there is none any more."""
+        ready = len(self._ready)
+        self._ready.extend(islice(self._tickets, 1))
+        return len(self._ready) > ready
+
+
+def tickets_of(target: Target, requests: Iterable[PlannedRequest]) -> Iterator[Ticket]:
+    """The requests as bytes, in order; one at a time, so that endless plans can be ticketed too.
+
+    Raises TargetError when the target's address or key cannot stand in a request.
+    """
+    bodies, heads = RequestBodies(target), dict[Endpoint, bytes]()
+    alike: dict[tuple[Endpoint, bool], PlannedRequest] = {}
+    for request in requests:
+        endpoint = request.ask.endpoint
+        if endpoint not in heads:
+            heads[endpoint] = _request_head(target, endpoint)
+        wire = _wire(heads[endpoint], bodies.write(request.ask, request.seed))
+        yield Ticket(request.index, request.offset_ns, wire, _special(request, alike))
+
+
+def request_wire(target: Target, request: PlannedRequest, earlier: Sequence[str] = ()) -> bytes:
+    """One request as bytes; `earlier` are the model's own answers to the turns before, where the request carries them.
+
+    Raises TargetError as `tickets_of`, and ValueError when the answers are not as many as there are places for them.
+    """
+    carries = request.turn is not None and request.turn.carries
+    ask = fill_conversation(request.ask, earlier) if carries else request.ask
+    return _wire(_request_head(target, ask.endpoint), whole_body(target, ask, request.seed))
+
+
+def _special(request: PlannedRequest, alike: dict[tuple[Endpoint, bool], PlannedRequest]) -> PlannedRequest | None:
+    """What a ticket keeps of its request: a million of them would fill the memory, were they not all the same one."""
+    if request.turn is not None or request.leave is not None:
+        return request
+    if request.ask.stream and request.ask.endpoint in ("chat", "completions"):
+        return None
+    return alike.setdefault((request.ask.endpoint, request.ask.stream), request)
+
+
+def _wire(head: bytes, body: bytes) -> bytes:
+    return b"%bcontent-length: %d\r\n\r\n%b" % (head, len(body), body)
+
+
+def _request_head(target: Target, endpoint: Endpoint) -> bytes:
+    """The head of every request of a stage, but for the length of its body."""
+    server = ServerAddress.of(target.url)
+    headers = {"host": server.netloc, "user-agent": "benchgate", **target.headers()}
+    for name, value in headers.items():
+        if not (value.isascii() and value.isprintable()):
+            raise TargetError(
+                f"the {name} header for {show_address(target.url)} has characters that no header may have"
+            )
+    through_proxy = target.route.proxy is not None and server.scheme == "http"
+    path = (server.http_url if through_proxy else server.prefix) + PATHS[endpoint]
+    lines = [f"POST {path} HTTP/1.1", *(f"{name}: {text}" for name, text in headers.items())]
+    return "".join(f"{line}\r\n" for line in lines).encode()
+
+
+_ROW = struct.Struct("<qqII")  # number, offset_ns, which head, length of the body
+_HEAD_END = b"\r\n\r\n"
+_NO_OFFSET = -1
+_BUFFER_BYTES = 2**16  # reading that much in one go stops the event loop for some microseconds
+
+
+@contextmanager
+def kept_tickets(folder: Path, tickets: Iterable[Ticket]) -> Iterator[Iterator[Ticket]]:
+    """All tickets, made at once and given back one by one from a nameless file in this folder.
+
+    Raises StoreError when it cannot be written.
+    """
+    heads: list[bytes] = []
+    special: dict[int, PlannedRequest] = {}
+    with writing(folder):
+        file = _written(folder, tickets, heads, special)
+    with file:
+        yield _read(file, heads, special)
+
+
+def _written(
+    folder: Path, tickets: Iterable[Ticket], heads: list[bytes], special: dict[int, PlannedRequest]
+) -> IO[bytes]:
+    """Fills `heads`, which are as many as there are lengths of bodies, and `special` by their numbers."""
+    known: dict[bytes, int] = {}
+    with ExitStack() as stack:
+        file = stack.enter_context(tempfile.TemporaryFile(dir=folder, buffering=_BUFFER_BYTES))
+        for number, offset_ns, wire, request in tickets:
+            if request is not None:
+                special[number] = request
+            head, end, body = wire.partition(_HEAD_END)
+            which = known.setdefault(head + end, len(known))
+            file.write(_ROW.pack(number, _NO_OFFSET if offset_ns is None else offset_ns, which, len(body)))
+            file.write(body)
+        heads.extend(known)
+        file.seek(0)
+        stack.pop_all()
+        return file
+
+
+def _read(file: IO[bytes], heads: Sequence[bytes], special: Mapping[int, PlannedRequest]) -> Iterator[Ticket]:
+    while row := file.read(_ROW.size):
+        number, offset_ns, which, length = _ROW.unpack(row)
+        wire = heads[which] + file.read(length)
+        yield Ticket(number, None if offset_ns == _NO_OFFSET else offset_ns, wire, special.get(number))

@@ -1,0 +1,548 @@
+"""How the client behaves while one answer comes: when it goes away on purpose, and what it waits for.
+
+A conversation under way: a user who reads each answer, thinks, and asks the next thing about it.
+
+The requests of one class of traffic, sent when they are due, in a closed or an open loop.
+
+Every ticket becomes exactly one response, also when the server is down. Lateness is recorded, never hidden: an open
+loop keeps its absolute schedule whatever the server does, and latency counts from the intended send.
+
+Around the measured requests a flow sends ramp requests: a lead that brings the stage into steady state, and a tail that
+keeps it there until the last measured request is over (docs/metrics.md, "Steady state").
+
+Sends one worker's share of a stage on time and spools what comes back; what an answer means is read later.
+
+All its classes of traffic share one event loop, one start and the connections; each has an arrival process of its own
+(`flow`). What runs in the background ends when the others have.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from time import monotonic_ns
+
+from benchgate.clocks import monotonic_of
+from benchgate.load.client_delay import Canary, with_stamps
+from benchgate.load.decode.body import Read
+from benchgate.load.decode.record import chunks_so_far, fault_and_words, heard
+from benchgate.load.http.exchange import Exchange, Fault, Heard, LeavingExchange, Response
+from benchgate.load.http.pool import Pool
+from benchgate.load.pacing import Alarm
+from benchgate.load.requests import Ticket, request_wire
+from benchgate.load.shards import Level
+from benchgate.load.spool import Keeper, Phase, Spooled
+from benchgate.model.request import ModelRequest
+from benchgate.model.run import ClientUse
+from benchgate.plan.model import ClientCancellation, PlannedRequest
+from benchgate.suite.schema import Limits
+from benchgate.targets.dialect import Target
+
+_NS = 1_000_000_000
+
+
+class WayOut:
+    """Breaks off all that one class of traffic has under way, once and for all."""
+
+    def __init__(self) -> None:
+        self._taken = False
+        self._under_way: set[Exchange] = set()
+
+    @property
+    def taken(self) -> bool:
+        """Whether nothing more is to be sent."""
+        return self._taken
+
+    def take(self) -> None:
+        """Break off what is under way, and what would still begin."""
+        self._taken = True
+        for exchange in tuple(self._under_way):
+            exchange.leave()
+
+    def enter(self, exchange: Exchange) -> None:
+        """An exchange begins; it is broken off with the others unless it is over before."""
+        self._under_way.add(exchange)
+        exchange.over.add_done_callback(lambda _: self._under_way.discard(exchange))
+        if self.taken:
+            exchange.leave()
+
+
+@dataclass(frozen=True, slots=True)
+class Manner:
+    """What one exchange is about, as far as it matters while it is under way.
+
+    `leave` and `due_ns` (the intended send, of the monotonic clock) say when its client goes away on purpose; by
+    `way_out` all of its class may be broken off.
+    """
+
+    ask: ModelRequest
+    leave: ClientCancellation | None
+    due_ns: int
+    way_out: WayOut | None
+
+    def begin(self, limits: Limits) -> Exchange:
+        """An exchange that behaves so. An answer in one piece has only to be over in time."""
+        if not self.ask.stream:
+            never_s = 2 * limits.total_s
+            limits = limits.model_copy(update={"first_token_s": never_s, "stall_s": never_s})
+        exchange = Exchange(limits, self.hear) if self.leave is None else self._leaving(self.leave, limits)
+        if self.way_out is not None:
+            self.way_out.enter(exchange)
+        return exchange
+
+    def hear(self, body: Iterable[Read]) -> Heard:
+        """How far an answer has come, of which a body so far is there: all or nothing of one in one piece."""
+        return heard(body, self.ask) if self.ask.stream else Heard()
+
+    def chunks(self, body: Iterable[Read]) -> int:
+        """How many chunks with output a body so far holds."""
+        return chunks_so_far(body, self.ask)
+
+    def _leaving(self, leave: ClientCancellation, limits: Limits) -> Exchange:
+        at_ns = None if leave.after_s is None else self.due_ns + int(leave.after_s * _NS)
+        return LeavingExchange(limits, self.hear, self.chunks, at_ns=at_ns, after_chunks=leave.after_tokens)
+
+
+def manner_of(special: PlannedRequest | None, due_ns: int, way_out: WayOut | None) -> Manner | None:
+    """How to behave while a request is under way; None for one that is simply waited for to its end."""
+    if special is None:
+        return None if way_out is None else Manner(_PLAIN, None, due_ns, way_out)
+    return Manner(special.ask, special.leave, due_ns, way_out)
+
+
+_PLAIN = ModelRequest("chat", {}, None)
+
+
+def turns_of(first: Ticket, others: Iterator[Ticket]) -> tuple[Ticket, ...] | None:
+    """The tickets of the conversation that this one begins, the others taken from those that follow it.
+
+    None when it is a request by itself. A plan holds the turns of a conversation one after the other.
+    """
+    if first.special is None or first.special.turn is None:
+        return None
+    turns = [first]
+    while not _is_last(turns[-1]) and (ticket := next(others, None)) is not None:
+        if _session(ticket) != first.special.turn.session:
+            raise ValueError(f"request {ticket.number} stands between the turns of another conversation")
+        turns.append(ticket)
+    return tuple(turns)
+
+
+def think_s(ticket: Ticket) -> float:
+    """How long the user thinks before this turn."""
+    turn = _request(ticket).turn
+    return 0.0 if turn is None else turn.think_s
+
+
+class Conversation:
+    """What was said so far."""
+
+    def __init__(self, target: Target, turns: Sequence[Ticket]) -> None:
+        self._target = target
+        self._carries = any(_carries(ticket) for ticket in turns)
+        self._earlier: list[str] = []
+
+    def take(self, ticket: Ticket, response: Response) -> Response | None:
+        """Note the answer to a turn. When it ended the conversation: what becomes of each turn that is left.
+
+        After a turn that failed, its user has nothing to go on with: the others fail by the same error, so that what
+        was planned stays in the denominator. After one that the client broke off on purpose, it is gone.
+        """
+        request = _request(ticket)
+        if request.leave is not None or response.left:
+            return Response.unsent(None, left=True)
+        fault, words = fault_and_words(response, request.ask, self._target)
+        if fault is not None:
+            said = f"not sent, because turn {_number(request)} of its conversation failed: {fault.detail}"
+            return Response.unsent(Fault(fault.error, said))
+        if self._carries:
+            self._earlier.append(words.text)
+        return None
+
+    def ready(self, ticket: Ticket) -> Ticket:
+        """A turn as it is sent: with the model's own earlier answers in it, where it carries them."""
+        if not _carries(ticket):
+            return ticket
+        return ticket._replace(wire=request_wire(self._target, _request(ticket), self._earlier))
+
+
+def _request(ticket: Ticket) -> PlannedRequest:
+    if ticket.special is None:
+        raise ValueError(f"request {ticket.number} is no turn of a conversation")
+    return ticket.special
+
+
+def _session(ticket: Ticket) -> int | None:
+    turn = _request(ticket).turn
+    return None if turn is None else turn.session
+
+
+def _is_last(ticket: Ticket) -> bool:
+    turn = _request(ticket).turn
+    return turn is None or turn.last
+
+
+def _carries(ticket: Ticket) -> bool:
+    turn = _request(ticket).turn
+    return turn is not None and turn.carries
+
+
+def _number(request: PlannedRequest) -> int:
+    return 1 if request.turn is None else request.turn.turn + 1
+
+
+_PAUSE_S = 0.05  # of a slot that got no connection: a dead target must not become a busy loop
+_START_NS = 500_000_000  # in which all slots of a closed loop have begun where its service time is not known, and
+_LONGEST_GAP_NS = 1_000_000  # between two of them
+LEAD_UNITS = 4  # a slot: so many begun since all slots have, the lead is over although a slot has completed none
+TAIL_UNITS = 16  # a slot: so many begun after the last measured one, the tail is over although that one is not
+
+
+class Steady:
+    """The moment at which all classes in the foreground of a worker's share are in steady state.
+
+    No class sends a measured request before it, so that none is measured beside the start of another.
+    """
+
+    def __init__(self, waiting: int) -> None:
+        self._waiting = waiting
+
+    @property
+    def reached(self) -> bool:
+        """Whether measured requests may be sent."""
+        return self._waiting <= 0
+
+    def fill(self) -> None:
+        """One class is in steady state, or will never be."""
+        self._waiting -= 1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Class:
+    """One class of traffic, ready to be sent. `ramp` are the tickets of its ramp; None for a class without one.
+
+    Instants of an open loop's measured requests count from `lead_ns`, those of its ramp from the start.
+    """
+
+    level: Level
+    tickets: Iterator[Ticket]
+    keeper: Keeper
+    background: bool = False
+    ramp: Iterator[Ticket] | None = None
+    service_s: float | None = None
+    lead_ns: int = 0
+
+    @property
+    def holds_slots(self) -> bool:
+        """Whether it is a closed loop that is kept full around its measured requests."""
+        return self.ramp is not None and bool(self.level.concurrency)
+
+    @property
+    def leads(self) -> bool:
+        """Whether measured requests of the stage wait until this class is in steady state."""
+        return not self.background and (self.holds_slots or self.lead_ns > 0)
+
+
+class Flow:
+    """One class of traffic of one worker."""
+
+    def __init__(self, target: Target, pool: Pool, group: Class, alarm: Alarm, steady: Steady) -> None:
+        self.background = group.background
+        self._target = target
+        self._pool = pool
+        self._group = group
+        self._level = group.level
+        self._keeper = group.keeper
+        self._alarm = alarm
+        self._steady = steady
+        self._epoch_ns = 0
+        self._way_out = WayOut()
+        self._leads = group.leads
+        self._begun = 0  # slots that have begun
+        self._completing = 0  # slots that have completed nothing so far
+        self._lead_units = 0  # begun since all slots have
+        self._tail_units = 0  # begun so far
+        self._measured = 0  # units under way
+        self._measured_from_ns: int | None = None
+        self._spent = False  # there is no measured request left to send
+        self._over: asyncio.Future[None] | None = None  # of all measured requests of an open loop
+
+    async def run(self, epoch_ns: int) -> None:
+        """Send everything and wait for it all; the stage began at `epoch_ns`."""
+        self._epoch_ns = epoch_ns
+        try:
+            if self._level.concurrency is None:
+                await self._open_loop()
+            else:
+                await self._closed_loop(self._level.concurrency)
+        finally:
+            self._fill()
+
+    def end(self) -> None:
+        """Send no more, and break off what is under way."""
+        self._way_out.take()
+        self._alarm.ring_out()
+
+    def _fill(self) -> None:
+        """Report this class as in steady state, or as one that will never be."""
+        if self._leads:
+            self._leads = False
+            self._steady.fill()
+
+    async def _closed_loop(self, concurrency: int) -> None:
+        """Start the slots evenly over the mean service time, by their numbers among the slots of all workers.
+
+        Started at once they would all be in the same step of their answers, and wait for each other: a burst, and a
+        thousand requests of one instant would measure how long they take to write, and to read.
+        """
+        self._completing = concurrency
+        slots, service_s = max(1, self._level.all_slots), self._group.service_s
+        gap_ns = min(_LONGEST_GAP_NS, _START_NS // slots)
+        if service_s is not None and not self.background:  # what is in the background runs from the start
+            gap_ns = int(service_s * _NS) // slots
+        async with asyncio.TaskGroup() as tasks:
+            for number in self._level.slot_numbers:
+                begin_ns = self._epoch_ns + number * gap_ns
+                await self._alarm.until(begin_ns)
+                self._begun += 1
+                tasks.create_task(self._slot(begin_ns))
+
+    async def _slot(self, free_ns: int) -> None:
+        """One user of a closed loop: a request is due the moment the one before it is over."""
+        first = True
+        while (unit := self._next_unit(free_ns)) is not None:
+            ticket, others, phase = unit
+            turns = turns_of(ticket, others)
+            due_ns = free_ns - self._epoch_ns
+            sending = self._ask(ticket, due_ns, phase) if turns is None else self._converse(turns, due_ns, phase)
+            response = await sending
+            if phase is Phase.MEASURED:
+                self._measured -= 1
+            if first:
+                first = False
+                self._complete_slot()
+            free_ns = response.over_ns
+            if response.sent_ns is None:
+                await asyncio.sleep(0 if self._pool.given_up else _PAUSE_S)
+                free_ns = free_ns if self._pool.given_up else monotonic_ns()
+
+    def _next_unit(self, free_ns: int) -> tuple[Ticket, Iterator[Ticket], Phase] | None:
+        """Take the request, or the first of the conversation, that a free slot sends; None when it is to end."""
+        ramp, tickets = self._group.ramp, self._group.tickets
+        if ramp is not None and not (self._steady.reached or self._way_out.taken or self._pool.given_up):
+            if (ticket := next(ramp, None)) is not None:
+                self._count_lead()
+                return ticket, ramp, Phase.LEAD
+            self._fill()
+        if self._may_issue(free_ns) and (ticket := next(tickets, None)) is not None:
+            if self.background and not self._steady.reached:  # it is measured when the rest is
+                return ticket, tickets, Phase.LEAD
+            self._measured += 1
+            return ticket, tickets, Phase.MEASURED
+        self._spent = True
+        holds = self._measured > 0 and self._tail_units < TAIL_UNITS * self._begun and not self._pool.given_up
+        if ramp is not None and holds and (ticket := next(ramp, None)) is not None:
+            self._tail_units += 1
+            return ticket, ramp, Phase.TAIL
+        return None
+
+    def _count_lead(self) -> None:
+        """End the lead when many requests were sent since all slots have begun: a slot may hang."""
+        if self._begun == self._level.concurrency:
+            self._lead_units += 1
+            if self._lead_units > LEAD_UNITS * self._begun:
+                self._fill()
+
+    def _complete_slot(self) -> None:
+        """End the lead when every slot has completed a request."""
+        self._completing -= 1
+        if self._completing == 0:
+            self._fill()
+
+    def _may_issue(self, free_ns: int) -> bool:
+        """Without an end of its own every ticket must become a record; with one, a dead target ends the class early."""
+        if self._way_out.taken or self._spent:
+            return False
+        if self._measured_from_ns is None:
+            self._measured_from_ns = free_ns
+        until_s = self._level.issue_until_s
+        if until_s is None and not self.background:
+            return True
+        in_time = until_s is None or monotonic_ns() - self._measured_from_ns < until_s * _NS
+        return in_time and not self._pool.given_up
+
+    async def _open_loop(self) -> None:
+        """Send at absolute instants, so that lateness never shifts what follows."""
+        lead_ns, ramp, until_s = self._group.lead_ns, self._group.ramp or iter(()), self._level.issue_until_s
+        async with asyncio.TaskGroup() as flights:
+            following = None
+            for ticket in ramp:
+                if (ticket.offset_ns or 0) > lead_ns:
+                    following = ticket
+                    break
+                await self._begin(flights, ticket, ramp, ticket.offset_ns or 0, Phase.LEAD)
+            await self._alarm.until(0 if self._pool.given_up else self._epoch_ns + lead_ns)
+            self._fill()
+            for ticket in self._group.tickets:
+                offset_ns = ticket.offset_ns or 0
+                if until_s is not None and offset_ns > until_s * _NS:
+                    break
+                await self._begin(flights, ticket, self._group.tickets, lead_ns + offset_ns, Phase.MEASURED)
+            if following is not None:
+                await self._hold_open(flights, following, ramp)
+
+    async def _begin(
+        self, flights: asyncio.TaskGroup, ticket: Ticket, others: Iterator[Ticket], due_ns: int, phase: Phase
+    ) -> None:
+        """Send one request, or begin a conversation, at its instant."""
+        turns = turns_of(ticket, others)
+        # What is left when the target was given up is over at once, but others still have their turn.
+        await self._alarm.until(0 if self._pool.given_up else self._epoch_ns + due_ns)
+        flight = flights.create_task(
+            self._ask(ticket, due_ns, phase) if turns is None else self._converse(turns, due_ns, phase)
+        )
+        if phase is Phase.MEASURED:
+            self._measured += 1
+            flight.add_done_callback(self._end_measured)
+
+    def _end_measured(self, flight: asyncio.Task[Response]) -> None:
+        self._measured -= 1
+        if self._over is not None and not self._measured and not self._over.done():
+            self._over.set_result(None)
+
+    async def _hold_open(self, flights: asyncio.TaskGroup, ticket: Ticket | None, ramp: Iterator[Ticket]) -> None:
+        """Go on with ramp requests until all measured ones are over, or there are no more."""
+        self._over = asyncio.get_running_loop().create_future()
+        while ticket is not None and self._measured and not self._pool.given_up:
+            due_ns = ticket.offset_ns or 0
+            due = asyncio.ensure_future(self._alarm.until(self._epoch_ns + due_ns))
+            try:
+                await asyncio.wait({due, self._over}, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                due.cancel()
+            if self._measured:
+                await self._begin(flights, ticket, ramp, due_ns, Phase.TAIL)
+                ticket = next(ramp, None)
+
+    async def _ask(self, ticket: Ticket, due_ns: int, phase: Phase) -> Response:
+        """One request, due so long after the start."""
+        way_out = self._way_out if self.background else None
+        manner = manner_of(ticket.special, self._epoch_ns + due_ns, way_out)
+        response = await self._pool.ask(ticket.wire, None if manner is None else manner.begin)
+        self._keep(ticket, due_ns, response, phase)
+        return response
+
+    async def _converse(self, turns: tuple[Ticket, ...], due_ns: int, phase: Phase) -> Response:
+        """The turns of a conversation, each due when its user has thought about the answer to the one before.
+
+        One that is not answered ends it: those that would have followed are recorded as not sent.
+        """
+        conversation = Conversation(self._target, turns)
+        response = await self._ask(turns[0], due_ns, phase)
+        for place, ticket in enumerate(turns[1:], start=1):
+            over_ns = response.over_ns - self._epoch_ns
+            broken = conversation.take(turns[place - 1], response)
+            if broken is not None:
+                for unsent in turns[place:]:
+                    self._keep(unsent, over_ns, broken, phase)
+                break
+            due_ns = over_ns + int(think_s(ticket) * _NS)
+            ready = conversation.ready(ticket)  # while the user thinks
+            await self._alarm.until(self._epoch_ns + due_ns)
+            if self._way_out.taken:
+                break
+            response = await self._ask(ready, due_ns, phase)
+        return response
+
+    def _keep(self, ticket: Ticket, intended_ns: int, response: Response, phase: Phase) -> None:
+        self._keeper.keep(Spooled(ticket.number, intended_ns, self._epoch_ns, response, phase))
+
+
+Start = Callable[[], int]
+"""Tells that the connections are open, waits for the others, and gives the shared start: ns since 1970 in UTC."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """How the sending went. `late_s` is how long after the shared start it began."""
+
+    client: ClientUse
+    down_after_s: float | None
+    late_s: float
+
+
+class Sending:
+    """One share of a stage under way."""
+
+    def __init__(self, target: Target, pool: Pool, classes: Sequence[Class]) -> None:
+        self._target = target
+        self._pool = pool
+        self._classes = classes
+        self._epoch_ns = 0
+
+    async def run(self, start: Start | None) -> Sent:
+        """Send everything and wait for it all. Without `start` the stage begins once the connections are open."""
+        try:
+            with ExitStack() as stack:  # before the connections, which may take all files there are
+                canary = stack.enter_context(Canary())
+                alarms = [stack.enter_context(Alarm(self._pool.hurry)) for _ in self._classes]
+                steady = Steady(sum(group.leads for group in self._classes))
+                flows = [
+                    Flow(self._target, self._pool, group, alarm, steady)
+                    for group, alarm in zip(self._classes, alarms, strict=True)
+                ]
+                alarm = stack.enter_context(Alarm())
+                await self._pool.open(sum(group.level.connections for group in self._classes))
+                self._epoch_ns, late_s = await _begin(start, alarm)
+                cpu_s = time.process_time()
+                if (reader := self._pool.reader) is not None:  # which may gather answers for longer than a loop's turn
+                    for each in alarms:
+                        each.move(reader)
+                canary.start(reader)
+                await self._run_all(flows)
+                canary.stop()
+            wall_s = (monotonic_ns() - self._epoch_ns) / _NS
+            use = canary.seen(ClientUse(cpu_s=time.process_time() - cpu_s, wall_s=wall_s, workers=1))
+            if (stamped_s := self._pool.read_delays_s()) is not None:
+                use = with_stamps(use, stamped_s)
+            use = replace(use, unasked=self._pool.unasked, closed_early=self._pool.closed_early)
+            return Sent(use, self._down_after_s(), late_s)
+        finally:
+            self._pool.close()
+            for group in self._classes:
+                group.keeper.keep_rest()
+
+    async def _run_all(self, flows: Sequence[Flow]) -> None:
+        """All classes at once; those in the background until the others are done."""
+        async with asyncio.TaskGroup() as endless:
+            for flow in flows:
+                if flow.background:
+                    endless.create_task(flow.run(self._epoch_ns))
+            async with asyncio.TaskGroup() as ending:
+                for flow in flows:
+                    if not flow.background:
+                        ending.create_task(flow.run(self._epoch_ns))
+            for flow in flows:
+                if flow.background:
+                    flow.end()
+
+    def _down_after_s(self) -> float | None:
+        since_ns = self._pool.down_since_ns
+        return None if since_ns is None else max(0, since_ns - self._epoch_ns) / _NS
+
+
+async def _begin(start: Start | None, alarm: Alarm) -> tuple[int, float]:
+    """The start of the stage in monotonic ns, waited for, and by how many seconds it was missed.
+
+    Workers on other machines share nothing but the clock of day, so that is what the instant is told in.
+    """
+    if start is None:
+        return monotonic_ns(), 0.0
+    start_ns = await asyncio.to_thread(start)  # the loop goes on: a connection may close meanwhile
+    epoch_ns = monotonic_of(start_ns)
+    late_s = max(0, monotonic_ns() - epoch_ns) / _NS
+    await alarm.until(epoch_ns)
+    return epoch_ns, late_s
