@@ -19,7 +19,7 @@ from typing import Self
 from benchgate.errors import TargetError
 from benchgate.load.results import ClassResult, StageResult
 from benchgate.model.request import Endpoint
-from benchgate.sim.steering import kill_replica, replicas_of, start_replica
+from benchgate.sim.process import kill_replica, replicas_of, start_replica
 from benchgate.suite.schema import Limits
 from benchgate.suite.stages import Action
 from benchgate.targets.dialect import Target

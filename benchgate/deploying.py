@@ -10,6 +10,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from benchgate import child_process
 from benchgate.embedded.server import MODEL_ALIAS, serve
 from benchgate.embedded.weights import weights_file
 from benchgate.errors import EmbeddedError, TargetError, UsageError
@@ -19,7 +20,7 @@ from benchgate.model.run import CHANGED, NOT_ALL_READY, ONE_SERVER, REPLICAS, De
 from benchgate.plan.schedule import Plan
 from benchgate.preflight import require_room
 from benchgate.sim.declared import settings_of
-from benchgate.sim.process import start_sim, stop_sim
+from benchgate.sim.process import start_sim
 from benchgate.store.repository import RunWriter
 from benchgate.suite.connection import written_out
 from benchgate.suite.deployment import DeploymentSpec
@@ -244,7 +245,7 @@ def _served(arm: Arm, name: str, spec: DeploymentSpec, weights_dir: Path, log_di
     try:
         yield Target(arm, url, settings.model, dialect_of(spec))
     finally:
-        stop_sim(process)
+        child_process.stop(process)
 
 
 def measure_starts(

@@ -20,8 +20,7 @@ import numpy as np
 
 from benchgate.model.records import RequestColumns, RequestRecord, TokenSource
 from benchgate.model.request_metrics import Slo, meets_slo
-from benchgate.sim.engine import Engine
-from benchgate.sim.jobs import Due, Job
+from benchgate.sim.engine import Due, Engine, Job
 from benchgate.sim.settings import BatchingCosts
 from benchgate.stats.capacity_search import (
     FinishedLook,

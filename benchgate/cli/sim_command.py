@@ -102,7 +102,7 @@ def sim(
         return
     faults, adapters = given.pop("fault") or (), given.pop("adapter") or ()
     settings = options.parse_settings(faults=faults, adapters=adapters, **given)
-    from benchgate.sim.running import run_sim
+    from benchgate.sim.server import run_sim
 
     def ready(url: str) -> None:
         say(f"listening on {url}\n")

@@ -1,6 +1,6 @@
-"""The llama.cpp build inside the xllamacpp wheel: is it there, which version, and its C functions.
+"""The llama.cpp build inside the xllamacpp wheel: its version and its C functions.
 
-xllamacpp is never imported here: its server runs in a process of its own (`child`), and its quantizers are plain C.
+xllamacpp is never imported here: its server runs in `server_process`, and its quantizers are plain C.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from benchgate.errors import EmbeddedError, lacking
 
 
 def require_engine() -> str:
-    """Version of the installed xllamacpp wheel; raises EmbeddedError when it is not installed."""
+    """Return the version of the installed xllamacpp wheel. Raises EmbeddedError when it is not installed."""
     return _version("xllamacpp")
 
 
 def require_gguf() -> str:
-    """Version of the installed gguf package; raises EmbeddedError when it is not installed."""
+    """Return the version of the installed gguf package. Raises EmbeddedError when it is not installed."""
     return _version("gguf")
 
 
@@ -34,7 +34,7 @@ def _version(distribution: str) -> str:
 
 @functools.cache
 def engine_library() -> ctypes.CDLL:
-    """The extension module of xllamacpp opened as a C library, with the types of ggml's quantizers declared.
+    """Open the extension module of xllamacpp as a C library, with the types of ggml's quantizers declared.
 
     The wheel leaves out `llama_model_quantize` and exports `ggml_quantize_chunk`, the function it calls per tensor.
     Raises EmbeddedError when the library is missing, cannot be loaded or lacks a function.

@@ -1,6 +1,6 @@
-"""Which file an embedded deployment serves: the shipped F16 model, or one made from it and kept.
+"""The GGUF file an embedded deployment serves: the shipped F16 model, or one made from it and kept.
 
-What is made is named by everything it depends on, so a folder never serves something stale. What a process finds in it
+A made file is named by everything it depends on, so a folder never serves something stale. What a process finds in it
 is not trusted: it serves what it made itself, as long as that is still there byte for byte.
 """
 
@@ -13,44 +13,47 @@ import json
 import os
 import tempfile
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from benchgate.embedded.engine import require_engine, require_gguf
-from benchgate.embedded.gguf_file import GgufModel, read_gguf, write_gguf
-from benchgate.embedded.padding import pad
-from benchgate.embedded.quantize import QUANTIZED, quantize
+import numpy as np
+from numpy.typing import NDArray
+
+from benchgate.embedded.engine import engine_library, require_engine, require_gguf
 from benchgate.errors import EmbeddedError
 
 SHIPPED = Path(__file__).parent / "tiny" / "f16.gguf"
 UNQUANTIZED = "f16"
+# Name in a suite -> llama.cpp's name of the file type, which the server shows as what it serves.
+QUANTIZED = {
+    "q8_0": "MOSTLY_Q8_0",
+    "q6_k": "MOSTLY_Q6_K",
+    "q5_0": "MOSTLY_Q5_0",
+    "q4_0": "MOSTLY_Q4_0",
+    "q3_k": "MOSTLY_Q3_K_S",
+    "q2_k_mix": "MOSTLY_Q2_K",
+    "q2_k": "MOSTLY_Q2_K",
+}
 WEIGHTS = (UNQUANTIZED, *QUANTIZED)
 RECIPE_VERSION = 1  # raise it when padding or quantizing writes other bytes than before
+ARCHITECTURE_KEY = "general.architecture"
+_QUANTIZATION_VERSION = 2  # of ggml's block formats; GGUF asks for it beside quantized tensors
+_MIXED = {"output.weight": "q6_k", "attn_v.": "q3_k", "attn_output.": "q3_k", "ffn_down.": "q3_k"}  # the others: q2_k
+_FIRST_LAYER = "blk.0."
+_OUTPUT_PROJECTIONS = ("attn_output.weight", "ffn_down.weight")
+_FILLER_DEVIATION = 0.05  # near the trained weights', far from overflow in F16
 
 _made_sha256: dict[Path, str] = {}
-"""What this process made, and where. A hash that lay beside the file could be forged with it."""
+"""Hashes of the files that this process made. A hash that lay beside the file could be forged with it."""
 
 
 def weights_file(weights: str, extra_layers: int, cache_dir: Path) -> Path:
-    """The GGUF file with these weights and this many added layers; made in a second or so, once in each process.
+    """Return the GGUF file with these weights and this many added layers; made in a second, once in each process.
 
     `weights` is one of WEIGHTS; `extra_layers` (>= 0) cost time and change no answer. Safe for concurrent callers:
     each writes a file of its own and renames it into place. Raises EmbeddedError.
     """
-    _check(weights, extra_layers)
-    if weights == UNQUANTIZED and extra_layers == 0:
-        return SHIPPED
-    path = cache_dir / f"tiny-{weights}-plus{extra_layers}-{_recipe_digest(weights, extra_layers)[:16]}.gguf"
-    try:
-        if _made_sha256.get(path.resolve()) != _sha256(path):
-            with _written_atomically(path) as draft:
-                write_gguf(_made(weights, extra_layers), draft)
-                _made_sha256[path.resolve()] = _sha256(draft)
-    except OSError as error:
-        raise EmbeddedError(f"{path} could not be written: {error}; choose a folder that can be written") from error
-    return path
-
-
-def _check(weights: str, extra_layers: int) -> None:
     if weights not in WEIGHTS:
         near = difflib.get_close_matches(weights, WEIGHTS, n=1, cutoff=0)[0]
         raise EmbeddedError(
@@ -60,10 +63,24 @@ def _check(weights: str, extra_layers: int) -> None:
         raise EmbeddedError(f"extra_layers is {extra_layers}; it must be 0 or more")
     if not SHIPPED.is_file():
         raise EmbeddedError(f"the shipped model is missing at {SHIPPED}; reinstall benchgate")
+    if weights == UNQUANTIZED and extra_layers == 0:
+        return SHIPPED
+    path = cache_dir / f"tiny-{weights}-plus{extra_layers}-{_recipe_digest(weights, extra_layers)[:16]}.gguf"
+    try:
+        if _made_sha256.get(path.resolve()) != _sha256(path):
+            with _written_atomically(path) as draft:
+                model = read_gguf(SHIPPED)
+                if extra_layers:
+                    model = pad(model, extra_layers)
+                write_gguf(model if weights == UNQUANTIZED else quantize(model, weights), draft)
+                _made_sha256[path.resolve()] = _sha256(draft)
+    except OSError as error:
+        raise EmbeddedError(f"{path} could not be written: {error}; choose a folder that can be written") from error
+    return path
 
 
 def _recipe_digest(weights: str, extra_layers: int) -> str:
-    """SHA-256 over the source's bytes, what is done to it, and the version of the quantizers that do it."""
+    """Return the SHA-256 of the source's bytes, what is done to it, and the version of the quantizers that do it."""
     recipe = {
         "source_sha256": _sha256(SHIPPED),
         "recipe_version": RECIPE_VERSION,
@@ -76,20 +93,12 @@ def _recipe_digest(weights: str, extra_layers: int) -> str:
 
 
 def _sha256(path: Path) -> str:
-    """Of the file's bytes; empty where there is none."""
     return hashlib.sha256(path.read_bytes()).hexdigest() if path.exists() else ""
-
-
-def _made(weights: str, extra_layers: int) -> GgufModel:
-    model = read_gguf(SHIPPED)
-    if extra_layers:
-        model = pad(model, extra_layers)
-    return model if weights == UNQUANTIZED else quantize(model, weights)
 
 
 @contextlib.contextmanager
 def _written_atomically(path: Path) -> Iterator[Path]:
-    """A temporary path in the folder of `path`, renamed to `path` on success and removed on failure."""
+    """Yield a temporary path in the folder of `path`, renamed to `path` on success and removed on failure."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(prefix=f".{path.stem}-", suffix=".tmp", dir=path.parent)
     os.close(handle)
@@ -99,3 +108,159 @@ def _written_atomically(path: Path) -> Iterator[Path]:
         draft.replace(path)
     finally:
         draft.unlink(missing_ok=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One metadata entry. `kind` and `item_kind` are GGUF value types; `item_kind` only for arrays."""
+
+    value: Any  # str, int, float, bool or a list of one of them
+    kind: int
+    item_kind: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """One weight. `data` is (rows, columns) or (columns,) in the file's own encoding; `ggml_type` says which."""
+
+    name: str
+    data: NDArray[Any]
+    ggml_type: int
+
+
+@dataclass(frozen=True, slots=True)
+class GgufModel:
+    """A model file in memory, metadata and tensors in file order."""
+
+    fields: dict[str, Field]
+    tensors: tuple[Tensor, ...]
+
+    @property
+    def architecture(self) -> str:
+        """Return the name of the architecture, which prefixes its keys (`llama.block_count`)."""
+        return str(self.fields[ARCHITECTURE_KEY].value)
+
+    @property
+    def layers(self) -> int:
+        """Return the number of transformer layers."""
+        return int(self.fields[f"{self.architecture}.block_count"].value)
+
+    def with_layers(self, layers: int, extra: tuple[Tensor, ...]) -> GgufModel:
+        """Return the model with `extra` tensors appended and `layers` layers declared."""
+        return replace(self.with_field(f"{self.architecture}.block_count", layers), tensors=self.tensors + extra)
+
+    def with_field(self, key: str, value: int) -> GgufModel:
+        """Return the model with one existing whole-number entry changed."""
+        return replace(self, fields=self.fields | {key: replace(self.fields[key], value=value)})
+
+
+def read_gguf(path: Path) -> GgufModel:
+    """Read a GGUF file. Raises EmbeddedError when it is absent or not a GGUF file."""
+    require_gguf()
+    from gguf import GGUFReader
+
+    try:
+        reader = GGUFReader(path)
+    except (OSError, ValueError, IndexError) as error:
+        raise EmbeddedError(f"{path} is not a readable GGUF file: {error}; reinstall benchgate") from error
+    fields = {
+        # The reader adds entries of its own about the header, which the writer makes anew.
+        field.name: Field(field.contents(), int(field.types[0]), int(field.types[-1]) if len(field.types) > 1 else None)
+        for field in reader.fields.values()
+        if not field.name.startswith("GGUF.")
+    }
+    tensors = tuple(Tensor(t.name, np.asarray(t.data), int(t.tensor_type)) for t in reader.tensors)
+    return GgufModel(fields, tensors)
+
+
+def write_gguf(model: GgufModel, path: Path) -> None:
+    """Write `model` to `path`, replacing what is there; OSError passes through."""
+    require_gguf()
+    from gguf import GGMLQuantizationType, GGUFValueType, GGUFWriter
+
+    writer = GGUFWriter(path, model.architecture)
+    try:
+        for key, field in model.fields.items():
+            if key != ARCHITECTURE_KEY:  # the writer has written it already
+                item_kind = None if field.item_kind is None else GGUFValueType(field.item_kind)
+                writer.add_key_value(key, field.value, GGUFValueType(field.kind), item_kind)
+        for tensor in model.tensors:
+            writer.add_tensor(tensor.name, tensor.data, raw_dtype=GGMLQuantizationType(tensor.ggml_type))
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+    finally:
+        writer.close()
+
+
+def pad(model: GgufModel, extra_layers: int) -> GgufModel:
+    """Append layers that cost time and leave every answer as it is to an unquantized model.
+
+    A transformer layer adds its attention output and its feed-forward output to its input. With both output
+    projections zero it adds zero, and every token still pays for the layer's matrices. The added layers have the shapes
+    of layer 0 and share one seeded filler; a file holds each of them in full, so memory traffic is that of a deeper
+    model.
+    """
+    first = [t for t in model.tensors if t.name.startswith(_FIRST_LAYER)]
+    rng = np.random.default_rng(0)
+    filler = {t.name.removeprefix(_FIRST_LAYER): Tensor(t.name, _filler(t, rng), t.ggml_type) for t in first}
+    extra = tuple(
+        Tensor(f"blk.{layer}.{part}", tensor.data, tensor.ggml_type)
+        for layer in range(model.layers, model.layers + extra_layers)
+        for part, tensor in filler.items()
+    )
+    return model.with_layers(model.layers + extra_layers, extra)
+
+
+def _filler(tensor: Tensor, rng: np.random.Generator) -> NDArray[Any]:
+    data = tensor.data
+    if data.ndim == 1:  # a norm's scale
+        return np.ones_like(data)
+    if tensor.name.endswith(_OUTPUT_PROJECTIONS):
+        return np.zeros_like(data)
+    return (rng.standard_normal(data.shape) * _FILLER_DEVIATION).astype(data.dtype)
+
+
+def quantize(model: GgufModel, weights: str) -> GgufModel:
+    """Quantize every matrix of an F16 or F32 model to the type `weights`, a key of QUANTIZED, by ggml's quantizers.
+
+    Vectors (the norms) stay as they are. `llama-quantize` mixes types, so its Q3_K_M is not this q3_k; `q2_k_mix` is a
+    mix by rules of our own: more bits where 2 hurt most. Raises EmbeddedError when a row does not divide into blocks.
+    """
+    require_gguf()
+    from gguf import GGUFValueType, LlamaFileType
+
+    uint32 = int(GGUFValueType.UINT32)
+    fields = model.fields | {
+        "general.file_type": Field(int(LlamaFileType[QUANTIZED[weights]]), uint32),
+        "general.quantization_version": Field(_QUANTIZATION_VERSION, uint32),
+    }
+    tensors = tuple(_quantized(t, weights) if t.data.ndim == 2 else t for t in model.tensors)
+    return replace(model, fields=fields, tensors=tensors)
+
+
+def _quantized(tensor: Tensor, weights: str) -> Tensor:
+    from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
+
+    if weights == "q2_k_mix":
+        more = (kind for part, kind in _MIXED.items() if tensor.name == part or f".{part}" in tensor.name)
+        weights = next(more, "q2_k")
+    ggml_type = GGMLQuantizationType[weights.upper()]
+    block, _ = GGML_QUANT_SIZES[ggml_type]
+    columns = tensor.data.shape[1]
+    if columns % block:
+        raise EmbeddedError(f"{tensor.name} has rows of {columns}, and {ggml_type.name} needs a multiple of {block}")
+    return replace(tensor, data=_encoded(tensor.data, int(ggml_type)), ggml_type=int(ggml_type))
+
+
+def _encoded(matrix: NDArray[Any], ggml_type: int) -> NDArray[np.uint8]:
+    """Return the rows of `matrix` as ggml blocks: (rows, bytes per row)."""
+    library = engine_library()
+    source = np.ascontiguousarray(matrix, dtype=np.float32)
+    rows, columns = source.shape
+    target = np.zeros((rows, library.ggml_row_size(ggml_type, columns)), dtype=np.uint8)
+    library.ggml_quantize_init(ggml_type)
+    written = library.ggml_quantize_chunk(ggml_type, source.ctypes.data, target.ctypes.data, 0, rows, columns, None)
+    if written != target.nbytes:
+        raise EmbeddedError(f"ggml wrote {written} bytes where {target.nbytes} were expected; the engine does not fit")
+    return target

@@ -31,7 +31,6 @@ from benchgate.load.decode.body import Read
 from benchgate.load.decode.record import chunks_so_far, fault_and_words, heard
 from benchgate.load.http.exchange import Exchange, Fault, Heard, LeavingExchange, Response
 from benchgate.load.http.pool import Pool
-from benchgate.load.pacing import Alarm
 from benchgate.load.requests import Ticket, request_wire
 from benchgate.load.shards import Level
 from benchgate.load.spool import Keeper, Phase, Spooled
@@ -40,6 +39,7 @@ from benchgate.model.run import ClientUse
 from benchgate.plan.model import ClientCancellation, PlannedRequest
 from benchgate.suite.schema import Limits
 from benchgate.targets.dialect import Target
+from benchgate.timers import Alarm
 
 _NS = 1_000_000_000
 

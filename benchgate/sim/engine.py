@@ -9,13 +9,319 @@ from __future__ import annotations
 
 import random
 from bisect import bisect_right
-from collections import deque
-from collections.abc import Iterator
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from heapq import heappop, heappush, heapreplace
+from typing import NamedTuple, Protocol
 
-from benchgate.sim.jobs import Due, Job, Tally
-from benchgate.sim.prefix_cache import PrefixCache
-from benchgate.sim.settings import NS, BatchingCosts
+from benchgate.sim.settings import NS, BatchingCosts, QueueCosts
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    """One request as a model of time sees it. Instants are monotonic ns.
+
+    `emit(tokens, due_ns)` is what to do with tokens that are due; the models themselves never call it.
+    """
+
+    order: int  # of arrival; breaks ties
+    arrived_ns: int
+    input_tokens: int
+    output_tokens: int  # how many it will make
+    reserved_tokens: int  # KV room it needs
+    emit: Callable[[int, int], None]
+    priority: int = 0  # lower goes first
+    blocks: tuple[int, ...] = ()  # names of the blocks of the prompt and then of the answer, for a prefix cache
+    with_adapter: bool = False
+    speed: float = 1.0  # its times are divided by it; an engine whose steps are shared takes no notice
+    produced: int = 0
+    unread_tokens: int = 0  # what must be read before the next token: the prompt, and what it lost when preempted
+    prefilled_tokens: int = 0  # of those
+    cached_tokens: int | None = None  # of the prompt, found in the prefix cache; None until it was looked for
+    kept_blocks: int = 0  # of its own, put into the prefix cache
+    room_tokens: int = 0  # KV room it holds
+    admitted_ns: int | None = None  # when it came out of the queue, the first time
+    service_ns: int | None = None  # how long a server of the queue model works on it
+    held_until_ns: int = 0
+    over: bool = False  # everything produced, or dropped
+
+    @property
+    def left(self) -> int:
+        """Tokens still to come."""
+        return self.output_tokens - self.produced
+
+    @property
+    def rank(self) -> tuple[int, int]:
+        """Who goes first: the lower."""
+        return self.priority, self.order
+
+
+class Due(NamedTuple):
+    """So many tokens of a job, at the instant they should leave."""
+
+    at_ns: int
+    job: Job
+    tokens: int
+
+
+@dataclass(slots=True)
+class Tally:
+    """What a model of time has counted since it began."""
+
+    preemptions: int = 0
+    prefix_queried_tokens: int = 0
+    prefix_hit_tokens: int = 0
+
+
+class Model(Protocol):
+    """Decides when tokens are due. Pure: time is an argument."""
+
+    tally: Tally
+
+    @property
+    def running(self) -> int:
+        """Jobs being worked on."""
+
+    @property
+    def waiting(self) -> int:
+        """Jobs in the queue."""
+
+    @property
+    def kv_ratio(self) -> float:
+        """Share of the KV cache that is taken."""
+
+    def sheds(self, job: Job) -> bool:
+        """Whether the job must be turned away at once, because too many wait."""
+
+    def admit(self, job: Job, now_ns: int) -> bool:
+        """Take a job in; False when the queue is full."""
+
+    def drop(self, job: Job) -> None:
+        """Forget a job, whatever its state, and free its room at once."""
+
+    def abandon(self, job: Job) -> None:
+        """The same, because its client has left."""
+
+    def hold(self, job: Job, until_ns: int) -> None:
+        """Let the job get nothing before that instant."""
+
+    def due_ns(self) -> int | None:
+        """When there is something to `take`; None while nothing is under way."""
+
+    def take(self, now_ns: int) -> Iterator[Due]:
+        """Everything due by `now_ns`, in order of its instant."""
+
+
+_BURST_TOKENS = 4096  # at one instant, when tokens take no time: an endless answer must not be made in one go
+_BURST_GAP_NS = 1_000_000
+
+
+class Paced:
+    """The first token `ttft_ns` after the request arrived, then one every `itl_ns`.
+
+    Each of these times is spread evenly over ±`jitter_ratio`. Every instant follows from the one before it, never from
+    the instant at which it was taken, so a late server does not shift its own schedule.
+    """
+
+    def __init__(self, ttft_ns: int, itl_ns: int, jitter_ratio: float, rng: random.Random) -> None:
+        self.tally = Tally()  # nothing is preempted or cached
+        self._ttft_ns = ttft_ns
+        self._itl_ns = itl_ns
+        self._jitter_ratio = jitter_ratio
+        self._draw = rng.random
+        self._heap: list[tuple[int, int, Job]] = []  # next instant, order, job: at most one entry a job
+        self._running = 0
+
+    @property
+    def running(self) -> int:
+        """Jobs with tokens still to come."""
+        return self._running
+
+    @property
+    def waiting(self) -> int:
+        """Nobody waits."""
+        return 0
+
+    @property
+    def kv_ratio(self) -> float:
+        """There is no KV cache here."""
+        return 0.0
+
+    def sheds(self, job: Job) -> bool:
+        """Nobody is turned away."""
+        return False
+
+    def admit(self, job: Job, now_ns: int) -> bool:
+        """Every job is taken in at once."""
+        self._begin(job, job.arrived_ns + self._spread(self._ttft_ns, job))
+        return True
+
+    def drop(self, job: Job) -> None:
+        """The entry in the heap stays until its time comes, and is then thrown away."""
+        if not job.over:
+            job.over = True
+            self._running -= 1
+
+    def abandon(self, job: Job) -> None:
+        """As `drop`."""
+        self.drop(job)
+
+    def hold(self, job: Job, until_ns: int) -> None:
+        """What the job would have got before then comes from then on, at its pace."""
+        job.held_until_ns = until_ns
+
+    def due_ns(self) -> int | None:
+        """The next instant of all."""
+        return self._heap[0][0] if self._heap else None
+
+    def take(self, now_ns: int) -> Iterator[Due]:
+        """One token at a time; all the rest of an answer at once, if it is not very long, when `itl_ns` is 0."""
+        heap = self._heap
+        while heap and heap[0][0] <= now_ns:
+            at_ns, order, job = heap[0]
+            if job.over:
+                heappop(heap)
+            elif job.held_until_ns > at_ns:
+                heapreplace(heap, (job.held_until_ns, order, job))
+            else:
+                tokens = 1 if self._itl_ns else min(_BURST_TOKENS, job.left)
+                job.produced += tokens
+                if job.produced < job.output_tokens:
+                    heapreplace(heap, (at_ns + (self._gap_ns(job) or _BURST_GAP_NS), order, job))
+                else:
+                    heappop(heap)
+                    self.drop(job)
+                yield Due(at_ns, job, tokens)
+
+    def _begin(self, job: Job, first_ns: int) -> None:
+        """Let the job have its first token at that instant."""
+        heappush(self._heap, (first_ns, job.order, job))
+        self._running += 1
+
+    def _gap_ns(self, job: Job) -> int:
+        """From one token of the job to the next."""
+        return self._spread(self._itl_ns, job)
+
+    def _spread(self, mean_ns: float, job: Job) -> int:
+        if self._jitter_ratio:
+            mean_ns *= 1 + self._jitter_ratio * (2 * self._draw() - 1)
+        return int(mean_ns / job.speed)
+
+
+class Queue(Paced):
+    """Requests wait in order of admission. A service that has begun takes its time, whatever becomes of the request.
+
+    Until the first token: that token comes at the end of the service, the others every `itl_ns`. Until the last token:
+    an answer of n tokens has one every nth part of its service.
+    """
+
+    def __init__(self, costs: QueueCosts, itl_ns: int, jitter_ratio: float, rng: random.Random) -> None:
+        whole = costs.service_until == "last-token"
+        super().__init__(0, NS if whole else itl_ns, jitter_ratio, rng)  # that there is a gap is all that matters then
+        self._costs = costs
+        self._whole = whole
+        self._draw_service = rng.expovariate
+        self._waiting: deque[Job] = deque()
+        self._free_ns = [0] * costs.servers  # a heap: when each server has done what it has begun
+
+    @property
+    def waiting(self) -> int:
+        """Requests that no server works on yet."""
+        return len(self._waiting)
+
+    def admit(self, job: Job, now_ns: int) -> bool:
+        """Queue a job; any number may wait."""
+        self._waiting.append(job)
+        self._start(now_ns)
+        return True
+
+    def drop(self, job: Job) -> None:
+        """A job that waits makes room for those behind it."""
+        if not job.over and job.admitted_ns is None:
+            job.over = True
+            self._waiting.remove(job)
+        else:
+            super().drop(job)
+
+    def due_ns(self) -> int | None:
+        """The next token, or the next start of a service."""
+        first_ns = super().due_ns()
+        if not self._waiting:
+            return first_ns
+        starts_ns = self._starts_ns()
+        return starts_ns if first_ns is None else min(first_ns, starts_ns)
+
+    def take(self, now_ns: int) -> Iterator[Due]:
+        """Start what could start by now, and give what is due."""
+        self._start(now_ns)
+        yield from super().take(now_ns)
+
+    def _starts_ns(self) -> int:
+        """When the service of the first in the queue begins."""
+        return max(self._waiting[0].arrived_ns, self._free_ns[0])
+
+    def _start(self, now_ns: int) -> None:
+        while self._waiting and (start_ns := self._starts_ns()) <= now_ns:
+            job = self._waiting.popleft()
+            drawn = self._draw_service(1.0) if self._costs.service_law == "exponential" else 1.0
+            job.admitted_ns, job.service_ns = start_ns, self._spread(drawn * self._costs.service_s * NS, job)
+            heapreplace(self._free_ns, start_ns + job.service_ns)
+            self._begin(job, start_ns + (self._gap_ns(job) if self._whole else job.service_ns))
+
+    def _gap_ns(self, job: Job) -> int:
+        if self._whole and job.service_ns is not None:
+            return job.service_ns // job.output_tokens
+        return super()._gap_ns(job)
+
+
+def block_names(words: Sequence[str], block_tokens: int, salt: str) -> tuple[int, ...]:
+    """A name for every whole block of so many words, which stands for the block and for all that comes before it.
+
+    `salt` keeps apart what must not share, such as adapters. Names hold within one process.
+    """
+    names, name = [], hash(salt)
+    for end in range(block_tokens, len(words) + 1, block_tokens):
+        name = hash((name, *words[end - block_tokens : end]))
+        names.append(name)
+    return tuple(names)
+
+
+class PrefixCache:
+    """Room for so many blocks; the one that was not used for longest goes first. No room: nothing is ever found."""
+
+    def __init__(self, blocks: int, block_tokens: int) -> None:
+        self._room = blocks
+        self._block_tokens = block_tokens
+        self._kept: OrderedDict[int, None] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    @property
+    def in_use(self) -> bool:
+        """Whether there is a cache at all."""
+        return self._room > 0
+
+    def find(self, blocks: Sequence[int], input_tokens: int) -> int:
+        """Tokens of the prompt that need not be read. At least one is left to read: the answer begins from it."""
+        found = 0
+        for name in blocks[: max(0, input_tokens - 1) // self._block_tokens]:
+            if name not in self._kept:
+                break
+            self._kept.move_to_end(name)
+            found += 1
+        return found * self._block_tokens
+
+    def keep(self, blocks: Sequence[int], first: int, read_tokens: int) -> int:
+        """Keep the blocks from number `first` on that lie within so many tokens; gives how many are kept by now."""
+        until = min(len(blocks), read_tokens // self._block_tokens)
+        for name in blocks[first:until]:
+            self._kept[name] = None
+            self._kept.move_to_end(name)
+            if len(self._kept) > self._room:
+                self._kept.popitem(last=False)
+        return max(first, until)
 
 
 @dataclass(frozen=True, slots=True)

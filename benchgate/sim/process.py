@@ -10,26 +10,21 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
-import os
-import select
 import socket
 import ssl
 import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from tempfile import TemporaryFile
-from typing import IO, Any
+from typing import Any
 from urllib.parse import urlsplit
 
-from benchgate.errors import UsageError
+from benchgate import child_process
+from benchgate.errors import TargetError, UsageError
 from benchgate.sim.settings import SimSettings
 
 START_TIMEOUT_S = 30.0  # a start takes 0.3 s on an idle machine
-STOP_TIMEOUT_S = 5.0
 _CONTROL_TIMEOUT_S = 30.0
-_LOG_LINES_SHOWN = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,63 +118,54 @@ def serve_sim(settings: SimSettings) -> Iterator[Sim]:
     try:
         yield Sim(url, process.pid, settings, process)
     finally:
-        stop_sim(process)
+        child_process.stop(process)
 
 
 def start_sim(settings: SimSettings) -> tuple[subprocess.Popen[bytes], str]:
-    """Start a process that serves, and wait for its URL. It goes when this process does, or by `stop_sim`.
+    """Start a process that serves, and wait for its URL. It goes when this process does, or by `child_process.stop`.
 
     Raises UsageError with the server's own words when it does not start.
     """
-    report_fd, child_fd = os.pipe()
-    with TemporaryFile() as log, os.fdopen(report_fd, "rb") as report:
+    with TemporaryFile() as log:
         try:
-            process = _spawn(settings, child_fd, log)
-        finally:
-            os.close(child_fd)
-        try:
-            return process, _address(process, report.fileno(), log)
-        except BaseException:
-            stop_sim(process)
-            raise
-
-
-def stop_sim(process: subprocess.Popen[bytes]) -> None:
-    """End the process: asked first, killed when it does not listen."""
-    try:
-        process.terminate()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(STOP_TIMEOUT_S)
-    finally:
-        process.kill()  # does nothing once the process has been waited for
-        process.wait()
-        if process.stdin is not None:
-            process.stdin.close()
-
-
-def _spawn(settings: SimSettings, child_fd: int, log: IO[bytes]) -> subprocess.Popen[bytes]:
-    # -P: the child must not find modules in the folder the user happens to stand in.
-    command = [sys.executable, "-P", "-m", "benchgate.sim.child", settings.to_json(), str(child_fd), str(os.getpid())]
-    return subprocess.Popen(
-        command,
-        stdin=subprocess.PIPE,  # its end of file tells the child that we are gone
-        stdout=log,
-        stderr=log,
-        pass_fds=(child_fd,),
-        start_new_session=True,  # Ctrl-C is ours to handle: the child ends when we are done with it
-    )
-
-
-def _address(process: subprocess.Popen[bytes], report_fd: int, log: IO[bytes]) -> str:
-    """The base URL the child reports; it closes the descriptor unread when it dies instead."""
-    deadline_s, report = time.monotonic() + START_TIMEOUT_S, b""
-    while not report.endswith(b"\n"):
-        readable, _, _ = select.select([report_fd], [], [], max(0.0, deadline_s - time.monotonic()))
-        piece = os.read(report_fd, 4096) if readable else b""
-        if not piece:
-            why = "ended" if readable else f"said nothing for {START_TIMEOUT_S:g} s"
+            return child_process.start("benchgate.sim", settings.to_json(), log, START_TIMEOUT_S)
+        except child_process.NoReportError as error:
             log.seek(0)
-            words = log.read().decode(errors="replace").splitlines()[-_LOG_LINES_SHOWN:]
-            raise UsageError("\n  ".join([f"the practice server did not start: it {why}. Its last words:", *words]))
-        report += piece
-    return report.decode().strip()
+            words = child_process.last_lines(log.read())
+            raise UsageError(f"the practice server did not start: it {error}. Its last words:\n{words}") from None
+
+
+_TIMEOUT_S = 30.0
+
+
+def replicas_of(url: str) -> list[dict[str, Any]]:
+    """Every replica: `replica`, `pid`, `state`, `requests`, `in_flight`, `broken`. TargetError when it cannot tell."""
+    told: list[dict[str, Any]] = _asked(url, "GET", "/sim/replicas")["replicas"]
+    return told
+
+
+def kill_replica(url: str, replica: int) -> None:
+    """Kill the process of one with SIGKILL; it is gone when this returns. Raises TargetError."""
+    _asked(url, "POST", f"/sim/replicas/{replica}/kill")
+
+
+def start_replica(url: str, replica: int) -> None:
+    """Start a killed one again; it may take a while until it takes requests. Raises TargetError."""
+    _asked(url, "POST", f"/sim/replicas/{replica}/start")
+
+
+def _asked(url: str, method: str, path: str) -> dict[str, Any]:
+    address = urlsplit(url)
+    connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=_TIMEOUT_S)
+    try:
+        connection.request(method, path)
+        response = connection.getresponse()
+        body = response.read()
+        told: dict[str, Any] = json.loads(body)
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        raise TargetError(f"the practice server did not answer {path}: {error}") from error
+    finally:
+        connection.close()
+    if response.status != http.client.OK:
+        raise TargetError(f"the practice server refused {path}: {told.get('detail', body[:200])}")
+    return told

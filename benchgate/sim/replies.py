@@ -10,14 +10,13 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from time import monotonic_ns
 
-from benchgate.sim.answers import Script, Usage
-from benchgate.sim.asks import Ask
-from benchgate.sim.connection import Connection
+from benchgate.sim.encoders import Script, Usage
+from benchgate.sim.engine import Job, Model
 from benchgate.sim.faults import Behaviour
-from benchgate.sim.http import EVENT_STREAM, JSON_TYPE, LAST_CHUNK, chunk, head, whole
-from benchgate.sim.jobs import Job, Model
+from benchgate.sim.ground_truth import Asked, Outcome, Over, Truth
+from benchgate.sim.http_server import EVENT_STREAM, JSON_TYPE, LAST_CHUNK, Connection, chunk, head, whole
 from benchgate.sim.metrics import Counters
-from benchgate.sim.truth import Asked, Outcome, Over, Truth
+from benchgate.sim.requests import Ask
 
 ENDLESS_TOKENS = 1 << 62
 _STREAM_HEAD = head(200, f"content-type: {EVENT_STREAM}", "transfer-encoding: chunked")

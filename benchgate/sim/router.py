@@ -9,21 +9,306 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import subprocess
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from time import monotonic
+from typing import Any, Literal, cast
+from urllib.parse import urlsplit
+from zlib import crc32
 
+from benchgate import child_process
 from benchgate.errors import UsageError
-from benchgate.sim.affinity import affinity_of, preferred
-from benchgate.sim.connection import Connection
-from benchgate.sim.http import Request, json_response, whole
-from benchgate.sim.metric_pages import merged
-from benchgate.sim.relay import Relay
-from benchgate.sim.replica import Replica
+from benchgate.sim.ground_truth import Truth
+from benchgate.sim.http_server import LAST_CHUNK, Connection, Request, Turns, json_response, whole
+from benchgate.sim.metrics import merged
+from benchgate.sim.process import start_sim
 from benchgate.sim.settings import SimSettings
-from benchgate.sim.truth import Truth
-from benchgate.sim.turns import Turns
+
+State = Literal["up", "starting", "down"]
+
+
+@dataclass(slots=True)
+class Replica:
+    """A child process and what the router has sent to it."""
+
+    number: int
+    settings: SimSettings
+    requests: int = 0
+    in_flight: int = 0
+    broken: int = 0  # answers that ended before they were whole
+    port: int = 0
+    _process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
+    _ready_s: float = 0.0
+    _starting: bool = False
+
+    @property
+    def pid(self) -> int | None:
+        """Of the process that is there; None when it is down."""
+        return self._process.pid if self._process is not None and self.state != "down" else None
+
+    @property
+    def state(self) -> State:
+        """Whether it takes requests, will take some, or is gone."""
+        if self._starting:
+            return "starting"
+        if self._process is None or self._process.poll() is not None:
+            return "down"
+        return "up" if monotonic() >= self._ready_s else "starting"
+
+    async def start(self, ready_after_s: float) -> None:
+        """Start it unless it is there; it refuses connections for so long. Raises UsageError when it does not start."""
+        if self.state != "down":
+            return
+        self._starting = True
+        try:
+            settings = replace(self.settings, ready_after_s=ready_after_s)
+            self._process, url = await asyncio.to_thread(start_sim, settings)
+            self.port, self._ready_s = int(urlsplit(url).port or 0), monotonic() + ready_after_s
+        finally:
+            self._starting = False
+
+    def kill(self) -> None:
+        """SIGKILL: nothing is said to anybody any more."""
+        if self._process is not None:
+            self._process.kill()
+            child_process.stop(self._process)
+
+    def stop(self) -> None:
+        """End it in good order."""
+        if self._process is not None:
+            child_process.stop(self._process)
+
+    async def ask(self, method: str, path: str) -> bytes:
+        """The body of a small answer. Raises OSError when there is none."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        try:
+            head = f"{method} {path} HTTP/1.1\r\nhost: replica\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+            writer.write(head.encode())
+            answer = await reader.read()
+        finally:
+            writer.close()
+        head_bytes, end, body = answer.partition(b"\r\n\r\n")
+        if not end or not head_bytes.startswith(b"HTTP/1.1 200 "):
+            raise ConnectionError(f"replica {self.number} did not answer {path}")
+        return body
+
+    def document(self) -> dict[str, object]:
+        """What is told of it."""
+        return {
+            "replica": self.number,
+            "pid": self.pid,
+            "state": self.state,
+            "requests": self.requests,
+            "in_flight": self.in_flight,
+            "broken": self.broken,
+        }
+
+
+_PREFIX_WORDS = 64
+_PROMPTS = ("messages", "prompt", "input", "query")
+
+
+def affinity_of(request: Request, affinity: str) -> str | None:
+    """What requests that belong together have in common; None when this one belongs nowhere.
+
+    `prefix`: how the prompt begins. `session`: the field `user`, or else the first message of the user, which every
+    turn of a conversation repeats. Anything else is the name of a header.
+    """
+    if affinity not in ("prefix", "session"):
+        return request.headers.get(affinity.lower())
+    try:
+        body = json.loads(request.body)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(body, dict):
+        return None
+    return _beginning(body) if affinity == "prefix" else _session(body)
+
+
+def preferred(key: str, replicas: int) -> list[int]:
+    """The numbers of all replicas, the one that the key belongs to first.
+
+    Rendezvous hashing: when one is lost, only what belonged to it moves.
+    """
+    return sorted(range(replicas), key=lambda replica: crc32(f"{replica} {key}".encode("utf-8", "surrogatepass")))
+
+
+def _beginning(body: Mapping[str, object]) -> str | None:
+    prompt = next((body[name] for name in _PROMPTS if name in body), None)
+    return None if prompt is None else " ".join(_said(prompt).split()[:_PREFIX_WORDS])
+
+
+def _session(body: Mapping[str, object]) -> str | None:
+    if isinstance(body.get("user"), str):
+        return str(body["user"])
+    messages = body.get("messages", body.get("input"))
+    if not isinstance(messages, list):
+        return _beginning(body)
+    asked = (message for message in messages if isinstance(message, dict) and message.get("role") == "user")
+    first = next(asked, None)
+    return None if first is None else _said(first.get("content"))
+
+
+def _said(prompt: object) -> str:
+    """All the text in it, one after the other."""
+    if isinstance(prompt, str):
+        return prompt
+    if isinstance(prompt, list):
+        return "\n".join(map(_said, prompt))
+    if isinstance(prompt, dict):
+        return _said(prompt.get("content", prompt.get("text", json.dumps(prompt))))
+    return json.dumps(prompt)
+
+
+_LENGTH = re.compile(rb"\r\ncontent-length: (\d+)\r\n", re.IGNORECASE)
+_CHUNKED = re.compile(rb"\r\ntransfer-encoding: chunked\r\n", re.IGNORECASE)
+_OWN_HEADERS = frozenset({"connection", "content-length", "transfer-encoding", "expect"})
+_LOOK_AGAIN_S = 0.005  # at a client that does not read
+
+
+class Relay(asyncio.Protocol):
+    """Tries the replicas in turn until one takes the request; what happens after that is not tried again."""
+
+    def __init__(
+        self, request: Request, line: Connection, replicas: Sequence[Replica], over: Callable[[], None]
+    ) -> None:
+        self._request = request
+        self._line = line
+        self._replicas = replicas
+        self._over: Callable[[], None] | None = over
+        self._tried: Replica | None = None
+        self._taken_by: Replica | None = None
+        self._transport: asyncio.Transport | None = None
+        self._whole = _Whole()
+        self._task = asyncio.get_running_loop().create_task(self._connect())
+
+    def abandon(self) -> None:
+        """The client has left, and so do we."""
+        self._task.cancel()
+        if self._transport is not None:
+            self._transport.abort()
+        self._end()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A replica takes the request."""
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's has the methods, not the base class
+        if self._over is None or self._tried is None:
+            self._transport.abort()  # the client left meanwhile
+            return
+        self._taken_by = self._tried
+        self._taken_by.requests += 1
+        self._taken_by.in_flight += 1
+        self._transport.write(_request_bytes(self._request))
+
+    def data_received(self, data: bytes) -> None:
+        """A piece of the answer."""
+        if self._over is None:
+            return
+        self._whole.feed(data)
+        self._line.write(data)
+        if self._line.congested and self._transport is not None:
+            self._transport.pause_reading()
+            asyncio.get_running_loop().call_later(_LOOK_AGAIN_S, self._read_on)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The answer is over, or the replica is gone."""
+        self._transport = None
+        if self._over is None or self._taken_by is None:
+            return
+        if not self._whole.is_over:
+            self._taken_by.broken += 1
+        if not self._whole.begun:
+            self._line.write(_error(502, "Bad Gateway", "the replica ended before it answered"))
+        self._end()
+        if exc is not None and self._whole.begun:
+            self._line.reset()
+        else:
+            self._line.done(keep=False)
+
+    async def _connect(self) -> None:
+        loop = asyncio.get_running_loop()
+        for replica in self._replicas:
+            self._tried = replica
+            try:
+                await loop.create_connection(lambda: self, "127.0.0.1", replica.port)
+            except OSError:
+                continue  # it is gone, or not there yet
+            return
+        self._line.write(_error(503, "Service Unavailable", "no replica takes requests"))
+        self._end()
+        self._line.done(keep=False)
+
+    def _read_on(self) -> None:
+        if self._transport is None:
+            return
+        if self._line.congested:
+            asyncio.get_running_loop().call_later(_LOOK_AGAIN_S, self._read_on)
+        else:
+            self._transport.resume_reading()
+
+    def _end(self) -> None:
+        over, self._over = self._over, None
+        if over is not None:
+            over()
+            if self._taken_by is not None:
+                self._taken_by.in_flight -= 1
+
+
+class _Whole:
+    """Follows the bytes of one response, only as far as to know whether it came to its end."""
+
+    def __init__(self) -> None:
+        self.begun = False
+        self._head: bytes | None = b""  # None: it is over
+        self._left: int | None = None  # of a body with a length
+        self._chunked = False
+        self._tail = b""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all of it came, as far as it says where it ends."""
+        if self._head is not None:
+            return False
+        if self._chunked:
+            return self._tail == LAST_CHUNK
+        return self._left is None or self._left <= 0
+
+    def feed(self, data: bytes) -> None:
+        """Take in a piece."""
+        self.begun = True
+        if self._head is not None:
+            head, end, data = (self._head + data).partition(b"\r\n\r\n")
+            if not end:
+                self._head = head
+                return
+            length = _LENGTH.search(head + b"\r\n")
+            self._left = None if length is None else int(length[1])
+            self._chunked = _CHUNKED.search(head + b"\r\n") is not None
+            self._head = None
+        if self._left is not None:
+            self._left -= len(data)
+        self._tail = (self._tail + data[-len(LAST_CHUNK) :])[-len(LAST_CHUNK) :]
+
+
+def _request_bytes(request: Request) -> bytes:
+    path = f"{request.path}?{request.query}" if request.query else request.path
+    version = "HTTP/1.0" if request.http10 else "HTTP/1.1"
+    headers = [f"{name}: {value}" for name, value in request.headers.items() if name not in _OWN_HEADERS]
+    lines = [
+        f"{request.method} {path} {version}",
+        *headers,
+        f"content-length: {len(request.body)}",
+        "connection: close",
+    ]
+    return "\r\n".join([*lines, "", ""]).encode("latin-1") + request.body
+
+
+def _error(status: int, kind: str, message: str) -> bytes:
+    document = {"error": {"message": message, "type": kind, "param": None, "code": status}}
+    return json_response(status, document, "connection: close")
+
 
 _ACTION = re.compile(r"/sim/replicas/(\d{1,4})/(kill|start)")
 _TEXT = "text/plain; version=0.0.4; charset=utf-8"

@@ -6,40 +6,44 @@ Time goes by one alarm: whenever it rings, the model of time gives up all that i
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import gc
 import os
 import random
+import signal
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from hashlib import blake2b
 from time import monotonic_ns
+from typing import Any
 
 from benchgate import __version__
 from benchgate.errors import UsageError
-from benchgate.sim.alarm import Alarm
-from benchgate.sim.answers import DONE, ChoiceScript, Script, error_event
-from benchgate.sim.asks import Ask, count_tokens, read_ask, read_object
-from benchgate.sim.connection import Connection
-from benchgate.sim.engine import Engine
-from benchgate.sim.false_answers import falsify
+from benchgate.sim.encoders import DONE, ChoiceScript, ResponseScript, Script, VectorScript, error_event
+from benchgate.sim.engine import Engine, Model, Paced, Queue, block_names
+from benchgate.sim.fault_injection import OddDocument, OddStream, falsify, refusal
 from benchgate.sim.faults import SOUND, Behaviour, Faults, parse_faults
-from benchgate.sim.http import EVENT_STREAM, LAST_CHUNK, Request, chunk, head, json_response, whole
-from benchgate.sim.jobs import Model
-from benchgate.sim.limits import Endpoint
-from benchgate.sim.metric_pages import metric_page
-from benchgate.sim.metrics import Snapshot
-from benchgate.sim.odd import OddDocument, OddStream
-from benchgate.sim.paced import Paced
-from benchgate.sim.prefix_cache import block_names
-from benchgate.sim.queue_model import Queue
-from benchgate.sim.refusals import refusal
-from benchgate.sim.refused import Refused
+from benchgate.sim.ground_truth import Truth
+from benchgate.sim.http_server import (
+    EVENT_STREAM,
+    LAST_CHUNK,
+    Connection,
+    Request,
+    Turns,
+    chunk,
+    head,
+    json_response,
+    listen,
+    raise_file_limit,
+    whole,
+)
+from benchgate.sim.metrics import Snapshot, metric_page
 from benchgate.sim.replies import Case, Desk, Document, Reply, Stream
-from benchgate.sim.responses import ResponseScript
+from benchgate.sim.requests import Ask, Endpoint, Refused, count_tokens, read_ask, read_object
+from benchgate.sim.router import Router
 from benchgate.sim.settings import NS, SimSettings
-from benchgate.sim.truth import Truth
-from benchgate.sim.turns import Turns
-from benchgate.sim.vectors import VectorScript
+from benchgate.timers import Timer
 
 FAULT_HEADER = "x-sim-fault"  # a request that carries it meets this fault, whatever the settings say
 _TICK_NS = 500_000  # rings come no closer than this: under load one ring then serves many streams
@@ -79,7 +83,7 @@ class SimServer:
         self._last_ring_ns = 0
         self.connections: set[Connection] = set()
         self._turns = Turns()
-        self._alarm = Alarm(asyncio.get_running_loop(), self._ring)
+        self._timer = Timer(self._ring)
         self._routes: dict[str, tuple[str, Callable[[Request], bytes]]] = {
             "/health": ("GET", lambda _: whole(200, b"")),
             "/version": ("GET", lambda _: json_response(200, {"version": f"sim-{__version__}"})),
@@ -96,7 +100,7 @@ class SimServer:
 
     def close(self) -> None:
         """Ring no more."""
-        self._alarm.close()
+        self._timer.close()
 
     def serve(self, request: Request, line: Connection) -> None:
         """Answer one request."""
@@ -206,7 +210,7 @@ class SimServer:
         opening = head(200, f"content-type: {EVENT_STREAM}", "transfer-encoding: chunked")
         return opening + chunk(error_event(document)) + chunk(DONE) + LAST_CHUNK
 
-    def _ring(self) -> None:
+    def _ring(self, _: int) -> None:
         now_ns = monotonic_ns()
         self._armed_ns, self._last_ring_ns = None, now_ns
         for due_ns, job, tokens in self._desk.model.take(now_ns):
@@ -221,7 +225,7 @@ class SimServer:
         due_ns = max(due_ns, self._last_ring_ns + _TICK_NS)
         if self._armed_ns is None or due_ns < self._armed_ns:
             self._armed_ns = due_ns
-            self._alarm.set(due_ns)
+            self._timer.set(due_ns)
 
     def _models(self, _: Request) -> bytes:
         model = {
@@ -293,3 +297,51 @@ def _answered(route: Callable[[Request], bytes], request: Request) -> bytes:
         return route(request)
     except Refused as refused:
         return json_response(refused.status, refused.document)
+
+
+def run_sim(settings: SimSettings, ready: Callable[[str], None]) -> None:
+    """Serve until SIGINT or SIGTERM. `ready` is called with the base URL as soon as the address is taken.
+
+    Raises UsageError when it cannot be, or a certificate cannot be read.
+    """
+    import uvloop
+
+    raise_file_limit()
+    gc.freeze()  # what is loaded by now stays
+    gc.set_threshold(50_000, 20, 1000)  # answers leave no cycles; a collection in mid-stream is lateness
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_serve(settings, ready))
+
+
+async def _serve(settings: SimSettings, ready: Callable[[str], None]) -> None:
+    loop = asyncio.get_running_loop()
+    stop, defects = asyncio.Event(), list[BaseException]()
+
+    def surface(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """A defect ends the server, which else might go on without its timer. What a client does wrong is none."""
+        error = context.get("exception")
+        if error is not None and not isinstance(error, OSError):  # as a broken TLS handshake is
+            defects.append(error)
+            stop.set()
+
+    loop.set_exception_handler(surface)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    server = SimServer(settings) if settings.replicas == 1 else await Router.open(settings)
+    listener, url = await listen(settings, server.connection)
+    ready(url)
+    try:
+        if settings.ready_after_s:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), settings.ready_after_s)
+        if not stop.is_set():
+            await listener.start_serving()
+            await stop.wait()
+    finally:
+        listener.close()
+        for connection in list(server.connections):
+            connection.reset()
+        server.close()
+        await asyncio.sleep(0)  # transports close in the turn after
+    if defects:
+        raise defects[0]

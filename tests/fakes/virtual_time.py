@@ -12,11 +12,11 @@ import pytest
 
 from benchgate.load.http.exchange import Response
 from benchgate.load.http.pool import Pool
-from benchgate.load.pacing import Alarm
 from benchgate.load.requests import Ticket
 from benchgate.load.scheduler import Class, Flow, Steady
 from benchgate.load.shards import Level
 from benchgate.load.spool import Keeper, Spooled
+from benchgate.timers import Alarm
 from tests.shells.load_helpers import target_at
 
 NS = 1_000_000_000

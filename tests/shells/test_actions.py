@@ -15,9 +15,8 @@ from benchgate.load.results import ClassResult, StageResult
 from benchgate.model.deployment import Arm
 from benchgate.model.records import RequestColumns
 from benchgate.model.run import ClientUse
-from benchgate.sim.process import serve_sim
+from benchgate.sim.process import kill_replica, replicas_of, serve_sim
 from benchgate.sim.settings import SimSettings
-from benchgate.sim.steering import kill_replica, replicas_of
 from benchgate.suite.deployment import DeploymentSpec
 from benchgate.suite.schema import Limits
 from benchgate.suite.simulator import SimServer

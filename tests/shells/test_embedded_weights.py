@@ -12,10 +12,7 @@ import numpy as np
 import pytest
 
 from benchgate.embedded import weights
-from benchgate.embedded.gguf_file import GgufModel, read_gguf, write_gguf
-from benchgate.embedded.padding import pad
-from benchgate.embedded.quantize import quantize
-from benchgate.embedded.weights import SHIPPED, WEIGHTS, weights_file
+from benchgate.embedded.weights import SHIPPED, WEIGHTS, GgufModel, pad, quantize, read_gguf, weights_file, write_gguf
 from benchgate.errors import EmbeddedError
 from benchgate.suite.deployment import Embedded
 

@@ -16,8 +16,7 @@ from benchgate.load.standalone.options import BareOptions
 from benchgate.load.standalone.run import run_load, target_of
 from benchgate.model import request_metrics
 from benchgate.model.records import RequestColumns
-from benchgate.sim.engine import Engine
-from benchgate.sim.jobs import Job
+from benchgate.sim.engine import Engine, Job
 from benchgate.sim.settings import BatchingCosts
 from benchgate.stats.knee import Curve, NoKnee, ServerKnee, find_server_knee
 from benchgate.suite.deployment import Embedded

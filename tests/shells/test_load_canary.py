@@ -9,8 +9,8 @@ import uvloop
 
 from benchgate.load.client_delay import Canary, busiest_share, with_read_delays, with_stamps
 from benchgate.load.http.reader import Sockets
-from benchgate.load.pacing import Ticker
 from benchgate.model.run import ClientUse
+from benchgate.timers import Ticker
 from tests.fakes.scripted_server import ScriptedServer
 from tests.shells.load_helpers import WHOLE, closed, run
 

@@ -12,7 +12,6 @@ import pytest
 
 from benchgate.load.http.exchange import Fault, Response
 from benchgate.load.http.reader import Sockets
-from benchgate.load.pacing import Alarm, Watcher
 from benchgate.load.results import StageResult, of_lost, remove_spools
 from benchgate.load.shards import stage_shard
 from benchgate.load.spool import Spool, Spooled
@@ -20,6 +19,7 @@ from benchgate.load.workers import Fleet, run_stage
 from benchgate.model.records import ErrorClass
 from benchgate.model.request import text_request
 from benchgate.plan.model import PlannedClass, PlannedRequest, PlannedStage
+from benchgate.timers import Alarm, Watcher
 from tests.fakes.scripted_server import Received, ScriptedServer, Step, answering, stream_head, token
 from tests.shells.load_helpers import asking, limits, target_at
 

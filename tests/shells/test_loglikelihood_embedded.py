@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 import xllamacpp
 
-from benchgate.embedded.gguf_file import read_gguf, write_gguf
 from benchgate.embedded.server import serve
+from benchgate.embedded.weights import read_gguf, write_gguf
 from benchgate.errors import TargetError
 from benchgate.model.deployment import Arm
 from benchgate.quality.asking import Asker, asker_of

@@ -10,15 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchgate.sim.affinity import affinity_of, preferred
-from benchgate.sim.answers import ChoiceScript, Script, Usage
-from benchgate.sim.asks import Ask, read_ask
-from benchgate.sim.http import Request
-from benchgate.sim.limits import Endpoint
-from benchgate.sim.refused import Refused
-from benchgate.sim.responses import ResponseScript
+from benchgate.sim.content import Unsupported, json_pieces
+from benchgate.sim.encoders import ChoiceScript, ResponseScript, Script, Usage
+from benchgate.sim.http_server import Request
+from benchgate.sim.requests import Ask, Endpoint, Refused, read_ask
+from benchgate.sim.router import affinity_of, preferred
 from benchgate.sim.settings import BatchingCosts, SimSettings
-from benchgate.sim.shapes import Unsupported, json_pieces
 
 PLAIN = SimSettings()
 PERSON: dict[str, Any] = {

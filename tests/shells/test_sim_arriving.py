@@ -11,12 +11,8 @@ from time import monotonic_ns
 
 import pytest
 
-from benchgate.sim.arriving import Arriving
-from benchgate.sim.connection import Connection
-from benchgate.sim.http import Request
-from benchgate.sim.listening import listen
+from benchgate.sim.http_server import Arriving, Connection, Request, Turns, listen
 from benchgate.sim.settings import SimSettings
-from benchgate.sim.turns import Turns
 from benchgate.stamping import ask_for_stamps, kernel_stamps, stamp_ns
 
 MS = 1_000_000

@@ -10,9 +10,9 @@ import pytest
 
 from benchgate.cli.sim_command import sim as command
 from benchgate.sim.faults import METRICS
+from benchgate.sim.ground_truth import Truth
 from benchgate.sim.options import list_faults, parse_settings
 from benchgate.sim.settings import BatchingCosts, SimSettings
-from benchgate.sim.truth import Truth
 from benchgate.suite.loader import parse_suite
 
 PAGE = (Path(__file__).parents[2] / "docs" / "sim.md").read_text(encoding="utf-8")

@@ -12,10 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchgate.sim.engine import Engine
-from benchgate.sim.jobs import Due, Job, Model
-from benchgate.sim.paced import Paced
-from benchgate.sim.prefix_cache import block_names
+from benchgate.sim.engine import Due, Engine, Job, Model, Paced, block_names
 from benchgate.sim.settings import BatchingCosts
 
 MS = 1_000_000

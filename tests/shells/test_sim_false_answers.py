@@ -9,12 +9,11 @@ from collections.abc import Iterator
 import pytest
 
 from benchgate.errors import UsageError
-from benchgate.sim.answers import ChoiceScript
-from benchgate.sim.asks import read_ask
-from benchgate.sim.false_answers import falsify
+from benchgate.sim.encoders import ChoiceScript
+from benchgate.sim.fault_injection import falsify
 from benchgate.sim.faults import parse_faults
-from benchgate.sim.limits import Endpoint
 from benchgate.sim.process import Sim, serve_sim
+from benchgate.sim.requests import Endpoint, read_ask
 from benchgate.sim.settings import BatchingCosts, QueueCosts, SimSettings
 from tests.shells.sim_client import PATIENCE_S, asking, read_all, request_bytes, talk
 

@@ -6,8 +6,7 @@ import re
 
 import pytest
 
-from benchgate.sim.metric_pages import merged, metric_page
-from benchgate.sim.metrics import Counters, Snapshot
+from benchgate.sim.metrics import Counters, Snapshot, merged, metric_page
 from benchgate.sim.settings import METRICS_AS
 
 

@@ -159,14 +159,14 @@ def test_options_become_settings() -> None:
 
 
 BROKEN = """
-from benchgate.sim import paced, running
+from benchgate.sim import engine, server
 from benchgate.sim.settings import SimSettings
 
 def broken(self, now_ns):
     raise ZeroDivisionError("a defect")
 
-paced.Paced.take = broken
-running.run_sim(SimSettings(ttft_s=0), lambda url: print(url, flush=True))
+engine.Paced.take = broken
+server.run_sim(SimSettings(ttft_s=0), lambda url: print(url, flush=True))
 """
 
 

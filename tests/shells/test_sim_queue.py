@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 
 from benchgate.errors import SuiteError, UsageError
 from benchgate.sim.declared import settings_of
-from benchgate.sim.jobs import Due, Job
+from benchgate.sim.engine import Due, Job, Queue
 from benchgate.sim.options import parse_settings
 from benchgate.sim.process import serve_sim
-from benchgate.sim.queue_model import Queue
 from benchgate.sim.settings import QueueCosts, SimSettings
 from benchgate.suite.loader import parse_suite
 from benchmarks.queueing import erlang_c_wait_s

@@ -13,10 +13,10 @@ from typing import Any
 import httpx2
 import pytest
 
-from benchgate.sim.http import LARGEST_HEAD_BYTES
+from benchgate.sim.content import WORDS
+from benchgate.sim.http_server import LARGEST_HEAD_BYTES
 from benchgate.sim.process import Sim, serve_sim
 from benchgate.sim.settings import BatchingCosts, SimSettings
-from benchgate.sim.words import WORDS
 from tests.fakes import certificates
 from tests.fakes.waiting import eventually
 from tests.shells.sim_client import CHAT, COMPLETIONS, asking, read_all, request_bytes, talk

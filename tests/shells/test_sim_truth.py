@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchgate.sim.durations import Durations, spread
-from benchgate.sim.truth import Asked, Over, Truth
+from benchgate.sim.ground_truth import Asked, Durations, Over, Truth, spread
 
 SECOND = 1_000_000_000
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}

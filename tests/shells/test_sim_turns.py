@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-from benchgate.sim.turns import Turns
+from benchgate.sim.http_server import Turns
 
 
 def in_a_loop(scenario: Callable[[Turns], None], turns_of_the_loop: int) -> list[dict[str, object]]:

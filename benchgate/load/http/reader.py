@@ -45,8 +45,8 @@ from typing import Any, Protocol
 from benchgate.load.client_delay import ReadDelays
 from benchgate.load.http.exchange import IN_FLOW, LARGEST_RESPONSE_BYTES, LAST_CHUNK, Exchange, may_end, nothing
 from benchgate.load.http.library import library
-from benchgate.load.pacing import HasFileno
 from benchgate.stamping import ANCILLARY_BYTES, ask_for_stamps, stamp_ns
+from benchgate.timers import HasFileno
 
 READ_BYTES = 2**14  # what is left is read at the next look
 GATHER_NS = 200_000  # and some 0.1 ms until the kernel wakes us

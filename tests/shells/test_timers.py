@@ -4,34 +4,41 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import time
 from collections.abc import Awaitable, Callable
-from contextlib import nullcontext
 from time import monotonic_ns
 
 import pytest
 import uvloop
 
+from benchgate import timers
 from benchgate.load.http.reader import Sockets
-from benchgate.load.pacing import Alarm
+from benchgate.timers import Alarm, Ticker
 
 MS_NS = 1_000_000
 AN_HOUR_NS = 3_600_000 * MS_NS
 
 
-def run(what: Callable[[Alarm], Awaitable[None]], kernel: bool = True) -> None:
-    """With an alarm by the kernel's timer or by the loop's; what has not ended within 10 s will not."""
+def run(what: Callable[[Alarm], Awaitable[None]]) -> None:
+    """With an alarm; what has not ended within 10 s will not."""
 
     async def whole() -> None:
-        alarm = Alarm()
-        with alarm if kernel else nullcontext():
+        with Alarm() as alarm:
             await asyncio.wait_for(what(alarm), 10)
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(whole())
 
 
-@pytest.mark.parametrize("kernel", [True, False])
-def test_each_of_many_goes_at_its_own_instant_and_none_before(kernel: bool) -> None:
+@pytest.fixture(params=["kernel", "loop"])
+def either_timer(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel's timer where there is one, and the event loop's."""
+    if request.param == "loop":
+        monkeypatch.setattr(timers, "Timer", timers.LoopTimer)
+
+
+@pytest.mark.usefixtures("either_timer")
+def test_each_of_many_goes_at_its_own_instant_and_none_before() -> None:
     gone: list[int] = []
 
     async def wait(alarm: Alarm, place: int, instant_ns: int) -> None:
@@ -44,8 +51,43 @@ def test_each_of_many_goes_at_its_own_instant_and_none_before(kernel: bool) -> N
         instants = [now_ns + after_ms * MS_NS + 137_000 for after_ms in (9, 3, 6, 12)]
         await asyncio.gather(*(wait(alarm, place, instant_ns) for place, instant_ns in enumerate(instants)))
 
-    run(all_of_them, kernel)
+    run(all_of_them)
     assert gone == [1, 2, 0, 3]
+
+
+@pytest.mark.usefixtures("either_timer")
+def test_a_ticker_makes_up_for_the_ticks_that_a_busy_loop_missed() -> None:
+    due: list[int] = []
+
+    async def whole() -> None:
+        ticker = Ticker(2 * MS_NS, lambda due_ns, now_ns: due.append(due_ns))
+        ticker.start()
+        await asyncio.sleep(0.005)
+        time.sleep(0.02)
+        await asyncio.sleep(0.005)
+        ended_ns = ticker.stop()
+        ticker.close()
+        assert due == [ticker.started_ns + tick * 2 * MS_NS for tick in range(1, len(due) + 1)]
+        assert due[-1] <= ended_ns < due[-1] + 2 * MS_NS
+
+    uvloop.run(whole())
+    assert len(due) >= 14
+
+
+@pytest.mark.usefixtures("either_timer")
+def test_a_timer_that_is_set_anew_expires_at_the_new_instant_alone() -> None:
+    expired: list[int] = []
+
+    async def whole() -> None:
+        timer = timers.Timer(lambda times: expired.append(monotonic_ns()))
+        start_ns = monotonic_ns()
+        timer.set(start_ns + 2 * MS_NS)
+        timer.set(start_ns + 10 * MS_NS)
+        await asyncio.sleep(0.03)
+        timer.close()
+        assert [instant >= start_ns + 10 * MS_NS for instant in expired] == [True]
+
+    uvloop.run(whole())
 
 
 def test_who_asked_to_be_told_is_told_before_anybody_is_woken() -> None:

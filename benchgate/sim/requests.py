@@ -1,0 +1,488 @@
+"""What a request asks for, read strictly, and refused in vLLM's words where vLLM refuses it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from typing import Any, Literal
+from zlib import crc32
+
+from benchgate.sim.content import JSON_OBJECT, Saying, Unsupported, json_pieces, spoiled, word
+from benchgate.sim.settings import SimSettings
+
+
+class Refused(Exception):
+    """A request that is answered with an error document, in vLLM's shape."""
+
+    def __init__(self, status: int, message: str, kind: str = "BadRequestError", param: str | None = None) -> None:
+        self.status = status
+        self.document = {"error": {"message": message, "type": kind, "param": param, "code": status}}
+        super().__init__(message)
+
+
+_TEXTS = ("text", "input_text", "output_text")
+_IMAGES = ("image_url", "input_image", "image")
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """One input: the text that decides the answer, and its tokens."""
+
+    text: str
+    words: Sequence[str]
+
+    def __len__(self) -> int:
+        return len(self.words)
+
+
+def chat_prompt(messages: object, image_tokens: int | None) -> Prompt:
+    """The messages of a chat, or the items of a response's input. Raises Refused."""
+    if not isinstance(messages, list) or not messages:
+        raise Refused(400, "1 validation error: Field required", "Bad Request", "body.messages")
+    return _worded("\n".join(_content(message, image_tokens) for message in messages))
+
+
+def completion_prompt(prompt: object) -> Prompt:
+    """One text or one list of token ids. Raises Refused."""
+    if isinstance(prompt, list) and len(prompt) == 1 and isinstance(prompt[0], str | list):
+        prompt = prompt[0]
+    if isinstance(prompt, str):
+        return _worded(prompt)
+    if isinstance(prompt, list) and _is_ids(prompt):
+        return Prompt(repr(prompt), [str(token) for token in prompt])
+    raise Refused(400, "the prompt must be one text or one list of token ids", "Bad Request", "body.prompt")
+
+
+def response_prompt(data: Mapping[str, object], image_tokens: int | None) -> Prompt:
+    """The instructions and the input of a response. Raises Refused."""
+    given, instructions = data.get("input"), data.get("instructions")
+    said = [instructions] if isinstance(instructions, str) else []
+    if isinstance(given, str):
+        return _worded("\n".join([*said, given]))
+    if not isinstance(given, list) or not given:
+        raise Refused(400, "1 validation error: Field required", "Bad Request", "body.input")
+    return _worded("\n".join([*said, *(_content(item, image_tokens) for item in given)]))
+
+
+def embedding_prompts(given: object) -> list[Prompt]:
+    """Every input of an embeddings request. Raises Refused."""
+    if isinstance(given, str) or _is_ids(given):
+        return [completion_prompt(given)]
+    if isinstance(given, list) and given:
+        return [completion_prompt(one) for one in given]
+    raise Refused(400, "1 validation error: Field required", "Bad Request", "body.input")
+
+
+def document_texts(documents: object) -> list[str]:
+    """The documents to be ranked. Raises Refused."""
+    given = documents if isinstance(documents, list) else []
+    texts = [one.get("text") if isinstance(one, dict) else one for one in given]
+    if not texts or not all(isinstance(text, str) for text in texts):
+        raise Refused(400, "1 validation error: documents must be a list of texts", "Bad Request", "body.documents")
+    return [str(text) for text in texts]
+
+
+def _worded(text: str) -> Prompt:
+    return Prompt(text, text.split())
+
+
+def _is_ids(given: object) -> bool:
+    return isinstance(given, list) and bool(given) and all(isinstance(token, int) for token in given)
+
+
+def _content(message: object, image_tokens: int | None) -> str:
+    """What one message says; an image is as many words of its own as it has tokens."""
+    content = message.get("content") if isinstance(message, dict) else None
+    if isinstance(content, str):
+        return content
+    if isinstance(message, dict) and content is None:
+        said = [message[field] for field in ("tool_calls", "arguments", "output") if message.get(field)]
+        if said:
+            return json.dumps(said)
+    parts = content if isinstance(content, list) else [None]
+    return " ".join(_part(part, image_tokens) for part in parts) if len(parts) > 1 else _part(parts[0], image_tokens)
+
+
+def _part(part: object, image_tokens: int | None) -> str:
+    kind = part.get("type") if isinstance(part, dict) else None
+    if isinstance(part, dict) and kind in (*_TEXTS, None) and isinstance(part.get("text"), str):
+        return str(part["text"])
+    if kind in _IMAGES and image_tokens is not None:
+        name = crc32(json.dumps(part, sort_keys=True).encode())
+        return " ".join(f"image-{name:08x}-{index}" for index in range(image_tokens))
+    raise Refused(400, "a message needs a content of text", "Bad Request", "body.messages")
+
+
+Endpoint = Literal["chat", "completions", "responses", "embeddings", "rerank"]
+
+_UNLIMITED_TOKENS = 64  # length of a chat answer nobody bounded
+_COMPLETION_TOKENS = 16  # what the completions API gives when it is not told
+_LIMITS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
+
+
+def limit_of(data: Mapping[str, object]) -> int | None:
+    """Most tokens of the answer; None when nothing is said of it. Raises Refused."""
+    return next((value for value in (count_of(data, name) for name in _LIMITS) if value is not None), None)
+
+
+def count_of(data: Mapping[str, object], name: str) -> int | None:
+    """A field that is a number of things, of which there must be one. Raises Refused."""
+    value = data.get(name)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise Refused(400, f"{name} must be at least 1, got {value}. (parameter={name}, value={value})", param=name)
+    return value
+
+
+def check_context(input_tokens: int, limit: int | None, settings: SimSettings) -> None:
+    """Raises Refused when prompt and answer are more than the model or the KV cache can hold."""
+    most = settings.context_tokens
+    if input_tokens >= most:
+        message = f"This model's maximum context length is {most} tokens. However, your prompt contains at least "
+        raise Refused(400, f"{message}{most + 1} input tokens. Please reduce its length.", param="input_tokens")
+    if limit is not None and input_tokens + limit > most:
+        message = f"max_tokens={limit} is too large: the prompt has {input_tokens} tokens, and max_model_len={most}."
+        raise Refused(400, message, param="max_tokens")
+    room = settings.batching.kv_tokens if settings.batching is not None else None
+    if room is not None and input_tokens + (limit or 1) > room:
+        message = f"The request needs {input_tokens + (limit or 1)} tokens of KV cache, and there is room for {room}."
+        raise Refused(400, message, param="max_tokens")
+
+
+def most_tokens(settings: SimSettings) -> int:
+    """Of prompt and answer together."""
+    most = settings.context_tokens
+    return most if settings.batching is None else min(most, settings.batching.kv_tokens)
+
+
+def thought_tokens(endpoint: Endpoint, key: int, settings: SimSettings) -> int | None:
+    """How many tokens would be thought before the answer; None when this model does not think here."""
+    if settings.reasoning_tokens is None or endpoint == "completions":
+        return None
+    low, high = settings.reasoning_tokens
+    return low + (key >> 5) % (high - low + 1)
+
+
+def answer_length(
+    endpoint: Endpoint, data: Mapping[str, object], key: int, thought: int, settings: SimSettings
+) -> tuple[int, str]:
+    """How many tokens the answer has, those it thinks included, and why it ends there."""
+    limit = limit_of(data)
+    if data.get("ignore_eos") and limit is not None:
+        return limit, "length"
+    if settings.output_tokens is not None:
+        low, high = settings.output_tokens
+        drawn = thought + low + key % (high - low + 1)
+        return (drawn, "stop") if limit is None or drawn < limit else (limit, "length")
+    if limit is not None:
+        return limit, "length"
+    return (_COMPLETION_TOKENS, "length") if endpoint == "completions" else (thought + _UNLIMITED_TOKENS, "stop")
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The schema of the answer, or of the arguments of the tool it calls; `param` is where it was said."""
+
+    schema: Mapping[str, object] | None = None
+    tool: str | None = None
+    param: str = "response_format"
+
+
+PLAIN = Wanted()
+"""Words."""
+
+
+def read_wanted(endpoint: str, data: Mapping[str, Any], key: int) -> Wanted:
+    """Raises Refused where it is said in a way that is not known."""
+    tool = _tool(endpoint, data, key)
+    if tool is not None:
+        return tool
+    if endpoint == "responses":
+        text = data.get("text")
+        return _format(text.get("format") if isinstance(text, Mapping) else None, "text.format")
+    structured = data.get("structured_outputs")
+    if isinstance(structured, Mapping) and structured.get("json") is not None:
+        return Wanted(_schema(structured["json"], "structured_outputs"), param="structured_outputs")
+    return _format(data.get("response_format"), "response_format")
+
+
+def _format(form: object, param: str) -> Wanted:
+    """`{"type": "json_schema", "json_schema": {"schema": …}}`, or the schema without the second level in a response."""
+    if form is None:
+        return PLAIN
+    kind = form.get("type") if isinstance(form, Mapping) else None
+    if isinstance(form, Mapping) and kind == "json_schema":
+        inner = form.get("json_schema", form)
+        return Wanted(_schema(inner.get("schema") if isinstance(inner, Mapping) else None, param), param=param)
+    if kind == "json_object":
+        return Wanted(JSON_OBJECT, param=param)
+    if kind == "text":
+        return PLAIN
+    raise Refused(400, f"{param} must have the type text, json_object or json_schema", "Bad Request", param)
+
+
+def _tool(endpoint: str, data: Mapping[str, Any], key: int) -> Wanted | None:
+    """The tool that is called: the one that is named, or any, for a server that is given tools uses one."""
+    tools, choice = data.get("tools"), data.get("tool_choice", "auto")
+    if not tools or choice == "none" or endpoint == "completions":
+        return None
+    functions = [_function(tool) for tool in tools] if isinstance(tools, list) else []
+    named = _function(choice).get("name") if isinstance(choice, Mapping) else None
+    matching = [function for function in functions if named in (None, function.get("name"))]
+    if not matching:
+        raise Refused(400, "tool_choice names a tool that is not among the tools", "Bad Request", "tool_choice")
+    function = matching[key % len(matching)]
+    name = function.get("name")
+    if not isinstance(name, str):
+        raise Refused(400, "1 validation error: a tool has no name", "Bad Request", "body.tools")
+    parameters = function.get("parameters") or {"type": "object", "properties": {}}
+    return Wanted(_schema(parameters, "tools"), name, "tools")
+
+
+def _function(tool: object) -> Mapping[str, Any]:
+    """A tool of a chat holds its function, a tool of a response is it."""
+    inner = tool.get("function", tool) if isinstance(tool, Mapping) else None
+    return inner if isinstance(inner, Mapping) else {}
+
+
+def _schema(schema: object, param: str) -> Mapping[str, object]:
+    if not isinstance(schema, Mapping):
+        raise Refused(400, f"{param} needs a JSON schema that is an object", "Bad Request", param)
+    return schema
+
+
+_ASKS = "say: "
+
+
+def told_to_say(prompt: str, key: int, right_ratio: float | None) -> tuple[str, ...] | None:
+    """The answer, token by token, to a prompt whose last line is `say: TEXT`; None where none is asked for.
+
+    In this share of such prompts, drawn from the key, it is the text. In the others its last word is another: an answer
+    of the same length, that ends as a right one does.
+    """
+    line = prompt.rpartition("\n")[2]
+    words = line.removeprefix(_ASKS).split()
+    if right_ratio is None or not line.startswith(_ASKS) or not words:
+        return None
+    if not _drawn(key) < right_ratio:
+        words[-1] = next(other for index in range(2) if (other := word(key, index).strip()) != words[-1])
+    return (words[0], *(f" {one}" for one in words[1:]))
+
+
+def _drawn(key: int) -> float:
+    """Evenly from 0 to 1. Keys of two seeds are each other's checksums but for constant bits; what is drawn is not."""
+    return int.from_bytes(blake2b(key.to_bytes(4, "big"), digest_size=4).digest(), "big") / 2**32
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One input of a request for embeddings, or one document to be ranked. `key` decides its numbers."""
+
+    text: str
+    key: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """One request, understood. `key` decides the words of the answer: equal prompts get equal answers."""
+
+    endpoint: Endpoint
+    model: str
+    stream: bool
+    include_usage: bool
+    continuous_usage: bool
+    key: int
+    prompt: Prompt
+    input_tokens: int
+    output_tokens: int  # 0 where there are none to be had
+    room_tokens: int  # KV room that the engine must have for it
+    finish_reason: str
+    saying: Saying
+    reasoning_tokens: int | None = None  # of the output; None: this model does not reason
+    adapter: str | None = None
+    priority: int = 0
+    items: tuple[Item, ...] = ()
+    width: int = 0  # numbers in an embedding, or how many documents are told of
+    base64: bool = False  # how embeddings are written
+
+
+@dataclass(frozen=True, slots=True)
+class _Body:
+    """A request as it came, and by whom it is to be answered."""
+
+    endpoint: Endpoint
+    data: dict[str, object]
+    settings: SimSettings
+    adapter: str | None
+
+    def key(self, prompt: Prompt) -> int:
+        """What decides the answer to this prompt: the prompt, the adapter and the server's seed."""
+        seed = crc32((self.adapter or "").encode(), self.settings.seed & 0xFFFFFFFF)
+        return crc32(prompt.text.encode("utf-8", "surrogatepass"), seed)
+
+
+def read_ask(endpoint: Endpoint, body: bytes, settings: SimSettings) -> Ask:
+    """Raises Refused."""
+    data = read_object(body)
+    return _READERS[endpoint](_Body(endpoint, data, settings, _adapter(data, settings)))
+
+
+def read_object(body: bytes) -> dict[str, object]:
+    """The JSON object of a request; raises Refused."""
+    try:
+        data = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        where = f"body.{error.pos}" if isinstance(error, json.JSONDecodeError) else "body"
+        raise Refused(400, f"1 validation error: JSON decode error at {where}", "Bad Request", where) from None
+    if not isinstance(data, dict):
+        raise Refused(400, "1 validation error: the body must be a JSON object", "Bad Request", "body")
+    return data
+
+
+def count_tokens(data: dict[str, object], image_tokens: int | None) -> int:
+    """Input tokens of a request to count them: whitespace-separated words. Raises Refused."""
+    if "messages" in data:
+        return len(chat_prompt(data["messages"], image_tokens))
+    return len(completion_prompt(data.get("prompt")))
+
+
+def _generation(body: _Body) -> Ask:
+    endpoint, data, settings = body.endpoint, body.data, body.settings
+    prompt, limit = _prompt(body), limit_of(data)
+    key = body.key(prompt)
+    check_context(len(prompt), limit, settings)
+    stream, options = _streaming(data)
+    reasoning = thought_tokens(endpoint, key, settings)
+    length, reason = answer_length(endpoint, data, key, reasoning or 0, settings)
+    length = min(length, most_tokens(settings) - len(prompt))
+    saying, length, reason = _saying(body, prompt, min(reasoning or 0, length), length, reason)
+    check_context(len(prompt), length, settings)  # what follows a schema may be longer than it was to be
+    return Ask(
+        endpoint=endpoint,
+        model=body.adapter or settings.model,
+        stream=stream,
+        include_usage=bool(options.get("include_usage")) or endpoint == "responses",
+        continuous_usage=bool(options.get("continuous_usage_stats")),
+        key=key,
+        prompt=prompt,
+        input_tokens=len(prompt),
+        output_tokens=length,
+        room_tokens=len(prompt) + (limit or length),
+        finish_reason=reason,
+        saying=saying,
+        reasoning_tokens=None if reasoning is None else min(reasoning, length),
+        adapter=body.adapter,
+        priority=_priority(data),
+    )
+
+
+def _embedding(body: _Body) -> Ask:
+    prompts = embedding_prompts(body.data.get("input"))
+    ask = _pooled(body, prompts, [prompt.text for prompt in prompts])
+    width = count_of(body.data, "dimensions") or body.settings.embedding_size
+    return replace(ask, width=width, base64=body.data.get("encoding_format") == "base64")
+
+
+def _ranking(body: _Body) -> Ask:
+    texts, query = document_texts(body.data.get("documents")), body.data.get("query")
+    if not isinstance(query, str):
+        raise Refused(400, "1 validation error: Field required", "Bad Request", "body.query")
+    ask = _pooled(body, [completion_prompt(f"{query} {text}") for text in texts], texts)
+    return replace(ask, width=count_of(body.data, "top_n") or len(texts))
+
+
+def _pooled(body: _Body, prompts: Sequence[Prompt], shown: Sequence[str]) -> Ask:
+    """A request that is read and not written on: its answer is numbers."""
+    for prompt in prompts:
+        check_context(len(prompt), None, body.settings)
+    keys = [body.key(prompt) for prompt in prompts]
+    return Ask(
+        endpoint=body.endpoint,
+        model=body.adapter or body.settings.model,
+        stream=False,
+        include_usage=True,
+        continuous_usage=False,
+        key=keys[0],
+        prompt=Prompt("", ()),
+        input_tokens=sum(map(len, prompts)),
+        output_tokens=0,
+        room_tokens=max(map(len, prompts)),  # one after the other
+        finish_reason="stop",
+        saying=Saying(keys[0]),
+        adapter=body.adapter,
+        priority=_priority(body.data),
+        items=tuple(Item(text, key) for text, key in zip(shown, keys, strict=True)),
+    )
+
+
+_READERS: Mapping[Endpoint, Callable[[_Body], Ask]] = {
+    "chat": _generation,
+    "completions": _generation,
+    "responses": _generation,
+    "embeddings": _embedding,
+    "rerank": _ranking,
+}
+
+
+def _adapter(data: dict[str, object], settings: SimSettings) -> str | None:
+    """The adapter that is asked for by its name; None for the model itself. Raises Refused."""
+    model = data.get("model")
+    if model is None or model == settings.model:
+        return None
+    if isinstance(model, str) and model in settings.adapters:
+        return model
+    names = ", ".join([settings.model, *settings.adapters])
+    raise Refused(404, f"The model `{model}` does not exist. Valid aliases: {names}.", "NotFoundError", "model")
+
+
+def _prompt(body: _Body) -> Prompt:
+    if body.endpoint == "chat":
+        return chat_prompt(body.data.get("messages"), body.settings.image_tokens)
+    if body.endpoint == "responses":
+        return response_prompt(body.data, body.settings.image_tokens)
+    return completion_prompt(body.data.get("prompt"))
+
+
+def _streaming(data: Mapping[str, object]) -> tuple[bool, Mapping[str, object]]:
+    """Whether the answer is a stream, and the options of it. Raises Refused."""
+    stream, options = bool(data.get("stream")), data.get("stream_options")
+    if options is not None and not stream:
+        raise Refused(400, "Stream options can only be defined when `stream=True`.", param="stream_options")
+    if data.get("n") not in (None, 1) or data.get("echo") or data.get("best_of") not in (None, 1):
+        raise Refused(400, "this server gives one answer, without echo: n, best_of and echo must be left out")
+    return stream, options if isinstance(options, dict) else {}
+
+
+def _saying(body: _Body, prompt: Prompt, thought: int, length: int, reason: str) -> tuple[Saying, int, str]:
+    """What the answer says, its length, and why it ends there; of a length as drawn where it is free to have it."""
+    key, limit = body.key(prompt), limit_of(body.data)
+    wanted = read_wanted(body.endpoint, body.data, key)
+    pieces = told_to_say(prompt.text, key, body.settings.says_ratio)
+    if wanted.schema is not None:
+        try:
+            pieces = json_pieces(wanted.schema, key, length - thought, cut=False)
+        except Unsupported as error:
+            raise Refused(400, f"the JSON schema cannot be followed: {error}", param=wanted.param) from None
+    if pieces is None:
+        return Saying(key, thought), length, reason
+    room = len(pieces) if limit is None else limit - thought
+    if len(pieces) > room:
+        return Saying(key, thought, pieces[:room], wanted.tool), thought + room, "length"
+    if wanted.schema is not None and _share(key) < body.settings.invalid_json_ratio:
+        pieces = spoiled(pieces, key)
+    return Saying(key, thought, pieces, wanted.tool), thought + len(pieces), "tool_calls" if wanted.tool else "stop"
+
+
+def _share(key: int) -> float:
+    """Evenly from 0 to 1, and another for every key."""
+    return crc32(key.to_bytes(4, "big")) / 2**32
+
+
+def _priority(data: dict[str, object]) -> int:
+    value = data.get("priority", 0)
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise Refused(400, "1 validation error: Input should be a valid integer", "Bad Request", "body.priority")
+    return value
