@@ -31,7 +31,7 @@ import httpx2
 import numpy as np
 import uvloop
 
-from benchgate.load.http.library import LEFT_ASIDE
+from benchgate.load.http.library import DISABLED_BY
 
 Document = dict[str, Any]
 _TEXT = re.compile(rb'"content":"(?!")')
@@ -254,7 +254,7 @@ async def _awaited(result: Awaitable[None]) -> None:
 
 def run_uncompiled(job: Job) -> Document:
     """The load engine as it runs where nothing could be compiled."""
-    os.environ[LEFT_ASIDE] = "0"
+    os.environ[DISABLED_BY] = "0"
     return run_benchgate(job)
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import sys
 from array import array
+from collections.abc import Iterable
 from dataclasses import replace
 from time import process_time_ns
 from types import TracebackType
@@ -21,12 +22,13 @@ from typing import Self
 
 import numpy as np
 
+from benchgate.load.http.library import library
 from benchgate.model.records import FloatArray, IntArray
 from benchgate.model.request_metrics import quantile
 from benchgate.model.run import ClientUse
 from benchgate.stamping import kernel_stamps
 from benchgate.targets.address import ServerAddress
-from benchgate.timers import Ticker, Watcher
+from benchgate.timers import Ticker
 
 _MOST_KEPT = 2**20
 _LEAST_STAMPED = 0.9  # of the reads: the kernel takes a moment to begin with it
@@ -46,19 +48,19 @@ class ReadDelays:
         self._unstamped = 0
         self._most_ns = 0
 
-    def add(self, delay_ns: int | None) -> None:
-        """One read; None when it came without a stamp."""
-        if delay_ns is None:
-            self._unstamped += 1
-            return
-        delay_ns = abs(delay_ns)
-        self._most_ns = max(self._most_ns, delay_ns)
-        if self._reads % self._stride == 0:
-            self._kept_ns.append(delay_ns)
-            if len(self._kept_ns) >= _MOST_KEPT:
-                self._kept_ns = self._kept_ns[::2]
-                self._stride *= 2
-        self._reads += 1
+    def extend(self, delays_ns: Iterable[int]) -> None:
+        """Add reads; a delay below 0 is that of a read without a timestamp."""
+        for delay_ns in delays_ns:
+            if delay_ns < 0:
+                self._unstamped += 1
+                continue
+            self._most_ns = max(self._most_ns, delay_ns)
+            if self._reads % self._stride == 0:
+                self._kept_ns.append(delay_ns)
+                if len(self._kept_ns) >= _MOST_KEPT:
+                    self._kept_ns = self._kept_ns[::2]
+                    self._stride *= 2
+            self._reads += 1
 
     def seconds(self) -> FloatArray | None:
         """The delays, the longest one always among them; None when there is no saying: too few reads had a stamp."""
@@ -73,7 +75,9 @@ def audit_refusal(server: ServerAddress) -> str | None:
     if (refusal := never_stamped(server)) is not None:
         return refusal
     if sys.platform != "linux" or not kernel_stamps():
-        return "the kernel of this system does not stamp what arrives (Linux does); leave it out"
+        return "the kernel of this system does not timestamp what arrives (Linux does); leave it out"
+    if library() is None:
+        return "it needs the compiled reader: install benchgate where a C compiler is, or leave it out"
     return None
 
 
@@ -106,9 +110,9 @@ class Canary:
     def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None) -> None:
         self._ticker.close()
 
-    def start(self, watcher: Watcher | None = None) -> None:
-        """The stage begins. The ticks are told by who reads the answers, where that is not the loop itself."""
-        self._ticker.start(watcher)
+    def start(self) -> None:
+        """The stage begins."""
+        self._ticker.start()
         self._sample(self._ticker.started_ns)
 
     def stop(self) -> None:

@@ -28,8 +28,8 @@ from time import monotonic_ns
 from benchgate.clocks import monotonic_of
 from benchgate.load.client_delay import Canary, with_stamps
 from benchgate.load.decode.body import Read
-from benchgate.load.decode.record import chunks_so_far, fault_and_words, heard
-from benchgate.load.http.exchange import Exchange, Fault, Heard, LeavingExchange, Response
+from benchgate.load.decode.record import chunks_so_far, fault_and_words, progress_of
+from benchgate.load.http.exchange import CancellingExchange, Exchange, Fault, Progress, Response
 from benchgate.load.http.pool import Pool
 from benchgate.load.requests import Ticket, request_wire
 from benchgate.load.shards import Level
@@ -60,14 +60,14 @@ class WayOut:
         """Break off what is under way, and what would still begin."""
         self._taken = True
         for exchange in tuple(self._under_way):
-            exchange.leave()
+            exchange.cancel()
 
     def enter(self, exchange: Exchange) -> None:
         """An exchange begins; it is broken off with the others unless it is over before."""
         self._under_way.add(exchange)
         exchange.over.add_done_callback(lambda _: self._under_way.discard(exchange))
         if self.taken:
-            exchange.leave()
+            exchange.cancel()
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,14 +88,14 @@ class Manner:
         if not self.ask.stream:
             never_s = 2 * limits.total_s
             limits = limits.model_copy(update={"first_token_s": never_s, "stall_s": never_s})
-        exchange = Exchange(limits, self.hear) if self.leave is None else self._leaving(self.leave, limits)
+        exchange = Exchange(limits, self.progress_of) if self.leave is None else self._leaving(self.leave, limits)
         if self.way_out is not None:
             self.way_out.enter(exchange)
         return exchange
 
-    def hear(self, body: Iterable[Read]) -> Heard:
+    def progress_of(self, body: Iterable[Read]) -> Progress:
         """How far an answer has come, of which a body so far is there: all or nothing of one in one piece."""
-        return heard(body, self.ask) if self.ask.stream else Heard()
+        return progress_of(body, self.ask) if self.ask.stream else Progress()
 
     def chunks(self, body: Iterable[Read]) -> int:
         """How many chunks with output a body so far holds."""
@@ -103,7 +103,7 @@ class Manner:
 
     def _leaving(self, leave: ClientCancellation, limits: Limits) -> Exchange:
         at_ns = None if leave.after_s is None else self.due_ns + int(leave.after_s * _NS)
-        return LeavingExchange(limits, self.hear, self.chunks, at_ns=at_ns, after_chunks=leave.after_tokens)
+        return CancellingExchange(limits, self.progress_of, self.chunks, at_ns=at_ns, after_chunks=leave.after_tokens)
 
 
 def manner_of(special: PlannedRequest | None, due_ns: int, way_out: WayOut | None) -> Manner | None:
@@ -488,7 +488,7 @@ class Sending:
         try:
             with ExitStack() as stack:  # before the connections, which may take all files there are
                 canary = stack.enter_context(Canary())
-                alarms = [stack.enter_context(Alarm(self._pool.hurry)) for _ in self._classes]
+                alarms = [stack.enter_context(Alarm()) for _ in self._classes]
                 steady = Steady(sum(group.leads for group in self._classes))
                 flows = [
                     Flow(self._target, self._pool, group, alarm, steady)
@@ -498,10 +498,7 @@ class Sending:
                 await self._pool.open(sum(group.level.connections for group in self._classes))
                 self._epoch_ns, late_s = await _begin(start, alarm)
                 cpu_s = time.process_time()
-                if (reader := self._pool.reader) is not None:  # which may gather answers for longer than a loop's turn
-                    for each in alarms:
-                        each.move(reader)
-                canary.start(reader)
+                canary.start()
                 await self._run_all(flows)
                 canary.stop()
             wall_s = (monotonic_ns() - self._epoch_ns) / _NS

@@ -35,7 +35,9 @@ import uvloop
 
 from benchgate.errors import BenchgateError, StoreError
 from benchgate.escaped_streams import escape_streams
+from benchgate.load.decode.record import progress_of
 from benchgate.load.http.connection import Address
+from benchgate.load.http.library import warn_if_missing
 from benchgate.load.http.pool import Pool
 from benchgate.load.requests import Stock, Ticket, kept_tickets, tickets_of
 from benchgate.load.results import StageResult, merged, of_lost, read_left, read_result, remove_spools
@@ -86,7 +88,8 @@ def run_shard(shard: Shard, start: Start | None = None) -> StageResult:
                 )
                 for part, place in zip(shard.parts, paths, strict=True)
             ]
-            pool = Pool(Address.of(shard.target.url, shard.target.route), shard.limits, audit=shard.audit)
+            address = Address.of(shard.target.url, shard.target.route)
+            pool = Pool(address, shard.limits, progress_of, audit=shard.audit)
             sent = _run(Sending(shard.target, pool, classes), start)
         with _set_aside():
             result = read_result(shard, path, _use(shard, sent), sent.down_after_s)
@@ -274,6 +277,7 @@ class Fleet:
         self._shards: list[Shard] = []  # of the stage under way, or of the last one
 
     def __enter__(self) -> Self:
+        warn_if_missing()
         if self._folder is None:
             self._folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="benchgate-load-")))
         self._folder.mkdir(parents=True, exist_ok=True)

@@ -1,14 +1,11 @@
 import asyncio
-import sys
 import time
 from dataclasses import replace
 
 import numpy as np
 import pytest
-import uvloop
 
 from benchgate.load.client_delay import Canary, busiest_share, with_read_delays, with_stamps
-from benchgate.load.http.reader import Sockets
 from benchgate.model.run import ClientUse
 from benchgate.timers import Ticker
 from tests.fakes.scripted_server import ScriptedServer
@@ -34,26 +31,6 @@ def test_a_loop_that_was_held_up_shows_how_long() -> None:
     assert use.read_delay_max_s > 0.15
     assert use.read_delay_p50_s is not None
     assert use.read_delay_p50_s > 0.01  # ten ticks of some fifteen were due while it was held up
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="epoll is Linux's")
-def test_ticks_wait_as_long_as_answers_do_where_these_are_gathered(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("http.reader",):
-        monkeypatch.setattr(f"benchgate.load.{module}.GATHER_NS", 10 * MS)
-
-    async def gathered() -> ClientUse:
-        sockets = Sockets()
-        sockets._gathers, sockets._since_ns = True, sys.maxsize
-        with Canary() as canary:
-            canary.start(sockets)
-            await asyncio.sleep(0.3)
-            canary.stop()
-        sockets.close()
-        return canary.seen(IDLE)
-
-    use = uvloop.run(gathered())
-    assert use.read_delay_p50_s is not None
-    assert use.read_delay_p50_s >= 0.01
 
 
 def test_every_missed_tick_is_told_of_with_its_own_lateness() -> None:

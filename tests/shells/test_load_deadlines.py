@@ -11,9 +11,9 @@ import pytest
 import uvloop
 
 from benchgate.load.decode.body import Read
-from benchgate.load.decode.record import heard
+from benchgate.load.decode.record import progress_of
 from benchgate.load.http.connection import Check, Connection, Deadlines, Due
-from benchgate.load.http.exchange import Exchange, Heard, Response
+from benchgate.load.http.exchange import Exchange, Progress, Response
 from benchgate.model.records import ErrorClass
 from tests.fakes.scripted_server import chunk, role_event, stream_head, token
 from tests.shells.load_helpers import limits
@@ -145,8 +145,8 @@ def asked(connection: Connection, *, total_s: float) -> asyncio.Task[Response]:
     return asyncio.create_task(connection.exchange(b"POST", begin))
 
 
-def hear(body: Iterable[Read]) -> Heard:
-    return Heard()
+def hear(body: Iterable[Read]) -> Progress:
+    return Progress()
 
 
 def test_a_request_with_less_time_than_the_one_before_it_on_its_connection_is_given_up_in_its_own_time() -> None:
@@ -168,22 +168,22 @@ def test_a_request_with_less_time_than_the_one_before_it_on_its_connection_is_gi
 def test_of_a_long_stream_the_end_alone_is_read_while_it_comes_unless_it_has_no_output() -> None:
     reads_of: list[int] = []
 
-    def counting(body: Iterable[Read]) -> Heard:
+    def counting(body: Iterable[Read]) -> Progress:
         reads = list(body)
         reads_of.append(len(reads))
-        return heard(reads)
+        return progress_of(reads)
 
     async def run() -> None:
         exchange = Exchange(limits(first_token_s=3600, stall_s=3600, total_s=3600), counting)
         for data in (stream_head() + role_event(), *[token("a")] * 100, *[chunk(b": ping\n\n")] * 31):
-            exchange.keep(data)
-            exchange.mark(monotonic_ns())
-            exchange.mark(len(data))
-            exchange.look()
+            exchange.append(data)
+            exchange.append_mark(monotonic_ns())
+            exchange.append_mark(len(data))
+            exchange.parse_available()
         exchange.check_limits()
-        exchange.keep(chunk(b": ping\n\n"))
-        exchange.mark(monotonic_ns())
-        exchange.mark(len(chunk(b": ping\n\n")))
+        exchange.append(chunk(b": ping\n\n"))
+        exchange.append_mark(monotonic_ns())
+        exchange.append_mark(len(chunk(b": ping\n\n")))
         exchange.check_limits()
         assert not exchange.over.done()
 
@@ -196,10 +196,10 @@ def test_of_a_body_without_chunks_no_read_is_put_together_with_those_before(fram
     """Or a long one, also a hostile one, would cost the square of its length; its end is seen all the same."""
 
     def come(exchange: Exchange, data: bytes) -> None:
-        exchange.keep(data)
-        exchange.mark(monotonic_ns())
-        exchange.mark(len(data))
-        exchange.look()
+        exchange.append(data)
+        exchange.append_mark(monotonic_ns())
+        exchange.append_mark(len(data))
+        exchange.parse_available()
 
     async def run() -> tuple[int, bool]:
         exchange = Exchange(limits(first_token_s=3600, stall_s=3600, total_s=3600), hear)
@@ -210,7 +210,7 @@ def test_of_a_body_without_chunks_no_read_is_put_together_with_those_before(fram
         for data in (b"data: [DO", b"NE]\n", b"\n"):
             come(exchange, data)
         lingers = exchange._linger is not None
-        exchange.forget()
+        exchange.cancel_timers()
         return kept, lingers
 
     assert uvloop.run(run()) == (101, True)

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 import pytest
 
 from benchgate.errors import TargetError
-from benchgate.load.decode.record import decode, heard
-from benchgate.load.http.exchange import Fault, Heard, Response
+from benchgate.load.decode.record import decode, progress_of
+from benchgate.load.http.exchange import Fault, Progress, Response
 from benchgate.load.http.parser import Head
 from benchgate.model.records import ErrorClass, RequestRecord, TokenSource
 from benchgate.model.request import ModelRequest
@@ -333,13 +333,13 @@ def test_request_that_was_never_sent_is_a_record_too() -> None:
 
 
 def test_what_was_heard_last_is_the_last_chunk_that_carries_output() -> None:
-    assert heard([(1, ROLE), (2, b": ping\n\n"), (3, A[:-1])]) == Heard()
-    assert heard([(1, ROLE), (2, A)]) == Heard(2)
-    assert heard([(1, A), (2, B), (3, b": ping\n\n"), (4, ROLE), (5, A[:-1])]) == Heard(2)
-    assert heard([(1, A), (2, STOP), (3, b": ping\n\n")]) == Heard(1, finished=True)
+    assert progress_of([(1, ROLE), (2, b": ping\n\n"), (3, A[:-1])]) == Progress()
+    assert progress_of([(1, ROLE), (2, A)]) == Progress(2)
+    assert progress_of([(1, A), (2, B), (3, b": ping\n\n"), (4, ROLE), (5, A[:-1])]) == Progress(2)
+    assert progress_of([(1, A), (2, STOP), (3, b": ping\n\n")]) == Progress(1, finished=True)
     words = (event({"type": "response.output_text.delta", "delta": "A"}), event({"type": "response.in_progress"}))
     told = [(at_ns, data) for at_ns, data in enumerate(words)]
-    assert (heard(told, ModelRequest("responses", {}, None)), heard(told)) == (Heard(0), Heard())
+    assert (progress_of(told, ModelRequest("responses", {}, None)), progress_of(told)) == (Progress(0), Progress())
 
 
 @pytest.mark.parametrize("told", [10**30, 2**31, 0, -1, True, 3.0, "3"])

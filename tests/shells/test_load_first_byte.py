@@ -24,16 +24,16 @@ pytestmark = [
 def test_the_first_token_has_its_instant_before_anything_else_of_the_turn_is_looked_at(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv(native.LEFT_ASIDE, "1")
+    monkeypatch.setenv(native.DISABLED_BY, "1")
     looked_ns: list[int] = []
 
     class Looking(Exchange):
-        def look(self) -> None:
+        def parse_available(self) -> None:
             looked_ns.append(monotonic_ns())
-            super().look()
+            super().parse_available()
 
     async def scenario(wire: Wire) -> list[Response]:
-        wires = [wire, Wire(wire.sockets), Wire(wire.sockets)]
+        wires = [wire, await Wire.open(wire.reader), await Wire.open(wire.reader)]
         begin = partial(Looking, limits(), hear)
         asked = [asyncio.create_task(each.connection.exchange(b"POST", begin)) for each in wires]
         await asyncio.sleep(0)

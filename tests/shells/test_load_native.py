@@ -72,7 +72,7 @@ def both_ways(body: RawBody) -> tuple[Stream, Stream]:
     said = []
     for aside in ("1", "0"):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setenv(native.LEFT_ASIDE, aside)
+            patch.setenv(native.DISABLED_BY, aside)
             said.append(read_stream(body))
     return said[0], said[1]
 
@@ -116,7 +116,7 @@ def test_like_events_are_passed_over_in_one_go() -> None:
     marks = marks_of([len(WHOLE) * (number + 1) for number in range(50)] + [len(raw)])
     place, output_ns, outputs = array("q", (0, 0, 0)), array("q", bytes(8 * 51)), array("q", (0,))
     texts, texts_size = array("b", bytes(len(raw))), array("q", (0,))
-    events = library.run(
+    events = library.skip_run(
         raw, len(raw), True, BEFORE, len(BEFORE), AFTER, len(AFTER), native.address_of(marks), 51,
         native.address_of(place), native.address_of(output_ns), native.address_of(outputs),
         native.address_of(texts), native.address_of(texts_size),
@@ -156,7 +156,7 @@ def test_the_same_reads_may_be_the_end(data: bytes) -> None:
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder with the source, where what is compiled is looked for."""
-    monkeypatch.delenv(native.LEFT_ASIDE, raising=False)
+    monkeypatch.delenv(native.DISABLED_BY, raising=False)
     monkeypatch.setattr(native, "SOURCE", tmp_path / "reader.c")
     monkeypatch.setattr(native, "COMPILED", tmp_path / "reader.lib")
     (tmp_path / "reader.c").write_bytes((ROOT / "benchgate/load/http/reader.c").read_bytes())
@@ -202,7 +202,7 @@ def test_what_was_compiled_of_this_source_is_taken_and_of_another_is_not(place: 
 @compiled
 def test_it_is_left_aside_where_that_is_asked_for(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert compile_in(place)
-    monkeypatch.setenv(native.LEFT_ASIDE, "0")
+    monkeypatch.setenv(native.DISABLED_BY, "0")
     assert native.library() is None
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from benchgate.errors import TargetError
 from benchgate.load.decode.answer import is_valid
-from benchgate.load.decode.record import decode, heard, words_of
-from benchgate.load.http.exchange import Fault, Heard, Response
+from benchgate.load.decode.record import decode, progress_of, words_of
+from benchgate.load.http.exchange import Fault, Progress, Response
 from benchgate.load.http.parser import Head
 from benchgate.model.records import ErrorClass, RequestRecord
 from benchgate.model.request import ModelRequest
@@ -90,8 +90,8 @@ def test_reason_with_every_chunk_ends_nothing_without_the_last_mark() -> None:
     lost = replace(response(*chunks), whole=False, fault=Fault(ErrorClass.TIMEOUT, "no further output came"))
     assert decode(0, 0, 0, lost).error is ErrorClass.TIMEOUT
     assert decode(0, 0, 0, replace(lost, body=[*lost.body, (30, DONE)])).error is None
-    assert heard(response(*chunks).body) == Heard(20, finished=False)
-    assert heard(response(piece("a"), piece("b", "stop")).body) == Heard(20, finished=True)
+    assert progress_of(response(*chunks).body) == Progress(20, finished=False)
+    assert progress_of(response(piece("a"), piece("b", "stop")).body) == Progress(20, finished=True)
 
 
 @pytest.mark.parametrize(

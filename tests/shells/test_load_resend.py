@@ -10,6 +10,7 @@ from time import monotonic_ns
 
 import pytest
 
+from benchgate.load.decode.record import progress_of
 from benchgate.load.http.connection import Address
 from benchgate.load.http.exchange import Response
 from benchgate.load.http.pool import Pool
@@ -65,7 +66,7 @@ def test_request_sent_again_counts_from_its_first_send() -> None:
         return [CLOSE] if len(received_ns) == 1 else [WHOLE]
 
     async def ask(url: str) -> int | None:
-        pool = Pool(Address.of(url), limits())
+        pool = Pool(Address.of(url), limits(), progress_of)
         try:
             await pool.open(1)
             return (await pool.ask(REQUEST)).sent_ns
@@ -110,7 +111,7 @@ def test_a_connection_that_still_has_to_take_the_rest_of_an_answered_request_is_
     listener = socket.create_server(("127.0.0.1", 0))
 
     async def ask() -> list[bool]:
-        pool = Pool(Address.of(f"http://127.0.0.1:{listener.getsockname()[1]}"), limits())
+        pool = Pool(Address.of(f"http://127.0.0.1:{listener.getsockname()[1]}"), limits(), progress_of)
         try:
             return [(await pool.ask(REQUEST + bytes(size))).whole for size in (2**24, 0)]
         finally:
@@ -140,7 +141,7 @@ def test_close_of_a_server_that_is_far_away_takes_its_round_trips(way_s: float, 
         return [0.07, CLOSE] if len(server.requests) == 2 else [WHOLE]
 
     async def ask(url: str) -> Response:
-        pool = Pool(Address.of(url), limits())
+        pool = Pool(Address.of(url), limits(), progress_of)
         try:
             assert (await pool.ask(REQUEST)).whole
             pool._connect_ns = int(way_s * 1e9)
@@ -209,7 +210,7 @@ def test_connection_known_to_be_closed_costs_no_second_send(
     monkeypatch.setattr("benchgate.load.http.pool._IDLE_NS", idle_ns)
 
     async def ask(url: str) -> tuple[list[int], int]:
-        pool = Pool(Address.of(url), limits())
+        pool = Pool(Address.of(url), limits(), progress_of)
         try:
             reconnects = []
             for _ in range(3):
@@ -250,7 +251,7 @@ def test_goodbye_to_an_unused_connection_is_no_answer_and_nothing_unasked_for(sa
             yield said
 
     async def ask(url: str) -> tuple[list[tuple[int, int]], int]:
-        pool = Pool(Address.of(url), limits())
+        pool = Pool(Address.of(url), limits(), progress_of)
         try:
             await pool.open(1)
             answered = []

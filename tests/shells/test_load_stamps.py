@@ -3,7 +3,7 @@
 import socket
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import pytest
@@ -87,8 +87,8 @@ def test_delay_of_a_client_that_does_not_read_is_seen(monkeypatch: pytest.Monkey
     slept: list[bool] = []
 
     class Sleepy(ReadDelays):
-        def add(self, delay_ns: int | None) -> None:
-            super().add(delay_ns)
+        def extend(self, delays_ns: Iterable[int]) -> None:
+            super().extend(delays_ns)
             if not slept:
                 slept.append(True)
                 time.sleep(0.05)
@@ -147,9 +147,8 @@ def test_delays_stay_bounded_and_keep_their_longest(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(stamps, "_MOST_KEPT", 1000)
     delays = ReadDelays()
     for delay_ns in range(1, 10_002):
-        delays.add(delay_ns)
-    delays.add(-50_000)  # a clock set back in between is no good sign
-    delays.add(1)
+        delays.extend([delay_ns])
+    delays.extend([50_000, 1])
     kept = delays.seconds()
     assert kept is not None
     assert 500 <= len(kept) <= 1001
@@ -160,6 +159,6 @@ def test_delays_stay_bounded_and_keep_their_longest(monkeypatch: pytest.MonkeyPa
 def test_delays_are_unknown_when_most_reads_had_no_stamp() -> None:
     delays = ReadDelays()
     assert delays.seconds() is None
-    delays.add(5)
-    delays.add(None)
+    delays.extend([5])
+    delays.extend([-1])
     assert delays.seconds() is None

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from benchgate.load.decode.body import Read
 from benchgate.load.http.connection import Connection
-from benchgate.load.http.exchange import Exchange, Heard, Response
+from benchgate.load.http.exchange import Exchange, Progress, Response
 from benchgate.load.http.parser import Dechunker
 from tests.fakes.streams import MadeBody, chunked_bodies, ends_once, reads_of
 from tests.shells.load_helpers import limits
@@ -69,8 +69,8 @@ class Socket(asyncio.Transport):
         self.closing = True
 
 
-def hear(body: Iterable[Read]) -> Heard:
-    return Heard(0)
+def hear(body: Iterable[Read]) -> Progress:
+    return Progress(0)
 
 
 async def received(reads: list[bytes], *, closes: bool) -> tuple[Response, bool]:

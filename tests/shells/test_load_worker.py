@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from benchgate.errors import TargetError
-from benchgate.load.http.library import LEFT_ASIDE
+from benchgate.load.http.library import DISABLED_BY
 from benchgate.load.workers import run_stage
 from benchgate.model import request_metrics
 from benchgate.model.records import ABSENT, ErrorClass
@@ -231,11 +231,10 @@ def test_stream_of_many_gaps_below_the_stall_limit_is_whole() -> None:
 @pytest.mark.parametrize("compiled", ["1", "0"], ids=["compiled", "not compiled"])
 def test_response_is_cut_at_its_cap_while_it_still_comes(monkeypatch: pytest.MonkeyPatch, compiled: str) -> None:
     """It would end well, were it waited for."""
-    monkeypatch.setenv(LEFT_ASIDE, compiled)
-    monkeypatch.setattr("benchgate.load.http.reader._RATE_OVER_NS", 0)
+    monkeypatch.setenv(DISABLED_BY, compiled)
     for module in ("http.exchange", "http.reader"):
         monkeypatch.setattr(f"benchgate.load.{module}.LARGEST_RESPONSE_BYTES", 20_000)
-    monkeypatch.setattr("benchgate.load.http.reader._WEIGH_BYTES", 4_000)
+    monkeypatch.setattr("benchgate.load.http.connection._CHECKED_EVERY_BYTES", 4_000)
     end = finish("stop") + DONE + LAST_CHUNK
     with ScriptedServer(always(stream_head(), *[token("x" * 500)] * 10_000, end)) as server:
         columns = run(server.url, closed(1)).requests

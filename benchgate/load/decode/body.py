@@ -206,7 +206,7 @@ class Reads(Iterator[Read]):
         output_ns, outputs = array("q", bytes(most * 8)), ctypes.c_int64()
         texts, texts_size = bytearray(left + 1), ctypes.c_int64()  # each event is longer than its text
         place = array("q", (self._at, self._mark, self._came - self._marks[2 * self._mark + 1]))
-        events: int = library.run(
+        events: int = library.skip_run(
             self._raw, len(self._raw), self._chunked, before, len(before), after, len(after),
             address_of(self._marks), len(self._marks) // 2, address_of(place),
             address_of(output_ns), ctypes.byref(outputs),

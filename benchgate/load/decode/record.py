@@ -17,7 +17,7 @@ from benchgate.load.decode.body import RawBody, Read
 from benchgate.load.decode.chat import read_document, read_stream
 from benchgate.load.decode.embeddings import read_embeddings, read_ranking
 from benchgate.load.decode.responses import read_responses_document, read_responses_stream
-from benchgate.load.http.exchange import Fault, Heard, Response
+from benchgate.load.http.exchange import Fault, Progress, Response
 from benchgate.load.http.parser import Head
 from benchgate.model.records import ACCEPTED_FINISH, ErrorClass, RequestRecord, TokenSource
 from benchgate.model.request import GENERATING_ENDPOINTS, ModelRequest
@@ -268,11 +268,11 @@ def chunks_so_far(body: Iterable[Read], ask: ModelRequest) -> int:
     return len(_streamed(body, ask).chunk_ns)
 
 
-def heard(body: Iterable[Read], ask: ModelRequest = _CHAT) -> Heard:
+def progress_of(body: Iterable[Read], ask: ModelRequest = _CHAT) -> Progress:
     """How far a body so far has come, of what is streamed."""
     stream = _streamed(body, ask)
     finished = stream.finish_ns is not None and not stream.reasons_throughout
-    return Heard(stream.chunk_ns[-1] if stream.chunk_ns else None, finished)
+    return Progress(stream.chunk_ns[-1] if stream.chunk_ns else None, finished)
 
 
 def _streamed(body: Iterable[Read], ask: ModelRequest) -> Stream:

@@ -1,17 +1,13 @@
-"""Instants at which somebody must look whether something has lasted too long.
+"""One HTTP/1.1 connection: address, connect, proxy tunnel, TLS, requests out, timestamped bytes in.
 
-A way through an HTTP proxy to a server behind it, asked for by CONNECT.
-
-One HTTP/1.1 connection for the measured path: request bytes out, (instant, bytes) in.
-
-Work per read on the event loop is what makes a client report its own delays as the server's, so a read is stamped,
-kept, and looked at only when it could be the last one. All meaning is read out of the bytes later, in `decode`.
+Work done on the event loop for each read is a delay that the client would report as the server's. So a read is
+timestamped and kept, and parsed only when it may end the response. It is decoded after the stage (`decode`).
 """
 
 from __future__ import annotations
 
 import asyncio
-import errno
+import os
 import socket
 import ssl
 from collections.abc import Callable
@@ -22,10 +18,11 @@ from itertools import count
 from time import monotonic_ns
 from typing import cast
 
-from benchgate.load.http.exchange import Exchange, Fault, Response, may_end
+from benchgate.load.http.exchange import OWN_ERRNOS, Exchange, Fault, Response, do_nothing, may_end
 from benchgate.load.http.parser import Head, MalformedResponse, split_head
-from benchgate.load.http.reader import Sockets, SocketTransport
+from benchgate.load.http.reader import CLOSED, DATA, Reader
 from benchgate.model.records import ErrorClass
+from benchgate.stamping import ask_for_stamps
 from benchgate.targets.address import ServerAddress
 from benchgate.targets.route import DIRECT, Route, tls_context, tls_fault
 
@@ -158,12 +155,9 @@ class _Asking(asyncio.Protocol):
 Port = tuple[str, int]
 """Host and port."""
 
-Begin = Callable[[], Exchange]
-"""Makes the exchange of a request that is about to be sent."""
-
-_GOODBYES = (b"HTTP/1.1 408", b"HTTP/1.0 408")  # of a server that closes a connection for having been idle
-_WEIGH_BYTES = 2**20  # of one response, where the loop's own transports read it: longer than any single read
-_OWN_ERRNOS = frozenset({errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL, errno.ENOBUFS, errno.ENOMEM})
+_TIMEOUT_NOTICES = (b"HTTP/1.1 408", b"HTTP/1.0 408")  # of a server that closes an idle connection
+_CHECKED_EVERY_BYTES = 2**20  # of a response whose reads are not parsed
+_BACKLOG_PAUSE_S = 0.001
 
 
 class ConnectFailed(Exception):
@@ -205,80 +199,112 @@ def _port_of(url: str) -> Port:
 
 
 class Connection(asyncio.Protocol):
-    """A connection that carries one exchange at a time. Never waits or retries on its own."""
+    """A connection that carries one exchange at a time. Never waits or retries on its own.
+
+    Its socket is read by the compiled reader once `read_by` was called, else by the transport.
+    """
 
     def __init__(self, deadlines: Deadlines | None = None) -> None:
         self._deadlines = deadlines or Deadlines()
-        self._due: Due | None = None  # when they will look here again
+        self._due: Due | None = None  # the next check of time limits
         self._transport: asyncio.Transport | None = None
+        self._reader: Reader | None = None
+        self._descriptor = -1
         self._exchange: Exchange | None = None
-        self._lost: Exception | None = None  # what took the socket away, while nothing was under way
-        self._lost_ns: int | None = None  # and when
+        self._lost: Exception | None = None  # the error that closed it
+        self._lost_ns: int | None = None
         self.free_since_ns = monotonic_ns()  # when it was opened, or the exchange before was over
         self.has_served = False  # a whole response came over it before
-        self.has_answered = False  # and the last one was no refusal
-        self.was_told_unasked = False  # something that no request was under way for, and that is no goodbye
+        self.has_answered = False  # and the last one had status 200
+        self.was_told_unasked = False  # data came without a request under way, and it was no timeout notice
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The socket is open."""
+        """Prepare the open socket."""
         self._transport = cast(asyncio.Transport, transport)  # uvloop's has the methods, not the base class
         self._transport.set_write_buffer_limits(high=0)  # else uvloop holds a write until its turn is over
         sock = transport.get_extra_info("socket")
         if sock is not None and sock.family != socket.AF_UNIX:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
+    def read_by(self, reader: Reader) -> None:
+        """Have the compiled reader read this plain socket instead of the transport."""
+        sock = None if self._transport is None else self._transport.get_extra_info("socket")
+        if self._transport is None or sock is None:
+            return
+        if reader.delays is not None:
+            ask_for_stamps(sock)
+        if reader.attach(sock.fileno(), self):
+            self._transport.pause_reading()
+            self._reader, self._descriptor = reader, sock.fileno()
+
     def data_received(self, data: bytes) -> None:
-        """Stamp, keep, and look closer only at what may be the end."""
+        """Timestamp and keep a read of the transport; parse only what may be the end of the response."""
         now_ns = monotonic_ns()
         exchange = self._exchange
-        if exchange is None:  # bytes nobody asked for: this connection cannot be trusted with a request
-            self.was_told_unasked = bool(data.strip()) and not data.startswith(_GOODBYES)
-            self.close()
+        if exchange is None:
+            self._reject_unasked(data)
             return
-        exchange.keep(data)
-        exchange.mark(now_ns)
-        exchange.mark(len(data))
-        if not exchange.trusted or may_end(data):
-            exchange.look()
-            if exchange.trusted and isinstance(self._transport, SocketTransport) and not exchange.over.done():
-                self._transport.flow(exchange)
-        else:
-            exchange.unweighed += len(data)
-            if exchange.unweighed > _WEIGH_BYTES:
-                exchange.weigh(_WEIGH_BYTES)
+        exchange.append(data)
+        exchange.append_mark(now_ns)
+        exchange.append_mark(len(data))
+        if not exchange.notify_on_end or may_end(data):
+            exchange.parse_available()
+            return
+        exchange.unchecked_bytes += len(data)
+        if exchange.unchecked_bytes > _CHECKED_EVERY_BYTES:
+            exchange.check_size()
+
+    def read_notice(self, notice: int) -> None:
+        """Handle a notice of the compiled reader."""
+        if notice != DATA:
+            self._end(None if notice == CLOSED else OSError(-notice, os.strerror(-notice)))
+        elif self._exchange is not None:
+            self._exchange.parse_available()
+            if self._exchange.notify_on_end and self._reader is not None:
+                self._reader.notify_on_end(self._descriptor)
+        elif self._reader is not None:
+            taken = self._reader.take(self._descriptor)
+            self._reject_unasked(b"" if taken is None else taken[0])
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The socket is gone; a response in progress ends here, well or badly."""
+        """End a response in progress: the socket is gone."""
+        if self._transport is None:
+            return
+        if self._exchange is not None:
+            self._drain(rest=True)  # the server may have answered before it stopped taking the request
+            self._exchange.connection_lost(exc)
         self._transport = None
         self._lost, self._lost_ns = exc, monotonic_ns()
-        if self._exchange is not None:
-            self._exchange.lost(exc)
+        self._detach()
         self._check_at(None)
 
     @property
     def alive(self) -> bool:
-        """Whether a request can still be sent; the server may have closed it all the same."""
+        """Return True if a request can still be sent; the server may have closed it all the same."""
         return self._transport is not None and not self._transport.is_closing()
 
     @property
     def unused_ns(self) -> int:
-        """For how long nothing has been under way, or was until it was lost."""
+        """Return how long no exchange has been under way, or had been when the connection was lost."""
         return (self._lost_ns or monotonic_ns()) - self.free_since_ns
 
     def close(self) -> None:
-        """Drop the socket at once."""
+        """Close the socket at once."""
+        self._detach()
         if self._transport is not None:
             self._transport.abort()
 
-    async def exchange(self, request: bytes, begin: Begin) -> Response:
-        """Send one request and gather its response; failures are in it, never raised. Cancellation closes."""
+    async def exchange(self, request: bytes, begin: Callable[[], Exchange]) -> Response:
+        """Send one request and return its response, which holds any failure. Cancellation closes the connection."""
         exchange = self._exchange = begin()
         if self._transport is None:
-            exchange.lost(self._lost)
+            exchange.connection_lost(self._lost)
         else:
             self._transport.write(request)
-            if isinstance(self._transport, SocketTransport):
-                self._transport.flow(exchange)
+            if self._transport.is_closing():  # nothing was sent, so nothing that is left to read answers it
+                self._detach()
+            else:
+                exchange.drain = self._drain
             if self._due is None or exchange.check_ns < self._due.at_ns:  # mostly, that of an earlier one comes first
                 self._check_at(exchange.check_ns)
         try:
@@ -287,11 +313,13 @@ class Connection(asyncio.Protocol):
             self.close()
             raise
         finally:
+            self._drain()
             self._exchange = None
-            if isinstance(self._transport, SocketTransport):
-                self._transport.ebb()
+            exchange.drain = do_nothing
+            if self._reader is not None:
+                self._reader.next_answer(self._descriptor)
             self.free_since_ns = monotonic_ns()
-            exchange.forget()
+            exchange.cancel_timers()
         if response.reusable and not exchange.surplus and self._all_sent:
             self.has_served = True
             self.has_answered = response.head is not None and response.head.status == 200
@@ -299,19 +327,43 @@ class Connection(asyncio.Protocol):
             self.close()
         return response
 
+    def _drain(self, *, rest: bool = False) -> None:
+        """Append to the exchange under way what the reader holds; with `rest` also what it has not read yet."""
+        if self._reader is not None and self._exchange is not None:
+            taken = self._reader.take(self._descriptor, rest=rest)
+            if taken is not None:
+                self._exchange.append_many(*taken)
+
+    def _reject_unasked(self, data: bytes) -> None:
+        """Close: a connection with data that answers no request cannot be trusted with one."""
+        self.was_told_unasked = bool(data.strip()) and not data.startswith(_TIMEOUT_NOTICES)
+        self.close()
+
+    def _end(self, exc: OSError | None) -> None:
+        """Close: the reader met the end of the connection, or an error."""
+        transport = self._transport
+        self.connection_lost(exc)
+        if transport is not None:
+            transport.abort()
+
+    def _detach(self) -> None:
+        if self._reader is not None:
+            self._reader.detach(self._descriptor)
+            self._reader = None
+
     @property
     def _all_sent(self) -> bool:
-        """Whether the server has all of the request: what is left would be in the way of the next one."""
+        """Return True if the server has all of the request: the rest would be in the way of the next one."""
         return self._transport is not None and self._transport.get_write_buffer_size() == 0
 
     def _check_at(self, instant_ns: int | None) -> None:
-        """Look at this instant whether a time limit has passed, and at no other; None: never."""
+        """Check the time limits at this instant, and at no other; None: never."""
         if self._due is not None:
             self._deadlines.forget(self._due)
         self._due = None if instant_ns is None else self._deadlines.check_at(instant_ns, self._check_limits)
 
     def _check_limits(self) -> None:
-        """Have what is under way look, and look again when the next limit may have passed."""
+        """Check the time limits of the exchange under way, and again when the next one may have passed."""
         self._due = None
         exchange = self._exchange
         if exchange is not None and exchange.check_ns <= monotonic_ns():
@@ -321,12 +373,15 @@ class Connection(asyncio.Protocol):
 
 
 async def connect(
-    address: Address, connect_s: float, sockets: Sockets | None = None, deadlines: Deadlines | None = None
+    address: Address, connect_s: float, reader: Reader | None = None, deadlines: Deadlines | None = None
 ) -> Connection:
-    """A fresh connection, one of `sockets` where it needs no more than a plain one; raises ConnectFailed."""
+    """Return a fresh connection, read by `reader` unless it is encrypted. Raises ConnectFailed."""
     try:
         async with asyncio.timeout(connect_s):
-            return await _open(address, sockets, partial(Connection, deadlines))
+            connection = await _open(address, partial(Connection, deadlines))
+        if reader is not None and address.tls is None:
+            connection.read_by(reader)
+        return connection
     except TimeoutError as exc:
         raise ConnectFailed(Fault(ErrorClass.CONNECT, f"no connection within {connect_s:g} s")) from exc
     except TunnelRefused as exc:
@@ -335,26 +390,22 @@ async def connect(
         raise ConnectFailed(Fault(ErrorClass.TLS, tls_fault(exc))) from exc
     except (ConnectionResetError, ConnectionAbortedError, BrokenPipeError) as exc:
         fault = Fault(ErrorClass.CONNECT, "the connection was closed while it was opened")
-        if address.tls is not None:  # many servers say nothing more when they dislike a certificate, or its lack
+        if address.tls is not None:  # many servers give no reason when they dislike a certificate, or its lack
             fault = Fault(ErrorClass.TLS, "the server closed the connection in the middle of the TLS handshake")
         raise ConnectFailed(fault) from exc
     except OSError as exc:
-        kind = ErrorClass.CLIENT if exc.errno in _OWN_ERRNOS else ErrorClass.CONNECT
+        kind = ErrorClass.CLIENT if exc.errno in OWN_ERRNOS else ErrorClass.CONNECT
         raise ConnectFailed(Fault(kind, str(exc))) from exc
 
 
-async def _open(address: Address, sockets: Sockets | None, fresh: Callable[[], Connection]) -> Connection:
+async def _open(address: Address, fresh: Callable[[], Connection]) -> Connection:
     loop = asyncio.get_running_loop()
     host, port = address.proxy or (address.host, address.port)
-    if sockets is not None and address.tls is None:
-        connection = fresh()
-        if address.socket is None:
-            await sockets.open(host, port, connection)
-        else:
-            await sockets.open_unix(address.socket, connection)
-        return connection
-    if address.socket is not None:
-        return (await loop.create_unix_connection(fresh, address.socket))[1]
+    while address.socket is not None:
+        try:
+            return (await loop.create_unix_connection(fresh, address.socket))[1]
+        except BlockingIOError:  # the server's backlog is full
+            await asyncio.sleep(_BACKLOG_PAUSE_S)
     if address.proxy is not None and address.tls is not None:
         return await _open_in_tunnel(address, host, port, address.tls, fresh)
     return (await loop.create_connection(fresh, host, port, ssl=address.tls))[1]

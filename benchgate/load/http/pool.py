@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import resource
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from time import monotonic_ns
 from typing import NamedTuple
 
-from benchgate.load.decode.record import heard
 from benchgate.load.http.connection import Address, ConnectFailed, Connection, Deadlines, connect
-from benchgate.load.http.exchange import Exchange, Fault, Response
-from benchgate.load.http.reader import Sockets
+from benchgate.load.http.exchange import Exchange, Fault, ProgressOf, Response
+from benchgate.load.http.reader import Reader, start_reader
 from benchgate.model.records import ErrorClass, FloatArray
 from benchgate.suite.schema import Limits
 
@@ -39,10 +37,11 @@ class Pool:
     against.
     """
 
-    def __init__(self, address: Address, limits: Limits, *, audit: bool = False) -> None:
+    def __init__(self, address: Address, limits: Limits, progress_of: ProgressOf, *, audit: bool = False) -> None:
         self._address = address
+        self._progress_of = progress_of
         self._audit = audit
-        self._sockets: Sockets | None = None
+        self._reader: Reader | None = None
         self._limits = limits
         self._deadlines = Deadlines()
         self._idle: list[Connection] = []
@@ -56,8 +55,8 @@ class Pool:
     async def open(self, count: int) -> None:
         """Open connections before the clock starts. Failures are left to the requests that will meet them."""
         _allow_open_files(count + _SPARE_FILES)
-        if sys.platform == "linux" and self._sockets is None:
-            self._sockets = Sockets(audited=self._audit)
+        if self._reader is None:
+            self._reader = start_reader(audited=self._audit)
         while len(self._idle) < count and self._down is None:
             batch = min(count - len(self._idle), _PARALLEL_CONNECTS)
             opened = await asyncio.gather(*(self._connect() for _ in range(batch)), return_exceptions=True)
@@ -73,18 +72,8 @@ class Pool:
             connection.close()
             self._forget(connection)
         self._deadlines.close()
-        if self._sockets is not None:
-            self._sockets.close()
-
-    @property
-    def reader(self) -> Sockets | None:
-        """Who reads the answers; None where the loop's own transports do."""
-        return self._sockets if self._address.tls is None else None
-
-    def hurry(self) -> None:
-        """A request is about to be due."""
-        if self._sockets is not None:
-            self._sockets.hurry()
+        if self._reader is not None:
+            self._reader.close()
 
     @property
     def given_up(self) -> bool:
@@ -114,7 +103,7 @@ class Pool:
 
     def read_delays_s(self) -> FloatArray | None:
         """How long what arrived had waited until it was read, of each read or evenly many of them; None unaudited."""
-        delays = None if self._sockets is None else self._sockets.delays
+        delays = None if self._reader is None else self._reader.delays
         return None if delays is None else delays.seconds()
 
     async def ask(self, request: bytes, begin: Begin | None = None) -> Response:
@@ -172,7 +161,7 @@ class Pool:
         self._unasked += connection.was_told_unasked
 
     def _plain(self) -> Exchange:
-        return Exchange(self._limits, heard)
+        return Exchange(self._limits, self._progress_of)
 
     async def _connect(self) -> Connection:
         """A fresh connection; raises ConnectFailed."""
@@ -181,7 +170,7 @@ class Pool:
             raise ConnectFailed(Fault(error, f"not tried after {self._down.attempts} failed connections: {detail}"))
         began_ns = monotonic_ns()
         try:
-            connection = await connect(self._address, self._limits.connect_s, self._sockets, self._deadlines)
+            connection = await connect(self._address, self._limits.connect_s, self._reader, self._deadlines)
         except ConnectFailed as exc:
             now_ns = monotonic_ns()
             before = self._down or _Down(now_ns, now_ns, 0, exc.fault)

@@ -1,8 +1,7 @@
-/* What is done for every token of a stream: reading it while a stage runs, and passing over it when an answer is read.
+/* Reads the answers of a load stage, and skips the like events of an answer when it is decoded.
  *
- * Both are done in Python too, by `flowing` and `raw_body`, wherever this was not compiled; what they say of a stream
- * is the same. Knows nothing of Python: `native.py` calls it with addresses and numbers. Nothing here frees or keeps
- * what it was lent. What a server sent is only ever copied and compared, by lengths that were counted here.
+ * Contains no Python: `reader.py` and `body.py` call it through ctypes with addresses and numbers. Nothing here frees
+ * or keeps what it was lent. What a server sent is only copied and compared, by lengths that were counted here.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -13,119 +12,177 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <time.h>
+#include <unistd.h>
 
-enum { READ_BYTES = 1 << 14, MOST_EVENTS = 1024, LEAST_ROOM = 1 << 12, KEPT_ROOM = 1 << 17, KEPT_PLACES = 1 << 14 };
+enum { READ_BYTES = 1 << 14, MOST_EVENTS = 1024, LEAST_ROOM = 1 << 12 };
+enum { KEPT_ROOM = 1 << 15, KEPT_PLACES = 1 << 11 }; /* larger buffers of a connection are freed after each answer */
 #define NS INT64_C(1000000000)
-enum { LOOK = 0, CLOSED = INT32_MIN }; /* told of a descriptor; else the events it was seen with, or -errno */
-enum { OFF, WARY, TRUSTED };           /* what is read of a descriptor: nothing, or with every read told of, or not */
+#define TIMESTAMPING 37                                    /* SO_TIMESTAMPING, the option and its control message */
+enum { NOTHING = 1, DATA = 0, CLOSED = INT32_MIN };        /* a notice; any other is -errno */
+enum { OFF, NOTIFY_EACH_READ, NOTIFY_ON_END };
 
-/* An answer under way: its bytes one after the other, and of each read its instant and how many they were. */
-struct flow {
-    int on;
+/* A connection: unread bytes one after the other, and of each read its instant and its size. */
+struct slot {
+    int state;
     char *raw;
-    size_t size, room, came; /* came: in all, what was taken too */
+    size_t size, room, came; /* came: all bytes of this answer, taken ones included */
     int64_t *marks;
     size_t count, places;
 };
 
-struct flows {
-    int epoll, known; /* how many descriptors there is a place for */
-    size_t longest;   /* bytes of one stream: a longer one is looked at */
-    struct flow *of;
-    struct epoll_event seen[MOST_EVENTS];
+struct reader {
+    int epoll, audited, known; /* known: how many slots there are; a slot's number is its descriptor */
+    size_t longest;            /* bytes of an answer: a notice is given of a longer one */
+    struct slot *slots;
+    struct epoll_event events[MOST_EVENTS];
+    size_t delay_count;
+    int64_t delays[MOST_EVENTS]; /* of audited reads since the last call, in ns; -1 without a kernel timestamp */
     char read[READ_BYTES];
 };
 
-/* Which source this was made of, so that nothing older is taken for it. */
+/* Identifies the source this was compiled from, so that no older library is used. */
 uint32_t source(void) { return SOURCE; }
 
-struct flows *flows_new(int epoll, size_t longest) {
-    struct flows *flows = calloc(1, sizeof *flows);
-    if (flows) {
-        flows->epoll = epoll;
-        flows->longest = longest;
+void reader_stop(struct reader *reader) {
+    for (int each = 0; each < reader->known; each++) {
+        free(reader->slots[each].raw);
+        free(reader->slots[each].marks);
     }
-    return flows;
+    free(reader->slots);
+    if (reader->epoll >= 0) close(reader->epoll);
+    free(reader);
 }
 
-void flows_free(struct flows *flows) {
-    for (int each = 0; each < flows->known; each++) {
-        free(flows->of[each].raw);
-        free(flows->of[each].marks);
-    }
-    free(flows->of);
-    free(flows);
+/* With `audited`, the kernel's receive timestamps are compared with the clock. NULL when there is no memory or epoll. */
+struct reader *reader_start(size_t longest, int audited) {
+    struct reader *reader = calloc(1, sizeof *reader);
+    if (!reader) return NULL;
+    reader->longest = longest;
+    reader->audited = audited;
+    reader->epoll = epoll_create1(EPOLL_CLOEXEC);
+    if (reader->epoll >= 0) return reader;
+    reader_stop(reader);
+    return NULL;
 }
 
-/* Read this descriptor from now on, every read to be looked at. 0, or -1 when there is no memory for it. */
-int flows_add(struct flows *flows, int descriptor) {
+/* Readable when a connection is. */
+int reader_descriptor(const struct reader *reader) { return reader->epoll; }
+
+/* Read this socket from now on and give a notice of every read. 0, or -1 when it cannot be read here. */
+int reader_attach(struct reader *reader, int descriptor) {
+    struct epoll_event event = {.events = EPOLLIN, .data.fd = descriptor};
     if (descriptor < 0) return -1;
-    if (descriptor >= flows->known) {
+    if (descriptor >= reader->known) {
         int known = descriptor + 64;
-        struct flow *of = realloc(flows->of, known * sizeof *of);
-        if (!of) return -1;
-        memset(of + flows->known, 0, (known - flows->known) * sizeof *of);
-        flows->of = of;
-        flows->known = known;
+        struct slot *slots = realloc(reader->slots, known * sizeof *slots);
+        if (!slots) return -1;
+        memset(slots + reader->known, 0, (known - reader->known) * sizeof *slots);
+        reader->slots = slots;
+        reader->known = known;
     }
-    flows->of[descriptor].on = WARY;
-    flows->of[descriptor].came = 0;
+    if (epoll_ctl(reader->epoll, EPOLL_CTL_ADD, descriptor, &event)) return -1;
+    reader->slots[descriptor].state = NOTIFY_EACH_READ;
     return 0;
 }
 
-/* It is in full flow: only what may be its end is to be looked at. */
-void flows_trust(struct flows *flows, int descriptor) { flows->of[descriptor].on = TRUSTED; }
+/* An answer is over: drop its bytes. Give a notice of every read of the next one. */
+void reader_next(struct reader *reader, int descriptor) {
+    struct slot *slot = reader->slots + descriptor;
+    slot->state = NOTIFY_EACH_READ;
+    slot->size = slot->count = slot->came = 0;
+    if (slot->room > KEPT_ROOM) {
+        free(slot->raw);
+        slot->raw = NULL;
+        slot->room = 0;
+    }
+    if (slot->places > KEPT_PLACES) {
+        free(slot->marks);
+        slot->marks = NULL;
+        slot->places = 0;
+    }
+}
 
-/* What came of it since the last time: addresses and sizes, good until the next call. Gives back whether anything did. */
-int flows_take(struct flows *flows, int descriptor, int64_t taken[4]) {
-    struct flow *flow = flows->of + descriptor;
-    taken[0] = (intptr_t)flow->raw;
-    taken[1] = flow->size;
-    taken[2] = (intptr_t)flow->marks;
-    taken[3] = flow->count;
-    flow->size = flow->count = 0;
+/* The body is in chunks: from now on give a notice only of reads that may end it. */
+void reader_notify_on_end(struct reader *reader, int descriptor) { reader->slots[descriptor].state = NOTIFY_ON_END; }
+
+/* Read this socket no more, while it is still open. */
+void reader_detach(struct reader *reader, int descriptor) {
+    epoll_ctl(reader->epoll, EPOLL_CTL_DEL, descriptor, NULL);
+    reader_next(reader, descriptor);
+    reader->slots[descriptor].state = OFF;
+}
+
+/* Take the unread bytes and marks: addresses and sizes, valid until the next call. Returns whether there are any. */
+int reader_take(struct reader *reader, int descriptor, int64_t taken[4]) {
+    struct slot *slot = reader->slots + descriptor;
+    taken[0] = (intptr_t)slot->raw;
+    taken[1] = slot->size;
+    taken[2] = (intptr_t)slot->marks;
+    taken[3] = slot->count;
+    slot->size = slot->count = 0;
     return taken[1] > 0;
 }
 
-/* Read it no more. What came and was not taken is lost. */
-void flows_drop(struct flows *flows, int descriptor) {
-    struct flow *flow = flows->of + descriptor;
-    flow->on = OFF;
-    flow->size = flow->count = 0;
-    if (flow->room > KEPT_ROOM) {
-        free(flow->raw);
-        flow->raw = NULL;
-        flow->room = 0;
-    }
-    if (flow->places > KEPT_PLACES) {
-        free(flow->marks);
-        flow->marks = NULL;
-        flow->places = 0;
-    }
+/* Copy the delays of audited reads since the last call to `delays`, which has room for MOST_EVENTS. */
+int reader_delays(struct reader *reader, int64_t *delays) {
+    int count = reader->delay_count;
+    memcpy(delays, reader->delays, count * sizeof *delays);
+    reader->delay_count = 0;
+    return count;
 }
 
-static int keep(struct flow *flow, const char *data, size_t size, int64_t now_ns) {
-    if (flow->room - flow->size < size) {
-        size_t room = flow->room ? flow->room : LEAST_ROOM;
-        while (room - flow->size < size) room *= 2;
-        char *raw = realloc(flow->raw, room);
+static int keep(struct slot *slot, const char *data, size_t size, int64_t now_ns) {
+    if (slot->room - slot->size < size) {
+        size_t room = slot->room ? slot->room : LEAST_ROOM;
+        while (room - slot->size < size) room *= 2;
+        char *raw = realloc(slot->raw, room);
         if (!raw) return -1;
-        flow->raw = raw;
-        flow->room = room;
+        slot->raw = raw;
+        slot->room = room;
     }
-    if (flow->places - flow->count < 2) {
-        size_t places = flow->places ? flow->places * 2 : 256;
-        int64_t *marks = realloc(flow->marks, places * sizeof *marks);
+    if (slot->places - slot->count < 2) {
+        size_t places = slot->places ? slot->places * 2 : 256;
+        int64_t *marks = realloc(slot->marks, places * sizeof *marks);
         if (!marks) return -1;
-        flow->marks = marks;
-        flow->places = places;
+        slot->marks = marks;
+        slot->places = places;
     }
-    memcpy(flow->raw + flow->size, data, size);
-    flow->size += size;
-    flow->came += size;
-    flow->marks[flow->count++] = now_ns;
-    flow->marks[flow->count++] = size;
+    memcpy(slot->raw + slot->size, data, size);
+    slot->size += size;
+    slot->came += size;
+    slot->marks[slot->count++] = now_ns;
+    slot->marks[slot->count++] = size;
     return 0;
+}
+
+static int64_t now_ns(clockid_t clock) {
+    struct timespec now;
+    clock_gettime(clock, &now);
+    return now.tv_sec * NS + now.tv_nsec;
+}
+
+/* Receive with the kernel's timestamp and note how long ago that was. */
+static ssize_t receive_audited(struct reader *reader, int descriptor) {
+    union {
+        char room[256];
+        struct cmsghdr align;
+    } control;
+    struct iovec data = {reader->read, READ_BYTES};
+    struct msghdr message = {
+        .msg_iov = &data, .msg_iovlen = 1, .msg_control = control.room, .msg_controllen = sizeof control.room};
+    ssize_t size = recvmsg(descriptor, &message, MSG_DONTWAIT);
+    if (size <= 0 || reader->delay_count == MOST_EVENTS) return size;
+    int64_t delay_ns = -1;
+    for (struct cmsghdr *each = CMSG_FIRSTHDR(&message); each; each = CMSG_NXTHDR(&message, each)) {
+        struct timespec stamp;
+        if (each->cmsg_level != SOL_SOCKET || each->cmsg_type != TIMESTAMPING) continue;
+        memcpy(&stamp, CMSG_DATA(each), sizeof stamp);
+        if (!stamp.tv_sec) continue;
+        int64_t ago_ns = now_ns(CLOCK_REALTIME) - (stamp.tv_sec * NS + stamp.tv_nsec);
+        delay_ns = ago_ns < 0 ? -ago_ns : ago_ns; /* the clock may have been set either way */
+    }
+    reader->delays[reader->delay_count++] = delay_ns;
+    return size;
 }
 
 static int ends_with(const char *data, size_t size, const char *end, size_t length) {
@@ -133,7 +190,7 @@ static int ends_with(const char *data, size_t size, const char *end, size_t leng
 }
 #define ENDS_WITH(data, size, end) ends_with(data, size, end, sizeof(end) - 1)
 
-/* Whether the last chunk is in it. Every read is asked, so only what follows a carriage return is looked at. */
+/* Search for the last chunk. This is done for every read, so only what follows a carriage return is compared. */
 static int holds_last_chunk(const char *data, size_t size) {
     static const char last[] = "\r\n0\r\n\r\n";
     const char *at = data, *end = data + size;
@@ -143,7 +200,7 @@ static int holds_last_chunk(const char *data, size_t size) {
     return 0;
 }
 
-/* Whether a read may hold the end of a response in chunks: as `may_end` of `exchange` has it. */
+/* Return whether a read may hold the end of a response in chunks, as `may_end` in `exchange.py` does. */
 int may_end(const char *data, size_t size) {
     if (holds_last_chunk(data, size)) return 1;
     if (ENDS_WITH(data, size, "}\n\n\r\n")) return 0;
@@ -151,53 +208,46 @@ int may_end(const char *data, size_t size) {
            ENDS_WITH(data, size, "[DONE]\n\n");
 }
 
-/* What is to be done about a descriptor that has something, where it is read here: a number as `told` has it, or 1 for nothing. */
-static int32_t read_one(struct flows *flows, int descriptor) {
-    struct flow *flow = flows->of + descriptor;
-    ssize_t size = recv(descriptor, flows->read, READ_BYTES, MSG_DONTWAIT);
+/* Read a socket once. Returns the notice to give. */
+static int32_t read_one(struct reader *reader, int descriptor) {
+    struct slot *slot = reader->slots + descriptor;
+    ssize_t size = reader->audited ? receive_audited(reader, descriptor)
+                                   : recv(descriptor, reader->read, READ_BYTES, MSG_DONTWAIT);
     if (size == 0) return CLOSED;
-    if (size < 0) return errno == EAGAIN || errno == EINTR ? 1 : -errno;
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    if (keep(flow, flows->read, size, now.tv_sec * NS + now.tv_nsec)) return -ENOMEM;
-    return flow->on == WARY || may_end(flows->read, size) || flow->came > flows->longest ? LOOK : 1;
+    if (size < 0) return errno == EAGAIN || errno == EINTR ? NOTHING : -errno;
+    if (keep(slot, reader->read, size, now_ns(CLOCK_MONOTONIC))) return -ENOMEM;
+    return slot->state == NOTIFY_EACH_READ || may_end(reader->read, size) || slot->came > reader->longest ? DATA : NOTHING;
 }
 
-/* Have the processor fetch what a read of this one will write to: it has forgotten that since the stream's last token. */
-static void expect(const struct flows *flows, int descriptor) {
-    if (descriptor >= flows->known || !flows->of[descriptor].raw) return;
-    const struct flow *flow = flows->of + descriptor;
-    for (int line = 0; line < 4; line++) __builtin_prefetch(flow->raw + flow->size + 64 * line, 1);
-    __builtin_prefetch(flow->marks + flow->count, 1);
-}
-
-/* Read everything that is read here and has something, once. Gives back how many descriptors had; `told` gets pairs of
- * a descriptor and what else is to be done about it, `count` how many pairs. */
-static int look(struct flows *flows, int32_t told[2 * MOST_EVENTS], int32_t *count) {
-    int seen = epoll_wait(flows->epoll, flows->seen, MOST_EVENTS, 0);
-    *count = 0;
-    for (int each = 0; each < seen; each++) {
-        int descriptor = flows->seen[each].data.fd;
-        int32_t what = flows->seen[each].events;
-        int here = descriptor < flows->known && flows->of[descriptor].on != OFF;
-        if (each + 1 < seen) expect(flows, flows->seen[each + 1].data.fd);
-        if (here && what == EPOLLIN && (what = read_one(flows, descriptor)) == 1) continue;
-        told[2 * *count] = descriptor;
-        told[2 * (*count)++ + 1] = what;
-    }
-    return seen < 0 ? 0 : seen;
-}
-
-/* The same; or after so many gathers of so long, each with a look after it, until there is something to be told. */
-int flows_look(struct flows *flows, int32_t told[2 * MOST_EVENTS], int32_t *count, int gathers, int64_t gather_ns) {
-    struct timespec gather = {gather_ns / NS, gather_ns % NS};
-    if (!gathers) return look(flows, told, count);
-    int seen = 0;
+/* Read all that is left, before the socket is closed. */
+void reader_read_rest(struct reader *reader, int descriptor) {
+    int64_t before;
     do {
-        clock_nanosleep(CLOCK_MONOTONIC, 0, &gather, NULL);
-        seen += look(flows, told, count);
-    } while (--gathers && !*count);
-    return seen;
+        before = reader->slots[descriptor].came;
+        read_one(reader, descriptor);
+    } while ((int64_t)reader->slots[descriptor].came > before);
+}
+
+/* Prefetch what the next read will write to: the processor has forgotten it since that stream's last token. */
+static void prefetch(const struct reader *reader, int descriptor) {
+    if (!reader->slots[descriptor].raw) return;
+    const struct slot *slot = reader->slots + descriptor;
+    for (int line = 0; line < 4; line++) __builtin_prefetch(slot->raw + slot->size + 64 * line, 1);
+    __builtin_prefetch(slot->marks + slot->count, 1);
+}
+
+/* Read every readable socket once. Fills `notices` with pairs of descriptor and notice; returns how many pairs. */
+int reader_ready(struct reader *reader, int32_t notices[2 * MOST_EVENTS]) {
+    int ready = epoll_wait(reader->epoll, reader->events, MOST_EVENTS, 0), count = 0;
+    for (int each = 0; each < ready; each++) {
+        int descriptor = reader->events[each].data.fd;
+        if (each + 1 < ready) prefetch(reader, reader->events[each + 1].data.fd);
+        int32_t notice = read_one(reader, descriptor);
+        if (notice == NOTHING) continue;
+        notices[2 * count] = descriptor;
+        notices[2 * count++ + 1] = notice;
+    }
+    return count;
 }
 
 static int hex(unsigned char digit) {
@@ -206,7 +256,7 @@ static int hex(unsigned char digit) {
     return digit >= 'a' && digit <= 'f' ? digit - 'a' + 10 : -1;
 }
 
-/* The code after `\u`; -1 when these are no four digits. */
+/* Return the code after `\u`; -1 unless these are four hexadecimal digits. */
 static int code(const unsigned char *at, const unsigned char *end) {
     int code = 0;
     if (end - at < 4) return -1;
@@ -218,7 +268,7 @@ static int code(const unsigned char *at, const unsigned char *end) {
     return code;
 }
 
-/* The quote that ends a JSON string whose first character is at `at`; NULL when it is none, or not there. */
+/* Find the quote that ends a JSON string whose first character is at `at`; NULL when the string is invalid or open. */
 static const unsigned char *string_end(const unsigned char *at, const unsigned char *end) {
     for (; at < end && *at != '"'; at++) {
         if (*at < 0x20) return NULL;
@@ -240,7 +290,7 @@ static const unsigned char *string_end(const unsigned char *at, const unsigned c
     return at < end ? at : NULL;
 }
 
-/* Where the chunk ends whose size is told at `*at`, which goes to its first byte; NULL when it is not there as a whole. */
+/* Find the end of the chunk whose size line is at `*at`; `*at` moves to its first byte. NULL unless it is complete. */
 static const unsigned char *chunk_end(const unsigned char **at, const unsigned char *end) {
     const unsigned char *here = *at;
     int64_t size = 0;
@@ -255,12 +305,12 @@ static const unsigned char *chunk_end(const unsigned char **at, const unsigned c
     return here + size;
 }
 
-/* Pass over the events that come next and are `before`, a text of their own and `after`, each in its own chunk where
- * the body is in chunks. `place` says where they begin, a mark no later than the first of them, and where what that
- * marks begins; then the same of what follows. Gives back how many events there were; `output_ns` gets the instant of
- * each that has a text, which is that of the read that brought its last byte. `texts`, which has room for all that is
- * left, gets each text with a line feed after it. */
-int64_t run(const unsigned char *raw, int64_t size, int chunked, const unsigned char *before, int64_t before_size,
+/* Skip the events that come next and consist of `before`, a text of their own and `after`, each in its own chunk where
+ * the body is in chunks. `place` holds the offset of the first event, the index of a mark no later than it, and the
+ * offset at which that mark's read begins; it is moved behind the last skipped event. Returns the number of events.
+ * `output_ns` gets the instant of each event with a text: that of the read that brought its last byte. `texts`, with
+ * room for all that is left, gets each text followed by a line feed. */
+int64_t skip_run(const unsigned char *raw, int64_t size, int chunked, const unsigned char *before, int64_t before_size,
             const unsigned char *after, int64_t after_size, const int64_t *marks, int64_t count, int64_t place[3],
             int64_t *output_ns, int64_t *outputs, unsigned char *texts, int64_t *texts_size) {
     const unsigned char *end = raw + size, *at = raw + place[0];
