@@ -194,7 +194,8 @@ def _number(request: PlannedRequest) -> int:
     return 1 if request.turn is None else request.turn.turn + 1
 
 
-_PAUSE_S = 0.05  # of a slot that got no connection: a dead target must not become a busy loop
+_PAUSE_S = 0.05  # of a slot that got no connection, doubled each time: a dead target must not become a busy loop,
+_LONGEST_PAUSE_S = 1.0  # nor use up all requests before it has restarted
 _START_NS = 500_000_000  # in which all slots of a closed loop have begun where its service time is not known, and
 _LONGEST_GAP_NS = 1_000_000  # between two of them
 LEAD_UNITS = 4  # a slot: so many begun since all slots have, the lead is over although a slot has completed none
@@ -312,7 +313,7 @@ class Flow:
 
     async def _slot(self, free_ns: int) -> None:
         """One user of a closed loop: a request is due the moment the one before it is over."""
-        first = True
+        first, pause_s = True, _PAUSE_S
         while (unit := self._next_unit(free_ns)) is not None:
             ticket, others, phase = unit
             turns = turns_of(ticket, others)
@@ -325,9 +326,13 @@ class Flow:
                 first = False
                 self._complete_slot()
             free_ns = response.over_ns
-            if response.sent_ns is None:
-                await asyncio.sleep(0 if self._pool.given_up else _PAUSE_S)
-                free_ns = free_ns if self._pool.given_up else monotonic_ns()
+            if response.sent_ns is not None:
+                pause_s = _PAUSE_S
+            elif self._pool.given_up:
+                await asyncio.sleep(0)
+            else:
+                await asyncio.sleep(pause_s)
+                free_ns, pause_s = monotonic_ns(), min(2 * pause_s, _LONGEST_PAUSE_S)
 
     def _next_unit(self, free_ns: int) -> tuple[Ticket, Iterator[Ticket], Phase] | None:
         """Take the request, or the first of the conversation, that a free slot sends; None when it is to end."""

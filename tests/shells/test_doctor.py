@@ -235,7 +235,7 @@ def test_it_says_by_what_streams_are_read_and_a_curve_of_one_is_none_of_the_othe
     assert (found.state, "Python" in found.found) == (State.WARN, True)
     machines = []
     for library in (object(), None):
-        monkeypatch.setattr("benchgate.load.http.reader.library", lambda library=library: library)
+        monkeypatch.setattr("benchgate.load.http.library.library", lambda library=library: library)
         machines.append(ClientProfile(utc_now(), client_machine(), ()).fingerprint)
     assert len(set(machines)) == 2
 

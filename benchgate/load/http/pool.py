@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import resource
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from time import monotonic_ns
@@ -17,9 +18,10 @@ from benchgate.model.records import ErrorClass, FloatArray
 from benchgate.suite.schema import Limits
 
 _PARALLEL_CONNECTS = 32
-_GIVE_UP_NS = 1_000_000_000  # without any connection for this long, the rest is not even tried
-_GIVE_UP_AFTER = 3  # attempts
-_SPARE_FILES = 256
+_OPEN_AFTER_NS = 1_000_000_000  # without any connection for this long, and after
+_OPEN_AFTER = 3  # attempts, the circuit breaker opens: requests fail at once, but for one attempt every
+_ATTEMPT_EVERY_NS = 1_000_000_000
+_GIVE_UP_NS = 300_000_000_000  # without a connection, of a target that had accepted some: it may be restarting
 _IDLE_NS = 1_000_000_000  # servers grant an unused connection seconds: gunicorn 2, uvicorn, node and llama.cpp 5
 _SHORTEST_AT_ONCE_NS = 10_000_000  # a close waits for turns of the server's loop and of ours, on a near way too
 _CLOSING_AT_ONCE_NS = 50_000_000  # and longer for a server that closes after every answer, when it comes to it
@@ -49,12 +51,13 @@ class Pool:
         self._unasked = 0  # of connections that are no more
         self._closed_early = 0
         self._down: _Down | None = None
+        self._has_connected = False
         self._keeps = False  # whether a connection outlived an answer: this server does not close after each
         self._connect_ns: int | None = None  # the shortest connect so far: the nearest to one round trip
 
     async def open(self, count: int) -> None:
         """Open connections before the clock starts. Failures are left to the requests that will meet them."""
-        _allow_open_files(count + _SPARE_FILES)
+        _raise_open_files_limit()
         if self._reader is None:
             self._reader = start_reader(audited=self._audit)
         while len(self._idle) < count and self._down is None:
@@ -77,16 +80,18 @@ class Pool:
 
     @property
     def given_up(self) -> bool:
-        """No connection for a while, and not for want of trying: the target is down, and stays down in this stage."""
+        """Return True if the target is down for the rest of the stage: nothing more is tried."""
         down = self._down
-        return down is not None and down.attempts >= _GIVE_UP_AFTER and down.last_ns - down.since_ns >= _GIVE_UP_NS
+        patience_ns = _GIVE_UP_NS if self._has_connected else 0
+        return down is not None and down.breaker_is_open and down.last_ns - down.since_ns >= patience_ns
 
     @property
     def down_since_ns(self) -> int | None:
-        """Since when the target accepted no connection, if it was given up for that and not for our own fault."""
-        if self._down is None or not self.given_up or self._down.fault.error is ErrorClass.CLIENT:
+        """Return since when the target has accepted no connection; None when it does, or the error is our own."""
+        down = self._down
+        if down is None or not down.breaker_is_open or down.fault.error is ErrorClass.CLIENT:
             return None
-        return self._down.since_ns
+        return down.since_ns
 
     @property
     def unasked(self) -> int:
@@ -164,10 +169,13 @@ class Pool:
         return Exchange(self._limits, self._progress_of)
 
     async def _connect(self) -> Connection:
-        """A fresh connection; raises ConnectFailed."""
-        if self._down is not None and self.given_up:
-            error, detail = self._down.fault
-            raise ConnectFailed(Fault(error, f"not tried after {self._down.attempts} failed connections: {detail}"))
+        """Return a fresh connection. Raises ConnectFailed, at once while the circuit breaker is open."""
+        down = self._down
+        if down is not None and down.breaker_is_open:
+            if self.given_up or monotonic_ns() < down.last_ns + _ATTEMPT_EVERY_NS:
+                error, detail = down.fault
+                raise ConnectFailed(Fault(error, f"not tried after {down.attempts} failed connections: {detail}"))
+            self._down = down._replace(last_ns=monotonic_ns())  # half-open: this attempt alone is made
         began_ns = monotonic_ns()
         try:
             connection = await connect(self._address, self._limits.connect_s, self._reader, self._deadlines)
@@ -176,7 +184,7 @@ class Pool:
             before = self._down or _Down(now_ns, now_ns, 0, exc.fault)
             self._down = _Down(before.since_ns, now_ns, before.attempts + 1, exc.fault)
             raise
-        self._down = None
+        self._down, self._has_connected = None, True
         took_ns = monotonic_ns() - began_ns
         self._connect_ns = took_ns if self._connect_ns is None else min(self._connect_ns, took_ns)
         self._open.add(connection)
@@ -201,17 +209,21 @@ class Pool:
 
 
 class _Down(NamedTuple):
-    """That no connection can be had: since when, until when, how often it was tried, and why not the last time."""
+    """Failed connections since the last one that succeeded: first and last instant, how many, and the last error."""
 
     since_ns: int
     last_ns: int
     attempts: int
     fault: Fault
 
+    @property
+    def breaker_is_open(self) -> bool:
+        """Return True if the target counts as down."""
+        return self.attempts >= _OPEN_AFTER and self.last_ns - self.since_ns >= _OPEN_AFTER_NS
 
-def _allow_open_files(needed: int) -> None:
-    """Raise this process's own limit of open files, as far as the system lets it."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != resource.RLIM_INFINITY and soft < needed:
-        allowed = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, allowed), hard))
+
+def _raise_open_files_limit() -> None:
+    """Let this process open as many files as the system allows: an open loop may need thousands of connections."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(ValueError, OSError):  # macOS takes no limit without a bound
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
