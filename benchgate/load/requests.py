@@ -1,14 +1,7 @@
-"""Bodies of requests as JSON. Most of a stage differ in nothing but a text and a few numbers.
+"""Planned requests encoded for the wire before the clock starts, and kept in a file: a million would fill the memory.
 
-Putting each of them together and encoding it whole costs more than all else that is done to make a request, and in a
-closed loop it is done while answers come in.
-
-Planned requests as the bytes that go on the wire, made before the clock starts.
-
-The tickets of a stage made before its clock starts and kept on disk: a million of them would fill the memory.
-
-The heads stay in memory: they hold the API key, which must not come to any disk, and differ in the length alone. So do
-the special ones among the requests, which the plan holds in any case.
+Request heads stay in memory, because they hold the API key, which must not be written to any disk. They differ only in
+the length of the body.
 """
 
 from __future__ import annotations
@@ -20,82 +13,19 @@ import tempfile
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from time import monotonic_ns
 from typing import IO, NamedTuple
 
+from pydantic_core import PydanticSerializationError, to_json
+
 from benchgate.errors import TargetError
 from benchgate.load.spool import writing
-from benchgate.model.request import Endpoint, ModelRequest, fill_conversation, text_content
+from benchgate.model.request import Endpoint, ModelRequest, fill_conversation
 from benchgate.plan.model import PlannedRequest
 from benchgate.targets.address import ServerAddress, show_address
 from benchgate.targets.dialect import PATHS, Target, ask_body
-
-_Shape = tuple[Endpoint, bool, bool, bool, str | None]
-_Values = tuple[str, int, int]
-_SLOTS = (b"%(text)b", b"%(tokens)d", b"%(seed)d")
-_FIRST: _Values = ("the text of no request", 7_130_519_204, 8_240_613_957)  # as unlikely to stand in a body by
-_OTHER: _Values = ('another "one"', 5, 3)  # chance as they are easy to find; the other ones prove that they were found
-
-
-def whole_body(target: Target, ask: ModelRequest, seed: int) -> bytes:
-    """What `ask_body` says, as it is sent."""
-    return json.dumps(ask_body(target, ask, seed=seed)).encode()
-
-
-class RequestBodies:
-    """Writes the bodies of many requests to one target, each as `whole_body` would."""
-
-    def __init__(self, target: Target) -> None:
-        self._target = target
-        self._formats: dict[_Shape, bytes | None] = {}
-
-    def write(self, ask: ModelRequest, seed: int) -> bytes:
-        """The body of one request."""
-        text = ask.prompt
-        if text is None or ask.fields or not _is_plain(ask, text):
-            return whole_body(self._target, ask, seed)
-        shape = (ask.endpoint, ask.output_tokens is None, ask.stream, ask.ignore_eos, ask.model)
-        if shape not in self._formats:
-            self._formats[shape] = self._format(ask)
-        form = self._formats[shape]
-        if form is None:
-            return whole_body(self._target, ask, seed)
-        return _filled(form, (text, ask.output_tokens or 0, seed))
-
-    def _format(self, ask: ModelRequest) -> bytes | None:
-        """What all requests of a shape are made from; None when that cannot be told for certain."""
-        form = self._with(ask, _FIRST).replace(b"%", b"%%")
-        for value, slot in zip(_FIRST, _SLOTS, strict=True):
-            found = json.dumps(value).encode()
-            if form.count(found) > 1:
-                return None
-            form = form.replace(found, slot)
-        return form if _filled(form, _OTHER) == self._with(ask, _OTHER) else None
-
-    def _with(self, ask: ModelRequest, values: _Values) -> bytes:
-        """The body of a request of the same shape with other values."""
-        text, tokens, seed = values
-        limit = None if ask.output_tokens is None else tokens
-        other = replace(ask, content=text_content(ask.endpoint, text), output_tokens=limit)
-        return whole_body(self._target, other, seed)
-
-
-def _is_plain(ask: ModelRequest, text: str) -> bool:
-    """Whether it says no more than the text, and in the order in which it is written here."""
-    plain = text_content(ask.endpoint, text)
-    if ask.content != plain:
-        return False
-    messages = ask.content.get("messages")
-    return not isinstance(messages, list) or list(messages[0]) == ["role", "content"]
-
-
-def _filled(form: bytes, values: _Values) -> bytes:
-    text, tokens, seed = values
-    return form % {b"text": json.dumps(text).encode(), b"tokens": tokens, b"seed": seed}
-
 
 _MAKE_NS = 300_000  # of making tickets at a time, and
 _MAKE_AGAIN_S = 0.003  # until the next time
@@ -179,13 +109,13 @@ def tickets_of(target: Target, requests: Iterable[PlannedRequest]) -> Iterator[T
 
     Raises TargetError when the target's address or key cannot stand in a request.
     """
-    bodies, heads = RequestBodies(target), dict[Endpoint, bytes]()
+    heads = dict[Endpoint, bytes]()
     alike: dict[tuple[Endpoint, bool], PlannedRequest] = {}
     for request in requests:
         endpoint = request.ask.endpoint
         if endpoint not in heads:
             heads[endpoint] = _request_head(target, endpoint)
-        wire = _wire(heads[endpoint], bodies.write(request.ask, request.seed))
+        wire = _wire(heads[endpoint], _body(target, request.ask, request.seed))
         yield Ticket(request.index, request.offset_ns, wire, _special(request, alike))
 
 
@@ -196,7 +126,15 @@ def request_wire(target: Target, request: PlannedRequest, earlier: Sequence[str]
     """
     carries = request.turn is not None and request.turn.carries
     ask = fill_conversation(request.ask, earlier) if carries else request.ask
-    return _wire(_request_head(target, ask.endpoint), whole_body(target, ask, request.seed))
+    return _wire(_request_head(target, ask.endpoint), _body(target, ask, request.seed))
+
+
+def _body(target: Target, ask: ModelRequest, seed: int) -> bytes:
+    body = ask_body(target, ask, seed=seed)
+    try:
+        return to_json(body)
+    except PydanticSerializationError:  # a lone surrogate has no UTF-8; json escapes it
+        return json.dumps(body).encode()
 
 
 def _special(request: PlannedRequest, alike: dict[tuple[Endpoint, bool], PlannedRequest]) -> PlannedRequest | None:
