@@ -130,7 +130,7 @@ def _done(job: _Job) -> StageResult:
 
 def _awaited(job: _Job, process: WorkerProcess) -> bool:
     """Wait until the process has something to say, or is lost; False when nobody wants to hear it any more."""
-    while not process.has_word(_LOOK_S):
+    while not process.has_message(_LOOK_S):
         if job.given_up or job.is_orphan:
             return False
     return True

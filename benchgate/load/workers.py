@@ -1,15 +1,8 @@
-"""The work of one worker: its share of a stage as one value that can be sent anywhere, and the function that does it.
+"""Load generator processes: what one does with its shard of a stage, and a fleet of them.
 
-Requests are made ready before the clock starts, sent on time (`sending`), kept on disk as they end (`spool`), and read
-into records once the stage is over (`reading`). Nothing here knows of processes or of other workers but their number.
-
-One load generator process: gets shards over a pipe, does one after the other, and lives until it is stopped.
-
-Load stages over one or several processes that share one schedule and one start.
-
-One worker is this process itself. More are processes that live as long as the fleet, so that only the first stage
-waits for them. A worker that is lost does not take the stage with it: what it had answered is read from its spool,
-what it had not is recorded as never sent, and the stage says so.
+A worker makes its requests ready before the clock starts, sends them on time (`scheduler`), keeps responses on disk as
+they end (`spool`), and decodes them once the stage is over (`results`). It has a process of its own also when it is the
+only one: telemetry, the journal and the display never share an interpreter with a measurement.
 """
 
 from __future__ import annotations
@@ -19,6 +12,7 @@ import gc
 import multiprocessing
 import os
 import signal
+import sys
 import tempfile
 import threading
 import time
@@ -162,19 +156,29 @@ def _place(shard: Shard) -> Iterator[Path]:
         yield Path(folder) / "answers"
 
 
-class WorkerProcess:
-    """The parent's end. Everything it says of a process that has died is that it is not ready and has no result."""
+_READY = "ready"
+_STUCK_S = 60.0  # without any use of CPU: a worker at work uses some every few milliseconds
+_STOP_S = 10.0
 
-    def __init__(self) -> None:
-        context = multiprocessing.get_context("spawn")
+
+class WorkerProcess:
+    """One load generator process: gets shards over a pipe, runs one after the other, and lives until it is stopped.
+
+    A process that died is not ready and has no result. With `fork`, a parent without other threads forks it, which
+    saves the imports.
+    """
+
+    def __init__(self, *, fork: bool = False) -> None:
+        forks = fork and sys.platform == "linux" and threading.active_count() == 1
+        context = multiprocessing.get_context("fork") if forks else multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
-        self._process = context.Process(target=_live, args=(theirs,), daemon=True)
+        self._process = context.Process(target=_serve, args=(theirs,), daemon=True)
         self._process.start()
         theirs.close()
 
     @property
     def pid(self) -> int | None:
-        """The id of the process."""
+        """Return the id of the process."""
         return self._process.pid
 
     def begin(self, shard: Shard) -> None:
@@ -183,53 +187,68 @@ class WorkerProcess:
             self._pipe.send(shard)
 
     def is_ready(self, deadline_s: float) -> bool:
-        """Whether its connections are open; waits for that until the deadline on `time.monotonic`.
+        """Wait until its connections are open, or until the deadline on `time.monotonic`. Return True if they are.
 
-        Raises the BenchgateError that kept it from it.
+        Raises the BenchgateError that it ended with.
         """
         if self._pipe.poll(max(0.0, deadline_s - time.monotonic())):
             return self._receive() == _READY
-        self._process.kill()  # whatever it does, it is not taking part
+        self._process.kill()
         return False
 
     def start(self, start_ns: int) -> None:
-        """Tell it the shared start, in ns since 1970."""
+        """Send it the shared start, in ns since 1970."""
         with suppress(OSError):
             self._pipe.send(start_ns)
 
-    def has_word(self, within_s: float) -> bool:
-        """Whether it has something to say, or was lost; waits that long for it."""
+    def has_message(self, within_s: float) -> bool:
+        """Wait for a message or the end of the process. Return False if neither came in this time."""
         return self._pipe.poll(within_s)
 
     def result(self) -> StageResult | None:
-        """What came of its shard; None when the process was lost. Raises the BenchgateError that ended it."""
-        told = self._receive()
-        return told if isinstance(told, StageResult) else None
+        """Wait for the result of its shard; None when the process was lost. Raises the BenchgateError that it met.
+
+        A process that no longer uses any CPU hangs in the kernel, as on a dead network disk. It counts as lost.
+        """
+        used_ns = self._cpu_ns()
+        while not self._pipe.poll(_STUCK_S):
+            before_ns, used_ns = used_ns, self._cpu_ns()
+            if used_ns == before_ns:
+                self._process.kill()
+                return None
+        received = self._receive()
+        return received if isinstance(received, StageResult) else None
 
     def stop(self) -> None:
         """End it at once."""
-        self._process.terminate()
-        self._process.join()
+        self._process.kill()
+        self._process.join(_STOP_S)
         self._pipe.close()
 
     def _receive(self) -> object:
         try:
-            told = self._pipe.recv()
+            received = self._pipe.recv()
         except (EOFError, OSError):
             return None
-        if isinstance(told, BenchgateError):
-            raise told
-        return told
+        if isinstance(received, BenchgateError):
+            raise received
+        return received
+
+    def _cpu_ns(self) -> int | None:
+        """Return the CPU time that the process has used; another value at every call where that is not known."""
+        if sys.platform != "linux" or self.pid is None:
+            return time.monotonic_ns()
+        with suppress(OSError):
+            return time.clock_gettime_ns(~self.pid << 3 | 2)  # CPUCLOCK_SCHED of that process
+        return None
 
 
-_READY = "ready"
-
-
-def _live(pipe: Pipe) -> None:
-    """The life of one load generator process. Ctrl-C is the parent's, who then ends this."""
+def _serve(pipe: Pipe) -> None:
+    """Run shards until the pipe is closed. Ctrl-C is for the parent, which then ends this process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     escape_streams()
-    threading.Thread(target=_leave_with_parent, daemon=True).start()
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
 
     def start() -> int:
         pipe.send(_READY)
@@ -241,14 +260,14 @@ def _live(pipe: Pipe) -> None:
         except EOFError:
             return
         try:
-            told: StageResult | BenchgateError = run_shard(shard, start)
-        except BenchgateError as refused:
-            told = refused
-        pipe.send(told)
+            result: StageResult | BenchgateError = run_shard(shard, start)
+        except BenchgateError as error:
+            result = error
+        pipe.send(result)
 
 
-def _leave_with_parent() -> None:
-    """A parent that was killed cannot end its workers, and nobody else would stop their requests."""
+def _exit_with_parent() -> None:
+    """Exit when the parent does: a killed parent cannot end its workers, and nobody else would stop their requests."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         wait([parent.sentinel])
@@ -262,14 +281,17 @@ Begins = Callable[[int], None]
 
 
 class Fleet:
-    """Runs stages over `workers` processes. Use as a context manager.
+    """Runs stages over `workers` processes that share one schedule and one start. Use as a context manager.
 
-    What is answered is kept in files of `folder` until the next stage begins or the fleet ends; without one in a
-    temporary folder.
+    The processes live as long as the fleet. One that is lost does not take the stage with it: what it had answered is
+    read from its spool, what it had not is recorded as never sent, and the stage reports the loss. Answers are kept in
+    files of `folder` until the next stage begins or the fleet ends; without one in a temporary folder. `fork` is that
+    of `WorkerProcess`.
     """
 
-    def __init__(self, workers: int = 1, folder: Path | None = None) -> None:
+    def __init__(self, workers: int = 1, folder: Path | None = None, *, fork: bool = False) -> None:
         self.workers = workers
+        self._fork = fork
         self._folder = folder
         self._stack = ExitStack()
         self._stages = 0
@@ -291,9 +313,9 @@ class Fleet:
     def run(self, stage: Shard, begins: Begins | None = None) -> StageResult:
         """Run a whole stage to its end: the same requests at the same instants for any number of workers.
 
-        `begins` is told the start, in ns since 1970, as soon as it is known.
-        Raises TargetError when the target's address or key is none, StoreError when answers cannot be kept. A
-        KeyboardInterrupt passes through with every socket closed; what had been answered by then is in `salvage`.
+        `begins` gets the start, in ns since 1970, as soon as it is known.
+        Raises TargetError when the target's address or key is invalid, StoreError when answers cannot be kept. After a
+        KeyboardInterrupt, `salvage` returns what had been answered.
         """
         if self._folder is None:
             raise RuntimeError("a fleet is used as a context manager")
@@ -303,30 +325,28 @@ class Fleet:
         self._shards = [
             replace(shard, spool=prefix.with_suffix(f".{shard.worker + 1}")) for shard in stage.split(self.workers)
         ]
-        if len(self._shards) == 1:
-            return run_shard(self._shards[0], None if begins is None else lambda: _starting_now(begins))
-        return merged(self._run_together(begins))
-
-    def salvage(self) -> StageResult:
-        """What was answered in a stage that was cut short, also by workers that were done with their share."""
-        whole = merged([read_left(shard) for shard in self._shards])
-        return replace(whole, client=replace(whole.client, faults=("the stage was cut short",)))
-
-    def _run_together(self, begins: Begins | None) -> list[StageResult]:
         try:
-            for shard in self._shards:
-                self._process(shard).begin(shard)
-            deadline = time.monotonic() + _READY_S
-            ready = [shard for shard in self._shards if self._process(shard).is_ready(deadline)]
-            start_ns = time.time_ns() + _START_IN_NS
-            if begins is not None:
-                begins(start_ns)
-            for shard in ready:
-                self._process(shard).start(start_ns)
-            return [self._result(shard) for shard in self._shards]
+            return merged(self._run(begins))
         except BaseException:
             self._stop()  # the others would go on, or wait for a start that never comes
             raise
+
+    def salvage(self) -> StageResult:
+        """Return what was answered in an interrupted stage, also by workers that had finished their share."""
+        whole = merged([read_left(shard) for shard in self._shards])
+        return replace(whole, client=replace(whole.client, faults=("the stage was cut short",)))
+
+    def _run(self, begins: Begins | None) -> list[StageResult]:
+        for shard in self._shards:
+            self._process(shard).begin(shard)
+        deadline = time.monotonic() + _READY_S
+        ready = [shard for shard in self._shards if self._process(shard).is_ready(deadline)]
+        start_ns = time.time_ns() + _START_IN_NS
+        if begins is not None:
+            begins(start_ns)
+        for shard in ready:
+            self._process(shard).start(start_ns)
+        return [self._result(shard) for shard in self._shards]
 
     def _result(self, shard: Shard) -> StageResult:
         result = self._process(shard).result()
@@ -337,7 +357,7 @@ class Fleet:
 
     def _process(self, shard: Shard) -> WorkerProcess:
         if shard.worker not in self._processes:
-            self._processes[shard.worker] = WorkerProcess()
+            self._processes[shard.worker] = WorkerProcess(fork=self._fork)
         return self._processes[shard.worker]
 
     def _clear(self) -> None:
@@ -349,9 +369,3 @@ class Fleet:
         while self._processes:
             _, process = self._processes.popitem()
             process.stop()
-
-
-def _starting_now(begins: Begins) -> int:
-    start_ns = time.time_ns()
-    begins(start_ns)
-    return start_ns

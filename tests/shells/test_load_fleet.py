@@ -1,6 +1,7 @@
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator
@@ -81,10 +82,11 @@ def test_fleet_gives_the_rows_of_every_stage_in_order() -> None:
     assert first.client.cpu_s > 0
 
 
-def test_fleet_of_one_needs_no_process_and_leaves_no_file(tmp_path: Path) -> None:
-    with ScriptedServer(answering(lambda received: "a b c")) as server, Fleet(1, tmp_path / "load") as fleet:
+@pytest.mark.parametrize("fork", [False, True])
+def test_a_single_worker_has_a_process_of_its_own_too(tmp_path: Path, fork: bool) -> None:
+    with ScriptedServer(answering(lambda received: "a b c")) as server, Fleet(1, tmp_path / "load", fork=fork) as fleet:
         result = fleet.run(shard_of(server.url, closed(3)))
-        assert not multiprocessing.active_children()
+        assert len(multiprocessing.active_children()) == 1
     assert list((tmp_path / "load").iterdir()) == []
     assert result.requests.index.tolist() == [0, 1, 2]
 
@@ -122,6 +124,23 @@ def test_killed_worker_is_named_and_nothing_planned_goes_missing(first_worker: l
     assert columns.sent_ns[6] == -1
     assert result.client.faults == ("worker 1 of 2 was lost",)
     assert (tuple(again.requests.error), again.client.faults) == ((None, None), ())  # it was replaced
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the CPU clock of another process is Linux's")
+def test_a_worker_that_hangs_is_given_up(first_worker: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stopped, it uses no CPU, as one that waits for a dead network disk."""
+    monkeypatch.setattr("benchgate.load.workers._STUCK_S", 0.5)
+
+    def respond(received: Received) -> Iterable[Step]:
+        if received.prompt == "prompt 1":
+            os.kill(first_worker[0], signal.SIGSTOP)
+            return [30.0]
+        return [WHOLE]
+
+    with ScriptedServer(respond) as server, Fleet(1) as fleet:
+        result = fleet.run(shard_of(server.url, closed(3)))
+    assert result.requests.error == (None, ErrorClass.CLIENT, ErrorClass.CLIENT)
+    assert result.client.faults == ("worker 1 of 1 was lost",)
 
 
 def test_worker_that_starts_late_says_so() -> None:

@@ -200,6 +200,17 @@ def test_what_was_compiled_of_this_source_is_taken_and_of_another_is_not(place: 
 
 
 @compiled
+def test_a_missing_and_a_stale_library_are_warned_of(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    native.warn_if_missing()
+    (place / "reader.lib").write_bytes(b"no library")
+    native._library.cache_clear()
+    native.warn_if_missing()
+    missing, stale = capsys.readouterr().err.splitlines()
+    assert "is missing" in missing
+    assert "is not compiled from the source beside it" in stale
+
+
+@compiled
 def test_it_is_left_aside_where_that_is_asked_for(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert compile_in(place)
     monkeypatch.setenv(native.DISABLED_BY, "0")
@@ -207,8 +218,9 @@ def test_it_is_left_aside_where_that_is_asked_for(place: Path, monkeypatch: pyte
 
 
 @compiled
-def test_a_compiler_that_fails_leaves_nothing_behind_and_no_error(place: Path) -> None:
+def test_a_compiler_that_fails_leaves_what_was_compiled_before_and_no_error(place: Path) -> None:
     (place / "reader.lib").write_bytes(b"an old one")
     (place / "reader.c").write_text("this is no C")
     assert not compile_in(place)
-    assert [path.name for path in place.iterdir()] == ["reader.c"]
+    assert sorted(path.name for path in place.iterdir()) == ["reader.c", "reader.lib"]
+    assert (place / "reader.lib").read_bytes() == b"an old one"

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from benchgate.gate.evidence.client_strain import saturation_reasons
 from benchgate.gate.evidence.tokens import miscounted
-from benchgate.load.cluster import ClusterFleet
 from benchgate.load.results import StageResult, no_rows
 from benchgate.load.shards import Level, Shard
 from benchgate.load.standalone.options import BareOptions
@@ -31,8 +31,10 @@ from benchgate.stats import distributions
 from benchgate.suite.load import first_round
 from benchgate.suite.schema import Limits
 from benchgate.targets.dialect import DIALECTS, Target
-from benchgate.targets.probe import detect_engine
 from benchgate.units import show_duration, show_percent
+
+if TYPE_CHECKING:
+    from benchgate.load.cluster import ClusterFleet
 
 _QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "max": 1.0}
 _TARGET_RATIO = 0.95
@@ -313,7 +315,11 @@ def target_of(options: BareOptions) -> tuple[Target, str]:
         secret_headers=options.secret_headers,
         route=options.route,
     )
-    engine = detect_engine(target) if options.engine == "auto" else options.engine
+    engine = options.engine
+    if engine == "auto":
+        from benchgate.targets.probe import detect_engine  # imports an HTTP client
+
+        engine = detect_engine(target)
     return replace(target, dialect=DIALECTS[engine]), engine
 
 
@@ -328,8 +334,10 @@ class CutShort(KeyboardInterrupt):
 def fleet_of(options: BareOptions) -> Fleet | ClusterFleet:
     """Return who sends the load: `options.workers` processes here, or that many workers of a cluster."""
     if options.cluster is not None:
+        from benchgate.load.cluster import ClusterFleet
+
         return ClusterFleet(options.cluster, options.workers)
-    return Fleet(options.workers or 1)
+    return Fleet(options.workers or 1, fork=True)
 
 
 def run_load(options: BareOptions, target: Target, service_s: float | None = None) -> StageResult:
