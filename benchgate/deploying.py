@@ -26,12 +26,10 @@ from benchgate.suite.connection import written_out
 from benchgate.suite.deployment import DeploymentSpec
 from benchgate.suite.schema import Start, Suite, measured_arms, traffic_classes
 from benchgate.targets.address import ServerAddress
-from benchgate.targets.deployed import target_of
-from benchgate.targets.dialect import Target, dialect_of
-from benchgate.targets.probe import still_alive, wait_ready, what_it_says
-from benchgate.telemetry.hardware import accelerator_facts
+from benchgate.targets.dialect import Target, dialect_of, target_of
+from benchgate.targets.probe import liveness_problem, server_facts, wait_ready
 from benchgate.telemetry.replicas import Counted, ReplicaCounter, replica_counter
-from benchgate.telemetry.sources import sources_of
+from benchgate.telemetry.sources import accelerator_facts, sources_of
 from benchgate.units import show_duration
 
 _NOTE_EVERY_S = 5.0
@@ -222,7 +220,7 @@ def _down_too(suite: Suite, arms: Sequence[Arm], suite_dir: Path) -> Iterator[De
             continue
         try:
             target = target_of(arm, spec, os.environ, suite_dir)
-            reason = still_alive(target, endpoint=endpoints_of(suite)[0])
+            reason = liveness_problem(target, endpoint=endpoints_of(suite)[0])
         except TargetError as fault:
             reason = str(fault)
         if reason is not None:
@@ -310,7 +308,7 @@ def endpoints_of(suite: Suite) -> tuple[Endpoint, ...]:
 
 def require_alive(suite: Suite, target: Target, when: str) -> None:
     """Raises TargetDown when the target does not answer any more."""
-    reason = still_alive(target, endpoint=endpoints_of(suite)[0])
+    reason = liveness_problem(target, endpoint=endpoints_of(suite)[0])
     if reason is not None:
         raise TargetDown(DeploymentFault(target.arm, when, reason))
 
@@ -319,7 +317,7 @@ def said_by(suite: Suite, targets: Mapping[Arm, Target]) -> dict[Arm, dict[str, 
     """What each deployment that is not ours says of itself now; nobody else can change one that benchgate started."""
     names = {Arm.BASELINE: suite.baseline, Arm.CANDIDATE: suite.candidate}
     return {
-        arm: what_it_says(target) for arm, target in targets.items() if suite.deployments[names[arm]].url is not None
+        arm: server_facts(target) for arm, target in targets.items() if suite.deployments[names[arm]].url is not None
     }
 
 

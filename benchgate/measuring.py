@@ -44,9 +44,8 @@ from benchgate.suite.deployment import DeploymentSpec
 from benchgate.suite.load import Load
 from benchgate.suite.schema import Suite, measured_arms
 from benchgate.targets.dialect import Target
-from benchgate.telemetry.process import process_of
-from benchgate.telemetry.sources import sources_of
-from benchgate.telemetry.watch import Watch
+from benchgate.telemetry.sampler import Sampler
+from benchgate.telemetry.sources import process_marker, sources_of
 
 
 class Sitting:
@@ -163,7 +162,7 @@ def _processes(suite: Suite, targets: Mapping[Arm, Target]) -> dict[Arm, str | N
     for arm, target in targets.items():
         spec = _spec(suite, arm)
         if spec.url is not None:
-            found[arm] = process_of(sources_of(spec, target, os.environ), target)
+            found[arm] = process_marker(sources_of(spec, target, os.environ), target)
     return found
 
 
@@ -208,8 +207,8 @@ def _fleet(load: Load, work: Work) -> Fleet | ClusterFleet:
     return Fleet(work.workers, folder)
 
 
-def _watch(suite: Suite, arm: Arm, target: Target) -> Watch:
-    return Watch(sources_of(_spec(suite, arm), target, os.environ), target)
+def _watch(suite: Suite, arm: Arm, target: Target) -> Sampler:
+    return Sampler(sources_of(_spec(suite, arm), target, os.environ), target)
 
 
 def _spec(suite: Suite, arm: Arm) -> DeploymentSpec:

@@ -37,7 +37,7 @@ from benchgate.suite.load import Load, first_round
 from benchgate.suite.schema import Suite
 from benchgate.suite.stages import Action, traffic_name
 from benchgate.targets.dialect import Target
-from benchgate.telemetry.watch import Watch
+from benchgate.telemetry.sampler import Sampler
 
 _SEARCH_WARMUP = 2**31  # keeps the prompts of a search's warm-up apart from those of its looks
 
@@ -68,7 +68,7 @@ class LoadWork:
     load: Load
     plan: Plan
     targets: Mapping[Arm, Target]
-    watches: Mapping[Arm, Watch]
+    watches: Mapping[Arm, Sampler]
     writer: RunWriter
     progress: Progress
     fleet: Fleet | ClusterFleet

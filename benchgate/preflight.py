@@ -17,9 +17,8 @@ from benchgate.sim.declared import settings_of
 from benchgate.suite.connection import reference_name, resolve_secret
 from benchgate.suite.deployment import DeploymentSpec, resolve_page
 from benchgate.suite.schema import Suite
-from benchgate.targets.address import ServerAddress
-from benchgate.targets.deployed import route_of, target_of
-from benchgate.targets.route import tls_context
+from benchgate.targets.address import ServerAddress, tls_context
+from benchgate.targets.dialect import route_of, target_of
 
 _EMBEDDED_URL = "http://127.0.0.1"
 

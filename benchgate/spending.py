@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from collections.abc import Mapping
 from pathlib import Path
-
-import httpx2
+from urllib.parse import urlencode
 
 from benchgate.errors import BudgetError, Problem, SuiteError, TargetError, UsageError
 from benchgate.model.deployment import Arm
@@ -30,15 +28,14 @@ from benchgate.suite.formats import parse_json
 from benchgate.suite.messages import suggestion
 from benchgate.suite.schema import Suite
 from benchgate.targets.address import ServerAddress, show_address
-from benchgate.targets.clients import client_of
-from benchgate.targets.deployed import target_of
-from benchgate.targets.dialect import Target
-from benchgate.targets.refusals import json_object, one_line, said
+from benchgate.targets.client import JsonClient
+from benchgate.targets.dialect import Target, target_of
+from benchgate.targets.error_messages import RequestError, error_text, json_object, one_line
 from benchgate.units import show_found
 
 _QUERY = "/api/v1/query"
-_TIMEOUT = httpx2.Timeout(10.0)  # of every step of the answer
-_LONGEST_S = 30.0  # of all of it
+_CONNECT_S = 10.0
+_LONGEST_S = 30.0
 _LARGEST_BYTES = 2**20
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _MOST_BARE = 10.0  # of a number without its unit: 40 is a percentage that lacks its sign
@@ -148,13 +145,13 @@ def _target(spec: Prometheus, folder: Path, environment: Mapping[str, str]) -> T
 def _asked(spec: Prometheus, target: Target, where: str) -> float:
     """The one number that the query gives. Raises BudgetError with the reason, and without a secret."""
     try:
-        status, body = _answer(spec.query, target)
-    except (httpx2.HTTPError, httpx2.InvalidURL) as exc:
-        words = "" if isinstance(exc, httpx2.InvalidURL) else str(exc)  # of that it repeats parts of the address
-        reason = one_line(words or type(exc).__name__, secret=target.secrets)
-        raise BudgetError(_told(where, f"could not be asked: {reason}")) from None
+        with JsonClient(target, connect_s=_CONNECT_S, total_s=_LONGEST_S, max_body_bytes=_LARGEST_BYTES) as client:
+            response = client.send("GET", f"{_QUERY}?{urlencode({'query': spec.query})}")
+    except RequestError as exc:
+        raise BudgetError(_told(where, f"could not be asked: {exc}")) from None
+    status, body = response.status, response.body
     if status != 200:
-        words = one_line(said(body), secret=target.secrets)
+        words = one_line(error_text(body), secret=target.secrets)
         elsewhere = "; redirects are not followed, so write the address it leads to" if 300 <= status < 400 else ""
         raise BudgetError(_told(where, f"answers HTTP {status}: {words}{elsewhere}"))
     try:
@@ -165,17 +162,6 @@ def _asked(spec: Prometheus, target: Target, where: str) -> float:
 
 def _told(where: str, reason: str) -> str:
     return f"{_AT}: {where} {reason}; without it nobody knows what production has left, so nothing was measured"
-
-
-def _answer(query: str, target: Target) -> tuple[int, bytes]:
-    """Status and body of an instant query."""
-    content, began_s = bytearray(), time.monotonic()
-    with client_of(target, _TIMEOUT) as client, client.stream("GET", _QUERY, params={"query": query}) as response:
-        for piece in response.iter_bytes():
-            content += piece
-            if len(content) > _LARGEST_BYTES or time.monotonic() - began_s > _LONGEST_S:
-                raise httpx2.ReadTimeout("its answer does not end")
-    return response.status_code, bytes(content)
 
 
 def _number(document: dict[str, object] | None) -> float:

@@ -29,8 +29,8 @@ from benchgate.quality.harness import evaluate
 from benchgate.quality.named import read_named
 from benchgate.quality.spool import Job
 from benchgate.suite.quality import Quality, TaskEntry
+from benchgate.targets.address import Route
 from benchgate.targets.dialect import DIALECTS, Target
-from benchgate.targets.route import Route
 from tests.fakes.scripted_server import ScriptedServer, answering
 
 _TASK = PlannedTask(

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 
 from benchgate.errors import UsageError
-from benchgate.targets.refusals import one_line
+from benchgate.targets.error_messages import one_line
 from benchgate.units import parse_duration_s
 
 _LONGEST = 300

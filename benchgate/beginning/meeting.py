@@ -13,10 +13,9 @@ from benchgate.model.deployment import Arm
 from benchgate.suite.connection import reference_name
 from benchgate.suite.deployment import DeploymentSpec
 from benchgate.targets.address import show_address
-from benchgate.targets.deployed import target_of
-from benchgate.targets.dialect import DIALECTS, Target
-from benchgate.targets.probe import what_it_says
-from benchgate.targets.survey import WITHIN_S, Fault, Trial, Trouble, look_up, try_out
+from benchgate.targets.dialect import DIALECTS, Target, target_of
+from benchgate.targets.discovery import WITHIN_S, Fault, Trial, Trouble, list_models, try_completion
+from benchgate.targets.probe import server_facts
 
 _MOST_SHOWN = 8
 _SHORTEST_SECRET = 8  # characters: a shorter one is a word that names have too
@@ -67,7 +66,7 @@ def _met(named: Named, environment: Mapping[str, str], within_s: float) -> Met:
         raise UsageError(f"--{named.arm}: {reasons}") from None  # its message shows nothing of what is given
     target = target_of(named.arm, spec, environment, Path())
     where = f"the {named.arm} at {show_address(target.url)}"
-    listing = look_up(target, within_s=within_s)
+    listing = list_models(target, within_s=within_s)
     if listing.fault is not None:
         raise UsageError(f"{where} {_trouble(listing.fault, named)}")
     model = named.model or _only_model(where, listing.models, target)
@@ -94,7 +93,7 @@ def _only_model(where: str, models: tuple[str, ...], target: Target) -> str:
 
 def _tried(where: str, target: Target, named: Named, within_s: float) -> Trial:
     """A stream, or where the server has none a whole answer."""
-    trial = try_out(target, "chat", stream=True, within_s=within_s)
+    trial = try_completion(target, "chat", stream=True, within_s=within_s)
     if trial.fault is not None:
         raise UsageError(f"{where} {_trouble(trial.fault, named)}")
     return trial
@@ -122,7 +121,7 @@ def _trouble(fault: Fault, named: Named) -> str:
 
 
 def _context_tokens(target: Target) -> int | None:
-    told = what_it_says(target).get("max_model_len")
+    told = server_facts(target).get("max_model_len")
     return told if isinstance(told, int) and told > 0 else None
 
 

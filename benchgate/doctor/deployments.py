@@ -19,14 +19,11 @@ from benchgate.suite.deployment import DeploymentSpec
 from benchgate.suite.schema import Suite, traffic_classes
 from benchgate.suite.shadow import Judge, Similarity
 from benchgate.targets.address import ServerAddress, show_address
-from benchgate.targets.deployed import target_of
-from benchgate.targets.dialect import Target
-from benchgate.targets.probe import in_one_line
-from benchgate.targets.survey import STREAMED, WITHIN_S, Fault, Listing, Trial, Trouble, look_up, try_out
-from benchgate.telemetry.page import BadPageError
+from benchgate.targets.dialect import Target, target_of
+from benchgate.targets.discovery import STREAMED, WITHIN_S, Fault, Listing, Trial, Trouble, list_models, try_completion
+from benchgate.telemetry.parse import BadPageError, read_page
 from benchgate.telemetry.replicas import replica_counter
 from benchgate.telemetry.sources import PageSource, UnreadError, sources_of
-from benchgate.telemetry.words import read_page
 from benchgate.units import show_duration
 
 CERTIFICATE_DAYS = 14.0
@@ -100,7 +97,7 @@ def _of_one(
     suite: Suite, name: str, spec: DeploymentSpec, target: Target, environment: Mapping[str, str], within_s: float
 ) -> Iterator[Symptom]:
     where = show_address(target.url)
-    listing = look_up(target, within_s=within_s)
+    listing = list_models(target, within_s=within_s)
     if listing.fault is not None:
         yield _faulty(name, where, listing.fault)
         return
@@ -112,7 +109,8 @@ def _of_one(
         yield found
     if answers:
         for endpoint in _streamed(suite):
-            yield _stream(f"{name} stream", endpoint, try_out(target, endpoint, stream=True, within_s=within_s), where)
+            trial = try_completion(target, endpoint, stream=True, within_s=within_s)
+            yield _stream(f"{name} stream", endpoint, trial, where)
         yield from _metrics(name, spec, target, environment)
 
 
@@ -189,11 +187,11 @@ def _answered(
     declared: Sequence[str] = (),
 ) -> Symptom:
     """Ask for one whole answer at an endpoint that the suite measures; `declared` are names its model may go by."""
-    trial = try_out(target, endpoint, stream=False, within_s=within_s)
+    trial = try_completion(target, endpoint, stream=False, within_s=within_s)
     if trial.fault is not None:
         reason = trial.fault.reason
         if trial.fault.trouble is Trouble.MODEL and listing.models and target.model not in listing.models:
-            reason += in_one_line(f"; it serves {', '.join(listing.models[:8])}", target)
+            reason += target.redact(f"; it serves {', '.join(listing.models[:8])}")
         return _faulty(name, where, Fault(trial.fault.trouble, reason))
     if endpoint in STREAMED and trial.finish_reason is None:
         remedy = "a request without one counts as failed; mend the server, or ask another endpoint"
@@ -240,7 +238,7 @@ def _metrics(name: str, spec: DeploymentSpec, target: Target, environment: Mappi
     try:
         with PageSource(page, target) as source:
             fetched = source.fetch()
-        told = read_page(fetched.text, target.model, fetched.born)
+        told = read_page(fetched.text, target.model, fetched.start_time)
     except (UnreadError, BadPageError) as error:
         yield Symptom(f"{name} metrics", State.WARN, str(error), remedy)
         return

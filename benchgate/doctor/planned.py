@@ -15,7 +15,7 @@ from benchgate.plan.preview import Preview
 from benchgate.quality.probing import probe_scoring
 from benchgate.quality.tasks import load_tasks
 from benchgate.suite.schema import Suite
-from benchgate.targets.deployed import target_of
+from benchgate.targets.dialect import target_of
 
 _OTHER_FILES = 256  # open beside the streams: libraries, the store, pipes of other processes
 

@@ -19,8 +19,8 @@ from benchgate import __version__
 from benchgate.errors import PublishError
 from benchgate.publish.destination import is_here
 from benchgate.publish.github_refusals import Answer, Purpose, backoff_s, refused, wait_s
-from benchgate.targets.refusals import one_line
-from benchgate.targets.route import DIRECT, tls_context
+from benchgate.targets.address import DIRECT, tls_context
+from benchgate.targets.error_messages import one_line
 
 DEFAULT_URL = "https://api.github.com"
 TOKEN = "GITHUB_TOKEN"

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from benchgate.errors import PublishError
-from benchgate.targets.refusals import json_object, one_line
+from benchgate.targets.error_messages import json_object, one_line
 
 _SECONDARY_S = 60.0  # "wait for at least one minute", where a limit without a header is hit
 _BACKOFF_S = 1.0

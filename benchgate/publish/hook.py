@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from benchgate.errors import PublishError, UsageError
-from benchgate.targets.refusals import one_line
+from benchgate.targets.error_messages import one_line
 
 _GRACE_S = 5.0  # between being told to end and being killed
 _LONGEST = 4096  # characters: half a name would be another's

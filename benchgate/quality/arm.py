@@ -31,7 +31,7 @@ from benchgate.quality.spool import (
     TaskDone,
 )
 from benchgate.targets.dialect import Target
-from benchgate.targets.refusals import one_line
+from benchgate.targets.error_messages import one_line
 from benchgate.units import show_size
 
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")

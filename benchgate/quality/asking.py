@@ -15,11 +15,11 @@ import httpx2
 
 from benchgate.errors import TargetError
 from benchgate.suite.schema import Limits
-from benchgate.targets.answer import MAX_BODY_BYTES
-from benchgate.targets.clients import async_client_of
+from benchgate.targets.address import tls_fault
+from benchgate.targets.answers import MAX_BODY_BYTES
+from benchgate.targets.client import http_client
 from benchgate.targets.dialect import Target
-from benchgate.targets.refusals import json_object, one_line, said
-from benchgate.targets.route import tls_fault
+from benchgate.targets.error_messages import error_text, json_object, one_line
 from benchgate.units import show_duration
 
 _RETRY_PAUSES_S = (0.25, 1.0)
@@ -87,13 +87,13 @@ class Asker:
                 raise self._refusal(f"no TLS with the server: {tls_fault(broken)}") from exc
             raise _MayPass(self._told(str(exc) or type(exc).__name__)) from exc
         if status != 200:
-            words = self._told(f"HTTP {status}: {said(content) or 'an empty body'}")
+            words = self._told(f"HTTP {status}: {error_text(content) or 'an empty body'}")
             raise _MayPass(words) if status in _RETRIED_STATUS else TargetError(words)
         document = json_object(content)
         if document is None:
-            raise self._refusal(f"HTTP 200 with a body that is not a JSON object: {said(content) or 'empty'}")
+            raise self._refusal(f"HTTP 200 with a body that is not a JSON object: {error_text(content) or 'empty'}")
         if document.get("error"):
-            raise self._refusal(f"HTTP 200 with an error in it: {said(content)}")
+            raise self._refusal(f"HTTP 200 with an error in it: {error_text(content)}")
         return document
 
     async def _sent(self, method: str, path: str, body: Mapping[str, object] | None) -> tuple[int, bytes]:
@@ -117,7 +117,7 @@ async def asker_of(target: Target, limits: Limits, concurrency: int) -> AsyncIte
     """An asker with at most `concurrency` connections, for the length of the block."""
     timeout = httpx2.Timeout(limits.total_s, connect=limits.connect_s, pool=None)
     pool = httpx2.Limits(max_connections=concurrency, max_keepalive_connections=concurrency)
-    async with async_client_of(target, timeout, pool) as client:
+    async with http_client(target, timeout, pool) as client:
         yield Asker(client, target, limits)
 
 

@@ -22,8 +22,8 @@ from benchgate.quality.positions import (
     score_of,
     without_trailing_space,
 )
+from benchgate.targets.answers import input_count
 from benchgate.targets.dialect import PATHS
-from benchgate.targets.usage import input_count
 
 _HALF_CHARACTER = "\ufffd"  # what servers show of a token that is not whole characters
 _SHOWN = 40

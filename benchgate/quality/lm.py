@@ -22,9 +22,9 @@ from benchgate.errors import TargetError
 from benchgate.plan.evals import PlannedTask
 from benchgate.quality.loglikelihood import score_requests
 from benchgate.quality.spool import REQUEST_SEED, Answered, Job, SpoolWriter
-from benchgate.targets.answer import MAX_BODY_BYTES, Answer, read_answer
+from benchgate.targets.address import tls_context
+from benchgate.targets.answers import MAX_BODY_BYTES, Answer, read_answer
 from benchgate.targets.dialect import secrets_in
-from benchgate.targets.route import tls_context
 from benchgate.units import show_duration
 
 _RETRY_PAUSES_S = (0.25, 1.0)

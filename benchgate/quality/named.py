@@ -17,7 +17,7 @@ from benchgate.errors import UsageError, lacking
 from benchgate.plan.evals import PlannedTask
 from benchgate.quality.judged import judged_task
 from benchgate.suite.quality import Quality, TaskEntry
-from benchgate.targets.refusals import one_line
+from benchgate.targets.error_messages import one_line
 
 _LIMIT_S = 3600.0
 """For fetching data: nothing is under load yet."""

@@ -16,7 +16,7 @@ from typing import IO, Any, Self
 
 from benchgate.model.request import Endpoint
 from benchgate.plan.evals import PlannedTask
-from benchgate.targets.route import Route
+from benchgate.targets.address import Route
 
 CREDENTIALS_VARIABLE = "BENCHGATE_EVAL_CREDENTIALS"
 """Environment variable of the eval process with the headers that nobody may see, as JSON; unset when there are none."""

@@ -18,8 +18,8 @@ from benchgate.model.records import ACCEPTED_FINISH
 from benchgate.model.request import Endpoint
 from benchgate.shadow.refusal import FILTERED
 from benchgate.suite.schema import Limits
-from benchgate.targets.answer import MAX_BODY_BYTES, Answer, read_answer
-from benchgate.targets.clients import async_client_of
+from benchgate.targets.answers import MAX_BODY_BYTES, Answer, read_answer
+from benchgate.targets.client import http_client
 from benchgate.targets.dialect import PATHS, Target
 from benchgate.units import show_duration
 
@@ -47,7 +47,7 @@ def client_of(target: Target, limits: Limits, most_at_once: int) -> httpx2.Async
     """A client whose connections stay open for as many requests as are under way at once."""
     timeout = httpx2.Timeout(limits.total_s, connect=limits.connect_s, pool=None)
     pool = httpx2.Limits(max_connections=None, max_keepalive_connections=most_at_once)
-    return async_client_of(target, timeout, pool)
+    return http_client(target, timeout, pool)
 
 
 async def ask(

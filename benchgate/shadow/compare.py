@@ -12,7 +12,7 @@ from benchgate.model.records import AnswerAgreement, PairFacts
 from benchgate.shadow.json_rules import JsonRules, NotJson, parsed, same, shape
 from benchgate.shadow.plain_text import plain
 from benchgate.shadow.tool_calls import same_calls, same_tools, spelled_calls
-from benchgate.targets.answer import ToolCall
+from benchgate.targets.answers import ToolCall
 
 By = Literal["normalised", "exact", "json", "tool_calls", "structure", "auto"]
 

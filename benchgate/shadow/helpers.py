@@ -12,8 +12,7 @@ from benchgate.shadow.judge_prompt import BUILT_IN
 from benchgate.suite.deployment import DeploymentSpec
 from benchgate.suite.shadow import Judge, Shadow, Similarity
 from benchgate.targets.address import ServerAddress
-from benchgate.targets.deployed import target_of
-from benchgate.targets.dialect import Target
+from benchgate.targets.dialect import Target, target_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from benchgate.shadow.plain_text import plain
-from benchgate.targets.answer import Answer
+from benchgate.targets.answers import Answer
 
 FILTERED = "content_filter"
 """The finish reason of an answer that the server's own filter took away."""

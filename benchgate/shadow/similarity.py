@@ -12,7 +12,7 @@ from benchgate.model.records import FloatArray
 from benchgate.model.request import ModelRequest
 from benchgate.shadow.asking import Asking, post
 from benchgate.targets.dialect import Target, ask_body
-from benchgate.targets.refusals import json_object
+from benchgate.targets.error_messages import json_object
 
 _NO_EMBEDDINGS = "HTTP 200 without a sound embedding for every text"
 

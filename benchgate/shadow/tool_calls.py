@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from benchgate.shadow.json_rules import JsonRules, NotJson, parsed, same, shape
-from benchgate.targets.answer import ToolCall
+from benchgate.targets.answers import ToolCall
 
 
 def same_calls(one: Sequence[ToolCall], other: Sequence[ToolCall], rules: JsonRules, *, in_any_order: bool) -> bool:

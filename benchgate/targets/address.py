@@ -1,4 +1,4 @@
-"""The base URL of a server, taken apart by one rule for every client, and what of it may be shown.
+"""Server addresses, parsed by one rule for every client, and the way to a server: certificates and proxy.
 
 An address may come out of a secret. Only scheme, host and port ever stand in a message: paths of gateways hold tenants
 and tokens.
@@ -6,17 +6,21 @@ and tokens.
 
 from __future__ import annotations
 
+import ssl
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from benchgate.errors import TargetError
+from benchgate.errors import TargetError, UsageError
 from benchgate.suite.connection import unix_parts
 
 NO_ADDRESS = 'this is not the address of a server; write it like "http://host:8000"'
 
 
 class ServerAddress(NamedTuple):
-    """Where a server is asked. `prefix` is the path of its base URL, without a trailing slash.
+    """A server's base URL. `prefix` is its path, without a trailing slash.
 
     `socket` is the path of a Unix socket, over which HTTP is spoken without TLS to a host called localhost, as curl
     and docker do it; None when the server listens on a port.
@@ -30,7 +34,7 @@ class ServerAddress(NamedTuple):
 
     @classmethod
     def of(cls, url: str) -> ServerAddress:
-        """Of a base URL; TargetError, which repeats nothing of it but scheme and host, when it is none."""
+        """Parse a base URL. Raises TargetError, which repeats nothing of it but scheme and host."""
         if not (url.isascii() and url.isprintable()) or " " in url:
             raise TargetError(NO_ADDRESS)
         try:
@@ -41,14 +45,14 @@ class ServerAddress(NamedTuple):
             return cls("unix", "localhost", None, unix[1], unix[0])
         try:
             parts = urlsplit(url)
-            (parts.hostname or "").encode("idna")  # else looking it up would raise
+            (parts.hostname or "").encode("idna")  # else resolving it would raise
         except ValueError:
             raise TargetError(NO_ADDRESS) from None
         if parts.username is not None or parts.password is not None:
             raise TargetError("the address of a server must not hold a user name or password; use an API key")
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise TargetError(NO_ADDRESS)
-        shown = f"{parts.scheme}://{_host(parts.hostname)}"
+        shown = f"{parts.scheme}://{_bracketed(parts.hostname)}"
         if parts.query or parts.fragment:
             raise TargetError(f'the address {shown}… must end with its path; remove what follows "?" or "#"')
         try:
@@ -61,7 +65,7 @@ class ServerAddress(NamedTuple):
 
     @property
     def http_url(self) -> str:
-        """The base URL as any HTTP client takes it; the socket, if there is one, goes to its transport."""
+        """The base URL as any HTTP client takes it; a socket goes to its transport."""
         scheme = "http" if self.socket is not None else self.scheme
         return f"{scheme}://{self.netloc}{self.prefix}"
 
@@ -73,16 +77,103 @@ class ServerAddress(NamedTuple):
     @property
     def netloc(self) -> str:
         """Host and port, as in a Host header."""
-        return _host(self.host) if self.port is None else f"{_host(self.host)}:{self.port}"
+        return _bracketed(self.host) if self.port is None else f"{_bracketed(self.host)}:{self.port}"
 
 
 def show_address(url: str) -> str:
-    """What of an address may be stored or shown."""
+    """Return the part of an address that may be stored or shown."""
     try:
         return ServerAddress.of(url).shown
     except TargetError:
         return "an address that is none"
 
 
-def _host(name: str) -> str:
-    return f"[{name}]" if ":" in name else name
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Certificates and proxy for a server. Paths are of PEM files; `key` may be None when it stands in `cert`'s file.
+
+    `ca` is trusted instead of the system's certificates; verification cannot be switched off. `proxy` is an address
+    like `http://proxy:3128`; without one a server is reached directly, whatever the environment says. Holds paths and
+    no key, so that it can be passed to another process.
+    """
+
+    ca: str | None = None
+    cert: str | None = None
+    key: str | None = None
+    proxy: str | None = None
+
+
+DIRECT = Route()
+
+
+class _KeyIsEncrypted(Exception):
+    """A passphrase is needed, which would be read from the terminal in the middle of a run."""
+
+
+@lru_cache(maxsize=16)
+def tls_context(route: Route) -> ssl.SSLContext:
+    """Return the TLS settings of a route, read from its files once in each process.
+
+    Certificate and host name are always verified. Raises UsageError, which names the file and never quotes it.
+    """
+    for what, path in (("CA certificates", route.ca), ("client certificate", route.cert), ("key", route.key)):
+        if path is not None:
+            _require_readable(what, path)
+    # Not `ssl.create_default_context`: it writes session keys where the environment says, and differs between Pythons.
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.set_alpn_protocols(["http/1.1"])
+    if route.ca is None:
+        context.load_default_certs()
+    else:
+        try:
+            context.load_verify_locations(route.ca)
+        except ssl.SSLError as exc:
+            raise UsageError(f"the CA certificates in {route.ca} are none in PEM form: {_reason(exc)}") from exc
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # trusted whether or not somebody else vouches for them
+    if route.cert is not None:
+        _load_client_certificate(context, route.cert, route.key)
+    return context
+
+
+def _load_client_certificate(context: ssl.SSLContext, cert: str, key: str | None) -> None:
+    where = cert if key is None else f"{cert} with the key in {key}"
+    try:
+        context.load_cert_chain(cert, key, password=_refuse)
+    except _KeyIsEncrypted:
+        raise UsageError(f"the key in {key or cert} is encrypted; give one without a passphrase") from None
+    except ssl.SSLError as exc:
+        raise UsageError(f"the client certificate {where} cannot be used: {_reason(exc)}") from exc
+
+
+def _refuse() -> str:
+    raise _KeyIsEncrypted
+
+
+def _require_readable(what: str, path: str) -> None:
+    try:
+        with Path(path).open("rb") as file:
+            file.read(1)
+    except OSError as exc:
+        raise UsageError(f"the {what} in {path} could not be read: {exc.strerror}") from exc
+
+
+def tls_fault(error: ssl.SSLError) -> str:
+    """Describe a failed handshake, with the remedy where the server misses a client certificate."""
+    text = str(error)
+    if "CERTIFICATE_REQUIRED" in text:
+        return f"the server asks for a client certificate, and none was shown: {_SHOW_ONE}"
+    if "HANDSHAKE_FAILURE" in text:  # all that TLS 1.2 says of it, and of much else
+        return f"the server refused the TLS handshake ({_reason(error)}); if it asks for a certificate, {_SHOW_ONE}"
+    return text
+
+
+_SHOW_ONE = "give one by `tls: {cert, key}` of the deployment, or --cert and --key"
+
+
+def _reason(error: ssl.SSLError) -> str:
+    """Return OpenSSL's word for an error, without the place in its source."""
+    return (error.reason or "it is not in PEM form").lower().replace("_", " ")

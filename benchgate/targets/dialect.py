@@ -1,16 +1,19 @@
-"""What each engine calls things. One row per engine; adding an engine touches this file alone."""
+"""Target deployments and the request bodies that each engine understands. Adding an engine touches this file alone."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from types import MappingProxyType
 
+from benchgate.errors import UsageError
 from benchgate.model.deployment import Arm
 from benchgate.model.request import GENERATING_ENDPOINTS, Endpoint, ModelRequest, text_request
+from benchgate.suite.connection import check_proxy, resolve_secret, written_out
 from benchgate.suite.deployment import OFF, DeploymentSpec, MaxTokensField
-from benchgate.targets.route import DIRECT, Route
-from benchgate.targets.spelling import spelled_fields
+from benchgate.targets.address import DIRECT, Route, ServerAddress, tls_context
+from benchgate.targets.error_messages import one_line
 
 PATHS: Mapping[Endpoint, str] = MappingProxyType(
     {
@@ -25,11 +28,11 @@ PATHS: Mapping[Endpoint, str] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """How one engine spells what benchgate asks for.
+    """An engine's names for what benchgate sends.
 
     `ignore_eos` are the body fields that make an answer run to its full length, None where the engine has no way to
-    say it (and refuses unknown fields, as transformers serve does with 422). `extra` goes into every request,
-    `leave_out` into none, and `max_tokens_field` is what the limit of an answer's length is called.
+    ask for it (and refuses unknown fields, as transformers serve does with 422). `extra` goes into every request,
+    `leave_out` into none, and `max_tokens_field` is the name of the limit of an answer's length.
     """
 
     engine: str
@@ -39,8 +42,8 @@ class Dialect:
     max_tokens_field: MaxTokensField = "max_tokens"
     stream_usage: bool = True  # understands stream_options.include_usage
     health_path: str | None = "/health"
-    version_at: tuple[str, str] | None = None  # path and key of a JSON document that tells the engine's version
-    about_at: tuple[str, ...] = ()  # paths of documents in which it tells more of itself; the first that is there
+    version_at: tuple[str, str] | None = None  # path and key of a JSON document with the engine's version
+    about_at: tuple[str, ...] = ()  # paths of documents about itself; the first that exists is read
     flags_page: str | None = None  # a page of metrics with a sample whose labels are flags
 
 
@@ -69,7 +72,7 @@ DIALECTS: Mapping[str, Dialect] = MappingProxyType(
 
 
 def dialect_of(spec: DeploymentSpec) -> Dialect:
-    """The dialect of a deployment: its engine's, and what the suite says of this one server."""
+    """Return the dialect of a deployment: its engine's, changed by what the suite declares of this one server."""
     engine = DIALECTS[spec.engine]
     return replace(
         engine,
@@ -82,7 +85,7 @@ def dialect_of(spec: DeploymentSpec) -> Dialect:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A deployment's address plus its dialect: all that is needed to ask it something.
+    """A deployment as clients need it: address, dialect, headers and route.
 
     `url` is the base without a trailing slash; `api_key` is resolved, never stored and never shown, and so are
     `secret_headers`. `open_headers` stand in the suite as they are. Names of headers are in lower case.
@@ -98,41 +101,47 @@ class Target:
     route: Route = DIRECT
 
     def headers(self) -> dict[str, str]:
-        """Headers every request carries."""
+        """Return the headers of every request."""
         return {**self.plain_headers(), **self.credentials()}
 
     def plain_headers(self) -> dict[str, str]:
-        """Those of them that anybody may see."""
+        """Return the headers that anybody may see."""
         return {**self.open_headers, "content-type": "application/json", "accept-encoding": "identity"}
 
     def credentials(self) -> dict[str, str]:
-        """Those of them that nobody may see."""
+        """Return the headers that nobody may see."""
         key = {} if self.api_key is None else {"authorization": f"Bearer {self.api_key}"}
         return {**key, **self.secret_headers}
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """What must be blotted out of whatever a server says: some repeat what they were sent."""
+        """The texts to redact in whatever a server sends: some repeat what they were sent."""
         return secrets_in(self.credentials())
+
+    def redact(self, text: str) -> str:
+        """Return a text on one line, without the credentials and the path of the address, which servers repeat."""
+        prefix = ServerAddress.of(self.url).prefix
+        return one_line(text.replace(prefix, "[path]") if prefix else text, secret=self.secrets)
 
 
 def secrets_in(credentials: Mapping[str, str]) -> tuple[str, ...]:
-    """The values of headers, and what follows the scheme in one like `Bearer …`; the longest first."""
+    """Return the values of headers, and the part after the scheme in one like `Bearer …`; the longest first."""
     found = {part for value in credentials.values() for part in (value, value.partition(" ")[2].strip()) if part}
     return tuple(sorted(found, key=lambda part: (-len(part), part)))
 
 
 def ask_body(target: Target, ask: ModelRequest, *, seed: int | None = None) -> dict[str, object]:
-    """The JSON body of one request in the target's dialect; where text is generated, greedily.
+    """Return the JSON body of a request in the target's dialect. Text is generated greedily.
 
     `stream_options` goes only with `stream` (vLLM answers 400 to it otherwise), and the responses endpoint, which
-    always tells its usage, knows neither it nor a seed. `ignore_eos` is silently not asked of an engine without it: the
-    records show how long the answers were. What the suite says of this one server (`extra`) stands above all else.
+    always reports its usage, knows neither it nor a seed. `ignore_eos` is not sent to an engine without it: the records
+    show how long the answers were. The suite's `extra` for this one server overrides everything else.
     """
     dialect = target.dialect
     body: dict[str, object] = {"model": ask.model or target.model}
     if ask.endpoint in GENERATING_ENDPOINTS:
-        body[_limit_field(dialect, ask.endpoint)] = ask.output_tokens
+        limit_field = "max_output_tokens" if ask.endpoint == "responses" else dialect.max_tokens_field
+        body[limit_field] = ask.output_tokens
         body["temperature"] = 0
     body.update(ask.content)
     if seed is not None and ask.endpoint in ("chat", "completions"):
@@ -141,9 +150,9 @@ def ask_body(target: Target, ask: ModelRequest, *, seed: int | None = None) -> d
         body["stream"] = True
         if dialect.stream_usage and ask.endpoint != "responses":
             body["stream_options"] = {"include_usage": True}
-    if ask.ignore_eos and dialect.ignore_eos is not None and _runs_on(dialect, ask.endpoint):
+    if ask.ignore_eos and dialect.ignore_eos is not None and _accepts_ignore_eos(dialect, ask.endpoint):
         body.update(dialect.ignore_eos)
-    body.update(spelled_fields(dialect.engine, ask.endpoint, ask.fields))
+    body.update(_fields_of_engine(dialect.engine, ask.endpoint, ask.fields))
     body.update(dialect.extra)
     return {name: value for name, value in body.items() if name not in dialect.leave_out}
 
@@ -158,18 +167,91 @@ def request_body(
     seed: int | None = None,
     ignore_eos: bool = False,
 ) -> dict[str, object]:
-    """`ask_body` of one text."""
+    """Return the `ask_body` of one text."""
     ask = text_request(endpoint, prompt, max_tokens, ignore_eos=ignore_eos)
     return ask_body(target, replace(ask, stream=stream and ask.stream), seed=seed)
 
 
-def _runs_on(dialect: Dialect, endpoint: Endpoint) -> bool:
-    """Whether an engine takes its word for a full length at this endpoint; TensorRT-LLM refuses it in responses."""
-    return endpoint in ("chat", "completions") or (endpoint == "responses" and dialect.engine in _TAKES_ANY_FIELD)
+def completion_body(target: Target, **fields: object) -> dict[str, object]:
+    """Return a completions body in the target's dialect; `max_tokens` under the server's own name for it.
+
+    The given fields override the suite's `extra`: with another value the answer would be about something else.
+    """
+    dialect = target.dialect
+    if "max_tokens" in fields:
+        fields[dialect.max_tokens_field] = fields.pop("max_tokens")
+    body = {"model": target.model, **dialect.extra, **fields}
+    return {name: value for name, value in body.items() if name not in dialect.leave_out}
 
 
-_TAKES_ANY_FIELD = ("vllm", "sglang", "llamacpp")
+def _accepts_ignore_eos(dialect: Dialect, endpoint: Endpoint) -> bool:
+    # TensorRT-LLM refuses unknown fields in responses.
+    takes_any_field = dialect.engine in ("vllm", "sglang", "llamacpp")
+    return endpoint in ("chat", "completions") or (endpoint == "responses" and takes_any_field)
 
 
-def _limit_field(dialect: Dialect, endpoint: Endpoint) -> str:
-    return "max_output_tokens" if endpoint == "responses" else dialect.max_tokens_field
+def _fields_of_engine(engine: str, endpoint: Endpoint, fields: Mapping[str, object]) -> dict[str, object]:
+    """Spell the further fields of a body as an engine's own request model does, where it differs from OpenAI."""
+    spelled = dict(fields)
+    response_format = spelled.get("response_format")
+    if not isinstance(response_format, dict) or response_format.get("type") != "json_schema":
+        return spelled
+    schema = response_format.get("json_schema")
+    if not isinstance(schema, dict) or "schema" not in schema:
+        return spelled
+    if endpoint == "responses":
+        del spelled["response_format"]
+        spelled["text"] = {"format": {"type": "json_schema", **schema}}
+    elif engine == "llamacpp" and endpoint == "completions":
+        del spelled["response_format"]  # its completions take the schema itself, and know no response format
+        spelled["json_schema"] = schema["schema"]
+    elif engine == "tgi":
+        spelled["response_format"] = {"type": "json", "value": schema["schema"]}
+    return spelled
+
+
+def target_of(arm: Arm, spec: DeploymentSpec, environment: Mapping[str, str], folder: Path) -> Target:
+    """Return the target of a deployment with a `url`; certificates are relative to `folder`, that of the suite.
+
+    Everything it needs is read here, before any request: raises UsageError for a variable that is not set, a file
+    that cannot be used, and certificates for an address that is not https.
+    """
+    url = resolve_secret(spec.url or "", environment).rstrip("/")
+    if spec.tls is not None and not url.startswith("https:"):
+        raise UsageError("`tls` is for https, and the address that the suite refers to is none; correct one of them")
+    shown = written_out(spec.headers)
+    target = Target(
+        arm,
+        url,
+        spec.model or "",
+        dialect_of(spec),
+        None if spec.api_key is None else resolve_secret(spec.api_key, environment),
+        open_headers=shown,
+        secret_headers={
+            name: resolve_secret(value, environment) for name, value in spec.headers.items() if name not in shown
+        },
+        route=route_of(spec, _proxy(spec, environment), folder),
+    )
+    if url.startswith("https:"):
+        tls_context(target.route)
+    return target
+
+
+def route_of(spec: DeploymentSpec, proxy: str | None, folder: Path) -> Route:
+    """Return the route to a deployment through a resolved proxy; certificates are relative to `folder`."""
+
+    def absolute(path: str | None) -> str | None:
+        return None if path is None else str((folder / path).absolute())  # another process may stand elsewhere
+
+    if spec.tls is None:
+        return Route(proxy=proxy)
+    return Route(absolute(spec.tls.ca), absolute(spec.tls.cert), absolute(spec.tls.key), proxy)
+
+
+def _proxy(spec: DeploymentSpec, environment: Mapping[str, str]) -> str | None:
+    if spec.proxy is None:
+        return None
+    try:
+        return check_proxy(resolve_secret(spec.proxy, environment))
+    except ValueError as exc:
+        raise UsageError(f"`proxy` {exc}") from None

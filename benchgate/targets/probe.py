@@ -1,37 +1,34 @@
-"""Is a deployment there, and what does it say it is? Ready means that it really completed something.
+"""Readiness probe, liveness probe and engine detection. Ready means that the server really completed a request.
 
-Health endpoints answer long before a model does, and some servers have none: only a completion with text counts.
+Health endpoints answer long before a model does, and some servers have none: only a completion with output counts.
 """
 
 from __future__ import annotations
 
 import math
 import re
-import ssl
 import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-import httpx2
-
 from benchgate.errors import TargetError
-from benchgate.model.request import Endpoint
+from benchgate.model.request import Endpoint, ModelRequest, text_request
 from benchgate.model.run import REFUSES_REQUESTS
-from benchgate.targets.address import ServerAddress, show_address
-from benchgate.targets.clients import client_of
+from benchgate.targets.address import show_address
+from benchgate.targets.answers import answer_document
+from benchgate.targets.client import JsonClient, TlsError
 from benchgate.targets.dialect import PATHS, Target, ask_body
-from benchgate.targets.proof import answered, missing, probe_ask
-from benchgate.targets.refusals import json_object, message, one_line, said
-from benchgate.targets.route import tls_fault
-from benchgate.targets.told import beside_weights, cache_flags, facts_of, flags_of
+from benchgate.targets.error_messages import RequestError, error_message, error_text, json_object, one_line
+from benchgate.targets.server_info import cache_flags, facts_of, flags_of, without_weights
 
-_LARGEST_BODY_BYTES = 4 * 2**20
+_PROMPT = "Say hello."
+_TOKENS = 8  # one token of a reasoning model is a mark without any text
 _POLL_S = 0.25
 _NOTE_EVERY_S = 5.0
 _ANSWER_S = 60.0  # the first completion of a cold engine compiles and loads
 _ALIVE_S = 10.0
 _HOPELESS = frozenset({401, 403, 405, 422})  # waiting does not mend these
-_DOUBTFUL = frozenset({400, 404})  # said of a wrong request and a wrong name, and for a moment of a model not yet there
+_DOUBTFUL = frozenset({400, 404})  # for a wrong request or name, and briefly for a model that is still loading
 _SURE_AFTER_S = 3.0  # of one of those
 _COMING = re.compile(
     r"\b(not (yet )?(ready|loaded|started|initiali[sz]ed)|(is|still|being|currently) loading|loading (the )?model"
@@ -50,13 +47,11 @@ def wait_ready(
     connect_s: float,
     waiting: Callable[[str], None] = lambda line: None,
 ) -> dict[str, object]:
-    """Wait until the target completes a request, and return what it says of itself.
+    """Wait until the target completes a request, and return the facts that it reports of itself.
 
-    The facts are only those that identify the engine and the model, so that the same deployment gives the same ones.
-    `waiting` is told every few seconds that it is not there yet, and why.
-    Raises TargetError with arm, host and last reason when it is not ready within `ready_s`, or cannot become so: it
-    refuses in a way that time does not mend. Where that may be said of a model that is still coming too, it is so when
-    the answer has stayed the same for a few seconds.
+    `waiting` is called every few seconds with the reason why it is not ready yet. Raises TargetError with arm, host and
+    last reason when it is not ready within `ready_s`, or at once when it refuses in a way that waiting does not change.
+    A refusal that a loading model may give too must have stayed the same for a few seconds.
     """
     where = f"the {target.arm} at {show_address(target.url)}"
     began_s = last_s = time.monotonic()
@@ -64,66 +59,79 @@ def wait_ready(
     refused, refused_since_s = None, began_s
     with _client(target, connect_s, min(_ANSWER_S, ready_s)) as client:
         while True:
-            answer = _complete(client, target, endpoint)
-            if answer.problem is None:
+            attempt = _attempt(client, target, endpoint)
+            if attempt.problem is None:
                 return _facts(client, target)
             now_s = time.monotonic()
-            if answer.refused != refused:
-                refused, refused_since_s = answer.refused, now_s
+            if attempt.refused != refused:
+                refused, refused_since_s = attempt.refused, now_s
             over = now_s + _POLL_S >= deadline
-            if now_s - refused_since_s >= answer.hopeless_after_s or (over and answer.hopeless_after_s < math.inf):
-                others = _others(client, target, answer.problem)
-                said = f"{answer.problem.rstrip('.')}; it serves {others}" if others else answer.problem
-                raise TargetError(f"{where} {REFUSES_REQUESTS}: {said}")
+            if now_s - refused_since_s >= attempt.hopeless_after_s or (over and attempt.hopeless_after_s < math.inf):
+                models = _other_models(client, target, attempt.problem)
+                reason = f"{attempt.problem.rstrip('.')}; it serves {models}" if models else attempt.problem
+                raise TargetError(f"{where} {REFUSES_REQUESTS}: {reason}")
             if now_s - last_s >= _NOTE_EVERY_S:
                 last_s = now_s
-                waiting(f"{where} is not ready after {now_s - began_s:.0f} s of {ready_s:g}: {answer.problem}")
+                waiting(f"{where} is not ready after {now_s - began_s:.0f} s of {ready_s:g}: {attempt.problem}")
             if over:
                 waited = f"was not ready within {ready_s:g} s"
-                raise TargetError(f"{where} {waited}; the last reason: {answer.problem}")
+                raise TargetError(f"{where} {waited}; the last reason: {attempt.problem}")
             time.sleep(_POLL_S)
 
 
-def _others(client: httpx2.Client, target: Target, said: str) -> str:
-    """The models that are there, where the one asked for is not among them and the server did not name them itself."""
-    if not said.startswith("HTTP 404"):
+def _other_models(client: JsonClient, target: Target, problem: str) -> str:
+    """Name the models served, if the requested one is not among them and the server's message did not name them."""
+    if not problem.startswith("HTTP 404"):
         return ""
-    served = [str(entry["id"]) for entry in entries_of(_get(client, "/v1/models")) if entry.get("id")]
-    if not served or target.model in served or any(name in said for name in served):
+    served = [str(entry["id"]) for entry in model_entries(_get(client, "/v1/models")) if entry.get("id")]
+    if not served or target.model in served or any(name in problem for name in served):
         return ""
-    return in_one_line(", ".join(served), target)
+    return target.redact(", ".join(served))
 
 
-def still_alive(target: Target, *, endpoint: Endpoint = "chat", within_s: float = _ALIVE_S) -> str | None:
-    """Why the target no longer completes a short request; None when it does."""
+def liveness_problem(target: Target, *, endpoint: Endpoint = "chat", within_s: float = _ALIVE_S) -> str | None:
+    """Return the reason why the target does not complete a short request. None if it does."""
     try:
         with _client(target, within_s, within_s) as client:
-            return _complete(client, target, endpoint).problem
+            return _attempt(client, target, endpoint).problem
     except TargetError as exc:
         return str(exc)
 
 
-def detect_engine(target: Target, *, within_s: float = 5.0) -> str:
-    """Which dialect a server speaks, by who it says owns its models; "openai", the plain one, when it does not say.
+def server_facts(target: Target, *, within_s: float = _ALIVE_S) -> dict[str, object]:
+    """Return the facts that the target reports of itself now. Raises TargetError when the address is none."""
+    with _client(target, within_s, within_s) as client:
+        return _facts(client, target)
 
-    The target's own dialect does not matter. Raises TargetError when the address is none.
+
+def detect_engine(target: Target, *, within_s: float = 5.0) -> str:
+    """Return the dialect of a server, whatever the target's; "openai", the plain one, when it is unknown.
+
+    Raises TargetError when the address is none.
     """
     with _client(target, within_s, within_s) as client:
-        return engine_of(entries_of(_get(client, "/v1/models")))
+        return engine_of(model_entries(_get(client, "/v1/models")))
 
 
 def engine_of(entries: list[dict[str, object]]) -> str:
-    """The dialect by who owns the models in a server's list of them."""
-    owners = {str(entry.get("owned_by")) for entry in entries}
-    found = {_OWNERS[owner] for owner in owners if owner in _OWNERS}
+    """Return the dialect by the owner of the models in a server's list of them."""
+    found = {_OWNERS[owner] for entry in entries if (owner := str(entry.get("owned_by"))) in _OWNERS}
     return found.pop() if len(found) == 1 else "openai"
 
 
-class _Answer(NamedTuple):
+def probe_request(endpoint: Endpoint) -> ModelRequest:
+    """Return the shortest request that shows that a server serves an endpoint."""
+    if endpoint == "rerank":
+        return ModelRequest("rerank", {"query": _PROMPT, "documents": ["Hello.", "Goodbye."]}, None, stream=False)
+    ask = text_request(endpoint, _PROMPT, _TOKENS)
+    return ModelRequest(endpoint, ask.content, ask.output_tokens, stream=False)
+
+
+class _Attempt(NamedTuple):
     """The outcome of one completion: `problem` is None when it came with output.
 
-    `refused` is the status of one that was refused in a way that waiting does not mend; that is sure when it has been
-    for as long as `hopeless_after_s`.
+    `refused` is the status of a refusal that waiting does not change; that is certain once the server has given it for
+    as long as `hopeless_after_s`.
     """
 
     problem: str | None
@@ -131,77 +139,36 @@ class _Answer(NamedTuple):
     hopeless_after_s: float = math.inf
 
 
-def _client(target: Target, connect_s: float, answer_s: float) -> httpx2.Client:
-    return client_of(target, httpx2.Timeout(answer_s, connect=min(connect_s, answer_s)))
+def _client(target: Target, connect_s: float, answer_s: float) -> JsonClient:
+    return JsonClient(target, connect_s=connect_s, total_s=answer_s)
 
 
-def _complete(client: httpx2.Client, target: Target, endpoint: Endpoint) -> _Answer:
-    body = ask_body(target, probe_ask(endpoint), seed=0)
+def _attempt(client: JsonClient, target: Target, endpoint: Endpoint) -> _Attempt:
     try:
-        status, content = _fetch(client, "POST", PATHS[endpoint], body)
-    except (httpx2.HTTPError, httpx2.InvalidURL) as exc:
-        broken = tls_error(exc)
-        reason = str(exc) if broken is None else tls_fault(broken)
-        never = _is_about_certificates(broken)
-        return _Answer(in_one_line(reason or type(exc).__name__, target), None, 0.0 if never else math.inf)
-    document = answered(endpoint, content)
-    if status != 200:
-        problem = in_one_line(f"HTTP {status}: {said(content)}", target)
-        # A gateway's 404 may pass; one in an engine's own words is about the model name or the path.
-        in_own_words = document is not None and message(document) is not None
-        if status in _HOPELESS:
-            return _Answer(problem, status, 0.0)
-        if _COMING.search(said(content).replace(target.model, "")):
-            return _Answer(problem)
-        if status in _DOUBTFUL and (status != 404 or in_own_words):
-            return _Answer(problem, status, _SURE_AFTER_S)
-        return _Answer(problem)
-    if document is None:
-        return _Answer(in_one_line(f"HTTP 200 without a JSON object: {said(content)}", target))
-    if document.get("error"):
-        return _Answer(in_one_line(f"HTTP 200 with an error: {message(document)}", target))
-    return _Answer(missing(endpoint, document))
+        response = client.send("POST", PATHS[endpoint], ask_body(target, probe_request(endpoint), seed=0))
+    except RequestError as error:
+        never = isinstance(error, TlsError) and error.is_about_certificates
+        return _Attempt(str(error), None, 0.0 if never else math.inf)
+    status, body = response.status, response.body
+    try:
+        answer_document(endpoint, status, body)
+    except RequestError as error:
+        problem = str(error.redacted(target.redact))
+    else:
+        return _Attempt(None)
+    if status in _HOPELESS:
+        return _Attempt(problem, status, 0.0)
+    if status not in _DOUBTFUL or _COMING.search(error_text(body).replace(target.model, "")):
+        return _Attempt(problem)
+    # A gateway's 404 may pass; one with an engine's own message is about the model name or the path.
+    document = json_object(body)
+    if status == 404 and (document is None or error_message(document) is None):
+        return _Attempt(problem)
+    return _Attempt(problem, status, _SURE_AFTER_S)
 
 
-def tls_error(error: BaseException | None) -> ssl.SSLError | None:
-    """What TLS itself said, beneath what the client made of it."""
-    while error is not None and not isinstance(error, ssl.SSLError):
-        error = error.__cause__ or error.__context__
-    return error
-
-
-def _is_about_certificates(error: ssl.SSLError | None) -> bool:
-    """Whether one end does not accept the other's certificate."""
-    if error is None:
-        return False
-    return isinstance(error, ssl.SSLCertVerificationError) or "CERTIFICATE" in (error.reason or "")
-
-
-def in_one_line(text: str, target: Target) -> str:
-    """A reason in one line, without the key and the path that servers repeat in their refusals."""
-    prefix = ServerAddress.of(target.url).prefix
-    return one_line(text.replace(prefix, "[path]") if prefix else text, secret=target.secrets)
-
-
-def _fetch(client: httpx2.Client, method: str, path: str, body: object = None) -> tuple[int, bytes]:
-    """Status and body, cut off where no honest answer of this kind would still go on. Raises httpx2.HTTPError."""
-    content = bytearray()
-    with client.stream(method, path, json=body) as response:
-        for piece in response.iter_bytes():
-            content += piece
-            if len(content) > _LARGEST_BODY_BYTES:
-                break
-    return response.status_code, bytes(content)
-
-
-def what_it_says(target: Target, *, within_s: float = _ALIVE_S) -> dict[str, object]:
-    """What the target says of itself now, as `wait_ready` gives it. Raises TargetError when the address is none."""
-    with _client(target, within_s, within_s) as client:
-        return _facts(client, target)
-
-
-def _facts(client: httpx2.Client, target: Target) -> dict[str, object]:
-    """What the server says of its engine and model. Nothing here is required of a server."""
+def _facts(client: JsonClient, target: Target) -> dict[str, object]:
+    """Return the facts that identify engine and model: the same deployment gives the same. No server must have them."""
     dialect, facts = target.dialect, dict[str, object]()
     documents: dict[str, dict[str, object]] = {}
 
@@ -217,15 +184,16 @@ def _facts(client: httpx2.Client, target: Target) -> dict[str, object]:
             facts["engine_version"] = one_line(version)
     entry = _model_entry(at("/v1/models"), target.model)
     meta = entry.get("meta")
-    told = {**entry, **meta} if isinstance(meta, dict) else entry
+    described = {**entry, **meta} if isinstance(meta, dict) else entry
     for name in _FACTS:
-        value = told.get(name)
+        value = described.get(name)
         if isinstance(value, int | str):
             facts[name] = one_line(value) if isinstance(value, str) else value
     about = next((document for path in dialect.about_at if (document := at(path))), {})
     if dialect.version_at is None and isinstance(about.get("version"), str):
         facts["engine_version"] = one_line(str(about["version"]))
-    of_model = beside_weights(about) if len(_base_models(at("/v1/models"))) > 1 else about
+    base_models = [listed for listed in model_entries(at("/v1/models")) if not listed.get("parent")]
+    of_model = without_weights(about) if len(base_models) > 1 else about
     facts |= facts_of(dialect.engine, {**{name: entry.get(name) for name in ("root", "parent")}, **of_model})
     flags = flags_of(dialect.engine, about)
     if dialect.flags_page is not None:
@@ -233,35 +201,29 @@ def _facts(client: httpx2.Client, target: Target) -> dict[str, object]:
     return facts | ({"flags": flags} if flags else {})
 
 
-def _get(client: httpx2.Client, path: str) -> dict[str, object]:
+def _get(client: JsonClient, path: str) -> dict[str, object]:
     try:
-        status, content = _fetch(client, "GET", path)
-    except (httpx2.HTTPError, httpx2.InvalidURL):
+        return client.get(path)
+    except RequestError:
         return {}
-    return (json_object(content) or {}) if status == 200 else {}
 
 
-def _text(client: httpx2.Client, path: str) -> str:
+def _text(client: JsonClient, path: str) -> str:
     try:
-        status, content = _fetch(client, "GET", path)
-    except (httpx2.HTTPError, httpx2.InvalidURL):
+        response = client.send("GET", path)
+    except RequestError:
         return ""
-    return content.decode("utf-8", "replace") if status == 200 else ""
+    return response.body.decode("utf-8", "replace") if response.status == 200 else ""
 
 
-def entries_of(models: dict[str, object]) -> list[dict[str, object]]:
-    """The models in a server's list of them."""
+def model_entries(models: dict[str, object]) -> list[dict[str, object]]:
+    """Return the models in a server's list of them."""
     listed = models.get("data")
     return [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
 
 
-def _base_models(models: dict[str, object]) -> list[dict[str, object]]:
-    """Those that are no adapters of others."""
-    return [entry for entry in entries_of(models) if not entry.get("parent")]
-
-
 def _model_entry(models: dict[str, object], model: str) -> dict[str, object]:
-    """The entry of the model asked for, or the only one there is."""
-    entries = entries_of(models)
+    """Return the entry of the requested model, or the only one there is."""
+    entries = model_entries(models)
     named = [entry for entry in entries if entry.get("id") == model] or (entries if len(entries) == 1 else [])
     return named[0] if named else {}

@@ -19,7 +19,7 @@ from benchgate.model.run import NOT_COUNTABLE
 from benchgate.suite.deployment import DeploymentSpec, Ready, resolve_page
 from benchgate.targets.address import ServerAddress
 from benchgate.targets.dialect import Target
-from benchgate.telemetry.page import BadPageError, samples_of
+from benchgate.telemetry.parse import BadPageError, parse_samples
 from benchgate.telemetry.sources import PageSource, UnreadError, sources_of
 
 COMMAND_LIMIT_S = 30.0
@@ -179,7 +179,7 @@ def _listed(text: str, key: str) -> list[dict[str, object]] | None:
 def _ready_pods(text: str) -> int | None:
     """Add up the gauges of ready replicas on a page of metrics: vLLM's router, the gateway's endpoint picker."""
     try:
-        samples = samples_of(text)
+        samples = parse_samples(text)
     except BadPageError:
         return None
     for name in ("vllm:healthy_pods_total", "inference_pool_ready_pods"):

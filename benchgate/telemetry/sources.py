@@ -1,36 +1,40 @@
-"""Where a deployment's telemetry is read, and the reading itself: bytes in, kept as they came, understood later.
+"""Sources of telemetry around a deployment: metrics pages, `nvidia-smi`, names of accelerators, process marker.
 
-While a stage runs, taking a page apart would keep the interpreter from the streams that are measured. So a page is only
-fetched and squeezed (which leaves the interpreter free), and `Fetched.text` is asked for when the stage is over.
+While a stage runs, parsing a page would keep the interpreter from the streams that are measured. So a page is only
+fetched and compressed, which leaves the interpreter free, and `Fetched.text` is read when the stage is over.
 """
 
 from __future__ import annotations
 
+import subprocess
+import threading
+import time
 import zlib
-from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Self
 from urllib.parse import urlsplit
 
-import httpx2
-
 from benchgate.errors import TargetError
-from benchgate.suite.deployment import AUTO, OFF, DeploymentSpec, resolve_page
+from benchgate.model.telemetry import Gauge, TelemetryMetric
+from benchgate.suite.deployment import AUTO, NVIDIA_SMI, OFF, DeploymentSpec, resolve_page
 from benchgate.targets.address import ServerAddress
-from benchgate.targets.clients import client_of
+from benchgate.targets.client import BodyTooLargeError, JsonClient
 from benchgate.targets.dialect import Target
-from benchgate.telemetry.engines import BORN_HEADER, PAGES
-from benchgate.units import show_duration
+from benchgate.targets.error_messages import RequestError, one_line
+from benchgate.telemetry.engine_metrics import GPU_LABEL, PAGES, START_TIME_HEADER
+from benchgate.telemetry.parse import BadPageError, parse_samples, read_page
 
 _USUAL_PATH = "/metrics"
-_TIMEOUT = httpx2.Timeout(2.0)  # a server too busy to tell is one of the things to see; the next look is a second away
-_LONGEST_S = 5.0  # for a whole page: one that comes in drops never keeps anything waiting for long
+_CONNECT_S = 2.0
+_LONGEST_S = 5.0  # for a whole page: a server too busy to answer is one of the things to see
 _LARGEST_PAGE_BYTES = 8 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """What is read around a deployment's stages; None: nothing of the kind. Addresses may hold what must not be shown.
+    """The sources that are read around a deployment's stages. Addresses may hold secrets.
 
     `gpu` is the address of a DCGM exporter's page or `nvidia-smi`; `devices` None means all of them.
     """
@@ -41,7 +45,7 @@ class Sources:
 
 
 def sources_of(spec: DeploymentSpec, target: Target, environment: Mapping[str, str]) -> Sources:
-    """What to read of a deployment, its references resolved. UsageError for one that is not set or holds no address."""
+    """Resolve the sources of a deployment. Raises UsageError for a reference that is not set or holds no address."""
     if spec.metrics == OFF:
         page = None
     elif spec.metrics == AUTO:
@@ -53,22 +57,18 @@ def sources_of(spec: DeploymentSpec, target: Target, environment: Mapping[str, s
 
 
 def _usual_page(target: Target) -> str | None:
-    """Where the engine shows its metrics; None for one that does not."""
+    """Return the metrics page of an engine, if it has one."""
     engine = target.dialect.engine
     if engine == "ollama":
         return None
     server, page = ServerAddress.of(target.url), PAGES.get(engine)
     if page is None or page.port is None:
         return f"{server.http_url}{_USUAL_PATH if page is None else page.path}"
-    return None if server.socket is not None else f"http://{_host(server)}:{page.port}{page.path}"
-
-
-def _host(server: ServerAddress) -> str:
-    return f"[{server.host}]" if ":" in server.host else server.host
+    return None if server.socket is not None else f"http://{server._replace(port=page.port).netloc}{page.path}"
 
 
 class UnreadError(Exception):
-    """A page could not be had. `hopeless`: the server has none, and asking again will not change that."""
+    """A source could not be read. `hopeless`: it does not exist, and another attempt will not change that."""
 
     def __init__(self, reason: str, *, hopeless: bool = False) -> None:
         super().__init__(reason)
@@ -77,113 +77,237 @@ class UnreadError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """A page as it came, squeezed. `born` is when the server says in a header that it was started."""
+    """A compressed page. `start_time` is the server's, where a header reports it."""
 
-    squeezed: bytes
-    born: str | None
+    compressed: bytes
+    start_time: str | None
 
     @property
     def text(self) -> str:
         """The page."""
-        return zlib.decompress(self.squeezed).decode("utf-8", "replace")
+        return zlib.decompress(self.compressed).decode("utf-8", "replace")
 
 
 class PageSource:
-    """One page of metrics and the client that asks for it. Use as a context manager.
+    """One metrics page. Use as a context manager.
 
-    What asks the server itself goes the way and carries the headers of every other request; a page elsewhere gets
-    neither its credentials nor its proxy.
+    A page of the deployment's own server is read by its route and with its headers; a page elsewhere gets neither its
+    credentials nor its proxy.
     """
 
     def __init__(self, address: str, target: Target, longest_s: float = _LONGEST_S) -> None:
         self._address = address
-        self._target = target
-        self._longest_s = longest_s
-        self._asker: _Asker | None = None
+        self._client = JsonClient(
+            target if _is_of_server(address, target) else None,
+            connect_s=_CONNECT_S,
+            total_s=longest_s,
+            max_body_bytes=_LARGEST_PAGE_BYTES,
+        )
 
-    def __enter__(self) -> PageSource:
-        self._asker = self._begin()
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._leave()
+        self._client.close()
 
     def fetch(self) -> Fetched:
-        """The page as it is now. Raises UnreadError, which shows no more of the address than its host."""
-        self._asker = self._asker or self._begin()
+        """Return the page as it is now. Raises UnreadError, which shows no more of the address than its host."""
+        parts = urlsplit(self._address)  # a path or a query may hold a token, and the part before the host a password
+        where = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
         try:
-            return self._asker.fetched(self._longest_s)
-        except TimeoutError as exc:
-            self._leave()
-            where, longest = _shown(self._address), show_duration(self._longest_s)
-            raise UnreadError(f"the page of metrics at {where} was not there whole within {longest}") from exc
-
-    def _begin(self) -> _Asker:
-        ours = _same_server(self._address, self._target)
-        return _Asker(self._address, client_of(self._target, _TIMEOUT) if ours else _plain_client())
-
-    def _leave(self) -> None:
-        if self._asker is not None:
-            self._asker.close()
-        self._asker = None
+            response = self._client.send("GET", self._address)
+        except BodyTooLargeError as exc:
+            raise UnreadError(f"the page of metrics at {where} does not end", hopeless=True) from exc
+        except RequestError as exc:
+            raise UnreadError(f"the metrics at {where} could not be read: {exc.summary}") from exc
+        status = response.status
+        if status != 200:
+            # The page is elsewhere, refused or missing: that stays so. A server that is down comes back.
+            is_final = status == 501 or (300 <= status < 500 and status not in (408, 425, 429))
+            raise UnreadError(f"{where} answers HTTP {status} when asked for its metrics", hopeless=is_final)
+        return Fetched(zlib.compress(response.body, 1), response.headers.get(START_TIME_HEADER))
 
 
-class _Asker:
-    """A client with a thread of its own that asks: whatever a server does to it, nobody has to wait for it."""
-
-    def __init__(self, address: str, client: httpx2.Client) -> None:
-        self._address = address
-        self._client = client
-        self._thread = ThreadPoolExecutor(1, "benchgate-metrics")
-
-    def fetched(self, within_s: float) -> Fetched:
-        """The page. TimeoutError when it is not there by then; the asker is then to be closed."""
-        return self._thread.submit(self._fetch).result(within_s)
-
-    def close(self) -> None:
-        """Leave. What still reads finds its connection closed."""
-        self._client.close()
-        self._thread.shutdown(wait=False)
-
-    def _fetch(self) -> Fetched:
-        where = _shown(self._address)
-        squeeze, size = zlib.compressobj(1), 0
-        parts = []
-        try:
-            with self._client.stream("GET", self._address) as response:
-                if response.status_code != 200:
-                    reason = f"{where} answers HTTP {response.status_code} when asked for its metrics"
-                    raise UnreadError(reason, hopeless=_is_final(response.status_code))
-                for piece in response.iter_bytes():
-                    size += len(piece)
-                    if size > _LARGEST_PAGE_BYTES:
-                        raise UnreadError(f"the page of metrics at {where} does not end", hopeless=True)
-                    parts.append(squeeze.compress(piece))
-                born = response.headers.get(BORN_HEADER)
-        except (httpx2.HTTPError, httpx2.InvalidURL) as exc:
-            raise UnreadError(f"the metrics at {where} could not be read: {type(exc).__name__}") from exc
-        return Fetched(b"".join([*parts, squeeze.flush()]), born)
-
-
-def _is_final(status: int) -> bool:
-    """Whether asking again will change nothing: the page is elsewhere, refused or missing. What is down comes back."""
-    return status == 501 or (300 <= status < 500 and status not in (408, 425, 429))
-
-
-def _shown(address: str) -> str:
-    """Scheme, host and port: a path or a query may hold a token, and what stands before the host a password."""
-    parts = urlsplit(address)
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
-
-
-def _same_server(address: str, target: Target) -> bool:
+def _is_of_server(address: str, target: Target) -> bool:
     try:
         server = ServerAddress.of(target.url)
     except TargetError:
         return False
-    ours, theirs = urlsplit(address), urlsplit(server.http_url)
-    return (ours.scheme, ours.netloc) == (theirs.scheme, theirs.netloc)
+    page, base = urlsplit(address), urlsplit(server.http_url)
+    return (page.scheme, page.netloc) == (base.scheme, base.netloc)
 
 
-def _plain_client() -> httpx2.Client:
-    return httpx2.Client(timeout=_TIMEOUT, follow_redirects=False, trust_env=False)
+def process_marker(sources: Sources, target: Target) -> str | None:
+    """Return a value that changes when the server process restarts, if its metrics page has one."""
+    if sources.page is None:
+        return None
+    try:
+        with PageSource(sources.page, target) as source:
+            page = source.fetch()
+        return read_page(page.text, target.model, page.start_time).marker
+    except (UnreadError, BadPageError):
+        return None
+
+
+# --- nvidia-smi -----------------------------------------------------------------------------------------------------
+
+SMI_COMMAND = (
+    "nvidia-smi",
+    "--query-gpu=index,utilization.gpu,utilization.memory,power.draw,memory.used,memory.total,clocks.sm",
+    "--format=csv,noheader,nounits",
+    "--loop-ms=1000",
+)
+NAMES_COMMAND = ("nvidia-smi", "--query-gpu=index,name,driver_version", "--format=csv,noheader")
+_FRESH_S = 3.0  # an older report is ignored
+_STOP_S = 2.0
+_FIRST_S = 5.0  # the driver may have to wake up
+_NAMES_S = 10.0
+
+
+class SmiSource:
+    """The latest report of every accelerator of this machine. Use as a context manager.
+
+    One `nvidia-smi` reports every second, so that no process is started while a stage runs.
+    """
+
+    def __init__(self, devices: Collection[int] | None = None, command: Sequence[str] = SMI_COMMAND) -> None:
+        self._devices = devices
+        self._command = command
+        self._process: subprocess.Popen[str] | None = None
+        self._rows: dict[int, tuple[float, tuple[float | None, ...]]] = {}
+        self._first = threading.Event()
+        self._reader = threading.Thread(target=self._read_reports, daemon=True)
+
+    def __enter__(self) -> Self:
+        try:
+            self._process = subprocess.Popen(
+                self._command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                text=True,
+                start_new_session=True,
+            )
+        except OSError:
+            return self  # every fetch reports that there is none
+        self._reader.start()
+        self._first.wait(_FIRST_S)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None) -> None:
+        if self._process is None:
+            return
+        self._process.terminate()
+        try:
+            self._process.wait(_STOP_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._reader.join(_STOP_S)
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+
+    def fetch(self) -> Mapping[TelemetryMetric, float]:
+        """Return the accelerators' state as last reported. Raises UnreadError when there is no fresh report."""
+        if self._process is None:
+            raise UnreadError("there is no nvidia-smi on this machine", hopeless=True)
+        now_s = time.monotonic()
+        rows = [row for at_s, row in list(self._rows.values()) if now_s - at_s <= _FRESH_S]
+        if not rows:
+            raise UnreadError("nvidia-smi reports none of these accelerators")
+        return combine_rows(rows)
+
+    def _read_reports(self) -> None:
+        assert self._process is not None and self._process.stdout is not None, "it was started"
+        for line in self._process.stdout:
+            parsed = parse_line(line)
+            if parsed is not None and (self._devices is None or parsed[0] in self._devices):
+                self._rows[parsed[0]] = (time.monotonic(), parsed[1])
+                self._first.set()
+        self._first.set()
+
+
+def parse_line(line: str) -> tuple[int, tuple[float | None, ...]] | None:
+    """Parse `0, 97, 45, 312.4, 70000, 81559, 1755` to number and figures. `[N/A]` is None, and so is another line."""
+    cells = [cell.strip() for cell in line.split(",")]
+    if len(cells) != 7 or not cells[0].isdigit():
+        return None
+    return int(cells[0]), tuple(_number(cell) for cell in cells[1:])
+
+
+def combine_rows(rows: Sequence[tuple[float | None, ...]]) -> dict[TelemetryMetric, float]:
+    """Combine reports of several accelerators: shares and clocks are means, power is a sum.
+
+    A figure that one of them lacks is left out.
+    """
+    busy, memory_busy, power, used, total, clock = ([row[i] for row in rows] for i in range(6))
+    values: dict[TelemetryMetric, float] = {}
+    means = (Gauge.GPU_BUSY, busy, 0.01), (Gauge.GPU_MEMORY_BUSY, memory_busy, 0.01), (Gauge.GPU_CLOCK, clock, 1e6)
+    for metric, column, scale in means:
+        known = _complete(column)
+        if known:
+            values[metric] = sum(known) / len(known) * scale
+    if watts := _complete(power):
+        values[Gauge.GPU_POWER] = sum(watts)
+    used_mib, total_mib = _complete(used), _complete(total)
+    if used_mib and total_mib and sum(total_mib) > 0:
+        values[Gauge.GPU_MEMORY_USED] = sum(used_mib) / sum(total_mib)
+    return values
+
+
+def _complete(column: Sequence[float | None]) -> list[float]:
+    """Return the column, or nothing when one of its figures is missing."""
+    known = [value for value in column if value is not None]
+    return known if len(known) == len(column) else []
+
+
+def _number(cell: str) -> float | None:
+    try:
+        return float(cell)
+    except ValueError:
+        return None
+
+
+# --- names of accelerators ------------------------------------------------------------------------------------------
+
+
+def accelerator_facts(sources: Sources, target: Target, command: Sequence[str] = NAMES_COMMAND) -> dict[str, object]:
+    """Return `accelerator_names`, in the order of their numbers, and `driver`, as far as they are known.
+
+    They are reported by what `gpu` of the deployment names: `nvidia-smi` of this machine, or a DCGM exporter.
+    """
+    if sources.gpu is None:
+        return {}
+    found = _names_by_smi(command) if sources.gpu == NVIDIA_SMI else _names_by_page(sources.gpu, target)
+    kept = [found[number] for number in sorted(found) if sources.devices is None or number in sources.devices]
+    drivers = sorted({driver for _, driver in kept if driver})
+    facts: dict[str, object] = {"accelerator_names": [name for name, _ in kept]} if kept else {}
+    return facts | ({"driver": ", ".join(drivers)} if drivers else {})
+
+
+def _names_by_smi(command: Sequence[str]) -> dict[int, tuple[str, str]]:
+    """Read lines like `0, NVIDIA H200, 570.86.15`. Empty on a machine without accelerators."""
+    try:
+        ran = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_NAMES_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return {}
+    rows = [[cell.strip() for cell in line.split(",")] for line in ran.stdout.splitlines()]
+    whole = [row for row in rows if len(row) == 3 and row[0].isdigit()]
+    return {int(row[0]): (one_line(row[1]), one_line(row[2])) for row in whole}
+
+
+def _names_by_page(address: str, target: Target) -> dict[int, tuple[str, str]]:
+    """Read the labels of an exporter's samples."""
+    try:
+        with PageSource(address, target) as source:
+            samples = parse_samples(source.fetch().text)
+    except (UnreadError, BadPageError):
+        return {}
+    found = {}
+    for sample in samples:
+        number, name = sample.labels.get(GPU_LABEL, ""), sample.labels.get("modelName")
+        if name is not None and number.isdigit():
+            found[int(number)] = (one_line(name), one_line(sample.labels.get("DCGM_FI_DRIVER_VERSION", "")))
+    return found

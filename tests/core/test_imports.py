@@ -23,7 +23,8 @@ FLOORS: tuple[frozenset[str], ...] = tuple(
         "plan gate",
         "sizing",
         "child_process escaped_streams stamping timers clocks",
-        "embedded sim targets text_files",
+        "targets text_files",
+        "embedded sim",
         "imports load quality shadow store report publish telemetry",
         "preflight",
         "acting circumstances deploying done exchange following lining_up looking pricing signatures sitting spending "

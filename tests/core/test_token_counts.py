@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchgate.targets.usage import cached_count, input_count, output_count, reasoning_count
+from benchgate.targets.answers import cached_count, input_count, output_count, reasoning_count
 
 XAI = {"prompt_tokens": 32, "completion_tokens": 9, "total_tokens": 135}
 

@@ -13,7 +13,7 @@ from benchgate.model.request import Endpoint, ModelRequest, text_request
 from benchgate.plan.model import PlannedRequest, Turn
 from benchgate.targets.dialect import DIALECTS, Target, ask_body
 from benchgate.targets.probe import wait_ready
-from benchgate.targets.vocabulary import calibrated, server_vocabulary
+from benchgate.targets.tokenizer import calibrate, server_vocabulary
 from tests.fakes.scripted_server import Received, ScriptedServer, Step, json_response
 
 SCHEMA = {"type": "object"}
@@ -157,7 +157,7 @@ def tokens(text: str) -> int:
 
 
 def test_vocabulary_is_the_words_that_are_one_token_each() -> None:
-    found = calibrated("words", tokens, "t")
+    found = calibrate("words", tokens, "t")
     assert len(found.pieces) >= 8
     assert all("e" not in word for word in found.pieces)
     assert tokens(found.between.join(found.pieces)) == 1 + len(found.pieces)
@@ -174,7 +174,7 @@ def test_vocabulary_is_the_words_that_are_one_token_each() -> None:
 )
 def test_tokenizer_that_has_too_few_of_our_words_is_refused(count: Any, said: str) -> None:
     with pytest.raises(UsageError, match=f"{said}.*; write `text: letters`"):
-        calibrated("words", count, "t")
+        calibrate("words", count, "t")
 
 
 @pytest.mark.parametrize(
@@ -191,7 +191,7 @@ def test_server_is_asked_for_its_tokenizer_in_its_own_words(engine: str, key: st
         return [json_response(shape(tokens(received.body[key])))]
 
     with ScriptedServer(respond) as server:
-        assert server_vocabulary(target(server.url, engine), "words") == calibrated("words", tokens, "t")
+        assert server_vocabulary(target(server.url, engine), "words") == calibrate("words", tokens, "t")
         assert {received.path for received in server.requests} == {"/tokenize"}
 
 

@@ -26,7 +26,7 @@ from benchgate.suite.deployment import DeploymentSpec
 from benchgate.suite.json_schema import suite_schema
 from benchgate.suite.loader import parse_suite
 from benchgate.suite.waivers import parse_waivers
-from benchgate.targets.survey import Trial
+from benchgate.targets.discovery import Trial
 from tests.e2e.command import here
 from tests.fakes.scripted_server import Received, ScriptedServer, Step, answering, json_response
 

@@ -27,7 +27,7 @@ from benchgate.load.standalone.run import run_bare
 from benchgate.load.workers import run_shard
 from benchgate.model.records import ErrorClass
 from benchgate.plan.model import PlannedStage
-from benchgate.targets.route import Route
+from benchgate.targets.address import Route
 from tests.e2e.command import here, latest_evidence
 from tests.fakes.scripted_server import Received, ScriptedServer, Step, answering
 from tests.shells.load_helpers import WHOLE, closed, limits, opened, target_at

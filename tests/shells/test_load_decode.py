@@ -9,8 +9,8 @@ from benchgate.load.http.exchange import Fault, Progress, Response
 from benchgate.load.http.parser import Head
 from benchgate.model.records import ErrorClass, RequestRecord, TokenSource
 from benchgate.model.request import ModelRequest
-from benchgate.targets.answer import read_answer
-from benchgate.targets.refusals import Secret
+from benchgate.targets.answers import read_answer
+from benchgate.targets.error_messages import Secret
 
 EPOCH = 1000
 

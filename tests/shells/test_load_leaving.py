@@ -14,7 +14,7 @@ from benchgate.load.http.connection import Address
 from benchgate.load.http.pool import Pool
 from benchgate.model.records import ErrorClass
 from benchgate.suite.schema import Limits
-from benchgate.targets.route import Route
+from benchgate.targets.address import Route
 from tests.fakes.certificates import CA, serving
 from tests.fakes.scripted_server import chunk, finish, token
 from tests.shells.load_helpers import HALO, closed, limits, run

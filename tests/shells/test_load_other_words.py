@@ -9,15 +9,13 @@ from dataclasses import replace
 import pytest
 
 from benchgate.errors import TargetError
-from benchgate.load.decode.answer import is_valid
 from benchgate.load.decode.record import decode, progress_of, words_of
 from benchgate.load.http.exchange import Fault, Progress, Response
 from benchgate.load.http.parser import Head
 from benchgate.model.records import ErrorClass, RequestRecord
 from benchgate.model.request import ModelRequest
-from benchgate.targets.answer import ToolCall, read_answer
-from benchgate.targets.finish import finish_reason
-from benchgate.targets.proof import missing
+from benchgate.targets.answers import ToolCall, finish_reason, missing_output, read_answer
+from tests.shells.test_load_validity import is_valid
 
 CHAT = ModelRequest("chat", {}, 8)
 RESPONSES = ModelRequest("responses", {}, 8)
@@ -182,7 +180,7 @@ def test_reason_of_a_response_that_is_no_text_is_one_that_nobody_knows(reason: o
 )
 def test_call_that_says_nothing_is_no_output(nothing: dict[str, object]) -> None:
     assert read(delta(**nothing), stop(), DONE).error is ErrorClass.EMPTY
-    assert missing("chat", {"choices": [{"message": nothing, "finish_reason": "stop"}]}) == "an empty answer"
+    assert missing_output("chat", {"choices": [{"message": nothing, "finish_reason": "stop"}]}) == "an empty answer"
 
 
 @pytest.mark.parametrize("mark", [b"data: [DONE] \n\n", b"data:[DONE]\n\n", b"data: [DONE]\t\n\n"])
@@ -292,5 +290,5 @@ def test_coding_that_is_none_is_none(coding: str) -> None:
 
 def test_evals_take_the_same_reasons() -> None:
     assert read_answer("chat", 200, document({"content": "a"}, "end_turn")).finish_reason == "stop"
-    with pytest.raises(TargetError, match="finish reason ''"):
+    with pytest.raises(TargetError, match="finish reason: ''"):
         read_answer("chat", 200, document({"content": "a"}, ""))

@@ -12,8 +12,8 @@ from benchgate.load.standalone.options import BareOptions
 from benchgate.load.standalone.run import run_bare
 from benchgate.load.workers import run_stage
 from benchgate.model.records import ErrorClass
+from benchgate.targets.address import Route
 from benchgate.targets.dialect import Target
-from benchgate.targets.route import Route
 from tests.fakes.certificates import CA, CLIENT_CERT, CLIENT_KEY, STRANGER_CA, serving
 from tests.fakes.proxy import Proxy
 from tests.fakes.scripted_server import CLOSE, Received, ScriptedServer, Step, json_response

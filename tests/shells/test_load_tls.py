@@ -13,7 +13,7 @@ import pytest
 from benchgate.load.results import StageResult
 from benchgate.load.workers import run_stage
 from benchgate.model.records import ErrorClass
-from benchgate.targets.route import Route, tls_context
+from benchgate.targets.address import Route, tls_context
 from tests.fakes.certificates import CA, CLIENT_CERT, CLIENT_KEY, STRANGER_CA, TLS, serving
 from tests.fakes.scripted_server import DONE, LAST_CHUNK, ScriptedServer, finish, stream_head, token
 from tests.shells.load_helpers import WHOLE, closed, limits, target_at

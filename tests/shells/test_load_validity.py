@@ -7,12 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from benchgate.load.decode.answer import Words, is_valid
+from benchgate.load.decode.answer import Words
 from benchgate.load.decode.record import decode, words_of
 from benchgate.load.http.exchange import Response
 from benchgate.load.http.parser import Head
 from benchgate.model.request import ModelRequest
 from benchgate.suite.formats import schema_problem
+from benchgate.targets.validity import form_of_request
 
 TOOLS: dict[str, object] = {"tools": [{"type": "function", "function": {"name": "f"}}]}
 OFFER = ModelRequest("chat", {}, 8, stream=False, fields=TOOLS)
@@ -23,6 +24,11 @@ SCHEMA: dict[str, object] = {
     "$defs": {"age": {"type": "integer", "minimum": 0}},
 }
 ASKED = ModelRequest("chat", {}, 8, stream=False, schema=SCHEMA)
+
+
+def is_valid(ask: ModelRequest, words: Words) -> bool | None:
+    form = form_of_request(ask)
+    return None if form is None else form.is_met(words.text, words.called)
 
 
 def calling(*calls: tuple[str, str], text: str = "") -> Words:

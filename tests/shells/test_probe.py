@@ -10,7 +10,7 @@ from benchgate.model.deployment import Arm
 from benchgate.model.request import Endpoint
 from benchgate.targets.address import show_address
 from benchgate.targets.dialect import DIALECTS, Target
-from benchgate.targets.probe import detect_engine, still_alive, wait_ready
+from benchgate.targets.probe import detect_engine, liveness_problem, wait_ready
 from tests.fakes.scripted_server import CLOSE, Received, ScriptedServer, Step, answering, json_response
 
 ANSWER = {"choices": [{"message": {"content": "hello"}, "finish_reason": "stop"}]}
@@ -153,15 +153,15 @@ def test_loading_server_is_waited_for() -> None:
     ("steps", "reason"),
     [
         ([json_response({"error": {"message": "Loading model"}}, status=503)], "HTTP 503: Loading model"),
-        ([json_response({"error": "engine died"})], "HTTP 200 with an error: engine died"),
+        ([json_response({"error": "engine died"})], "HTTP 200 with an error in it: engine died"),
         ([json_response({"choices": [{"message": {"content": ""}}]})], "an empty answer"),
         ([json_response({"choices": []})], "without a choice"),
-        ([json_response([1])], "without a JSON object"),
+        ([json_response([1])], "with a body that is not a JSON object"),
         ([b"HTTP/1.1 404 Not Found\r\ncontent-length: 4\r\n\r\nnope"], "HTTP 404: nope"),
         ([b"HTTP/1.1 302 Found\r\nlocation: /login\r\ncontent-length: 0\r\n\r\n"], "HTTP 302"),
         ([b"SSH-2.0\r\n\r\n"], "illegal"),
         ([CLOSE], "disconnected"),
-        ([20.0], "timed out"),
+        ([20.0], "no answer within 400 ms"),
     ],
 )
 def test_server_without_a_real_answer_is_not_ready_and_the_reason_is_told(steps: list[Step], reason: str) -> None:
@@ -224,7 +224,7 @@ def test_address_that_is_none_is_refused_without_repeating_it(url: str) -> None:
         ready(url, within_s=0.3)
     with pytest.raises(TargetError) as of_engine:
         detect_engine(Target(Arm.CANDIDATE, url, "m", DIALECTS["openai"]))
-    alive = still_alive(Target(Arm.CANDIDATE, url, "m", DIALECTS["openai"]), within_s=0.3)
+    alive = liveness_problem(Target(Arm.CANDIDATE, url, "m", DIALECTS["openai"]), within_s=0.3)
     assert alive is not None
     assert "s3cr3t" not in f"{of_ready.value} {of_engine.value} {alive}"
     assert url not in ("", "s3cr3t") or "http://host:8000" in alive  # what to write instead
@@ -391,9 +391,9 @@ def test_living_server_is_alive_and_a_dead_one_says_why(dead_port: int) -> None:
         return Target(Arm.CANDIDATE, url, "scripted", DIALECTS["openai"])
 
     with ScriptedServer(answering(lambda received: "hello")) as server:
-        assert still_alive(target(server.url)) is None
-    assert "refused" in (still_alive(target(f"http://127.0.0.1:{dead_port}")) or "")
+        assert liveness_problem(target(server.url)) is None
+    assert "refused" in (liveness_problem(target(f"http://127.0.0.1:{dead_port}")) or "")
     with ScriptedServer(answering(lambda received: "")) as server:
-        assert still_alive(target(server.url)) == "an empty answer"
+        assert liveness_problem(target(server.url)) == "an empty answer"
     with ScriptedServer(lambda received: [20.0]) as server:
-        assert "timed out" in (still_alive(target(server.url), within_s=0.2) or "")
+        assert "no answer within 200 ms" in (liveness_problem(target(server.url), within_s=0.2) or "")

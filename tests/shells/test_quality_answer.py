@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from benchgate.errors import TargetError
-from benchgate.targets.answer import Answer, read_answer
+from benchgate.targets.answers import Answer, read_answer
 
 
 def chat(content: object = "hi", finish: object = "stop", **rest: object) -> dict[str, Any]:
@@ -40,8 +40,8 @@ def test_half_a_surrogate_pair_becomes_text_that_can_be_stored() -> None:
         ({"error": {"message": "out of memory"}}, "HTTP 200 with an error in it: out of memory"),
         (b"<html>", "HTTP 200 with a body that is not a JSON object: <html>"),
         (b"", "an empty body"),
-        (chat(finish="abort"), "finish reason 'abort'"),
-        (chat(finish=None), "finish reason None"),
+        (chat(finish="abort"), "finish reason: 'abort'"),
+        (chat(finish=None), "finish reason: None"),
         ({"choices": [{"finish_reason": "stop"}]}, "without a message in its first choice"),
         (chat(content=["a"]), "a content that is not a text in its first choice"),
     ],

@@ -12,7 +12,7 @@ import pytest
 
 from benchgate.model.deployment import Arm
 from benchgate.quality.harness import evaluate
-from benchgate.targets.route import Route
+from benchgate.targets.address import Route
 from tests.fakes.certificates import CA, CLIENT_CERT, CLIENT_KEY, serving
 from tests.fakes.proxy import Proxy
 from tests.fakes.scripted_server import ABORT, Received, ScriptedServer, Step, answering, json_response

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from benchgate.plan.evals import PlannedTask
 from benchgate.quality.spool import Job
-from benchgate.targets.route import Route
+from benchgate.targets.address import Route
 
 
 def job(*lengths: int, chunk: int | None) -> Job:

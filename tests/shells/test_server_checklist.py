@@ -20,7 +20,7 @@ from benchgate.plan.shadow import ShadowPrompt
 from benchgate.shadow.mirror import mirror
 from benchgate.suite.schema import Limits
 from benchgate.suite.shadow import Shadow
-from benchgate.targets.answer import read_answer
+from benchgate.targets.answers import read_answer
 from benchgate.targets.dialect import DIALECTS, Target
 from benchgate.targets.probe import wait_ready
 from tests.fakes.replay import CAPTURES, aborted_event, capture, engine_killed, pieces, renamed, replay

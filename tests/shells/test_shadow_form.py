@@ -15,7 +15,7 @@ from benchgate.shadow.form import form_problems, has_form
 from benchgate.shadow.judge_prompt import BUILT_IN, judge_message, judged, load_judge_prompt, read_choice
 from benchgate.shadow.sample import load_prompts
 from benchgate.shadow.similarity import cosine, read_embeddings
-from benchgate.targets.answer import ToolCall
+from benchgate.targets.answers import ToolCall
 
 CITY = {
     "type": "object",

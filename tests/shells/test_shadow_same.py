@@ -13,7 +13,7 @@ from benchgate.shadow.compare import By, Rules, Said, compared, digest, settled
 from benchgate.shadow.json_rules import JsonRules, NotJson, parsed
 from benchgate.shadow.refusal import refuses
 from benchgate.suite.formats import parse_path
-from benchgate.targets.answer import Answer, ToolCall
+from benchgate.targets.answers import Answer, ToolCall
 
 
 def pair(

@@ -147,9 +147,9 @@ def test_server_that_is_not_there_hangs_up_or_does_not_end_is_no_zero(monkeypatc
         read_spent(asking(), HERE, {"PROM": address}, NOW)
     assert "could not be asked" in refusal(lambda received: [CLOSE])
     endless = b"HTTP/1.1 200 OK\r\ncontent-length: 4000000\r\n\r\n" + b" " * 1_500_000
-    assert "its answer does not end" in refusal(lambda received: [endless])
-    monkeypatch.setattr("benchgate.spending._LONGEST_S", -1.0)
-    assert "its answer does not end" in refusal(answer(vector(SERIES)))
+    assert "larger than 1048576 bytes" in refusal(lambda received: [endless])
+    monkeypatch.setattr("benchgate.spending._LONGEST_S", 0.1)
+    assert "no answer within 100 ms" in refusal(lambda received: [1.0, CLOSE])
 
 
 @pytest.mark.parametrize(

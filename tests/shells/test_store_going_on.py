@@ -26,8 +26,7 @@ from benchgate.spools import SpoolFound, bring_in
 from benchgate.store.repository import RunWriter, Store
 from benchgate.suite.loader import parse_suite
 from benchgate.targets.dialect import DIALECTS, Target
-from benchgate.telemetry.process import process_of
-from benchgate.telemetry.sources import Sources
+from benchgate.telemetry.sources import Sources, process_marker
 from benchgate.unchanged import processes_before, same_processes
 from tests.shells.store_samples import DONE_AT, PLAN, make_deployment, make_load, make_run, make_shadow
 
@@ -283,12 +282,12 @@ def test_which_process_answers_is_told_by_its_page_of_metrics_where_it_has_one()
     with serve_sim(SimSettings()) as server:
         target = Target(Arm.CANDIDATE, server.url, "sim", DIALECTS["openai"])
         page = Sources(f"{server.url}/metrics")
-        marker = process_of(page, target)
-        assert marker is not None and marker == process_of(page, target)
-        assert process_of(Sources(None), target) is None
-        assert process_of(Sources(f"{server.url}/nothing"), target) is None
+        marker = process_marker(page, target)
+        assert marker is not None and marker == process_marker(page, target)
+        assert process_marker(Sources(None), target) is None
+        assert process_marker(Sources(f"{server.url}/nothing"), target) is None
     with serve_sim(SimSettings()) as another:
-        assert process_of(Sources(f"{another.url}/metrics"), target) not in (None, marker)
+        assert process_marker(Sources(f"{another.url}/metrics"), target) not in (None, marker)
 
 
 def test_what_production_has_spent_is_what_it_has_when_the_run_goes_on(store: Store, tmp_path: Path) -> None:

@@ -18,11 +18,10 @@ from benchgate.shadow.mirror import mirror
 from benchgate.suite.deployment import DeploymentSpec
 from benchgate.suite.schema import Limits
 from benchgate.suite.shadow import Shadow
-from benchgate.targets.deployed import target_of
-from benchgate.targets.dialect import DIALECTS, Target
-from benchgate.targets.probe import detect_engine, still_alive, wait_ready
-from benchgate.targets.refusals import one_line
-from benchgate.targets.route import DIRECT, Route, tls_context
+from benchgate.targets.address import DIRECT, Route, tls_context
+from benchgate.targets.dialect import DIALECTS, Target, target_of
+from benchgate.targets.error_messages import one_line
+from benchgate.targets.probe import detect_engine, liveness_problem, wait_ready
 from tests.fakes.certificates import CA, CLIENT_CERT, CLIENT_KEY, STRANGER_CA, TLS, serving
 from tests.fakes.proxy import Proxy
 from tests.fakes.scripted_server import Received, ScriptedServer, Step, answering
@@ -53,7 +52,7 @@ def asks_all(one: Target, other: Target) -> ShadowObservation:
     """A probe of both, and a shadow comparison between them."""
     for each in (one, other):
         wait_ready(each, endpoint="chat", ready_s=10, connect_s=5)
-        assert still_alive(each) is None
+        assert liveness_problem(each) is None
         assert detect_engine(each) == "openai"
     prompts = tuple(ShadowPrompt(f"p{n}", f"say {n}") for n in range(3))
     [observation] = mirror(one, other, prompts, Shadow(prompts="unused"), Limits())

@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 
 from benchgate.model.telemetry import Counter, Gauge
-from benchgate.telemetry.engines import DCGM, PAGES
-from benchgate.telemetry.page import BadPageError, Sample, samples_of
-from benchgate.telemetry.smi import parse_line, together
-from benchgate.telemetry.words import read_dcgm, read_page
+from benchgate.telemetry.engine_metrics import DCGM, PAGES
+from benchgate.telemetry.parse import BadPageError, Sample, parse_samples, read_dcgm, read_page
+from benchgate.telemetry.sources import combine_rows, parse_line
 
 CAPTURES = Path(__file__).parents[1] / "captures"
 VLLM = CAPTURES / "vllm-0.32.0-cpu"
@@ -54,7 +53,7 @@ def test_two_pages_of_one_process_of_vllm_have_one_marker_and_only_grow() -> Non
 
 def test_a_page_of_llama_cpp_under_load_is_read_as_it_was_sent() -> None:
     text = (CAPTURES / "llamacpp-2026.10" / "metrics_under_load.txt").read_text()
-    page = read_page(text, "benchgate-tiny", born="24165391462")
+    page = read_page(text, "benchgate-tiny", start_time="24165391462")
     assert (page.engine, page.marker) == ("llamacpp", "24165391462")
     assert page.values[Gauge.RUNNING] == 1
     assert page.values[Counter.PROMPT_TOKENS] == page.values[Counter.PREFIX_QUERIES] == 240
@@ -117,12 +116,12 @@ def test_what_is_no_page_of_a_known_engine_is_refused(text: str) -> None:
 @pytest.mark.parametrize("line", ['a{b="1" 2', "a", "a x", 'a{b="1"}'])
 def test_a_page_with_a_broken_line_is_refused_without_repeating_it(line: str) -> None:
     with pytest.raises(BadPageError, match=r"^it is no page of metrics in the text format of Prometheus$"):
-        samples_of(f"ok 1\n{line}\n")
+        parse_samples(f"ok 1\n{line}\n")
 
 
 def test_labels_keep_what_is_escaped_and_values_that_are_none_are_left_out() -> None:
     text = 'a{b="x\\"y\\\\n\\nz",c="}, {",} 3 1234\na NaN\na +Inf\na { d = "e" } 2\n'
-    assert samples_of(text) == [
+    assert parse_samples(text) == [
         Sample("a", {"b": 'x"y\\n\nz', "c": "}, {"}, 3.0),
         Sample("a", {"d": "e"}, 2.0),
     ]
@@ -141,14 +140,14 @@ def test_a_report_of_nvidia_smi_leaves_out_what_the_driver_does_not_tell() -> No
     lines = ("0, 90, 40, 600.5, 70000, 80000, 1980\n", "1, 10, [N/A], 100, 10000, 80000, 1020\n")
     rows = [parse_line(line) for line in lines]
     known = [row[1] for row in rows if row is not None]
-    assert together(known) == {
+    assert combine_rows(known) == {
         Gauge.GPU_BUSY: 0.5, Gauge.GPU_POWER: 700.5, Gauge.GPU_MEMORY_USED: 0.5, Gauge.GPU_CLOCK: 1.5e9,
     }  # fmt: skip
     assert parse_line("NVIDIA-SMI has failed") is None
 
 
 def test_no_name_stands_for_two_engines() -> None:
-    names = [(engine, name) for engine, page in PAGES.items() for told in page.words.values() for t in told
+    names = [(engine, name) for engine, page in PAGES.items() for told in page.names.values() for t in told
              for name in t.names]  # fmt: skip
     for engine, name in names:
         assert name.startswith(PAGES[engine].prefix) or engine == "triton", name

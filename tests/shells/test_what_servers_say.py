@@ -13,9 +13,8 @@ from benchgate.model.deployment import Arm
 from benchgate.model.run import CHANGED
 from benchgate.suite.schema import Suite
 from benchgate.targets.dialect import DIALECTS, Target
-from benchgate.targets.told import place
-from benchgate.telemetry.hardware import accelerator_facts
-from benchgate.telemetry.sources import Sources
+from benchgate.targets.server_info import weights_name
+from benchgate.telemetry.sources import Sources, accelerator_facts
 from tests.fakes.measured import SuiteText
 from tests.fakes.scripted_server import Received, ScriptedServer, Step, json_response
 
@@ -112,4 +111,4 @@ def test_accelerators_are_named_by_an_exporters_labels() -> None:
     ],
 )
 def test_of_a_path_to_weights_only_the_last_part_is_kept(path: str, shown: str) -> None:
-    assert place(path) == shown
+    assert weights_name(path) == shown

@@ -27,8 +27,8 @@ from pydantic_core import from_json
 from benchgate.load.decode.answer import Stream, Words
 from benchgate.load.decode.body import RawBody, Read, Template
 from benchgate.load.decode.sse import HEARTBEATS, EventParser, OverlongEvent, is_plain_event, plain_data
-from benchgate.targets.finish import finish_reason
-from benchgate.targets.refusals import WORDLESS_ERROR, Secret, event_error, json_object, message, without
+from benchgate.targets.answers import finish_reason
+from benchgate.targets.error_messages import WORDLESS_ERROR, Secret, error_message, event_error, json_object, redact
 
 
 def take_event(stream: Stream, at_ns: int, text: str, name: str = "") -> None:
@@ -37,7 +37,7 @@ def take_event(stream: Stream, at_ns: int, text: str, name: str = "") -> None:
         return
     stream.events += 1
     if name == "error":  # whatever it carries
-        stream.error = stream.error or message(json_object(text) or {}) or text or WORDLESS_ERROR
+        stream.error = stream.error or error_message(json_object(text) or {}) or text or WORDLESS_ERROR
         return
     if text.strip() == "[DONE]":
         stream.done_ns = at_ns
@@ -48,7 +48,7 @@ def take_event(stream: Stream, at_ns: int, text: str, name: str = "") -> None:
         return
     if data is None:
         stream.malformed = (
-            stream.malformed or f"an event that is not a JSON object: {without(text, stream.secret)[:120]!r}"
+            stream.malformed or f"an event that is not a JSON object: {redact(text, stream.secret)[:120]!r}"
         )
         return
     error = event_error(data)
@@ -69,7 +69,7 @@ def take_choice(stream: Stream, at_ns: int, choice: dict[str, object], place: in
     delta = choice.get("delta")
     for holder in (choice, delta):
         if isinstance(holder, dict) and holder.get("error"):
-            stream.error = stream.error or message(holder) or WORDLESS_ERROR
+            stream.error = stream.error or error_message(holder) or WORDLESS_ERROR
     is_chat = isinstance(delta, dict)
     with_output = stream.take_output(
         at_ns, choice, delta if isinstance(delta, dict) else choice, place, reasons=is_chat
@@ -345,6 +345,6 @@ def _take_choice(stream: Stream, at_ns: int, choice: dict[str, object], place: i
     told = choice.get("message")
     for part in (choice, told):
         if isinstance(part, dict) and part.get("error"):
-            stream.error = stream.error or message(part) or WORDLESS_ERROR
+            stream.error = stream.error or error_message(part) or WORDLESS_ERROR
     holder = told if isinstance(told, dict) else choice
     stream.take_output(at_ns, choice, holder, place)

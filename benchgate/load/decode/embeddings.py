@@ -17,8 +17,8 @@ from benchgate.load.decode.answer import Stream
 from benchgate.load.decode.body import Read
 from benchgate.load.decode.chat import any_document
 from benchgate.model.request import ModelRequest
-from benchgate.targets.refusals import Secret, event_error
-from benchgate.targets.usage import token_count
+from benchgate.targets.answers import token_count
+from benchgate.targets.error_messages import Secret, event_error
 
 _LARGEST = sys.float_info.max
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
-from benchgate.load.decode.answer import Stream, Words, is_judged, is_valid
+from benchgate.load.decode.answer import Stream, Words
 from benchgate.load.decode.body import RawBody, Read
 from benchgate.load.decode.chat import read_document, read_stream
 from benchgate.load.decode.embeddings import read_embeddings, read_ranking
@@ -23,7 +23,8 @@ from benchgate.model.records import ACCEPTED_FINISH, ErrorClass, RequestRecord, 
 from benchgate.model.request import GENERATING_ENDPOINTS, ModelRequest
 from benchgate.model.request_metrics import MIN_VISIBLE_CHARACTERS, redundancy_percent, visible_characters
 from benchgate.targets.dialect import Target, ask_body
-from benchgate.targets.refusals import Secret, json_object, one_line, said
+from benchgate.targets.error_messages import Secret, error_text, json_object, one_line
+from benchgate.targets.validity import form_of_request
 
 
 def fault_of(response: Response, stream: Stream, ask: ModelRequest, target: Target | None = None) -> Fault | None:
@@ -105,7 +106,7 @@ def _not_a_stream(body: bytes) -> Fault:
     document = json_object(body)
     if document is not None and ("choices" in document or "output" in document):
         return Fault(ErrorClass.PROTOCOL, "one JSON document where a stream of events was asked for")
-    return Fault(ErrorClass.PROTOCOL, f"HTTP 200 without a single event: {said(body)}")
+    return Fault(ErrorClass.PROTOCOL, f"HTTP 200 without a single event: {error_text(body)}")
 
 
 def _not_a_document(body: bytes) -> Fault:
@@ -113,11 +114,11 @@ def _not_a_document(body: bytes) -> Fault:
         return Fault(ErrorClass.EMPTY, "HTTP 200 with an empty body")
     if body.lstrip().startswith((b"data:", b"event:")):
         return Fault(ErrorClass.PROTOCOL, "a stream of events where one JSON document was asked for")
-    return Fault(ErrorClass.PROTOCOL, f"HTTP 200 with a body that is no JSON document: {said(body)}")
+    return Fault(ErrorClass.PROTOCOL, f"HTTP 200 with a body that is no JSON document: {error_text(body)}")
 
 
 def _http_fault(head: Head, body: bytes) -> Fault:
-    words = said(body)
+    words = error_text(body)
     detail = f"HTTP {head.status}: {words}" if words else f"HTTP {head.status}"
     if head.status == 429:
         return Fault(ErrorClass.HTTP_429, detail)
@@ -170,6 +171,7 @@ def decode_named(
     fault = fault_of(response, stream, ask, target)
     tokens, source = _output_tokens(stream)
     content = _content_of(stream) if _is_read(response) and ask.endpoint in GENERATING_ENDPOINTS else _NO_CONTENT
+    form, words = form_of_request(ask), Words() if fault else stream.words
     record = RequestRecord(
         index=index,
         intended_ns=intended_ns,
@@ -188,7 +190,7 @@ def decode_named(
         first_answer_ns=_since(epoch_ns, stream.answer_ns),
         reasoning_tokens=stream.reasoning_tokens,
         cached_tokens=stream.cached_tokens,
-        valid=is_valid(ask, Words() if fault else stream.words) if is_judged(ask) and not leaves else None,
+        valid=None if form is None or leaves else form.is_met(words.text, words.called),
         left=leaves,
         tokenless=ask.endpoint not in GENERATING_ENDPOINTS,
         answer_chars=content.answer_chars,

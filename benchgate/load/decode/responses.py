@@ -12,8 +12,8 @@ from benchgate.load.decode.answer import Stream, Words, is_text, place_of
 from benchgate.load.decode.body import Read
 from benchgate.load.decode.chat import whole_document
 from benchgate.load.decode.sse import HEARTBEATS, EventParser, OverlongEvent
-from benchgate.targets.content import text_in
-from benchgate.targets.refusals import WORDLESS_ERROR, Secret, event_error, json_object, message, without
+from benchgate.targets.answers import text_in
+from benchgate.targets.error_messages import WORDLESS_ERROR, Secret, error_message, event_error, json_object, redact
 
 _LAST = {
     "response.completed": "completed",
@@ -56,7 +56,7 @@ def read_responses_document(body: Iterable[Read], *, secret: Secret = None) -> S
         return stream
     stream.events = 1
     if not isinstance(data.get("output"), list):
-        stream.error = message(data)
+        stream.error = error_message(data)
         stream.malformed = "a document without output"
         return stream
     kinds = {_take_item(stream.words, place, item) for place, item in _items(data)}
@@ -79,13 +79,13 @@ def _take_event(stream: Stream, at_ns: int, text: str, name: str) -> None:
     if data is None and name in HEARTBEATS:
         return
     if data is None:
-        shown = without(text, stream.secret)[:120]
+        shown = redact(text, stream.secret)[:120]
         stream.malformed = stream.malformed or f"an event that is not a JSON object: {shown!r}"
         return
     told = data.get("type")
     kind = told if isinstance(told, str) else name
     if "error" in (kind, name) or data.get("error") or data.get("errors"):
-        stream.error = stream.error or message(data) or WORDLESS_ERROR
+        stream.error = stream.error or error_message(data) or WORDLESS_ERROR
     elif not kind.startswith("response.") and (error := event_error(data)) is not None:
         stream.error = stream.error or error
     elif kind.endswith(".delta") and is_text(data.get("delta")):
@@ -108,7 +108,7 @@ def _take_response(stream: Stream, at_ns: int, response: dict[str, object], othe
     stream.take_id(response)
     status = response.get("status") or otherwise
     if status == "failed" or response.get("error") or response.get("errors"):
-        stream.error = stream.error or message(response) or WORDLESS_ERROR
+        stream.error = stream.error or error_message(response) or WORDLESS_ERROR
     elif status == "completed":
         stream.take_finish(at_ns, "stop")
     elif status == "incomplete":

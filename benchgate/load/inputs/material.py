@@ -24,8 +24,8 @@ from benchgate.suite.formats import parse_json, schema_problem
 from benchgate.suite.load import Load, TrafficClass
 from benchgate.suite.schema import Suite, declared_context_tokens
 from benchgate.suite.workload import Lengths
-from benchgate.targets.deployed import target_of
-from benchgate.targets.vocabulary import file_vocabulary, server_vocabulary
+from benchgate.targets.dialect import target_of
+from benchgate.targets.tokenizer import file_vocabulary, server_vocabulary
 from benchgate.text_files import RECORDED_BYTES, text_of
 
 _T = TypeVar("_T")

@@ -29,9 +29,8 @@ from benchgate.plan.client_demand import StageDemand, default_workers, workers_t
 from benchgate.plan.salt import LARGEST_SALT
 from benchgate.suite.connection import check_proxy, read_header, reference_name, resolve_secret, version_problem
 from benchgate.suite.load import parse_warmup
-from benchgate.targets.address import ServerAddress
+from benchgate.targets.address import DIRECT, Route, ServerAddress, tls_context
 from benchgate.targets.dialect import DIALECTS, PATHS
-from benchgate.targets.route import DIRECT, Route, tls_context
 
 
 def read_headers(lines: Sequence[str], environment: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:

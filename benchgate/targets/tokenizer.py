@@ -1,36 +1,35 @@
-"""Which of our words a model's tokenizer takes as one token each, so that made-up texts are as long as they are said.
+"""Vocabularies of single-token words, so that synthetic prompts have exactly the tokens they are to have.
 
-The tokenizer is asked once for every word, not for every prompt: tokenizers in use never merge across the space before
-a word, and a text out of single tokens is checked to be as long as its parts before any of them is used.
+The tokenizer counts every word once, not every prompt: tokenizers in use never merge across the space before a word,
+and a text of such words is checked to be as long as its parts before any of them is used.
 """
 
 from __future__ import annotations
 
 import importlib
+import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
-import httpx2
-
 from benchgate.errors import UsageError
 from benchgate.plan.vocabulary import VOCABULARIES, Vocabulary
 from benchgate.targets.address import show_address
-from benchgate.targets.clients import client_of
+from benchgate.targets.client import JsonClient
 from benchgate.targets.dialect import Target
-from benchgate.targets.refusals import json_object, one_line, said
+from benchgate.targets.error_messages import RequestError, error_text, json_object
 
 Count = Callable[[str], int]
-"""How many tokens a text is, with whatever the tokenizer puts around every text."""
+"""Counts the tokens of a text, with whatever the tokenizer puts around every text."""
 
-_LEAST_PIECES = 8  # of so many, 16 tokens in a row are others in every prompt
+_LEAST_PIECES = 8  # enough for 16 tokens in a row to differ from prompt to prompt
 _CHECKED_TOKENS = 64
 _TIMEOUT_S = 10.0
 
 
-def calibrated(kind: str, count: Count, name: str) -> Vocabulary:
-    """The pieces of this kind of text that are one token each; UsageError when they are too few for varied prompts."""
+def calibrate(kind: str, count: Count, name: str) -> Vocabulary:
+    """Return the pieces that are one token each. Raises UsageError if they are too few for varied prompts."""
     usual = VOCABULARIES[kind]
     alone = {piece: count(piece) for piece in usual.pieces}
     least = min(alone.values())
@@ -51,7 +50,7 @@ def calibrated(kind: str, count: Count, name: str) -> Vocabulary:
 
 
 def file_vocabulary(path: Path, kind: str) -> Vocabulary:
-    """By a `tokenizer.json`. Raises UsageError when it cannot be read, or the library for it is not installed."""
+    """Calibrate by a `tokenizer.json`. Raises UsageError if it cannot be read or its library is not installed."""
     try:
         library = importlib.import_module("tokenizers")
     except ImportError:
@@ -66,54 +65,56 @@ def file_vocabulary(path: Path, kind: str) -> Vocabulary:
     if "model" not in (json_object(text) or {}):
         raise UsageError(f"{path} is no tokenizer; name the tokenizer.json that comes with the model")
     tokenizer = library.Tokenizer.from_str(text)
-    return calibrated(kind, lambda text: len(tokenizer.encode(text).ids), str(path))
+    return calibrate(kind, lambda text: len(tokenizer.encode(text).ids), str(path))
 
 
-class _Way(NamedTuple):
-    """How an engine counts tokens: where it is asked, under which key, and where the answer says how many."""
+class _TokenizeApi(NamedTuple):
+    """An engine's endpoint that counts tokens, and the keys of its request and answer."""
 
     path: str
     text_key: str
-    count_key: str | None  # a number; None: the answer, or what stands under `tokens`, is a list of them
+    count_key: str | None  # of a number; None: the answer, or its `tokens`, is a list of tokens
 
 
-_WAYS: Mapping[str, _Way] = MappingProxyType(
+_APIS: Mapping[str, _TokenizeApi] = MappingProxyType(
     {
-        "vllm": _Way("/tokenize", "prompt", "count"),
-        "sglang": _Way("/tokenize", "prompt", "count"),
-        "llamacpp": _Way("/tokenize", "content", None),
-        "tgi": _Way("/tokenize", "inputs", None),
+        "vllm": _TokenizeApi("/tokenize", "prompt", "count"),
+        "sglang": _TokenizeApi("/tokenize", "prompt", "count"),
+        "llamacpp": _TokenizeApi("/tokenize", "content", None),
+        "tgi": _TokenizeApi("/tokenize", "inputs", None),
     }
 )
 
 
 def server_vocabulary(target: Target, kind: str) -> Vocabulary:
-    """By what the server says. Raises UsageError when its engine cannot say it, or it does not."""
-    way = _WAYS.get(target.dialect.engine)
-    if way is None:
+    """Calibrate by the server's own token counts. Raises UsageError if it does not report them."""
+    api = _APIS.get(target.dialect.engine)
+    if api is None:
         raise UsageError(
             f"`tokenizer: server` asks a server's /tokenize, which {target.dialect.engine} has not; name the "
             "tokenizer.json of its model"
         )
     where = f"the {target.arm} at {show_address(target.url)}"
-    with client_of(target, httpx2.Timeout(_TIMEOUT_S)) as client:
-        return calibrated(kind, lambda text: _asked(client, way, text, target, where), f"of {where}")
+    with JsonClient(target, connect_s=_TIMEOUT_S, total_s=_TIMEOUT_S) as client:
+        return calibrate(kind, lambda text: _count_tokens(client, api, text, target, where), f"of {where}")
 
 
-def _asked(client: httpx2.Client, way: _Way, text: str, target: Target, where: str) -> int:
-    body: dict[str, object] = {way.text_key: text}
-    if way.count_key is not None:
+def _count_tokens(client: JsonClient, api: _TokenizeApi, text: str, target: Target, where: str) -> int:
+    body: dict[str, object] = {api.text_key: text}
+    if api.count_key is not None:
         body["model"] = target.model
     try:
-        response = client.post(way.path, json=body)
-        found = response.json() if response.status_code == 200 else None
-    except (httpx2.HTTPError, httpx2.InvalidURL, ValueError) as exc:
-        reason = one_line(str(exc) or type(exc).__name__, secret=target.secrets)
-        raise UsageError(f"{where} does not say how many tokens a text is: {reason}") from exc
+        response = client.send("POST", api.path, body)
+    except RequestError as exc:
+        raise UsageError(f"{where} does not say how many tokens a text is: {exc}") from exc
+    try:
+        found = json.loads(response.body) if response.status == 200 else None
+    except ValueError:
+        found = None
     if isinstance(found, dict):
-        found = found.get(way.count_key or "tokens")
+        found = found.get(api.count_key or "tokens")
     count = len(found) if isinstance(found, list) else found
     if not isinstance(count, int) or isinstance(count, bool) or count < 1:
-        answer = one_line(f"HTTP {response.status_code}: {said(response.content)}", secret=target.secrets)
+        answer = target.redact(f"HTTP {response.status}: {error_text(response.body)}")
         raise UsageError(f"{where} does not say how many tokens a text is: {answer}")
     return count

@@ -1,0 +1,231 @@
+"""Discovery of an unknown server by single requests, for `init` and `doctor`. Nothing here waits for a server to start.
+
+`list_models` reads the list of models, `try_completion` sends one completion request, whole or streamed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from enum import StrEnum
+
+import httpx2
+
+from benchgate.model.records import ACCEPTED_FINISH
+from benchgate.model.request import Endpoint
+from benchgate.targets.answers import (
+    answer_document,
+    finish_reason,
+    first_object,
+    holds_output,
+    is_hidden_reasoning,
+    output_count,
+)
+from benchgate.targets.client import AsyncJsonClient, TlsError
+from benchgate.targets.dialect import PATHS, Target, ask_body, request_body
+from benchgate.targets.error_messages import RequestError, error_text, event_error, json_object, one_line
+from benchgate.targets.probe import engine_of, model_entries, probe_request
+
+WITHIN_S = 60.0
+"""The first answer of a cold engine includes compiling and loading."""
+STREAMED: tuple[Endpoint, ...] = ("chat", "completions")
+"""The endpoints whose streams are tried."""
+
+_PROMPT = "Write a few sentences about rivers."
+_TOKENS = 32
+_LARGEST_STREAM_BYTES = 4 * 2**20
+_STREAM_SHARE = 0.9  # of the time limit: a stream is left before the limit would discard what came
+_MOST_MODELS = 1000
+
+
+class Trouble(StrEnum):
+    """The kind of obstacle to an answer."""
+
+    AWAY = "away"  # nobody answers there
+    TLS = "tls"  # one end does not accept the other's certificate, or does not speak TLS
+    AUTH = "auth"  # the server wants a key, or another one
+    MODEL = "model"  # it does not serve what was asked for
+    REFUSED = "refused"  # any other status than 200
+    ODD = "odd"  # it answers, and not with what was asked for
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """The reason for a missing answer, in one line without credentials."""
+
+    trouble: Trouble
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The server at an address. `models` is empty where it has no list of them.
+
+    `clock_ahead_s` is by how much its clock is ahead of ours, to the second of a `Date` header; `certificate_ends_s`
+    the end of its certificate, as Unix time. None where it does not show them.
+    """
+
+    fault: Fault | None
+    models: tuple[str, ...] = ()
+    engine: str = "openai"
+    clock_ahead_s: float | None = None
+    certificate_ends_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One completion. Tokens are the server's own count; times are from the request to the first output and the end.
+
+    `events` counts those with output, 1 for an answer that came whole. `model` is the name in the answer.
+    """
+
+    fault: Fault | None
+    output_tokens: int | None = None
+    finish_reason: str | None = None
+    first_s: float | None = None
+    whole_s: float | None = None
+    events: int = 0
+    model: str | None = None
+
+    @property
+    def pace_s(self) -> float | None:
+        """Time for each further token of a stream, if it can be known."""
+        if self.first_s is None or self.whole_s is None or (self.output_tokens or 0) < 2 or self.events < 2:
+            return None
+        return (self.whole_s - self.first_s) / ((self.output_tokens or 0) - 1)
+
+
+def list_models(target: Target, *, within_s: float = WITHIN_S) -> Listing:
+    """Read a server's list of models. Raises TargetError for an address that is none, and for nothing else."""
+    return asyncio.run(_list_models(target, within_s))
+
+
+async def _list_models(target: Target, within_s: float) -> Listing:
+    async with _client(target, within_s) as client:
+        try:
+            async with client.stream("GET", "/v1/models") as response:
+                ahead_s, ends_s = _clock_ahead_s(response, time.time()), _certificate_ends_s(response)
+                content = await client.read_body(response)
+        except RequestError as error:
+            return Listing(_no_answer(error))
+    status = response.status_code
+    if status in (401, 403):
+        return Listing(_refusal(status, content, target), (), "openai", ahead_s, ends_s)
+    entries = model_entries(json_object(content) or {}) if status == 200 else []
+    names = [one_line(str(entry["id"])) for entry in entries[:_MOST_MODELS] if isinstance(entry.get("id"), str)]
+    return Listing(None, tuple(dict.fromkeys(names)), engine_of(entries), ahead_s, ends_s)
+
+
+def try_completion(target: Target, endpoint: Endpoint, *, stream: bool, within_s: float = WITHIN_S) -> Trial:
+    """Send one short request, as the load does. Raises TargetError for an address that is none."""
+    return asyncio.run(_try_completion(target, endpoint, stream, within_s))
+
+
+async def _try_completion(target: Target, endpoint: Endpoint, stream: bool, within_s: float) -> Trial:
+    if endpoint in STREAMED:
+        body = request_body(target, endpoint, _PROMPT, _TOKENS, stream=stream, seed=0, ignore_eos=True)
+    else:
+        body = ask_body(target, probe_request(endpoint), seed=0)
+    async with _client(target, within_s) as client:
+        began_s = time.monotonic()
+        try:
+            async with client.stream("POST", PATHS[endpoint], body) as response:
+                if stream and response.status_code == 200:
+                    return await _streamed(response, began_s, began_s + _STREAM_SHARE * within_s, target)
+                content = await client.read_body(response)
+        except RequestError as error:
+            return Trial(_no_answer(error))
+    whole_s = time.monotonic() - began_s
+    if response.status_code != 200:
+        return Trial(_refusal(response.status_code, content, target))
+    try:
+        document = answer_document(endpoint, 200, content)
+    except RequestError as error:
+        return _faulty(str(error.redacted(target.redact)))
+    return Trial(None, _tokens(document), _finish(document), None, whole_s, 1, _model(document, target))
+
+
+def _client(target: Target, within_s: float) -> AsyncJsonClient:
+    return AsyncJsonClient(target, connect_s=10.0, total_s=within_s)
+
+
+def _no_answer(error: RequestError) -> Fault:
+    return Fault(Trouble.TLS if isinstance(error, TlsError) else Trouble.AWAY, str(error))
+
+
+def _refusal(status: int, content: bytes, target: Target) -> Fault:
+    trouble = {401: Trouble.AUTH, 403: Trouble.AUTH, 404: Trouble.MODEL}.get(status, Trouble.REFUSED)
+    return Fault(trouble, target.redact(f"HTTP {status}: {error_text(content)}"))
+
+
+def _faulty(reason: str) -> Trial:
+    return Trial(Fault(Trouble.ODD, reason))
+
+
+async def _streamed(response: httpx2.Response, began_s: float, until_s: float, target: Target) -> Trial:
+    first_s: float | None = None
+    tokens, finish, events, is_hidden, model = None, None, 0, False, None
+    async for event in _events(response, until_s):
+        error = event_error(event)
+        if error is not None:
+            return _faulty(target.redact(f"an error in the stream: {error}"))
+        choice = first_object(event.get("choices")) or {}
+        delta = choice.get("delta")
+        if holds_output(delta) if isinstance(delta, dict) else choice.get("text"):
+            events += 1
+            first_s = time.monotonic() - began_s if first_s is None else first_s
+        tokens, finish = _tokens(event) or tokens, _finish(event) or finish
+        model = model or _model(event, target)
+        is_hidden = is_hidden or is_hidden_reasoning(finish, event.get("usage"))
+    if not events and not is_hidden:
+        return _faulty("HTTP 200, and a stream without any output in it")
+    return Trial(None, tokens, finish, first_s, time.monotonic() - began_s, events, model)
+
+
+async def _events(response: httpx2.Response, until_s: float) -> AsyncIterator[dict[str, object]]:
+    """Yield the JSON objects of server-sent events up to the last, however long the connection stays open."""
+    size = 0
+    async for line in response.aiter_lines():
+        size += len(line)
+        is_last = line.partition("data:")[2].strip() == "[DONE]"
+        if is_last or size > _LARGEST_STREAM_BYTES or time.monotonic() > until_s:
+            return
+        event = json_object(line[5:].strip()) if line.startswith("data:") else None
+        if event is not None:
+            yield event
+
+
+def _tokens(document: dict[str, object]) -> int | None:
+    return output_count(document.get("usage"))
+
+
+def _model(document: dict[str, object], target: Target) -> str | None:
+    """Return the answer's name of its model; None without one, or where it is no plain line or holds a credential."""
+    name = document.get("model")
+    return name if isinstance(name, str) and name and target.redact(name) == name else None
+
+
+def _finish(document: dict[str, object]) -> str | None:
+    reason = finish_reason((first_object(document.get("choices")) or {}).get("finish_reason"))
+    return reason if reason in ACCEPTED_FINISH else None
+
+
+def _clock_ahead_s(response: httpx2.Response, now_s: float) -> float | None:
+    try:
+        return parsedate_to_datetime(response.headers["date"]).timestamp() - now_s
+    except (KeyError, ValueError):
+        return None
+
+
+def _certificate_ends_s(response: httpx2.Response) -> float | None:
+    """Return the end of the server's certificate; it was verified, so it has one."""
+    stream = response.extensions.get("network_stream")
+    connection = None if stream is None else stream.get_extra_info("ssl_object")
+    if not isinstance(connection, ssl.SSLObject):
+        return None
+    ends = (connection.getpeercert() or {}).get("notAfter")
+    return ssl.cert_time_to_seconds(ends) if isinstance(ends, str) else None

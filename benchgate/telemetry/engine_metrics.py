@@ -1,0 +1,196 @@
+"""Metric names of each engine. A wrong or a new name is one line here, and nowhere else.
+
+Alternatives stand in order of preference: names changed between versions, and an older server still has the old ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Literal
+
+from benchgate.model.telemetry import Counter, Gauge, TelemetryMetric
+
+
+@dataclass(frozen=True, slots=True)
+class MetricSource:
+    """The samples of one metric: all `names` added up, of the series with these `labels`, times `scale`.
+
+    `combine` is for a server whose engines report it one by one.
+    """
+
+    names: tuple[str, ...]
+    labels: Mapping[str, str] = field(default_factory=dict)
+    scale: float = 1.0
+    divisor: MetricSource | None = None
+    combine: Literal["sum", "max", "mean"] = "sum"
+
+
+MetricNames = Mapping[TelemetryMetric, tuple[MetricSource, ...]]
+
+
+def _any_of(*names: str) -> tuple[MetricSource, ...]:
+    """Take the first of these names that is there."""
+    return tuple(MetricSource((name,)) for name in names)
+
+
+def _highest(*names: str) -> tuple[MetricSource, ...]:
+    """Take the first name that is there, of several engines the highest value."""
+    return tuple(MetricSource((name,), combine="max") for name in names)
+
+
+_VLLM: MetricNames = {
+    Gauge.RUNNING: _any_of("vllm:num_requests_running"),
+    Gauge.WAITING: _any_of("vllm:num_requests_waiting"),
+    Gauge.KV_USAGE: _highest("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc"),  # 0 to 1, whatever the name says
+    Counter.PROMPT_TOKENS: _any_of("vllm:prompt_tokens_total"),
+    Counter.GENERATION_TOKENS: _any_of("vllm:generation_tokens_total"),
+    Counter.REQUESTS: _any_of("vllm:request_success_total"),
+    Counter.PREFIX_QUERIES: _any_of("vllm:prefix_cache_queries_total", "vllm:gpu_prefix_cache_queries_total"),
+    Counter.PREFIX_HITS: _any_of("vllm:prefix_cache_hits_total", "vllm:gpu_prefix_cache_hits_total"),
+    Counter.DRAFTED: _any_of("vllm:spec_decode_num_draft_tokens_total"),
+    Counter.ACCEPTED: _any_of("vllm:spec_decode_num_accepted_tokens_total"),
+    Counter.PREEMPTIONS: _any_of("vllm:num_preemptions_total"),
+    Counter.QUEUE_S: _any_of("vllm:request_queue_time_seconds_sum"),
+    Counter.QUEUED: _any_of("vllm:request_queue_time_seconds_count"),
+    Counter.PREFILL_S: _any_of("vllm:request_prefill_time_seconds_sum"),
+    Counter.PREFILLED: _any_of("vllm:request_prefill_time_seconds_count"),
+    Counter.DECODE_S: _any_of("vllm:request_decode_time_seconds_sum"),
+    Counter.DECODED: _any_of("vllm:request_decode_time_seconds_count"),
+}
+
+_SGLANG: MetricNames = {
+    Gauge.RUNNING: _any_of("sglang:num_running_reqs"),
+    Gauge.WAITING: _any_of("sglang:num_queue_reqs"),
+    Gauge.KV_USAGE: _highest("sglang:token_usage"),
+    Gauge.ACCEPTANCE: (MetricSource(("sglang:spec_accept_rate",), combine="mean"),),
+    Counter.PROMPT_TOKENS: _any_of("sglang:prompt_tokens_total"),
+    Counter.GENERATION_TOKENS: _any_of("sglang:generation_tokens_total"),
+    Counter.REQUESTS: _any_of("sglang:num_requests_total"),
+    Counter.PREFIX_QUERIES: _any_of("sglang:prompt_tokens_total"),
+    Counter.PREFIX_HITS: _any_of("sglang:cached_tokens_total"),
+    Counter.PREEMPTIONS: _any_of("sglang:num_retracted_requests_total"),
+    Counter.QUEUE_S: _any_of("sglang:queue_time_seconds_sum"),
+    Counter.QUEUED: _any_of("sglang:queue_time_seconds_count"),
+}
+
+_TGI: MetricNames = {
+    Gauge.RUNNING: _any_of("tgi_batch_current_size"),
+    Gauge.WAITING: _any_of("tgi_queue_size"),
+    Counter.PROMPT_TOKENS: _any_of("tgi_request_input_length_sum"),
+    Counter.GENERATION_TOKENS: _any_of("tgi_request_generated_tokens_sum"),
+    Counter.REQUESTS: _any_of("tgi_request_success", "tgi_request_success_total"),
+    Counter.QUEUE_S: _any_of("tgi_request_queue_duration_sum"),
+    Counter.QUEUED: _any_of("tgi_request_queue_duration_count"),
+}
+
+_TRTLLM: MetricNames = {
+    Gauge.KV_USAGE: _highest("trtllm_kv_cache_utilization"),
+    Counter.REQUESTS: _any_of("trtllm_request_success_total"),
+    Counter.QUEUE_S: _any_of("trtllm_request_queue_time_seconds_sum"),
+    Counter.QUEUED: _any_of("trtllm_request_queue_time_seconds_count"),
+}
+
+_BLOCKS = "nv_trt_llm_kv_cache_block_metrics"
+_OF_TRITON: MetricNames = {
+    Gauge.RUNNING: (MetricSource(("nv_trt_llm_request_metrics",), {"request_type": "active"}),),
+    Gauge.WAITING: (
+        MetricSource(("nv_trt_llm_request_metrics",), {"request_type": "waiting"}),
+        MetricSource(("nv_inference_pending_request_count",)),
+    ),
+    Gauge.KV_USAGE: (
+        MetricSource(
+            (_BLOCKS,),
+            {"kv_cache_block_type": "used"},
+            divisor=MetricSource((_BLOCKS,), {"kv_cache_block_type": "max"}),
+        ),
+    ),
+    Counter.REQUESTS: _any_of("nv_inference_request_success"),
+    Counter.QUEUE_S: (MetricSource(("nv_inference_queue_duration_us",), scale=1e-6),),
+    Counter.QUEUED: _any_of("nv_inference_request_success"),
+    Gauge.GPU_BUSY: (MetricSource(("nv_gpu_utilization",), combine="mean"),),
+    Gauge.GPU_POWER: _any_of("nv_gpu_power_usage"),
+    Gauge.GPU_MEMORY_USED: (
+        MetricSource(("nv_gpu_memory_used_bytes",), divisor=MetricSource(("nv_gpu_memory_total_bytes",))),
+    ),
+    Counter.GPU_ENERGY_J: _any_of("nv_energy_consumption"),
+}
+# Triton's vLLM backend shows vLLM's names on Triton's page.
+_TRITON: MetricNames = {
+    metric: (*_VLLM.get(metric, ()), *_OF_TRITON.get(metric, ())) for metric in {**_VLLM, **_OF_TRITON}
+}
+
+_LLAMACPP: MetricNames = {
+    Gauge.RUNNING: _any_of("llamacpp:requests_processing"),
+    Gauge.WAITING: _any_of("llamacpp:requests_deferred"),
+    Gauge.KV_USAGE: _highest("llamacpp:kv_cache_usage_ratio"),  # older versions only
+    Counter.PROMPT_TOKENS: (
+        MetricSource(("llamacpp:prompt_tokens_total", "llamacpp:prompt_tokens_cached_total")),
+        MetricSource(("llamacpp:prompt_tokens_total",)),  # older versions: without the cached ones
+    ),
+    Counter.GENERATION_TOKENS: _any_of("llamacpp:tokens_predicted_total"),
+    Counter.PREFIX_QUERIES: (MetricSource(("llamacpp:prompt_tokens_total", "llamacpp:prompt_tokens_cached_total")),),
+    Counter.PREFIX_HITS: _any_of("llamacpp:prompt_tokens_cached_total"),
+    Counter.DRAFTED: _any_of("llamacpp:spec_decode_num_draft_tokens_total"),
+    Counter.ACCEPTED: _any_of("llamacpp:spec_decode_num_accepted_tokens_total"),
+    Counter.PREFILL_S: _any_of("llamacpp:prompt_seconds_total"),
+    Counter.DECODE_S: _any_of("llamacpp:tokens_predicted_seconds_total"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class EnginePage:
+    """One engine's metrics page. All its names begin with `prefix`.
+
+    `port` is one of its own, None for that of the server; without a `path` the engine has no page. `start_times` are
+    samples that differ from process to process.
+    """
+
+    prefix: str
+    path: str | None
+    names: MetricNames = field(default_factory=dict)
+    port: int | None = None
+    start_times: tuple[str, ...] = ("process_start_time_seconds",)
+
+
+PAGES: Mapping[str, EnginePage] = MappingProxyType(
+    {
+        "triton": EnginePage("nv_inference_", "/metrics", _TRITON, port=8002),
+        "vllm": EnginePage(
+            "vllm:",
+            "/metrics",
+            _VLLM,
+            start_times=("process_start_time_seconds", "vllm:generation_tokens_created"),
+        ),
+        "sglang": EnginePage("sglang:", "/metrics", _SGLANG),
+        "tgi": EnginePage("tgi_", "/metrics", _TGI),
+        "trtllm": EnginePage("trtllm_", "/prometheus/metrics", _TRTLLM),
+        "llamacpp": EnginePage("llamacpp:", "/metrics", _LLAMACPP),
+    }
+)
+"""In the order in which a page is tried: Triton's may hold vLLM's names too."""
+
+START_TIME_HEADER = "process-start-time-unix"
+"""A header of llama.cpp's page with its start time."""
+
+MODEL_LABELS = ("model_name", "model")
+
+_PERCENT = 0.01
+_MILLI = 1e-3
+_MEGA = 1e6
+DCGM: MetricNames = {
+    Gauge.GPU_BUSY: (
+        MetricSource(("DCGM_FI_PROF_GR_ENGINE_ACTIVE",), combine="mean"),
+        MetricSource(("DCGM_FI_DEV_GPU_UTIL",), scale=_PERCENT, combine="mean"),
+    ),
+    Gauge.GPU_BANDWIDTH: (MetricSource(("DCGM_FI_PROF_DRAM_ACTIVE",), combine="mean"),),
+    Gauge.GPU_MEMORY_BUSY: (MetricSource(("DCGM_FI_DEV_MEM_COPY_UTIL",), scale=_PERCENT, combine="mean"),),
+    Gauge.GPU_POWER: _any_of("DCGM_FI_DEV_POWER_USAGE"),
+    Gauge.GPU_CLOCK: (MetricSource(("DCGM_FI_DEV_SM_CLOCK",), scale=_MEGA, combine="mean"),),
+    Counter.GPU_ENERGY_J: (MetricSource(("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION",), scale=_MILLI),),
+}
+"""Names that NVIDIA's DCGM exporter shows by default and, the PROF ones, where profiling is allowed."""
+
+GPU_LABEL = "gpu"
+"""The exporter's label with the number of the accelerator."""
