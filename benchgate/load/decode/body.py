@@ -12,18 +12,10 @@ from array import array
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
-from itertools import chain, repeat
 from typing import NamedTuple
-
-import numpy as np
-from pydantic_core import from_json
 
 from benchgate.load.http.library import address_of, library
 from benchgate.load.http.parser import Dechunker, MalformedResponse, whole_chunk
-from benchgate.model.records import IntArray
-
-_CONTROL = bytes(range(0x20))
 
 
 class Template(NamedTuple):
@@ -37,29 +29,10 @@ class Template(NamedTuple):
     after: bytes
 
 
-def are_texts(pieces: list[bytes]) -> bool:
-    """Whether each of these, between quotes, is one JSON string. Says no of some that are, yes of none that is not."""
-    joined = b"\0".join(pieces)
-    if len(joined.translate(None, _CONTROL)) != len(joined) - (len(pieces) - 1):
-        return False
-    if b"\\" not in joined:
-        return b'"' not in joined
-    unescaped = joined.replace(b"\\\\", b"").replace(b'\\"', b"")
-    if b'"' in unescaped or b"\\\0" in unescaped or unescaped.endswith(b"\\"):
-        return False  # the quotes around one of them would not be those that end it
-    try:
-        strings = from_json(b'["' + joined.replace(b"\0", b'","') + b'"]')
-    except ValueError:
-        return False
-    return isinstance(strings, list) and len(strings) == len(pieces)
-
-
 Read = tuple[int, bytes]
 """Bytes of a body and the instant (monotonic ns) at which the last of them was read."""
 
 _CRLF = b"\r\n"
-_LONGEST_SIZE = 8  # bytes of the line that says how long a chunk is: events are shorter than a mebibyte
-_NEEDLE = 12  # bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,63 +123,22 @@ class Reads(Iterator[Read]):
         left = self._raw[self._at :]
         return left == b"0\r\n\r\n" if self._chunked else not left
 
-    def run(self, template: Template) -> Run:
-        """Pass over the events that come next and are the template's, each with a text of its own and in its own chunk.
+    def skip_run(self, template: Template) -> Run:
+        """Skip the events that come next and match the template, each with a text of its own and in its own chunk.
 
-        They are taken out, put together again, and compared with what is there. So a run is what reading one event
-        after another finds too, at less cost.
+        Each is compared byte for byte, so a run is what reading one event after another finds too, at less cost. Only
+        the compiled library skips any.
         """
-        if not self._between:
+        compiled = library() if self._between else None
+        if compiled is None:
             return _NO_RUN
-        compiled = library()
-        return self._run_in_python(template) if compiled is None else self._run_compiled(compiled, template)
-
-    def _run_in_python(self, template: Template) -> Run:
-        before = template.before
-        if not self._begins_with(before):
-            return _NO_RUN  # else all that is left would be copied for nothing, again and again
-        tail = template.after + _CRLF if self._chunked else template.after
-        fixed = len(before) + len(template.after)
-        for texts in _guesses(self._raw[self._at :], before, tail, _LONGEST_SIZE if self._chunked else 0):
-            lengths = list(map(len, texts))
-            heads = {n: (b"%x\r\n%b" % (fixed + n, before) if self._chunked else before) for n in set(lengths)}
-            pieces = zip(map(heads.__getitem__, lengths), texts, repeat(tail))  # no step of it in Python: it is most
-            whole = b"".join(chain.from_iterable(pieces))  # of what reading costs
-            if texts and are_texts(texts) and self._raw.startswith(whole, self._at):
-                break
-        else:
-            return _NO_RUN
-        steps = {n: len(head) + n + len(tail) for n, head in heads.items()}
-        ends = self._at + np.fromiter(map(steps.__getitem__, lengths), np.int64, len(lengths)).cumsum()
-        self._at += len(whole)
-        payload_ends = ends - len(_CRLF) if self._chunked else ends
-        if 0 in heads:
-            payload_ends = payload_ends[np.array(lengths) > 0]
-        instants_ns, sizes = self._instants_and_sizes
-        output_ns = instants_ns[sizes.searchsorted(payload_ends)].tolist()
-        return Run(len(texts), output_ns, b"\n".join([*texts, b""]))
-
-    def _begins_with(self, before: bytes) -> bool:
-        """Whether what comes next does, in its chunk where there are chunks."""
-        if not self._chunked:
-            return self._raw.startswith(before, self._at)
-        size_end = self._raw.find(_CRLF, self._at, self._at + _LONGEST_SIZE + len(_CRLF))
-        return size_end >= 0 and self._raw.startswith(before, size_end + len(_CRLF))
-
-    @cached_property
-    def _instants_and_sizes(self) -> tuple[IntArray, IntArray]:
-        """Of each read its instant, and how many bytes there were with it."""
-        marks = np.asarray(self._marks, np.int64)
-        return marks[::2], marks[1::2].cumsum()
-
-    def _run_compiled(self, library: ctypes.CDLL, template: Template) -> Run:
         before, after = template
         left = len(self._raw) - self._at
         most = left // (len(before) + len(after)) + 1
         output_ns, outputs = array("q", bytes(most * 8)), ctypes.c_int64()
         texts, texts_size = bytearray(left + 1), ctypes.c_int64()  # each event is longer than its text
         place = array("q", (self._at, self._mark, self._came - self._marks[2 * self._mark + 1]))
-        events: int = library.skip_run(
+        events: int = compiled.skip_run(
             self._raw, len(self._raw), self._chunked, before, len(before), after, len(after),
             address_of(self._marks), len(self._marks) // 2, address_of(place),
             address_of(output_ns), ctypes.byref(outputs),
@@ -250,35 +182,3 @@ class Reads(Iterator[Read]):
             self._mark += 1
             self._came += self._marks[2 * self._mark + 1]
         return self._marks[2 * self._mark], self._came
-
-
-def _guesses(raw: bytes, before: bytes, tail: bytes, longest_between: int) -> Iterator[list[bytes]]:
-    """What may stand between these two, time after time, as long as little else stands between one time and the next.
-
-    Guesses, to be held against the bytes: both are looked for by a few bytes, which is much faster. The first takes it
-    that there is as much after every text as after the first one, as the sizes of chunks have mostly as many digits.
-    """
-    needle, ending = before[-_NEEDLE:], tail[:_NEEDLE]
-    between, *pieces = raw.split(needle)
-    longest = longest_between + len(before) - len(needle) + len(tail)
-    if pieces and len(between) + len(tail) <= longest:
-        *pieces, last = pieces
-        after = len(pieces[0]) - pieces[0].find(ending) if pieces else 0
-        texts = [piece[:-after] for piece in pieces]
-        end = last.find(ending)
-        is_like = end >= 0 and last.startswith(tail, end)  # the last text of an answer often says why it ended
-        yield [*texts, last[:end]] if is_like else texts
-        yield _texts([*pieces, last], tail, longest)
-
-
-def _texts(pieces: list[bytes], tail: bytes, longest: int) -> list[bytes]:
-    """What is before the tail in each piece, up to the first one that has none, or much after it."""
-    texts: list[bytes] = []
-    for piece in pieces:
-        end = piece.find(tail[:_NEEDLE])
-        if end < 0 or not piece.startswith(tail, end):
-            break
-        texts.append(piece[:end])
-        if len(piece) - end > longest:
-            break
-    return texts

@@ -266,7 +266,7 @@ def read_stream(body: Iterable[Read], *, secret: Secret = None) -> Stream:
             else:
                 told.take(stream, at_ns)
                 if told.template is not None:
-                    run = reads.run(told.template)
+                    run = reads.skip_run(told.template)
                     stream.events += run.events
                     stream.chunk_ns += run.output_ns
                     if run.events:
