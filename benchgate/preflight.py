@@ -121,7 +121,7 @@ def _address(url: str | None, environment: Mapping[str, str]) -> ServerAddress |
         return None
 
 
-def require_room(suite: Suite, plan: Plan, arm: Arm, facts: Mapping[str, object]) -> None:
+def require_context_fits(suite: Suite, plan: Plan, arm: Arm, facts: Mapping[str, object]) -> None:
     """SuiteError when the longest request is longer than the context an arm says it has (`max_model_len`)."""
     room = facts.get("max_model_len")
     if suite.load is None or not isinstance(room, int):

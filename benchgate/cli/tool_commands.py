@@ -64,8 +64,8 @@ def load(
 ) -> None:
     """Load-test one server; with --slo, judge its goodput and exit with the verdict's code."""
     from benchgate.circumstances import usable_cpus
-    from benchgate.load.standalone.options import BareOptions
-    from benchgate.load.standalone.run import run_bare
+    from benchgate.load.standalone.options import LoadOptions
+    from benchgate.load.standalone.run import run_load_test
     from benchgate.suite.connection import resolve_secret
 
     refuse_unwritable(json_file)
@@ -114,7 +114,7 @@ def load(
     }
     if search is None:
         refuse_without_search(wanted)
-        result = run_bare(BareOptions.parse(**asked), tell)
+        result = run_load_test(LoadOptions.parse(**asked), tell)
     else:
         result = searched(search, wanted, asked)
     code = _exit_code(result) if search is None else search_exit_code(result)

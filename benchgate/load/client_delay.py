@@ -95,7 +95,7 @@ _PERIOD_NS = 19_000_000  # a tick in step with tokens paced at a round 10 or 20 
 _BUSY_OVER_NS = 5 * _NS
 
 
-class Canary:
+class EventLoopProbe:
     """Ticks between `start` and `stop`. Use as a context manager inside the running loop."""
 
     def __init__(self) -> None:
@@ -127,7 +127,7 @@ class Canary:
         delays_s = _ints(self._late_ns) / _NS
         return replace(
             with_read_delays(use, delays_s, by_kernel=False),
-            busiest_share=busiest_share(_ints(self._at_ns), _ints(self._cpu_ns)),
+            busiest_share=peak_cpu_share(_ints(self._at_ns), _ints(self._cpu_ns)),
         )
 
     def _tick(self, due_ns: int, now_ns: int) -> None:
@@ -169,7 +169,7 @@ def with_stamps(use: ClientUse, delays_s: FloatArray) -> ClientUse:
     )
 
 
-def busiest_share(at_ns: IntArray, cpu_ns: IntArray) -> float | None:
+def peak_cpu_share(at_ns: IntArray, cpu_ns: IntArray) -> float | None:
     """The largest share of one core used over any 5 s, of CPU time read at these instants; None when none is so long.
 
     Each window runs from one sample to the first one at least 5 s later.

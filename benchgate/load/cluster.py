@@ -21,7 +21,7 @@ from typing import Any, Self, TypeAlias
 
 from benchgate.errors import BenchgateError, ClusterError, UsageError, lacking
 from benchgate.load import cluster_worker as cluster_job
-from benchgate.load.results import StageResult, merged, of_lost
+from benchgate.load.results import StageResult, lost_worker, merged
 from benchgate.load.shards import Shard
 from benchgate.targets.address import ServerAddress
 
@@ -176,7 +176,7 @@ _WITHIN_NS = 5_000_000  # as far apart as workers may start
 
 
 @dataclass(slots=True, eq=False)
-class Seat:
+class RemoteWorker:
     """The shard of the worker at `address`, which it knows as `job`. `why` says how it was lost, once it is."""
 
     address: str
@@ -193,7 +193,7 @@ class Seat:
         """As in the records, and where."""
         return f"{self.shard.name} at {self.address}"
 
-    def is_lost(self, why: str) -> None:
+    def mark_lost(self, why: str) -> None:
         """Give it up; the first reason counts."""
         if not self.lost.is_set():
             self.why = why
@@ -205,12 +205,12 @@ class Seat:
         What a lost worker had answered is on its own machine.
         """
         if result is None:
-            whole = of_lost(replace(self.shard, spool=None))
+            whole = lost_worker(replace(self.shard, spool=None))
             return _with_faults(whole, (f"{self.name} {self.why}",))
         return _with_faults(result, [fault.replace(self.shard.name, self.name, 1) for fault in result.client.faults])
 
 
-def with_clocks(whole: StageResult, seats: Sequence[Seat]) -> StageResult:
+def with_clocks(whole: StageResult, seats: Sequence[RemoteWorker]) -> StageResult:
     """A stage with how well its workers could be started together, and the fault of each one that could not."""
     known = [(seat, seat.clock.uncertainty_ns) for seat in seats if seat.clock is not None]
     if len(seats) < 2 or not known:
@@ -253,7 +253,7 @@ class ClusterFleet:
         self._stack = ExitStack()
         self._name = f"benchgate-{secrets.token_hex(8)}"
         self._stages = 0
-        self._seats: list[Seat] = []  # of the stage under way, or of the last one
+        self._seats: list[RemoteWorker] = []  # of the stage under way, or of the last one
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
@@ -312,7 +312,7 @@ class ClusterFleet:
         crew = await self._crew(stage.target.url)
         shards = stage.split(len(crew))
         self._seats = [
-            Seat(address, f"{self._name}-{self._stages}-{shard.worker + 1}", shard)
+            RemoteWorker(address, f"{self._name}-{self._stages}-{shard.worker + 1}", shard)
             for address, shard in zip(crew, shards, strict=False)  # a closed loop has no more workers than slots
         ]
         await asyncio.gather(*(self._hand_over(seat) for seat in self._seats))
@@ -328,10 +328,10 @@ class ClusterFleet:
             )
         return with_clocks(merged(await self._seen_through(begins)), self._seats)
 
-    async def _hand_over(self, seat: Seat) -> None:
+    async def _hand_over(self, seat: RemoteWorker) -> None:
         """By hand and not as an argument of the task: the scheduler keeps those, and a shard holds the API key."""
         told = await answered(
-            self._client.run(cluster_job.hand_over, self._name, seat.job, seat.shard, workers=[seat.address])
+            self._client.run(cluster_job.assign, self._name, seat.job, seat.shard, workers=[seat.address])
         )
         if told[seat.address] is not None:
             raise ClusterError(f"worker {seat.address} {told[seat.address]}: wait for its end, or use another cluster")
@@ -353,7 +353,7 @@ class ClusterFleet:
                     other.cancel()
         return [result.result() for result in results]
 
-    async def _result(self, seat: Seat) -> StageResult:
+    async def _result(self, seat: RemoteWorker) -> StageResult:
         """What came of a seat, whatever became of its worker. Raises ClusterError for what kept it from its part."""
         told, lost = asyncio.ensure_future(seat.future), asyncio.ensure_future(seat.lost.wait())
         try:
@@ -363,7 +363,7 @@ class ClusterFleet:
             seat.ready.set()  # nobody waits for it any more
             _drop(told, lost)
 
-    async def _heard(self, seat: Seat, told: asyncio.Future[StageResult | None]) -> StageResult | None:
+    async def _heard(self, seat: RemoteWorker, told: asyncio.Future[StageResult | None]) -> StageResult | None:
         from distributed import CancelledError, KilledWorker
 
         try:
@@ -374,22 +374,22 @@ class ClusterFleet:
             await workers_now(self._client)  # a lost scheduler is not its worker's fault
             return None
 
-    async def _watch(self, seats: Sequence[Seat]) -> None:
+    async def _watch(self, seats: Sequence[RemoteWorker]) -> None:
         """Give up seats whose worker is gone; the scheduler would wait for one of the same address."""
         while True:
             here = await workers_now(self._client)
             for seat in seats:
                 if seat.address not in here:
-                    seat.is_lost("was lost")
+                    seat.mark_lost("was lost")
             await asyncio.sleep(_LOOK_S)
 
-    async def _keep_in_touch(self, seat: Seat) -> None:
+    async def _keep_in_touch(self, seat: RemoteWorker) -> None:
         while True:
             if await self._ask(seat, cluster_job.is_ready):
                 seat.ready.set()
             await asyncio.sleep(_RENEW_S if seat.ready.is_set() else _ASK_S)
 
-    async def _all_ready(self, seats: Sequence[Seat]) -> None:
+    async def _all_ready(self, seats: Sequence[RemoteWorker]) -> None:
         """Until every seat is ready or lost. One that is neither for too long is given up."""
         waits = [asyncio.ensure_future(_either(seat.ready, seat.lost)) for seat in seats]
         try:
@@ -398,9 +398,9 @@ class ClusterFleet:
             _drop(*waits)
         for seat in seats:
             if not seat.ready.is_set():
-                seat.is_lost(f"was not ready within {_READY_S:.0f} s")
+                seat.mark_lost(f"was not ready within {_READY_S:.0f} s")
 
-    async def _start_ns(self, seats: Sequence[Seat]) -> int:
+    async def _start_ns(self, seats: Sequence[RemoteWorker]) -> int:
         """The instant to start at, by our clock; measures the workers' clocks first, one by one."""
         longest_ns = 0
         for seat in seats:
@@ -408,19 +408,19 @@ class ClusterFleet:
                 continue
             seat.clock = await clock_of(self._client, seat.address)
             if seat.clock is None:
-                seat.is_lost("did not tell its time")
+                seat.mark_lost("did not tell its time")
             else:
                 longest_ns = max(longest_ns, seat.clock.uncertainty_ns)
         return time.time_ns() + _START_IN_NS + len(seats) * _TELL_NS + 2 * longest_ns
 
-    async def _start(self, seat: Seat, start_ns: int) -> None:
+    async def _start(self, seat: RemoteWorker, start_ns: int) -> None:
         if seat.lost.is_set() or seat.clock is None:
             await self._ask(seat, cluster_job.give_up)
             return
         while await self._ask(seat, cluster_job.start, start_ns + seat.clock.offset_ns) is None:
             await asyncio.sleep(_LOOK_S)  # better late than never: it waits for this
 
-    async def _ask(self, seat: Seat, function: Any, *args: Any) -> Any:
+    async def _ask(self, seat: RemoteWorker, function: Any, *args: Any) -> Any:
         """What a worker answers; None when it cannot be asked, and whether it is lost is the scheduler's to say."""
         try:
             told = await self._client.run(function, seat.job, *args, workers=[seat.address])
@@ -444,7 +444,7 @@ class ClusterFleet:
         """Leave nothing behind on the workers; those that do not hear it find out by themselves."""
         if self._client.status == "running":  # else it would wait for its scheduler to come back
             with suppress(OSError):
-                self._client.sync(self._client.run, cluster_job.dismiss, self._name, callback_timeout=_LEAVE_S)
+                self._client.sync(self._client.run, cluster_job.release, self._name, callback_timeout=_LEAVE_S)
 
 
 async def _either(one: asyncio.Event, other: asyncio.Event) -> None:

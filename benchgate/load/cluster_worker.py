@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from benchgate.load.results import StageResult, of_lost, read_left, remove_spools
+from benchgate.load.results import StageResult, lost_worker, remove_spools, salvage
 from benchgate.load.shards import Shard
 from benchgate.load.workers import WorkerProcess
 
@@ -52,7 +52,7 @@ _JOBS: dict[str, _Job] = {}
 _PROCESSES: dict[str, tuple[str, WorkerProcess]] = {}  # by place: whose it is, and the process; kept between stages
 
 
-def hand_over(fleet: str, name: str, shard: Shard, dask_worker: Any) -> str | None:
+def assign(fleet: str, name: str, shard: Shard, dask_worker: Any) -> str | None:
     """Take a shard to do under this name; why not, when another load test is busy here."""
     place = dask_worker.address
     for other, job in _at(place):
@@ -86,7 +86,7 @@ def give_up(name: str) -> None:
         _end(name, job)
 
 
-def dismiss(fleet: str, dask_worker: Any) -> None:
+def release(fleet: str, dask_worker: Any) -> None:
     """The load test is over: end what it left here."""
     place = dask_worker.address
     for name, job in _at(place):
@@ -139,7 +139,7 @@ def _awaited(job: _Job, process: WorkerProcess) -> bool:
 def _left(job: _Job) -> StageResult:
     """What there is of a job cut short. Only when the client asked for that, is what is missing not missed."""
     _stop(job.place)
-    return read_left(job.shard) if job.given_up else of_lost(job.shard)
+    return salvage(job.shard) if job.given_up else lost_worker(job.shard)
 
 
 def _process(job: _Job) -> WorkerProcess:

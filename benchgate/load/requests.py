@@ -34,10 +34,10 @@ _AHEAD_NS = 100_000_000  # and no more than
 _AHEAD_BYTES = 2**23
 
 
-class Ticket(NamedTuple):
+class PreparedRequest(NamedTuple):
     """One request ready for the wire. `offset_ns` is its intended send since the start; None in a closed loop.
 
-    `special` is the planned request itself where more is to know of it while it is under way than its bytes: it is a
+    `plan` is the planned request itself where more is to know of it while it is under way than its bytes: it is a
     turn of a conversation, its client leaves, or its answer does not come as a stream of chunks of a choice. Where that
     last is all, it is any one that is answered alike.
     """
@@ -45,10 +45,10 @@ class Ticket(NamedTuple):
     number: int  # the planned request's index
     offset_ns: int | None
     wire: bytes
-    special: PlannedRequest | None = None
+    plan: PlannedRequest | None = None
 
 
-class Stock(Iterator[Ticket]):
+class LookAhead(Iterator[PreparedRequest]):
     """Tickets without end: one ready for every slot, and more ahead where they are small and soon made.
 
     Made when a slot is due, a ticket would make its request late; made when many slots have just been due, it would
@@ -57,7 +57,7 @@ class Stock(Iterator[Ticket]):
     one for every slot, a few at a time. To be taken from inside a running event loop.
     """
 
-    def __init__(self, tickets: Iterator[Ticket], slots: int, ahead: int = _AHEAD) -> None:
+    def __init__(self, tickets: Iterator[PreparedRequest], slots: int, ahead: int = _AHEAD) -> None:
         self._tickets = tickets
         self._ready = deque(islice(tickets, slots))
         self._slots = slots
@@ -65,7 +65,7 @@ class Stock(Iterator[Ticket]):
         self._making: asyncio.TimerHandle | None = None
         self._broken: BaseException | None = None  # why no more can be made: nobody waits for a callback
 
-    def __next__(self) -> Ticket:
+    def __next__(self) -> PreparedRequest:
         if self._broken is not None and not self._ready:
             raise self._broken
         ticket = self._ready.popleft() if self._ready else next(self._tickets)
@@ -104,7 +104,7 @@ class Stock(Iterator[Ticket]):
         return len(self._ready) > ready
 
 
-def tickets_of(target: Target, requests: Iterable[PlannedRequest]) -> Iterator[Ticket]:
+def prepare_requests(target: Target, requests: Iterable[PlannedRequest]) -> Iterator[PreparedRequest]:
     """The requests as bytes, in order; one at a time, so that endless plans can be ticketed too.
 
     Raises TargetError when the target's address or key cannot stand in a request.
@@ -116,13 +116,13 @@ def tickets_of(target: Target, requests: Iterable[PlannedRequest]) -> Iterator[T
         if endpoint not in heads:
             heads[endpoint] = _request_head(target, endpoint)
         wire = _wire(heads[endpoint], _body(target, request.ask, request.seed))
-        yield Ticket(request.index, request.offset_ns, wire, _special(request, alike))
+        yield PreparedRequest(request.index, request.offset_ns, wire, _special(request, alike))
 
 
 def request_wire(target: Target, request: PlannedRequest, earlier: Sequence[str] = ()) -> bytes:
-    """One request as bytes; `earlier` are the model's own answers to the turns before, where the request carries them.
+    """Encode one request. `earlier` are the model's own answers to earlier turns, where the request carries them.
 
-    Raises TargetError as `tickets_of`, and ValueError when the answers are not as many as there are places for them.
+    Raises TargetError as `prepare_requests` does, and ValueError when `earlier` has another length than the turns.
     """
     carries = request.turn is not None and request.turn.carries
     ask = fill_conversation(request.ask, earlier) if carries else request.ask
@@ -172,29 +172,29 @@ _BUFFER_BYTES = 2**16  # reading that much in one go stops the event loop for so
 
 
 @contextmanager
-def kept_tickets(folder: Path, tickets: Iterable[Ticket]) -> Iterator[Iterator[Ticket]]:
+def queued_in_file(folder: Path, tickets: Iterable[PreparedRequest]) -> Iterator[Iterator[PreparedRequest]]:
     """All tickets, made at once and given back one by one from a nameless file in this folder.
 
     Raises StoreError when it cannot be written.
     """
     heads: list[bytes] = []
-    special: dict[int, PlannedRequest] = {}
+    plan: dict[int, PlannedRequest] = {}
     with writing(folder):
-        file = _written(folder, tickets, heads, special)
+        file = _written(folder, tickets, heads, plan)
     with file:
-        yield _read(file, heads, special)
+        yield _read(file, heads, plan)
 
 
 def _written(
-    folder: Path, tickets: Iterable[Ticket], heads: list[bytes], special: dict[int, PlannedRequest]
+    folder: Path, tickets: Iterable[PreparedRequest], heads: list[bytes], plan: dict[int, PlannedRequest]
 ) -> IO[bytes]:
-    """Fills `heads`, which are as many as there are lengths of bodies, and `special` by their numbers."""
+    """Fills `heads`, which are as many as there are lengths of bodies, and `plan` by their numbers."""
     known: dict[bytes, int] = {}
     with ExitStack() as stack:
         file = stack.enter_context(tempfile.TemporaryFile(dir=folder, buffering=_BUFFER_BYTES))
         for number, offset_ns, wire, request in tickets:
             if request is not None:
-                special[number] = request
+                plan[number] = request
             head, end, body = wire.partition(_HEAD_END)
             which = known.setdefault(head + end, len(known))
             file.write(_ROW.pack(number, _NO_OFFSET if offset_ns is None else offset_ns, which, len(body)))
@@ -205,8 +205,8 @@ def _written(
         return file
 
 
-def _read(file: IO[bytes], heads: Sequence[bytes], special: Mapping[int, PlannedRequest]) -> Iterator[Ticket]:
+def _read(file: IO[bytes], heads: Sequence[bytes], plan: Mapping[int, PlannedRequest]) -> Iterator[PreparedRequest]:
     while row := file.read(_ROW.size):
         number, offset_ns, which, length = _ROW.unpack(row)
         wire = heads[which] + file.read(length)
-        yield Ticket(number, None if offset_ns == _NO_OFFSET else offset_ns, wire, special.get(number))
+        yield PreparedRequest(number, None if offset_ns == _NO_OFFSET else offset_ns, wire, plan.get(number))

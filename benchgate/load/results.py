@@ -31,7 +31,7 @@ import numpy as np
 
 from benchgate.load.decode.record import decode_named
 from benchgate.load.http.exchange import Response
-from benchgate.load.shards import Part, Shard
+from benchgate.load.shards import ClassShare, Shard
 from benchgate.load.spool import Phase, read_spool
 from benchgate.model.columns import ColumnBuilder, concatenate_columns, split_by_use
 from benchgate.model.records import ABSENT, ErrorClass, IntArray, RequestColumns, RequestRecord
@@ -112,18 +112,18 @@ _HUNG = (
 )
 
 
-def hung(
-    columns: RequestColumns, broken_off_ns: Mapping[int, int], in_one_piece: Mapping[int, int] | None = None
+def unanswered_requests(
+    columns: RequestColumns, cancelled_at_ns: Mapping[int, int], unstreamed: Mapping[int, int] | None = None
 ) -> frozenset[int]:
     """Which of the requests that were broken off, by number, the server had stopped answering.
 
-    `broken_off_ns` says when each of them was, as the columns' instants. It was silent for more than twice as long as
+    `cancelled_at_ns` says when each of them was, as the columns' instants. It was silent for more than twice as long as
     any whole answer, and older than the oldest of them: what is only long, or late as all are, is neither. None where
     there is no whole answer to know that by. An answer in one piece is silent for as long as it is being written:
-    `in_one_piece` says how many tokens each such one was to have at most, which may be more than any whole one had; it
+    `unstreamed` says how many tokens each such one was to have at most, which may be more than any whole one had; it
     counts where all of these went on to their limit.
     """
-    if not broken_off_ns:
+    if not cancelled_at_ns:
         return frozenset()
     whole = np.flatnonzero(succeeded(columns) & (columns.left != 1)).tolist()
     if not whole:
@@ -133,10 +133,10 @@ def hung(
     oldest_ns = int(ages.max())
     most_tokens = max(1, int(columns.output_tokens[whole].max()))
     to_the_limit = bool(columns.finish_reason.are(("length",))[whole].all())
-    to_have = in_one_piece if in_one_piece is not None and to_the_limit else {}
+    to_have = unstreamed if unstreamed is not None and to_the_limit else {}
     found = set()
     for row, number in enumerate(columns.index.tolist()):
-        over_ns, sent_ns = broken_off_ns.get(number), int(columns.sent_ns[row])
+        over_ns, sent_ns = cancelled_at_ns.get(number), int(columns.sent_ns[row])
         if over_ns is None or sent_ns == ABSENT or columns.error[row] is not None or over_ns - sent_ns <= oldest_ns:
             continue
         times_as_long = max(1.0, to_have.get(number, 0) / most_tokens)
@@ -145,7 +145,7 @@ def hung(
     return frozenset(found)
 
 
-def with_failures(columns: RequestColumns, numbers: frozenset[int]) -> RequestColumns:
+def with_timeouts(columns: RequestColumns, numbers: frozenset[int]) -> RequestColumns:
     """The same, where these requests are time-outs instead of left."""
     if not numbers:
         return columns
@@ -172,7 +172,7 @@ _FASTER = 4  # times
 _AT_ONCE_NS = 5_000_000  # all of an answer: a copy comes in one piece, and so does what is made faster than this
 
 
-def came_again(columns: RequestColumns, names: IntArray, bodies: Callable[[IntArray], IntArray]) -> IntArray:
+def duplicate_responses(columns: RequestColumns, names: IntArray, bodies: Callable[[IntArray], IntArray]) -> IntArray:
     """The rows of answers that had come before, byte for byte and under the same id, and came in no time now.
 
     From its sending to its end that is much less than the one that it repeats, and than nearly any answer that was the
@@ -228,14 +228,14 @@ _PLAIN = ModelRequest("chat", {}, None)
 _TWICE = "the same answer, byte for byte, under the same id as that of an earlier request, in no time"
 
 
-def read_class(part: Part, spool: Path, target: Target) -> ClassResult:
+def read_class(part: ClassShare, spool: Path, target: Target) -> ClassResult:
     """What the spool of one class holds; of one that was cut short, what had ended by then, of none nothing."""
     if not spool.exists():
         return ClassResult(part.name, no_rows(), 0.0)
     find, secret = part.find(), target.secrets
     builder, names = ColumnBuilder(), array("q")
     first_ns, last_ns, tail_ns = None, 0, None
-    broken_off_ns, in_one_piece = dict[int, int](), dict[int, int]()
+    cancelled_at_ns, unstreamed = dict[int, int](), dict[int, int]()
     for number, intended_ns, epoch_ns, response, phase in read_spool(spool):
         request = find(number)
         leaves = response.left or (request is not None and request.leave is not None)
@@ -246,9 +246,9 @@ def read_class(part: Part, spool: Path, target: Target) -> ClassResult:
         whole = record.error is None and record.end_ns is not None
         ended_ns = record.end_ns if whole and record.end_ns is not None else response.over_ns - epoch_ns
         if part.background and response.left and (request is None or request.leave is None):
-            broken_off_ns[number] = response.over_ns - epoch_ns
+            cancelled_at_ns[number] = response.over_ns - epoch_ns
             if not ask.stream and ask.output_tokens is not None:
-                in_one_piece[number] = ask.output_tokens
+                unstreamed[number] = ask.output_tokens
         if phase is Phase.TAIL:
             tail_ns = intended_ns if tail_ns is None else min(tail_ns, intended_ns)
         if phase is Phase.MEASURED and (part.holds_slots or not leaves):
@@ -258,9 +258,9 @@ def read_class(part: Part, spool: Path, target: Target) -> ClassResult:
         answered = whole and not leaves and len(record.chunk_ns) > 0
         names.append(hash(name) or 1 if answered and name is not None else NO_NAME)
     columns = _without_repeats(builder.columns(), np.frombuffer(names, dtype=np.int64), spool)
-    unanswered = hung(columns, broken_off_ns, in_one_piece)
-    last_ns = max([last_ns, *(broken_off_ns[number] for number in unanswered)])
-    parts = split_by_use(with_failures(columns, unanswered))
+    unanswered = unanswered_requests(columns, cancelled_at_ns, unstreamed)
+    last_ns = max([last_ns, *(cancelled_at_ns[number] for number in unanswered)])
+    parts = split_by_use(with_timeouts(columns, unanswered))
     if part.holds_slots and tail_ns is not None:
         last_ns = tail_ns
     window_s = max(0, last_ns - (first_ns or 0)) / _NS
@@ -275,7 +275,7 @@ def _without_repeats(columns: RequestColumns, names: IntArray, spool: Path) -> R
         answers = (spooled.response for row, spooled in enumerate(read_spool(spool)) if row in wanted)
         return np.array([_digest(response) for response in answers], dtype=np.int64)
 
-    again = came_again(columns, names, bodies)
+    again = duplicate_responses(columns, names, bodies)
     if not len(again):
         return columns
     repeated = np.zeros(len(names), dtype=np.bool_)
@@ -357,7 +357,7 @@ def read_result(shard: Shard, spool: Path, use: ClientUse, down_after_s: float |
     return StageResult(tuple(read_class(part, place, shard.target) for part, place in pairs), use, down_after_s)
 
 
-def read_left(shard: Shard) -> StageResult:
+def salvage(shard: Shard) -> StageResult:
     """What a shard's spools hold; nothing when the shard never came to answers."""
     if shard.spool is None:
         return StageResult(tuple(ClassResult(part.name, no_rows(), 0.0) for part in shard.parts), _UNKNOWN)
@@ -370,14 +370,14 @@ def remove_spools(shard: Shard) -> None:
         spool.unlink(missing_ok=True)
 
 
-def of_lost(shard: Shard) -> StageResult:
+def lost_worker(shard: Shard) -> StageResult:
     """What a lost worker had answered, and the rest of its share as never sent: nothing planned goes missing.
 
     A request that was in flight with the worker counts as never sent too. In a closed loop for a time, and in the
     background, there is no telling what it would have sent.
     """
     fault = f"{shard.name} was lost"
-    left = read_left(shard)
+    left = salvage(shard)
     classes = tuple(
         read
         if part.requests.endless
@@ -387,7 +387,7 @@ def of_lost(shard: Shard) -> StageResult:
     return replace(left, classes=classes, client=replace(_UNKNOWN, faults=(fault,)))
 
 
-def _unsent(part: Part, read: ClassResult, fault: str) -> RequestColumns:
+def _unsent(part: ClassShare, read: ClassResult, fault: str) -> RequestColumns:
     answered = {*read.requests.index.tolist(), *read.left.index.tolist(), *read.ramp.index.tolist()}
     builder = ColumnBuilder()
     for request in part.requests:

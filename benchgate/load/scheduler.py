@@ -26,14 +26,14 @@ from dataclasses import dataclass, replace
 from time import monotonic_ns
 
 from benchgate.clocks import monotonic_of
-from benchgate.load.client_delay import Canary, with_stamps
+from benchgate.load.client_delay import EventLoopProbe, with_stamps
 from benchgate.load.decode.body import Read
-from benchgate.load.decode.record import chunks_so_far, fault_and_words, progress_of
-from benchgate.load.http.exchange import CancellingExchange, Exchange, Fault, Progress, Response
+from benchgate.load.decode.record import chunks_so_far, failure_and_content, progress_of
+from benchgate.load.http.exchange import CancellingExchange, Exchange, Failure, Progress, Response
 from benchgate.load.http.pool import Pool
-from benchgate.load.requests import Ticket, request_wire
+from benchgate.load.requests import PreparedRequest, request_wire
 from benchgate.load.shards import Level
-from benchgate.load.spool import Keeper, Phase, Spooled
+from benchgate.load.spool import Phase, SpoolEntry, SpoolWriter
 from benchgate.model.request import ModelRequest
 from benchgate.model.run import ClientUse
 from benchgate.plan.model import ClientCancellation, PlannedRequest
@@ -44,7 +44,7 @@ from benchgate.timers import Alarm
 _NS = 1_000_000_000
 
 
-class WayOut:
+class CancelScope:
     """Breaks off all that one class of traffic has under way, once and for all."""
 
     def __init__(self) -> None:
@@ -71,17 +71,17 @@ class WayOut:
 
 
 @dataclass(frozen=True, slots=True)
-class Manner:
+class ExchangeOptions:
     """What one exchange is about, as far as it matters while it is under way.
 
     `leave` and `due_ns` (the intended send, of the monotonic clock) say when its client goes away on purpose; by
-    `way_out` all of its class may be broken off.
+    `cancel_scope` all of its class may be broken off.
     """
 
     ask: ModelRequest
     leave: ClientCancellation | None
     due_ns: int
-    way_out: WayOut | None
+    cancel_scope: CancelScope | None
 
     def begin(self, limits: Limits) -> Exchange:
         """An exchange that behaves so. An answer in one piece has only to be over in time."""
@@ -89,8 +89,8 @@ class Manner:
             never_s = 2 * limits.total_s
             limits = limits.model_copy(update={"first_token_s": never_s, "stall_s": never_s})
         exchange = Exchange(limits, self.progress_of) if self.leave is None else self._leaving(self.leave, limits)
-        if self.way_out is not None:
-            self.way_out.enter(exchange)
+        if self.cancel_scope is not None:
+            self.cancel_scope.enter(exchange)
         return exchange
 
     def progress_of(self, body: Iterable[Read]) -> Progress:
@@ -106,32 +106,34 @@ class Manner:
         return CancellingExchange(limits, self.progress_of, self.chunks, at_ns=at_ns, after_chunks=leave.after_tokens)
 
 
-def manner_of(special: PlannedRequest | None, due_ns: int, way_out: WayOut | None) -> Manner | None:
+def exchange_options(
+    plan: PlannedRequest | None, due_ns: int, cancel_scope: CancelScope | None
+) -> ExchangeOptions | None:
     """How to behave while a request is under way; None for one that is simply waited for to its end."""
-    if special is None:
-        return None if way_out is None else Manner(_PLAIN, None, due_ns, way_out)
-    return Manner(special.ask, special.leave, due_ns, way_out)
+    if plan is None:
+        return None if cancel_scope is None else ExchangeOptions(_PLAIN, None, due_ns, cancel_scope)
+    return ExchangeOptions(plan.ask, plan.leave, due_ns, cancel_scope)
 
 
 _PLAIN = ModelRequest("chat", {}, None)
 
 
-def turns_of(first: Ticket, others: Iterator[Ticket]) -> tuple[Ticket, ...] | None:
+def conversation_turns(first: PreparedRequest, others: Iterator[PreparedRequest]) -> tuple[PreparedRequest, ...] | None:
     """The tickets of the conversation that this one begins, the others taken from those that follow it.
 
     None when it is a request by itself. A plan holds the turns of a conversation one after the other.
     """
-    if first.special is None or first.special.turn is None:
+    if first.plan is None or first.plan.turn is None:
         return None
     turns = [first]
     while not _is_last(turns[-1]) and (ticket := next(others, None)) is not None:
-        if _session(ticket) != first.special.turn.session:
+        if _session(ticket) != first.plan.turn.session:
             raise ValueError(f"request {ticket.number} stands between the turns of another conversation")
         turns.append(ticket)
     return tuple(turns)
 
 
-def think_s(ticket: Ticket) -> float:
+def think_s(ticket: PreparedRequest) -> float:
     """How long the user thinks before this turn."""
     turn = _request(ticket).turn
     return 0.0 if turn is None else turn.think_s
@@ -140,12 +142,12 @@ def think_s(ticket: Ticket) -> float:
 class Conversation:
     """What was said so far."""
 
-    def __init__(self, target: Target, turns: Sequence[Ticket]) -> None:
+    def __init__(self, target: Target, turns: Sequence[PreparedRequest]) -> None:
         self._target = target
         self._carries = any(_carries(ticket) for ticket in turns)
         self._earlier: list[str] = []
 
-    def take(self, ticket: Ticket, response: Response) -> Response | None:
+    def take(self, ticket: PreparedRequest, response: Response) -> Response | None:
         """Note the answer to a turn. When it ended the conversation: what becomes of each turn that is left.
 
         After a turn that failed, its user has nothing to go on with: the others fail by the same error, so that what
@@ -154,38 +156,38 @@ class Conversation:
         request = _request(ticket)
         if request.leave is not None or response.left:
             return Response.unsent(None, left=True)
-        fault, words = fault_and_words(response, request.ask, self._target)
+        fault, words = failure_and_content(response, request.ask, self._target)
         if fault is not None:
             said = f"not sent, because turn {_number(request)} of its conversation failed: {fault.detail}"
-            return Response.unsent(Fault(fault.error, said))
+            return Response.unsent(Failure(fault.error, said))
         if self._carries:
             self._earlier.append(words.text)
         return None
 
-    def ready(self, ticket: Ticket) -> Ticket:
+    def ready(self, ticket: PreparedRequest) -> PreparedRequest:
         """A turn as it is sent: with the model's own earlier answers in it, where it carries them."""
         if not _carries(ticket):
             return ticket
         return ticket._replace(wire=request_wire(self._target, _request(ticket), self._earlier))
 
 
-def _request(ticket: Ticket) -> PlannedRequest:
-    if ticket.special is None:
+def _request(ticket: PreparedRequest) -> PlannedRequest:
+    if ticket.plan is None:
         raise ValueError(f"request {ticket.number} is no turn of a conversation")
-    return ticket.special
+    return ticket.plan
 
 
-def _session(ticket: Ticket) -> int | None:
+def _session(ticket: PreparedRequest) -> int | None:
     turn = _request(ticket).turn
     return None if turn is None else turn.session
 
 
-def _is_last(ticket: Ticket) -> bool:
+def _is_last(ticket: PreparedRequest) -> bool:
     turn = _request(ticket).turn
     return turn is None or turn.last
 
 
-def _carries(ticket: Ticket) -> bool:
+def _carries(ticket: PreparedRequest) -> bool:
     turn = _request(ticket).turn
     return turn is not None and turn.carries
 
@@ -222,17 +224,17 @@ class Steady:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Class:
+class PreparedClass:
     """One class of traffic, ready to be sent. `ramp` are the tickets of its ramp; None for a class without one.
 
     Instants of an open loop's measured requests count from `lead_ns`, those of its ramp from the start.
     """
 
     level: Level
-    tickets: Iterator[Ticket]
-    keeper: Keeper
+    tickets: Iterator[PreparedRequest]
+    writer: SpoolWriter
     background: bool = False
-    ramp: Iterator[Ticket] | None = None
+    ramp: Iterator[PreparedRequest] | None = None
     service_s: float | None = None
     lead_ns: int = 0
 
@@ -247,20 +249,20 @@ class Class:
         return not self.background and (self.holds_slots or self.lead_ns > 0)
 
 
-class Flow:
+class TrafficClassRunner:
     """One class of traffic of one worker."""
 
-    def __init__(self, target: Target, pool: Pool, group: Class, alarm: Alarm, steady: Steady) -> None:
+    def __init__(self, target: Target, pool: Pool, group: PreparedClass, alarm: Alarm, steady: Steady) -> None:
         self.background = group.background
         self._target = target
         self._pool = pool
         self._group = group
         self._level = group.level
-        self._keeper = group.keeper
+        self._writer = group.writer
         self._alarm = alarm
         self._steady = steady
         self._epoch_ns = 0
-        self._way_out = WayOut()
+        self._cancel_scope = CancelScope()
         self._leads = group.leads
         self._begun = 0  # slots that have begun
         self._completing = 0  # slots that have completed nothing so far
@@ -284,7 +286,7 @@ class Flow:
 
     def end(self) -> None:
         """Send no more, and break off what is under way."""
-        self._way_out.take()
+        self._cancel_scope.take()
         self._alarm.ring_out()
 
     def _fill(self) -> None:
@@ -316,7 +318,7 @@ class Flow:
         first, pause_s = True, _PAUSE_S
         while (unit := self._next_unit(free_ns)) is not None:
             ticket, others, phase = unit
-            turns = turns_of(ticket, others)
+            turns = conversation_turns(ticket, others)
             due_ns = free_ns - self._epoch_ns
             sending = self._ask(ticket, due_ns, phase) if turns is None else self._converse(turns, due_ns, phase)
             response = await sending
@@ -334,10 +336,10 @@ class Flow:
                 await asyncio.sleep(pause_s)
                 free_ns, pause_s = monotonic_ns(), min(2 * pause_s, _LONGEST_PAUSE_S)
 
-    def _next_unit(self, free_ns: int) -> tuple[Ticket, Iterator[Ticket], Phase] | None:
+    def _next_unit(self, free_ns: int) -> tuple[PreparedRequest, Iterator[PreparedRequest], Phase] | None:
         """Take the request, or the first of the conversation, that a free slot sends; None when it is to end."""
         ramp, tickets = self._group.ramp, self._group.tickets
-        if ramp is not None and not (self._steady.reached or self._way_out.taken or self._pool.given_up):
+        if ramp is not None and not (self._steady.reached or self._cancel_scope.taken or self._pool.given_up):
             if (ticket := next(ramp, None)) is not None:
                 self._count_lead()
                 return ticket, ramp, Phase.LEAD
@@ -369,11 +371,11 @@ class Flow:
 
     def _may_issue(self, free_ns: int) -> bool:
         """Without an end of its own every ticket must become a record; with one, a dead target ends the class early."""
-        if self._way_out.taken or self._spent:
+        if self._cancel_scope.taken or self._spent:
             return False
         if self._measured_from_ns is None:
             self._measured_from_ns = free_ns
-        until_s = self._level.issue_until_s
+        until_s = self._level.send_until_s
         if until_s is None and not self.background:
             return True
         in_time = until_s is None or monotonic_ns() - self._measured_from_ns < until_s * _NS
@@ -381,7 +383,7 @@ class Flow:
 
     async def _open_loop(self) -> None:
         """Send at absolute instants, so that lateness never shifts what follows."""
-        lead_ns, ramp, until_s = self._group.lead_ns, self._group.ramp or iter(()), self._level.issue_until_s
+        lead_ns, ramp, until_s = self._group.lead_ns, self._group.ramp or iter(()), self._level.send_until_s
         async with asyncio.TaskGroup() as flights:
             following = None
             for ticket in ramp:
@@ -400,10 +402,15 @@ class Flow:
                 await self._hold_open(flights, following, ramp)
 
     async def _begin(
-        self, flights: asyncio.TaskGroup, ticket: Ticket, others: Iterator[Ticket], due_ns: int, phase: Phase
+        self,
+        flights: asyncio.TaskGroup,
+        ticket: PreparedRequest,
+        others: Iterator[PreparedRequest],
+        due_ns: int,
+        phase: Phase,
     ) -> None:
         """Send one request, or begin a conversation, at its instant."""
-        turns = turns_of(ticket, others)
+        turns = conversation_turns(ticket, others)
         # What is left when the target was given up is over at once, but others still have their turn.
         await self._alarm.until(0 if self._pool.given_up else self._epoch_ns + due_ns)
         flight = flights.create_task(
@@ -418,7 +425,9 @@ class Flow:
         if self._over is not None and not self._measured and not self._over.done():
             self._over.set_result(None)
 
-    async def _hold_open(self, flights: asyncio.TaskGroup, ticket: Ticket | None, ramp: Iterator[Ticket]) -> None:
+    async def _hold_open(
+        self, flights: asyncio.TaskGroup, ticket: PreparedRequest | None, ramp: Iterator[PreparedRequest]
+    ) -> None:
         """Go on with ramp requests until all measured ones are over, or there are no more."""
         self._over = asyncio.get_running_loop().create_future()
         while ticket is not None and self._measured and not self._pool.given_up:
@@ -432,15 +441,15 @@ class Flow:
                 await self._begin(flights, ticket, ramp, due_ns, Phase.TAIL)
                 ticket = next(ramp, None)
 
-    async def _ask(self, ticket: Ticket, due_ns: int, phase: Phase) -> Response:
+    async def _ask(self, ticket: PreparedRequest, due_ns: int, phase: Phase) -> Response:
         """One request, due so long after the start."""
-        way_out = self._way_out if self.background else None
-        manner = manner_of(ticket.special, self._epoch_ns + due_ns, way_out)
+        cancel_scope = self._cancel_scope if self.background else None
+        manner = exchange_options(ticket.plan, self._epoch_ns + due_ns, cancel_scope)
         response = await self._pool.ask(ticket.wire, None if manner is None else manner.begin)
         self._keep(ticket, due_ns, response, phase)
         return response
 
-    async def _converse(self, turns: tuple[Ticket, ...], due_ns: int, phase: Phase) -> Response:
+    async def _converse(self, turns: tuple[PreparedRequest, ...], due_ns: int, phase: Phase) -> Response:
         """The turns of a conversation, each due when its user has thought about the answer to the one before.
 
         One that is not answered ends it: those that would have followed are recorded as not sent.
@@ -457,13 +466,13 @@ class Flow:
             due_ns = over_ns + int(think_s(ticket) * _NS)
             ready = conversation.ready(ticket)  # while the user thinks
             await self._alarm.until(self._epoch_ns + due_ns)
-            if self._way_out.taken:
+            if self._cancel_scope.taken:
                 break
             response = await self._ask(ready, due_ns, phase)
         return response
 
-    def _keep(self, ticket: Ticket, intended_ns: int, response: Response, phase: Phase) -> None:
-        self._keeper.keep(Spooled(ticket.number, intended_ns, self._epoch_ns, response, phase))
+    def _keep(self, ticket: PreparedRequest, intended_ns: int, response: Response, phase: Phase) -> None:
+        self._writer.keep(SpoolEntry(ticket.number, intended_ns, self._epoch_ns, response, phase))
 
 
 Start = Callable[[], int]
@@ -471,7 +480,7 @@ Start = Callable[[], int]
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class StageTimings:
     """How the sending went. `late_s` is how long after the shared start it began."""
 
     client: ClientUse
@@ -479,24 +488,24 @@ class Sent:
     late_s: float
 
 
-class Sending:
+class StageRunner:
     """One share of a stage under way."""
 
-    def __init__(self, target: Target, pool: Pool, classes: Sequence[Class]) -> None:
+    def __init__(self, target: Target, pool: Pool, classes: Sequence[PreparedClass]) -> None:
         self._target = target
         self._pool = pool
         self._classes = classes
         self._epoch_ns = 0
 
-    async def run(self, start: Start | None) -> Sent:
+    async def run(self, start: Start | None) -> StageTimings:
         """Send everything and wait for it all. Without `start` the stage begins once the connections are open."""
         try:
             with ExitStack() as stack:  # before the connections, which may take all files there are
-                canary = stack.enter_context(Canary())
+                canary = stack.enter_context(EventLoopProbe())
                 alarms = [stack.enter_context(Alarm()) for _ in self._classes]
                 steady = Steady(sum(group.leads for group in self._classes))
                 flows = [
-                    Flow(self._target, self._pool, group, alarm, steady)
+                    TrafficClassRunner(self._target, self._pool, group, alarm, steady)
                     for group, alarm in zip(self._classes, alarms, strict=True)
                 ]
                 alarm = stack.enter_context(Alarm())
@@ -511,13 +520,13 @@ class Sending:
             if (stamped_s := self._pool.read_delays_s()) is not None:
                 use = with_stamps(use, stamped_s)
             use = replace(use, unasked=self._pool.unasked, closed_early=self._pool.closed_early)
-            return Sent(use, self._down_after_s(), late_s)
+            return StageTimings(use, self._down_after_s(), late_s)
         finally:
             self._pool.close()
             for group in self._classes:
-                group.keeper.keep_rest()
+                group.writer.flush()
 
-    async def _run_all(self, flows: Sequence[Flow]) -> None:
+    async def _run_all(self, flows: Sequence[TrafficClassRunner]) -> None:
         """All classes at once; those in the background until the others are done."""
         async with asyncio.TaskGroup() as endless:
             for flow in flows:

@@ -25,13 +25,13 @@ _GUESSED_ANSWER_S = 0.1
 class Level:
     """One load level: a closed loop of `concurrency` slots, or an open loop at `rate_rps`.
 
-    With `issue_until_s` nothing measured is sent later than that after the start, in a closed loop after the first
+    With `send_until_s` nothing measured is sent later than that after the start, in a closed loop after the first
     measured request; requests not sent by then were never part of the stage and leave no record.
     """
 
     concurrency: int | None
     rate_rps: float | None
-    issue_until_s: float | None = None
+    send_until_s: float | None = None
     slots: int | None = None  # of all workers together, where this is one worker's share
     worker: int = 0
     workers: int = 1
@@ -68,7 +68,7 @@ class Level:
 
 _NS = 1_000_000_000
 
-Find = Callable[[int], PlannedRequest | None]
+FindRequest = Callable[[int], PlannedRequest | None]
 """The request of a number; None for one streamed answer of chat or completions, of which nothing more is asked."""
 
 
@@ -84,12 +84,12 @@ class Requests(Protocol):
     def share(self, worker: int, workers: int) -> Requests:
         """Those of one of `workers`: request k, or conversation k, goes to worker k modulo their number."""
 
-    def find(self) -> Find:
+    def find(self) -> FindRequest:
         """What finds the request of a number again."""
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
+class PlannedRequests:
     """Requests that a plan holds one by one."""
 
     requests: tuple[PlannedRequest, ...]
@@ -102,17 +102,17 @@ class Planned:
     def __iter__(self) -> Iterator[PlannedRequest]:
         return iter(self.requests)
 
-    def share(self, worker: int, workers: int) -> Planned:
+    def share(self, worker: int, workers: int) -> PlannedRequests:
         """Every `workers`-th one, a conversation always as a whole."""
-        return Planned(_dealt(self.requests, worker, workers))
+        return PlannedRequests(_dealt(self.requests, worker, workers))
 
-    def find(self) -> Find:
+    def find(self) -> FindRequest:
         """By its index."""
         return {request.index: request for request in self.requests}.get
 
 
 @dataclass(frozen=True, slots=True)
-class Cycled:
+class RepeatedRequests:
     """Planned requests again and again: request k of round r has the number r * `period` + k.
 
     Where there are fewer than workers, each worker asks all of them, and every `rounds`-th round is its own.
@@ -134,8 +134,8 @@ class Cycled:
             for request in self.requests:
                 yield replace(request, index=self.first + number * self.period + request.index)
 
-    def share(self, worker: int, workers: int) -> Cycled:
-        """As of `Planned`, round by round; all of them, each worker beginning at another one, where some get none."""
+    def share(self, worker: int, workers: int) -> RepeatedRequests:
+        """Deal each round as `PlannedRequests` does. Where some would get none, each gets all, from another one on."""
         dealt = [_dealt(self.requests, one, workers) for one in range(workers)]
         if all(dealt):
             return replace(self, requests=dealt[worker])
@@ -144,20 +144,20 @@ class Cycled:
         turned = tuple(itertools.chain.from_iterable(parts[begin:] + parts[:begin]))
         return replace(self, requests=turned, round=worker, rounds=workers)
 
-    def find(self) -> Find:
+    def find(self) -> FindRequest:
         """By its index within a round."""
         known = {request.index: request for request in self.requests}
         return lambda number: known.get((number - self.first) % self.period)
 
 
 @dataclass(frozen=True, slots=True)
-class Salted:
+class SaltedRequests:
     """Planned requests with salted prompts (`plan.salt`), each salted when its ticket is made: a plan is held once.
 
     `vocabulary` and `noise` are those of their class.
     """
 
-    requests: Planned
+    requests: PlannedRequests
     salt: int
     vocabulary: Vocabulary
     noise: bool = False
@@ -170,11 +170,11 @@ class Salted:
     def __iter__(self) -> Iterator[PlannedRequest]:
         return map(Salter(self.salt, self.vocabulary, noise=self.noise).request, self.requests)
 
-    def share(self, worker: int, workers: int) -> Salted:
+    def share(self, worker: int, workers: int) -> SaltedRequests:
         """The same requests as without salt."""
         return replace(self, requests=self.requests.share(worker, workers))
 
-    def find(self) -> Find:
+    def find(self) -> FindRequest:
         """Find requests as planned, without salt: how an answer is read does not depend on the words of its prompt."""
         return self.requests.find()
 
@@ -198,7 +198,7 @@ class Ramp:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ClassShare:
     """One class of traffic. One in the background goes on until all others are done, and is then cut off.
 
     `ramp` is None for a class that keeps its edges. `service_s` is the mean time for which a request or a conversation
@@ -218,7 +218,7 @@ class Part:
         """Whether it is a closed loop that is kept full around its measured requests."""
         return self.ramp is not None and self.level.concurrency is not None
 
-    def share(self, worker: int, workers: int) -> Part:
+    def share(self, worker: int, workers: int) -> ClassShare:
         """That of one of `workers`. Where a closed loop has fewer slots than workers, some get nothing to send."""
         users = min(workers, self.level.concurrency or workers)
         requests, ramp = self.requests, self.ramp
@@ -226,10 +226,10 @@ class Part:
             requests = requests.share(worker, workers if self.background else users)
             ramp = None if ramp is None else replace(ramp, requests=ramp.requests.share(worker, users))
         else:
-            requests, ramp = Planned(()), None
+            requests, ramp = PlannedRequests(()), None
         return replace(self, requests=requests, ramp=ramp, level=self.level.share(worker, workers))
 
-    def find(self) -> Find:
+    def find(self) -> FindRequest:
         """What finds the request of a number again, be it measured or of the ramp."""
         measured = self.requests.find()
         if self.ramp is None:
@@ -247,7 +247,7 @@ class Shard:
     """
 
     target: Target
-    parts: tuple[Part, ...]
+    parts: tuple[ClassShare, ...]
     limits: Limits
     worker: int = 0
     workers: int = 1
@@ -268,7 +268,7 @@ class Shard:
         lead_ns: int = 0,
     ) -> Self:
         """A whole stage of one class of traffic."""
-        part = Part("", requests, level, ramp=ramp, service_s=service_s, lead_ns=lead_ns)
+        part = ClassShare("", requests, level, ramp=ramp, service_s=service_s, lead_ns=lead_ns)
         return cls(target, (part,), limits, audit=audit)
 
     @property
@@ -334,24 +334,24 @@ def _lead_s(group: PlannedClass, unit_s: float | None) -> float:
     return group.ramp.service_times * unit_s
 
 
-def _part(group: PlannedClass, unit_s: float | None, lead_s: float, salt: int) -> Part:
+def _part(group: PlannedClass, unit_s: float | None, lead_s: float, salt: int) -> ClassShare:
     level = Level(group.concurrency, group.peak_rps)
     if group.background:
         again = _salted(group, group.requests, salt)
-        return Part(group.name, Cycled(again, len(again)), level, background=True, service_s=unit_s)
+        return ClassShare(group.name, RepeatedRequests(again, len(again)), level, background=True, service_s=unit_s)
     first, ramp, lead_ns = max((request.index for request in group.requests), default=-1) + 1, None, 0
     if group.concurrency is None:
         lead_ns = round(lead_s * _NS)
         if group.ramp is not None and unit_s is not None:
             last_ns = max((request.offset_ns or 0 for request in group.requests), default=0)
             drawn = _salted(group, group.ramp.arrivals(lead_s, unit_s, last_ns), salt)
-            ramp = Ramp(Planned(tuple(replace(one, index=first + one.index) for one in drawn)), first)
+            ramp = Ramp(PlannedRequests(tuple(replace(one, index=first + one.index) for one in drawn)), first)
     elif group.ramp is not None:
         pool = _salted(group, group.ramp.pool(), salt)
-        ramp = Ramp(Cycled(pool, len(pool), first=first), first)
-    planned = Planned(group.requests)
-    requests = planned if salt == 0 else Salted(planned, salt, group.vocabulary, group.noise)
-    return Part(group.name, requests, level, ramp=ramp, service_s=unit_s, lead_ns=lead_ns)
+        ramp = Ramp(RepeatedRequests(pool, len(pool), first=first), first)
+    planned = PlannedRequests(group.requests)
+    requests = planned if salt == 0 else SaltedRequests(planned, salt, group.vocabulary, group.noise)
+    return ClassShare(group.name, requests, level, ramp=ramp, service_s=unit_s, lead_ns=lead_ns)
 
 
 def _salted(group: PlannedClass, requests: tuple[PlannedRequest, ...], salt: int) -> tuple[PlannedRequest, ...]:

@@ -33,11 +33,11 @@ from benchgate.load.decode.record import progress_of
 from benchgate.load.http.connection import Address
 from benchgate.load.http.library import warn_if_missing
 from benchgate.load.http.pool import Pool
-from benchgate.load.requests import Stock, Ticket, kept_tickets, tickets_of
-from benchgate.load.results import StageResult, merged, of_lost, read_left, read_result, remove_spools
-from benchgate.load.scheduler import Class, Sending, Sent, Start
+from benchgate.load.requests import LookAhead, PreparedRequest, prepare_requests, queued_in_file
+from benchgate.load.results import StageResult, lost_worker, merged, read_result, remove_spools, salvage
+from benchgate.load.scheduler import PreparedClass, StageRunner, StageTimings, Start
 from benchgate.load.shards import Level, Requests, Shard, stage_shard
-from benchgate.load.spool import Keeper, Spool
+from benchgate.load.spool import Spool, SpoolWriter
 from benchgate.model.run import ClientUse
 from benchgate.plan.model import PlannedStage
 from benchgate.suite.schema import Limits
@@ -69,10 +69,10 @@ def run_shard(shard: Shard, start: Start | None = None) -> StageResult:
         paths = shard.spools(path)
         with ExitStack() as stack:
             classes = [
-                Class(
+                PreparedClass(
                     part.level,
                     stack.enter_context(_tickets(shard.target, part.requests, part.level, path.parent)),
-                    Keeper(stack.enter_context(Spool(place))),
+                    SpoolWriter(stack.enter_context(Spool(place))),
                     part.background,
                     None
                     if part.ramp is None
@@ -84,30 +84,30 @@ def run_shard(shard: Shard, start: Start | None = None) -> StageResult:
             ]
             address = Address.of(shard.target.url, shard.target.route)
             pool = Pool(address, shard.limits, progress_of, audit=shard.audit)
-            sent = _run(Sending(shard.target, pool, classes), start)
+            sent = _run(StageRunner(shard.target, pool, classes), start)
         with _set_aside():
             result = read_result(shard, path, _use(shard, sent), sent.down_after_s)
         for group, place, read in zip(classes, paths, result.classes, strict=True):
-            if read.recorded != group.keeper.count:
+            if read.recorded != group.writer.count:
                 raise StoreError(
-                    f"{place} gave back {read.recorded} of the {group.keeper.count} answers written to it; "
+                    f"{place} gave back {read.recorded} of the {group.writer.count} answers written to it; "
                     "look for damage to that disk, or choose another place"
                 )
         return result
 
 
 @contextmanager
-def _tickets(target: Target, requests: Requests, level: Level, folder: Path) -> Iterator[Iterator[Ticket]]:
+def _tickets(target: Target, requests: Requests, level: Level, folder: Path) -> Iterator[Iterator[PreparedRequest]]:
     """What to send: made before the clock starts; where there is no end of it, one for every slot."""
-    made = tickets_of(target, requests)
+    made = prepare_requests(target, requests)
     if not requests.endless:
-        with kept_tickets(folder, made) as kept:
+        with queued_in_file(folder, made) as kept:
             yield kept
         return
-    yield Stock(made, level.concurrency or 1)
+    yield LookAhead(made, level.concurrency or 1)
 
 
-def _run(sending: Sending, start: Start | None) -> Sent:
+def _run(sending: StageRunner, start: Start | None) -> StageTimings:
     collects = gc.isenabled()
     gc.disable()  # a collection in the middle of a stage would stop the clock of every stream
     try:
@@ -141,7 +141,7 @@ def _first_of(group: BaseExceptionGroup[StoreError]) -> StoreError:
     return _first_of(first) if isinstance(first, BaseExceptionGroup) else first
 
 
-def _use(shard: Shard, sent: Sent) -> ClientUse:
+def _use(shard: Shard, sent: StageTimings) -> ClientUse:
     if sent.late_s <= _LATE_S:
         return sent.client
     return replace(sent.client, faults=(f"{shard.name} started {sent.late_s:.1f} s late",))
@@ -333,7 +333,7 @@ class Fleet:
 
     def salvage(self) -> StageResult:
         """Return what was answered in an interrupted stage, also by workers that had finished their share."""
-        whole = merged([read_left(shard) for shard in self._shards])
+        whole = merged([salvage(shard) for shard in self._shards])
         return replace(whole, client=replace(whole.client, faults=("the stage was cut short",)))
 
     def _run(self, begins: Begins | None) -> list[StageResult]:
@@ -353,7 +353,7 @@ class Fleet:
         if result is not None:
             return result
         self._processes.pop(shard.worker).stop()
-        return of_lost(shard)
+        return lost_worker(shard)
 
     def _process(self, shard: Shard) -> WorkerProcess:
         if shard.worker not in self._processes:

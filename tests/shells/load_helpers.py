@@ -50,5 +50,5 @@ def run(
     until_s: float | None = None,
 ) -> StageResult:
     shard = stage_shard(target_at(url), stage, limits=within or limits())
-    timed = (replace(part, level=replace(part.level, issue_until_s=until_s)) for part in shard.parts)
+    timed = (replace(part, level=replace(part.level, send_until_s=until_s)) for part in shard.parts)
     return run_shard(replace(shard, parts=tuple(timed)))

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from benchgate.embedded.server import serve
-from benchgate.load.standalone.options import BareOptions
+from benchgate.load.standalone.options import LoadOptions
 from benchgate.load.standalone.run import run_load, target_of
 from benchgate.model import request_metrics
 from benchgate.model.records import RequestColumns
@@ -81,7 +81,7 @@ def swept(url: str, model: str, engine: str, slots: int, levels: Sequence[int], 
     """One sweep; beyond the slots as many requests as it takes to fill them a few times."""
     stages = []
     for level in levels:
-        options = BareOptions(
+        options = LoadOptions(
             url=url,
             model=model,
             engine=engine,

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from benchgate.load.client_delay import Canary, busiest_share, with_read_delays, with_stamps
+from benchgate.load.client_delay import EventLoopProbe, peak_cpu_share, with_read_delays, with_stamps
 from benchgate.model.run import ClientUse
 from benchgate.timers import Ticker
 from tests.fakes.scripted_server import ScriptedServer
@@ -17,7 +17,7 @@ IDLE = ClientUse(cpu_s=0.0, wall_s=1.0, workers=1)
 
 def test_a_loop_that_was_held_up_shows_how_long() -> None:
     async def held_up() -> ClientUse:
-        with Canary() as canary:
+        with EventLoopProbe() as canary:
             canary.start()
             await asyncio.sleep(0.05)
             time.sleep(0.2)  # what must not happen in a loop is what is measured
@@ -80,12 +80,12 @@ def test_kernel_stamps_win() -> None:
 def test_busiest_share_is_of_the_worst_five_seconds() -> None:
     at_s = np.arange(0, 13)
     used_s = np.array([0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 1.3, 2.1, 2.9, 3.7, 4.5, 4.5, 4.5])
-    found = busiest_share(at_s * 10**9, (used_s * 1e9).astype(np.int64))
+    found = peak_cpu_share(at_s * 10**9, (used_s * 1e9).astype(np.int64))
     assert found == pytest.approx(0.8)
 
 
 def test_shorter_than_five_seconds_has_no_busiest_share() -> None:
-    assert busiest_share(np.array([0, 4_999_999_999]), np.array([0, 4_000_000_000])) is None
+    assert peak_cpu_share(np.array([0, 4_999_999_999]), np.array([0, 4_000_000_000])) is None
 
 
 def test_what_the_canary_saw_has_the_busiest_share(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,7 +93,7 @@ def test_what_the_canary_saw_has_the_busiest_share(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("benchgate.load.client_delay.process_time_ns", lambda: next(used_ms) * MS)
 
     async def seen() -> ClientUse:
-        canary = Canary()
+        canary = EventLoopProbe()
         for at_s in range(9):
             canary._tick(at_s * 1000 * MS, at_s * 1000 * MS)
         return canary.seen(IDLE)

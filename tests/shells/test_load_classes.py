@@ -7,10 +7,10 @@ from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
-from benchgate.load.http.exchange import Fault, Response
-from benchgate.load.results import StageResult, of_lost, remove_spools
+from benchgate.load.http.exchange import Failure, Response
+from benchgate.load.results import StageResult, lost_worker, remove_spools
 from benchgate.load.shards import stage_shard
-from benchgate.load.spool import Spool, Spooled
+from benchgate.load.spool import Spool, SpoolEntry
 from benchgate.load.workers import Fleet, run_stage
 from benchgate.model.records import ErrorClass
 from benchgate.model.request import text_request
@@ -162,8 +162,8 @@ def test_worker_that_is_lost_loses_no_planned_request_of_any_class(tmp_path: Pat
     _, of_batch, _ = shard.spools(tmp_path / "answers")
     with Spool(of_batch) as spool:
         for number in (0, 1):
-            spool.append(Spooled(number, 0, 0, Response.unsent(Fault(ErrorClass.CONNECT, "refused"))))
-    talk, rest, background = of_lost(shard).classes
+            spool.append(SpoolEntry(number, 0, 0, Response.unsent(Failure(ErrorClass.CONNECT, "refused"))))
+    talk, rest, background = lost_worker(shard).classes
     assert (talk.name, talk.requests.index.tolist(), set(talk.requests.error)) == ("chat", [0, 1, 2], {"client"})
     assert rest.requests.error == ("connect", "connect", "client", "client")
     assert (background.name, background.recorded) == ("bg", 0)

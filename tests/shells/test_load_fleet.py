@@ -13,9 +13,9 @@ import pytest
 
 from benchgate.errors import TargetError
 from benchgate.load.results import merged
-from benchgate.load.shards import Level, Planned, Requests, Shard, stage_shard
-from benchgate.load.standalone.options import BareOptions
-from benchgate.load.standalone.requests import Drawn
+from benchgate.load.shards import Level, PlannedRequests, Requests, Shard, stage_shard
+from benchgate.load.standalone.options import LoadOptions
+from benchgate.load.standalone.requests import SyntheticRequests
 from benchgate.load.workers import Fleet, run_shard
 from benchgate.model.records import ErrorClass
 from benchgate.plan.model import PlannedRequest, PlannedStage
@@ -30,7 +30,7 @@ def shard_of(url: str, stage: PlannedStage) -> Shard:
 
 
 def bare(**options: Any) -> Requests:
-    return Drawn(BareOptions.parse(url="http://127.0.0.1:1", model="m", input_tokens=3, **options))
+    return SyntheticRequests(LoadOptions.parse(url="http://127.0.0.1:1", model="m", input_tokens=3, **options))
 
 
 def asked(requests: Iterable[PlannedRequest]) -> list[Asked]:
@@ -40,7 +40,7 @@ def asked(requests: Iterable[PlannedRequest]) -> list[Asked]:
 @pytest.mark.parametrize(
     "requests",
     [
-        Planned(opened(range(0, 70, 10)).requests),
+        PlannedRequests(opened(range(0, 70, 10)).requests),
         bare(rate="100/s", requests=7),
         bare(rate="20/s", arrival="constant", duration="1s"),
         bare(concurrency=5, requests=7),
@@ -61,7 +61,7 @@ def test_shares_of_a_closed_loop_have_its_slots_between_them() -> None:
 
 
 def test_shares_of_an_open_loop_have_its_rate_between_them() -> None:
-    stage = Shard.of(target_at("http://127.0.0.1:1"), Planned(()), Level(None, 90.0, 3.0), limits())
+    stage = Shard.of(target_at("http://127.0.0.1:1"), PlannedRequests(()), Level(None, 90.0, 3.0), limits())
     assert [shard.parts[0].level for shard in stage.split(3)] == [Level(None, 30.0, 3.0)] * 3
 
 

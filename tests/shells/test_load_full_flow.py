@@ -15,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchgate.load.decode.body import RawBody
-from benchgate.load.decode.record import fault_and_words
+from benchgate.load.decode.record import failure_and_content
 from benchgate.load.http import library as native
-from benchgate.load.http.exchange import Exchange, Fault, Response
+from benchgate.load.http.exchange import Exchange, Failure, Response
 from benchgate.model.records import ErrorClass
 from benchgate.model.request import ModelRequest
 from tests.fakes.streams import MadeBody, chunked_bodies, ends_once, reads_of
@@ -178,8 +178,8 @@ def test_what_looks_like_the_end_inside_of_a_chunk_ends_the_answer_and_makes_it_
 
     response = over_a_wire(scenario)
     assert response.whole
-    fault, _ = fault_and_words(response, ModelRequest("chat", {}, None))
-    assert fault == Fault(ErrorClass.PROTOCOL, "its chunks do not end where the response seemed to end")
+    fault, _ = failure_and_content(response, ModelRequest("chat", {}, None))
+    assert fault == Failure(ErrorClass.PROTOCOL, "its chunks do not end where the response seemed to end")
 
 
 @pytest.mark.parametrize("before", [b"", TOKEN])

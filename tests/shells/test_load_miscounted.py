@@ -10,8 +10,8 @@ import pytest
 
 from benchgate.gate.checks.capacity import ArmSearch
 from benchgate.gate.evidence.tokens import miscounted
-from benchgate.load.standalone.options import BareOptions
-from benchgate.load.standalone.run import run_bare
+from benchgate.load.standalone.options import LoadOptions
+from benchgate.load.standalone.run import run_load_test
 from benchgate.model.records import RequestColumns
 from benchgate.model.request_metrics import Slo
 from benchgate.model.run import ClientUse
@@ -51,7 +51,7 @@ def loaded(pieces: int, counted: int, slo: str | None, words: str = "a") -> dict
         DONE + LAST_CHUNK,
     ]
     with ScriptedServer(lambda received: steps) as server:
-        options = BareOptions.parse(
+        options = LoadOptions.parse(
             url=server.url,
             model="m",
             engine="openai",
@@ -61,7 +61,7 @@ def loaded(pieces: int, counted: int, slo: str | None, words: str = "a") -> dict
             output_tokens=8,
             slo=slo,
         )
-        return dict(json.loads(json.dumps(run_bare(options))))
+        return dict(json.loads(json.dumps(run_load_test(options))))
 
 
 @pytest.mark.parametrize(

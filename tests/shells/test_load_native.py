@@ -13,7 +13,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from benchgate.load.decode.answer import Stream
+from benchgate.load.decode.answer import ParsedAnswer
 from benchgate.load.decode.body import RawBody
 from benchgate.load.decode.chat import read_stream
 from benchgate.load.http import library as native
@@ -68,7 +68,7 @@ def bodies(draw: st.DrawFn) -> tuple[bytes, list[int]]:
     return bytes(raw), sorted({*ends, len(raw)})
 
 
-def both_ways(body: RawBody) -> tuple[Stream, Stream]:
+def both_ways(body: RawBody) -> tuple[ParsedAnswer, ParsedAnswer]:
     said = []
     for aside in ("1", "0"):
         with pytest.MonkeyPatch.context() as patch:

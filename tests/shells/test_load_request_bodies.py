@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchgate.load.requests import tickets_of
+from benchgate.load.requests import prepare_requests
 from benchgate.model.deployment import Arm
 from benchgate.model.request import Endpoint, text_request
 from benchgate.plan.model import PlannedRequest
@@ -19,7 +19,7 @@ TEXTS = st.text() | st.sampled_from(["", '"', "\\", "%(text)b", "naïve 漢字",
 
 
 def body_of(target: Target, request: PlannedRequest) -> object:
-    (ticket,) = tickets_of(target, [request])
+    (ticket,) = prepare_requests(target, [request])
     head, _, body = ticket.wire.partition(b"\r\n\r\n")
     assert head.endswith(b"content-length: %d" % len(body))
     return json.loads(body)

@@ -16,7 +16,7 @@ import pytest
 import uvloop
 
 from benchgate.load.http.connection import Address, Connection, connect
-from benchgate.load.http.exchange import Exchange, Fault, Response
+from benchgate.load.http.exchange import Exchange, Failure, Response
 from benchgate.load.http.reader import Reader, start_reader
 from benchgate.model.records import ErrorClass
 from tests.shells.load_helpers import limits
@@ -137,7 +137,7 @@ def test_what_was_sent_before_the_request_answers_nothing() -> None:
 def test_an_error_of_this_machine_is_not_said_to_be_the_servers(
     error: OSError | None, kind: ErrorClass, said: str
 ) -> None:
-    async def scenario(wire: Wire) -> Fault | None:
+    async def scenario(wire: Wire) -> Failure | None:
         asked = ask(wire.connection, b"POST")
         await asyncio.sleep(0)
         await wire.tell([HEAD, TOKEN])

@@ -12,8 +12,8 @@ from benchgate import stamping
 from benchgate.load import client_delay as stamps
 from benchgate.load.client_delay import ReadDelays, audit_refusal
 from benchgate.load.results import StageResult
-from benchgate.load.standalone.options import BareOptions
-from benchgate.load.standalone.run import run_bare
+from benchgate.load.standalone.options import LoadOptions
+from benchgate.load.standalone.run import run_load_test
 from benchgate.load.workers import run_stage
 from benchgate.model.records import ErrorClass
 from benchgate.model.request import text_request
@@ -72,10 +72,10 @@ def test_audited_stage_answers_alike_and_tells_how_late_it_read() -> None:
 
 def test_bare_load_reports_the_kernels_word() -> None:
     with ScriptedServer(lambda _: [WHOLE]) as server:
-        options = BareOptions.parse(
+        options = LoadOptions.parse(
             url=server.url, model="m", engine="openai", concurrency=2, requests=8, workers="2", audit=True
         )
-        client = run_bare(options)["client"]
+        client = run_load_test(options)["client"]
     assert isinstance(client, dict)
     told = client["read_delay_s"]
     assert told["by"] == "kernel"

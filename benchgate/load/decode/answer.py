@@ -35,7 +35,7 @@ Key = tuple[int, str]
 
 
 @dataclass(slots=True, eq=False)
-class Words:
+class AnswerContent:
     """Everything that one choice of an answer says, as lists of pieces. Equal where the joined pieces are equal."""
 
     texts: list[str] = field(default_factory=list)
@@ -83,7 +83,7 @@ class Words:
         return len(called) + any(self.function)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Words) and self._joined() == other._joined()
+        return isinstance(other, AnswerContent) and self._joined() == other._joined()
 
     __hash__ = None  # type: ignore[assignment]  # it changes
 
@@ -173,7 +173,7 @@ _LONGEST_REASON = 40
 
 
 @dataclass(slots=True)
-class Stream:
+class ParsedAnswer:
     """What one answer says, event by event or as one document; instants in monotonic ns, in order."""
 
     events: int = 0
@@ -195,8 +195,8 @@ class Stream:
     cached_tokens: int | None = None
     answer_id: str | None = None  # what the server calls this one answer
     tokenless: bool = False  # an answer in numbers, which has no finish reason
-    words: Words = field(default_factory=Words)  # of the first choice
-    others: Words | None = None  # of all other choices, where one of them says anything
+    words: AnswerContent = field(default_factory=AnswerContent)  # of the first choice
+    others: AnswerContent | None = None  # of all other choices, where one of them says anything
     other_choice: int | None = None  # the first choice with output that is not the first one, by its index
     model: str | None = None  # the name of the model, where the answer gives one
 
@@ -234,7 +234,7 @@ class Stream:
         index = place_of(choice.get("index"), place)
         words = self.words
         if index:
-            words = self.others = self.others or Words()
+            words = self.others = self.others or AnswerContent()
         answers = words.take(holder, reasons=reasons)
         if answers is None:
             return False

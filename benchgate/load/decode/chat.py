@@ -24,14 +24,14 @@ from typing import NamedTuple
 
 from pydantic_core import from_json
 
-from benchgate.load.decode.answer import Stream, Words
+from benchgate.load.decode.answer import AnswerContent, ParsedAnswer
 from benchgate.load.decode.body import RawBody, Read, Template
 from benchgate.load.decode.sse import HEARTBEATS, EventParser, OverlongEvent, is_plain_event, plain_data
 from benchgate.targets.answers import finish_reason
 from benchgate.targets.error_messages import WORDLESS_ERROR, Secret, error_message, event_error, json_object, redact
 
 
-def take_event(stream: Stream, at_ns: int, text: str, name: str = "") -> None:
+def take_event(stream: ParsedAnswer, at_ns: int, text: str, name: str = "") -> None:
     """Note what an event says; `name` is its own, where it has one."""
     if name != "error" and not text.strip():  # a heartbeat
         return
@@ -64,7 +64,7 @@ def take_event(stream: Stream, at_ns: int, text: str, name: str = "") -> None:
     stream.take_id(data)
 
 
-def take_choice(stream: Stream, at_ns: int, choice: dict[str, object], place: int = 0) -> None:
+def take_choice(stream: ParsedAnswer, at_ns: int, choice: dict[str, object], place: int = 0) -> None:
     """Note what a choice of an event says; `place` is where it stands among the choices of the event."""
     delta = choice.get("delta")
     for holder in (choice, delta):
@@ -90,7 +90,7 @@ _NEVER_PLAIN = b'"\\' + bytes(range(0x20))  # what would end the text, begin an 
 _TEXT, _OTHER_ID = secrets.token_hex(16), secrets.token_hex(16)  # that no event can hold in any spelling
 
 
-class Kind(NamedTuple):
+class EventKind(NamedTuple):
     """What all events say that are alike."""
 
     output: bool | None  # whether that is more than reasoning; None where there is none
@@ -104,15 +104,15 @@ class Kind(NamedTuple):
     repeats: bool  # it does nothing but carry its text: those that follow may be of this kind too
 
 
-class Known(NamedTuple):
+class KnownEvent(NamedTuple):
     """What one event says; and what those that follow may be, with texts of their own."""
 
-    kind: Kind
+    kind: EventKind
     answer_id: str | None
     text: str
     template: Template | None
 
-    def take(self, stream: Stream, at_ns: int) -> None:
+    def take(self, stream: ParsedAnswer, at_ns: int) -> None:
         """Note it, as `take_event` does."""
         kind = self.kind
         stream.events += 1
@@ -131,7 +131,7 @@ class Known(NamedTuple):
             stream.model = kind.model
 
 
-def known(read: bytes) -> Known | None:
+def known_event(read: bytes) -> KnownEvent | None:
     """What a read that is one plain event says, as `is_plain_event` has it. None where it must be read by itself.
 
     Of JSON, a string without quotes, backslashes and control characters is one token, and so is any other such string
@@ -146,14 +146,14 @@ def known(read: bytes) -> Known | None:
     text, begin, end = _text_in(read, at)
     if begin == end:
         kind = _kind(opening, read[at:])
-        return None if kind is None else Known(kind, answer_id or kind.answer_id, "", None)
+        return None if kind is None else KnownEvent(kind, answer_id or kind.answer_id, "", None)
     if not _is_plain(read[begin:end]):
         return None
     kind = _kind(opening, read[at:begin], text, read[end:])
     if kind is None:
         return None
     template = Template(read[:begin], read[end:]) if kind.repeats else None
-    return Known(kind, answer_id or kind.answer_id, read[begin:end].decode("utf-8", "replace"), template)
+    return KnownEvent(kind, answer_id or kind.answer_id, read[begin:end].decode("utf-8", "replace"), template)
 
 
 def _is_plain(text: bytes) -> bool:
@@ -174,7 +174,7 @@ def _text_in(read: bytes, at: int) -> tuple[str, int, int]:
 
 
 @lru_cache(maxsize=_KEPT)
-def _kind(opening: bytes, before: bytes, text: str = "", after: bytes = b"") -> Kind | None:
+def _kind(opening: bytes, before: bytes, text: str = "", after: bytes = b"") -> EventKind | None:
     """What any event says with any id between `opening` and `before`, and any `text` between that and `after`.
 
     Both are tried out, with an id and a text that stand nowhere else in it, and must be found where they are meant to
@@ -201,8 +201,8 @@ def _only_one(choices: object) -> dict[str, object] | None:
     return choices[0]
 
 
-def _kind_of(event: dict[str, object], choice: dict[str, object], text: str, *, identified: bool) -> Kind | None:
-    seen = Stream()
+def _kind_of(event: dict[str, object], choice: dict[str, object], text: str, *, identified: bool) -> EventKind | None:
+    seen = ParsedAnswer()
     take_choice(seen, 0, choice)
     seen.take_id(event)
     if seen.error is not None or seen.others is not None:
@@ -210,13 +210,13 @@ def _kind_of(event: dict[str, object], choice: dict[str, object], text: str, *, 
     output = seen.answer_ns is not None if seen.chunk_ns else None
     finish, counts = choice.get("finish_reason"), _counts_of(event)
     repeats = bool(text) and finish_reason(finish) is None and counts is None and _is_silent_without(text, choice)
-    return Kind(
+    return EventKind(
         output=output,
         finish=finish,
         counts=counts,
         answer_id=None if identified else seen.answer_id,
         model=seen.model,
-        holder=None if seen.words == Words() else _holder_of(choice),
+        holder=None if seen.words == AnswerContent() else _holder_of(choice),
         is_delta=isinstance(choice.get("delta"), dict),
         text=text,
         repeats=repeats and output is not None,
@@ -236,7 +236,7 @@ def _holder_of(choice: dict[str, object]) -> dict[str, object]:
 
 def _is_silent_without(text: str, choice: dict[str, object]) -> bool:
     """Whether there is no output in it where its text is empty."""
-    empty, seen = {**_holder_of(choice), text: ""}, Stream()
+    empty, seen = {**_holder_of(choice), text: ""}, ParsedAnswer()
     take_choice(seen, 0, {**choice, "delta": empty} if isinstance(choice.get("delta"), dict) else empty)
     return not seen.chunk_ns
 
@@ -248,9 +248,9 @@ _IN_VAIN = 8  # events may be asked after that begin no run of like ones, as the
 _IN_VAIN_ONE_IN = 32  # others at most: where each event has something of its own, asking only costs
 
 
-def read_stream(body: Iterable[Read], *, secret: Secret = None) -> Stream:
+def read_stream(body: Iterable[Read], *, secret: Secret = None) -> ParsedAnswer:
     """Read a body as server-sent events of a chat or completions stream. What follows `[DONE]` is ignored."""
-    stream, parser = Stream(secret=secret), EventParser()
+    stream, parser = ParsedAnswer(secret=secret), EventParser()
     alone = True  # whether a read can be taken by itself
     in_vain = 0
     reads = iter(body if isinstance(body, RawBody) else RawBody.of(body))
@@ -260,7 +260,7 @@ def read_stream(body: Iterable[Read], *, secret: Secret = None) -> Stream:
             told = None
             if (in_vain - _IN_VAIN) * _IN_VAIN_ONE_IN <= stream.events:
                 in_vain += 1
-                told = known(data)
+                told = known_event(data)
             if told is None:
                 take_event(stream, at_ns, plain_data(data))
             else:
@@ -284,7 +284,7 @@ def read_stream(body: Iterable[Read], *, secret: Secret = None) -> Stream:
     return stream
 
 
-def _feed(stream: Stream, parser: EventParser, at_ns: int, data: bytes) -> None:
+def _feed(stream: ParsedAnswer, parser: EventParser, at_ns: int, data: bytes) -> None:
     try:
         events = parser.feed(at_ns, data)
     except OverlongEvent as exc:
@@ -297,10 +297,10 @@ def _feed(stream: Stream, parser: EventParser, at_ns: int, data: bytes) -> None:
             return
 
 
-def read_document(body: Iterable[Read], *, secret: Secret = None) -> Stream:
+def read_document(body: Iterable[Read], *, secret: Secret = None) -> ParsedAnswer:
     """Read a body as the document of a chat or completions answer. Without events when it is no JSON object."""
     at_ns, data = whole_document(body)
-    stream = Stream(secret=secret)
+    stream = ParsedAnswer(secret=secret)
     if data is None:
         return stream
     stream.events = 1
@@ -341,7 +341,7 @@ def joined_reads(body: Iterable[Read]) -> tuple[int, bytes]:
     return reads[-1][0] if reads else 0, b"".join([data for _, data in reads])
 
 
-def _take_choice(stream: Stream, at_ns: int, choice: dict[str, object], place: int) -> None:
+def _take_choice(stream: ParsedAnswer, at_ns: int, choice: dict[str, object], place: int) -> None:
     told = choice.get("message")
     for part in (choice, told):
         if isinstance(part, dict) and part.get("error"):

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from benchgate.load.decode.answer import Stream
+from benchgate.load.decode.answer import ParsedAnswer
 from benchgate.load.decode.body import Read
 from benchgate.load.decode.chat import any_document
 from benchgate.model.request import ModelRequest
@@ -23,7 +23,7 @@ from benchgate.targets.error_messages import Secret, event_error
 _LARGEST = sys.float_info.max
 
 
-def read_embeddings(body: Iterable[Read], ask: ModelRequest, *, secret: Secret = None) -> Stream:
+def read_embeddings(body: Iterable[Read], ask: ModelRequest, *, secret: Secret = None) -> ParsedAnswer:
     """Read a body as the embeddings of what was asked. Without events when it is no JSON."""
     stream, at_ns, rows = _read(body, "data", secret)
     if rows is not None:
@@ -35,7 +35,7 @@ def read_embeddings(body: Iterable[Read], ask: ModelRequest, *, secret: Secret =
     return stream
 
 
-def read_ranking(body: Iterable[Read], ask: ModelRequest, *, secret: Secret = None) -> Stream:
+def read_ranking(body: Iterable[Read], ask: ModelRequest, *, secret: Secret = None) -> ParsedAnswer:
     """Read a body as a ranking of the documents asked about. Without events when it is no JSON."""
     stream, at_ns, rows = _read(body, "results", secret)
     if rows is not None:
@@ -50,9 +50,9 @@ def read_ranking(body: Iterable[Read], ask: ModelRequest, *, secret: Secret = No
     return stream
 
 
-def _read(body: Iterable[Read], key: str, secret: Secret) -> tuple[Stream, int, list[dict[str, object]] | None]:
+def _read(body: Iterable[Read], key: str, secret: Secret) -> tuple[ParsedAnswer, int, list[dict[str, object]] | None]:
     """The rows of a document, under this key or, as text-embeddings-inference sends them, bare."""
-    stream = Stream(secret=secret, tokenless=True)
+    stream = ParsedAnswer(secret=secret, tokenless=True)
     at_ns, document = any_document(body)
     if not isinstance(document, dict | list):
         return stream, at_ns, None
@@ -69,14 +69,14 @@ def _read(body: Iterable[Read], key: str, secret: Secret) -> tuple[Stream, int, 
     return stream, at_ns, rows
 
 
-def _take_usage(stream: Stream, document: dict[str, object]) -> None:
+def _take_usage(stream: ParsedAnswer, document: dict[str, object]) -> None:
     stream.take_usage(document)
     usage = document.get("usage")
     if stream.input_tokens is None and isinstance(usage, dict):
         stream.input_tokens = token_count(usage.get("total_tokens"))  # all that a ranker tells: nothing is generated
 
 
-def _end(stream: Stream, at_ns: int) -> None:
+def _end(stream: ParsedAnswer, at_ns: int) -> None:
     """Everything is there at once: the first of it and the last."""
     if stream.malformed is None:
         stream.take_chunk(at_ns, answers=True)

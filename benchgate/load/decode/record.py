@@ -12,12 +12,12 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
-from benchgate.load.decode.answer import Stream, Words
+from benchgate.load.decode.answer import AnswerContent, ParsedAnswer
 from benchgate.load.decode.body import RawBody, Read
 from benchgate.load.decode.chat import read_document, read_stream
 from benchgate.load.decode.embeddings import read_embeddings, read_ranking
 from benchgate.load.decode.responses import read_responses_document, read_responses_stream
-from benchgate.load.http.exchange import Fault, Progress, Response
+from benchgate.load.http.exchange import Failure, Progress, Response
 from benchgate.load.http.parser import Head
 from benchgate.model.records import ACCEPTED_FINISH, ErrorClass, RequestRecord, TokenSource
 from benchgate.model.request import GENERATING_ENDPOINTS, ModelRequest
@@ -27,7 +27,9 @@ from benchgate.targets.error_messages import Secret, error_text, json_object, on
 from benchgate.targets.validity import form_of_request
 
 
-def fault_of(response: Response, stream: Stream, ask: ModelRequest, target: Target | None = None) -> Fault | None:
+def classify_failure(
+    response: Response, stream: ParsedAnswer, ask: ModelRequest, target: Target | None = None
+) -> Failure | None:
     """Why this is no success; None when it is one. The first reason that holds, the most telling one first.
 
     What the client did not wait for, because it left on purpose, is no fault. Without a `target` only what stands in
@@ -35,25 +37,25 @@ def fault_of(response: Response, stream: Stream, ask: ModelRequest, target: Targ
     """
     head, wire = response.head, response.fault
     if head is None:
-        return wire or (None if response.left else Fault(ErrorClass.STREAM_BROKEN, "no response"))
+        return wire or (None if response.left else Failure(ErrorClass.STREAM_BROKEN, "no response"))
     if head.status != 200:
         return _http_fault(head, b"".join(data for _, data in response.body))
     if response.whole and not stream.ended and isinstance(response.body, RawBody):
         flaw = response.body.flaw()  # while the stage ran, the end was taken at its word (`exchange`)
         if flaw is not None:
-            return Fault(ErrorClass.PROTOCOL, flaw)
+            return Failure(ErrorClass.PROTOCOL, flaw)
     if stream.error is not None:
-        return Fault(ErrorClass.STREAM_BROKEN, f"error inside the stream: {stream.error}")
+        return Failure(ErrorClass.STREAM_BROKEN, f"error inside the stream: {stream.error}")
     uncertain = stream.reasoned > 1 and stream.done_ns is None
     if wire is not None and (not ask.stream or stream.end_ns is None or stream.goes_on or uncertain):
         return wire
     if stream.malformed is not None:
-        return Fault(ErrorClass.PROTOCOL, stream.malformed)
+        return Failure(ErrorClass.PROTOCOL, stream.malformed)
     unasked = _unasked(stream, ask, target)
     if unasked is not None:
-        return Fault(ErrorClass.PROTOCOL, unasked)
+        return Failure(ErrorClass.PROTOCOL, unasked)
     if stream.goes_on:
-        return Fault(ErrorClass.PROTOCOL, "output after the finish reason")
+        return Failure(ErrorClass.PROTOCOL, "output after the finish reason")
     if response.left:
         return None
     if stream.events == 0:
@@ -62,7 +64,7 @@ def fault_of(response: Response, stream: Stream, ask: ModelRequest, target: Targ
     return None if stream.tokenless else _unfinished(stream)
 
 
-def _unasked(stream: Stream, ask: ModelRequest, target: Target | None) -> str | None:
+def _unasked(stream: ParsedAnswer, ask: ModelRequest, target: Target | None) -> str | None:
     """Return what an answer holds that its request did not ask for, None if it holds nothing of the kind."""
     choice, calls = stream.other_choice, stream.words.calls or (stream.others is not None and stream.others.calls)
     if choice is None and not calls:
@@ -84,49 +86,49 @@ def _asks_for_choices(body: Mapping[str, object]) -> bool:
     return any(isinstance(count, int) and count > 1 for count in counts)
 
 
-def _unfinished(stream: Stream) -> Fault | None:
+def _unfinished(stream: ParsedAnswer) -> Failure | None:
     """What is missing from a stream of well-formed events to make it a whole answer."""
     if not stream.chunk_ns and stream.end_ns is not None:
-        return Fault(ErrorClass.EMPTY, "the stream ended without any output")
+        return Failure(ErrorClass.EMPTY, "the stream ended without any output")
     if stream.finish_reason is None:
-        return Fault(ErrorClass.STREAM_BROKEN, "the stream ended without a finish reason: the answer is cut")
+        return Failure(ErrorClass.STREAM_BROKEN, "the stream ended without a finish reason: the answer is cut")
     if stream.finish_reason not in ACCEPTED_FINISH:
         accepted = ", ".join(sorted(ACCEPTED_FINISH))
         detail = f"finish reason {stream.finish_reason!r}; a whole answer has one of {accepted}"
-        return Fault(ErrorClass.STREAM_BROKEN, detail)
+        return Failure(ErrorClass.STREAM_BROKEN, detail)
     if stream.reasoned > 1 and stream.done_ns is None:
         detail = "a finish reason with every chunk, and no [DONE] after the last: the answer may be cut"
-        return Fault(ErrorClass.STREAM_BROKEN, detail)
+        return Failure(ErrorClass.STREAM_BROKEN, detail)
     return None
 
 
-def _not_a_stream(body: bytes) -> Fault:
+def _not_a_stream(body: bytes) -> Failure:
     if not body.strip():
-        return Fault(ErrorClass.EMPTY, "HTTP 200 with an empty body")
+        return Failure(ErrorClass.EMPTY, "HTTP 200 with an empty body")
     document = json_object(body)
     if document is not None and ("choices" in document or "output" in document):
-        return Fault(ErrorClass.PROTOCOL, "one JSON document where a stream of events was asked for")
-    return Fault(ErrorClass.PROTOCOL, f"HTTP 200 without a single event: {error_text(body)}")
+        return Failure(ErrorClass.PROTOCOL, "one JSON document where a stream of events was asked for")
+    return Failure(ErrorClass.PROTOCOL, f"HTTP 200 without a single event: {error_text(body)}")
 
 
-def _not_a_document(body: bytes) -> Fault:
+def _not_a_document(body: bytes) -> Failure:
     if not body.strip():
-        return Fault(ErrorClass.EMPTY, "HTTP 200 with an empty body")
+        return Failure(ErrorClass.EMPTY, "HTTP 200 with an empty body")
     if body.lstrip().startswith((b"data:", b"event:")):
-        return Fault(ErrorClass.PROTOCOL, "a stream of events where one JSON document was asked for")
-    return Fault(ErrorClass.PROTOCOL, f"HTTP 200 with a body that is no JSON document: {error_text(body)}")
+        return Failure(ErrorClass.PROTOCOL, "a stream of events where one JSON document was asked for")
+    return Failure(ErrorClass.PROTOCOL, f"HTTP 200 with a body that is no JSON document: {error_text(body)}")
 
 
-def _http_fault(head: Head, body: bytes) -> Fault:
+def _http_fault(head: Head, body: bytes) -> Failure:
     words = error_text(body)
     detail = f"HTTP {head.status}: {words}" if words else f"HTTP {head.status}"
     if head.status == 429:
-        return Fault(ErrorClass.HTTP_429, detail)
+        return Failure(ErrorClass.HTTP_429, detail)
     if 400 <= head.status < 500:
-        return Fault(ErrorClass.HTTP_4XX, detail)
+        return Failure(ErrorClass.HTTP_4XX, detail)
     if head.status >= 500:
-        return Fault(ErrorClass.HTTP_5XX, detail)
-    return Fault(ErrorClass.PROTOCOL, f"{detail} (only 200 carries an answer; redirects are not followed)")
+        return Failure(ErrorClass.HTTP_5XX, detail)
+    return Failure(ErrorClass.PROTOCOL, f"{detail} (only 200 carries an answer; redirects are not followed)")
 
 
 _CHAT = ModelRequest("chat", {}, None)
@@ -168,10 +170,10 @@ def decode_named(
 ) -> tuple[RequestRecord, str | None]:
     """The same, and what the server calls this one answer, when it says that."""
     stream = _read(response, ask, secret)
-    fault = fault_of(response, stream, ask, target)
+    fault = classify_failure(response, stream, ask, target)
     tokens, source = _output_tokens(stream)
     content = _content_of(stream) if _is_read(response) and ask.endpoint in GENERATING_ENDPOINTS else _NO_CONTENT
-    form, words = form_of_request(ask), Words() if fault else stream.words
+    form, words = form_of_request(ask), AnswerContent() if fault else stream.words
     record = RequestRecord(
         index=index,
         intended_ns=intended_ns,
@@ -214,7 +216,7 @@ class _Content(NamedTuple):
 _NO_CONTENT = _Content(None, None, None, None)
 
 
-def _content_of(stream: Stream) -> _Content:
+def _content_of(stream: ParsedAnswer) -> _Content:
     choices = [stream.words] if stream.others is None else [stream.words, stream.others]
     output, reasoning = "".join([words.output for words in choices]), "".join([words.reasoning for words in choices])
     answer_chars, reasoning_chars = visible_characters(output), visible_characters(reasoning)
@@ -232,13 +234,15 @@ def _model_name(told: str | None, secret: Secret) -> str | None:
     return None if told is None else one_line(told, _LONGEST_NAME, secret=secret) or None
 
 
-def fault_and_words(response: Response, ask: ModelRequest, target: Target | None = None) -> tuple[Fault | None, Words]:
+def failure_and_content(
+    response: Response, ask: ModelRequest, target: Target | None = None
+) -> tuple[Failure | None, AnswerContent]:
     """Return why a response is no success, None when it is one, and what it says."""
     stream = _read(response, ask, None)
-    return fault_of(response, stream, ask, target), stream.words
+    return classify_failure(response, stream, ask, target), stream.words
 
 
-def words_of(body: Iterable[Read], ask: ModelRequest) -> Words:
+def content_of(body: Iterable[Read], ask: ModelRequest) -> AnswerContent:
     """Return what the first choice of an answer says, as far as it can be read."""
     return _read_body(body, ask, None).words
 
@@ -248,11 +252,11 @@ def _is_read(response: Response) -> bool:
     return response.head is not None and response.head.status == 200
 
 
-def _read(response: Response, ask: ModelRequest, secret: Secret) -> Stream:
-    return _read_body(response.body, ask, secret) if _is_read(response) else Stream()
+def _read(response: Response, ask: ModelRequest, secret: Secret) -> ParsedAnswer:
+    return _read_body(response.body, ask, secret) if _is_read(response) else ParsedAnswer()
 
 
-def _read_body(body: Iterable[Read], ask: ModelRequest, secret: Secret) -> Stream:
+def _read_body(body: Iterable[Read], ask: ModelRequest, secret: Secret) -> ParsedAnswer:
     """What a body says, read as what was asked for."""
     if ask.endpoint == "embeddings":
         return read_embeddings(body, ask, secret=secret)
@@ -277,11 +281,11 @@ def progress_of(body: Iterable[Read], ask: ModelRequest = _CHAT) -> Progress:
     return Progress(stream.chunk_ns[-1] if stream.chunk_ns else None, finished)
 
 
-def _streamed(body: Iterable[Read], ask: ModelRequest) -> Stream:
+def _streamed(body: Iterable[Read], ask: ModelRequest) -> ParsedAnswer:
     return (read_responses_stream if ask.endpoint == "responses" else read_stream)(body)
 
 
-def _output_tokens(stream: Stream) -> tuple[int | None, TokenSource | None]:
+def _output_tokens(stream: ParsedAnswer) -> tuple[int | None, TokenSource | None]:
     """The server's count when it gave one; else chunks as an estimate, which the record says. Numbers are no tokens."""
     if stream.tokenless:
         return 0, None

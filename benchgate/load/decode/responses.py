@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from benchgate.load.decode.answer import Stream, Words, is_text, place_of
+from benchgate.load.decode.answer import AnswerContent, ParsedAnswer, is_text, place_of
 from benchgate.load.decode.body import Read
 from benchgate.load.decode.chat import whole_document
 from benchgate.load.decode.sse import HEARTBEATS, EventParser, OverlongEvent
@@ -29,9 +29,9 @@ _OUT_OF_TOKENS = frozenset({"max_output_tokens", "max_tokens", "length"})
 _MOST_EVENTS = 1_000_000
 
 
-def read_responses_stream(body: Iterable[Read], *, secret: Secret = None) -> Stream:
+def read_responses_stream(body: Iterable[Read], *, secret: Secret = None) -> ParsedAnswer:
     """Read a body as the events of a response. What follows the last one is ignored."""
-    stream, parser = Stream(secret=secret), EventParser()
+    stream, parser = ParsedAnswer(secret=secret), EventParser()
     for at_ns, data in body:
         try:
             events = parser.feed(at_ns, data)
@@ -48,10 +48,10 @@ def read_responses_stream(body: Iterable[Read], *, secret: Secret = None) -> Str
     return stream
 
 
-def read_responses_document(body: Iterable[Read], *, secret: Secret = None) -> Stream:
+def read_responses_document(body: Iterable[Read], *, secret: Secret = None) -> ParsedAnswer:
     """Read a body as a whole response. Without events when it is no JSON object."""
     at_ns, data = whole_document(body)
-    stream = Stream(secret=secret)
+    stream = ParsedAnswer(secret=secret)
     if data is None:
         return stream
     stream.events = 1
@@ -66,7 +66,7 @@ def read_responses_document(body: Iterable[Read], *, secret: Secret = None) -> S
     return stream
 
 
-def _take_event(stream: Stream, at_ns: int, text: str, name: str) -> None:
+def _take_event(stream: ParsedAnswer, at_ns: int, text: str, name: str) -> None:
     if name != "error" and not text.strip():  # a heartbeat
         return
     stream.events += 1
@@ -102,7 +102,7 @@ def _take_event(stream: Stream, at_ns: int, text: str, name: str) -> None:
         stream.take_id(response)
 
 
-def _take_response(stream: Stream, at_ns: int, response: dict[str, object], otherwise: str | None = None) -> None:
+def _take_response(stream: ParsedAnswer, at_ns: int, response: dict[str, object], otherwise: str | None = None) -> None:
     """How a response ended, in the words of chat: `stop`, `length`, or what it says itself."""
     stream.take_usage(response)
     stream.take_id(response)
@@ -121,7 +121,7 @@ def _take_response(stream: Stream, at_ns: int, response: dict[str, object], othe
         stream.take_finish(at_ns, str(status))
 
 
-def _take_delta(words: Words, kind: str, data: dict[str, object]) -> bool:
+def _take_delta(words: AnswerContent, kind: str, data: dict[str, object]) -> bool:
     """Add a piece of output. Return True if it is not reasoning."""
     piece = str(data["delta"])
     if kind.startswith("response.reasoning"):
@@ -136,7 +136,7 @@ def _take_delta(words: Words, kind: str, data: dict[str, object]) -> bool:
     return True
 
 
-def _take_call(words: Words, place: int, item: dict[str, object]) -> None:
+def _take_call(words: AnswerContent, place: int, item: dict[str, object]) -> None:
     """Add a whole call. What it says of its arguments repeats the deltas, where there were any."""
     key = place, ""
     words.take_call(key, item.get("name"), None if words.has_arguments(key) else item.get("arguments"))
@@ -149,7 +149,7 @@ def _items(response: dict[str, object]) -> list[tuple[int, dict[str, object]]]:
     return [(place, item) for place, item in items if isinstance(item, dict)]
 
 
-def _take_item(words: Words, place: int, item: dict[str, object]) -> bool | None:
+def _take_item(words: AnswerContent, place: int, item: dict[str, object]) -> bool | None:
     """Add an item of the output. Return True for an answer, False for reasoning, None if it holds nothing."""
     if item.get("type") == "reasoning":
         words.thoughts.append(text_in(item.get("content")) or text_in(item.get("summary")) or "")

@@ -18,7 +18,7 @@ from itertools import count
 from time import monotonic_ns
 from typing import cast
 
-from benchgate.load.http.exchange import OWN_ERRNOS, Exchange, Fault, Response, do_nothing, may_end
+from benchgate.load.http.exchange import OWN_ERRNOS, Exchange, Failure, Response, do_nothing, may_end
 from benchgate.load.http.parser import Head, MalformedResponse, split_head
 from benchgate.load.http.reader import CLOSED, DATA, Reader
 from benchgate.model.records import ErrorClass
@@ -162,7 +162,7 @@ _BACKLOG_PAUSE_S = 0.001
 class ConnectFailed(Exception):
     """No connection could be had."""
 
-    def __init__(self, fault: Fault) -> None:
+    def __init__(self, fault: Failure) -> None:
         self.fault = fault
         super().__init__(fault.detail)
 
@@ -215,7 +215,7 @@ class Connection(asyncio.Protocol):
         self.free_since_ns = monotonic_ns()  # when it was opened, or the exchange before was over
         self.has_served = False  # a whole response came over it before
         self.has_answered = False  # and the last one had status 200
-        self.was_told_unasked = False  # data came without a request under way, and it was no timeout notice
+        self.received_unasked = False  # data came without a request under way, and it was no timeout notice
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Prepare the open socket."""
@@ -335,7 +335,7 @@ class Connection(asyncio.Protocol):
 
     def _reject_unasked(self, data: bytes) -> None:
         """Close: a connection with data that answers no request cannot be trusted with one."""
-        self.was_told_unasked = bool(data.strip()) and not data.startswith(_TIMEOUT_NOTICES)
+        self.received_unasked = bool(data.strip()) and not data.startswith(_TIMEOUT_NOTICES)
         self.close()
 
     def _end(self, exc: OSError | None) -> None:
@@ -382,19 +382,19 @@ async def connect(
             connection.read_by(reader)
         return connection
     except TimeoutError as exc:
-        raise ConnectFailed(Fault(ErrorClass.CONNECT, f"no connection within {connect_s:g} s")) from exc
+        raise ConnectFailed(Failure(ErrorClass.CONNECT, f"no connection within {connect_s:g} s")) from exc
     except TunnelRefused as exc:
-        raise ConnectFailed(Fault(ErrorClass.CONNECT, str(exc))) from exc
+        raise ConnectFailed(Failure(ErrorClass.CONNECT, str(exc))) from exc
     except ssl.SSLError as exc:
-        raise ConnectFailed(Fault(ErrorClass.TLS, tls_fault(exc))) from exc
+        raise ConnectFailed(Failure(ErrorClass.TLS, tls_fault(exc))) from exc
     except (ConnectionResetError, ConnectionAbortedError, BrokenPipeError) as exc:
-        fault = Fault(ErrorClass.CONNECT, "the connection was closed while it was opened")
+        fault = Failure(ErrorClass.CONNECT, "the connection was closed while it was opened")
         if address.tls is not None:  # many servers give no reason when they dislike a certificate, or its lack
-            fault = Fault(ErrorClass.TLS, "the server closed the connection in the middle of the TLS handshake")
+            fault = Failure(ErrorClass.TLS, "the server closed the connection in the middle of the TLS handshake")
         raise ConnectFailed(fault) from exc
     except OSError as exc:
         kind = ErrorClass.CLIENT if exc.errno in OWN_ERRNOS else ErrorClass.CONNECT
-        raise ConnectFailed(Fault(kind, str(exc))) from exc
+        raise ConnectFailed(Failure(kind, str(exc))) from exc
 
 
 async def _open(address: Address, fresh: Callable[[], Connection]) -> Connection:

@@ -65,7 +65,7 @@ def may_end(data: bytes) -> bool:
     )
 
 
-class Fault(NamedTuple):
+class Failure(NamedTuple):
     """Why an exchange did not end as it should, as far as the wire can tell."""
 
     error: ErrorClass
@@ -86,14 +86,14 @@ class Response:
     head: Head | None = None
     body: Iterable[Read] = ()
     whole: bool = False
-    fault: Fault | None = None
+    fault: Failure | None = None
     unanswered: bool = False  # the connection was closed before the first byte of a response
     reconnects: int = 0
     left: bool = False  # the client cancelled it on purpose
     connecting_ns: int | None = None  # time spent opening its connection, if one was opened for it
 
     @classmethod
-    def unsent(cls, fault: Fault | None, *, left: bool = False) -> Response:
+    def unsent(cls, fault: Failure | None, *, left: bool = False) -> Response:
         """Return the response of a request that was never sent."""
         return cls(sent_ns=None, over_ns=monotonic_ns(), fault=fault, left=left)
 
@@ -158,12 +158,12 @@ class Exchange:
         try:
             whole = self._is_whole()
         except MalformedResponse as exc:
-            self._finish(Fault(ErrorClass.PROTOCOL, str(exc)))
+            self._finish(Failure(ErrorClass.PROTOCOL, str(exc)))
             return
         if whole:
             self._finish(None, whole=True)
         elif self.size > LARGEST_RESPONSE_BYTES:
-            self._finish(Fault(ErrorClass.PROTOCOL, f"the response is longer than {LARGEST_RESPONSE_BYTES} bytes"))
+            self._finish(Failure(ErrorClass.PROTOCOL, f"the response is longer than {LARGEST_RESPONSE_BYTES} bytes"))
         elif self._linger is None and self._ends_with_done():
             self._linger = self._loop.call_later(_LINGER_S, self._finish, None)
 
@@ -188,7 +188,7 @@ class Exchange:
         else:
             how = "reset" if isinstance(exc, ConnectionResetError) else "closed"
             detail = f"the server {how} the connection {when}"
-        self._finish(Fault(error, detail), unanswered=closed and not self.size)
+        self._finish(Failure(error, detail), unanswered=closed and not self.size)
 
     @property
     def size(self) -> int:
@@ -226,7 +226,7 @@ class Exchange:
         deadline_ns, detail = min(expected)
         left_s = (deadline_ns - monotonic_ns()) / _NS
         if left_s <= 0:
-            self._finish(Fault(ErrorClass.TIMEOUT, detail))
+            self._finish(Failure(ErrorClass.TIMEOUT, detail))
         else:
             # output may begin at any time from here, and a later check would miss a stall in it
             again_s = left_s if progress.output_ns is not None else min(left_s, limits.stall_s)
@@ -249,7 +249,7 @@ class Exchange:
             self._linger.cancel()
 
     def _finish(
-        self, fault: Fault | None, *, whole: bool = False, unanswered: bool = False, left: bool = False
+        self, fault: Failure | None, *, whole: bool = False, unanswered: bool = False, left: bool = False
     ) -> None:
         if self.over.done():
             return

@@ -12,7 +12,7 @@ from time import monotonic_ns
 from typing import NamedTuple
 
 from benchgate.load.http.connection import Address, ConnectFailed, Connection, Deadlines, connect
-from benchgate.load.http.exchange import Exchange, Fault, ProgressOf, Response
+from benchgate.load.http.exchange import Exchange, Failure, ProgressOf, Response
 from benchgate.load.http.reader import Reader, start_reader
 from benchgate.model.records import ErrorClass, FloatArray
 from benchgate.suite.schema import Limits
@@ -96,7 +96,7 @@ class Pool:
     @property
     def unasked(self) -> int:
         """How often something came over a connection that had no request under way."""
-        return self._unasked + sum(connection.was_told_unasked for connection in self._open)
+        return self._unasked + sum(connection.received_unasked for connection in self._open)
 
     @property
     def closed_early(self) -> int:
@@ -156,14 +156,14 @@ class Pool:
             connection = self._idle.pop()
             if connection.alive:
                 return connection
-            by_server = connection.has_served and not connection.was_told_unasked
+            by_server = connection.has_served and not connection.received_unasked
             self._closed_early += by_server and connection.unused_ns < _IDLE_NS
             self._forget(connection)
         return None
 
     def _forget(self, connection: Connection) -> None:
         self._open.discard(connection)
-        self._unasked += connection.was_told_unasked
+        self._unasked += connection.received_unasked
 
     def _plain(self) -> Exchange:
         return Exchange(self._limits, self._progress_of)
@@ -174,7 +174,7 @@ class Pool:
         if down is not None and down.breaker_is_open:
             if self.given_up or monotonic_ns() < down.last_ns + _ATTEMPT_EVERY_NS:
                 error, detail = down.fault
-                raise ConnectFailed(Fault(error, f"not tried after {down.attempts} failed connections: {detail}"))
+                raise ConnectFailed(Failure(error, f"not tried after {down.attempts} failed connections: {detail}"))
             self._down = down._replace(last_ns=monotonic_ns())  # half-open: this attempt alone is made
         began_ns = monotonic_ns()
         try:
@@ -214,7 +214,7 @@ class _Down(NamedTuple):
     since_ns: int
     last_ns: int
     attempts: int
-    fault: Fault
+    fault: Failure
 
     @property
     def breaker_is_open(self) -> bool:

@@ -124,7 +124,7 @@ _ONE_TEXT = tuple(name for name in PATHS if name != "rerank")  # which asks abou
 
 
 @dataclass(frozen=True, slots=True)
-class BareOptions:
+class LoadOptions:
     """A bare load test: one of `concurrency`, `rate_rps` and `replay`, and one of `requests` and `duration_s`.
 
     `cluster` is the address of a dask scheduler, whose workers send the load: `workers` of them, None for all.

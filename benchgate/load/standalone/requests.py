@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from benchgate.load.shards import Find, Ramp
-from benchgate.load.standalone.options import BareOptions
+from benchgate.load.shards import FindRequest, Ramp
+from benchgate.load.standalone.options import LoadOptions
 from benchgate.model.request import text_request
 from benchgate.plan.arrivals import TracedRequest, arrival_offsets_ns, arrival_offsets_within_ns, ramp_offsets_ns
 from benchgate.plan.model import PlannedRequest
@@ -25,13 +25,13 @@ _AFTER_ALL = 2**40
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn:
+class SyntheticRequests:
     """Every `workers`-th request, beginning with the `worker`-th: together the same ones for any number of workers.
 
     Numbers begin at `first`. `at_ns` are the instants of a ramp's requests; without them a ramp is endless.
     """
 
-    options: BareOptions
+    options: LoadOptions
     worker: int = 0
     workers: int = 1
     first: int = 0
@@ -68,11 +68,11 @@ class Drawn:
                 seed=zlib.crc32(b"%d/%d" % (options.seed, index)) >> 1,
             )
 
-    def share(self, worker: int, workers: int) -> Drawn:
+    def share(self, worker: int, workers: int) -> SyntheticRequests:
         """Those of one worker; of a whole only."""
         return replace(self, worker=worker, workers=workers)
 
-    def find(self) -> Find:
+    def find(self) -> FindRequest:
         """They are all alike in what their answers are read by, and none is more than a request."""
         if self.options.endpoint in ("chat", "completions"):
             return lambda number: None
@@ -80,7 +80,7 @@ class Drawn:
         return lambda number: PlannedRequest(number, None, alike, 0)
 
 
-def ramp_of(options: BareOptions, service_s: float | None) -> tuple[Ramp | None, int]:
+def ramp_of(options: LoadOptions, service_s: float | None) -> tuple[Ramp | None, int]:
     """Return the ramp of a load and the instant in ns at which its measured schedule begins.
 
     `service_s` is the mean time in seconds that a request takes; None when it is not known. A trace has no ramp, nor
@@ -88,22 +88,22 @@ def ramp_of(options: BareOptions, service_s: float | None) -> tuple[Ramp | None,
     """
     if options.concurrency is not None:
         first = _AFTER_ALL if options.requests is None else options.requests
-        return Ramp(Drawn(options, first=first), first), 0
+        return Ramp(SyntheticRequests(options, first=first), first), 0
     if options.rate_rps is None or options.replay is not None or service_s is None:
         return None, 0
     planned_ns, ramp_s = schedule_ns(options, options.rate_rps), RAMP_SERVICE_TIMES * service_s
     at_ns = ramp_offsets_ns(options.arrival, options.rate_rps, ramp_s, ramp_s, planned_ns[-1], [options.seed, 2])
-    return Ramp(Drawn(options, first=len(planned_ns), at_ns=at_ns), len(planned_ns)), round(ramp_s * _NS)
+    return Ramp(SyntheticRequests(options, first=len(planned_ns), at_ns=at_ns), len(planned_ns)), round(ramp_s * _NS)
 
 
-def _prompt(texts: SyntheticTexts, options: BareOptions, row: TracedRequest, index: int) -> str:
+def _prompt(texts: SyntheticTexts, options: LoadOptions, row: TracedRequest, index: int) -> str:
     tokens = row.input_tokens or options.input_tokens
     if row.hash_ids:
         return texts.hashed(row.hash_ids, tokens, np.random.default_rng([options.seed, 1, index]))
     return keyed_text(texts.vocabulary, tokens, f"{options.seed}/{index}")
 
 
-def schedule_ns(options: BareOptions, rate_rps: float) -> tuple[int, ...]:
+def schedule_ns(options: LoadOptions, rate_rps: float) -> tuple[int, ...]:
     """The intended sends of an open loop: so many, or as many as fall within the duration."""
     arrival, seeds = options.arrival, [options.seed, 0]
     if options.duration_s is not None:

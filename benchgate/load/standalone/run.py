@@ -16,8 +16,8 @@ from benchgate.gate.evidence.client_strain import saturation_reasons
 from benchgate.gate.evidence.tokens import miscounted
 from benchgate.load.results import StageResult, no_rows
 from benchgate.load.shards import Level, Shard
-from benchgate.load.standalone.options import BareOptions
-from benchgate.load.standalone.requests import Drawn, ramp_of
+from benchgate.load.standalone.options import LoadOptions
+from benchgate.load.standalone.requests import SyntheticRequests, ramp_of
 from benchgate.load.warmup import MOST_ROUNDS, WarmedUp, WarmupClass, warm_up
 from benchgate.load.workers import Fleet
 from benchgate.model import request_metrics
@@ -48,7 +48,7 @@ SATURATION_REMEDY = (
 
 
 def describe(
-    options: BareOptions, engine: str, result: StageResult, *, partial: bool, warmup: int | None
+    options: LoadOptions, engine: str, result: StageResult, *, partial: bool, warmup: int | None
 ) -> dict[str, object]:
     """Return the whole load in seconds and ratios; plain JSON values, None for what cannot be said.
 
@@ -125,7 +125,7 @@ def _read_delay(use: ClientUse) -> dict[str, object]:
     }
 
 
-def _load(options: BareOptions) -> dict[str, object]:
+def _load(options: LoadOptions) -> dict[str, object]:
     """What was asked for."""
     return {
         "concurrency": options.concurrency,
@@ -164,7 +164,7 @@ def _summary(values: FloatArray) -> dict[str, object]:
 
 
 def _verdict(
-    options: BareOptions, slo: Slo, result: StageResult, saturated: tuple[str, ...], *, partial: bool
+    options: LoadOptions, slo: Slo, result: StageResult, saturated: tuple[str, ...], *, partial: bool
 ) -> dict[str, object]:
     """Is the share of good requests shown to be at least, or shown to be below, 95 %? By one-sided 95 % limits."""
     outcome, lower, upper, method, needed = Outcome.INVALID, None, None, None, None
@@ -192,7 +192,7 @@ def _verdict(
     }
 
 
-def _unusable(options: BareOptions, result: StageResult, saturated: tuple[str, ...]) -> str | None:
+def _unusable(options: LoadOptions, result: StageResult, saturated: tuple[str, ...]) -> str | None:
     """Why the requests say nothing of the server's goodput; None when they do."""
     columns = result.requests
     if len(columns) == 0:
@@ -210,7 +210,7 @@ def _unusable(options: BareOptions, result: StageResult, saturated: tuple[str, .
     return f"{doubt}; see what this server's usage counts: no TPOT can be judged by it"
 
 
-def _miscounted(options: BareOptions, columns: RequestColumns) -> str | None:
+def _miscounted(options: LoadOptions, columns: RequestColumns) -> str | None:
     """Why the server's counts of tokens are not to be judged by. The rows of a trace ask for lengths of their own."""
     if options.endpoint not in GENERATING_ENDPOINTS:
         return None
@@ -260,7 +260,7 @@ def _judge(lower: float, upper: float) -> tuple[Outcome, str]:
 _WARMUP_SEED = 2**40  # keeps the prompts of the warm-up apart from those of the load
 
 
-def run_bare(options: BareOptions, told: Callable[[str], None] = lambda line: None) -> dict[str, object]:
+def run_load_test(options: LoadOptions, told: Callable[[str], None] = lambda line: None) -> dict[str, object]:
     """Warm up, run the load and describe it, in seconds and ratios; plain JSON values, None for what cannot be said.
 
     A server that is down gives a document too, with every request failed. So does an interrupted load, with what had
@@ -276,15 +276,15 @@ def run_bare(options: BareOptions, told: Callable[[str], None] = lambda line: No
             if warmed.note is not None:
                 told(f"warm-up: {warmed.note}")
             result = send_load(fleet, options, target, warmed.service_s.get(""))
-        except CutShort as cut:
+        except LoadInterrupted as cut:
             result, partial = cut.left, True
     return describe(options, engine, result, partial=partial, warmup=warmup)
 
 
-def warm_up_server(fleet: Fleet | ClusterFleet, options: BareOptions, target: Target) -> WarmedUp:
+def warm_up_server(fleet: Fleet | ClusterFleet, options: LoadOptions, target: Target) -> WarmedUp:
     """Warm the server up at the level of this load, with prompts of other seeds.
 
-    Raises CutShort, without any answer, when interrupted.
+    Raises LoadInterrupted, without any answer, when interrupted.
     """
     requests = first_round(options.concurrency) if options.warmup == "auto" else options.warmup
     if not requests:
@@ -299,11 +299,11 @@ def warm_up_server(fleet: Fleet | ClusterFleet, options: BareOptions, target: Ta
     rounds = MOST_ROUNDS if options.warmup == "auto" else 1
     try:
         return warm_up([WarmupClass("", requests, options.offered_rps)], send, rounds)
-    except CutShort as cut:
-        raise CutShort(StageResult.of(no_rows(), 0.0, cut.left.client)) from cut
+    except LoadInterrupted as cut:
+        raise LoadInterrupted(StageResult.of(no_rows(), 0.0, cut.left.client)) from cut
 
 
-def target_of(options: BareOptions) -> tuple[Target, str]:
+def target_of(options: LoadOptions) -> tuple[Target, str]:
     """The server, with the name of its engine, which is looked up where the options do not say it."""
     target = Target(
         Arm.CANDIDATE,
@@ -323,7 +323,7 @@ def target_of(options: BareOptions) -> tuple[Target, str]:
     return replace(target, dialect=DIALECTS[engine]), engine
 
 
-class CutShort(KeyboardInterrupt):
+class LoadInterrupted(KeyboardInterrupt):
     """A load was interrupted; `left` is what had been answered by then."""
 
     def __init__(self, left: StageResult) -> None:
@@ -331,7 +331,7 @@ class CutShort(KeyboardInterrupt):
         self.left = left
 
 
-def fleet_of(options: BareOptions) -> Fleet | ClusterFleet:
+def fleet_of(options: LoadOptions) -> Fleet | ClusterFleet:
     """Return who sends the load: `options.workers` processes here, or that many workers of a cluster."""
     if options.cluster is not None:
         from benchgate.load.cluster import ClusterFleet
@@ -340,15 +340,15 @@ def fleet_of(options: BareOptions) -> Fleet | ClusterFleet:
     return Fleet(options.workers or 1, fork=True)
 
 
-def run_load(options: BareOptions, target: Target, service_s: float | None = None) -> StageResult:
-    """Run a whole bare load without any warm-up. Raises CutShort when interrupted."""
+def run_load(options: LoadOptions, target: Target, service_s: float | None = None) -> StageResult:
+    """Run a whole bare load without any warm-up. Raises LoadInterrupted when interrupted."""
     with fleet_of(options) as fleet:
         return send_load(fleet, options, target, service_s)
 
 
 def send_load(
     fleet: Fleet | ClusterFleet,
-    options: BareOptions,
+    options: LoadOptions,
     target: Target,
     service_s: float | None = None,
     *,
@@ -356,14 +356,14 @@ def send_load(
 ) -> StageResult:
     """Run a whole bare load over the workers of a fleet, with its ramp unless `ramped` is False.
 
-    `service_s` is the mean time in seconds that a request takes; without it an open loop has no ramp. Raises CutShort
-    when interrupted.
+    `service_s` is the mean time in seconds that a request takes; without it an open loop has no ramp.
+    Raises LoadInterrupted.
     """
     ramp, lead_ns = ramp_of(options, service_s) if ramped else (None, 0)
     until_s = options.duration_s if options.concurrency is not None else None  # else the schedule ends by itself
     stage = Shard.of(
         target,
-        Drawn(options),
+        SyntheticRequests(options),
         Level(options.concurrency, options.peak_rps, until_s),
         Limits(),
         audit=options.audit,
@@ -375,4 +375,4 @@ def send_load(
         return fleet.run(stage)
     except KeyboardInterrupt as stop:
         left = fleet.salvage()
-        raise CutShort(replace(left, client=replace(left.client, faults=()))) from stop  # the user's wish is no fault
+        raise LoadInterrupted(replace(left, client=replace(left.client, faults=()))) from stop

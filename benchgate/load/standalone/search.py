@@ -10,11 +10,11 @@ from benchgate import units
 from benchgate.errors import UsageError
 from benchgate.gate.checks.capacity import ArmSearch
 from benchgate.load.results import StageResult
-from benchgate.load.standalone.options import BareOptions, read_rate_rps
+from benchgate.load.standalone.options import LoadOptions, read_rate_rps
 from benchgate.load.standalone.run import (
     NO_SERVER,
     SATURATION_REMEDY,
-    CutShort,
+    LoadInterrupted,
     fleet_of,
     send_load,
     target_of,
@@ -39,7 +39,7 @@ class SearchOptions:
     `least` is the capacity that was asked for, which gives the search a verdict; None: it only reports.
     """
 
-    base: BareOptions
+    base: LoadOptions
     slo: Slo
     settings: SearchSettings
     least: float | None
@@ -59,7 +59,7 @@ class SearchOptions:
         least: str | None,
         load: Mapping[str, object],
     ) -> Self:
-        """From texts as typed; `load` are the arguments of `BareOptions.parse`. Raises UsageError."""
+        """From texts as typed; `load` are the arguments of `LoadOptions.parse`. Raises UsageError."""
         if over not in ("rate", "concurrency"):
             raise UsageError(f'--search: {over!r} cannot be searched; write "rate" or "concurrency"')
         for name in _NOT_BESIDE_SEARCH:
@@ -86,12 +86,12 @@ class SearchOptions:
             budget_requests=None if budget is None else _requests("--budget", budget, _MOST_IN_ALL),
         )
         most = {"rate": f"{settings.highest:.12g}/s"} if kind == "rate" else {"concurrency": int(settings.highest)}
-        base = BareOptions.parse(**{**load, **most, "requests": probe})  # type: ignore[arg-type]  # typed by name
+        base = LoadOptions.parse(**{**load, **most, "requests": probe})  # type: ignore[arg-type]  # typed by name
         if base.slo is None:
             raise UsageError("--search needs to know what a good request is; add --slo ttft=500ms,tpot=80ms")
         return cls(base, base.slo, settings, None if least is None else _level("--min", kind, least))
 
-    def at(self, look: PlannedLook, number: int) -> BareOptions:
+    def at(self, look: PlannedLook, number: int) -> LoadOptions:
         """The load of one look; `number` counts the looks of the search."""
         load = replace(self.base, requests=look.requests, seed=self.base.seed + _SEEDS_APART * number)
         if self.settings.over == "rate":
@@ -127,7 +127,7 @@ def run_search(options: SearchOptions, told: Callable[[str], None] = lambda line
                     told(f"that look measured its client and does not count: {search.left_out[-1]}")
                 if search.next is None or search.next.level != look.level:
                     told(f"{_shown(options, look.level)}: {_found(options, search, look.level)}")
-        except CutShort:
+        except LoadInterrupted:
             partial = True
     return _document(options, engine, search, down, partial=partial, warmup=warmup)
 
