@@ -1,7 +1,4 @@
-"""Can the arms of a suite be asked as it says? Found out from files, variables and addresses; nothing is sent.
-
-Is there room for what a plan asks? Found out from what a server says of itself, before anything is measured.
-"""
+"""Checks before a run: can the arms be reached as the suite describes, and does the longest request fit?"""
 
 from __future__ import annotations
 
@@ -24,7 +21,7 @@ _EMBEDDED_URL = "http://127.0.0.1"
 
 
 def written_problems(suite: Suite, suite_dir: Path) -> list[str]:
-    """What is wrong wherever the suite and its files lie: certificates, and an audit that an address rules out.
+    """Return problems of the suite and its files alone: certificates, and an audit that an address rules out.
 
     References to variables are not followed: the machine that checks a suite need not hold its secrets.
     """
@@ -39,7 +36,7 @@ def written_problems(suite: Suite, suite_dir: Path) -> list[str]:
 
 
 def run_problems(suite: Suite, suite_dir: Path, environment: Mapping[str, str]) -> list[str]:
-    """What would keep this machine, with these variables, from running the suite now."""
+    """Return what would keep this machine, with these variables, from running the suite now."""
     problems: list[str] = []
     for name, spec in _arms(suite):
         problems += _named(name, _target_problems(spec, suite_dir, environment))

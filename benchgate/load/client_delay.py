@@ -1,14 +1,4 @@
-"""How late the client read what had arrived, by the kernel's own stamps.
-
-On Linux the kernel tells with a read when it had its bytes (`stamping`). Read by `recvmsg`, that costs more than the
-usual way, so it is asked for (`sockets`). The instants of a measurement are the client's own in both modes, so that
-both can be compared; the delay stands beside.
-
-How late the client itself is: a tick at known instants through the event loop that a stage runs on.
-
-A tick is handled when it is its turn, like any answer that has arrived, by the same epoll: how long it waited is how
-long answers waited. Needs no help from the server and costs one small callback per tick.
-"""
+"""Client delay: an event-loop probe, and the kernel's receive timestamps."""
 
 from __future__ import annotations
 
@@ -35,10 +25,9 @@ _LEAST_STAMPED = 0.9  # of the reads: the kernel takes a moment to begin with it
 
 
 class ReadDelays:
-    """How long each read had waited, in bounded memory: once there are too many, every second is dropped, evenly.
+    """Delays between arrival and read, in bounded memory: of too many, every second one is dropped.
 
-    A stamp is that of the last byte of a read. A clock set between stamp and read counts as a delay whichever way it
-    was set.
+    A kernel timestamp is that of the last byte of a read.
     """
 
     def __init__(self) -> None:
@@ -71,7 +60,7 @@ class ReadDelays:
 
 
 def audit_refusal(server: ServerAddress) -> str | None:
-    """Why reads from this server cannot be audited on this machine; None when they can."""
+    """Return the reason why reads from this server cannot be audited on this machine, or None."""
     if (refusal := never_stamped(server)) is not None:
         return refusal
     if sys.platform != "linux" or not kernel_stamps():
@@ -82,7 +71,7 @@ def audit_refusal(server: ServerAddress) -> str | None:
 
 
 def never_stamped(server: ServerAddress) -> str | None:
-    """Why no machine can audit reads from an address like this; None when some can."""
+    """Return the reason why no machine can audit reads from such an address, or None."""
     if server.socket is not None:
         return "what comes over a Unix socket is stamped by no kernel; leave it out"
     if server.scheme == "https":

@@ -126,7 +126,7 @@ async def reach_fits(client: Client, addresses: Sequence[str], url: str) -> None
 
 
 def host_name() -> str:
-    """What the machine that this is called on calls itself."""
+    """Return the host name of the machine that runs this."""
     return socket.gethostname()
 
 
@@ -152,7 +152,7 @@ async def clock_of(client: Client, address: str) -> Clock | None:
 
 
 async def answered(asked: Any) -> Any:
-    """What workers say to something that takes no time. Raises ClusterError when one of them does not answer."""
+    """Await an answer of workers that takes them no time. Raises ClusterError when one does not answer."""
     try:
         return await asyncio.wait_for(asked, _ANSWER_S)
     except (OSError, TimeoutError) as error:
@@ -161,7 +161,7 @@ async def answered(asked: Any) -> Any:
 
 
 def _versions(told: Mapping[str, Any] | None) -> tuple[str | None, str | None]:
-    """Of benchgate, and of Python up to its minor version."""
+    """Return the versions of benchgate and of Python, up to its minor version."""
     packages = {} if told is None else told["packages"]
     python = packages.get("python")
     return packages.get("benchgate"), None if python is None else ".".join(python.split(".")[:2])
@@ -190,7 +190,7 @@ class RemoteWorker:
 
     @property
     def name(self) -> str:
-        """As in the records, and where."""
+        """Return the worker's name in records, and its address."""
         return f"{self.shard.name} at {self.address}"
 
     def mark_lost(self, why: str) -> None:
@@ -200,9 +200,9 @@ class RemoteWorker:
             self.lost.set()
 
     def told(self, result: StageResult | None) -> StageResult:
-        """What it brought home, its faults with its address. None: it is lost, and all of its share was never sent.
+        """Return its result, with its address in the faults. None counts as lost: all of its share was never sent.
 
-        What a lost worker had answered is on its own machine.
+        The responses of a lost worker are on its own machine.
         """
         if result is None:
             whole = lost_worker(replace(self.shard, spool=None))
@@ -278,7 +278,7 @@ class ClusterFleet:
         return result
 
     def salvage(self) -> StageResult:
-        """What was answered in a stage that was cut short, which it ends."""
+        """Interrupt the stage and return what had been answered."""
         whole = merged(self._sync(self._cut_short))
         return replace(whole, client=replace(whole.client, faults=("the stage was cut short",)))
 
@@ -354,7 +354,7 @@ class ClusterFleet:
         return [result.result() for result in results]
 
     async def _result(self, seat: RemoteWorker) -> StageResult:
-        """What came of a seat, whatever became of its worker. Raises ClusterError for what kept it from its part."""
+        """Await the result of one worker, also of a lost one. Raises ClusterError for the error it ended with."""
         told, lost = asyncio.ensure_future(seat.future), asyncio.ensure_future(seat.lost.wait())
         try:
             await asyncio.wait([told, lost], return_when=asyncio.FIRST_COMPLETED)
@@ -421,7 +421,7 @@ class ClusterFleet:
             await asyncio.sleep(_LOOK_S)  # better late than never: it waits for this
 
     async def _ask(self, seat: RemoteWorker, function: Any, *args: Any) -> Any:
-        """What a worker answers; None when it cannot be asked, and whether it is lost is the scheduler's to say."""
+        """Call a function on a worker. Return None when it cannot be reached; the scheduler knows if it is lost."""
         try:
             told = await self._client.run(function, seat.job, *args, workers=[seat.address])
         except (OSError, RuntimeError, AttributeError):  # the last two of a client that is closing

@@ -1,9 +1,8 @@
-"""What a worker of a cluster does for a load test: one shard at a time, by a load generator process of its own.
+"""Runs on a dask worker: one shard at a time, in a load generator process of its own.
 
-The functions here are called from afar (`cluster`). `do_shard` is the task that the scheduler sees, in a thread of the
-worker; the others are called in the worker's event loop, answer at once and raise nothing. A shard is handed over once
-and taken once: a task that the scheduler runs a second time, here or in a process that took this one's place, finds
-nothing to send.
+The functions here are called remotely (`cluster`). `do_shard` is the task that the scheduler sees, in a thread of the
+worker. The others run in the worker's event loop, return at once and raise nothing. A shard is assigned once and taken
+once: a task that the scheduler runs a second time finds nothing to send.
 
 The load has a process of its own so that nothing else of the worker competes for its interpreter, and so that it can
 be ended in the middle of a stage.
@@ -44,7 +43,7 @@ class _Job:
 
     @property
     def is_orphan(self) -> bool:
-        """Whether the client has gone silent."""
+        """Return True if the client has gone silent."""
         return time.monotonic() - self.heard_s > _LEASE_S
 
 
@@ -65,7 +64,7 @@ def assign(fleet: str, name: str, shard: Shard, dask_worker: Any) -> str | None:
 
 
 def is_ready(name: str) -> bool:
-    """Whether its connections are open. Tells the job that its client is still there."""
+    """Return True if its connections are open. Renews the job's lease."""
     job = _heard(name)
     return job is not None and job.is_ready
 
@@ -137,7 +136,7 @@ def _awaited(job: _Job, process: WorkerProcess) -> bool:
 
 
 def _left(job: _Job) -> StageResult:
-    """What there is of a job cut short. Only when the client asked for that, is what is missing not missed."""
+    """Return what an interrupted job has. Unless the client interrupted it, what is missing counts as lost."""
     _stop(job.place)
     return salvage(job.shard) if job.given_up else lost_worker(job.shard)
 
@@ -175,7 +174,7 @@ def _at(place: str) -> list[tuple[str, _Job]]:
 
 
 def _end(name: str, job: _Job) -> None:
-    """One that was taken ends in its own thread, which ends the process too."""
+    """Give up a job. One that was taken ends in its own thread, which stops the process too."""
     job.given_up = True
     if not job.taken:
         _JOBS.pop(name, None)

@@ -138,7 +138,7 @@ def _body(target: Target, ask: ModelRequest, seed: int) -> bytes:
 
 
 def _special(request: PlannedRequest, alike: dict[tuple[Endpoint, bool], PlannedRequest]) -> PlannedRequest | None:
-    """What a ticket keeps of its request: a million of them would fill the memory, were they not all the same one."""
+    """Return the planned request that a prepared one keeps: mostly a shared one, for a million would fill memory."""
     if request.turn is not None or request.leave is not None:
         return request
     if request.ask.stream and request.ask.endpoint in ("chat", "completions"):

@@ -1,21 +1,11 @@
-"""A stage as it went: what became of the requests of each class of traffic in it, and what the client spent.
+"""Results of a stage: spools decoded to columns, duplicate and unanswered requests, workers merged, lost workers.
 
-Requests in the background that a server had stopped answering when the stage was over: not left, but failed.
+Unanswered: when a stage ends, background requests are cancelled, which is no failure. But a slot that never gets an
+answer holds one request to the end. Counted as cancelled, a server that hangs would have no failure.
 
-Whatever is under way when the rest of a stage is done is broken off, and says nothing of success. But a slot that never
-gets an answer holds one request to the end: counted as left, a server that hangs would have no failure.
-
-Answers that came twice: a server or proxy that sends one again answers somebody else's request with it.
-
-In a closed loop the second copy is there as soon as the next request leaves, and a cache answers with what it has
-kept. A model that says the same twice says it under two ids. Some servers draw their ids from few, or have one for each
-connection: equal answers of theirs come at the pace of the first one, also where that one had to wait for its turn.
-
-A spool into columns, once the stage is over: each response decoded, and answers that came twice found out.
-
-The results of workers that shared one start, as one result.
-
-What is known of the work of a worker that did not bring it home.
+Duplicates: a server or proxy that sends an answer again answers somebody else's request with it. In a closed loop the
+copy is there as soon as the next request leaves. A model that answers the same twice does so under two ids. Some
+servers draw their ids from few: equal answers of theirs take as long as the first one did.
 """
 
 from __future__ import annotations
@@ -64,7 +54,7 @@ class ClassResult:
 
     @property
     def recorded(self) -> int:
-        """How many requests have a record."""
+        """Return the number of requests with a record."""
         return len(self.requests) + len(self.left) + len(self.ramp)
 
 
@@ -84,7 +74,7 @@ class StageResult:
     def of(
         cls, requests: RequestColumns, window_s: float, client: ClientUse, down_after_s: float | None = None
     ) -> Self:
-        """Of a stage that has one class of traffic, which nobody left."""
+        """Return the result of a stage with one class of traffic and no cancellations."""
         return cls((ClassResult("", requests, window_s),), client, down_after_s)
 
     @property
@@ -101,7 +91,7 @@ class StageResult:
 
     @property
     def window_s(self) -> float:
-        """That of its only class."""
+        """Return that of the only class."""
         return self.only.window_s
 
 
@@ -115,13 +105,12 @@ _HUNG = (
 def unanswered_requests(
     columns: RequestColumns, cancelled_at_ns: Mapping[int, int], unstreamed: Mapping[int, int] | None = None
 ) -> frozenset[int]:
-    """Which of the requests that were broken off, by number, the server had stopped answering.
+    """Return the cancelled requests, by number, that count as timeouts.
 
-    `cancelled_at_ns` says when each of them was, as the columns' instants. It was silent for more than twice as long as
-    any whole answer, and older than the oldest of them: what is only long, or late as all are, is neither. None where
-    there is no whole answer to know that by. An answer in one piece is silent for as long as it is being written:
-    `unstreamed` says how many tokens each such one was to have at most, which may be more than any whole one had; it
-    counts where all of these went on to their limit.
+    They were silent for more than twice the longest silence of any completed request of the class, and in flight longer
+    than all of them. `cancelled_at_ns` holds when each was cancelled. An unstreamed answer is silent while it is
+    written: `unstreamed` holds the token limit of each such request, and its silence may be longer in proportion where
+    all completed ones went to their limit. Empty without a completed request to compare with.
     """
     if not cancelled_at_ns:
         return frozenset()
@@ -211,7 +200,7 @@ def _shared(names: IntArray) -> IntArray:
 
 
 def _quick_first_ns(columns: RequestColumns, names: IntArray) -> int:
-    """What the quickest answers took that were the first under their name; a tenth of them may be copies themselves."""
+    """Return the 10th percentile latency of first-time responses; a tenth of them may be copies themselves."""
     told, first = np.unique(names, return_index=True)
     first = first[told != NO_NAME]
     took = np.sort(columns.end_ns[first] - columns.sent_ns[first])
@@ -229,7 +218,7 @@ _TWICE = "the same answer, byte for byte, under the same id as that of an earlie
 
 
 def read_class(part: ClassShare, spool: Path, target: Target) -> ClassResult:
-    """What the spool of one class holds; of one that was cut short, what had ended by then, of none nothing."""
+    """Decode the spool of one class; of an interrupted one what had ended, of a missing one nothing."""
     if not spool.exists():
         return ClassResult(part.name, no_rows(), 0.0)
     find, secret = part.find(), target.secrets
@@ -285,7 +274,7 @@ def _without_repeats(columns: RequestColumns, names: IntArray, spool: Path) -> R
 
 
 def _digest(response: Response) -> int:
-    """Of what an answer says; its head (a date) and its chunks may differ between two copies."""
+    """Return a digest of an answer's payload; its head (a date) and its chunks may differ between two copies."""
     return hash(b"".join([data for _, data in response.body]))
 
 
@@ -352,13 +341,13 @@ _UNKNOWN = ClientUse(cpu_s=0.0, wall_s=0.0, workers=1)
 
 
 def read_result(shard: Shard, spool: Path, use: ClientUse, down_after_s: float | None = None) -> StageResult:
-    """What the spools of a shard hold; of one that was cut short, what had ended by then."""
+    """Decode the spools of a shard; of an interrupted one what had ended by then."""
     pairs = zip(shard.parts, shard.spools(spool), strict=True)
     return StageResult(tuple(read_class(part, place, shard.target) for part, place in pairs), use, down_after_s)
 
 
 def salvage(shard: Shard) -> StageResult:
-    """What a shard's spools hold; nothing when the shard never came to answers."""
+    """Decode what is left of a shard's spools; nothing when it had no answers."""
     if shard.spool is None:
         return StageResult(tuple(ClassResult(part.name, no_rows(), 0.0) for part in shard.parts), _UNKNOWN)
     return read_result(shard, shard.spool, _UNKNOWN)
@@ -371,10 +360,10 @@ def remove_spools(shard: Shard) -> None:
 
 
 def lost_worker(shard: Shard) -> StageResult:
-    """What a lost worker had answered, and the rest of its share as never sent: nothing planned goes missing.
+    """Return what a lost worker had answered, and the rest of its share as never sent.
 
-    A request that was in flight with the worker counts as never sent too. In a closed loop for a time, and in the
-    background, there is no telling what it would have sent.
+    A request in flight with the worker counts as never sent too. In a closed loop for a time, and in the background,
+    it is unknown what it would have sent.
     """
     fault = f"{shard.name} was lost"
     left = salvage(shard)

@@ -1,19 +1,12 @@
-"""How the client behaves while one answer comes: when it goes away on purpose, and what it waits for.
+"""Runs one worker's share of a stage on one event loop: open and closed loops, sessions, background traffic.
 
-A conversation under way: a user who reads each answer, thinks, and asks the next thing about it.
+All classes of traffic share the start and the connections; each has an arrival process of its own. Every request
+becomes exactly one response, also when the server is down. Lateness is recorded, never hidden: an open loop keeps its
+absolute schedule whatever the server does, and latency counts from the intended send.
 
-The requests of one class of traffic, sent when they are due, in a closed or an open loop.
-
-Every ticket becomes exactly one response, also when the server is down. Lateness is recorded, never hidden: an open
-loop keeps its absolute schedule whatever the server does, and latency counts from the intended send.
-
-Around the measured requests a flow sends ramp requests: a lead that brings the stage into steady state, and a tail that
-keeps it there until the last measured request is over (docs/metrics.md, "Steady state").
-
-Sends one worker's share of a stage on time and spools what comes back; what an answer means is read later.
-
-All its classes of traffic share one event loop, one start and the connections; each has an arrival process of its own
-(`flow`). What runs in the background ends when the others have.
+Around the measured requests a class sends ramp requests: a lead that brings the stage into steady state, and a tail
+that keeps it there until the last measured request is over (docs/metrics.md, "Steady state"). Background traffic ends
+when the rest has.
 """
 
 from __future__ import annotations
@@ -53,7 +46,7 @@ class CancelScope:
 
     @property
     def taken(self) -> bool:
-        """Whether nothing more is to be sent."""
+        """Return True if nothing more is to be sent."""
         return self._taken
 
     def take(self) -> None:
@@ -72,10 +65,9 @@ class CancelScope:
 
 @dataclass(frozen=True, slots=True)
 class ExchangeOptions:
-    """What one exchange is about, as far as it matters while it is under way.
+    """Options of one exchange while it is under way.
 
-    `leave` and `due_ns` (the intended send, of the monotonic clock) say when its client goes away on purpose; by
-    `cancel_scope` all of its class may be broken off.
+    `leave` and `due_ns` (the intended send, monotonic) define when its client cancels; `cancel_scope` is of its class.
     """
 
     ask: ModelRequest
@@ -94,11 +86,11 @@ class ExchangeOptions:
         return exchange
 
     def progress_of(self, body: Iterable[Read]) -> Progress:
-        """How far an answer has come, of which a body so far is there: all or nothing of one in one piece."""
+        """Return how far an answer has come; an unstreamed one has no progress."""
         return progress_of(body, self.ask) if self.ask.stream else Progress()
 
     def chunks(self, body: Iterable[Read]) -> int:
-        """How many chunks with output a body so far holds."""
+        """Return the number of chunks with output in a body so far."""
         return chunks_so_far(body, self.ask)
 
     def _leaving(self, leave: ClientCancellation, limits: Limits) -> Exchange:
@@ -109,7 +101,7 @@ class ExchangeOptions:
 def exchange_options(
     plan: PlannedRequest | None, due_ns: int, cancel_scope: CancelScope | None
 ) -> ExchangeOptions | None:
-    """How to behave while a request is under way; None for one that is simply waited for to its end."""
+    """Return the options of an exchange; None for one that is simply awaited to its end."""
     if plan is None:
         return None if cancel_scope is None else ExchangeOptions(_PLAIN, None, due_ns, cancel_scope)
     return ExchangeOptions(plan.ask, plan.leave, due_ns, cancel_scope)
@@ -134,13 +126,13 @@ def conversation_turns(first: PreparedRequest, others: Iterator[PreparedRequest]
 
 
 def think_s(ticket: PreparedRequest) -> float:
-    """How long the user thinks before this turn."""
+    """Return the think time before this turn."""
     turn = _request(ticket).turn
     return 0.0 if turn is None else turn.think_s
 
 
 class Conversation:
-    """What was said so far."""
+    """The answers of a session so far."""
 
     def __init__(self, target: Target, turns: Sequence[PreparedRequest]) -> None:
         self._target = target
@@ -215,7 +207,7 @@ class Steady:
 
     @property
     def reached(self) -> bool:
-        """Whether measured requests may be sent."""
+        """Return True if measured requests may be sent."""
         return self._waiting <= 0
 
     def fill(self) -> None:
@@ -240,12 +232,12 @@ class PreparedClass:
 
     @property
     def holds_slots(self) -> bool:
-        """Whether it is a closed loop that is kept full around its measured requests."""
+        """Return True for a closed loop that is kept full around its measured requests."""
         return self.ramp is not None and bool(self.level.concurrency)
 
     @property
     def leads(self) -> bool:
-        """Whether measured requests of the stage wait until this class is in steady state."""
+        """Return True if measured requests of the stage wait until this class is in steady state."""
         return not self.background and (self.holds_slots or self.lead_ns > 0)
 
 
@@ -481,7 +473,7 @@ Start = Callable[[], int]
 
 @dataclass(frozen=True, slots=True)
 class StageTimings:
-    """How the sending went. `late_s` is how long after the shared start it began."""
+    """Timings of a stage as it was sent. `late_s` is how long after the shared start it began."""
 
     client: ClientUse
     down_after_s: float | None

@@ -1,7 +1,4 @@
-"""How much load: a closed loop of so many at once, or an open loop at a rate.
-
-What one worker is to send: a stage, or its share of one, as a value that can be sent anywhere.
-"""
+"""A worker's share of a stage as a picklable value: classes of traffic, load level, requests and slots."""
 
 from __future__ import annotations
 
@@ -48,11 +45,11 @@ class Level:
 
     @property
     def connections(self) -> int:
-        """How many are opened before the start; an open loop adds more as it needs them.
+        """Return how many connections are opened before the start; an open loop adds more as needed.
 
-        What is open and idle costs the server: one that keeps a thread per connection (llama.cpp) leaves requests on
-        the connections beyond its threads unanswered until another one is closed or used. So an open loop starts with
-        about as many as are in flight when an answer takes a tenth of a second.
+        Idle connections cost the server: one with a thread per connection (llama.cpp) leaves requests beyond its
+        threads unanswered until another connection is closed or used. So an open loop starts with about as many as are
+        in flight when an answer takes a tenth of a second.
         """
         if self.concurrency is not None:
             return self.concurrency
@@ -77,15 +74,15 @@ class Requests(Protocol):
 
     @property
     def endless(self) -> bool:
-        """Whether there are as many as there is time for."""
+        """Return True if there are as many as there is time for."""
 
     def __iter__(self) -> Iterator[PlannedRequest]: ...
 
     def share(self, worker: int, workers: int) -> Requests:
-        """Those of one of `workers`: request k, or conversation k, goes to worker k modulo their number."""
+        """Return the share of one of `workers`. Of a closed loop with fewer slots than workers, some get nothing."""
 
     def find(self) -> FindRequest:
-        """What finds the request of a number again."""
+        """Return a function that finds the request of a number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +161,7 @@ class SaltedRequests:
 
     @property
     def endless(self) -> bool:
-        """As of the requests themselves."""
+        """Return True if there are as many as there is time for."""
         return self.requests.endless
 
     def __iter__(self) -> Iterator[PlannedRequest]:
@@ -199,7 +196,7 @@ class Ramp:
 
 @dataclass(frozen=True, slots=True)
 class ClassShare:
-    """One class of traffic. One in the background goes on until all others are done, and is then cut off.
+    """A worker's share of one class of traffic. Background traffic runs until all others are done, and is then cancelled.
 
     `ramp` is None for a class that keeps its edges. `service_s` is the mean time for which a request or a conversation
     holds its slot; None when it is not known. The instants of an open loop's measured requests count from `lead_ns`.
@@ -215,11 +212,11 @@ class ClassShare:
 
     @property
     def holds_slots(self) -> bool:
-        """Whether it is a closed loop that is kept full around its measured requests."""
+        """Return True for a closed loop that is kept full around its measured requests."""
         return self.ramp is not None and self.level.concurrency is not None
 
     def share(self, worker: int, workers: int) -> ClassShare:
-        """That of one of `workers`. Where a closed loop has fewer slots than workers, some get nothing to send."""
+        """Return the share of one of `workers`. Of a closed loop with fewer slots than workers, some get nothing."""
         users = min(workers, self.level.concurrency or workers)
         requests, ramp = self.requests, self.ramp
         if worker < users or self.background:
@@ -230,7 +227,7 @@ class ClassShare:
         return replace(self, requests=requests, ramp=ramp, level=self.level.share(worker, workers))
 
     def find(self) -> FindRequest:
-        """What finds the request of a number again, be it measured or of the ramp."""
+        """Return a function that finds the request of a number."""
         measured = self.requests.find()
         if self.ramp is None:
             return measured
@@ -240,10 +237,10 @@ class ClassShare:
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """What one worker is to do: a whole stage, or the share of worker `worker` (from 0) of `workers`. Can be pickled.
+    """A whole stage, or the share of worker `worker` (from 0) of `workers`. Can be pickled.
 
-    `spool` is the file that keeps what was answered until it is read; None for a temporary one. With `audit` the
-    kernel stamps what arrives.
+    `spool` is the file that keeps responses until they are decoded; None for a temporary one. With `audit`, the
+    kernel's receive timestamps are compared with ours.
     """
 
     target: Target
@@ -273,7 +270,7 @@ class Shard:
 
     @property
     def name(self) -> str:
-        """As people count."""
+        """Return its name for people, counted from 1."""
         return f"worker {self.worker + 1} of {self.workers}"
 
     def spools(self, first: Path) -> tuple[Path, ...]:

@@ -101,7 +101,7 @@ def read_spool(path: Path) -> Iterator[SpoolEntry]:
 
 
 def _places(fd: int) -> Iterator[tuple[int, int]]:
-    """Where the frames begin and end that are there as far as their length goes, in order of their requests."""
+    """Yield begin and end of every complete frame, in order of their requests."""
     size = os.fstat(fd).st_size
     numbers, places, ends = array("q"), array("q"), array("q")
     at = 0

@@ -61,7 +61,7 @@ class WarmedUp:
 
     @property
     def note(self) -> str | None:
-        """What is wrong with it, in words; None when nothing is."""
+        """Return a warning about the warm-up, or None."""
         if not self.answered:
             return f"no request of the last round succeeded ({self.requests:,} sent)"
         if not self.settled:

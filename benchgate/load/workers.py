@@ -98,7 +98,7 @@ def run_shard(shard: Shard, start: Start | None = None) -> StageResult:
 
 @contextmanager
 def _tickets(target: Target, requests: Requests, level: Level, folder: Path) -> Iterator[Iterator[PreparedRequest]]:
-    """What to send: made before the clock starts; where there is no end of it, one for every slot."""
+    """Prepare the requests: all before the clock starts; of an endless load one for every slot."""
     made = prepare_requests(target, requests)
     if not requests.endless:
         with queued_in_file(folder, made) as kept:

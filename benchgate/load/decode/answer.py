@@ -1,9 +1,4 @@
-"""Text, reasoning and tool calls of an answer, put together from the pieces in which it came.
-
-What one answer says, in whichever shape it came: filled by the readers of the shapes, judged in `decode`.
-
-Whether an answer is what its request asked it to be: JSON after a schema, or calls of tools that were offered.
-"""
+"""One decoded answer: its content, instants, usage and finish reason. Filled by the decoder of its format."""
 
 from __future__ import annotations
 
@@ -76,7 +71,7 @@ class AnswerContent:
 
     @property
     def calls(self) -> int:
-        """How many tools the answer calls; calls without a name and without arguments do not count."""
+        """Return the number of tool calls; calls without a name and without arguments do not count."""
         if not (self._arguments or self.function):
             return 0
         called = {key for key, pieces in self._arguments.items() if any(pieces)} | set(self.names)
@@ -174,7 +169,7 @@ _LONGEST_REASON = 40
 
 @dataclass(slots=True)
 class ParsedAnswer:
-    """What one answer says, event by event or as one document; instants in monotonic ns, in order."""
+    """One answer as decoded from a stream or a document. Instants are monotonic ns, in order."""
 
     events: int = 0
     chunk_ns: list[int] = field(default_factory=list)  # of the chunks that carry output
@@ -207,15 +202,15 @@ class ParsedAnswer:
 
     @property
     def goes_on(self) -> bool:
-        """Whether output came after the finish reason, which then ended nothing.
+        """Return True if output came after the finish reason.
 
-        Some servers give a reason with every chunk (Gemini behind gateways): there only the last one is one.
+        Some servers send a reason with every chunk (Gemini behind gateways): there only the last one counts.
         """
         return self.finish_at is not None and len(self.chunk_ns) > self.finish_at
 
     @property
     def reasons_throughout(self) -> bool:
-        """Whether every chunk so far came with a reason: the last of them is known by what follows it alone."""
+        """Return True if every chunk so far had a finish reason: then what follows shows which is the last."""
         return 0 < self.reasoned == len(self.chunk_ns)
 
     def take_chunk(self, at_ns: int, *, answers: bool) -> None:
@@ -278,5 +273,5 @@ class ParsedAnswer:
 
 
 def is_text(value: object) -> bool:
-    """Whether this is a text that is not empty."""
+    """Return True for a non-empty string."""
     return isinstance(value, str) and value != ""

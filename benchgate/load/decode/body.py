@@ -1,8 +1,6 @@
-"""Events of one answer that differ from each other in nothing but a text.
+"""The body of a response: its raw bytes with the instants of their reads, and its payload.
 
-The body of a response as it came over the wire, taken out of its framing only when somebody reads it.
-
-While a stage runs, the bytes of a response are only kept: taking them apart would stop every other stream.
+While a stage runs, the bytes of a response are only kept: removing their framing would stop every other stream.
 """
 
 from __future__ import annotations
@@ -19,10 +17,9 @@ from benchgate.load.http.parser import Dechunker, MalformedResponse, whole_chunk
 
 
 class Template(NamedTuple):
-    """What comes before and after the text in a read that is one event, the quotes around it among that.
+    """The bytes of an event before and after its text, quotes included.
 
-    Of JSON, a string is one token, and so is any other string in its place: everything around it, and so the meaning of
-    the event, stays what it was.
+    A JSON string is one token. Any other string in its place leaves the rest of the event as it was.
     """
 
     before: bytes
@@ -62,7 +59,7 @@ class RawBody:
         return Reads(self)
 
     def flaw(self) -> str | None:
-        """Why a body in chunks does not end where it seemed to, with its last chunk; None when it does, or has none."""
+        """Return the reason why a chunked body does not end with its last chunk where it seemed to, or None."""
         if not self.chunked:
             return None
         dechunker = Dechunker()
@@ -76,9 +73,9 @@ class RawBody:
 
 
 class Run(NamedTuple):
-    """How many like events there were, the instants of those with output, and their texts.
+    """A run of like events: their number, the instants of those with output, and their texts.
 
-    The texts are JSON strings without their quotes, each ended by a line feed, which no JSON string holds as it is.
+    The texts are JSON strings without their quotes, each ended by a line feed, which no JSON string contains.
     """
 
     events: int
@@ -119,7 +116,7 @@ class Reads(Iterator[Read]):
 
     @property
     def ended(self) -> bool:
-        """Whether nothing follows but, in chunks, the last one, which is empty."""
+        """Return True if nothing follows but the empty last chunk of a chunked body."""
         left = self._raw[self._at :]
         return left == b"0\r\n\r\n" if self._chunked else not left
 
@@ -149,7 +146,7 @@ class Reads(Iterator[Read]):
         return Run(events, output_ns[: outputs.value].tolist(), bytes(texts[: texts_size.value]))
 
     def _next_unframed(self) -> Read:
-        """What came with the next read, or is left of it."""
+        """Return the rest of the next read."""
         if self._at >= len(self._raw):
             raise StopIteration
         at_ns, came = self._read_over(self._at)
@@ -177,7 +174,7 @@ class Reads(Iterator[Read]):
         return found
 
     def _read_over(self, at: int) -> tuple[int, int]:
-        """When the byte at this place came, and where the read that brought it ended. Places only grow."""
+        """Return the instant of the byte at this offset and the end of its read. Offsets only grow."""
         while self._came <= at:
             self._mark += 1
             self._came += self._marks[2 * self._mark + 1]

@@ -1,17 +1,8 @@
-"""What one event of a chat or completions stream says.
+"""Chat and completions answers: streams of events, and single JSON documents.
 
-A shorter way for events that differ from each other only in a piece of plain text, and in the answer's id.
-
-Nearly all events of an answer do, and so do the first ones of all answers, and the last ones. Reading each of them as
-JSON, and looking for all that it may say, costs more than all else that is done with it: what they say is worked out
-once for all that are alike.
-
-An answer that came as a stream of events: of chat or completions.
-
-An answer that came as one JSON document: a chat or completions request that was not to be streamed.
-
-Its whole output arrives at once, with the last read of the body: time to first token is the time to the end, and there
-is no pace.
+Nearly all events of an answer differ only in a plain text and in the answer's id. Parsing each of them as JSON costs
+more than everything else done with it, so a kind of event is parsed once (`known_event`). The output of a document
+arrives at once, with the last read of the body: TTFT is the time to its end, and there is no pace.
 """
 
 from __future__ import annotations
@@ -91,7 +82,7 @@ _TEXT, _OTHER_ID = secrets.token_hex(16), secrets.token_hex(16)  # that no event
 
 
 class EventKind(NamedTuple):
-    """What all events say that are alike."""
+    """The meaning of all events that differ only in their text and in the answer's id."""
 
     output: bool | None  # whether that is more than reasoning; None where there is none
     finish: object  # the reason, as it is told
@@ -105,7 +96,7 @@ class EventKind(NamedTuple):
 
 
 class KnownEvent(NamedTuple):
-    """What one event says; and what those that follow may be, with texts of their own."""
+    """One event of a known kind, and the template of the events that may follow it."""
 
     kind: EventKind
     answer_id: str | None
@@ -132,10 +123,10 @@ class KnownEvent(NamedTuple):
 
 
 def known_event(read: bytes) -> KnownEvent | None:
-    """What a read that is one plain event says, as `is_plain_event` has it. None where it must be read by itself.
+    """Return a plain event (`is_plain_event`) of a known kind; None where it must be parsed by itself.
 
-    Of JSON, a string without quotes, backslashes and control characters is one token, and so is any other such string
-    in its place: everything around it, and so the meaning of the event, stays what it was.
+    A JSON string without quotes, backslashes and control characters is one token. Any other such string in its place
+    leaves the rest of the event as it was.
     """
     if len(read) > _LONGEST:
         return None
@@ -157,12 +148,12 @@ def known_event(read: bytes) -> KnownEvent | None:
 
 
 def _is_plain(text: bytes) -> bool:
-    """Whether this is what a JSON string may hold as it is."""
+    """Return True if a JSON string may contain this unescaped."""
     return len(text.translate(None, _NEVER_PLAIN)) == len(text)
 
 
 def _text_in(read: bytes, at: int) -> tuple[str, int, int]:
-    """What its text is called, and from where to where it seems to go; nowhere when there is none."""
+    """Return the name of the event's text, and where the text begins and seems to end."""
     for name, before in _BEFORE_TEXT:
         found = read.find(before, at)
         if found >= 0:
@@ -175,11 +166,10 @@ def _text_in(read: bytes, at: int) -> tuple[str, int, int]:
 
 @lru_cache(maxsize=_KEPT)
 def _kind(opening: bytes, before: bytes, text: str = "", after: bytes = b"") -> EventKind | None:
-    """What any event says with any id between `opening` and `before`, and any `text` between that and `after`.
+    """Return the meaning of events with any id between `opening` and `before` and any `text` between that and `after`.
 
-    Both are tried out, with an id and a text that stand nowhere else in it, and must be found where they are meant to
-    be. None where that is not so, for what is not at most one choice without an error, and for output in another choice
-    than the first.
+    It is tried with an id and a text that occur nowhere else, which must be found in their places. None otherwise, for
+    an event with an error or more than one choice, and for output in another choice than the first.
     """
     other_id, told = (_OTHER_ID if opening else ""), (_TEXT if text else "")
     read = opening + other_id.encode() + before + told.encode() + after
@@ -229,13 +219,13 @@ def _counts_of(event: dict[str, object]) -> dict[str, object] | None:
 
 
 def _holder_of(choice: dict[str, object]) -> dict[str, object]:
-    """What in a choice carries its output."""
+    """Return the part of a choice that carries its output."""
     delta = choice.get("delta")
     return delta if isinstance(delta, dict) else choice
 
 
 def _is_silent_without(text: str, choice: dict[str, object]) -> bool:
-    """Whether there is no output in it where its text is empty."""
+    """Return True if the choice has no output when its text is empty."""
     empty, seen = {**_holder_of(choice), text: ""}, ParsedAnswer()
     take_choice(seen, 0, {**choice, "delta": empty} if isinstance(choice.get("delta"), dict) else empty)
     return not seen.chunk_ns
@@ -321,7 +311,7 @@ def read_document(body: Iterable[Read], *, secret: Secret = None) -> ParsedAnswe
 
 
 def whole_document(body: Iterable[Read]) -> tuple[int, dict[str, object] | None]:
-    """When the last of a body came, and the JSON object that it is; None when it is none."""
+    """Return the instant of the last read and the JSON object of the body, None if it is none."""
     at_ns, raw = joined_reads(body)
     return at_ns, json_object(raw)
 
@@ -336,7 +326,7 @@ def any_document(body: Iterable[Read]) -> tuple[int, object]:
 
 
 def joined_reads(body: Iterable[Read]) -> tuple[int, bytes]:
-    """When the last of a body came (0 when nothing did), and all of it."""
+    """Return the instant of the last read (0 without any) and the whole body."""
     reads = list(body)
     return reads[-1][0] if reads else 0, b"".join([data for _, data in reads])
 

@@ -100,7 +100,7 @@ def _uneven(widths: set[int | None]) -> str | None:
 
 
 def _width(vector: object) -> int | None:
-    """How many numbers an embedding has, as a list or as base64 of 32-bit floats; None when it is unsound."""
+    """Return the dimension of an embedding (a list, or base64 of 32-bit floats); None when it is invalid."""
     if isinstance(vector, str):
         try:
             numbers = np.frombuffer(base64.b64decode(vector, validate=True), dtype="<f4")

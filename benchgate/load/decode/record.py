@@ -1,6 +1,4 @@
-"""Whether an answer counts: every way in which a response is no success, told from what was read out of it.
-
-From what came over the wire to a record: where output began and ended, how much it was, and whether it counts.
+"""Response to record: where output began and ended, how much it was, and why a response is a failure.
 
 Every rule of docs/metrics.md about a single request is here. The status code proves nothing: servers report errors,
 aborts and empty answers inside a stream that began with 200. Pure: no clock, no socket.
@@ -30,10 +28,10 @@ from benchgate.targets.validity import form_of_request
 def classify_failure(
     response: Response, stream: ParsedAnswer, ask: ModelRequest, target: Target | None = None
 ) -> Failure | None:
-    """Why this is no success; None when it is one. The first reason that holds, the most telling one first.
+    """Return the reason why a response is no success, or None: the first that holds, the most specific one first.
 
-    What the client did not wait for, because it left on purpose, is no fault. Without a `target` only what stands in
-    the ask counts as offered.
+    A client that left on purpose waited for nothing more, which is no failure. Without a `target`, only what the
+    request itself contains counts as offered.
     """
     head, wire = response.head, response.fault
     if head is None:
@@ -87,7 +85,7 @@ def _asks_for_choices(body: Mapping[str, object]) -> bool:
 
 
 def _unfinished(stream: ParsedAnswer) -> Failure | None:
-    """What is missing from a stream of well-formed events to make it a whole answer."""
+    """Return what a stream of well-formed events lacks to be a whole answer, or None."""
     if not stream.chunk_ns and stream.end_ns is not None:
         return Failure(ErrorClass.EMPTY, "the stream ended without any output")
     if stream.finish_reason is None:
@@ -205,7 +203,7 @@ def decode_named(
 
 
 class _Content(NamedTuple):
-    """How much an answer says, as `RequestRecord` has it."""
+    """Amounts of content as `RequestRecord` holds them."""
 
     answer_chars: int | None
     reasoning_chars: int | None
@@ -257,7 +255,7 @@ def _read(response: Response, ask: ModelRequest, secret: Secret) -> ParsedAnswer
 
 
 def _read_body(body: Iterable[Read], ask: ModelRequest, secret: Secret) -> ParsedAnswer:
-    """What a body says, read as what was asked for."""
+    """Decode a body by the endpoint of its request."""
     if ask.endpoint == "embeddings":
         return read_embeddings(body, ask, secret=secret)
     if ask.endpoint == "rerank":
@@ -270,12 +268,12 @@ def _read_body(body: Iterable[Read], ask: ModelRequest, secret: Secret) -> Parse
 
 
 def chunks_so_far(body: Iterable[Read], ask: ModelRequest) -> int:
-    """How many chunks with output a body so far holds, of what is streamed."""
+    """Return the number of chunks with output in a streamed body so far."""
     return len(_streamed(body, ask).chunk_ns)
 
 
 def progress_of(body: Iterable[Read], ask: ModelRequest = _CHAT) -> Progress:
-    """How far a body so far has come, of what is streamed."""
+    """Return how far a streamed body has come."""
     stream = _streamed(body, ask)
     finished = stream.finish_ns is not None and not stream.reasons_throughout
     return Progress(stream.chunk_ns[-1] if stream.chunk_ns else None, finished)

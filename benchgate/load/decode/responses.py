@@ -103,7 +103,7 @@ def _take_event(stream: ParsedAnswer, at_ns: int, text: str, name: str) -> None:
 
 
 def _take_response(stream: ParsedAnswer, at_ns: int, response: dict[str, object], otherwise: str | None = None) -> None:
-    """How a response ended, in the words of chat: `stop`, `length`, or what it says itself."""
+    """Note how a response ended, in the words of chat: `stop`, `length`, or its own reason."""
     stream.take_usage(response)
     stream.take_id(response)
     status = response.get("status") or otherwise

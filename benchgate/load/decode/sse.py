@@ -42,7 +42,7 @@ class EventParser:
 
     @property
     def between_events(self) -> bool:
-        """Whether the next read begins a new event, so that a plain one may be taken by itself."""
+        """Return True if the next read begins a new event, so that a plain one may be taken by itself."""
         return not (self._pending or self._after_cr)
 
     def begun(self) -> None:
@@ -83,7 +83,7 @@ class EventParser:
 
 
 def is_plain_event(data: bytes) -> bool:
-    """Whether a read is one whole event of one line, as nearly all are, and `EventParser` would have no more to say."""
+    """Return True if a read is one whole event of one line, as nearly all are."""
     return data.startswith(_DATA) and data.find(b"\n") == len(data) - 2 and data.endswith(b"\n\n") and b"\r" not in data
 
 
@@ -93,7 +93,7 @@ def plain_data(data: bytes) -> str:
 
 
 def _event_of(at_ns: int, block: bytes) -> Event | None:
-    """One event; None when it has no data line (a comment, a bare id). The name `message` is what all others have."""
+    """Return the event; None without a data line (a comment, a bare id). `message` is the default name."""
     if block.startswith(b"data: ") and b"\n" not in block:
         return Event(at_ns, block[6:].decode("utf-8", "replace"))
     values, event_name = [], ""

@@ -169,9 +169,9 @@ class ConnectFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a target listens, and the way there. `prefix` is the path of its base URL, without a trailing slash.
+    """The host, port and route of a target. `prefix` is the path of its base URL, without a trailing slash.
 
-    Made in the process that connects: what TLS needs cannot be passed to another one.
+    Made in the process that connects: a TLS context cannot be passed to another one.
     """
 
     host: str
@@ -184,7 +184,7 @@ class Address:
 
     @classmethod
     def of(cls, url: str, route: Route = DIRECT) -> Address:
-        """Of a base URL; raises TargetError, which does not repeat it, when it is none, and UsageError for files."""
+        """Return the address of a base URL. Raises TargetError, which does not repeat it, and UsageError for files."""
         server = ServerAddress.of(url)
         tls = tls_context(route) if server.scheme == "https" else None
         port = server.port or (443 if tls else 80)

@@ -43,7 +43,7 @@ _TAIL_READS = 32  # one of the last reads of a stream under way mostly has outpu
 
 
 class Progress(NamedTuple):
-    """How far an answer has come: the instant of its last output so far, and whether its finish reason has come."""
+    """Progress of an answer: the instant of its last output so far, and if its finish reason has come."""
 
     output_ns: int | None = None
     finished: bool = False
@@ -66,7 +66,7 @@ def may_end(data: bytes) -> bool:
 
 
 class Failure(NamedTuple):
-    """Why an exchange did not end as it should, as far as the wire can tell."""
+    """The reason why an exchange did not end as it should, as far as the wire shows it."""
 
     error: ErrorClass
     detail: str

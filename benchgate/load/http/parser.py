@@ -12,7 +12,7 @@ _LONGEST_NUMBER = 18  # digits: what is longer than that is no length, and costs
 
 
 class MalformedResponse(ValueError):
-    """What came is not HTTP/1.1; the message says what was found."""
+    """The response is not HTTP/1.1; the message says what was found."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Head:
 
     @cached_property
     def chunked(self) -> bool:
-        """Whether the body comes in chunks. MalformedResponse when it is coded in a way that was not asked for."""
+        """Return True if the body is chunked. Raises MalformedResponse for other transfer codings."""
         codings = self._listed("transfer-encoding") - {"identity"}
         if codings - {"chunked"}:
             raise MalformedResponse(f"transfer-encoding {self.headers['transfer-encoding'][:40]!r} was not asked for")
@@ -56,14 +56,14 @@ class Head:
 
     @cached_property
     def coded(self) -> str | None:
-        """How the content is coded, although it was asked for as it is; None when it is not."""
+        """Return the content coding, although identity was requested; None for identity."""
         return ", ".join(sorted(self._listed("content-encoding") - {"identity", "none", ""})) or None
 
     @cached_property
     def keeps_alive(self) -> bool:
-        """Whether the connection can carry another request after this response.
+        """Return True if the connection can carry another request after this response.
 
-        Not when it has both chunks and a length: who disagrees with us about which counts sees another next response.
+        Not with both chunks and a length: a proxy that believes the other one sees another next response.
         """
         framed_twice = "transfer-encoding" in self.headers and "content-length" in self.headers
         return self.version == "HTTP/1.1" and "close" not in self._listed("connection") and not framed_twice
@@ -194,7 +194,7 @@ _SIZES = {b"%x" % size: size for size in range(1, 4096)}  # as nearly every chun
 
 
 def whole_chunk(data: bytes, at: int) -> tuple[int, int] | None:
-    """Where the payload lies of a chunk that is all there; None of any other, and of the last one."""
+    """Return the payload's edges of a complete chunk; None for an incomplete one and for the last one."""
     line_end = data.find(b"\r\n", at, at + 18)
     digits = data[at:line_end] if line_end > 0 else b""
     size = _SIZES.get(digits) or (int(digits, 16) if digits and _HEX.issuperset(digits) else 0)

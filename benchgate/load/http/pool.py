@@ -1,4 +1,4 @@
-"""The connections of one stage to one target: kept alive, replaced when closed, given up when none can be had."""
+"""Connection pool of one stage: pre-connect, reuse, retry on a stale connection, circuit breaker."""
 
 from __future__ import annotations
 
@@ -95,19 +95,19 @@ class Pool:
 
     @property
     def unasked(self) -> int:
-        """How often something came over a connection that had no request under way."""
+        """Return how often data came over a connection without a request under way."""
         return self._unasked + sum(connection.received_unasked for connection in self._open)
 
     @property
     def closed_early(self) -> int:
-        """How many kept connections the server had closed right after an answer and before another use.
+        """Return how many kept connections the server closed soon after an answer and before another use.
 
-        With no word, or a goodbye. Counted when a connection is looked for: an end that nobody would have met is none.
+        Counted when a connection is looked for: a close that no request would have met does not count.
         """
         return self._closed_early
 
     def read_delays_s(self) -> FloatArray | None:
-        """How long what arrived had waited until it was read, of each read or evenly many of them; None unaudited."""
+        """Return the delays between arrival and read, or an even sample of them; None without audit."""
         delays = None if self._reader is None else self._reader.delays
         return None if delays is None else delays.seconds()
 
@@ -191,13 +191,12 @@ class Pool:
         return connection
 
     def _met_close(self, response: Response) -> bool:
-        """Whether the server had closed the connection before this request reached it.
+        """Return True if the server had closed the connection before the request reached it.
 
-        Seen from here, that looks like a server that takes a request and drops it, which is a failure and must stay
-        one. What tells them apart: only a connection kept after an answer (llama.cpp closes it after every stream
-        without announcing it, on a busy machine tens of milliseconds later) or unused for longer than servers grant
-        can have met its end. The news of it takes a round trip, and the server's turn: less where another connection
-        has outlived an answer, for then the server closes by no such habit. What is dropped later is a failure.
+        A server that takes a request and drops it looks the same, and that is a failure. Two things differ. Only a
+        connection kept after an answer (llama.cpp closes it after every stream, up to tens of milliseconds later) or
+        unused for longer than servers grant can be stale. And the close is seen after one round trip and a turn of the
+        server: sooner where another connection has outlived an answer, for then the server does not close by habit.
         """
         if not response.unanswered or response.sent_ns is None:
             return False

@@ -137,6 +137,6 @@ def number_of(found: object) -> float | None:
 
 
 def wrong(row: Row, key: str, expected: str) -> RowError:
-    """What stands in a column and what should."""
+    """Return an error with the found and the expected value of a column."""
     found = repr(row.values[key])[:40] if key in row.values else "nothing"
     return RowError(row.line, row.columns.get(key), key, f"found {found}; expected {expected}")

@@ -61,10 +61,10 @@ _SHAPES = (
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What the rows of a trace are held to.
+    """Limits for the rows of a trace.
 
-    A hash stands for `block_tokens`; a prompt and its answer come to at most `context_tokens` (None: nobody knows), of
-    the lengths that the workload has where a row says none.
+    A hash stands for `block_tokens`. A prompt and its answer have at most `context_tokens` (None: unknown). Rows
+    without lengths have those of the workload.
     """
 
     block_tokens: int = MOONCAKE_BLOCK_TOKENS

@@ -1,9 +1,4 @@
-"""How a server is reached, read from the texts of a command line: header lines, files of certificates, a proxy.
-
-A trace played again by a bare load test.
-
-What a bare load test is asked to do, read from the texts of a command line.
-"""
+"""Options of `benchgate load`, parsed from the command line: load, headers, certificates, proxy, trace."""
 
 from __future__ import annotations
 
@@ -189,7 +184,7 @@ class LoadOptions:
 
     @property
     def demand(self) -> StageDemand:
-        """What this load asks for at its fastest."""
+        """Return the peak demand of this load."""
         peak_rps, tokens = self.peak_rps, self.output_tokens
         if self.replay is not None:
             tokens = max(row.output_tokens or tokens for row in self.replay.rows)

@@ -1,4 +1,4 @@
-"""The requests of a bare load test, drawn one by one as they are needed."""
+"""Requests of `benchgate load`, drawn one by one as they are needed."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class SyntheticRequests:
 
     @property
     def endless(self) -> bool:
-        """Whether a closed loop sends as many as there is time for."""
+        """Return True if a closed loop sends as many as there is time for."""
         return self.options.concurrency is not None and (self.options.requests is None or self.first > 0)
 
     def __iter__(self) -> Iterator[PlannedRequest]:

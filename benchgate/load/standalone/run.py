@@ -1,7 +1,4 @@
-"""What a bare load test found, as one JSON document (docs/cli.md, `benchgate load`).
-
-The bare load test: one server, one load, one JSON document (docs/cli.md, `benchgate load`).
-"""
+"""A run of `benchgate load`: one server, one load, one JSON document (docs/cli.md)."""
 
 from __future__ import annotations
 
@@ -116,7 +113,7 @@ def describe(
 
 
 def _read_delay(use: ClientUse) -> dict[str, object]:
-    """How long what had arrived waited to be read, and who says so: the kernel, of answers, or a canary of our own."""
+    """Return the delays between arrival and read, and their source: the kernel or the event-loop probe."""
     return {
         "by": use.read_delay_by,
         "p50": use.read_delay_p50_s,
@@ -126,7 +123,7 @@ def _read_delay(use: ClientUse) -> dict[str, object]:
 
 
 def _load(options: LoadOptions) -> dict[str, object]:
-    """What was asked for."""
+    """Return the requested load."""
     return {
         "concurrency": options.concurrency,
         "rate_rps": options.rate_rps,
@@ -193,7 +190,7 @@ def _verdict(
 
 
 def _unusable(options: LoadOptions, result: StageResult, saturated: tuple[str, ...]) -> str | None:
-    """Why the requests say nothing of the server's goodput; None when they do."""
+    """Return the reason why the requests show nothing of the server's goodput, or None."""
     columns = result.requests
     if len(columns) == 0:
         return "no request was scheduled"
@@ -211,7 +208,7 @@ def _unusable(options: LoadOptions, result: StageResult, saturated: tuple[str, .
 
 
 def _miscounted(options: LoadOptions, columns: RequestColumns) -> str | None:
-    """Why the server's counts of tokens are not to be judged by. The rows of a trace ask for lengths of their own."""
+    """Return the reason why the server's token counts cannot be trusted. Rows of a trace have lengths of their own."""
     if options.endpoint not in GENERATING_ENDPOINTS:
         return None
     return miscounted(columns, options.output_tokens if options.replay is None else None)

@@ -150,7 +150,7 @@ def _shown(options: SearchOptions, level: float) -> str:
 
 
 def _found(options: SearchOptions, search: ArmSearch, level: float) -> str:
-    """What is known of a level when the search leaves it."""
+    """Return what is known of a level when the search leaves it."""
     for probe in search_result(options.settings, search.looks).probes:
         if probe.level == level:
             finding = probe.finding
