@@ -86,7 +86,7 @@ class StageResult:
 
     @property
     def requests(self) -> RequestColumns:
-        """Those of its only class."""
+        """Return those of the only class."""
         return self.only.requests
 
     @property
@@ -208,7 +208,7 @@ def _quick_first_ns(columns: RequestColumns, names: IntArray) -> int:
 
 
 def _spoke_ns(columns: RequestColumns, rows: IntArray) -> IntArray:
-    """From the first output to the last of some answers, each of which has some."""
+    """Return the time from first to last output of these rows; each has output."""
     return columns.chunk_ns[columns.chunk_start[rows + 1] - 1] - columns.chunk_ns[columns.chunk_start[rows]]
 
 

@@ -211,7 +211,7 @@ class Steady:
         return self._waiting <= 0
 
     def fill(self) -> None:
-        """One class is in steady state, or will never be."""
+        """Count a class as being in steady state, or never reaching it."""
         self._waiting -= 1
 
 
@@ -242,7 +242,7 @@ class PreparedClass:
 
 
 class TrafficClassRunner:
-    """One class of traffic of one worker."""
+    """Sends one class of traffic of a worker."""
 
     def __init__(self, target: Target, pool: Pool, group: PreparedClass, alarm: Alarm, steady: Steady) -> None:
         self.background = group.background
@@ -306,7 +306,7 @@ class TrafficClassRunner:
                 tasks.create_task(self._slot(begin_ns))
 
     async def _slot(self, free_ns: int) -> None:
-        """One user of a closed loop: a request is due the moment the one before it is over."""
+        """Send as one user of a closed loop does: a request is due the moment the one before it is over."""
         first, pause_s = True, _PAUSE_S
         while (unit := self._next_unit(free_ns)) is not None:
             ticket, others, phase = unit
@@ -434,7 +434,7 @@ class TrafficClassRunner:
                 ticket = next(ramp, None)
 
     async def _ask(self, ticket: PreparedRequest, due_ns: int, phase: Phase) -> Response:
-        """One request, due so long after the start."""
+        """Send one request, due `due_ns` after the start."""
         cancel_scope = self._cancel_scope if self.background else None
         manner = exchange_options(ticket.plan, self._epoch_ns + due_ns, cancel_scope)
         response = await self._pool.ask(ticket.wire, None if manner is None else manner.begin)
@@ -481,7 +481,7 @@ class StageTimings:
 
 
 class StageRunner:
-    """One share of a stage under way."""
+    """Runs one worker's share of a stage."""
 
     def __init__(self, target: Target, pool: Pool, classes: Sequence[PreparedClass]) -> None:
         self._target = target

@@ -196,7 +196,7 @@ class Ramp:
 
 @dataclass(frozen=True, slots=True)
 class ClassShare:
-    """A worker's share of one class of traffic. Background traffic runs until all others are done, and is then cancelled.
+    """A worker's share of one class of traffic. Background traffic is cancelled when the others are done.
 
     `ramp` is None for a class that keeps its edges. `service_s` is the mean time for which a request or a conversation
     holds its slot; None when it is not known. The instants of an open loop's measured requests count from `lead_ns`.

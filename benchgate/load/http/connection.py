@@ -34,7 +34,7 @@ Check = Callable[[], None]
 
 
 class Due:
-    """One call that is to come."""
+    """A scheduled call."""
 
     __slots__ = ("at_ns", "check")
 
@@ -44,7 +44,7 @@ class Due:
 
 
 class Deadlines:
-    """One timer of the loop for all: one for each request is made and given up thousands of times before any rings.
+    """Schedules checks with a single timer of the loop: most checks are cancelled long before they are due.
 
     To be used inside one running loop, and closed there.
     """
@@ -160,7 +160,7 @@ _BACKLOG_PAUSE_S = 0.001
 
 
 class ConnectFailed(Exception):
-    """No connection could be had."""
+    """A connection could not be opened."""
 
     def __init__(self, fault: Failure) -> None:
         self.fault = fault

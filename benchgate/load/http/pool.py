@@ -112,7 +112,7 @@ class Pool:
         return None if delays is None else delays.seconds()
 
     async def ask(self, request: bytes, begin: Begin | None = None) -> Response:
-        """One request to its end, on an idle connection or else a fresh one; failures are in the response.
+        """Send a request on an idle connection or else a fresh one; its response holds any failure.
 
         A request that meets a kept connection the server had closed is sent again at once on a fresh one, and counted;
         `sent_ns` stays the first send. Nothing else is ever sent twice: a dropped request is a failed one. One whose

@@ -225,7 +225,7 @@ class LoadOptions:
         client: ClientProfile | None = None,
         cpus: int = 1,
     ) -> Self:
-        """From texts as typed. Raises UsageError, which says what was found and what to write.
+        """Parse texts as typed. Raises UsageError, which says what was found and what to write.
 
         Variables that `headers` refer to are read here, and so are the files of certificates. `cpus` is how many cores
         there are, and `client` what one worker was measured to deliver on one; None: the usual cost is assumed.

@@ -69,7 +69,7 @@ class SyntheticRequests:
             )
 
     def share(self, worker: int, workers: int) -> SyntheticRequests:
-        """Those of one worker; of a whole only."""
+        """Return the share of one worker; of a whole only."""
         return replace(self, worker=worker, workers=workers)
 
     def find(self) -> FindRequest:

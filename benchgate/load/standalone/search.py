@@ -59,7 +59,7 @@ class SearchOptions:
         least: str | None,
         load: Mapping[str, object],
     ) -> Self:
-        """From texts as typed; `load` are the arguments of `LoadOptions.parse`. Raises UsageError."""
+        """Parse texts as typed; `load` are the arguments of `LoadOptions.parse`. Raises UsageError."""
         if over not in ("rate", "concurrency"):
             raise UsageError(f'--search: {over!r} cannot be searched; write "rate" or "concurrency"')
         for name in _NOT_BESIDE_SEARCH:
