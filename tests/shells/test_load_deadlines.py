@@ -13,7 +13,7 @@ import uvloop
 from benchgate.load.decode.body import Read
 from benchgate.load.decode.record import progress_of
 from benchgate.load.http.connection import Check, Connection, Deadlines, Due
-from benchgate.load.http.exchange import Exchange, Progress, Response
+from benchgate.load.http.exchange import CancellingExchange, Exchange, Progress, Response
 from benchgate.model.records import ErrorClass
 from tests.fakes.scripted_server import chunk, role_event, stream_head, token
 from tests.shells.load_helpers import limits
@@ -242,3 +242,31 @@ def test_one_check_stands_for_all_requests_of_a_connection_and_each_has_its_whol
     times, hung, took_ns = uvloop.run(run())
     assert (times, hung.fault is not None) == (2, True)  # the last one's limit comes before that of the others
     assert took_ns >= 200 * MS
+
+
+def test_of_an_answer_that_its_client_cancels_no_read_is_put_together_with_those_before() -> None:
+    """Every read of it is parsed: joined each time, a long answer would cost the square of its length."""
+    counted: list[int] = []
+
+    def chunks(body: Iterable[Read]) -> int:
+        counted.append(sum(b"data:" in data for _, data in body))
+        return counted[-1]
+
+    async def run() -> tuple[int, bool]:
+        far = limits(first_token_s=3600, stall_s=3600, total_s=3600)
+        exchange = CancellingExchange(far, hear, chunks, at_ns=None, after_chunks=100)
+        for data in (stream_head(), *[token("a")] * 99):
+            exchange.append(data)
+            exchange.append_mark(monotonic_ns())
+            exchange.append_mark(len(data))
+            exchange.parse_available()
+        kept, early = len(exchange._reads), exchange.over.done()
+        assert not early and counted == []
+        exchange.append(token("a"))
+        exchange.append_mark(monotonic_ns())
+        exchange.append_mark(len(token("a")))
+        exchange.parse_available()
+        return kept, (await exchange.over).left
+
+    assert uvloop.run(run()) == (100, True)
+    assert counted == [100]
