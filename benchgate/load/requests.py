@@ -23,23 +23,22 @@ from pydantic_core import PydanticSerializationError, to_json
 from benchgate.errors import TargetError
 from benchgate.load.spool import writing
 from benchgate.model.request import Endpoint, ModelRequest, fill_conversation
-from benchgate.plan.model import PlannedRequest
+from benchgate.plan.model import PlannedRequest, Turn
 from benchgate.targets.address import ServerAddress, show_address
 from benchgate.targets.dialect import PATHS, Target, ask_body
 
-_MAKE_NS = 300_000  # of making tickets at a time, and
+_MAKE_NS = 300_000  # of preparing requests at a time, and
 _MAKE_AGAIN_S = 0.003  # until the next time
-_AHEAD = 2_000  # tickets more than slots, made before the clock starts where it takes no longer than
+_AHEAD = 2_000  # requests more than slots, prepared before the clock starts where it takes no longer than
 _AHEAD_NS = 100_000_000  # and no more than
 _AHEAD_BYTES = 2**23
 
 
 class PreparedRequest(NamedTuple):
-    """One request ready for the wire. `offset_ns` is its intended send since the start; None in a closed loop.
+    """A request encoded for the wire. `offset_ns` is its intended send since the start; None in a closed loop.
 
-    `plan` is the planned request itself where more is to know of it while it is under way than its bytes: it is a
-    turn of a conversation, its client leaves, or its answer does not come as a stream of chunks of a choice. Where that
-    last is all, it is any one that is answered alike.
+    `plan` is set only for session turns, cancellations and answers that are no stream of chat or completions. For the
+    last it may be another planned request with the same kind of answer.
     """
 
     number: int  # the planned request's index
@@ -47,19 +46,23 @@ class PreparedRequest(NamedTuple):
     wire: bytes
     plan: PlannedRequest | None = None
 
+    @property
+    def turn(self) -> Turn | None:
+        """Return its turn of a session, or None."""
+        return None if self.plan is None else self.plan.turn
+
 
 class LookAhead(Iterator[PreparedRequest]):
-    """Tickets without end: one ready for every slot, and more ahead where they are small and soon made.
+    """Endless requests: one prepared for every slot, and more ahead where they are small and quick to prepare.
 
-    Made when a slot is due, a ticket would make its request late; made when many slots have just been due, it would
-    keep their requests, and what is answered to them, waiting. And one made by itself between the reads of a stage
-    costs several times what it costs in a row. So none is made again until half of the slots would find none, and then
-    one for every slot, a few at a time. To be taken from inside a running event loop.
+    Preparing a request when it is due would send it late, and hold up the answers of others. Preparing one between
+    reads costs several times what it costs in a row. So more are prepared only when half of the slots would find none,
+    a few at a time. Iterate inside a running event loop.
     """
 
-    def __init__(self, tickets: Iterator[PreparedRequest], slots: int, ahead: int = _AHEAD) -> None:
-        self._tickets = tickets
-        self._ready = deque(islice(tickets, slots))
+    def __init__(self, requests: Iterator[PreparedRequest], slots: int, ahead: int = _AHEAD) -> None:
+        self._requests = requests
+        self._ready = deque(islice(requests, slots))
         self._slots = slots
         self._make_ahead(slots + ahead)
         self._making: asyncio.TimerHandle | None = None
@@ -68,14 +71,14 @@ class LookAhead(Iterator[PreparedRequest]):
     def __next__(self) -> PreparedRequest:
         if self._broken is not None and not self._ready:
             raise self._broken
-        ticket = self._ready.popleft() if self._ready else next(self._tickets)
+        prepared = self._ready.popleft() if self._ready else next(self._requests)
         if self._making is None and 2 * len(self._ready) < self._slots:
             self._make_soon()
-        return ticket
+        return prepared
 
     def _make_ahead(self, most: int) -> None:
         until_ns = monotonic_ns() + _AHEAD_NS
-        left = _AHEAD_BYTES - sum(len(ticket.wire) for ticket in self._ready)
+        left = _AHEAD_BYTES - sum(len(prepared.wire) for prepared in self._ready)
         while len(self._ready) < most and left > 0 and monotonic_ns() < until_ns and self._make_one():
             left -= len(self._ready[-1].wire)
 
@@ -83,7 +86,7 @@ class LookAhead(Iterator[PreparedRequest]):
         self._making = asyncio.get_running_loop().call_later(_MAKE_AGAIN_S, self._make_some)
 
     def _make_some(self) -> None:
-        """Make tickets for a moment, and go on a little later when there are more to make."""
+        """Prepare requests for a moment, and continue a little later."""
         self._making = None
         until_ns = monotonic_ns() + _MAKE_NS
         try:
@@ -98,14 +101,14 @@ class LookAhead(Iterator[PreparedRequest]):
             self._make_soon()
 
     def _make_one(self) -> bool:
-        """False when there is none any more."""
+        """Return False when there are no more."""
         ready = len(self._ready)
-        self._ready.extend(islice(self._tickets, 1))
+        self._ready.extend(islice(self._requests, 1))
         return len(self._ready) > ready
 
 
 def prepare_requests(target: Target, requests: Iterable[PlannedRequest]) -> Iterator[PreparedRequest]:
-    """The requests as bytes, in order; one at a time, so that endless plans can be ticketed too.
+    """The requests as bytes, in order; one at a time, so that endless plans work too.
 
     Raises TargetError when the target's address or key cannot stand in a request.
     """
@@ -172,27 +175,27 @@ _BUFFER_BYTES = 2**16  # reading that much in one go stops the event loop for so
 
 
 @contextmanager
-def queued_in_file(folder: Path, tickets: Iterable[PreparedRequest]) -> Iterator[Iterator[PreparedRequest]]:
-    """All tickets, made at once and given back one by one from a nameless file in this folder.
+def queued_in_file(folder: Path, requests: Iterable[PreparedRequest]) -> Iterator[Iterator[PreparedRequest]]:
+    """All requests, made at once and given back one by one from a nameless file in this folder.
 
     Raises StoreError when it cannot be written.
     """
     heads: list[bytes] = []
     plan: dict[int, PlannedRequest] = {}
     with writing(folder):
-        file = _written(folder, tickets, heads, plan)
+        file = _written(folder, requests, heads, plan)
     with file:
         yield _read(file, heads, plan)
 
 
 def _written(
-    folder: Path, tickets: Iterable[PreparedRequest], heads: list[bytes], plan: dict[int, PlannedRequest]
+    folder: Path, requests: Iterable[PreparedRequest], heads: list[bytes], plan: dict[int, PlannedRequest]
 ) -> IO[bytes]:
     """Fills `heads`, which are as many as there are lengths of bodies, and `plan` by their numbers."""
     known: dict[bytes, int] = {}
     with ExitStack() as stack:
         file = stack.enter_context(tempfile.TemporaryFile(dir=folder, buffering=_BUFFER_BYTES))
-        for number, offset_ns, wire, request in tickets:
+        for number, offset_ns, wire, request in requests:
             if request is not None:
                 plan[number] = request
             head, end, body = wire.partition(_HEAD_END)

@@ -111,24 +111,20 @@ _PLAIN = ModelRequest("chat", {}, None)
 
 
 def conversation_turns(first: PreparedRequest, others: Iterator[PreparedRequest]) -> tuple[PreparedRequest, ...] | None:
-    """The tickets of the conversation that this one begins, the others taken from those that follow it.
+    """Return the requests of the session that this one begins, taken from those that follow; None for any other.
 
-    None when it is a request by itself. A plan holds the turns of a conversation one after the other.
+    A plan holds the turns of a session one after the other.
     """
-    if first.plan is None or first.plan.turn is None:
+    turn = first.turn
+    if turn is None:
         return None
-    turns = [first]
-    while not _is_last(turns[-1]) and (ticket := next(others, None)) is not None:
-        if _session(ticket) != first.plan.turn.session:
-            raise ValueError(f"request {ticket.number} stands between the turns of another conversation")
-        turns.append(ticket)
+    turns, session = [first], turn.session
+    while not turn.last and (request := next(others, None)) is not None:
+        turn = request.turn
+        if turn is None or turn.session != session:
+            raise ValueError(f"request {request.number} stands between the turns of another conversation")
+        turns.append(request)
     return tuple(turns)
-
-
-def think_s(ticket: PreparedRequest) -> float:
-    """Return the think time before this turn."""
-    turn = _request(ticket).turn
-    return 0.0 if turn is None else turn.think_s
 
 
 class Conversation:
@@ -136,56 +132,33 @@ class Conversation:
 
     def __init__(self, target: Target, turns: Sequence[PreparedRequest]) -> None:
         self._target = target
-        self._carries = any(_carries(ticket) for ticket in turns)
+        self._carries = any(request.turn is not None and request.turn.carries for request in turns)
         self._earlier: list[str] = []
 
-    def take(self, ticket: PreparedRequest, response: Response) -> Response | None:
-        """Note the answer to a turn. When it ended the conversation: what becomes of each turn that is left.
+    def take(self, request: PreparedRequest, response: Response) -> Response | None:
+        """Note the answer to a turn. If it ended the session, return the response of each remaining turn.
 
-        After a turn that failed, its user has nothing to go on with: the others fail by the same error, so that what
-        was planned stays in the denominator. After one that the client broke off on purpose, it is gone.
+        After a failed turn the user has nothing to go on with: the others fail by the same error, so that they stay in
+        the denominator. After a turn that the client cancelled on purpose, the user is gone.
         """
-        request = _request(ticket)
-        if request.leave is not None or response.left:
+        plan = request.plan
+        if plan is None or plan.turn is None:
+            raise ValueError(f"request {request.number} is no turn of a conversation")
+        if plan.leave is not None or response.left:
             return Response.unsent(None, left=True)
-        fault, words = failure_and_content(response, request.ask, self._target)
-        if fault is not None:
-            said = f"not sent, because turn {_number(request)} of its conversation failed: {fault.detail}"
-            return Response.unsent(Failure(fault.error, said))
+        failure, content = failure_and_content(response, plan.ask, self._target)
+        if failure is not None:
+            detail = f"not sent, because turn {plan.turn.turn + 1} of its conversation failed: {failure.detail}"
+            return Response.unsent(Failure(failure.error, detail))
         if self._carries:
-            self._earlier.append(words.text)
+            self._earlier.append(content.text)
         return None
 
-    def ready(self, ticket: PreparedRequest) -> PreparedRequest:
-        """A turn as it is sent: with the model's own earlier answers in it, where it carries them."""
-        if not _carries(ticket):
-            return ticket
-        return ticket._replace(wire=request_wire(self._target, _request(ticket), self._earlier))
-
-
-def _request(ticket: PreparedRequest) -> PlannedRequest:
-    if ticket.plan is None:
-        raise ValueError(f"request {ticket.number} is no turn of a conversation")
-    return ticket.plan
-
-
-def _session(ticket: PreparedRequest) -> int | None:
-    turn = _request(ticket).turn
-    return None if turn is None else turn.session
-
-
-def _is_last(ticket: PreparedRequest) -> bool:
-    turn = _request(ticket).turn
-    return turn is None or turn.last
-
-
-def _carries(ticket: PreparedRequest) -> bool:
-    turn = _request(ticket).turn
-    return turn is not None and turn.carries
-
-
-def _number(request: PlannedRequest) -> int:
-    return 1 if request.turn is None else request.turn.turn + 1
+    def ready(self, request: PreparedRequest) -> PreparedRequest:
+        """Return a turn as it is sent: with the model's own earlier answers, where it carries them."""
+        if request.plan is None or request.turn is None or not request.turn.carries:
+            return request
+        return request._replace(wire=request_wire(self._target, request.plan, self._earlier))
 
 
 _PAUSE_S = 0.05  # of a slot that got no connection, doubled each time: a dead target must not become a busy loop,
@@ -217,13 +190,13 @@ class Steady:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PreparedClass:
-    """One class of traffic, ready to be sent. `ramp` are the tickets of its ramp; None for a class without one.
+    """One class of traffic, ready to be sent. `ramp` are the requests of its ramp; None for a class without one.
 
     Instants of an open loop's measured requests count from `lead_ns`, those of its ramp from the start.
     """
 
     level: Level
-    tickets: Iterator[PreparedRequest]
+    requests: Iterator[PreparedRequest]
     writer: SpoolWriter
     background: bool = False
     ramp: Iterator[PreparedRequest] | None = None
@@ -309,10 +282,10 @@ class TrafficClassRunner:
         """Send as one user of a closed loop does: a request is due the moment the one before it is over."""
         first, pause_s = True, _PAUSE_S
         while (unit := self._next_unit(free_ns)) is not None:
-            ticket, others, phase = unit
-            turns = conversation_turns(ticket, others)
+            request, others, phase = unit
+            turns = conversation_turns(request, others)
             due_ns = free_ns - self._epoch_ns
-            sending = self._ask(ticket, due_ns, phase) if turns is None else self._converse(turns, due_ns, phase)
+            sending = self._ask(request, due_ns, phase) if turns is None else self._converse(turns, due_ns, phase)
             response = await sending
             if phase is Phase.MEASURED:
                 self._measured -= 1
@@ -330,22 +303,22 @@ class TrafficClassRunner:
 
     def _next_unit(self, free_ns: int) -> tuple[PreparedRequest, Iterator[PreparedRequest], Phase] | None:
         """Take the request, or the first of the conversation, that a free slot sends; None when it is to end."""
-        ramp, tickets = self._group.ramp, self._group.tickets
+        ramp, requests = self._group.ramp, self._group.requests
         if ramp is not None and not (self._steady.reached or self._cancel_scope.taken or self._pool.given_up):
-            if (ticket := next(ramp, None)) is not None:
+            if (request := next(ramp, None)) is not None:
                 self._count_lead()
-                return ticket, ramp, Phase.LEAD
+                return request, ramp, Phase.LEAD
             self._fill()
-        if self._may_issue(free_ns) and (ticket := next(tickets, None)) is not None:
+        if self._may_issue(free_ns) and (request := next(requests, None)) is not None:
             if self.background and not self._steady.reached:  # it is measured when the rest is
-                return ticket, tickets, Phase.LEAD
+                return request, requests, Phase.LEAD
             self._measured += 1
-            return ticket, tickets, Phase.MEASURED
+            return request, requests, Phase.MEASURED
         self._spent = True
         holds = self._measured > 0 and self._tail_units < TAIL_UNITS * self._begun and not self._pool.given_up
-        if ramp is not None and holds and (ticket := next(ramp, None)) is not None:
+        if ramp is not None and holds and (request := next(ramp, None)) is not None:
             self._tail_units += 1
-            return ticket, ramp, Phase.TAIL
+            return request, ramp, Phase.TAIL
         return None
 
     def _count_lead(self) -> None:
@@ -362,7 +335,7 @@ class TrafficClassRunner:
             self._fill()
 
     def _may_issue(self, free_ns: int) -> bool:
-        """Without an end of its own every ticket must become a record; with one, a dead target ends the class early."""
+        """Return True if a measured request may be sent: without `send_until_s` all of them must become records."""
         if self._cancel_scope.taken or self._spent:
             return False
         if self._measured_from_ns is None:
@@ -378,35 +351,35 @@ class TrafficClassRunner:
         lead_ns, ramp, until_s = self._group.lead_ns, self._group.ramp or iter(()), self._level.send_until_s
         async with asyncio.TaskGroup() as flights:
             following = None
-            for ticket in ramp:
-                if (ticket.offset_ns or 0) > lead_ns:
-                    following = ticket
+            for request in ramp:
+                if (request.offset_ns or 0) > lead_ns:
+                    following = request
                     break
-                await self._begin(flights, ticket, ramp, ticket.offset_ns or 0, Phase.LEAD)
+                await self._begin(flights, request, ramp, request.offset_ns or 0, Phase.LEAD)
             await self._alarm.until(0 if self._pool.given_up else self._epoch_ns + lead_ns)
             self._fill()
-            for ticket in self._group.tickets:
-                offset_ns = ticket.offset_ns or 0
+            for request in self._group.requests:
+                offset_ns = request.offset_ns or 0
                 if until_s is not None and offset_ns > until_s * _NS:
                     break
-                await self._begin(flights, ticket, self._group.tickets, lead_ns + offset_ns, Phase.MEASURED)
+                await self._begin(flights, request, self._group.requests, lead_ns + offset_ns, Phase.MEASURED)
             if following is not None:
                 await self._hold_open(flights, following, ramp)
 
     async def _begin(
         self,
         flights: asyncio.TaskGroup,
-        ticket: PreparedRequest,
+        request: PreparedRequest,
         others: Iterator[PreparedRequest],
         due_ns: int,
         phase: Phase,
     ) -> None:
         """Send one request, or begin a conversation, at its instant."""
-        turns = conversation_turns(ticket, others)
+        turns = conversation_turns(request, others)
         # What is left when the target was given up is over at once, but others still have their turn.
         await self._alarm.until(0 if self._pool.given_up else self._epoch_ns + due_ns)
         flight = flights.create_task(
-            self._ask(ticket, due_ns, phase) if turns is None else self._converse(turns, due_ns, phase)
+            self._ask(request, due_ns, phase) if turns is None else self._converse(turns, due_ns, phase)
         )
         if phase is Phase.MEASURED:
             self._measured += 1
@@ -418,27 +391,27 @@ class TrafficClassRunner:
             self._over.set_result(None)
 
     async def _hold_open(
-        self, flights: asyncio.TaskGroup, ticket: PreparedRequest | None, ramp: Iterator[PreparedRequest]
+        self, flights: asyncio.TaskGroup, request: PreparedRequest | None, ramp: Iterator[PreparedRequest]
     ) -> None:
         """Go on with ramp requests until all measured ones are over, or there are no more."""
         self._over = asyncio.get_running_loop().create_future()
-        while ticket is not None and self._measured and not self._pool.given_up:
-            due_ns = ticket.offset_ns or 0
+        while request is not None and self._measured and not self._pool.given_up:
+            due_ns = request.offset_ns or 0
             due = asyncio.ensure_future(self._alarm.until(self._epoch_ns + due_ns))
             try:
                 await asyncio.wait({due, self._over}, return_when=asyncio.FIRST_COMPLETED)
             finally:
                 due.cancel()
             if self._measured:
-                await self._begin(flights, ticket, ramp, due_ns, Phase.TAIL)
-                ticket = next(ramp, None)
+                await self._begin(flights, request, ramp, due_ns, Phase.TAIL)
+                request = next(ramp, None)
 
-    async def _ask(self, ticket: PreparedRequest, due_ns: int, phase: Phase) -> Response:
+    async def _ask(self, request: PreparedRequest, due_ns: int, phase: Phase) -> Response:
         """Send one request, due `due_ns` after the start."""
         cancel_scope = self._cancel_scope if self.background else None
-        manner = exchange_options(ticket.plan, self._epoch_ns + due_ns, cancel_scope)
-        response = await self._pool.ask(ticket.wire, None if manner is None else manner.begin)
-        self._keep(ticket, due_ns, response, phase)
+        manner = exchange_options(request.plan, self._epoch_ns + due_ns, cancel_scope)
+        response = await self._pool.ask(request.wire, None if manner is None else manner.begin)
+        self._keep(request, due_ns, response, phase)
         return response
 
     async def _converse(self, turns: tuple[PreparedRequest, ...], due_ns: int, phase: Phase) -> Response:
@@ -448,23 +421,23 @@ class TrafficClassRunner:
         """
         conversation = Conversation(self._target, turns)
         response = await self._ask(turns[0], due_ns, phase)
-        for place, ticket in enumerate(turns[1:], start=1):
+        for place, request in enumerate(turns[1:], start=1):
             over_ns = response.over_ns - self._epoch_ns
             broken = conversation.take(turns[place - 1], response)
             if broken is not None:
                 for unsent in turns[place:]:
                     self._keep(unsent, over_ns, broken, phase)
                 break
-            due_ns = over_ns + int(think_s(ticket) * _NS)
-            ready = conversation.ready(ticket)  # while the user thinks
+            due_ns = over_ns + int((0.0 if request.turn is None else request.turn.think_s) * _NS)
+            ready = conversation.ready(request)  # while the user thinks
             await self._alarm.until(self._epoch_ns + due_ns)
             if self._cancel_scope.taken:
                 break
             response = await self._ask(ready, due_ns, phase)
         return response
 
-    def _keep(self, ticket: PreparedRequest, intended_ns: int, response: Response, phase: Phase) -> None:
-        self._writer.keep(SpoolEntry(ticket.number, intended_ns, self._epoch_ns, response, phase))
+    def _keep(self, request: PreparedRequest, intended_ns: int, response: Response, phase: Phase) -> None:
+        self._writer.keep(SpoolEntry(request.number, intended_ns, self._epoch_ns, response, phase))
 
 
 Start = Callable[[], int]

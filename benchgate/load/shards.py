@@ -149,7 +149,7 @@ class RepeatedRequests:
 
 @dataclass(frozen=True, slots=True)
 class SaltedRequests:
-    """Planned requests with salted prompts (`plan.salt`), each salted when its ticket is made: a plan is held once.
+    """Planned requests with salted prompts (`plan.salt`), each salted when it is prepared: a plan is held once.
 
     `vocabulary` and `noise` are those of their class.
     """

@@ -71,12 +71,12 @@ def run_shard(shard: Shard, start: Start | None = None) -> StageResult:
             classes = [
                 PreparedClass(
                     part.level,
-                    stack.enter_context(_tickets(shard.target, part.requests, part.level, path.parent)),
+                    stack.enter_context(_prepared(shard.target, part.requests, part.level, path.parent)),
                     SpoolWriter(stack.enter_context(Spool(place))),
                     part.background,
                     None
                     if part.ramp is None
-                    else stack.enter_context(_tickets(shard.target, part.ramp.requests, part.level, path.parent)),
+                    else stack.enter_context(_prepared(shard.target, part.ramp.requests, part.level, path.parent)),
                     part.service_s,
                     part.lead_ns,
                 )
@@ -97,7 +97,7 @@ def run_shard(shard: Shard, start: Start | None = None) -> StageResult:
 
 
 @contextmanager
-def _tickets(target: Target, requests: Requests, level: Level, folder: Path) -> Iterator[Iterator[PreparedRequest]]:
+def _prepared(target: Target, requests: Requests, level: Level, folder: Path) -> Iterator[Iterator[PreparedRequest]]:
     """Prepare the requests: all before the clock starts; of an endless load one for every slot."""
     made = prepare_requests(target, requests)
     if not requests.endless:
