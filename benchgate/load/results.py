@@ -20,7 +20,6 @@ from typing import Self
 import numpy as np
 
 from benchgate.load.decode.record import decode_named
-from benchgate.load.http.exchange import Response
 from benchgate.load.shards import ClassShare, Shard
 from benchgate.load.spool import Phase, read_spool
 from benchgate.model.columns import ColumnBuilder, concatenate_columns, split_by_use
@@ -262,7 +261,9 @@ def _without_repeats(columns: RequestColumns, names: IntArray, spool: Path) -> R
     def bodies(rows: IntArray) -> IntArray:
         wanted = set(rows.tolist())
         answers = (spooled.response for row, spooled in enumerate(read_spool(spool)) if row in wanted)
-        return np.array([_digest(response) for response in answers], dtype=np.int64)
+        # of the payload: the head (a date) and the chunks may differ between two copies
+        digests = [hash(b"".join([data for _, data in response.body])) for response in answers]
+        return np.array(digests, dtype=np.int64)
 
     again = duplicate_responses(columns, names, bodies)
     if not len(again):
@@ -271,11 +272,6 @@ def _without_repeats(columns: RequestColumns, names: IntArray, spool: Path) -> R
     repeated[again] = True
     error, detail = columns.error.but(repeated, ErrorClass.PROTOCOL), columns.error_detail.but(repeated, _TWICE)
     return replace(columns, error=error, error_detail=detail)
-
-
-def _digest(response: Response) -> int:
-    """Return a digest of an answer's payload; its head (a date) and its chunks may differ between two copies."""
-    return hash(b"".join([data for _, data in response.body]))
 
 
 def merged(results: Sequence[StageResult]) -> StageResult:

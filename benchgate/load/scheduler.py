@@ -485,7 +485,9 @@ class StageRunner:
             if (stamped_s := self._pool.read_delays_s()) is not None:
                 use = with_stamps(use, stamped_s)
             use = replace(use, unasked=self._pool.unasked, closed_early=self._pool.closed_early)
-            return StageTimings(use, self._down_after_s(), late_s)
+            down_ns = self._pool.down_since_ns
+            down_after_s = None if down_ns is None else max(0, down_ns - self._epoch_ns) / _NS
+            return StageTimings(use, down_after_s, late_s)
         finally:
             self._pool.close()
             for group in self._classes:
@@ -504,10 +506,6 @@ class StageRunner:
             for flow in flows:
                 if flow.background:
                     flow.end()
-
-    def _down_after_s(self) -> float | None:
-        since_ns = self._pool.down_since_ns
-        return None if since_ns is None else max(0, since_ns - self._epoch_ns) / _NS
 
 
 async def _begin(start: Start | None, alarm: Alarm) -> tuple[int, float]:

@@ -38,7 +38,6 @@ from benchgate.load.results import StageResult, lost_worker, merged, read_result
 from benchgate.load.scheduler import PreparedClass, StageRunner, StageTimings, Start
 from benchgate.load.shards import Level, Requests, Shard, stage_shard
 from benchgate.load.spool import Spool, SpoolWriter
-from benchgate.model.run import ClientUse
 from benchgate.plan.model import PlannedStage
 from benchgate.suite.schema import Limits
 from benchgate.targets.dialect import Target
@@ -86,7 +85,10 @@ def run_shard(shard: Shard, start: Start | None = None) -> StageResult:
             pool = Pool(address, shard.limits, progress_of, audit=shard.audit)
             sent = _run(StageRunner(shard.target, pool, classes), start)
         with _set_aside():
-            result = read_result(shard, path, _use(shard, sent), sent.down_after_s)
+            use = sent.client
+            if sent.late_s > _LATE_S:
+                use = replace(use, faults=(f"{shard.name} started {sent.late_s:.1f} s late",))
+            result = read_result(shard, path, use, sent.down_after_s)
         for group, place, read in zip(classes, paths, result.classes, strict=True):
             if read.recorded != group.writer.count:
                 raise StoreError(
@@ -139,12 +141,6 @@ def _set_aside() -> Iterator[None]:
 def _first_of(group: BaseExceptionGroup[StoreError]) -> StoreError:
     first = group.exceptions[0]
     return _first_of(first) if isinstance(first, BaseExceptionGroup) else first
-
-
-def _use(shard: Shard, sent: StageTimings) -> ClientUse:
-    if sent.late_s <= _LATE_S:
-        return sent.client
-    return replace(sent.client, faults=(f"{shard.name} started {sent.late_s:.1f} s late",))
 
 
 @contextmanager

@@ -138,18 +138,13 @@ def known_event(read: bytes) -> KnownEvent | None:
     if begin == end:
         kind = _kind(opening, read[at:])
         return None if kind is None else KnownEvent(kind, answer_id or kind.answer_id, "", None)
-    if not _is_plain(read[begin:end]):
+    if read[begin:end].translate(None, _NEVER_PLAIN) != read[begin:end]:
         return None
     kind = _kind(opening, read[at:begin], text, read[end:])
     if kind is None:
         return None
     template = Template(read[:begin], read[end:]) if kind.repeats else None
     return KnownEvent(kind, answer_id or kind.answer_id, read[begin:end].decode("utf-8", "replace"), template)
-
-
-def _is_plain(text: bytes) -> bool:
-    """Return True if a JSON string may contain this unescaped."""
-    return len(text.translate(None, _NEVER_PLAIN)) == len(text)
 
 
 def _text_in(read: bytes, at: int) -> tuple[str, int, int]:

@@ -188,13 +188,9 @@ class Address:
         server = ServerAddress.of(url)
         tls = tls_context(route) if server.scheme == "https" else None
         port = server.port or (443 if tls else 80)
-        proxy = None if route.proxy is None else _port_of(route.proxy)
+        way = None if route.proxy is None else ServerAddress.of(route.proxy)
+        proxy = None if way is None else (way.host, way.port or 80)
         return cls(server.host, port, server.prefix, server.netloc, tls, server.socket, proxy)
-
-
-def _port_of(url: str) -> Port:
-    server = ServerAddress.of(url)
-    return server.host, server.port or 80
 
 
 class Connection(asyncio.Protocol):
@@ -319,7 +315,9 @@ class Connection(asyncio.Protocol):
                 self._reader.next_answer(self._descriptor)
             self.free_since_ns = monotonic_ns()
             exchange.cancel_timers()
-        if response.reusable and not exchange.surplus and self._all_sent:
+        # what is left of the request would be in the way of the next one
+        all_sent = self._transport is not None and self._transport.get_write_buffer_size() == 0
+        if response.reusable and not exchange.surplus and all_sent:
             self.has_served = True
             self.has_answered = response.head is not None and response.head.status == 200
         else:
@@ -349,11 +347,6 @@ class Connection(asyncio.Protocol):
         if self._reader is not None:
             self._reader.detach(self._descriptor)
             self._reader = None
-
-    @property
-    def _all_sent(self) -> bool:
-        """Return True if the server has all of the request: the rest would be in the way of the next one."""
-        return self._transport is not None and self._transport.get_write_buffer_size() == 0
 
     def _check_at(self, instant_ns: int | None) -> None:
         """Check the time limits at this instant, and at no other; None: never."""

@@ -182,7 +182,10 @@ class Dechunker:
         elif self._state == _TRAILER:
             self.complete = not line
         else:
-            self._left = _chunk_size(line)
+            digits = line.partition(b";")[0].strip()
+            if not digits or len(digits) > 16 or not _HEX.issuperset(digits):
+                raise MalformedResponse(f"{line[:40]!r} is not the size of a chunk")
+            self._left = int(digits, 16)
             self._state = _DATA if self._left else _TRAILER
 
 
@@ -201,10 +204,3 @@ def whole_chunk(data: bytes, at: int) -> tuple[int, int] | None:
     begin = line_end + 2
     end = begin + size
     return (begin, end) if size and data.startswith(b"\r\n", end) else None
-
-
-def _chunk_size(line: bytes) -> int:
-    digits = line.partition(b";")[0].strip()
-    if not digits or len(digits) > 16 or not _HEX.issuperset(digits):
-        raise MalformedResponse(f"{line[:40]!r} is not the size of a chunk")
-    return int(digits, 16)

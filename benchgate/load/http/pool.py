@@ -139,7 +139,7 @@ class Pool:
 
     async def _exchange(self, connection: Connection, request: bytes, begin: Begin | None) -> Response:
         outlived = connection.has_answered
-        start = self._plain if begin is None else partial(begin, self._limits)
+        start = partial(begin or partial(Exchange, progress_of=self._progress_of), self._limits)
         response = await connection.exchange(request, start)
         if connection.alive:
             self._idle.append(connection)
@@ -164,9 +164,6 @@ class Pool:
     def _forget(self, connection: Connection) -> None:
         self._open.discard(connection)
         self._unasked += connection.received_unasked
-
-    def _plain(self) -> Exchange:
-        return Exchange(self._limits, self._progress_of)
 
     async def _connect(self) -> Connection:
         """Return a fresh connection. Raises ConnectFailed, at once while the circuit breaker is open."""

@@ -175,7 +175,9 @@ def _verdict(
         count = f"{int(good.sum())} of {len(good)} requests were good"
         reason = f"{count}, {standing} the target of {show_percent(_TARGET_RATIO)}"
         if outcome is Outcome.INCONCLUSIVE:
-            needed = _needed(blocks)
+            from benchgate.stats.overdispersed import sample_size_to_decide
+
+            needed = sample_size_to_decide(*_counts(blocks), _TARGET_RATIO, _ALPHA)
             reason += "; no number would, at this share" if needed is None else f"; about {needed:,} in all would do"
     return {
         "outcome": outcome.value,
@@ -234,12 +236,6 @@ def _limits(blocks: list[BoolArray]) -> tuple[distributions.Limits, str]:
         return clopper_pearson(sum(good), sum(scheduled), _ALPHA), "clopper_pearson"
     bounds = distributions.Limits(lower=1 - missed.upper, upper=1 - missed.lower)
     return bounds, f"korn_graubard over {len(blocks)} blocks"
-
-
-def _needed(blocks: list[BoolArray]) -> int | None:
-    from benchgate.stats.overdispersed import sample_size_to_decide
-
-    return sample_size_to_decide(*_counts(blocks), _TARGET_RATIO, _ALPHA)
 
 
 def _counts(blocks: list[BoolArray]) -> tuple[list[int], list[int]]:

@@ -120,7 +120,7 @@ def run_search(options: SearchOptions, told: Callable[[str], None] = lambda line
             while down is None and (look := search.next) is not None:
                 told(f"{_shown(options, look.level)}, look {look.number + 1}: {look.requests:,} requests")
                 left_out = len(search.left_out)
-                result = send_load(fleet, options.at(look, _executed(search)), target, service_s)
+                result = send_load(fleet, options.at(look, len(search.looks) + left_out), target, service_s)
                 service_s = mean_service_s(result.requests) or service_s
                 down = _take(look, result, search)
                 if len(search.left_out) > left_out:
@@ -130,10 +130,6 @@ def run_search(options: SearchOptions, told: Callable[[str], None] = lambda line
         except LoadInterrupted:
             partial = True
     return _document(options, engine, search, down, partial=partial, warmup=warmup)
-
-
-def _executed(search: ArmSearch) -> int:
-    return len(search.looks) + len(search.left_out)
 
 
 def _take(look: PlannedLook, result: StageResult, search: ArmSearch) -> str | None:
