@@ -55,7 +55,7 @@ def warn_if_missing() -> None:
     """Write a warning to stderr where the library should be and is missing or stale."""
     if sys.platform == "linux" and os.environ.get(DISABLED_BY) != "0" and _library() is None:
         found = "is not compiled from the source beside it" if COMPILED.exists() else "is missing"
-        cost = "a token costs about 1.4 times as much CPU; install benchgate again where a C compiler is"
+        cost = "a token costs 1.5 to 2 times as much CPU; install benchgate again where a C compiler is"
         sys.stderr.write(f"warning: the compiled reader {COMPILED} {found}: {cost}\n")
 
 

@@ -17,6 +17,7 @@
 enum { READ_BYTES = 1 << 14, MOST_EVENTS = 1024, LEAST_ROOM = 1 << 12 };
 enum { KEPT_ROOM = 1 << 15, KEPT_PLACES = 1 << 11 }; /* larger buffers of a connection are freed after each answer */
 #define NS INT64_C(1000000000)
+enum { PAUSE_NS = 200000, RATE_OVER_NS = 10000000, BUSY_READS_PER_S = 8000 };
 #define TIMESTAMPING 37                                    /* SO_TIMESTAMPING, the option and its control message */
 enum { NOTHING = 1, DATA = 0, CLOSED = INT32_MIN };        /* a notice; any other is -errno */
 enum { OFF, NOTIFY_EACH_READ, NOTIFY_ON_END };
@@ -32,6 +33,8 @@ struct slot {
 
 struct reader {
     int epoll, audited, known; /* known: how many slots there are; a slot's number is its descriptor */
+    int busy;                  /* more reads a second than BUSY_READS_PER_S */
+    int64_t reads, since_ns;   /* of the stretch over which that is measured */
     size_t longest;            /* bytes of an answer: a notice is given of a longer one */
     struct slot *slots;
     struct epoll_event events[MOST_EVENTS];
@@ -236,16 +239,35 @@ static void prefetch(const struct reader *reader, int descriptor) {
     __builtin_prefetch(slot->marks + slot->count, 1);
 }
 
-/* Read every readable socket once. Fills `notices` with pairs of descriptor and notice; returns how many pairs. */
-int reader_ready(struct reader *reader, int32_t notices[2 * MOST_EVENTS]) {
-    int ready = epoll_wait(reader->epoll, reader->events, MOST_EVENTS, 0), count = 0;
+/* Read every readable socket once. Adds pairs of descriptor and notice; returns how many sockets were readable. */
+static int read_all(struct reader *reader, int32_t notices[2 * MOST_EVENTS], int *count) {
+    int ready = epoll_wait(reader->epoll, reader->events, MOST_EVENTS, 0);
     for (int each = 0; each < ready; each++) {
         int descriptor = reader->events[each].data.fd;
         if (each + 1 < ready) prefetch(reader, reader->events[each + 1].data.fd);
         int32_t notice = read_one(reader, descriptor);
         if (notice == NOTHING) continue;
-        notices[2 * count] = descriptor;
-        notices[2 * count++ + 1] = notice;
+        notices[2 * *count] = descriptor;
+        notices[2 * (*count)++ + 1] = notice;
+    }
+    return ready > 0 ? ready : 0;
+}
+
+/* Read what has arrived. Fills `notices`; returns how many pairs. At a high rate without any notice, wait a moment and
+ * read once more: the event loop's coming round costs as much as several reads. */
+int reader_ready(struct reader *reader, int32_t notices[2 * MOST_EVENTS]) {
+    const struct timespec pause = {0, PAUSE_NS};
+    int count = 0;
+    reader->reads += read_all(reader, notices, &count);
+    if (reader->busy && !count) {
+        clock_nanosleep(CLOCK_MONOTONIC, 0, &pause, NULL);
+        reader->reads += read_all(reader, notices, &count);
+    }
+    int64_t now = now_ns(CLOCK_MONOTONIC), over = now - reader->since_ns;
+    if (over >= RATE_OVER_NS) {
+        reader->busy = reader->reads * NS >= BUSY_READS_PER_S * over;
+        reader->since_ns = now;
+        reader->reads = 0;
     }
     return count;
 }
