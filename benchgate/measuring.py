@@ -27,6 +27,7 @@ from benchgate.deploying import (
 from benchgate.done import NOTHING, Done
 from benchgate.gate.checks.accuracy import Items, certain_regression
 from benchgate.load.cluster import ClusterFleet
+from benchgate.load.http.library import missing_warning
 from benchgate.load.workers import Fleet
 from benchgate.looking import Looks
 from benchgate.measuring_load import LoadWork, Progress, measure_load
@@ -178,6 +179,8 @@ def _measure_load(work: Work, stack: ExitStack, targets: Mapping[Arm, Target], r
         return
     with _fleet(load, work) as fleet:
         writer, progress = work.sitting.writer, work.progress
+        if work.cluster is None and (warning := missing_warning()) is not None:
+            progress.note(warning)
         measure_load(
             LoadWork(
                 suite=suite,

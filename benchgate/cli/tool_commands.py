@@ -64,11 +64,14 @@ def load(
 ) -> None:
     """Load-test one server; with --slo, judge its goodput and exit with the verdict's code."""
     from benchgate.circumstances import usable_cpus
+    from benchgate.load.http.library import missing_warning
     from benchgate.load.standalone.options import LoadOptions
     from benchgate.load.standalone.run import run_load_test
     from benchgate.suite.deployment import resolve_secret
 
     refuse_unwritable(json_file)
+    if cluster is None and (warning := missing_warning()) is not None:
+        log(f"warning: {warning}")
     api_key = None
     if api_key_env is not None:
         api_key = resolve_secret(f"${{env:{api_key_env}}}", os.environ, "--api-key-env")

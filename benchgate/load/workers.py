@@ -31,7 +31,6 @@ from benchgate.errors import BenchgateError, StoreError
 from benchgate.escaped_streams import escape_streams
 from benchgate.load.decode.record import progress_of
 from benchgate.load.http.connection import Address
-from benchgate.load.http.library import warn_if_missing
 from benchgate.load.http.pool import Pool
 from benchgate.load.requests import LookAhead, PreparedRequest, prepare_requests, queued_in_file
 from benchgate.load.results import StageResult, lost_worker, merged, read_result, remove_spools, salvage
@@ -295,7 +294,6 @@ class Fleet:
         self._shards: list[Shard] = []  # of the stage under way, or of the last one
 
     def __enter__(self) -> Self:
-        warn_if_missing()
         if self._folder is None:
             self._folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="benchgate-load-")))
         self._folder.mkdir(parents=True, exist_ok=True)

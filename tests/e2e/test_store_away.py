@@ -113,7 +113,9 @@ def test_disk_that_takes_nothing_more_ends_the_run_with_a_verdict_over_what_was_
     measuring: list[int] = []
 
     def fill_up() -> None:
-        resource.prlimit(measuring[0], resource.RLIMIT_FSIZE, (1, 1))
+        children = Path(f"/proc/{measuring[0]}/task/{measuring[0]}/children").read_text().split()
+        for pid in (measuring[0], *map(int, children)):  # the load is sent by a worker process
+            resource.prlimit(pid, resource.RLIMIT_FSIZE, (1, 1))
 
     with ScriptedServer(healthy) as baseline, ScriptedServer(acting_at(50, fill_up)) as candidate:
         write_suite(tmp_path, baseline.url, candidate.url)

@@ -51,12 +51,13 @@ def fingerprint(source: bytes) -> int:
     return zlib.crc32(source)
 
 
-def warn_if_missing() -> None:
-    """Write a warning to stderr where the library should be and is missing or stale."""
-    if sys.platform == "linux" and os.environ.get(DISABLED_BY) != "0" and _library() is None:
-        found = "is not compiled from the source beside it" if COMPILED.exists() else "is missing"
-        cost = "a token costs 1.5 to 2 times as much CPU; install benchgate again where a C compiler is"
-        sys.stderr.write(f"warning: the compiled reader {COMPILED} {found}: {cost}\n")
+def missing_warning() -> str | None:
+    """Return a warning if the library should be there and is missing or stale."""
+    if sys.platform != "linux" or os.environ.get(DISABLED_BY) == "0" or _library() is not None:
+        return None
+    found = "is not compiled from the source beside it" if COMPILED.exists() else "is missing"
+    cost = "a token costs 1.5 to 2 times as much CPU; install benchgate again where a C compiler is"
+    return f"the compiled reader {COMPILED} {found}: {cost}"
 
 
 @cache
