@@ -166,19 +166,18 @@ def validate(
 
     problems: list[str] = []
     for reference in suites:
-        path = find_suite(reference)
         try:
-            suite = load_suite(path)
-        except SuiteError as error:
-            problems.append(str(SuiteError([*error.problems, *missing_files(path)])))
-            continue
-        try:
+            path = find_suite(reference)
+            try:
+                suite = load_suite(path)
+            except SuiteError as error:
+                raise SuiteError([*error.problems, *missing_files(path)]) from error
             with placed_in(path):
                 each = [
                     pipeline.check_suite(one, path.parent, str(path), allow_code=allow_code)
                     for one in each_candidate(suite)
                 ]
-        except SuiteError as error:
+        except (SuiteError, UsageError) as error:
             problems.append(str(error))
             continue
         refused = dict.fromkeys(line for one in each for line in one.refused)

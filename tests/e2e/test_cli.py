@@ -109,6 +109,15 @@ def test_a_wrong_suite_shows_every_problem_with_its_place(tmp_path: Path) -> Non
         assert place in result.stderr
 
 
+def test_validate_reports_every_suite_also_beside_one_that_is_not_there(tmp_path: Path) -> None:
+    (tmp_path / "bad.yaml").write_text("suite: x\nsede: 1\n")
+    result = here(tmp_path, "validate", "bad.yaml", "nosuch.yaml", "drills/cold-start")
+    assert result.returncode == 2
+    assert "bad.yaml:2:1: sede" in result.stderr
+    assert "there is no suite file 'nosuch.yaml'" in result.stderr
+    assert "valid; " in result.stdout
+
+
 def test_a_load_test_in_which_nothing_succeeded_is_no_success(tmp_path: Path) -> None:
     result = benchgate(tmp_path, "load", "http://127.0.0.1:9", "--model", "m", "--concurrency", "1", "--requests", "2")
     assert result.returncode == 12
