@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,7 +13,7 @@ from benchgate.cli import options
 from benchgate.cli.commands import completed, run_command
 from benchgate.cli.conclude import conclude, finish
 from benchgate.cli.options import Format
-from benchgate.cli.outputs import asked_outputs
+from benchgate.cli.outputs import asked_outputs, replacing
 from benchgate.cli.places import find_suite, refuse_unwritable
 from benchgate.cli.price_lines import price_lines
 from benchgate.cli.progress import make_progress
@@ -70,11 +70,14 @@ def run(
     several = declared.candidates if candidate is None else ()
     if resume or resumed is not None or without_spool:
         _require_one_run(resume, "--run" if resumed is not None else "--without-spool", several, label)
-        decision = _go_on(path, baseline, candidate, given, resumed, without_spool=without_spool)
+        with replacing(report, place, outputs) as clear:
+            given = replace(given, before_measuring=clear)
+            decision = _go_on(path, baseline, candidate, given, resumed, without_spool=without_spool)
         conclude(decision, output, strict=strict, report=report, publish=True, statement=place, outputs=outputs)
         return
     if not several:
-        decision = _measure(path, baseline, candidate, given, label)
+        with replacing(report, place, outputs) as clear:
+            decision = _measure(path, baseline, candidate, replace(given, before_measuring=clear), label)
         conclude(decision, output, strict=strict, report=report, publish=True, statement=place, outputs=outputs)
         return
 
@@ -124,8 +127,9 @@ def compare(
         tolerated = waivers_for_run(waivers, load_suite(path, baseline, candidate))
         place = statement_place(statement, report, work_dir=work_dir, suite=path)
         outputs = asked_outputs(write, report_url, report, path)
-        given = _Given(store, work_dir, cluster, allow_actions, allow_code, tolerated, waivers)
-        decision = _measure(path, baseline, candidate, given, label)
+        with replacing(report, place, outputs) as clear:
+            given = _Given(store, work_dir, cluster, allow_actions, allow_code, tolerated, waivers, clear)
+            decision = _measure(path, baseline, candidate, given, label)
     elif cluster is not None:
         raise UsageError("--cluster sends a load, and stored runs are judged without one: leave it out, or add --suite")
     else:
@@ -134,7 +138,7 @@ def compare(
 
         place = statement_place(statement, report)
         outputs = asked_outputs(write, report_url, report)
-        with Store.open(store, create=False) as opened:
+        with replacing(report, place, outputs), Store.open(store, create=False) as opened:
             judged = opened.resolve(candidate)
             against = opened.resolve_beside(baseline, judged)
             end_with_numbers(
@@ -285,6 +289,7 @@ class _Given:
     allow_code: bool = False
     waivers: Waivers | None = None
     waiver_file: Path | None = None
+    before_measuring: Callable[[], None] = lambda: None
 
     def options(self, label: str | None, again: str = "") -> RunOptions:
         """The options of one run, which the command `again` begins."""
@@ -299,6 +304,7 @@ class _Given:
             allow_code=self.allow_code,
             waivers=self.waivers,
             again=again,
+            before_measuring=self.before_measuring,
         )
 
     def command(self, suite: Path, baseline: str | None, candidate: str | None) -> str:
