@@ -130,20 +130,28 @@ def compare(
         with replacing(report, place, outputs) as clear:
             given = _Given(store, work_dir, cluster, allow_actions, allow_code, tolerated, waivers, clear)
             decision = _measure(path, baseline, candidate, given, label)
-    elif cluster is not None:
-        raise UsageError("--cluster sends a load, and stored runs are judged without one: leave it out, or add --suite")
     else:
         from benchgate import deciding
         from benchgate.store.repository import Store
 
+        of_measuring: dict[str, object] = {
+            "--cluster": cluster,
+            "--work-dir": work_dir != options.WORK_DIR,
+            "--allow-actions": allow_actions,
+            "--allow-code": allow_code,
+            "--label": label,
+        }
+        for option, value in of_measuring.items():
+            if value:
+                raise UsageError(f"{option} is for a run that is measured now; leave it out, or add --suite")
         place = statement_place(statement, report)
         outputs = asked_outputs(write, report_url, report)
         with replacing(report, place, outputs), Store.open(store, create=False) as opened:
             judged = opened.resolve(candidate)
             against = opened.resolve_beside(baseline, judged)
-            end_with_numbers(
-                opened, judged, against, output, report=report, explain=explain, statement=statement, write=write
-            )
+            of_decisions: dict[str, object] = {"--report": report, "--statement": statement, "--write": write}
+            of_decisions |= {"--explain": explain, "--waivers": waivers, "--as-of": as_of}
+            end_with_numbers(opened, judged, against, output, of_decisions)
             tolerated = waivers_for_stored(waivers, as_of, opened.run(judged))
             decision = deciding.decide_stored(opened, judged, against, waivers=tolerated)
     conclude(

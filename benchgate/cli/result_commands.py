@@ -59,9 +59,9 @@ def gate(
         run_id = opened.resolve(run)
         reference = opened.resolve_beside(against, run_id) if against is not None else None
         if reference is not None:
-            end_with_numbers(
-                opened, run_id, reference, output, report=report, explain=explain, statement=statement, write=write
-            )
+            of_decisions: dict[str, object] = {"--report": report, "--statement": statement, "--write": write}
+            of_decisions |= {"--policy": policy, "--explain": explain, "--waivers": waivers, "--as-of": as_of}
+            end_with_numbers(opened, run_id, reference, output, of_decisions)
         tolerated = waivers_for_stored(waivers, as_of, opened.run(run_id))
         decision = deciding.decide_stored(opened, run_id, reference, policy=suite, waivers=tolerated)
     conclude(decision, output, strict=strict, report=report, explain=explain, statement=place, outputs=outputs)

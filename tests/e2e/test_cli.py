@@ -87,6 +87,16 @@ def test_the_suite_in_the_readme_is_a_suite_of_fifteen_lines() -> None:
         (["trend", "ttft_s", "--statistic", "p96"], "no statistic 'p96'"),
         (["trend", "itl_s", "--statistic", "mean"], "no statistic 'mean'"),
         (["trend", "error_ratio", "--statistic", "p95"], "--statistic is of a latency"),
+        *(
+            (["compare", "a", "b", *words], f"{words[0]} is for a run that is measured now")
+            for words in (
+                ["--cluster", "tcp://here:8786"],
+                ["--work-dir", "elsewhere"],
+                ["--allow-actions"],
+                ["--allow-code"],
+                ["--label", "friday"],
+            )
+        ),
         (["store", "upgrade", "--store", "mistyped/store.db"], "there is no benchgate store at"),
         (["unknown"], "unknown"),
     ],
