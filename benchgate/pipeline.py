@@ -276,7 +276,7 @@ def import_suite(suite: Suite, document: Document, sides: Mapping[Arm, Path], op
             for observation in found.observations:
                 writer.add_quality(observation)
             writer.finish(RunStatus.COMPLETE, utc_now())
-        return decide_stored(store, run.id)
+        return decide_stored(store, run.id, waivers=options.waivers)
 
 
 @dataclass(frozen=True, slots=True)

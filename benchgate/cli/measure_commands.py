@@ -243,13 +243,14 @@ def demo(
     if unknown:
         raise UsageError(f"the demo has no candidate {unknown[0]!r}; it has {', '.join(DEMO_EXPECTED)}")
     path = find_suite("demo")
-    rows, surprises = [], 0
+    rows, surprises, lost = [], 0, False
     for name in chosen:
         decision = _measure(path, None, name, _Given(str(out / "benchgate.db"), out / "work"), f"demo-{name}")
         report = out / f"report-{name}.html"
         code = finish(decision, Format.TEXT, strict=False, report=report)
         outcome = decision.verdict.outcome
         surprises += outcome not in DEMO_EXPECTED[name]
+        lost |= code is ExitCode.PUBLISH_FAILED
         rows.append(f"{name:8} {outcome.value:12} exit {int(code):<3} {report}")
     say("\n" + "\n".join(rows) + "\n")
     if surprises:
@@ -258,7 +259,8 @@ def demo(
             f"benchgate: not what this demo shows on a calm machine ({expected}). Other work on this machine slows the "
             "load generator and the engines: stop it and run the demo again, or see why in the reports"
         )
-        raise typer.Exit(int(ExitCode.CRASH))
+    if surprises or lost:
+        raise typer.Exit(int(ExitCode.PUBLISH_FAILED if lost else ExitCode.INVALID))
 
 
 def load_suite(path: Path, baseline: str | None = None, candidate: str | None = None) -> Suite:
