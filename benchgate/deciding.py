@@ -174,7 +174,7 @@ def publish_decision(
         exit_code=exit_code,
         report_path=report_path,
         statement_path=statement_path,
-        summary_markdown=render_markdown(
+        render_summary=lambda: render_markdown(
             decision.evidence,
             decision.verdict,
             against=decision.reference,

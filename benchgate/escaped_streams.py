@@ -28,14 +28,14 @@ class _EscapedStream:
     def write(self, text: str) -> int:
         """Write the text escaped; return the length of what was given.
 
-        Raises TypeError for bytes, and PublishError as `writing_to` does.
+        Raises TypeError for bytes, and PublishError as `output_errors` does.
         """
         if not isinstance(text, str):
             raise TypeError(f"write() argument must be str, not {type(text).__name__}")
         if text:
             # Pieces of one line come one by one: only the first of them can begin a command at the line's start.
             lead = "" if self._at_line_start else "."
-            with writing_to(self._name, self.raw):
+            with output_errors(self._name, self.raw):
                 self.raw.write(terminal_text(lead + text)[len(lead) :])
             started = self._at_line_start or "\n" in text
             self._at_line_start = started and not text.rpartition("\n")[2].strip()
@@ -47,8 +47,8 @@ class _EscapedStream:
             self.write(line)
 
     def flush(self) -> None:
-        """Write what is still buffered. Raises PublishError as `writing_to` does."""
-        with writing_to(self._name, self.raw):
+        """Write what is still buffered. Raises PublishError as `output_errors` does."""
+        with output_errors(self._name, self.raw):
             self.raw.flush()
 
     def __getattr__(self, name: str) -> Any:
@@ -66,7 +66,7 @@ def escape_streams() -> None:
 
 
 @contextmanager
-def writing_to(name: str, raw: TextIO) -> Iterator[None]:
+def output_errors(name: str, raw: TextIO) -> Iterator[None]:
     """Raise PublishError where standard output is closed or takes no more, as on a full disk.
 
     The text is lost, and so is all that follows it. Of standard error it is lost silently: nobody could be told.

@@ -10,7 +10,7 @@ import typer
 from benchgate.cli import options
 from benchgate.cli.conclude import conclude
 from benchgate.cli.options import Format
-from benchgate.cli.outputs import asked_outputs, replacing
+from benchgate.cli.outputs import asked_outputs, clear_old_results
 from benchgate.cli.places import find_suite
 from benchgate.cli.statements import statement_place
 from benchgate.cli.waiver_files import waivers_for_run
@@ -50,6 +50,6 @@ def import_samples(
     document = read_text(text_of(path), str(path))
     sides = {Arm.BASELINE: baseline, Arm.CANDIDATE: candidate}
     run_options = pipeline.RunOptions(store, Path(), label, waivers=waivers_for_run(waivers, declared))
-    with replacing(report, place, outputs):
+    with clear_old_results(report, place, outputs):
         decision = pipeline.import_suite(declared, document, sides, run_options)
     conclude(decision, output, strict=strict, report=report, publish=True, statement=place, outputs=outputs)

@@ -13,7 +13,7 @@ from benchgate.cli import options
 from benchgate.cli.commands import completed, run_command
 from benchgate.cli.conclude import conclude, finish
 from benchgate.cli.options import Format
-from benchgate.cli.outputs import asked_outputs, replacing
+from benchgate.cli.outputs import asked_outputs, clear_old_results
 from benchgate.cli.places import find_suite, refuse_unwritable
 from benchgate.cli.price_lines import price_lines
 from benchgate.cli.progress import make_progress
@@ -70,13 +70,13 @@ def run(
     several = declared.candidates if candidate is None else ()
     if resume or resumed is not None or without_spool:
         _require_one_run(resume, "--run" if resumed is not None else "--without-spool", several, label)
-        with replacing(report, place, outputs) as clear:
+        with clear_old_results(report, place, outputs) as clear:
             given = replace(given, before_measuring=clear)
             decision = _go_on(path, baseline, candidate, given, resumed, without_spool=without_spool)
         conclude(decision, output, strict=strict, report=report, publish=True, statement=place, outputs=outputs)
         return
     if not several:
-        with replacing(report, place, outputs) as clear:
+        with clear_old_results(report, place, outputs) as clear:
             decision = _measure(path, baseline, candidate, replace(given, before_measuring=clear), label)
         conclude(decision, output, strict=strict, report=report, publish=True, statement=place, outputs=outputs)
         return
@@ -127,7 +127,7 @@ def compare(
         tolerated = waivers_for_run(waivers, load_suite(path, baseline, candidate))
         place = statement_place(statement, report, work_dir=work_dir, suite=path)
         outputs = asked_outputs(write, report_url, report, path)
-        with replacing(report, place, outputs) as clear:
+        with clear_old_results(report, place, outputs) as clear:
             given = _Given(store, work_dir, cluster, allow_actions, allow_code, tolerated, waivers, clear)
             decision = _measure(path, baseline, candidate, given, label)
     else:
@@ -146,7 +146,7 @@ def compare(
                 raise UsageError(f"{option} is for a run that is measured now; leave it out, or add --suite")
         place = statement_place(statement, report)
         outputs = asked_outputs(write, report_url, report)
-        with replacing(report, place, outputs), Store.open(store, create=False) as opened:
+        with clear_old_results(report, place, outputs), Store.open(store, create=False) as opened:
             judged = opened.resolve(candidate)
             against = opened.resolve_beside(baseline, judged)
             of_decisions: dict[str, object] = {"--report": report, "--statement": statement, "--write": write}

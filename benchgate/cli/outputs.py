@@ -67,7 +67,7 @@ def asked_outputs(
 
 
 @contextmanager
-def replacing(
+def clear_old_results(
     report: Path | None, statement: StatementPlace, outputs: Outputs = NOTHING
 ) -> Iterator[Callable[[], None]]:
     """Remove what earlier commands left in the files of results, once the command is known to be right.

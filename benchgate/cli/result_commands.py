@@ -11,7 +11,7 @@ import typer
 from benchgate.cli import options
 from benchgate.cli.conclude import conclude
 from benchgate.cli.options import Format
-from benchgate.cli.outputs import asked_outputs, replacing, require_link, suite_of, told_of
+from benchgate.cli.outputs import asked_outputs, clear_old_results, require_link, suite_of, told_of
 from benchgate.cli.places import find_suite
 from benchgate.cli.saying import log, say
 from benchgate.cli.statements import statement_place
@@ -55,7 +55,7 @@ def gate(
     suite = read_suite(policy_file) if policy_file is not None else None
     place = statement_place(statement, report)
     outputs = asked_outputs(write, report_url, report, policy_file)
-    with replacing(report, place, outputs), Store.open(store, create=False) as opened:
+    with clear_old_results(report, place, outputs), Store.open(store, create=False) as opened:
         run_id = opened.resolve(run)
         reference = opened.resolve_beside(against, run_id) if against is not None else None
         if reference is not None:

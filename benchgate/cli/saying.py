@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchgate.errors import PublishError
 from benchgate.escape import json_text, markdown_text, terminal_line, terminal_text
-from benchgate.escaped_streams import raw_stream, writing_to
+from benchgate.escaped_streams import output_errors, raw_stream
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -49,7 +49,7 @@ def say_escaped(text: str) -> None:
     stream = raw_stream("stdout")
     if stream is None:  # it was closed before the command began
         raise PublishError("standard output is closed, so what is printed there was lost")
-    with writing_to("stdout", stream):
+    with output_errors("stdout", stream):
         try:
             stream.write(text)
         except UnicodeEncodeError:
@@ -62,7 +62,7 @@ def log(*lines: str) -> None:
     stream = raw_stream("stderr")
     if stream is None:
         return
-    with writing_to("stderr", stream):
+    with output_errors("stderr", stream):
         stream.write("".join(f"{terminal_line(line)}\n" for line in lines))
         stream.flush()
 

@@ -11,7 +11,7 @@ from benchgate.cli import options
 from benchgate.cli.conclude import conclude
 from benchgate.cli.measure_commands import load_suite
 from benchgate.cli.options import Format
-from benchgate.cli.outputs import replacing
+from benchgate.cli.outputs import clear_old_results
 from benchgate.cli.places import find_suite, refuse_unwritable
 from benchgate.cli.progress import make_progress
 from benchgate.cli.several import conclude_each
@@ -54,7 +54,7 @@ def run(
             return pipeline.run_suite(armed, path.parent, run_options, progress)
 
     if candidate is not None or not narrowed.candidates:
-        with replacing(report, place) as clear:
+        with clear_old_results(report, place) as clear:
             decision = measure(candidate, label, clear)
         conclude(decision, output, strict=strict, report=report, publish=True, statement=place)
         return

@@ -12,7 +12,7 @@ import pytest
 from benchgate import deciding
 from benchgate.cli.conclude import finish
 from benchgate.cli.options import Format
-from benchgate.cli.outputs import Outputs, asked_outputs, replacing
+from benchgate.cli.outputs import Outputs, asked_outputs, clear_old_results
 from benchgate.cli.statements import StatementPlace, statement_place
 from benchgate.deciding import Decision
 from benchgate.errors import BenchgateError, ExitCode, PublishError, StoreError, SuiteError, UsageError
@@ -102,7 +102,7 @@ def test_old_results_go_unless_the_command_itself_is_wrong(
     report.write_text("of another run")
     junit.write_text("<testsuites/>")
     outputs, place = asked_outputs([f"junit={junit}"], None, report), statement_place(None, report)
-    with nullcontext() if error is None else pytest.raises(type(error)), replacing(report, place, outputs):
+    with nullcontext() if error is None else pytest.raises(type(error)), clear_old_results(report, place, outputs):
         if error is not None:
             raise error
     assert (report.exists(), junit.exists()) == (stays, stays)
@@ -124,7 +124,7 @@ def test_a_mistyped_run_leaves_the_old_report_alone(tmp_path: Path, words: tuple
 def test_a_command_that_measures_removes_old_results_before_it_does(tmp_path: Path) -> None:
     report = tmp_path / "r.html"
     report.write_text("of another run")
-    with pytest.raises(UsageError), replacing(report, statement_place(None, report)) as clear:
+    with pytest.raises(UsageError), clear_old_results(report, statement_place(None, report)) as clear:
         clear()
         assert not report.exists()
         raise UsageError("the server is another one")
