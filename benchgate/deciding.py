@@ -24,6 +24,7 @@ from benchgate.report.stored_numbers import StoredNumbers, StoredSide
 from benchgate.report.terms import OWN, Terms
 from benchgate.store.repository import Store
 from benchgate.suite.schema import Suite
+from benchgate.system import write_atomic
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -152,12 +153,9 @@ def write_report(decision: Decision, path: Path) -> str:
 
 
 def write_whole(path: Path, data: bytes, what: str) -> None:
-    """Write a file that is renamed when it is whole: nobody ever opens half of it. PublishError when that fails."""
-    part = path.with_name(f".{path.name}.part")
+    """Write a result's file atomically. Raises PublishError when that fails."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part.write_bytes(data)
-        part.replace(path)
+        write_atomic(path, data)
     except OSError as error:
         raise PublishError(f"{what} could not be written to {path}: {error.strerror}") from error
 
@@ -176,7 +174,7 @@ def publish_decision(
         exit_code=exit_code,
         report_path=report_path,
         statement_path=statement_path,
-        summary_markdown=render_markdown(
+        render_summary=lambda: render_markdown(
             decision.evidence,
             decision.verdict,
             against=decision.reference,

@@ -7,27 +7,36 @@ a suite too, so the streams themselves escape it.
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, TextIO, cast
 
+from benchgate.errors import PublishError
 from benchgate.escape import terminal_text
 
 
 class _EscapedStream:
     """A text stream that escapes what is written to it. It has no `buffer`, so nobody can write bytes past it."""
 
-    def __init__(self, raw: TextIO) -> None:
+    def __init__(self, raw: TextIO, name: str) -> None:
         self.raw = raw
+        self._name = name
         self._at_line_start = True
 
     def write(self, text: str) -> int:
-        """Write the text escaped; return the length of what was given. Raises TypeError for bytes."""
+        """Write the text escaped; return the length of what was given.
+
+        Raises TypeError for bytes, and PublishError as `output_errors` does.
+        """
         if not isinstance(text, str):
             raise TypeError(f"write() argument must be str, not {type(text).__name__}")
         if text:
             # Pieces of one line come one by one: only the first of them can begin a command at the line's start.
             lead = "" if self._at_line_start else "."
-            self.raw.write(terminal_text(lead + text)[len(lead) :])
+            with output_errors(self._name, self.raw):
+                self.raw.write(terminal_text(lead + text)[len(lead) :])
             started = self._at_line_start or "\n" in text
             self._at_line_start = started and not text.rpartition("\n")[2].strip()
         return len(text)
@@ -36,6 +45,11 @@ class _EscapedStream:
         """Write each of the lines."""
         for line in lines:
             self.write(line)
+
+    def flush(self) -> None:
+        """Write what is still buffered. Raises PublishError as `output_errors` does."""
+        with output_errors(self._name, self.raw):
+            self.raw.flush()
 
     def __getattr__(self, name: str) -> Any:
         if name in ("buffer", "detach"):
@@ -48,7 +62,27 @@ def escape_streams() -> None:
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is not None and not isinstance(stream, _EscapedStream):
-            setattr(sys, name, _EscapedStream(stream))
+            setattr(sys, name, _EscapedStream(stream, name))
+
+
+@contextmanager
+def output_errors(name: str, raw: TextIO) -> Iterator[None]:
+    """Raise PublishError where standard output is closed or takes no more, as on a full disk.
+
+    The text is lost, and so is all that follows it. Of standard error it is lost silently: nobody could be told.
+    """
+    try:
+        yield
+    except (OSError, ValueError) as error:  # ValueError: closed since
+        if isinstance(error, UnicodeError):
+            raise
+        with suppress(OSError, ValueError):  # Python writes the buffer once more at its end, and would exit with 120
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, raw.fileno())
+            os.close(nowhere)
+        if name == "stdout":
+            reason = error.strerror if isinstance(error, OSError) else error
+            raise PublishError(f"standard output could not be written: {reason}") from error
 
 
 def raw_stream(name: str) -> TextIO | None:

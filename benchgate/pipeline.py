@@ -63,6 +63,7 @@ class RunOptions:
     again: str = "benchgate run SUITE"  # the command that begins such a run, for whoever is told how to go on with it
     calibration: bool = False  # whether both arms are one deployment, so that the run judges nobody
     part: bool = False  # whether a part of the suite is measured alone, with which nobody can go on
+    before_measuring: Callable[[], None] = lambda: None  # called when nothing is left that could be refused
 
 
 def run_suite(suite: Suite, suite_dir: Path, options: RunOptions, progress: Progress) -> Decision:
@@ -95,6 +96,7 @@ def measured_run(
     run = _describe(suite, Identity(plan.sha256, measurement_sha256(suite, plan)), options, arms)
     spool, may_go_on = spool_of(options.work_dir, run.id), not (options.calibration or options.part)
     began, again = sitting_of(suite, os.environ, run.id, spool), options.again
+    options.before_measuring()
     store.settle()
     with recorded(
         store, run, plan.canonical, may_go_on=may_go_on, again=again, spool=spool, note=progress.note
@@ -274,7 +276,7 @@ def import_suite(suite: Suite, document: Document, sides: Mapping[Arm, Path], op
             for observation in found.observations:
                 writer.add_quality(observation)
             writer.finish(RunStatus.COMPLETE, utc_now())
-        return decide_stored(store, run.id)
+        return decide_stored(store, run.id, waivers=options.waivers)
 
 
 @dataclass(frozen=True, slots=True)

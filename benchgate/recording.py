@@ -8,7 +8,7 @@ from pathlib import Path
 
 from benchgate.circumstances import utc_now
 from benchgate.deciding import Kept
-from benchgate.errors import NothingKept, TakenOver
+from benchgate.errors import NothingKept, StoreError
 from benchgate.measuring import Work, measure
 from benchgate.model.run import Run, RunStatus
 from benchgate.store.repository import RunWriter, Store
@@ -41,13 +41,16 @@ def recorded(
 
 @contextmanager
 def cut_short(writer: RunWriter, *, may_go_on: bool) -> Iterator[None]:
-    """Marks a run as partial when something ends it from outside; it may then go on, or it is over."""
+    """Mark a run as partial when something ends it from outside; it may then be resumed, or it is over.
+
+    What ended it is raised, also where the store takes no mark any more or another process has the run.
+    """
     try:
         yield
     except BaseException as cut:
-        with suppress(NothingKept, TakenOver):  # nor can this be kept then
+        with suppress(StoreError):
             writer.event("cut_short", {"by": type(cut).__name__})
-        with suppress(TakenOver):  # what becomes of the run is for whoever took it to say
+        with suppress(StoreError):
             _leave(writer, may_go_on=may_go_on)
         writer.close()
         raise

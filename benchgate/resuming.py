@@ -91,6 +91,7 @@ def resume_suite(
                 salt=run.load_salt,
             )
             progress.note(f"run {run.id} goes on: {_told(suite, done)}")
+            options.before_measuring()
             kept = sitting.measure(work)
         return decide_kept(store, kept, waivers=options.waivers)
 

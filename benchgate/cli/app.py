@@ -106,7 +106,8 @@ def main() -> None:
     try:
         app()
     except BenchgateError as error:
-        log_text(f"benchgate: {error}")
+        if not isinstance(error.__cause__, BrokenPipeError):  # whoever read standard output has seen enough
+            log_text(f"benchgate: {error}")
         sys.exit(error.exit_code)
     except SystemExit as left:
         sys.exit(interrupted_code() if left.code == ExitCode.INTERRUPTED else left.code)

@@ -10,9 +10,10 @@ import typer
 from benchgate.cli import options
 from benchgate.cli.conclude import conclude
 from benchgate.cli.options import Format
-from benchgate.cli.outputs import asked_outputs
+from benchgate.cli.outputs import asked_outputs, clear_old_results
 from benchgate.cli.places import find_suite
 from benchgate.cli.statements import statement_place
+from benchgate.cli.waiver_files import waivers_for_run
 from benchgate.errors import UsageError
 
 _FROM = "Folder that `lm_eval --output_path DIR --log_samples` made, or one samples file, of"
@@ -24,6 +25,7 @@ def import_samples(
     candidate: Annotated[Path, typer.Option("--candidate", help=f"{_FROM} the candidate.")],
     store: options.StoreOption = options.STORE,
     work_dir: Annotated[Path, typer.Option("--work-dir", help="Folder for the statement of a run.")] = options.WORK_DIR,
+    waivers: options.WaiversOption = None,
     report: options.ReportOption = None,
     statement: options.StatementOption = None,
     write: options.WriteOption = None,
@@ -47,6 +49,7 @@ def import_samples(
         raise UsageError(f"{path} has several candidates, and an import is of one; name it as its `candidate`")
     document = read_text(text_of(path), str(path))
     sides = {Arm.BASELINE: baseline, Arm.CANDIDATE: candidate}
-    run_options = pipeline.RunOptions(store, Path(), label)
-    decision = pipeline.import_suite(declared, document, sides, run_options)
+    run_options = pipeline.RunOptions(store, Path(), label, waivers=waivers_for_run(waivers, declared))
+    with clear_old_results(report, place, outputs):
+        decision = pipeline.import_suite(declared, document, sides, run_options)
     conclude(decision, output, strict=strict, report=report, publish=True, statement=place, outputs=outputs)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,7 +13,7 @@ from benchgate.cli import options
 from benchgate.cli.commands import completed, run_command
 from benchgate.cli.conclude import conclude, finish
 from benchgate.cli.options import Format
-from benchgate.cli.outputs import asked_outputs
+from benchgate.cli.outputs import asked_outputs, clear_old_results
 from benchgate.cli.places import find_suite, refuse_unwritable
 from benchgate.cli.price_lines import price_lines
 from benchgate.cli.progress import make_progress
@@ -70,11 +70,14 @@ def run(
     several = declared.candidates if candidate is None else ()
     if resume or resumed is not None or without_spool:
         _require_one_run(resume, "--run" if resumed is not None else "--without-spool", several, label)
-        decision = _go_on(path, baseline, candidate, given, resumed, without_spool=without_spool)
+        with clear_old_results(report, place, outputs) as clear:
+            given = replace(given, before_measuring=clear)
+            decision = _go_on(path, baseline, candidate, given, resumed, without_spool=without_spool)
         conclude(decision, output, strict=strict, report=report, publish=True, statement=place, outputs=outputs)
         return
     if not several:
-        decision = _measure(path, baseline, candidate, given, label)
+        with clear_old_results(report, place, outputs) as clear:
+            decision = _measure(path, baseline, candidate, replace(given, before_measuring=clear), label)
         conclude(decision, output, strict=strict, report=report, publish=True, statement=place, outputs=outputs)
         return
 
@@ -124,22 +127,31 @@ def compare(
         tolerated = waivers_for_run(waivers, load_suite(path, baseline, candidate))
         place = statement_place(statement, report, work_dir=work_dir, suite=path)
         outputs = asked_outputs(write, report_url, report, path)
-        given = _Given(store, work_dir, cluster, allow_actions, allow_code, tolerated, waivers)
-        decision = _measure(path, baseline, candidate, given, label)
-    elif cluster is not None:
-        raise UsageError("--cluster sends a load, and stored runs are judged without one: leave it out, or add --suite")
+        with clear_old_results(report, place, outputs) as clear:
+            given = _Given(store, work_dir, cluster, allow_actions, allow_code, tolerated, waivers, clear)
+            decision = _measure(path, baseline, candidate, given, label)
     else:
         from benchgate import deciding
         from benchgate.store.repository import Store
 
+        of_measuring: dict[str, object] = {
+            "--cluster": cluster,
+            "--work-dir": work_dir != options.WORK_DIR,
+            "--allow-actions": allow_actions,
+            "--allow-code": allow_code,
+            "--label": label,
+        }
+        for option, value in of_measuring.items():
+            if value:
+                raise UsageError(f"{option} is for a run that is measured now; leave it out, or add --suite")
         place = statement_place(statement, report)
         outputs = asked_outputs(write, report_url, report)
-        with Store.open(store, create=False) as opened:
+        with clear_old_results(report, place, outputs), Store.open(store, create=False) as opened:
             judged = opened.resolve(candidate)
             against = opened.resolve_beside(baseline, judged)
-            end_with_numbers(
-                opened, judged, against, output, report=report, explain=explain, statement=statement, write=write
-            )
+            of_decisions: dict[str, object] = {"--report": report, "--statement": statement, "--write": write}
+            of_decisions |= {"--explain": explain, "--waivers": waivers, "--as-of": as_of}
+            end_with_numbers(opened, judged, against, output, of_decisions)
             tolerated = waivers_for_stored(waivers, as_of, opened.run(judged))
             decision = deciding.decide_stored(opened, judged, against, waivers=tolerated)
     conclude(
@@ -166,19 +178,18 @@ def validate(
 
     problems: list[str] = []
     for reference in suites:
-        path = find_suite(reference)
         try:
-            suite = load_suite(path)
-        except SuiteError as error:
-            problems.append(str(SuiteError([*error.problems, *missing_files(path)])))
-            continue
-        try:
+            path = find_suite(reference)
+            try:
+                suite = load_suite(path)
+            except SuiteError as error:
+                raise SuiteError([*error.problems, *missing_files(path)]) from error
             with placed_in(path):
                 each = [
                     pipeline.check_suite(one, path.parent, str(path), allow_code=allow_code)
                     for one in each_candidate(suite)
                 ]
-        except SuiteError as error:
+        except (SuiteError, UsageError) as error:
             problems.append(str(error))
             continue
         refused = dict.fromkeys(line for one in each for line in one.refused)
@@ -232,13 +243,14 @@ def demo(
     if unknown:
         raise UsageError(f"the demo has no candidate {unknown[0]!r}; it has {', '.join(DEMO_EXPECTED)}")
     path = find_suite("demo")
-    rows, surprises = [], 0
+    rows, surprises, lost = [], 0, False
     for name in chosen:
         decision = _measure(path, None, name, _Given(str(out / "benchgate.db"), out / "work"), f"demo-{name}")
         report = out / f"report-{name}.html"
         code = finish(decision, Format.TEXT, strict=False, report=report)
         outcome = decision.verdict.outcome
         surprises += outcome not in DEMO_EXPECTED[name]
+        lost |= code is ExitCode.PUBLISH_FAILED
         rows.append(f"{name:8} {outcome.value:12} exit {int(code):<3} {report}")
     say("\n" + "\n".join(rows) + "\n")
     if surprises:
@@ -247,7 +259,8 @@ def demo(
             f"benchgate: not what this demo shows on a calm machine ({expected}). Other work on this machine slows the "
             "load generator and the engines: stop it and run the demo again, or see why in the reports"
         )
-        raise typer.Exit(int(ExitCode.CRASH))
+    if surprises or lost:
+        raise typer.Exit(int(ExitCode.PUBLISH_FAILED if lost else ExitCode.INVALID))
 
 
 def load_suite(path: Path, baseline: str | None = None, candidate: str | None = None) -> Suite:
@@ -286,6 +299,7 @@ class _Given:
     allow_code: bool = False
     waivers: Waivers | None = None
     waiver_file: Path | None = None
+    before_measuring: Callable[[], None] = lambda: None
 
     def options(self, label: str | None, again: str = "") -> RunOptions:
         """The options of one run, which the command `again` begins."""
@@ -300,6 +314,7 @@ class _Given:
             allow_code=self.allow_code,
             waivers=self.waivers,
             again=again,
+            before_measuring=self.before_measuring,
         )
 
     def command(self, suite: Path, baseline: str | None, candidate: str | None) -> str:

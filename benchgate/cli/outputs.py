@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchgate.cli.places import refuse_unwritable, remove_old
+from benchgate.cli.places import refuse_device, refuse_unwritable, remove_old
 from benchgate.cli.saying import log
+from benchgate.cli.statements import StatementPlace
 from benchgate.errors import ExitCode, PublishError, SuiteError, UsageError
 from benchgate.report.formats import Output, rendered
 
@@ -46,10 +48,10 @@ _CHECKED_OUT = ("GITHUB_WORKSPACE", "CI_PROJECT_DIR")  # the root of the reposit
 def asked_outputs(
     write: Sequence[str] | None, report_url: str | None, report: Path | None, suite: Path | None = None
 ) -> Outputs:
-    """The files by what the command line says, before anything is measured; what was in them is gone.
+    """Return the files that the command line names, before anything is measured. Touches none of them.
 
-    Raises UsageError for a form that there is none of, two results in one file, a file that could not be written, and
-    links to a report that nobody says the address of.
+    Raises UsageError for an unknown format, two results in one file, a file that could not be written, and links to a
+    report without a known address.
     """
     files = tuple(_file(text) for text in write or ())
     taken = {one.resolve(): what for one, what in ((report, "--report"), (suite, "the suite")) if one is not None}
@@ -58,11 +60,35 @@ def asked_outputs(
         if place in taken:
             raise UsageError(f"--write {form}={file}: {taken[place]} names that file too; give each its own")
         taken[place] = f"--write {form}"
+        refuse_device(file, f"--write {form}")
         refuse_unwritable(file)
-    outputs = Outputs(files, report_url, suite)
     require_link([form for form, _ in files], report_url, report)
-    outputs.clear()
-    return outputs
+    return Outputs(files, report_url, suite)
+
+
+@contextmanager
+def clear_old_results(
+    report: Path | None, statement: StatementPlace, outputs: Outputs = NOTHING
+) -> Iterator[Callable[[], None]]:
+    """Remove what earlier commands left in the files of results, once the command is known to be right.
+
+    Yields the function that removes them, for a command that measures to call before it does. Otherwise they are
+    removed at the block's end. A mistake in the command line or the suite (exit 2) leaves them alone; after any other
+    failure an old result would stand for a command that came to none.
+    """
+
+    def clear() -> None:
+        statement.clear(report)
+        outputs.clear()
+
+    try:
+        yield clear
+    except (UsageError, SuiteError):
+        raise
+    except BaseException:
+        clear()
+        raise
+    clear()
 
 
 def require_link(forms: Sequence[Output], report_url: str | None, report: Path | None) -> None:

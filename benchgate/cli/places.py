@@ -38,13 +38,17 @@ def refuse_unwritable(file: Path | None) -> None:
         raise UsageError(f"{file} cannot be written: permission denied; name a file where you may write")
 
 
+def refuse_device(file: Path, option: str) -> None:
+    """Raise UsageError for a result's file that is a device."""
+    if file.absolute().is_relative_to("/dev"):
+        raise UsageError(f"{option} {file}: it is a device, which the result would take the place of; name a file")
+
+
 def remove_old(file: Path, option: str) -> None:
     """Remove what an earlier command left in a result's file: where this one comes to no verdict, nothing says it did.
 
-    Raises UsageError where it cannot be removed, and for a device.
+    Raises UsageError where it cannot be removed.
     """
-    if file.absolute().is_relative_to("/dev"):
-        raise UsageError(f"{option} {file}: it is a device, which the result would take the place of; name a file")
     try:
         if file.is_file():
             file.unlink()

@@ -11,7 +11,7 @@ import typer
 from benchgate.cli import options
 from benchgate.cli.conclude import conclude
 from benchgate.cli.options import Format
-from benchgate.cli.outputs import asked_outputs, require_link, suite_of, told_of
+from benchgate.cli.outputs import asked_outputs, clear_old_results, require_link, suite_of, told_of
 from benchgate.cli.places import find_suite
 from benchgate.cli.saying import log, say
 from benchgate.cli.statements import statement_place
@@ -55,13 +55,13 @@ def gate(
     suite = read_suite(policy_file) if policy_file is not None else None
     place = statement_place(statement, report)
     outputs = asked_outputs(write, report_url, report, policy_file)
-    with Store.open(store, create=False) as opened:
+    with clear_old_results(report, place, outputs), Store.open(store, create=False) as opened:
         run_id = opened.resolve(run)
         reference = opened.resolve_beside(against, run_id) if against is not None else None
         if reference is not None:
-            end_with_numbers(
-                opened, run_id, reference, output, report=report, explain=explain, statement=statement, write=write
-            )
+            of_decisions: dict[str, object] = {"--report": report, "--statement": statement, "--write": write}
+            of_decisions |= {"--policy": policy, "--explain": explain, "--waivers": waivers, "--as-of": as_of}
+            end_with_numbers(opened, run_id, reference, output, of_decisions)
         tolerated = waivers_for_stored(waivers, as_of, opened.run(run_id))
         decision = deciding.decide_stored(opened, run_id, reference, policy=suite, waivers=tolerated)
     conclude(decision, output, strict=strict, report=report, explain=explain, statement=place, outputs=outputs)

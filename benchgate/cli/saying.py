@@ -7,14 +7,11 @@ server, a model or a suite, and what becomes of it, stands in `benchgate.escape`
 from __future__ import annotations
 
 import json
-import os
-import sys
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from benchgate.errors import PublishError
 from benchgate.escape import json_text, markdown_text, terminal_line, terminal_text
-from benchgate.escaped_streams import raw_stream
+from benchgate.escaped_streams import output_errors, raw_stream
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -52,22 +49,20 @@ def say_escaped(text: str) -> None:
     stream = raw_stream("stdout")
     if stream is None:  # it was closed before the command began
         raise PublishError("standard output is closed, so what is printed there was lost")
-    try:
+    with output_errors("stdout", stream):
         try:
             stream.write(text)
         except UnicodeEncodeError:
             stream.write(text.encode(stream.encoding, "backslashreplace").decode(stream.encoding))
         stream.flush()
-    except (OSError, ValueError) as error:  # ValueError: closed since
-        _leave_quietly()
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise PublishError(f"standard output could not be written: {reason}") from error
 
 
 def log(*lines: str) -> None:
     """Write each line to standard error: a problem, progress or the place of a file, escaped and on one line."""
     stream = raw_stream("stderr")
-    if stream is not None:
+    if stream is None:
+        return
+    with output_errors("stderr", stream):
         stream.write("".join(f"{terminal_line(line)}\n" for line in lines))
         stream.flush()
 
@@ -82,11 +77,3 @@ def stderr_console() -> Console:
     from rich.console import Console
 
     return Console(file=raw_stream("stderr"))
-
-
-def _leave_quietly() -> None:
-    """What is still in the buffer goes nowhere: writing it once more as Python ends would fail again, with code 120."""
-    with suppress(OSError, ValueError):
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
-        os.close(nowhere)

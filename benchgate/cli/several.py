@@ -52,6 +52,8 @@ def conclude_each(
     done: list[Concluded] = []
     documents: list[str] = []
     show = documents.append if output is Format.JSON else None
+    outputs.clear()
+    statement.clear(report)
     for name in candidates:
         outputs.of(name).clear()
         statement.of(name).clear(None if report is None else named(report, name))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,6 +11,7 @@ from benchgate.cli import options
 from benchgate.cli.conclude import conclude
 from benchgate.cli.measure_commands import load_suite
 from benchgate.cli.options import Format
+from benchgate.cli.outputs import clear_old_results
 from benchgate.cli.places import find_suite, refuse_unwritable
 from benchgate.cli.progress import make_progress
 from benchgate.cli.several import conclude_each
@@ -41,14 +43,20 @@ def run(
     narrowed = only_shadow(load_suite(path, baseline, candidate))
     place = statement_place(statement, report, work_dir=work_dir, suite=path)
 
-    def measure(name: str | None, own_label: str | None) -> Decision:
+    def measure(
+        name: str | None, own_label: str | None, before_measuring: Callable[[], None] = lambda: None
+    ) -> Decision:
         armed = with_arms(narrowed, baseline, name)
-        run_options = pipeline.RunOptions(store, work_dir.resolve(), own_label, part=True)
+        run_options = pipeline.RunOptions(
+            store, work_dir.resolve(), own_label, part=True, before_measuring=before_measuring
+        )
         with placed_in(path), make_progress(f"{armed.baseline} vs {armed.candidate}") as progress:
             return pipeline.run_suite(armed, path.parent, run_options, progress)
 
     if candidate is not None or not narrowed.candidates:
-        conclude(measure(candidate, label), output, strict=strict, report=report, publish=True, statement=place)
+        with clear_old_results(report, place) as clear:
+            decision = measure(candidate, label, clear)
+        conclude(decision, output, strict=strict, report=report, publish=True, statement=place)
         return
     code = conclude_each(
         narrowed.candidates,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchgate.cli.places import refuse_unwritable, remove_old
+from benchgate.cli.places import refuse_device, refuse_unwritable, remove_old
 from benchgate.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -58,19 +58,19 @@ NOWHERE = StatementPlace()
 def statement_place(
     file: Path | None, report: Path | None, *, work_dir: Path | None = None, suite: Path | None = None
 ) -> StatementPlace:
-    """The place by what the command line says, before anything is measured; what was there, and in the report, is gone.
+    """Return the place that the command line names, before anything is measured. Touches no file.
 
-    Raises UsageError for files that could not be written, or that are one.
+    Raises UsageError for files that could not be written, and for one file named twice.
     """
     refuse_unwritable(file)
     named = (("--statement", file), ("--report", report), ("the suite", suite))
     taken: dict[Path, str] = {}
     for what, one in named:
+        if one is not None and one is not suite:
+            refuse_device(one, what)
         if one is not None and taken.setdefault(one.resolve(), what) != what:
             raise UsageError(f"{taken[one.resolve()]} and {what} both name {one}; give each a file of its own")
-    place = StatementPlace(file, work_dir, None if suite is None else _sha256(suite))
-    place.clear(report)
-    return place
+    return StatementPlace(file, work_dir, None if suite is None else _sha256(suite))
 
 
 def write_statement(

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import typer
@@ -21,15 +20,11 @@ def end_with_numbers(
     run_id: str,
     against: str,
     output: Format,
-    *,
-    report: Path | None,
-    explain: str | None,
-    statement: Path | None = None,
-    write: Sequence[str] | None = None,
+    decision_options: Mapping[str, object],
 ) -> None:
-    """Prints the numbers of both and leaves with the code of INCONCLUSIVE; does nothing where both have their records.
+    """Print the numbers of both runs and exit as INCONCLUSIVE; do nothing where both have their raw records.
 
-    Raises UsageError for what only a decision could give.
+    Raises UsageError for any of `decision_options`, by their names, that was given.
     """
     from benchgate import deciding
     from benchgate.report.document import document_json
@@ -38,9 +33,8 @@ def end_with_numbers(
     numbers = deciding.stored_numbers(store, run_id, against)
     if numbers is None:
         return
-    said = (("--report", report), ("--statement", statement), ("--write", write or None), ("--explain", explain))
-    for option, asked in said:
-        if asked is not None:
+    for option, value in decision_options.items():
+        if value:
             raise UsageError(f"{option} is of a decision, and there is none: {numbers.reason}; leave it out")
     if output in (Format.JUNIT, Format.GITHUB, Format.GITLAB):
         raise UsageError(f"--format {output} is of a decision, and there is none: {numbers.reason}; leave it out")

@@ -14,6 +14,7 @@ from benchgate.cli.places import refuse_unwritable
 from benchgate.cli.saying import say
 from benchgate.cli.waiver_files import read_waivers, today
 from benchgate.errors import UsageError
+from benchgate.system import write_atomic
 
 if TYPE_CHECKING:
     from benchgate.model.run import Evidence
@@ -58,10 +59,8 @@ def waive(
     )
     text = _with_entry(file, waiver)
     _require_effect(evidence, waiver)
-    part = file.with_name(f".{file.name}.part")
     try:
-        part.write_text(text, encoding="utf-8")
-        part.replace(file)
+        write_atomic(file, text.encode())
     except OSError as error:
         raise UsageError(f"{file} cannot be written: {error.strerror}") from error
     of = f"{waiver.check} of {waiver.suite} on {waiver.deployment}"

@@ -37,8 +37,8 @@ def export_bundle(database: Database, run_id: str, file: Path) -> None:
         if found == data:
             return
         _require_nothing_lost(_bundle_in_the_way(found, whole, file), whole, file)
-    with whole_file(file) as part:
-        part.write_bytes(data)
+    with whole_file(file) as out:
+        out.write(data)
 
 
 def files_at(path: Path) -> list[Path]:

@@ -100,5 +100,5 @@ def _request_schema(columns: Iterable[str]) -> Any:
 
 def _write(file: Path, table: Any) -> None:
     require_ours(file, "a file of Parquet", begins("PAR1"))
-    with whole_file(file) as part:
-        pyarrow().parquet.write_table(table, part)
+    with whole_file(file) as out:
+        pyarrow().parquet.write_table(table, out)

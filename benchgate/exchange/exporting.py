@@ -99,8 +99,8 @@ def _evidence(database: Database, run_id: str) -> Evidence:
 def _write_jsonl(database: Database, run_id: str, file: Path) -> None:
     require_ours(file, f"what an export wrote of the records of run {run_id}", is_records_of(run_id))
     evidence = _evidence(database, run_id)
-    with whole_file(file) as part, part.open("w", encoding="ascii", newline="\n") as out:
-        out.writelines(rows.to_json(record, "a record") + "\n" for record in export_records.records(evidence))
+    with whole_file(file) as out:
+        out.writelines(f"{rows.to_json(record, 'a record')}\n".encode() for record in export_records.records(evidence))
 
 
 def _write_open_metrics(database: Database, run_ids: Sequence[str], to: Path) -> Path:
@@ -108,8 +108,8 @@ def _write_open_metrics(database: Database, run_ids: Sequence[str], to: Path) ->
     require_ours(file, "what an export wrote as OpenMetrics", begins("# TYPE benchgate_", "# EOF"))
     with database.reading() as connection:
         told = open_metrics(connection, run_ids)
-    with whole_file(file) as part:
-        part.write_text(told, encoding="utf-8", newline="\n")
+    with whole_file(file) as out:
+        out.write(told.encode())
     return file
 
 
@@ -125,6 +125,6 @@ def _tables(
             else:
                 require_ours(file, f"what an export wrote as {file.name}", begins('"run_id","suite","label",'))
                 text = to_csv(columns, found, raw=raw_csv)
-                with whole_file(file) as part:
-                    part.write_bytes(text.encode("utf-8", "backslashreplace"))
+                with whole_file(file) as out:
+                    out.write(text.encode("utf-8", "backslashreplace"))
         yield file

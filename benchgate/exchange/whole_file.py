@@ -1,30 +1,21 @@
-"""Files that are there as a whole, or not at all."""
+"""Files of an export, written atomically."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 from benchgate.errors import StoreError
+from benchgate.system import atomic_file
 
 
 @contextmanager
-def whole_file(file: Path) -> Iterator[Path]:
-    """Gives a place to write to, which takes the name of `file` once the block has ended; its folder is made.
-
-    Raises StoreError where it cannot be written.
-    """
-    part = file.with_name(f".{file.name}.part")
+def whole_file(file: Path) -> Iterator[BinaryIO]:
+    """Yield a new file that takes the place of `file` when the block ends. Raises StoreError where it cannot."""
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            yield part
-            with part.open("rb") as written:
-                os.fsync(written.fileno())
-            part.replace(file)
-        finally:
-            part.unlink(missing_ok=True)
+        with atomic_file(file) as out:
+            yield out
     except OSError as exc:
         raise StoreError(f"{file} could not be written: {exc.strerror or exc}") from exc

@@ -10,7 +10,7 @@ import hashlib
 import json
 import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from benchgate.errors import ExitCode, PublishError
@@ -42,10 +42,12 @@ def publish(
     run_id: str,
     exit_code: ExitCode,
     report_path: Path | None,
-    summary_markdown: str,
+    render_summary: Callable[[], str],
     statement_path: Path | None = None,
 ) -> None:
     """Append the summary to GITHUB_STEP_SUMMARY and the outputs to GITHUB_OUTPUT, each only where it is set.
+
+    `render_summary` makes the summary in markdown, and is called only where there is a place for it.
 
     Outputs: `verdict` in lower case, `exit-code`, `run-id`, `checks-failed` (names, parted by commas), `summary-json`
     (all of these in one line of JSON, with numbers of checks), with a report `report-path` and `report-sha256`, and
@@ -60,7 +62,8 @@ def publish(
         report_path=report_path,
         statement_path=statement_path,
     )
-    publish_summary(environment, summary_markdown)
+    if environment.get("GITHUB_STEP_SUMMARY"):
+        publish_summary(environment, render_summary())
 
 
 def publish_summary(environment: Mapping[str, str], summary_markdown: str) -> None:

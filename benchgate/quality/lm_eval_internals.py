@@ -24,6 +24,7 @@ from lm_eval.api.task import ConfigurableTask
 
 from benchgate.plan.items import PlannedTask
 from benchgate.quality.tasks.lm_eval_tasks import function_value, is_function, module_file
+from benchgate.system import write_atomic
 
 OWN_TASKS = Path(lm_eval.tasks.__file__).parent
 SEED = 0
@@ -153,10 +154,7 @@ def _own_index() -> dict[str, Any]:
         index = _index.TaskIndex.build([OWN_TASKS])
         rows = [[e.name, e.kind.name, str(e.yaml_path or ""), sorted(e.tags)] for e in index.values()]
         with suppress(OSError):  # a read-only home only costs time
-            caches.mkdir(parents=True, exist_ok=True)
-            partial = cache.with_suffix(f".{os.getpid()}")
-            partial.write_text(json.dumps(rows), encoding="utf-8")
-            partial.replace(cache)
+            write_atomic(cache, json.dumps(rows).encode())
     return {
         name: _index.Entry(name, _index.Kind[kind], Path(path) if path else None, tags=set(tags))
         for name, kind, path, tags in rows

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import heapq
 import json
-import os
 import zlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -21,6 +20,7 @@ from benchgate.errors import UsageError
 from benchgate.shadow.prompts import form_problems
 from benchgate.shadow.redaction import Redactor, TooSlowError
 from benchgate.shadow.request_log import LoggedRequest, LogSummary, read_logs
+from benchgate.system import atomic_file
 
 _OTHER = "other"  # label of the routes that are rare
 _RARE = 0.01  # share of the distinct requests
@@ -249,17 +249,11 @@ def write_sample(path: Path, rows: Sequence[Mapping[str, object]]) -> None:
     Raises UsageError for a file that exists or cannot be written.
     """
     refuse_existing(path)
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial.touch(mode=0o600, exist_ok=False)
-        with partial.open("w", encoding="utf-8") as file:
-            file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-        partial.rename(path)
+        with atomic_file(path, mode=0o600) as file:
+            file.writelines(f"{json.dumps(row, ensure_ascii=False)}\n".encode() for row in rows)
     except OSError as error:
         raise UsageError(f"{path} cannot be written: {error.strerror}") from error
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def refuse_existing(path: Path) -> None:

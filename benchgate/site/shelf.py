@@ -17,6 +17,7 @@ from pathlib import Path
 
 from benchgate.errors import PublishError, UsageError
 from benchgate.site.names import MANIFEST, is_ours
+from benchgate.system import temporary_for, write_atomic
 
 SCHEMA = "benchgate.site/1"
 _NO_CONTENT = {".git"}  # a branch that has no files yet
@@ -113,6 +114,11 @@ class Shelf:
                 if file.parent != self.folder and file.parent.is_dir() and not any(file.parent.iterdir()):
                     file.parent.rmdir()
             del self.entries[path]
+        for file in self.folder.rglob(".*.part"):  # a build that was killed while it wrote left them
+            target = temporary_for(file)
+            if target is not None and is_ours(target.relative_to(self.folder).as_posix()):
+                with _told(file, "removed"):
+                    file.unlink()
 
     def save(self) -> None:
         """Writes the manifest as things are now."""
@@ -136,13 +142,9 @@ def opened(folder: Path) -> Iterator[Shelf]:
 
 
 def write_whole(file: Path, content: bytes) -> None:
-    """Writes a file that is there whole or not at all. Raises PublishError where it cannot."""
-    part = file.with_name(f".{file.name}.part")
+    """Write a file of a site atomically. Raises PublishError where it cannot be written."""
     with _told(file, "written"):
-        file.parent.mkdir(parents=True, exist_ok=True)
-        part.unlink(missing_ok=True)  # a link that somebody put there would be written through
-        part.write_bytes(content)
-        part.replace(file)
+        write_atomic(file, content)
 
 
 def _entries(folder: Path) -> dict[str, Entry]:

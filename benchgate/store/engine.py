@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import random
 import sqlite3
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -149,10 +150,19 @@ class Database:
 
     @contextmanager
     def errors(self) -> Iterator[None]:
-        """Turns what a driver raises into StoreError: the store's address, the cause, what to do; no password."""
+        """Raise StoreError for what a driver raises: the store's address, the cause, what to do; no password.
+
+        A Ctrl-C stays one, also where the roll-back that it causes fails.
+        """
+        handled = sys.exception()
         try:
             yield
         except (SQLAlchemyError, sqlite3.Error, OSError) as exc:
+            cause: BaseException | None = exc
+            while cause is not None and cause is not handled:
+                if isinstance(cause, KeyboardInterrupt):
+                    raise cause from exc
+                cause = cause.__context__
             raise StoreError(self._explain(exc)) from exc
 
     def close(self) -> None:

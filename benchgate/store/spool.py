@@ -16,6 +16,7 @@ from pathlib import Path
 from benchgate.errors import StoreError
 from benchgate.store import rows
 from benchgate.store.spooled import FORMAT, Beginning, chained
+from benchgate.system import create_temporary, replace_durably
 
 FILE_NAME = "spool.jsonl"
 
@@ -36,18 +37,17 @@ class Spool:
 
         Raises StoreError when it cannot be written.
         """
-        part = path.with_name(f".{path.name}.part")
         with _writing(path):
             path.parent.mkdir(parents=True, exist_ok=True)
-            spool = cls(path, os.open(part, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600))
+            descriptor, part = create_temporary(path, 0o600)
+        spool = cls(path, descriptor)
         try:
             _lock(spool._descriptor, path)
             spool._append({"format": FORMAT, "run": beginning.run, "arms": beginning.arms, "plan": beginning.plan})
             for table, row in kept:
                 spool._append({"table": table, "row": row})
             with _writing(path):
-                part.replace(path)
-                _sync_folder(path.parent)
+                replace_durably(part, path)
         except BaseException:
             spool.close()
             _drop(part)
@@ -122,15 +122,6 @@ def _drop(path: Path) -> None:
     path.unlink(missing_ok=True)
     with suppress(OSError):  # logs of the run are in it
         path.parent.rmdir()
-
-
-def _sync_folder(folder: Path) -> None:
-    """A new name is on the disk when its folder is."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _base64(value: object) -> str:

@@ -22,7 +22,7 @@ FLOORS: tuple[frozenset[str], ...] = tuple(
         "stats suite",
         "plan gate",
         "sizing",
-        "child_process escaped_streams stamping timers clocks",
+        "child_process escaped_streams stamping system timers clocks",
         "targets text_files",
         "embedded sim",
         "imports load quality shadow store report publish telemetry",

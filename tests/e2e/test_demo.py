@@ -43,5 +43,12 @@ def test_a_demo_with_another_verdict_is_none_and_says_what_was_expected(
     tmp_path: Path, asked: list[str | None]
 ) -> None:
     result = here(tmp_path, "demo")
-    assert (result.returncode, asked) == (1, ["q8_0", "q2_k", "padded"])
+    assert (result.returncode, asked) == (12, ["q8_0", "q2_k", "padded"])
     assert "q8_0 PASS or WARN, q2_k BLOCK, padded BLOCK" in result.stderr
+
+
+def test_a_demo_whose_reports_could_not_be_written_is_no_success(tmp_path: Path, asked: list[str | None]) -> None:
+    (tmp_path / "report-q2_k.html").mkdir()
+    result = here(tmp_path, "demo", "--candidate", "q2_k", "--out", ".")
+    assert (result.returncode, asked) == (13, ["q2_k"])
+    assert "q2_k     BLOCK        exit 13  report-q2_k.html" in result.stdout

@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -147,6 +148,21 @@ def test_broken_weights_asked_elsewhere_are_blocked_here_and_the_run_is_kept(cop
     report = (copy / "report.html").read_bytes()
     (copy / "report.html").write_bytes(report[:-2] + b" \n")
     assert here(copy, "verify", "report.html.intoto.json", "--report", "report.html").returncode == 12
+
+
+def test_waivers_are_applied_to_an_import_as_to_a_run(copy: Path) -> None:
+    suite = copy / "suite.yaml"
+    suite.write_text(SUITE.replace(", {metric: accuracy, task: each, margin: 8 points}", ""))
+    (copy / "waivers.yaml").write_text(
+        "waivers:\n  - {suite: elsewhere, check: accuracy, deployment: q2_k, ceiling: 60 points, "
+        f"expires: {datetime.now(UTC).date() + timedelta(days=9)}, owner: serving, issue: SRV-1, "
+        "reason: a trial, approved_by: release}\n"
+    )
+    assert here(copy, "import", "suite.yaml", *SIDES).returncode == 10
+    waived = here(copy, "import", "suite.yaml", *SIDES, "--waivers", "waivers.yaml", *JSON)
+    assert (waived.returncode, document(waived)["outcome"]) == (0, "WARN"), waived.stdout
+    again = here(copy, "gate", "@latest", "--waivers", "waivers.yaml", *JSON)
+    assert (again.returncode, again.stdout) == (0, waived.stdout)
 
 
 def test_items_keep_what_lm_eval_knew_of_them(copy: Path) -> None:

@@ -367,9 +367,11 @@ def test_a_mistake_in_the_command_line_is_told_before_anything_is_measured(
     tmp_path: Path, arguments: tuple[str, ...], says: str
 ) -> None:
     (tmp_path / "resumed.yaml").write_text(offline())
-    result = here(tmp_path, "run", "resumed.yaml", *arguments)
+    (tmp_path / "r.html").write_text("of another run")
+    result = here(tmp_path, "run", "resumed.yaml", "--report", "r.html", *arguments)
     assert result.returncode == 2
     assert says in result.stderr
+    assert (tmp_path / "r.html").read_text() == "of another run"
 
 
 @pytest.mark.beside

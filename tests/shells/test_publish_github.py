@@ -28,7 +28,7 @@ def call(
         exit_code=ExitCode.BLOCK,
         report_path=report,
         statement_path=statement,
-        summary_markdown=summary,
+        render_summary=lambda: summary,
     )
 
 
@@ -74,6 +74,17 @@ def test_outputs_and_summary_are_appended_to_what_is_there(tmp_path: Path) -> No
 def test_outside_github_nothing_is_written(environment: dict[str, str], tmp_path: Path) -> None:
     call(environment)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_no_summary_is_rendered_where_there_is_no_place_for_one(tmp_path: Path) -> None:
+    publish(
+        {"GITHUB_OUTPUT": str(tmp_path / "output")},
+        verdict=fake.verdict(Outcome.BLOCK),
+        run_id="run-1",
+        exit_code=ExitCode.BLOCK,
+        report_path=None,
+        render_summary=lambda: pytest.fail("the summary was rendered"),
+    )
 
 
 def test_without_a_report_there_is_no_path_and_no_hash(tmp_path: Path) -> None:

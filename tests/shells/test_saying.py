@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import io
+import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -42,13 +44,37 @@ def test_closed_output_is_an_error_that_says_so(monkeypatch: pytest.MonkeyPatch)
         say("PASS\n")
 
 
+COMMANDS = (["init", "--list"], ["sim", "--list-faults"], ["--help"], ["run", "--help"])
+
+
+def process(words: list[str], stdout: IO[str] | int, stderr: IO[str] | int = subprocess.PIPE) -> tuple[int, str]:
+    program = f"import sys\nsys.argv = ['benchgate', *{words}]\nfrom benchgate.cli.app import main\nmain()\n"
+    ended = subprocess.run([sys.executable, "-c", program], stdout=stdout, stderr=stderr, text=True)
+    return ended.returncode, ended.stderr
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device that is always full is Linux's")
-def test_process_whose_output_is_full_ends_with_13_and_no_traceback() -> None:
-    program = "import sys\nsys.argv = ['benchgate', 'init', '--list']\nfrom benchgate.cli.app import main\nmain()\n"
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_process_whose_output_is_full_ends_with_13_and_no_traceback(words: list[str]) -> None:
     with Path("/dev/full").open("w") as full:
-        ended = subprocess.run([sys.executable, "-c", program], stdout=full, stderr=subprocess.PIPE, text=True)
-    assert ended.returncode == 13
-    assert ended.stderr == "benchgate: standard output could not be written: No space left on device\n"
+        code, told = process(words, full)
+    assert (code, told) == (13, "benchgate: standard output could not be written: No space left on device\n")
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_process_whose_reader_has_gone_ends_with_13_and_no_word(words: list[str]) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    try:
+        assert process(words, write) == (13, "")
+    finally:
+        os.close(write)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device that is always full is Linux's")
+def test_standard_error_that_is_full_changes_no_exit_code() -> None:
+    with Path("/dev/full").open("w") as full:
+        assert process(["gate", "--store", "nowhere.db"], subprocess.PIPE, full)[0] == 2
 
 
 def test_what_a_suite_refers_to_is_told_with_its_place(tmp_path: Path) -> None:

@@ -274,6 +274,17 @@ def test_a_file_or_a_link_in_the_way_is_neither_overwritten_nor_followed(address
     assert list(outside.iterdir()) == []
 
 
+def test_what_a_killed_build_had_half_written_is_removed_and_nothing_else(address: str, tmp_path: Path) -> None:
+    site = tmp_path / "site"
+    built(address, site)
+    half, theirs = site / ".index.html.0123456789abcdef.part", site / ".notes.0123456789abcdef.part"
+    half.write_text("<!doct")
+    theirs.write_text("mine")
+    built(address, site)
+    assert not half.exists()
+    assert theirs.read_text() == "mine"
+
+
 def test_a_damaged_run_has_a_page_that_says_so_and_is_tried_again(
     address: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -215,6 +215,7 @@ def test_true_report_and_statement_of_an_earlier_run_are_gone_before_the_next_on
         raise RuntimeError("a defect")
 
     place = statement_place(tmp_path / "s.json", tmp_path / "r.html")
+    assert len(list(tmp_path.iterdir())) == len(names)
     with pytest.raises(RuntimeError):
         conclude_each(
             ("q8",), crash, Format.TEXT, strict=False, report=tmp_path / "r.html", publish=False, statement=place

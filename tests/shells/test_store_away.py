@@ -20,7 +20,8 @@ from benchgate.errors import StoreError
 from benchgate.model.deployment import Arm
 from benchgate.model.records import RequestColumns
 from benchgate.model.run import RunStatus
-from benchgate.store import sealing
+from benchgate.recording import recorded
+from benchgate.store import engine, sealing
 from benchgate.store.engine import Address
 from benchgate.store.repository import RunWriter, Store
 from benchgate.store.spooled import read_spool
@@ -64,6 +65,21 @@ def measure(writer: RunWriter, position: int = 0, *, large: bool = False) -> Non
     """A stage of one arm; a large one has room in no file that may not grow."""
     seen = make_load((Arm.BASELINE, Arm.CANDIDATE)[position % 2], position=position)
     writer.add_load(dataclasses.replace(seen, requests=LARGE) if large else seen)
+
+
+def test_ctrl_c_stays_one_where_the_run_has_no_spool_and_the_store_is_gone(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(*_: object) -> None:
+        raise sqlite3.OperationalError("unable to open database file")
+
+    with (
+        Store.open(address) as store,
+        pytest.raises(KeyboardInterrupt),
+        recorded(store, make_run(), PLAN),
+    ):
+        monkeypatch.setattr(engine, "_begin_writing", gone)
+        raise KeyboardInterrupt
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import text
+from sqlalchemy import event, text
 
 import benchgate
 from benchgate.errors import StoreError, UsageError
@@ -269,6 +269,25 @@ def test_missing_postgres_driver_is_named_with_the_command_that_installs_it(monk
     monkeypatch.setitem(sys.modules, "psycopg", None)
     with pytest.raises(StoreError, match=r"pip install '/path/to/benchgate\[postgres\]'"):
         Store.open("postgresql://localhost/db")
+
+
+def test_ctrl_c_stays_one_where_the_roll_back_fails_too(tmp_path: Path) -> None:
+    database = Database.connect(Address.parse(str(tmp_path / "b.db")))
+
+    @event.listens_for(database.engine, "rollback")
+    def _gone(_: object) -> None:
+        raise sqlite3.OperationalError("the server closed the connection")
+
+    with pytest.raises(KeyboardInterrupt), database.writing():
+        raise KeyboardInterrupt
+    with pytest.raises(StoreError, match="the server closed the connection"), database.writing():
+        raise ValueError
+    try:
+        raise KeyboardInterrupt
+    except KeyboardInterrupt:  # that one is over: what fails from here on fails by itself
+        with pytest.raises(StoreError, match="the server closed the connection"), database.writing():
+            raise ValueError from None
+    database.close()
 
 
 def test_file_that_is_no_database_is_refused_and_left_alone(tmp_path: Path) -> None:

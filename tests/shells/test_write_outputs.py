@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -11,10 +12,10 @@ import pytest
 from benchgate import deciding
 from benchgate.cli.conclude import finish
 from benchgate.cli.options import Format
-from benchgate.cli.outputs import Outputs, asked_outputs
-from benchgate.cli.statements import StatementPlace
+from benchgate.cli.outputs import Outputs, asked_outputs, clear_old_results
+from benchgate.cli.statements import StatementPlace, statement_place
 from benchgate.deciding import Decision
-from benchgate.errors import BenchgateError, ExitCode, PublishError, UsageError
+from benchgate.errors import BenchgateError, ExitCode, PublishError, StoreError, SuiteError, UsageError
 from benchgate.model.verdict import Outcome
 from benchgate.report.document import verdict_document
 from benchgate.report.formats import Output
@@ -83,11 +84,50 @@ def test_the_suite_is_no_place_for_a_result(tmp_path: Path) -> None:
     assert suite.read_text() == SUITE
 
 
-def test_what_an_earlier_run_left_is_gone_before_the_next_one_begins(tmp_path: Path) -> None:
-    old = tmp_path / "junit.xml"
-    old.write_text("<testsuites/>")
-    asked_outputs([f"junit={old}"], None, None)
-    assert not old.exists()
+@pytest.mark.parametrize(
+    ("error", "stays"),
+    [
+        (UsageError("no such run"), True),
+        (SuiteError([]), True),
+        (StoreError("disk full"), False),
+        (RuntimeError("a defect"), False),
+        (KeyboardInterrupt(), False),
+        (None, False),
+    ],
+)
+def test_old_results_go_unless_the_command_itself_is_wrong(
+    tmp_path: Path, error: BaseException | None, stays: bool
+) -> None:
+    report, junit = tmp_path / "r.html", tmp_path / "junit.xml"
+    report.write_text("of another run")
+    junit.write_text("<testsuites/>")
+    outputs, place = asked_outputs([f"junit={junit}"], None, report), statement_place(None, report)
+    with nullcontext() if error is None else pytest.raises(type(error)), clear_old_results(report, place, outputs):
+        if error is not None:
+            raise error
+    assert (report.exists(), junit.exists()) == (stays, stays)
+
+
+@pytest.mark.parametrize(
+    "words", [("gate", "@previous"), ("compare", "nosuch", "@latest"), ("gate", "@latest", "--as-of", "2026-01-01")]
+)
+def test_a_mistyped_run_leaves_the_old_report_alone(tmp_path: Path, words: tuple[str, ...]) -> None:
+    report, address = tmp_path / "r.html", str(tmp_path / "b.db")
+    report.write_text("of another run")
+    with Store.open(address) as opened:
+        judged(opened, BLOCKED, checks=(CHECK,))
+    with pytest.raises(UsageError):
+        quick_command.told(*words, "--store", address, "--report", str(report))
+    assert report.read_text() == "of another run"
+
+
+def test_a_command_that_measures_removes_old_results_before_it_does(tmp_path: Path) -> None:
+    report = tmp_path / "r.html"
+    report.write_text("of another run")
+    with pytest.raises(UsageError), clear_old_results(report, statement_place(None, report)) as clear:
+        clear()
+        assert not report.exists()
+        raise UsageError("the server is another one")
 
 
 def test_each_candidate_has_files_of_its_own(tmp_path: Path) -> None:

@@ -1,0 +1,76 @@
+"""Atomic writes: a reader finds the old file or the new one, whole, and never a part of either."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import secrets
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+_TEMPORARY = re.compile(r"\.(.+)\.[0-9a-f]{16}\.part", re.DOTALL)
+
+
+def write_atomic(path: Path, data: bytes, *, mode: int = 0o666) -> None:
+    """Put `data` in the place of `path`, on the disk on return. Raises OSError and leaves the old file then."""
+    with atomic_file(path, mode=mode) as file:
+        file.write(data)
+
+
+@contextmanager
+def atomic_file(path: Path, *, mode: int = 0o666) -> Iterator[BinaryIO]:
+    """Yield a new file that takes the place of `path` when the block ends, or is removed when it raises.
+
+    Creates the folder. Keeps the permissions of the file that it replaces; a new one has `mode` less the umask. A link
+    at `path` is replaced, not followed. Raises OSError where it cannot be written, and for a device or a pipe.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise OSError(errno.EINVAL, "it is no regular file")
+    descriptor, temporary = create_temporary(path, mode)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(descriptor)
+        replace_durably(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def create_temporary(path: Path, mode: int = 0o666) -> tuple[int, Path]:
+    """Create an empty file under an unpredictable name beside `path`, and open it for reading and writing.
+
+    Exclusive creation follows no link that somebody has planted there.
+    """
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(temporary, flags, mode)
+    try:
+        replaced = path.lstat()
+    except FileNotFoundError:
+        return descriptor, temporary
+    if stat.S_ISREG(replaced.st_mode):
+        os.fchmod(descriptor, replaced.st_mode & 0o777)
+    return descriptor, temporary
+
+
+def replace_durably(temporary: Path, path: Path) -> None:
+    """Rename a synced file to `path` and sync the folder: the new name survives the loss of power."""
+    temporary.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def temporary_for(file: Path) -> Path | None:
+    """Return the path that a file was a temporary file for, by its name; None for any other file."""
+    match = _TEMPORARY.fullmatch(file.name)
+    return None if match is None else file.with_name(match[1])
