@@ -95,11 +95,11 @@ def measured_run(
     run = _describe(suite, Identity(plan.sha256, measurement_sha256(suite, plan)), options, arms)
     spool, may_go_on = spool_of(options.work_dir, run.id), not (options.calibration or options.part)
     began, again = sitting_of(suite, os.environ, run.id, spool), options.again
-    store.settle()
+    store.mark_abandoned_runs()
     with recorded(
         store, run, plan.canonical, may_go_on=may_go_on, again=again, spool=spool, note=progress.note
     ) as writer:
-        writer.begin_sitting(began)
+        writer.begin_session(began)
         if spent is not None:
             writer.add_budget(spent)
         work = Work(

@@ -18,7 +18,7 @@ from benchgate.errors import BenchgateError, lacking
 from benchgate.load.native import LEFT_ASIDE, library
 from benchgate.load.stamps import audit_refusal
 from benchgate.model.client import ClientProfile
-from benchgate.store.engine import Address
+from benchgate.store.database import Address
 from benchgate.store.repository import Store
 from benchgate.targets.address import ServerAddress
 from benchgate.units import show_duration, show_number

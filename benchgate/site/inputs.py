@@ -13,7 +13,7 @@ from pathlib import Path
 
 from benchgate.model.deployment import sha256_of
 from benchgate.report.html import TEMPLATES
-from benchgate.store.overview import Glance, Overview
+from benchgate.store.queries import Overview, RunSummary
 
 _LIBRARIES = ("jinja2", "numpy", "scipy", "vl-convert-python")  # whose own changes may change a page
 _PACKAGE = Path(__file__).parent.parent
@@ -66,7 +66,7 @@ class ReportInputs:
             facts.setdefault(promotion.suite, []).append((promotion.promoted_at, told))
         return cls({suite: _past(told) for suite, told in facts.items()}, _past(overview.noise))
 
-    def sha256(self, glance: Glance) -> str:
+    def sha256(self, glance: RunSummary) -> str:
         """The hash for one run of the overview."""
         run = glance.run
         removed = None if glance.removed is None else glance.removed.removed_at
@@ -82,7 +82,7 @@ class ReportInputs:
         )
 
 
-def _facts(glance: Glance) -> Iterator[tuple[str, str]]:
+def _facts(glance: RunSummary) -> Iterator[tuple[str, str]]:
     """When what of a run came to be known: that it measured something, its end, and its verdicts."""
     run = glance.run
     yield run.started_at, sha256_of([run.id, run.label, glance.measured])

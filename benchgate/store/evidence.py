@@ -1,6 +1,6 @@
-"""A run's rows to its evidence, from the database or from wherever else they were kept.
+"""Evidence and journal of a run, read from its rows in the database or in a spool.
 
-What is read is checked against the hash that was stored with it: EvidenceError says what is damaged.
+Everything read is checked against the hash that was stored with it: EvidenceError names what is damaged.
 """
 
 from __future__ import annotations
@@ -35,13 +35,12 @@ from benchgate.model.run import (
     ShadowObservation,
 )
 from benchgate.model.telemetry import TelemetryWindow
-from benchgate.store import noise_profiles, rows, tables
-from benchgate.store.engine import fetch
-from benchgate.store.history import Before, past_runs
-from benchgate.store.resumed import resumptions, set_aside
-from benchgate.store.telemetry_rows import TELEMETRY_SEALED, read_telemetry
+from benchgate.store import results, rows, tables
+from benchgate.store.database import fetch
+from benchgate.store.history import PriorRuns, past_runs
+from benchgate.store.rows import TELEMETRY_SEALED, excluded_seqs, read_resumptions, read_telemetry
 
-EVENTS_READ = (LOAD_ENDED, RESUMED, REPLICAS)
+EVIDENCE_EVENTS = (LOAD_ENDED, RESUMED, REPLICAS)
 """The kinds of events that are a part of what a verdict rests on."""
 
 _READERS = 4
@@ -72,17 +71,17 @@ class RunRows:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class RunContext:
     """What a store knows besides a run's own rows: the noise of its baseline, and what was concluded before it."""
 
     noise: NoiseProfile | None = None
-    before: Before = field(default_factory=Before)
+    before: PriorRuns = field(default_factory=PriorRuns)
 
 
 def rows_of(connection: Connection, run: rows.Row) -> RunRows:
     """The rows of the run with this row, as the database has them."""
     event = tables.event.c
-    told = select(tables.event).where(event.run_id == run["id"], event.kind.in_(EVENTS_READ)).order_by(event.seq)
+    told = select(tables.event).where(event.run_id == run["id"], event.kind.in_(EVIDENCE_EVENTS)).order_by(event.seq)
     return RunRows(
         run=run,
         arms=fetch(connection, tables.arms_of([run["id"]])),
@@ -92,16 +91,16 @@ def rows_of(connection: Connection, run: rows.Row) -> RunRows:
     )
 
 
-def known_beside(connection: Connection, run: Run) -> Known:
+def read_context(connection: Connection, run: Run) -> RunContext:
     """What the store has for the judge of this run that is not of the run itself."""
-    return Known(_noise_of(connection, run), past_runs(connection, run))
+    return RunContext(_noise_of(connection, run), past_runs(connection, run))
 
 
-def read_evidence(found: RunRows, known: Known) -> Evidence:
+def read_evidence(found: RunRows, known: RunContext) -> Evidence:
     """All that was observed in a run, finished or not, in order of observation; without what was set aside."""
     run = found.as_run()
-    resumed = resumptions(run.id, found.events)
-    aside = set_aside(resumed)
+    resumed = read_resumptions(run.id, found.events)
+    aside = excluded_seqs(resumed)
     seen = read_observations(run.id, [row for row in found.observations if row["seq"] not in aside])
     telemetry = tuple(read_window(run.id, row) for row in found.telemetry if row["seq"] not in aside)
     if _is_sealed(found.run) and found.sha256() != found.run["evidence_sha256"]:
@@ -147,11 +146,11 @@ def _is_sealed(run: Mapping[str, object]) -> bool:
 
 def _noise_of(connection: Connection, run: Run) -> NoiseProfile | None:
     """What was known of the baseline's own noise when the run ended: its own profile, where it is a calibration."""
-    own = noise_profiles.profile_of_run(connection, run.id)
+    own = results.profile_of_run(connection, run.id)
     if own is not None or Arm.BASELINE not in run.arms:
         return own
     key = noise_key(run.arms[Arm.BASELINE], run.environment, run.measurement_sha256)
-    return noise_profiles.noise_profile(connection, key, before=run.finished_at or run.started_at)
+    return results.noise_profile(connection, key, before=run.finished_at or run.started_at)
 
 
 def _load_end(run_id: str, events: Sequence[rows.Row]) -> LoadEnd | None:
@@ -198,3 +197,35 @@ def _read_observation(run_id: str, row: rows.Row) -> rows.Observation:
         names = [row["kind"], row["arm"], row["stage"], row["task"]]
         place = " ".join(str(name) for name in names if name is not None)
         raise EvidenceError(f"run {run_id}, observation {row['seq']} ({place}): {exc}") from exc
+
+
+@dataclass(frozen=True, slots=True)
+class JournalEvent:
+    """A line of the run's journal."""
+
+    kind: str
+    data: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class JournalEntry:
+    """What stands at one `seq` of a run. `aside`: it was only begun when the run was cut short, and counts no more."""
+
+    seq: int
+    what: rows.Observation | TelemetryWindow | JournalEvent
+    aside: bool = False
+
+
+def read_journal(connection: Connection, run: rows.Row) -> tuple[JournalEntry, ...]:
+    """Everything of the run with this row, in order. Raises EvidenceError where something of it is damaged."""
+    run_id, event = run["id"], tables.event
+    found = rows_of(connection, run)
+    events = fetch(connection, select(event).where(event.c.run_id == run_id))
+    aside = excluded_seqs(read_resumptions(run_id, found.events))
+    seen = zip(found.observations, read_observations(run_id, found.observations), strict=True)
+    what: dict[int, rows.Observation | TelemetryWindow | JournalEvent] = {
+        **{row["seq"]: observation for row, observation in seen},
+        **{row["seq"]: read_window(run_id, row) for row in found.telemetry},
+        **{row["seq"]: JournalEvent(row["kind"], json.loads(row["data"])) for row in events},
+    }
+    return tuple(JournalEntry(seq, what[seq], seq in aside) for seq in sorted(what))

@@ -17,10 +17,10 @@ from benchgate.model.deployment import Arm
 from benchgate.model.history import Attempt, PastCheck, PastRun, Promotion, baseline_series, past_arm
 from benchgate.model.run import RESUMED, SESSION_BEGUN, Run, RunStatus
 from benchgate.model.verdict import Outcome, Scale, Unit
-from benchgate.store import promotions, results, rows, tables
-from benchgate.store.engine import fetch
+from benchgate.store import results, rows, tables
+from benchgate.store.database import fetch
 from benchgate.store.results import StoredVerdict
-from benchgate.store.resumed import resumptions
+from benchgate.store.rows import read_resumptions
 
 MOST_RUNS = 50
 _LOOKED_AT = 4 * MOST_RUNS  # blocked runs among them are no history
@@ -28,7 +28,7 @@ MEASURED = ("load", "quality", "divergence", "shadow")  # observations of what d
 
 
 @dataclass(frozen=True, slots=True)
-class Before:
+class PriorRuns:
     """The runs before a run: those that promote, those whose first verdict did not, and those that had none by then.
 
     Oldest first.
@@ -39,7 +39,7 @@ class Before:
     unjudged: tuple[Attempt, ...] = ()
 
 
-def past_runs(connection: Connection, run: Run) -> Before:
+def past_runs(connection: Connection, run: Run) -> PriorRuns:
     """The newest runs of the same suite and measurement that were over before `run` began, as decided by then.
 
     A run that went on after it was cut short began when it went on last: what it says is of that day, and its first
@@ -51,24 +51,24 @@ def past_runs(connection: Connection, run: Run) -> Before:
     Raises EvidenceError for a verdict or a promotion that does not hash.
     """
     began_at = _began_at(connection, run)
-    recorded = baseline_series(promotions.promotions(connection, run.suite_name, until=began_at))
+    recorded = baseline_series(results.promotions(connection, run.suite_name, until=began_at))
     before = _before(run, began_at)
     newest = before.order_by(tables.run.c.started_at.desc(), tables.run.c.id.desc()).limit(_LOOKED_AT)
     compared = _with_verdicts(connection, newest, decided_by=began_at)
     attempts = tuple(_attempt(one, said[0].outcome) for one, said in compared if not said[0].outcome.promotes)
     unjudged = _unjudged(connection, run, began_at)
     if recorded:
-        return Before(_recorded(connection, before, recorded), attempts, unjudged)
+        return PriorRuns(_recorded(connection, before, recorded), attempts, unjudged)
     promoting = [(one, next((v for v in said if v.outcome.promotes), None)) for one, said in compared]
     promoted = [_past(one, verdict, verdict.decided_at) for one, verdict in promoting if verdict is not None]
-    return Before(tuple(sorted(promoted, key=lambda past: past.promoted_at)[-MOST_RUNS:]), attempts, unjudged)
+    return PriorRuns(tuple(sorted(promoted, key=lambda past: past.promoted_at)[-MOST_RUNS:]), attempts, unjudged)
 
 
 def _began_at(connection: Connection, run: Run) -> str:
     """When the last sitting of a run began. EvidenceError where its journal is damaged."""
     event = tables.event.c
     went_on = select(tables.event).where(event.run_id == run.id, event.kind == RESUMED).order_by(event.seq)
-    return max([run.started_at, *(one.at for one in resumptions(run.id, fetch(connection, went_on)))])
+    return max([run.started_at, *(one.at for one in read_resumptions(run.id, fetch(connection, went_on)))])
 
 
 def _before(run: Run, began_at: str) -> Select[Any]:

@@ -17,8 +17,7 @@ from sqlalchemy import Connection, inspect, text
 
 import benchgate
 from benchgate.errors import StoreError, UsageError
-from benchgate.store.engine import Address, Database
-from benchgate.store.file_systems import network_file_system
+from benchgate.store.database import Address, Database, network_file_system
 from benchgate.store.locks import upgrade_lock
 from benchgate.store.tables import metadata
 

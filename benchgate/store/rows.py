@@ -1,12 +1,15 @@
-"""Model values to table rows and back. Pure: knows no connection, only what each column holds."""
+"""Model values to table rows and back. Pure: no database connection, only the contents of columns."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
+
+import numpy as np
 
 from benchgate.errors import EvidenceError, StoreError
 from benchgate.model.columns import concatenate_columns, split_by_use
@@ -23,18 +26,22 @@ from benchgate.model.records import (
     unpack_shadow_items,
 )
 from benchgate.model.run import (
+    ALL_STORED,
     REPLICAS,
     RESUMED,
+    SESSION_BEGUN,
     BudgetReading,
     ClientUse,
     DeploymentFault,
     LoadObservation,
     QualityObservation,
+    Resumption,
     Run,
     RunStatus,
     ServerStart,
     ShadowObservation,
 )
+from benchgate.model.telemetry import Counter, Gauge, TelemetryMetric, TelemetrySample, TelemetryWindow
 from benchgate.store import codec
 
 Row = dict[str, Any]
@@ -272,3 +279,141 @@ def _observation_row(kind: str, meta: object, columns: ColumnMap, n_rows: int, *
         "n_rows": n_rows,
         "data": data,
     }
+
+
+TELEMETRY_SEALED = ("seq", "arm", "stage", "block", "position", "meta", "codec", "sha256", "n_rows")
+"""The columns that the evidence hash covers; `sha256` stands for the data."""
+
+_AT_S = "at_s"
+_MARKER = "marker"
+_TELEMETRY_METRICS: Mapping[str, TelemetryMetric] = {word.value: word for kind in (Gauge, Counter) for word in kind}
+
+
+def telemetry_row(window: TelemetryWindow) -> Row:
+    """One window as a row, without its place in the run."""
+    check_text(window.stage, "the stage of the telemetry")
+    meta = {
+        "engine": window.engine,
+        "ended_s": window.ended_s,
+        "drained": window.drained,
+        "problems": list(window.problems),
+    }
+    data = codec.encode(_telemetry_columns(window.readings))
+    return {
+        "arm": window.arm.value,
+        "stage": window.stage,
+        "block": window.block,
+        "position": window.position,
+        "meta": to_json(meta, "what is known of the telemetry"),
+        "codec": codec.CODEC,
+        "sha256": codec.digest(data),
+        "n_rows": len(window.readings),
+        "data": data,
+    }
+
+
+def read_telemetry(row: Mapping[str, Any]) -> TelemetryWindow:
+    """The window of a row. Raises EvidenceError when its bytes are not those that were written."""
+    readings = _telemetry_samples(codec.decode(row["data"], codec=row["codec"], sha256=row["sha256"]))
+    if len(readings) != row["n_rows"]:
+        raise EvidenceError(f"it holds {len(readings)} readings, not the {row['n_rows']} that were written")
+    meta = json.loads(row["meta"])
+    return TelemetryWindow(
+        stage=row["stage"],
+        arm=Arm(row["arm"]),
+        block=row["block"],
+        position=row["position"],
+        engine=meta["engine"],
+        ended_s=meta["ended_s"],
+        drained=meta["drained"],
+        readings=readings,
+        problems=tuple(meta["problems"]),
+    )
+
+
+def _telemetry_columns(readings: Sequence[TelemetrySample]) -> ColumnMap:
+    told = {word for reading in readings for word in reading.values}
+    columns: dict[str, Any] = {
+        word.value: np.array([reading.values.get(word, np.nan) for reading in readings], dtype=np.float64)
+        for word in sorted(told)
+    }
+    columns[_AT_S] = np.array([reading.at_s for reading in readings], dtype=np.float64)
+    columns[_MARKER] = tuple(reading.marker for reading in readings)
+    return columns
+
+
+def _telemetry_samples(columns: ColumnMap) -> tuple[TelemetrySample, ...]:
+    told: dict[TelemetryMetric, list[float]] = {
+        _TELEMETRY_METRICS[name]: np.asarray(column, dtype=np.float64).tolist()
+        for name, column in columns.items()
+        if name not in (_AT_S, _MARKER)
+    }
+    instants: list[float] = np.asarray(columns[_AT_S], dtype=np.float64).tolist()
+    markers = [None if marker is None else str(marker) for marker in columns[_MARKER]]
+    return tuple(
+        TelemetrySample(at_s, {word: column[i] for word, column in told.items() if not math.isnan(column[i])}, marker)
+        for i, (at_s, marker) in enumerate(zip(instants, markers, strict=True))
+    )
+
+
+_CHECK_POLICY = (
+    "family", "metric", "statistic", "stage", "over", "task", "unit", "scale", "margin", "at_least", "two_sided",
+    "waiver",
+)  # fmt: skip
+_CHECK_NUMBERS = ("baseline", "candidate", "harm", "lower", "upper")
+
+
+def check_rows(run_id: str, verdict_seq: int, document: Mapping[str, Any]) -> Iterator[Row]:
+    """One row for each check, in the document's order. What is infinite or was not measured is NULL."""
+    for seq, check in enumerate(document.get("checks", ())):
+        policy = {name: check[name] for name in _CHECK_POLICY if check.get(name) is not None}
+        yield {
+            "run_id": run_id,
+            "verdict_seq": verdict_seq,
+            "seq": seq,
+            "check_id": check["id"],
+            "outcome": check["outcome"],
+            "required": int(check["required"]),
+            **{name: _finite_number(check.get(name)) for name in _CHECK_NUMBERS},
+            "n": check.get("n"),
+            "policy": to_json(policy, f"the policy of check {check['id']}"),
+        }
+
+
+def _finite_number(said: object) -> float | None:
+    """A document spells what is infinite as text."""
+    return float(said) if isinstance(said, int | float) else None
+
+
+def read_resumptions(run_id: str, events: Sequence[Row]) -> tuple[Resumption, ...]:
+    """How often a run went on after it had been cut short, oldest first. EvidenceError where its journal is damaged."""
+    return tuple(_resumption(run_id, event["data"]) for event in events if event["kind"] == RESUMED)
+
+
+def excluded_seqs(found: Sequence[Resumption]) -> frozenset[int]:
+    """Every `seq` that counts no more."""
+    return frozenset(seq for one in found for seq in one.set_aside)
+
+
+def pending_spool(events: Iterable[tuple[str, Mapping[str, object]]]) -> str | None:
+    """The spool that may have more of a run than its store, by its journal (kind and data of each event, in order).
+
+    None where the store has all of it, and of a run without a spool. A path on the machine that measured it.
+    """
+    left: str | None = None
+    for kind, data in events:
+        if kind == SESSION_BEGUN:
+            left = str(data.get("spool", "a place that its journal does not name"))
+        elif kind == ALL_STORED:
+            left = None
+    return left
+
+
+def _resumption(run_id: str, text: str) -> Resumption:
+    try:
+        data = json.loads(text)
+        lists = {name: tuple(data[name]) for name in ("again", "set_aside")}
+        lists["same_process"] = tuple(data.get("same_process", ()))
+        return Resumption(**{**data, **lists})
+    except (ValueError, TypeError, KeyError) as exc:
+        raise EvidenceError(f"run {run_id}: its journal does not tell how it went on: {exc}") from exc

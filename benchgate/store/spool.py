@@ -1,21 +1,37 @@
-"""The file that a run's rows are written to before the database gets them; what stands in it is `spooled`.
+"""Spool of a run: the file its rows are written to before the database, its reader, and recovery from it.
 
-Each line is on the disk before the next thing is done.
+The file holds the run first, then one line for each row in order of creation:
+
+    SHA256 {"table":"observation","row":{"run_id":"019a…","seq":0,…,"data":"eJz…"}}
+
+The SHA-256 covers the previous line's SHA-256 and the line's own text, so damaged, missing and moved lines are noticed.
+The last line may be torn by whatever ended the process: nothing relied on it, and it is left out. Bytes are base64, a
+plan is zlib-compressed as in its table. Each line is on the disk before the next thing is done.
 """
 
 from __future__ import annotations
 
 import base64
 import fcntl
+import hashlib
 import json
 import os
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from benchgate.errors import StoreError
-from benchgate.store import rows
-from benchgate.store.spooled import FORMAT, Beginning, chained
+from sqlalchemy import Connection, delete, insert, select
+
+from benchgate.errors import EvidenceError, StoreError
+from benchgate.model.run import ALL_STORED, RunStatus
+from benchgate.store import clock, codec, lifecycle, rows, tables
+from benchgate.store.database import Database, fetch
+from benchgate.store.evidence import EVIDENCE_EVENTS, RunRows
+from benchgate.store.locks import RunLocks
+from benchgate.store.rows import TELEMETRY_SEALED, pending_spool
 
 FILE_NAME = "spool.jsonl"
 
@@ -31,7 +47,7 @@ class Spool:
         self._clean = True
 
     @classmethod
-    def create(cls, path: Path, beginning: Beginning, kept: Iterable[tuple[str, rows.Row]] = ()) -> Spool:
+    def create(cls, path: Path, beginning: RunHeader, kept: Iterable[tuple[str, rows.Row]] = ()) -> Spool:
         """A spool with this beginning and these rows, in place of whatever has its name; whole when the name is there.
 
         Raises StoreError when it cannot be written.
@@ -69,7 +85,7 @@ class Spool:
 
     def _append(self, said: Mapping[str, object]) -> None:
         text = json.dumps(said, sort_keys=True, separators=(",", ":"), allow_nan=False, default=_base64).encode("ascii")
-        digest = chained(self._last, text)
+        digest = chain_hash(self._last, text)
         with _writing(self.path):
             if not self._clean:  # an earlier line was not finished: nothing of it may stand behind this one
                 os.ftruncate(self._descriptor, self._end)
@@ -137,3 +153,299 @@ def _base64(value: object) -> str:
     if not isinstance(value, bytes):
         raise TypeError(f"{type(value).__name__} is nothing that a spool keeps")
     return base64.b64encode(value).decode("ascii")
+
+
+FORMAT = "benchgate-spool/1"
+
+_HASH_CHARS = 64
+_END = "run"  # the table of the line that ends a run
+_TABLE_COLUMNS = {
+    table.name: frozenset(table.columns.keys()) for table in (tables.observation, tables.telemetry, tables.event)
+}
+_COLUMNS = {
+    **_TABLE_COLUMNS,
+    "arm": frozenset(tables.arm.columns.keys()),
+    _END: frozenset({"run_id", "status", "finished_at"}),
+}
+_RUN_COLUMNS = frozenset(tables.run.columns.keys()) - {"evidence_sha256"}
+
+
+@dataclass(frozen=True, slots=True)
+class RunHeader:
+    """What a run has before anything is measured: its row (without a hash), its arms' rows and its plan."""
+
+    run: rows.Row
+    arms: tuple[rows.Row, ...]
+    plan: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Spooled:
+    """What a spool holds: `kept` are the rows after the beginning, each with its table's name, in order.
+
+    `torn_bytes` is the length of a last line that was cut short, and is left out.
+    """
+
+    beginning: RunHeader
+    kept: tuple[tuple[str, rows.Row], ...]
+    torn_bytes: int
+
+    @property
+    def run_id(self) -> str:
+        """The run that it is of."""
+        return str(self.beginning.run["id"])
+
+    @property
+    def end(self) -> rows.Row | None:
+        """How the run ended, as columns of its row; None where it did not end."""
+        ends = self.of_table(_END)
+        return {name: ends[-1][name] for name in ("status", "finished_at")} if ends else None
+
+    def of_table(self, table: str) -> list[rows.Row]:
+        """Its rows of one table, in order."""
+        return [row for name, row in self.kept if name == table]
+
+    def arms(self) -> list[rows.Row]:
+        """The arms' rows as they were known last, in order of their roles."""
+        latest = {row["role"]: row for row in (*self.beginning.arms, *self.of_table("arm"))}
+        return [latest[role] for role in sorted(latest)]
+
+    def run_rows(self, end: Mapping[str, Any] | None = None) -> RunRows:
+        """The rows of the run as a database with all of them gives them, ended by `end` where the spool has no end."""
+        ended = self.end or end
+        run = {**self.beginning.run, **(ended or {}), "evidence_sha256": None}
+        events = [row for row in self.of_table("event") if row["kind"] in EVIDENCE_EVENTS]
+        found = RunRows(run, self.arms(), self.of_table("observation"), self.of_table("telemetry"), events)
+        return replace(found, run=run | {"evidence_sha256": found.sha256()}) if ended else found
+
+
+def read_spool(path: Path) -> Spooled:
+    """What the file holds. Raises EvidenceError, with the line, for anything damaged but a last line cut short."""
+    try:
+        with path.open("rb") as handle:
+            return _read_lines(path, handle)
+    except OSError as exc:
+        raise StoreError(f"the spool {path} cannot be read: {exc.strerror}; check its name") from exc
+
+
+def chain_hash(last: str, text: bytes) -> str:
+    """The hash of a line with this text, after one with the hash `last`."""
+    digest = hashlib.sha256(last.encode())
+    digest.update(text)
+    return digest.hexdigest()
+
+
+def _read_lines(path: Path, lines: Iterable[bytes]) -> Spooled:
+    beginning: RunHeader | None = None
+    kept: list[tuple[str, rows.Row]] = []
+    last, damaged = "", b""
+    for number, line in enumerate(lines, 1):
+        if damaged and beginning is None:
+            break
+        if damaged:
+            raise EvidenceError(f"{path}:{number - 1}: the line is not as it was written: the spool is damaged")
+        text = line[_HASH_CHARS + 1 : -1]
+        last = chain_hash(last, text)
+        if line != b"%s %s\n" % (last.encode(), text):
+            damaged = line
+            continue
+        try:
+            if beginning is None:
+                beginning = _read_header(json.loads(text, parse_constant=_reject_constant))
+            else:
+                kept.append(_read_row(json.loads(text, parse_constant=_reject_constant), beginning.run["id"]))
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as exc:
+            raise EvidenceError(f"{path}:{number}: this is no line of a {FORMAT}: {exc}") from exc
+    if beginning is None:
+        raise EvidenceError(
+            f"{path}:1: this is no {FORMAT}, or its first line is damaged: it does not begin with a run; give the "
+            "spool of a run: spool.jsonl in its folder of the work directory"
+        )
+    return Spooled(beginning, tuple(kept), len(damaged))
+
+
+def _read_header(said: dict[str, Any]) -> RunHeader:
+    if said["format"] != FORMAT:
+        raise ValueError(f"it is written as {said['format']!r}; install a newer benchgate")
+    run: rows.Row = said["run"]
+    plan = base64.b64decode(said["plan"], validate=True)
+    _require_columns(run, _RUN_COLUMNS)
+    for arm in said["arms"]:
+        _require_columns(arm, _COLUMNS["arm"], run["id"])
+    return RunHeader(run, tuple(said["arms"]), plan)
+
+
+def _read_row(said: dict[str, Any], run_id: str) -> tuple[str, rows.Row]:
+    table, row = said["table"], said["row"]
+    if table not in _COLUMNS:
+        raise ValueError(f"it is of the unknown table {table!r}")
+    _require_columns(row, _COLUMNS[table], run_id)
+    if "data" in row and "codec" in row:
+        row["data"] = base64.b64decode(row["data"], validate=True)
+        if codec.digest(row["data"]) != row["sha256"]:
+            raise ValueError(f"its bytes do not hash to {row['sha256']}")
+    return table, row
+
+
+def _reject_constant(constant: str) -> object:
+    raise ValueError(f"it holds {constant}, which is no number")
+
+
+def _require_columns(row: Mapping[str, object], columns: frozenset[str], run_id: str | None = None) -> None:
+    if row.keys() != columns:
+        raise ValueError(f"its columns are {', '.join(sorted(row))}, not {', '.join(sorted(columns))}")
+    if run_id is not None and row["run_id"] != run_id:
+        raise ValueError(f"it is of run {row['run_id']!r}, not of {run_id!r}")
+
+
+_TABLES = {table.name: table for table in (tables.observation, tables.telemetry, tables.event)}
+_COMPARED_COLUMNS: Mapping[str, tuple[str, ...]] = {
+    "observation": rows.OBSERVATION_SEALED,
+    "telemetry": TELEMETRY_SEALED,
+    "event": ("seq", "kind", "data"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """What became of a spool: rows that the store lacked, rows that it had, and how the run stands there now.
+
+    A run that is not over may go on. `torn_bytes`: of a last line that was cut short, and is left out.
+    """
+
+    run_id: str
+    added: int
+    present: int
+    status: RunStatus
+    is_over: bool
+    torn_bytes: int
+
+
+def recover(database: Database, locks: RunLocks, path: Path) -> Recovered:
+    """Brings the run of a spool into the store, sealed where it had ended, else partial: it may go on.
+
+    Raises StoreError for a run that is still measured, or over with other records, and EvidenceError for a spool that
+    is damaged or says otherwise than the store. Then nothing is changed.
+    """
+    with spool_lock(path):
+        spooled = read_spool(path)
+        # A copy of the spool has a lock of its own: what says that the run is measured is the lock of the run.
+        with _run_lock(locks, spooled.run_id), database.writing() as connection:
+            added = insert_missing(connection, spooled)
+            run = _run_row(connection, spooled.run_id)
+            if not lifecycle.is_over(run):
+                _end_run(connection, spooled)
+                run = _run_row(connection, spooled.run_id)
+    present = sum(table in _TABLES for table, _ in spooled.kept) - added
+    status, over = RunStatus(run["status"]), lifecycle.is_over(run)
+    return Recovered(spooled.run_id, added, present, status, over, spooled.torn_bytes)
+
+
+@contextmanager
+def _run_lock(locks: RunLocks, run_id: str) -> Iterator[None]:
+    """Keeps everybody else from measuring a run meanwhile; who is about to go on with it holds it already."""
+    if locks.is_held(run_id):
+        yield
+        return
+    locks.require(run_id)
+    try:
+        yield
+    finally:
+        locks.release(run_id)
+
+
+def insert_missing(connection: Connection, spooled: Spooled) -> int:
+    """Adds the rows of the spool that the database lacks, and says how many. A run that is not over is running then."""
+    _require_plan(spooled)
+    run_id = spooled.run_id
+    found = fetch(connection, select(tables.run).where(tables.run.c.id == run_id))
+    if not found:
+        clock.require_by_now(connection, run_id, [("beginning", spooled.beginning.run["started_at"])])
+        lifecycle.begin_run(connection, spooled.beginning.run, spooled.beginning.arms, spooled.beginning.plan)
+        found = [_run_row(connection, run_id)]
+    _require_same_run(found[0], spooled)
+    missing = _missing(connection, spooled)
+    if lifecycle.is_over(found[0]):
+        if missing:
+            raise StoreError(f"run {run_id} is over in this store without {len(missing)} records of this spool")
+        return 0
+    lifecycle.reopen(connection, run_id)
+    for table, row in missing:
+        connection.execute(insert(_TABLES[table]), row)
+    for arm in spooled.of_table("arm"):
+        replace_arm(connection, arm)
+    return len(missing)
+
+
+def replace_arm(connection: Connection, row: rows.Row) -> None:
+    """Puts an arm's row in place of the one that the run has."""
+    of_arm = (tables.arm.c.run_id == row["run_id"]) & (tables.arm.c.role == row["role"])
+    connection.execute(delete(tables.arm).where(of_arm))
+    connection.execute(insert(tables.arm), row)
+
+
+def _end_run(connection: Connection, spooled: Spooled) -> None:
+    if spooled.end is None:
+        _note_all_stored(connection, spooled.run_id)
+        lifecycle.suspend(connection, spooled.run_id)
+    else:
+        lifecycle.seal_run(connection, spooled.run_id, spooled.end)
+
+
+def _note_all_stored(connection: Connection, run_id: str) -> None:
+    """So that whoever goes on with the run looks for no spool any more; once."""
+    event = tables.event
+    told = connection.execute(select(event.c.kind, event.c.data).where(event.c.run_id == run_id).order_by(event.c.seq))
+    if pending_spool((row.kind, json.loads(row.data)) for row in told) is not None:
+        said = {"run_id": run_id, "seq": 1 + max(_stored(connection, run_id)), "kind": ALL_STORED, "data": "{}"}
+        connection.execute(insert(event), said)
+
+
+def _missing(connection: Connection, spooled: Spooled) -> list[tuple[str, rows.Row]]:
+    """The rows that the database has not.
+
+    Raises EvidenceError for a place at which it has another, and where either has rows that the other lacks: then the
+    run was gone on with without this spool.
+    """
+    run_id, stored = spooled.run_id, _stored(connection, spooled.run_id)
+    ours = {row["seq"]: (table, row) for table, row in spooled.kept if table in _TABLES}
+    for seq, (table, row) in ours.items():
+        if seq in stored and stored[seq] != (table, *(row[name] for name in _COMPARED_COLUMNS[table])):
+            raise EvidenceError(f"run {run_id}: {table} {seq} of the store is not the one of the spool")
+    missing = [one for seq, one in ours.items() if seq not in stored]
+    if missing and stored.keys() - ours.keys():
+        raise EvidenceError(
+            f"run {run_id}: the store has records of it that this spool lacks, and lacks {len(missing)} that this one "
+            "has: it was measured in two places"
+        )
+    return missing
+
+
+def _stored(connection: Connection, run_id: str) -> dict[int, tuple[object, ...]]:
+    """What tells the row at each `seq` from another; without its bytes, which their hash stands for."""
+    stored: dict[int, tuple[object, ...]] = {}
+    for name, table in _TABLES.items():
+        wanted = select(*(table.c[column] for column in _COMPARED_COLUMNS[name])).where(table.c.run_id == run_id)
+        stored |= {row.seq: (name, *row) for row in connection.execute(wanted)}
+    return stored
+
+
+def _require_plan(spooled: Spooled) -> None:
+    wanted = spooled.beginning.run["plan_sha256"]
+    try:
+        found = hashlib.sha256(zlib.decompress(spooled.beginning.plan)).hexdigest()
+    except zlib.error as exc:
+        raise EvidenceError(f"run {spooled.run_id}: the plan of the spool is damaged: {exc}") from exc
+    if found != wanted:
+        raise EvidenceError(f"run {spooled.run_id}: the plan of the spool does not hash to {wanted}")
+
+
+def _require_same_run(stored: Mapping[str, Any], spooled: Spooled) -> None:
+    changing = ("status", "finished_at")
+    for name, value in spooled.beginning.run.items():
+        if name not in changing and stored[name] != value:
+            raise EvidenceError(f"run {spooled.run_id}: its {name} in the store is not the one of the spool")
+
+
+def _run_row(connection: Connection, run_id: str) -> rows.Row:
+    return fetch(connection, select(tables.run).where(tables.run.c.id == run_id))[0]

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, Table, delete, func, insert, select
 
 from benchgate.errors import EvidenceError
-from benchgate.store import results, rows, tables
-from benchgate.store.engine import fetch
-from benchgate.store.telemetry_rows import TELEMETRY_SEALED
+from benchgate.store import rows, tables
+from benchgate.store.database import fetch
+from benchgate.store.rows import TELEMETRY_SEALED
 
 RAW: tuple[tuple[Table, Sequence[str]], ...] = (
     (tables.observation, rows.OBSERVATION_SEALED),
@@ -42,26 +42,7 @@ def removal(connection: Connection, run_id: str) -> Removal | None:
     return Removal(removed_at, reason, n_rows, int(n_bytes)) if n_rows else None
 
 
-def require_raw(connection: Connection, run_id: str) -> None:
-    """Raises EvidenceError for a run whose raw records were removed: nothing can be computed from them again."""
-    gone = removal(connection, run_id)
-    if gone is None:
-        return
-    verdict = tables.verdict.c
-    latest = select(verdict.outcome, verdict.decided_at).where(
-        verdict.run_id == run_id, verdict.own == 1, results.by_now(connection)
-    )
-    last = func.coalesce(verdict.decided_at, "").desc(), verdict.seq.desc()
-    own = connection.execute(latest.order_by(*last).limit(1)).one_or_none()
-    at = f" of {own.decided_at[:10]}" if own is not None and own.decided_at else ""
-    stands = f"its own verdict{at}, {own.outcome}, stands" if own is not None else "it never got a verdict of its own"
-    raise EvidenceError(
-        f"run {run_id}: its raw records were removed on {gone.removed_at[:10]} by `{gone.reason}`, so it cannot be "
-        f"judged again; {stands}, and `trend` and `compare` still show its numbers"
-    )
-
-
-def bury(connection: Connection, run_id: str, *, removed_at: str, reason: str) -> Removal:
+def remove_raw(connection: Connection, run_id: str, *, removed_at: str, reason: str) -> Removal:
     """Removes all raw records of a run, each after its tombstone. The caller commits, and knows that it may."""
     stones = [stone for table, sealed in RAW for stone in _stones(connection, run_id, table, sealed)]
     if stones:

@@ -1,21 +1,28 @@
-"""Writes one run as it happens. Every call is on the disk when it returns: in the run's spool, if it has one, then in
-one transaction of the database.
+"""Durable writing of one run as it is measured: first to its spool, if it has one, then to the database.
+
+Every call is on the disk when it returns. Either place is enough to continue. A database that is gone, full or locked
+for too long is not tried again until the run ends; then it gets from the spool what it lacks. A spool that cannot be
+written is abandoned. When both are lost, nothing more can be measured. A run that another process took over is not
+written any more.
 """
 
 from __future__ import annotations
 
 import hashlib
+import shlex
 import zlib
-from collections.abc import Collection, Mapping
-from dataclasses import asdict
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from sqlalchemy import Table, insert
+from sqlalchemy import Connection, Table, insert, select
 
-from benchgate.errors import StoreError
+from benchgate.errors import EvidenceError, NothingKept, StoreError, TakenOver
 from benchgate.model.deployment import Arm, Deployment
 from benchgate.model.records import DivergenceObservation
 from benchgate.model.run import (
+    ALL_STORED,
     RESUMED,
     SESSION_BEGUN,
     BudgetReading,
@@ -30,16 +37,13 @@ from benchgate.model.run import (
     ShadowObservation,
 )
 from benchgate.model.telemetry import TelemetryWindow
-from benchgate.store import clock, rows, sealing, tables
-from benchgate.store.alive import Hold
-from benchgate.store.engine import Database
-from benchgate.store.evidence import known_beside
-from benchgate.store.keeping import Keeping, Note
-from benchgate.store.reopening import take_up
-from benchgate.store.resolve import require_label
-from benchgate.store.spool import Spool
-from benchgate.store.spooled import Beginning
-from benchgate.store.telemetry_rows import telemetry_row
+from benchgate.store import clock, lifecycle, rows, tables
+from benchgate.store.database import Address, Database, fetch
+from benchgate.store.evidence import RunContext, read_context, read_evidence, rows_of
+from benchgate.store.locks import RunLock, require_ownership, takeover_message
+from benchgate.store.rows import telemetry_row
+from benchgate.store.run_reference import require_label
+from benchgate.store.spool import RunHeader, Spool, Spooled, insert_missing, read_spool, replace_arm, spool_lock
 
 
 class RunWriter:
@@ -49,16 +53,18 @@ class RunWriter:
     it is given can be kept nowhere. Not for use by several threads at once.
     """
 
-    def __init__(self, keeping: Keeping, run_id: str, next_seq: int = 0, kinds: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self, keeping: DurableWriter, run_id: str, next_seq: int = 0, kinds: frozenset[str] = frozenset()
+    ) -> None:
         self._keeping = keeping
         self.run_id = run_id
         self._next_seq = next_seq
         self._kinds = set(kinds)
-        self._hold: Hold | None = None
+        self._hold: RunLock | None = None
 
     @classmethod
     def begin(
-        cls, database: Database, run: Run, plan: bytes, *, spool: Path | None = None, note: Note | None = None
+        cls, database: Database, run: Run, plan: bytes, *, spool: Path | None = None, note: Notify | None = None
     ) -> RunWriter:
         """Stores the run, its arms and its plan, before anything is measured; at first in a new file `spool`.
 
@@ -69,35 +75,35 @@ class RunWriter:
         if hashlib.sha256(plan).hexdigest() != run.plan_sha256:
             raise StoreError(f"run {run.id} cannot begin: the plan does not hash to its plan_sha256 {run.plan_sha256}")
         arms = tuple(rows.arm_row(run.id, arm, deployment) for arm, deployment in run.arms.items())
-        beginning = Beginning(rows.run_row(run), arms, zlib.compress(plan))
+        beginning = RunHeader(rows.run_row(run), arms, zlib.compress(plan))
         if spool is None:
             _begin(database, beginning, run.label)
-            return cls(Keeping(database, run), run.id)
+            return cls(DurableWriter(database, run), run.id)
         with database.reading() as connection:
-            known = known_beside(connection, run)
+            known = read_context(connection, run)
         kept = Spool.create(spool, beginning)
         try:
             _begin(database, beginning, run.label)
         except BaseException:
             kept.remove()
             raise
-        return cls(Keeping(database, run, kept, known, note), run.id)
+        return cls(DurableWriter(database, run, kept, known, note), run.id)
 
     @classmethod
-    def reopen(cls, database: Database, run_id: str, *, spool: Path, note: Note | None = None) -> RunWriter:
+    def reopen(cls, database: Database, run_id: str, *, spool: Path, note: Notify | None = None) -> RunWriter:
         """Goes on with a run that was cut short, after all that is known of it.
 
         What a `spool` of it holds that did not reach the store is brought in first; then it is begun anew with all that
         the store has. Raises StoreError for a run that is over, or still measured.
         """
-        left = take_up(database, run_id, spool)
+        left = reopen_run(database, run_id, spool)
         kept = Spool.create(spool, left.beginning, left.kept)
-        keeping = Keeping(database, left.run, kept, left.known, note, left.next_seq)
+        keeping = DurableWriter(database, left.run, kept, left.known, note, left.next_seq)
         return cls(keeping, run_id, left.next_seq, left.kinds)
 
-    def held_by(self, hold: Hold) -> None:
+    def use_lock(self, hold: RunLock) -> None:
         """Writes only as long as `hold` stands, and lets go of it once nothing more is written, kept or not."""
-        self._keeping.still_held = hold.stands
+        self._keeping.still_held = hold.is_held
         self._hold = hold
 
     @property
@@ -110,9 +116,9 @@ class RunWriter:
         """Whether the store has all that was kept of the run."""
         return self._keeping.is_stored
 
-    def give_up(self, why: str) -> None:
+    def record_loss(self, why: str) -> None:
         """Says why something was kept nowhere, and nothing more is measured: a part of `fault` from now on."""
-        self._keeping.give_up(why)
+        self._keeping.record_loss(why)
 
     def evidence(self) -> Evidence:
         """All that was observed by now, finished or not: as the store would give it, also while that is away."""
@@ -174,14 +180,14 @@ class RunWriter:
         finally:
             self._let_go()
 
-    def leave_open(self) -> None:
+    def suspend(self) -> None:
         """Marks the run as cut short: it is partial, without a seal, and may go on."""
         try:
-            self._keeping.leave_open()
+            self._keeping.suspend()
         finally:
             self._let_go()
 
-    def begin_sitting(self, data: Mapping[str, object]) -> None:
+    def begin_session(self, data: Mapping[str, object]) -> None:
         """Writes down who begins to measure, with which spool (the data of a `SITTING`), before anything is measured.
 
         Raises StoreError where the store does not take that: nobody would know later that there was a spool with more.
@@ -189,7 +195,7 @@ class RunWriter:
         self.event(SESSION_BEGUN, data)
         self._keeping.require_stored()
 
-    def go_on(self, resumption: Resumption, kinds: Collection[str]) -> None:
+    def resume(self, resumption: Resumption, kinds: Collection[str]) -> None:
         """Writes down that the run goes on, before anything else. `kinds`: what it has already, of what it has once.
 
         Raises StoreError where the store does not take that: else a run could go on as often as somebody likes.
@@ -222,8 +228,321 @@ class RunWriter:
         self._keeping.keep(table.name, whole, lambda connection: connection.execute(insert(table), whole))
 
 
-def _begin(database: Database, beginning: Beginning, label: str | None) -> None:
+def _begin(database: Database, beginning: RunHeader, label: str | None) -> None:
     with database.writing() as connection:
         require_label(connection, label)
         clock.require_by_now(connection, beginning.run["id"], [("beginning", beginning.run["started_at"])])
-        sealing.begin_run(connection, beginning.run, beginning.arms, beginning.plan)
+        lifecycle.begin_run(connection, beginning.run, beginning.arms, beginning.plan)
+
+
+Write = Callable[[Connection], object]
+Notify = Callable[[str], None]
+
+_NEITHER = "neither the store nor the spool takes what is measured any more"
+_SUSPENDED = {"status": RunStatus.PARTIAL.value, "finished_at": None}
+
+
+class DurableWriter:
+    """The rows of one run on their way to the disk. Without a spool every StoreError is the caller's."""
+
+    def __init__(
+        self,
+        database: Database,
+        run: Run,
+        spool: Spool | None = None,
+        known: RunContext | None = None,
+        note: Notify | None = None,
+        next_seq: int = 0,
+    ) -> None:
+        self._database = database
+        self._run = run
+        self._spool = spool
+        self._known = known or RunContext()
+        self._note = note
+        self._file = _file_identity(database.address)
+        self._spool_works = spool is not None
+        self._away: str | None = None  # why the database lacks something of the run
+        self._lost: str | None = None  # why something is kept nowhere
+        self._end: Mapping[str, Any] | None = None
+        self._settled = False
+        self._next_seq = next_seq
+        self._taken: str | None = None  # why the run is not ours any more
+        self.still_held: Callable[[], bool] | None = None
+        """Whether the lock of the run is still this process's; None where it holds none (any more)."""
+
+    @property
+    def fault(self) -> str | None:
+        """What the store lacks of the run, and how it gets it; None where it has all that was measured."""
+        if self._spool is None or self._away is None:
+            return self._lost
+        kept = f"what was measured is kept in {self._spool.path}: {self._remedy(self._spool)}"
+        return f"{self._lost or self._away}; {kept}"
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether the database has all that was kept of the run."""
+        return self._away is None
+
+    def look_up(self) -> None:
+        """What the store knows beside the run, once more: it is another thing where the run goes on today."""
+        with self._database.reading() as connection:
+            self._known = read_context(connection, self._run)
+
+    def require_stored(self) -> None:
+        """Raises StoreError where the database lacks something of the run."""
+        if self._away is not None:
+            raise StoreError(f"{self._away}; nothing was measured: try again when the store is there")
+
+    def record_loss(self, why: str) -> None:
+        """Something was kept nowhere, and the run ends by that."""
+        self._lost = why
+
+    def keep(self, table: str, row: rows.Row, write: Write) -> None:
+        """A row of a table; `write` puts it into the database. Raises NothingKept when neither took it.
+
+        TakenOver, here and in whatever else writes, when the run is another process's by now.
+        """
+        self._next_seq = row.get("seq", self._next_seq)
+        try:
+            spooled = self._to_spool(table, row)
+            if not self._to_database(write) and not spooled:
+                self.record_loss(f"{_NEITHER}: {self._away}")
+                raise NothingKept(self._lost)
+        finally:
+            if "seq" in row:
+                self._next_seq = row["seq"] + 1
+
+    def describe(self, arm: Arm, deployment: Deployment) -> None:
+        """Replaces what the run knows of an arm, and looks up what the store knows of it."""
+        self._run = replace(self._run, arms={**self._run.arms, arm: deployment})
+        row = rows.arm_row(self._run.id, arm, deployment)
+
+        def write(connection: Connection) -> None:
+            replace_arm(connection, row)
+            if self._spool is not None:
+                self._known = read_context(connection, self._run)
+
+        self.keep("arm", row, write)
+
+    def finish(self, end: Mapping[str, Any]) -> None:
+        """Ends the run with this `status` and `finished_at`; a database that was away is tried once more.
+
+        A run that lost something is partial, whatever the caller says.
+        """
+        whole = self._lost is None
+        self._end = end if whole else {**end, "status": RunStatus.PARTIAL.value}
+        spooled = self._to_spool("run", {"run_id": self._run.id, **self._end})
+        self._catch_up()
+        sealed = self._end
+        self._settled = self._to_database(lambda connection: lifecycle.seal_run(connection, self._run.id, sealed))
+        if whole and not spooled and not self._settled:
+            self.record_loss(f"{_NEITHER}: {self._away}")
+
+    def suspend(self) -> None:
+        """Marks the run as cut short, so that it may go on; a database that was away is tried once more."""
+        self._end = _SUSPENDED
+        self._catch_up()
+        self._settled = self._to_database(self._leave)
+        if self.fault is not None and self._lost is None:
+            self._tell(self.fault)
+
+    def evidence(self) -> Evidence:
+        """All that was kept of the run by now: from the database, or from the spool where that is away."""
+        if self._away is None:
+            try:
+                return self._stored()
+            except EvidenceError:
+                raise
+            except StoreError as error:
+                self._lose_database(error)
+        # What stands behind the end of a spool that was given up is in the database alone.
+        end = self._end if self._end is None or self._spool_works else _SUSPENDED
+        return read_evidence(self._spooled().run_rows(end), self._known)
+
+    def close(self) -> None:
+        """Lets go of the spool: it goes where the store has all of the run, else it stays."""
+        if self._spool is None:
+            return
+        if self._settled and self.is_stored:
+            self._spool.remove()
+        else:
+            self._spool.close()
+
+    def discard(self) -> None:
+        """Lets go of the spool and deletes it: of a run of which nothing was measured that the store does not have."""
+        if self._spool is not None:
+            self._spool.remove()
+
+    def _leave(self, connection: Connection) -> None:
+        """With a word that the spool has nothing more, by which whoever goes on knows that none is needed."""
+        if self._spool is not None:
+            said = {"run_id": self._run.id, "seq": self._next_seq, "kind": ALL_STORED, "data": "{}"}
+            connection.execute(insert(tables.event), said)
+        lifecycle.suspend(connection, self._run.id)
+
+    def _stored(self) -> Evidence:
+        with self._database.reading() as connection:
+            run = fetch(connection, select(tables.run).where(tables.run.c.id == self._run.id))
+            if not run:
+                raise StoreError(f"the store {self._database.address.shown} has run {self._run.id} no more")
+            found = rows_of(connection, run[0])
+            known = read_context(connection, found.as_run())
+        return read_evidence(found, known)
+
+    def _to_spool(self, table: str, row: rows.Row) -> bool:
+        if self._spool is None or not self._spool_works:
+            return False
+        try:
+            self._spool.append(table, row)
+        except StoreError as error:
+            self._spool_works = False  # a later row must not stand behind one that is missing
+            if self._away is None:
+                self._tell(f"{error}; the run goes on with the store alone")
+            return False
+        return True
+
+    def _to_database(self, write: Write) -> bool:
+        if self._away is not None:
+            return False
+        try:
+            self._require_file()
+            with self._database.writing() as connection:
+                self._require_ours(connection)
+                write(connection)
+        except EvidenceError:
+            raise
+        except StoreError as error:
+            self._lose_database(error)
+            return False
+        return True
+
+    def _require_ours(self, connection: Connection) -> None:
+        run_id = self._run.id
+        if self._settled and self._end != _SUSPENDED:
+            return  # it was ended here, and takes no more from anybody: that the database says itself
+        try:
+            if self._taken is not None:
+                raise TakenOver(self._taken)
+            if self.still_held is not None and not self.still_held():
+                raise TakenOver(
+                    takeover_message(run_id, "the file beside the store that says who measures it was removed")
+                )
+            require_ownership(connection, run_id, self._next_seq)
+        except TakenOver as error:
+            self._taken = str(error)
+            raise
+
+    def _lose_database(self, error: StoreError) -> None:
+        """From now on the spool is what the run is kept in. The error is the caller's where there is none."""
+        if self._spool is None:
+            raise error
+        self._away = str(error)
+        if self._spool_works:
+            self._tell(f"{error}; the run goes on, and is kept in {self._spool.path}")
+
+    def _catch_up(self) -> None:
+        """Gives a database that was away what it lacks, where it is there again."""
+        if self._away is None:
+            return
+        spooled = self._spooled()
+        try:
+            self._require_file()
+            with self._database.writing() as connection:
+                insert_missing(connection, spooled)
+                self._require_ours(connection)
+        except TakenOver:
+            raise
+        except EvidenceError as error:
+            self._taken = takeover_message(self._run.id, str(error))
+            raise TakenOver(self._taken) from error
+        except StoreError as error:
+            self._away = str(error)
+        else:
+            self._away = None
+
+    def _spooled(self) -> Spooled:
+        if self._spool is None:
+            raise StoreError(f"run {self._run.id} is kept in the store alone")
+        return read_spool(self._spool.path)
+
+    def _require_file(self) -> None:
+        """An SQLite file that was removed or replaced still takes rows, and nobody would ever find them."""
+        if self._spool is not None and _file_identity(self._database.address) != self._file:
+            raise StoreError(f"the store {self._database.address.shown}: its file was removed or replaced meanwhile")
+
+    def _remedy(self, spool: Spool) -> str:
+        address = self._database.address
+        command = ["benchgate", "store", "recover", str(spool.path)]
+        if address.shown_is_whole:
+            return f"bring it into the store with `{shlex.join([*command, '--store', address.shown])}`"
+        return f"bring it into the store with `{shlex.join(command)}` and the --store, or BENCHGATE_STORE, of this run"
+
+    def _tell(self, line: str) -> None:
+        if self._note is not None:
+            self._note(line)
+
+
+def _file_identity(address: Address) -> tuple[int, int] | None:
+    """Which file an SQLite store is; None where it is none."""
+    if address.path is None:
+        return None
+    try:
+        found = address.path.stat()
+    except OSError:
+        return None
+    return (found.st_dev, found.st_ino)
+
+
+_IN_ORDER = (tables.observation, tables.telemetry, tables.event)
+
+
+@dataclass(frozen=True, slots=True)
+class ResumableState:
+    """All that is known of a run which goes on: `kept` are its rows with their tables' names, in order of `seq`."""
+
+    run: Run
+    beginning: RunHeader
+    kept: tuple[tuple[str, rows.Row], ...]
+    known: RunContext
+
+    @property
+    def next_seq(self) -> int:
+        """The place of the row that comes next."""
+        return max((row["seq"] for _, row in self.kept), default=-1) + 1
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        """The kinds of observations that it has."""
+        return frozenset(row["kind"] for table, row in self.kept if table == tables.observation.name)
+
+
+def reopen_run(database: Database, run_id: str, spool: Path) -> ResumableState:
+    """Lets a run go on, and gives what the database has of it once it has all that the spool had, if there is one.
+
+    Raises StoreError for a run that is over or still measured, and EvidenceError for a spool that is damaged.
+    """
+    if spool.exists():
+        with spool_lock(spool):
+            spooled = read_spool(spool)
+        if spooled.run_id != run_id:
+            raise StoreError(f"the spool {spool} is of run {spooled.run_id}, not of {run_id}")
+        with database.writing() as connection:
+            insert_missing(connection, spooled)
+    with database.writing() as connection:
+        lifecycle.reopen(connection, run_id)
+        return _read_state(connection, run_id)
+
+
+def _read_state(connection: Connection, run_id: str) -> ResumableState:
+    (row,) = fetch(connection, select(tables.run).where(tables.run.c.id == run_id))
+    arms = fetch(connection, tables.arms_of([run_id]))
+    plan = connection.execute(select(tables.plan.c.data).where(tables.plan.c.sha256 == row["plan_sha256"])).scalar_one()
+    run = rows.read_run(row, arms)
+    begun = {name: value for name, value in row.items() if name != "evidence_sha256"}
+    kept = [
+        (table.name, one)
+        for table in _IN_ORDER
+        for one in fetch(connection, select(table).where(table.c.run_id == run_id))
+    ]
+    kept.sort(key=lambda one: one[1]["seq"])
+    return ResumableState(run, RunHeader(begun, tuple(arms), plan), tuple(kept), read_context(connection, run))

@@ -26,8 +26,7 @@ FLOORS: tuple[frozenset[str], ...] = tuple(
         "targets text_files",
         "embedded sim",
         "imports load quality shadow store report publish telemetry",
-        "acting circumstances deploying done exchange following lining_up looking pricing signatures sitting spending "
-        "spools",
+        "acting circumstances deploying done following lining_up looking pricing signatures sitting spending spools",
         "measuring_load unchanged",
         "adopting measuring deciding importing foretelling",
         "answering attesting promoting publishing recording site",

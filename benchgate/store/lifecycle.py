@@ -1,4 +1,4 @@
-"""Where a run begins and ends in the database, within a transaction of the caller."""
+"""Status changes of a run in the database, within the caller's transaction: begin, suspend, reopen, seal."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from sqlalchemy import Connection, Select, func, insert, select, union_all, upda
 from benchgate.errors import EvidenceError, StoreError
 from benchgate.model.run import REPLICAS, RESUMED, RunStatus
 from benchgate.store import rows, tables
-from benchgate.store.engine import fetch
-from benchgate.store.telemetry_rows import TELEMETRY_SEALED
+from benchgate.store.database import fetch
+from benchgate.store.rows import TELEMETRY_SEALED
 
-STORY = (tables.observation, tables.telemetry, tables.event)
+ORDERED_TABLES = (tables.observation, tables.telemetry, tables.event)
 """The tables whose rows share one order (`seq`) in a run."""
 
 
 def begin_run(connection: Connection, run: rows.Row, arms: Sequence[rows.Row], plan: bytes) -> None:
     """Adds a run with its arms and its plan, which is under zlib."""
-    _keep_plan(connection, run["plan_sha256"], plan)
+    _insert_plan(connection, run["plan_sha256"], plan)
     connection.execute(insert(tables.run), run)
     if arms:
         connection.execute(insert(tables.arm), arms)
@@ -38,13 +38,13 @@ def seal_run(connection: Connection, run_id: str, end: Mapping[str, Any]) -> Non
     connection.execute(update(tables.run).where(tables.run.c.id == run_id).values(sealed))
 
 
-def leave_open(connection: Connection, run_id: str) -> None:
+def suspend(connection: Connection, run_id: str) -> None:
     """Marks a running run as cut short: partial, and without a hash, for it may go on."""
     of_run = (tables.run.c.id == run_id) & (tables.run.c.status == RunStatus.RUNNING.value)
     connection.execute(update(tables.run).where(of_run).values(status=RunStatus.PARTIAL.value, finished_at=None))
 
 
-def take_up(connection: Connection, run_id: str) -> None:
+def reopen(connection: Connection, run_id: str) -> None:
     """Lets a run that was cut short go on; raises StoreError for one that is over, or not there."""
     found = fetch(connection, select(tables.run).where(tables.run.c.id == run_id))
     if not found or is_over(found[0]):
@@ -53,7 +53,7 @@ def take_up(connection: Connection, run_id: str) -> None:
     connection.execute(update(tables.run).where(tables.run.c.id == run_id).values(went))
 
 
-def left_open(suite: str | None) -> Select[*tuple[Any, ...]]:
+def select_resumable(suite: str | None) -> Select[*tuple[Any, ...]]:
     """The rows of runs of a suite, or of all, that were cut short and may go on, newest first."""
     run = tables.run
     cut = run.c.status == RunStatus.PARTIAL.value, run.c.evidence_sha256.is_(None)
@@ -93,7 +93,7 @@ def sealed_telemetry(connection: Connection, run_id: str) -> list[tuple[object, 
 
 
 def _require_one_story(connection: Connection, run_id: str) -> None:
-    places = union_all(*(select(table.c.seq).where(table.c.run_id == run_id) for table in STORY)).subquery().c
+    places = union_all(*(select(table.c.seq).where(table.c.run_id == run_id) for table in ORDERED_TABLES)).subquery().c
     twice = select(places.seq).group_by(places.seq).having(func.count() > 1).order_by(places.seq).limit(1)
     seq = connection.scalar(twice)
     if seq is not None:
@@ -103,7 +103,7 @@ def _require_one_story(connection: Connection, run_id: str) -> None:
         )
 
 
-def _keep_plan(connection: Connection, sha256: str, plan: bytes) -> None:
+def _insert_plan(connection: Connection, sha256: str, plan: bytes) -> None:
     """Stores a plan unless an earlier run had the same one, also when another process stores it at this moment."""
     row = {"sha256": sha256, "data": plan}
     if connection.dialect.name == "sqlite":

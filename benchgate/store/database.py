@@ -1,13 +1,18 @@
-"""Opens a database by address and is the edge where its errors become benchgate's. Knows no table.
+"""Database connections: addresses, transactions, error messages, the store's clock and the file system check.
 
-SQLite (measured: with a plain BEGIN two writers failed in 116 of 160 transactions, with BEGIN IMMEDIATE in none):
-every writing transaction takes the write lock at once, waits up to 10 s for it, and is on the disk when it returns.
+SQLite: every writing transaction takes the write lock at once (BEGIN IMMEDIATE), waits up to 10 s for it, and is on the
+disk when it returns. With a plain BEGIN two writers failed in 116 of 160 transactions; with BEGIN IMMEDIATE in none.
+
+The store's clock is the server's on Postgres and this machine's on SQLite. Several machines write to one store, each by
+its own clock. A record dated later than the store's clock allows is refused; one that got in while the store's own
+clock was wrong does not count as the newest until its time has come.
 """
 
 from __future__ import annotations
 
 import os
 import random
+import re
 import sqlite3
 import time
 from collections.abc import Iterator
@@ -231,3 +236,39 @@ def _postgres_engine(address: Address) -> Engine:
     except ImportError as exc:
         missing = f"the store {address.shown} needs the Postgres driver, which is not installed"
         raise StoreError(lacking(missing, "postgres")) from exc
+
+
+_MOUNTS = Path("/proc/self/mountinfo")
+_OCTAL = re.compile(r"\\([0-7]{3})")
+
+NETWORK_FILE_SYSTEMS = frozenset(
+    {
+        "nfs", "nfs4", "cifs", "smb2", "smb3", "smbfs", "ncpfs", "afs", "ceph", "lustre", "gpfs", "beegfs", "glusterfs",
+        "gfs2", "ocfs2", "orangefs", "pvfs2", "davfs", "fuse.sshfs", "fuse.glusterfs", "fuse.ceph-fuse", "fuse.s3fs",
+        "fuse.gcsfuse", "fuse.rclone", "fuse.juicefs", "fuse.goofys", "fuse.mount-s3", "fuse.blobfuse2",
+    }
+)  # fmt: skip
+"""File systems that other machines may write to at the same time."""
+
+
+def network_file_system(path: Path, mounts: Path | None = None) -> str | None:
+    """The kind of network file system that a file (there or not) is on; None for any other, or where nobody says.
+
+    `mounts` is the kernel's table of mounted file systems (proc_pid_mountinfo(5)).
+    """
+    try:
+        table = (mounts or _MOUNTS).read_text(encoding="utf-8", errors="surrogateescape")
+    except OSError:
+        return None  # another system: whether the log can be kept is tried when it is turned on
+    place = path.expanduser().absolute().resolve()
+    found: tuple[int, str] = (-1, "")
+    for line in table.splitlines():
+        left, _, right = line.partition(" - ")
+        words, kinds = left.split(" "), right.split(" ")
+        if len(words) < 5:
+            continue
+        point = Path(_OCTAL.sub(lambda octal: chr(int(octal[1], 8)), words[4]))
+        # A later mount on the same place, or on a deeper one, hides the earlier one.
+        if place.is_relative_to(point) and len(point.parts) >= found[0]:
+            found = len(point.parts), kinds[0]
+    return found[1] if found[1] in NETWORK_FILE_SYSTEMS else None

@@ -1,18 +1,41 @@
-"""What is in the way of an export: only what an export wrote before is written over."""
+"""Files written by exports: replaced as a whole or not at all, and only where an export wrote the old one."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from benchgate.errors import StoreError, UsageError
+
+
+@contextmanager
+def write_atomic(file: Path) -> Iterator[Path]:
+    """Gives a place to write to, which takes the name of `file` once the block has ended; its folder is made.
+
+    Raises StoreError where it cannot be written.
+    """
+    part = file.with_name(f".{file.name}.part")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            yield part
+            with part.open("rb") as written:
+                os.fsync(written.fileno())
+            part.replace(file)
+        finally:
+            part.unlink(missing_ok=True)
+    except OSError as exc:
+        raise StoreError(f"{file} could not be written: {exc.strerror or exc}") from exc
+
 
 _LONGEST_LINE = 2**24
 _ELSEWHERE = "it was not written over: name another file, or a folder"
 
 
-def require_ours(file: Path, what: str, is_ours: Callable[[bytes], bool]) -> None:
+def require_replaceable(file: Path, what: str, is_ours: Callable[[bytes], bool]) -> None:
     """Raise UsageError where `file` is there and its first line is not that of `what`. StoreError where it is unread.
 
     `is_ours` gets the first line, with its end.
@@ -28,7 +51,7 @@ def require_ours(file: Path, what: str, is_ours: Callable[[bytes], bool]) -> Non
         raise UsageError(f"{file} is there and is not {what}; {_ELSEWHERE}")
 
 
-def not_ours(file: Path, why: str) -> UsageError:
+def in_the_way(file: Path, why: str) -> UsageError:
     """The error of a file that is in the way, for a reason that only its reader knows."""
     return UsageError(f"{file} is there, and {why}; {_ELSEWHERE}")
 
@@ -46,6 +69,6 @@ def is_records_of(run_id: str) -> Callable[[bytes], bool]:
     return is_ours
 
 
-def begins(*marks: str) -> Callable[[bytes], bool]:
+def starts_with(*marks: str) -> Callable[[bytes], bool]:
     """Whether a line begins with one of these texts."""
     return lambda first: first.startswith(tuple(mark.encode("ascii") for mark in marks))

@@ -16,18 +16,18 @@ from sqlalchemy import Connection, Select, and_, false, or_, select, text
 
 from benchgate.errors import UsageError
 from benchgate.store import clock
-from benchgate.store.promotions import promoted_run
+from benchgate.store.results import promoted_run
 from benchgate.store.tables import measured_here, run
 
 SHORTEST_PREFIX = 13
 """As long as the instant in an id (RFC 9562): what is shorter many runs have in common, as they came about together."""
-_BACK = {"@latest": 0, "@previous": 1}
+_OFFSETS = {"@latest": 0, "@previous": 1}
 PROMOTED = "@promoted"
-_KNOWN = (*_BACK, PROMOTED)
+_KNOWN = (*_OFFSETS, PROMOTED)
 _SHOWN = 5
 _LENGTH, _DASHES = 36, (8, 13, 18, 23)  # of an id
 _NEWEST = (run.c.started_at.desc(), run.c.id.desc())
-_LAST = "\U0010ffff"  # behind every character that an id can have
+_AFTER_ALL = "\U0010ffff"  # behind every character that an id can have
 
 
 def resolve(connection: Connection, ref: str, *, suite: str | None = None, whole: bool = False) -> str:
@@ -37,24 +37,24 @@ def resolve(connection: Connection, ref: str, *, suite: str | None = None, whole
     Raises UsageError, with the candidates or the nearest names, when it means none or more than one.
     """
     if ref.startswith("@"):
-        return _by_time(connection, ref, suite)
-    found = _called(connection, ref, suite)
+        return _id_by_time(connection, ref, suite)
+    found = _ids_named(connection, ref, suite)
     if len(found) == 1:
         _require_clear(found[0], ref, whole=whole)
         return found[0]
     if found:
-        raise UsageError(f"{ref!r} means {len(found)} runs; give one of their ids: {_listed(found)}")
+        raise UsageError(f"{ref!r} means {len(found)} runs; give one of their ids: {_join_ids(found)}")
     known = connection.execute(_of_suite(select(run.c.id, run.c.label).order_by(*_NEWEST), suite)).all()
     ids = [row.id for row in known]
     names = [*ids, *(row.label for row in known if row.label is not None), *_KNOWN]
-    raise UsageError(_unknown(ref, names, ids))
+    raise UsageError(_unknown_message(ref, names, ids))
 
 
 def _require_clear(run_id: str, ref: str, *, whole: bool) -> None:
     """Raise UsageError for a beginning of an id where a whole one is wanted, and for a label that looks like an id."""
     if run_id == ref:
         return
-    if not run_id.startswith(ref) and looks_like_an_id(ref):
+    if not run_id.startswith(ref) and looks_like_id(ref):
         raise UsageError(f"no run has the id {ref!r}; it is the label of run {run_id}: name that one by its id")
     if run_id.startswith(ref) and whole:
         raise UsageError(f"{ref!r} is no whole id; run {run_id} begins so: name it by its whole id, or by its label")
@@ -94,11 +94,11 @@ def require_spelling(label: str) -> None:
             f"--label {ascii(label)[:60]}: expected no space around it and only plain ones in it: it would look like "
             "another run's name"
         )
-    if looks_like_an_id(label):
+    if looks_like_id(label):
         raise UsageError(f"--label {label}: it looks like the id of a run, or the beginning of one; add a word to it")
 
 
-def looks_like_an_id(name: str) -> bool:
+def looks_like_id(name: str) -> bool:
     """Whether a text is spelled like an id, or like a beginning of one that is long enough to be looked up.
 
     Ids begin with their instant, and that with a 0 until the year 2527; a date with a time does not (20261121-0930).
@@ -109,12 +109,12 @@ def looks_like_an_id(name: str) -> bool:
     return all(char in allowed for char, allowed in zip(name.lower(), wanted, strict=True))
 
 
-def _called(connection: Connection, ref: str, suite: str | None) -> list[str]:
+def _ids_named(connection: Connection, ref: str, suite: str | None) -> list[str]:
     """The id itself where a run has it; else the ids of the runs with this label, or that begin so; newest first."""
     if any(char == "\0" or "\ud800" <= char <= "\udfff" for char in ref):
         return []  # no id or label has such a character, and not every database can be asked for one
     wanted = _of_suite(select(run.c.id).order_by(*_NEWEST), suite)
-    begins = and_(run.c.id >= ref, run.c.id < ref + _LAST) if len(ref) >= SHORTEST_PREFIX else false()
+    begins = and_(run.c.id >= ref, run.c.id < ref + _AFTER_ALL) if len(ref) >= SHORTEST_PREFIX else false()
     return list(connection.scalars(wanted.where(run.c.id == ref))) or list(
         connection.scalars(wanted.where(or_(run.c.label == ref, begins)))
     )
@@ -124,17 +124,17 @@ def _of_suite(wanted: Select[Any], suite: str | None) -> Select[Any]:
     return wanted if suite is None else wanted.where(run.c.suite_name == suite)
 
 
-def _by_time(connection: Connection, ref: str, suite: str | None) -> str:
+def _id_by_time(connection: Connection, ref: str, suite: str | None) -> str:
     if ref == PROMOTED:
         return promoted_run(connection, suite)
-    if ref not in _BACK:
+    if ref not in _OFFSETS:
         near = get_close_matches(ref, _KNOWN, n=1, cutoff=0)
         raise UsageError(f"{ref!r} names no run; did you mean {near[0]}? Known: {', '.join(_KNOWN)}")
     judged = ~run.c.suite.contains('"calibration":true', autoescape=True)  # the text is canonical JSON
     # What is of a time to come would be the newest for good, before all that is measured from now on.
     begun = run.c.started_at <= clock.latest(connection)
     wanted = select(run.c.id).where(judged, begun, measured_here()).order_by(*_NEWEST)
-    wanted = wanted.limit(1).offset(_BACK[ref])
+    wanted = wanted.limit(1).offset(_OFFSETS[ref])
     found = connection.scalar(wanted if suite is None else wanted.where(run.c.suite_name == suite))
     if found is None:
         which = "has no run" if ref == "@latest" else "has fewer than two runs"
@@ -150,7 +150,7 @@ def _by_time(connection: Connection, ref: str, suite: str | None) -> str:
     return str(found)
 
 
-def _unknown(ref: str, names: list[str], ids: list[str]) -> str:
+def _unknown_message(ref: str, names: list[str], ids: list[str]) -> str:
     if not ids:
         return f"no run is called {ref!r}: the store has none yet; make one with `benchgate run`"
     if len(ref) < SHORTEST_PREFIX and any(id_.startswith(ref) for id_ in ids):
@@ -159,10 +159,10 @@ def _unknown(ref: str, names: list[str], ids: list[str]) -> str:
             "characters of it, or the run's label"
         )
     near = get_close_matches(ref, names, n=1)
-    hint = f"did you mean {near[0]}?" if near else f"the newest runs are {_listed(ids)}"
+    hint = f"did you mean {near[0]}?" if near else f"the newest runs are {_join_ids(ids)}"
     return f"no run is called {ref!r}; {hint}"
 
 
-def _listed(ids: list[str]) -> str:
+def _join_ids(ids: list[str]) -> str:
     more = f" and {len(ids) - _SHOWN} more" if len(ids) > _SHOWN else ""
     return ", ".join(ids[:_SHOWN]) + more

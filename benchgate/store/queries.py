@@ -1,0 +1,256 @@
+"""Read-only queries over many runs: the overview of a store, and one metric over time.
+
+Trends are read from indexes alone, outcomes from the columns that list verdicts. Where a decision rests on an outcome,
+the document is read and hashed instead (`results.own_outcomes`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from sqlalchemy import Connection, Select, and_, func, select
+
+from benchgate.gate.evidence.costs import PRICE_MISMATCH, price_mismatch
+from benchgate.model.deployment import Arm, Deployment, engine_label, hardware_label, model_label, reports_hardware
+from benchgate.model.history import Promotion, promotion_labels
+from benchgate.model.run import MetricRow, Run, TrendPoint
+from benchgate.model.verdict import Outcome
+from benchgate.store import clock, results, rows, tables
+from benchgate.store.database import fetch
+from benchgate.store.history import MEASURED
+from benchgate.store.tombstones import Removal
+
+
+@dataclass(frozen=True, slots=True)
+class StoredOutcome:
+    """A verdict of the run itself; `decided_at` is None where an older schema kept no instant."""
+
+    outcome: Outcome
+    reason: str
+    sha256: str
+    decided_at: str | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RunSummary:
+    """One run. `said` are the verdicts of the run itself, oldest first; `removed` tells when its raw records went.
+
+    `evidence_sha256` is None while the run is not over; then `n_kept` is how many rows of it there are by now, which is
+    0 of every other run, and `measured` whether anything was measured, which is True of every other run. `noise_sha256`
+    is of the noise profile that a calibration gave.
+    """
+
+    run: Run
+    said: tuple[StoredOutcome, ...]
+    evidence_sha256: str | None
+    n_kept: int
+    measured: bool
+    removed: Removal | None
+    noise_sha256: str | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Overview:
+    """All runs and all promotions, oldest first; of the noise profiles when each was measured and its SHA-256."""
+
+    runs: tuple[RunSummary, ...]
+    promotions: tuple[Promotion, ...]
+    noise: tuple[tuple[str, str], ...]
+
+
+def overview(connection: Connection) -> Overview:
+    """The whole store. EvidenceError where a verdict or a promotion is not what was written."""
+    run, profile = tables.run, tables.noise_profile.c
+    found = fetch(connection, select(run).order_by(run.c.started_at, run.c.id))
+    arms: dict[str, list[rows.Row]] = {row["id"]: [] for row in found}
+    for arm in fetch(connection, select(tables.arm)):
+        arms[arm["run_id"]].append(arm)
+    said: dict[str, list[StoredOutcome]] = {row["id"]: [] for row in found}
+    for one in _outcomes(connection):
+        said[one[0]].append(one[1])
+    profiles = connection.execute(select(profile.run_id, profile.measured_at, profile.sha256)).all()
+    removed, kept, measured = _removals(connection), _row_counts(connection), _measured_runs(connection)
+    noise = {run_id: sha256 for run_id, _, sha256 in profiles}
+    return Overview(
+        runs=tuple(
+            RunSummary(
+                run=rows.read_run(row, arms[row["id"]]),
+                said=tuple(said[row["id"]]),
+                evidence_sha256=row["evidence_sha256"],
+                n_kept=kept[row["id"]],
+                measured=row["evidence_sha256"] is not None or row["id"] in measured,
+                removed=removed.get(row["id"]),
+                noise_sha256=noise.get(row["id"]),
+            )
+            for row in found
+        ),
+        promotions=tuple(results.promotions(connection)),
+        noise=tuple(sorted((measured_at, sha256) for _, measured_at, sha256 in profiles)),
+    )
+
+
+def _outcomes(connection: Connection) -> Iterator[tuple[str, StoredOutcome]]:
+    for one in results.all_verdicts(connection):
+        if one.of_the_run_itself:
+            yield (
+                one.run_id,
+                StoredOutcome(one.outcome, str(one.document.get("reason", "")), one.sha256, one.decided_at),
+            )
+
+
+def _removals(connection: Connection) -> dict[str, Removal]:
+    stone = tables.tombstone.c
+    counted = func.max(stone.removed_at), func.max(stone.reason), func.count(), func.sum(stone.n_bytes)
+    found = connection.execute(select(stone.run_id, *counted).group_by(stone.run_id)).all()
+    return {run_id: Removal(at, reason, n_rows, int(n_bytes)) for run_id, at, reason, n_rows, n_bytes in found}
+
+
+def _select_unfinished() -> Select[str]:
+    return select(tables.run.c.id).where(tables.run.c.evidence_sha256.is_(None))
+
+
+def _measured_runs(connection: Connection) -> set[str]:
+    """Of the runs that are not over, those of which something was measured."""
+    seen = tables.observation.c
+    wanted = select(seen.run_id).where(seen.run_id.in_(_select_unfinished()), seen.kind.in_(MEASURED))
+    return set(connection.scalars(wanted.distinct()))
+
+
+def _row_counts(connection: Connection) -> Counter[str]:
+    """How many rows there are of each run that is not over."""
+    kept: Counter[str] = Counter()
+    for table in (tables.observation, tables.telemetry, tables.event):
+        counted = (
+            select(table.c.run_id, func.count())
+            .where(table.c.run_id.in_(_select_unfinished()))
+            .group_by(table.c.run_id)
+        )
+        kept.update({run_id: int(count) for run_id, count in connection.execute(counted)})
+    return kept
+
+
+_Run = tuple[int, str, str | None, str]
+_DeploymentLabels = tuple[str, str, str, str]
+"""Name, model, engine and hardware of a deployment, as a point has them."""
+
+NewestRun = tuple[str, str, Outcome | None, list[MetricRow]]
+"""Suite, start (RFC 3339 UTC), own outcome and metrics of a run."""
+
+_COST = "usd_"  # what the names of costs begin with
+_AT_ONCE = 500  # runs in one query
+_MOST_NUMBERS = 1 << 32  # of a run
+_ARMS = {arm.value: arm for arm in Arm}
+_OUTCOMES = {outcome.value: outcome for outcome in Outcome}
+
+
+def trend(connection: Connection, name: str, suite: str | None, where: Mapping[str, str | None]) -> list[TrendPoint]:
+    """One metric over the runs by time; `where` narrows by columns of the metric, None meaning any value."""
+    # Plain tuples throughout: of tens of thousands of objects the collector's rounds take as long as the query.
+    found = [tuple(row) for row in connection.execute(_select_metric(name, where))]
+    if not found:
+        return []
+    runs, outcomes = _runs_by_time(connection, suite), _own_outcomes(connection)
+    promoted = promotion_labels(results.promotions(connection, suite))
+    known = [row for row in found if row[0] in runs]
+    known.sort(key=lambda row: runs[row[0]][0] * _MOST_NUMBERS + row[1])
+    served = _deployment_reader(connection, suite, known)
+    doubts = {text: _price_doubt(text) for text in {row[2] for row in known}} if name.startswith(_COST) else {}
+    points = []
+    for run_id, _, deployment, arm, stage, task, value, n, lower, upper in known:
+        _, at, label, of = runs[run_id]
+        of_it = served(run_id, deployment)
+        became, role, by = outcomes.get(run_id), _ARMS[arm], promoted.get(run_id)
+        number, what = (value, n, lower, upper), (*of_it[1:], doubts.get(deployment))
+        points.append(TrendPoint(run_id, at, label, of, of_it[0], became, role, stage, task, *number, by, *what))
+    return points
+
+
+def _price_doubt(deployment: str) -> str | None:
+    """Why what its tokens cost is none of what ran."""
+    why = price_mismatch(Deployment(**json.loads(deployment)))
+    return None if why is None else f"{PRICE_MISMATCH}: it {why}"
+
+
+def measurement_hashes(connection: Connection, run_ids: Collection[str]) -> dict[str, str]:
+    """What each of these runs asked of both arms, by its hash: of two with the same one the numbers compare.
+
+    It stands in a run's own row, which is large, so it is asked for by whoever shows a trend, and not with each.
+    """
+    run, found = tables.run.c, dict[str, str]()
+    wanted = sorted(run_ids)
+    for first in range(0, len(wanted), _AT_ONCE):
+        some = select(run.id, run.measurement_sha256).where(run.id.in_(wanted[first : first + _AT_ONCE]))
+        found |= {run_id: measurement for run_id, measurement in connection.execute(some)}
+    return found
+
+
+def _deployment_reader(
+    connection: Connection, suite: str | None, known: Iterable[Sequence[Any]]
+) -> Callable[[str, str], _DeploymentLabels]:
+    """Gives what a run's deployment is known by, from its run and its text; each text is read once, in run after run.
+
+    No database can be asked: Postgres takes no text with a NUL out of JSON. The machine of a run stands in its own row,
+    which is large, so it is read only where benchgate itself served something.
+    """
+    read = {text: Deployment(**json.loads(text)) for text in {row[2] for row in known}}
+    ours = {text for text, one in read.items() if one.url is None and not reports_hardware(one)}
+    run = tables.run.c
+    wanted = select(run.id, run.environment)
+    rows = connection.execute(wanted if suite is None else wanted.where(run.suite_name == suite)) if ours else ()
+    machines = {run_id: environment for run_id, environment in rows}
+
+    @cache
+    def told(text: str, machine: str) -> _DeploymentLabels:
+        one = read[text]
+        return one.name, model_label(one), engine_label(one), hardware_label(one, json.loads(machine))
+
+    anywhere = {text: told(text, "{}") for text in read.keys() - ours}
+    return lambda run_id, text: anywhere.get(text) or told(text, machines[run_id])
+
+
+def _select_metric(name: str, where: Mapping[str, str | None]) -> Select[*tuple[Any, ...]]:
+    metric, arm = tables.metric.c, tables.arm.c
+    of_metric = metric.arm, metric.stage, metric.task, metric.value, metric.n, metric.lower, metric.upper
+    return (
+        select(metric.run_id, metric.seq, arm.deployment, *of_metric)
+        .join_from(tables.metric, tables.arm, and_(arm.run_id == metric.run_id, arm.role == metric.arm))
+        .where(metric.name == name, *(metric[key] == value for key, value in where.items() if value is not None))
+    )
+
+
+def _runs_by_time(connection: Connection, suite: str | None) -> dict[str, _Run]:
+    """Rank by time, start, label and suite of every run, or of those of one suite.
+
+    From an index, in its order: a run's own row is large.
+    """
+    run = tables.run.c
+    wanted = select(run.id, run.started_at, run.label, run.suite_name).order_by(run.started_at, run.id)
+    rows = connection.execute(wanted if suite is None else wanted.where(run.suite_name == suite))
+    return {run_id: (rank, at, label, of) for rank, (run_id, at, label, of) in enumerate(rows)}
+
+
+def _own_outcomes(connection: Connection) -> dict[str, Outcome]:
+    """What the latest verdict of each run itself is listed as; a run that never got one by now is not there."""
+    verdict = tables.verdict.c
+    reached = verdict.decided_at.asc().nulls_first()  # those of older schemas have none
+    wanted = select(verdict.run_id, verdict.outcome).where(verdict.own == 1, results.reached_by_now(connection))
+    rows = connection.execute(wanted.order_by(verdict.run_id, reached, verdict.seq))
+    return {run_id: _OUTCOMES[outcome] for run_id, outcome in rows}  # the last one stays
+
+
+def newest_runs(connection: Connection, run_ids: Collection[str]) -> list[NewestRun]:
+    """Return the newest of these runs of each suite, without calibrations and files of other tools."""
+    run = tables.run
+    wanted = select(run).where(~run.c.suite.contains('"calibration":true', autoescape=True), tables.measured_here())
+    by_time = wanted.where(run.c.started_at <= clock.latest(connection)).order_by(run.c.started_at, run.c.id)
+    newest = {row["suite_name"]: row for row in fetch(connection, by_time) if row["id"] in run_ids}
+    outcomes = results.own_outcomes(connection, [row["id"] for row in newest.values()])
+    return [
+        (suite, row["started_at"], outcomes.get(row["id"]), results.metrics(connection, row["id"]))
+        for suite, row in sorted(newest.items())
+    ]
