@@ -1,11 +1,12 @@
-"""One run as one JSON document, to be kept in a git branch, as an artifact or in a bucket, and taken in elsewhere.
+"""Bundle of a run: one JSON document for a git branch, an artifact or a bucket, imported into other stores.
 
     {"format": "benchgate-bundle/1", "schema": "0006", "tool_version": ..., "run": {...}, "plan": ...,
      "observation": [...], ..., "sha256": ...}
 
-A table is a list of its rows, with every column but the run's id, which stands once; bytes are base64. What is read
-off something else (`check_result`, a verdict's `own` and `seq`) is left out and made again. The text is canonical
-(sorted keys, ASCII), so one run has one spelling, and `sha256` is over the canonical text of all the rest. Pure.
+A table is a list of its rows, with every column but the run's id; bytes are base64. Derived values (`check_result`, a
+verdict's `own` and `seq`) are left out and computed again. The text is canonical (sorted keys, ASCII), so a run has one
+spelling, and `sha256` covers the canonical text of everything else. In a folder, each run has its own file named by its
+id, so that no two jobs write the same one.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ _DOCUMENT_KEYS = {"format", "schema", "tool_version", "sha256", "plan", "run", *
 
 
 def write_bundle(whole: WholeRun) -> bytes:
-    """The bundle of a run. EvidenceError where it would be larger than is ever read."""
+    """Return the bundle of a run. Raises EvidenceError where it would exceed `MAX_BYTES`."""
     document: dict[str, Any] = {
         "format": FORMAT,
         "schema": SCHEMAS[-1],
@@ -68,9 +69,9 @@ def write_bundle(whole: WholeRun) -> bytes:
 
 
 def read_bundle(data: bytes, source: str) -> WholeRun:
-    """The run that a bundle says it is: its form, its types and its hash are checked, not yet what it tells.
+    """Return the run of a bundle, after checking format, types and hash; `validate_run` checks the contents.
 
-    EvidenceError begins with `source` and says what was found where.
+    An EvidenceError begins with `source` and says what was found where.
     """
     if len(data) > MAX_BYTES:
         raise EvidenceError(f"{source}: {len(data):,} bytes; a bundle has at most {MAX_BYTES:,}")
@@ -87,7 +88,6 @@ def read_bundle(data: bytes, source: str) -> WholeRun:
 
 
 def _open_document(data: bytes, source: str) -> dict[str, Any]:
-    """The document of a bundle of this format."""
     try:
         document = json.loads(data.decode("ascii"))
     except (ValueError, RecursionError) as exc:
@@ -104,7 +104,7 @@ def _open_document(data: bytes, source: str) -> dict[str, Any]:
 
 
 def _document_sha256(document: Mapping[str, Any], source: str) -> str:
-    """Of the document's canonical text, which has no NaN, no infinity and no depth without end."""
+    """Hash the canonical text, which has no NaN, no infinity and bounded depth."""
     try:
         return hashlib.sha256(_canonical(document)).hexdigest()
     except (ValueError, RecursionError) as exc:
@@ -112,7 +112,7 @@ def _document_sha256(document: Mapping[str, Any], source: str) -> str:
 
 
 def _canonical(document: Mapping[str, Any]) -> bytes:
-    """The one spelling of a document. ValueError for NaN and infinity."""
+    """Return the canonical text. Raises ValueError for NaN and infinity."""
     text = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
     return text.encode("ascii")
 
@@ -127,7 +127,7 @@ def _document_row(table: Table, row: rows.Row) -> dict[str, Any]:
 
 
 def _plain_value(value: Any) -> Any:
-    """A column's value as JSON has it. SQLite keeps no sign of zero, so that no bundle does."""
+    """Return a column's value as JSON. SQLite drops the sign of zero, so bundles do too."""
     if isinstance(value, bytes):
         return _base64(value)
     return value + 0.0 if isinstance(value, float) else value
@@ -146,7 +146,7 @@ def _read_row(table: Table, said: object, place: str) -> rows.Row:
 
 
 def _read_value(column: Column[Any], said: object, place: str) -> object:
-    """A column's value of exactly its type: no bool for a number, no number that either database would round."""
+    """Return a value of exactly its column's type: no bool for a number, nothing that a database would round."""
     if said is None and column.nullable:
         return None
     if isinstance(column.type, LargeBinary):
@@ -198,7 +198,7 @@ def _base64(data: bytes) -> str:
 
 
 def _quote(value: object) -> str:
-    """Enough of a stranger's value to find it by, and no control character of it."""
+    """Return a short, escaped form of an untrusted value."""
     if isinstance(value, dict | list):
         return "an object" if isinstance(value, dict) else "a list"
     if isinstance(value, int) and abs(value) >= 2**63:
@@ -213,10 +213,10 @@ _START_BYTES = 256
 
 
 def export_bundle(database: Database, run_id: str, file: Path) -> None:
-    """Writes the bundle of a run, in place of an older one. A file that says more than the store does is not touched.
+    """Write the bundle of a run, replacing an older one. A file with more than the store has is not touched.
 
-    Raises EvidenceError for a run that is damaged, or a file that holds what the store lacks; UsageError for a file
-    that is something else; StoreError where it cannot be written.
+    Raises EvidenceError for a damaged run, or a file with what the store lacks; UsageError for any other file;
+    StoreError where it cannot be written.
     """
     with database.reading() as connection:
         whole = read_whole(connection, run_id)
@@ -232,9 +232,9 @@ def export_bundle(database: Database, run_id: str, file: Path) -> None:
 
 
 def bundle_files(path: Path) -> list[Path]:
-    """The file, or those of a folder that may be bundles in order of their names, which is that of time.
+    """Return the file, or the `*.json` files of a folder in order of their names, which is that of time.
 
-    Raises UsageError for what is not there, and for a folder without any.
+    Raises UsageError where there is none.
     """
     if path.is_file():
         return [path]
@@ -247,7 +247,7 @@ def bundle_files(path: Path) -> list[Path]:
 
 
 def looks_like_bundle(file: Path) -> bool:
-    """Whether a file begins as bundles do, so that whatever is wrong with it is said of a bundle; not if unreadable."""
+    """Return True for a file that begins as bundles do; False where it cannot be read."""
     try:
         with file.open("rb") as begun:
             return _START.match(begun.read(_START_BYTES)) is not None
@@ -256,7 +256,7 @@ def looks_like_bundle(file: Path) -> bool:
 
 
 def bundle_sources(given: Iterable[Path]) -> Iterator[RunSource]:
-    """The bundles that files and folders name. Raises UsageError as `files_at` does."""
+    """Yield the bundles that files and folders name. Raises UsageError as `bundle_files` does."""
     for path in given:
         yield from (RunSource(str(file), partial(_read_bundle_file, file)) for file in bundle_files(path))
 
@@ -275,7 +275,7 @@ def _read_file(file: Path) -> bytes:
 
 
 def _existing_bundle(found: bytes, whole: WholeRun, file: Path) -> WholeRun:
-    """What the file has of the same run. UsageError where it is no bundle, a damaged one, or one of another run."""
+    """Read an existing file's bundle. Raises UsageError unless it is an intact bundle of the same run."""
     try:
         old = read_bundle(found, "what it holds")
     except EvidenceError as exc:
@@ -286,7 +286,7 @@ def _existing_bundle(found: bytes, whole: WholeRun, file: Path) -> WholeRun:
 
 
 def _require_nothing_lost(old: WholeRun, new: WholeRun, file: Path) -> None:
-    """A file can have been merged in from elsewhere since; what only it holds would be gone."""
+    """Raise EvidenceError where the old bundle, perhaps of several stores, has what this store lacks."""
     lost = [f"records at {seq}" for seq, told in old.story.items() if new.story.get(seq) != told][:1]
     for table in (tables.verdict, tables.promotion, tables.imported, tables.noise_profile):
         there = [row | {"seq": None} for row in new.of(table)]

@@ -1,11 +1,7 @@
-"""Database connections: addresses, transactions, error messages, the store's clock and the file system check.
+"""Database connections: addresses, transactions, error messages, and the file system check.
 
 SQLite: every writing transaction takes the write lock at once (BEGIN IMMEDIATE), waits up to 10 s for it, and is on the
 disk when it returns. With a plain BEGIN two writers failed in 116 of 160 transactions; with BEGIN IMMEDIATE in none.
-
-The store's clock is the server's on Postgres and this machine's on SQLite. Several machines write to one store, each by
-its own clock. A record dated later than the store's clock allows is refused; one that got in while the store's own
-clock was wrong does not count as the newest until its time has come.
 """
 
 from __future__ import annotations
@@ -63,9 +59,9 @@ _ADVICE = {
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a store is. `shown` is as it was given, without a password and options.
+    """Address of a store. `shown` is as it was given, without password and options.
 
-    `path` is the file itself, whatever links lead to it; None unless it is SQLite.
+    `path` is the SQLite file itself, after following links; None for Postgres.
     """
 
     url: URL
@@ -74,7 +70,7 @@ class Address:
 
     @classmethod
     def parse(cls, address: str) -> Address:
-        """A file name, `sqlite:///FILE` or a Postgres URL. Raises UsageError for anything else."""
+        """Parse a file name, `sqlite:///FILE` or a Postgres URL. Raises UsageError for anything else."""
         if not address:
             raise UsageError(f"the address of the store is empty; {_ADDRESS_HELP}")
         if "://" not in address:
@@ -94,7 +90,7 @@ class Address:
 
     @property
     def shown_is_whole(self) -> bool:
-        """Whether the store is reached by `shown` alone, without a password or an option."""
+        """True where `shown` alone reaches the store, without a password or an option."""
         return self.path is not None or Address.parse(self.shown).url == self.url
 
     @classmethod
@@ -111,7 +107,7 @@ class Address:
         return cls(url, plain.render_as_string(), None)
 
     def without_secrets(self, text: str) -> str:
-        """The text with every password of this address blanked, also where it is percent-encoded."""
+        """Blank every password of this address in a text, also where it is percent-encoded."""
         secrets = [self.url.password, *(self.url.query.get(name) for name in _SECRET_PARAMETERS)]
         for secret in secrets:
             if isinstance(secret, str) and secret:
@@ -122,7 +118,7 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class Database:
-    """An open database: reading and writing transactions, whose failures are StoreErrors."""
+    """Open database: reading and writing transactions, whose failures are StoreErrors."""
 
     address: Address
     engine: Engine
@@ -130,7 +126,7 @@ class Database:
 
     @classmethod
     def connect(cls, address: Address) -> Database:
-        """An engine on the address; the first transaction connects. Raises StoreError when its driver is missing."""
+        """Create an engine; the first transaction connects. Raises StoreError when its driver is missing."""
         if address.path is not None:
             engine = _sqlite_engine(address)
             return cls(address, engine, engine.execution_options(**{_READING: True}))
@@ -140,13 +136,13 @@ class Database:
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
-        """One transaction that only reads: it sees one state of the store and waits for no writer."""
+        """Open a read-only transaction: it sees one state of the store and waits for no writer."""
         with self.errors(), self.reader.begin() as connection:
             yield connection
 
     @contextmanager
     def writing(self) -> Iterator[Connection]:
-        """One transaction that is committed and on the disk when the block ends, and undone when it raises."""
+        """Open a transaction that is committed and on the disk when the block ends, and undone when it raises."""
         with self.errors(), self.engine.begin() as connection:
             if self.address.path is None:  # as long as SQLite waits; a server has no such limit of its own
                 connection.exec_driver_sql(f"SET LOCAL lock_timeout = {BUSY_TIMEOUT_MS}")
@@ -154,14 +150,14 @@ class Database:
 
     @contextmanager
     def errors(self) -> Iterator[None]:
-        """Turns what a driver raises into StoreError: the store's address, the cause, what to do; no password."""
+        """Convert driver errors into StoreError with the store's address, the cause and a remedy, without passwords."""
         try:
             yield
         except (SQLAlchemyError, sqlite3.Error, OSError) as exc:
             raise StoreError(self._explain(exc)) from exc
 
     def close(self) -> None:
-        """Closes every connection."""
+        """Close every connection."""
         self.engine.dispose()
 
     def _explain(self, exc: Exception) -> str:
@@ -172,7 +168,7 @@ class Database:
 
 
 def fetch(connection: Connection, statement: Select[*tuple[Any, ...]]) -> list[dict[str, Any]]:
-    """All rows of a query, each by the names of its columns."""
+    """Return all rows of a query as dictionaries."""
     return [row._asdict() for row in connection.execute(statement)]
 
 
@@ -202,10 +198,10 @@ def _sqlite_engine(address: Address) -> Engine:
 
 
 def _begin_writing(driver: Any) -> None:
-    """Takes the write lock, as soon as it can be had within the time that the connection waits for one.
+    """Take the write lock within the connection's busy timeout.
 
-    SQLite's own waiting asks ten times a second at last, and nobody queues: of eight processes that write all the time
-    one may get no turn for longer than it waits. Asked more often, and each time after another pause, all get one.
+    SQLite's own waiting polls ten times a second at last, without a queue: of eight processes that write all the time
+    one may get no turn before its timeout. Polling more often with random pauses lets all of them through.
     """
     (patience_ms,) = driver.execute("PRAGMA busy_timeout").fetchone()
     give_up_s = time.monotonic() + patience_ms / 1000
@@ -252,8 +248,10 @@ NETWORK_FILE_SYSTEMS = frozenset(
 
 
 def network_file_system(path: Path, mounts: Path | None = None) -> str | None:
-    """The kind of network file system that a file (there or not) is on; None for any other, or where nobody says.
+    """Return the network file system that a file (existing or not) is on; None for any other, or if unknown.
 
+    SQLite's write-ahead log needs memory that all its users share. Over a network file system each machine has its
+    own, and two writers damage the file without an error (sqlite.org/wal.html, sqlite.org/howtocorrupt.html).
     `mounts` is the kernel's table of mounted file systems (proc_pid_mountinfo(5)).
     """
     try:

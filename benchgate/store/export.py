@@ -1,4 +1,9 @@
-"""Runs out of a store, as files: whole ones to take in elsewhere, or what they say for other programs to read."""
+"""Exports of runs: bundles for other stores, and JSONL, CSV, Parquet and OpenMetrics for other programs.
+
+Names of record fields are those of docs/metrics.md and carry their units. JSON has no infinity: a latency that is
+infinite because the request failed is null, and `success` is false beside it. Count those: leaving them out flatters a
+server that fails.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +36,7 @@ from benchgate.store.results import require_raw
 
 
 class FileFormat(StrEnum):
-    """What the files of an export are."""
+    """Formats of exported files."""
 
     BUNDLE = "bundle"
     JSONL = "jsonl"
@@ -41,7 +46,7 @@ class FileFormat(StrEnum):
 
 
 def all_runs(database: Database, suite: str | None) -> list[str]:
-    """The ids of the runs of a suite, or of all, oldest first."""
+    """Return the ids of the runs of a suite, or of all, oldest first."""
     run = tables.run.c
     wanted = select(run.id).order_by(run.started_at, run.id)
     with database.reading() as connection:
@@ -57,11 +62,10 @@ def export(
     *,
     raw_csv: bool = False,
 ) -> Iterator[Path]:
-    """Writes the runs to a file or a folder, and tells each file when it is there.
+    """Write runs to a file or a folder, and yield each file when it is complete. `openmetrics` renders that format.
 
-    Raises UsageError for a file where several are written or one that is in the way and was not written by an export,
-    EvidenceError for a run that is damaged or whose raw records are gone where they are asked for, StoreError where a
-    file cannot be written.
+    Raises UsageError for one file where several are needed or an existing file that no export wrote, EvidenceError for
+    a damaged run or missing raw records, StoreError where a file cannot be written.
     """
     for run_id in run_ids:
         if not is_uuid(run_id):  # it becomes a file name
@@ -85,7 +89,7 @@ def export(
 
 
 def _only_file(to: Path, suffix: str, runs: int) -> Path | None:
-    """The file that was named; None for a folder."""
+    """Return the named file; None for a folder."""
     if to.is_file() and to.suffix != suffix:
         raise UsageError(f"{to} is a file, and its name does not end in {suffix}; name a folder, or a file *{suffix}")
     if to.is_dir() or to.suffix != suffix:
@@ -102,7 +106,7 @@ def _require_folder(to: Path, form: FileFormat) -> Path:
 
 
 def _read_evidence(database: Database, run_id: str) -> Evidence:
-    """What was observed in a run, without what the store knows beside it."""
+    """Read what was observed in a run, without its context in the store."""
     with database.reading() as connection:
         require_raw(connection, run_id)
         (run,) = fetch(connection, select(tables.run).where(tables.run.c.id == run_id))
@@ -159,7 +163,7 @@ _LATENCIES = {
 
 
 def records(evidence: Evidence) -> Iterator[Record]:
-    """Every record of a run, the run itself first; `kind` says what it is, `run_id` whose."""
+    """Yield every record of a run, the run itself first; `kind` is its kind, `run_id` its run."""
     for kind, of in (
         ("run", _run_record(evidence)),
         ("request", requests(evidence)),
@@ -175,7 +179,7 @@ def records(evidence: Evidence) -> Iterator[Record]:
 
 
 def without_infinities(value: Any) -> Any:
-    """The same value with null where a number is not finite, and plain texts for words."""
+    """Replace non-finite numbers by null and enum members by plain text."""
     if isinstance(value, dict):
         return {str(name): without_infinities(inner) for name, inner in value.items()}
     if isinstance(value, list | tuple):
@@ -194,7 +198,7 @@ def requests(evidence: Evidence) -> Iterator[Record]:
 
 
 def request_columns(seen: LoadObservation) -> Iterator[Mapping[str, list[Any]]]:
-    """The same of one observation by columns of one length: the measured ones, the ramp, then those that were left."""
+    """Yield the columns of an observation's requests, of one length each: measured, ramp, then cancelled ones."""
     for requests in seen.parts:
         n = len(requests)
         if n == 0:
@@ -208,24 +212,24 @@ def request_columns(seen: LoadObservation) -> Iterator[Mapping[str, list[Any]]]:
 
 
 def items(evidence: Evidence) -> Iterator[Record]:
-    """One record an eval item of one arm; `repeat` above 0 is the same arm asked once more."""
+    """Yield one record per eval item and arm; `repeat` above 0 is a repetition by the same arm."""
     for seen in evidence.quality:
         place = {"arm": seen.arm.value, "task": seen.task, "repeat": seen.repeat}
         yield from (without_infinities(place | asdict(item)) for item in seen.items)
 
 
 def prompts(evidence: Evidence) -> Iterator[Record]:
-    """One record a recorded prompt; texts only where the suite kept them."""
+    """Yield one record per recorded prompt; texts only where the suite kept them."""
     yield from (without_infinities(asdict(item)) for item in (evidence.shadow.items if evidence.shadow else ()))
 
 
 def positions(evidence: Evidence) -> Iterator[Record]:
-    """One record a position of the fixed texts, in nats."""
+    """Yield one record per position of the fixed texts, in nats."""
     yield from (without_infinities(asdict(item)) for item in (evidence.divergence.items if evidence.divergence else ()))
 
 
 def readings(evidence: Evidence) -> Iterator[Record]:
-    """One record a look at a server's own metrics; what it does not say is not there."""
+    """Yield one record per sample of a server's own metrics; unknown values are left out."""
     for window in evidence.telemetry:
         place = {"arm": window.arm.value, "stage": window.stage, "block": window.block, "position": window.position}
         for reading in window.readings:
@@ -287,7 +291,7 @@ _AT_ONCE = 500  # runs in one query
 
 
 def metric_table(connection: Connection, run_ids: Sequence[str]) -> Iterator[TableRow]:
-    """The derived numbers of runs, in the units of their names, with 95 % limits where there are any."""
+    """Yield the metrics of runs, in the units of their names, with 95% confidence bounds where there are any."""
     run, metric = tables.run.c, tables.metric.c
     of_run = run.id, run.suite_name, run.label, run.started_at
     numbers = metric.value, metric.lower, metric.upper, metric.n
@@ -301,7 +305,7 @@ def metric_table(connection: Connection, run_ids: Sequence[str]) -> Iterator[Tab
 
 
 def check_table(connection: Connection, run_ids: Sequence[str]) -> Iterator[TableRow]:
-    """Every check of every verdict on the runs. What is infinite or was not measured is missing."""
+    """Yield every check of every verdict on the runs. Infinite and unmeasured numbers are missing."""
     run, verdict, check = tables.run.c, tables.verdict.c, tables.check_result.c
     of_run = run.id, run.suite_name, run.label, run.started_at
     of_verdict = verdict.seq, verdict.compared_run_id, verdict.decided_at, verdict.outcome
@@ -318,10 +322,10 @@ def check_table(connection: Connection, run_ids: Sequence[str]) -> Iterator[Tabl
 
 
 def to_csv(columns: Iterable[str], found: Iterable[TableRow], *, raw: bool = False) -> str:
-    """CSV with a header: texts in quotes, numbers bare, what is missing empty.
+    """Return CSV with a header: texts in quotes, numbers bare, missing values empty.
 
-    A spreadsheet takes a text that begins like a formula for one, and runs it: it gets a leading ' unless `raw`. So
-    does a CI's log with a line that begins like a command: a text stays on one line then.
+    A spreadsheet runs a text that begins like a formula: it gets a leading ' unless `raw`. A CI log runs a line that
+    begins like a command: unless `raw`, a text stays on one line.
     """
     out = io.StringIO()
     writer = csv.writer(out, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n")
@@ -347,7 +351,7 @@ _BOOLEANS = (*_TRUTHS, "success")
 
 
 def pyarrow() -> ModuleType:
-    """The library, with its writer loaded. UsageError where it is not installed."""
+    """Import pyarrow with its Parquet writer. Raises UsageError where it is not installed."""
     try:
         import pyarrow
         import pyarrow.parquet
@@ -358,7 +362,7 @@ def pyarrow() -> ModuleType:
 
 
 def write_table(file: Path, columns: Mapping[str, type], found: Iterable[Sequence[Any]]) -> None:
-    """Writes rows of these columns."""
+    """Write rows of these columns as Parquet."""
     arrow = pyarrow()
     types = {str: arrow.string(), int: arrow.int64(), float: arrow.float64()}
     schema = arrow.schema([(name, types[kind]) for name, kind in columns.items()])
@@ -371,7 +375,7 @@ def write_table(file: Path, columns: Mapping[str, type], found: Iterable[Sequenc
 
 
 def write_records(folder: Path, evidence: Evidence) -> list[Path]:
-    """Writes a file for each kind of record that a run has: `RUN.requests.parquet` and so on."""
+    """Write a Parquet file for each kind of record of a run: `RUN.requests.parquet` and so on."""
     arrow = pyarrow()
     written = []
     columns = [part for seen in evidence.load for part in request_columns(seen)]
@@ -397,7 +401,7 @@ def write_records(folder: Path, evidence: Evidence) -> list[Path]:
 
 
 def _whole_characters(value: Any) -> Any:
-    """The same with `\\ud800` spelled out for half a character, which a server can send and Parquet cannot hold."""
+    """Spell out lone surrogates, which a server can send and Parquet cannot hold."""
     if isinstance(value, str):
         return value.encode("utf-8", "backslashreplace").decode()
     if isinstance(value, list):
@@ -412,7 +416,7 @@ def _place(folder: Path, evidence: Evidence, kind: str) -> Path:
 
 
 def _request_schema(columns: Iterable[str]) -> Any:
-    """Stated, because a column that is missing throughout one observation tells no type."""
+    """Return the schema; it cannot be inferred, for a column may be missing throughout an observation."""
     arrow = pyarrow()
 
     def kind(name: str) -> Any:

@@ -1,7 +1,7 @@
-"""What runs before a run concluded, for what adds up over promotions. Read from verdicts alone, never from records.
+"""Results of the runs before a run, for what accumulates over promotions. Read from verdicts, never from records.
 
-Which of them promoted is what was recorded (`benchgate promote`), where such a record stands in the baseline series of
-the suite; elsewhere, and where all of them were withdrawn, it is what their verdicts say.
+Recorded promotions (`benchgate promote`) decide which runs promoted, where the suite has a baseline series. Elsewhere,
+and where all of them were withdrawn, their verdicts do.
 """
 
 from __future__ import annotations
@@ -29,10 +29,7 @@ MEASURED = ("load", "quality", "divergence", "shadow")  # observations of what d
 
 @dataclass(frozen=True, slots=True)
 class PriorRuns:
-    """The runs before a run: those that promote, those whose first verdict did not, and those that had none by then.
-
-    Oldest first.
-    """
+    """Runs before a run, oldest first: those that promote, those whose first verdict did not, and unjudged ones."""
 
     promoted: tuple[PastRun, ...] = ()
     attempts: tuple[Attempt, ...] = ()
@@ -40,15 +37,13 @@ class PriorRuns:
 
 
 def past_runs(connection: Connection, run: Run) -> PriorRuns:
-    """The newest runs of the same suite and measurement that were over before `run` began, as decided by then.
+    """Return the newest runs of the same suite and measurement that were over before `run` began, as decided by then.
 
-    A run that went on after it was cut short began when it went on last: what it says is of that day, and its first
-    sitting may be one in which next to nothing was measured.
-    Where nothing stood in the baseline series of the suite by then, a run promoted when any verdict of its own does,
-    and by the numbers of the first that does: deciding it again, with other waivers or none, takes nothing out of the
-    history. Nor does it put anything into one: what was decided after `run` began is not known to it, however often it
-    is judged. Promotions are in the order in which they were decided.
-    Raises EvidenceError for a verdict or a promotion that does not hash.
+    A resumed run began when it was resumed last: its first session may have measured next to nothing.
+    Without a baseline series, a run promoted when any of its own verdicts does, with the numbers of the first that
+    does: deciding again, with other waivers or none, takes nothing out of the history. Later decisions add nothing
+    either: what was decided after `run` began is unknown to it, however often it is judged. Promotions are in order of
+    decision. Raises EvidenceError for a damaged verdict or promotion.
     """
     began_at = _began_at(connection, run)
     recorded = baseline_series(results.promotions(connection, run.suite_name, until=began_at))
@@ -65,14 +60,14 @@ def past_runs(connection: Connection, run: Run) -> PriorRuns:
 
 
 def _began_at(connection: Connection, run: Run) -> str:
-    """When the last sitting of a run began. EvidenceError where its journal is damaged."""
+    """Return when the last session of a run began. Raises EvidenceError where its journal is damaged."""
     event = tables.event.c
     went_on = select(tables.event).where(event.run_id == run.id, event.kind == RESUMED).order_by(event.seq)
     return max([run.started_at, *(one.at for one in read_resumptions(run.id, fetch(connection, went_on)))])
 
 
 def _before(run: Run, began_at: str) -> Select[Any]:
-    """The complete runs of the same suite and measurement that were over before this one began."""
+    """Select the complete runs of the same suite and measurement that were over before this one began."""
     before = tables.run.c
     return select(tables.run).where(
         before.measurement_sha256 == run.measurement_sha256,
@@ -86,7 +81,7 @@ def _before(run: Run, began_at: str) -> Select[Any]:
 def _with_verdicts(
     connection: Connection, wanted: Select[Any], *, decided_by: str | None
 ) -> list[tuple[Run, list[StoredVerdict]]]:
-    """Runs of two arms with their own verdicts reached by an instant (None: all); oldest run and verdict first."""
+    """Return runs of two arms with their own verdicts reached by an instant (None: all); oldest first."""
     found = fetch(connection, wanted)
     if not found:
         return []
@@ -102,11 +97,10 @@ def _with_verdicts(
 
 
 def _unjudged(connection: Connection, run: Run, began_at: str) -> tuple[Attempt, ...]:
-    """The newest runs before this one that had measured something and had no verdict on the whole of it by then.
+    """Return the newest earlier runs that measured something and had no verdict on all of it by then.
 
-    Whether one came to its end, or to a verdict, after this one began makes no difference to what is told of it; nor
-    does what it measured since, for one that was not over had begun to. What is stored only as a whole, like recorded
-    prompts, was seen by who ended it.
+    What happened to them after this run began makes no difference: neither their end or verdict, nor what they measured
+    since. Whatever is stored only as a whole, like recorded prompts, was seen by whoever ended the run.
     """
     before, seen, stone, said = tables.run.c, tables.observation.c, tables.tombstone.c, tables.verdict.c
     event = tables.event.c
@@ -131,9 +125,9 @@ def _unjudged(connection: Connection, run: Run, began_at: str) -> tuple[Attempt,
 
 
 def _recorded(connection: Connection, before: Select[Any], recorded: Sequence[Promotion]) -> tuple[PastRun, ...]:
-    """The promoted ones of the runs `before`, in the order of their promotions, each by the verdict it rests on.
+    """Return the promoted runs of `before` in order of promotion, each by the verdict it rests on.
 
-    They are asked for by their ids: however many runs nobody promoted came since, they are found.
+    They are selected by id, so any number of later runs without promotion does not hide them.
     """
     of_series = before.where(tables.run.c.id.in_([one.run_id for one in recorded]))
     known = {one.id: (one, said) for one, said in _with_verdicts(connection, of_series, decided_by=None)}
@@ -171,7 +165,7 @@ def _past(run: Run, verdict: StoredVerdict, decided_at: str | None) -> PastRun:
 
 
 def _check(said: Mapping[str, Any], alpha: float) -> PastCheck | None:
-    """A comparison of both arms with finite numbers; None for any other check."""
+    """Return a comparison of both arms with finite numbers; None for any other check."""
     numbers = [said.get(name) for name in ("baseline", "candidate", "harm", "lower", "upper")]
     if said["scale"] == Scale.ABSOLUTE.value or not _are_finite(numbers):
         return None
@@ -191,5 +185,5 @@ def _check(said: Mapping[str, Any], alpha: float) -> PastCheck | None:
 
 
 def _are_finite(numbers: Sequence[object]) -> bool:
-    """A document spells what is infinite as text, and what was not measured as null."""
+    """Documents spell infinite numbers as text, and unmeasured ones as null."""
     return all(isinstance(number, int | float) for number in numbers)

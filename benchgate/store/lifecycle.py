@@ -18,7 +18,7 @@ ORDERED_TABLES = (tables.observation, tables.telemetry, tables.event)
 
 
 def begin_run(connection: Connection, run: rows.Row, arms: Sequence[rows.Row], plan: bytes) -> None:
-    """Adds a run with its arms and its plan, which is under zlib."""
+    """Insert a run with its arms and its plan (zlib)."""
     _insert_plan(connection, run["plan_sha256"], plan)
     connection.execute(insert(tables.run), run)
     if arms:
@@ -26,7 +26,7 @@ def begin_run(connection: Connection, run: rows.Row, arms: Sequence[rows.Row], p
 
 
 def seal_run(connection: Connection, run_id: str, end: Mapping[str, Any]) -> None:
-    """Ends a run that is not over, with this `status` and `finished_at`: hashes all its observations, for good.
+    """End a run with this `status` and `finished_at`, and seal it with the hash over all its evidence.
 
     Raises EvidenceError where two of its rows have one place: two processes wrote to it.
     """
@@ -39,13 +39,13 @@ def seal_run(connection: Connection, run_id: str, end: Mapping[str, Any]) -> Non
 
 
 def suspend(connection: Connection, run_id: str) -> None:
-    """Marks a running run as cut short: partial, and without a hash, for it may go on."""
+    """Mark a running run as interrupted: partial and without a hash, so that it may be resumed."""
     of_run = (tables.run.c.id == run_id) & (tables.run.c.status == RunStatus.RUNNING.value)
     connection.execute(update(tables.run).where(of_run).values(status=RunStatus.PARTIAL.value, finished_at=None))
 
 
 def reopen(connection: Connection, run_id: str) -> None:
-    """Lets a run that was cut short go on; raises StoreError for one that is over, or not there."""
+    """Set an interrupted run to running. Raises StoreError for one that is over, or missing."""
     found = fetch(connection, select(tables.run).where(tables.run.c.id == run_id))
     if not found or is_over(found[0]):
         raise StoreError(f"run {run_id} cannot go on: it is {found[0]['status'] if found else 'not in this store'}")
@@ -54,7 +54,7 @@ def reopen(connection: Connection, run_id: str) -> None:
 
 
 def select_resumable(suite: str | None) -> Select[*tuple[Any, ...]]:
-    """The rows of runs of a suite, or of all, that were cut short and may go on, newest first."""
+    """Return the query for interrupted runs of a suite, or of all, newest first."""
     run = tables.run
     cut = run.c.status == RunStatus.PARTIAL.value, run.c.evidence_sha256.is_(None)
     wanted = select(run).where(*cut).order_by(run.c.started_at.desc(), run.c.id.desc())
@@ -62,13 +62,13 @@ def select_resumable(suite: str | None) -> Select[*tuple[Any, ...]]:
 
 
 def is_over(run: Mapping[str, Any]) -> bool:
-    """Whether a run's row is that of a run which never changes again."""
+    """Return True for a run that never changes again. An interrupted one is partial and has no hash."""
     open_again = run["status"] == RunStatus.PARTIAL.value and run["evidence_sha256"] is None
     return run["status"] != RunStatus.RUNNING.value and not open_again
 
 
 def evidence_sha256(connection: Connection, run: Mapping[str, Any]) -> str:
-    """The hash over a run's row, its arms and all that was observed, read without its bytes."""
+    """Compute the hash over a stored run: its row, its arms and all observations, read without their bytes."""
     observation = tables.observation.c
     columns = (observation[name] for name in rows.OBSERVATION_SEALED)
     seen = select(*columns).where(observation.run_id == run["id"]).order_by(observation.seq)
@@ -78,14 +78,14 @@ def evidence_sha256(connection: Connection, run: Mapping[str, Any]) -> str:
 
 
 def sealed_events(connection: Connection, run_id: str) -> list[rows.Row]:
-    """The events of a run that its evidence hash covers, in order."""
+    """Return the events of a run that its evidence hash covers, in order."""
     event = tables.event
     wanted = select(event).where(event.c.run_id == run_id, event.c.kind.in_((RESUMED, REPLICAS))).order_by(event.c.seq)
     return fetch(connection, wanted)
 
 
 def sealed_telemetry(connection: Connection, run_id: str) -> list[tuple[object, ...]]:
-    """The columns of a run's telemetry that its evidence hash covers, in order."""
+    """Return the telemetry columns of a run that its evidence hash covers, in order."""
     telemetry = tables.telemetry.c
     columns = (telemetry[name] for name in TELEMETRY_SEALED)
     wanted = select(*columns).where(telemetry.run_id == run_id).order_by(telemetry.seq)
@@ -104,7 +104,7 @@ def _require_one_story(connection: Connection, run_id: str) -> None:
 
 
 def _insert_plan(connection: Connection, sha256: str, plan: bytes) -> None:
-    """Stores a plan unless an earlier run had the same one, also when another process stores it at this moment."""
+    """Insert a plan unless it is there, also when another process inserts it at this moment."""
     row = {"sha256": sha256, "data": plan}
     if connection.dialect.name == "sqlite":
         from sqlalchemy.dialects import sqlite

@@ -33,7 +33,7 @@ _POSTGRES_KEY = 0x62656E63686761  # "benchga", ours among the advisory locks of 
 
 @contextmanager
 def upgrade_lock(database: Database, *, wait_s: float = WAIT_S) -> Iterator[None]:
-    """Holds the store's upgrade lock. Raises StoreError when another process keeps it longer than `wait_s`."""
+    """Hold the store's upgrade lock. Raises StoreError when another process keeps it longer than `wait_s`."""
     path = database.address.path
     with _file_lock(database, path, wait_s) if path is not None else _server_lock(database, wait_s):
         yield
@@ -73,7 +73,7 @@ def _server_lock(database: Database, wait_s: float) -> Iterator[None]:
 
 
 def lock_run(connection: Connection, run_id: str) -> None:
-    """Until the transaction ends nobody else takes in, promotes or bares this run.
+    """Lock a run's results until the transaction ends: against other imports, promotions and removals of it.
 
     A writing transaction of SQLite is alone anyway.
     """
@@ -93,7 +93,7 @@ def _wait_for(try_lock: Callable[[], bool], database: Database, wait_s: float) -
 
 
 class RunLocks:
-    """The locks that this process holds of one store's runs. Not for use by several threads at once."""
+    """Locks that this process holds of one store's runs. Not thread-safe."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -102,7 +102,7 @@ class RunLocks:
         self._held: set[str] = set()
 
     def take(self, run_id: str) -> bool:
-        """Holds a run until `release`; False where somebody holds it already."""
+        """Acquire a run's lock until `release`. Returns False where somebody has it already."""
         if run_id in self._held:
             return False
         path = self._path(run_id)
@@ -118,7 +118,7 @@ class RunLocks:
             raise StoreError(f"run {run_id} is being measured, by {self.holder(run_id)}; wait for it to end")
 
     def release(self, run_id: str) -> None:
-        """Lets go of a run, where this process holds it."""
+        """Release a run's lock, where this process holds it."""
         if run_id not in self._held:
             return
         self._held.remove(run_id)
@@ -137,12 +137,12 @@ class RunLocks:
                 os.close(handle)
 
     def is_held(self, run_id: str) -> bool:
-        """Whether a run is still held, as far as that can be seen: a session of Postgres may have lost its lock."""
+        """Return True while the lock file is still ours. A Postgres session may have lost its lock unnoticed."""
         path = self._path(run_id)
         return run_id in self._held and (path is None or _is_same_file(self._files[run_id], path))
 
     def holder(self, run_id: str) -> str:
-        """Who holds a run, in words."""
+        """Return a description of the process that holds a run."""
         path = self._path(run_id)
         try:
             number = path.read_text(encoding="ascii").strip() if path is not None else ""
@@ -151,7 +151,7 @@ class RunLocks:
         return f"process {number}" if number.isdigit() else "another process"
 
     def close(self) -> None:
-        """Lets go of all of them."""
+        """Release all locks."""
         for run_id in list(self._held):
             self.release(run_id)
         self._leave_session()
@@ -199,22 +199,22 @@ class RunLocks:
 
 @dataclass(frozen=True, slots=True)
 class RunLock:
-    """The lock of one run that this process measures."""
+    """Lock of one run that this process measures."""
 
     locks: RunLocks
     run_id: str
 
     def is_held(self) -> bool:
-        """Whether it is still held."""
+        """Return True while this process has it."""
         return self.locks.is_held(self.run_id)
 
     def release(self) -> None:
-        """Lets go of the run."""
+        """Release it."""
         self.locks.release(self.run_id)
 
 
 def mark_abandoned_runs(database: Database, locks: RunLocks) -> list[str]:
-    """Marks every run that is `running` and was killed as cut short, so that it may go on; their ids."""
+    """Mark every `running` run whose lock is free as interrupted, so that it may be resumed. Returns their ids."""
     run = tables.run.c
     with database.reading() as connection:
         running = list(connection.scalars(select(run.id).where(run.status == RunStatus.RUNNING.value)))
@@ -241,9 +241,9 @@ def _is_same_file(handle: int, path: Path) -> bool:
 
 
 def require_ownership(connection: Connection, run_id: str, next_seq: int) -> None:
-    """Raises TakenOver where somebody else wrote to the run, or ended it. `next_seq`: where our next row comes.
+    """Raise TakenOver where another process wrote to the run or ended it, StoreError where it is gone.
 
-    StoreError where the database does not have the run any more.
+    `next_seq` is the place of our next row.
     """
     lock_run(connection, run_id)  # else two writers of Postgres could both look before either of them writes
     run = tables.run.c
@@ -259,7 +259,7 @@ def require_ownership(connection: Connection, run_id: str, next_seq: int) -> Non
 
 
 def takeover_message(run_id: str, sign: str) -> str:
-    """What to say, and to do, when a run turns out to be another's."""
+    """Return the message for a run that another process took over; `sign` is how that was noticed."""
     return (
         f"run {run_id} may be measured by another process too, so this one stops: {sign}; nothing that it measures "
         "from now on counts. See whether another one goes on with it; where none does, --resume does"

@@ -1,9 +1,9 @@
-"""Takes a run from elsewhere into a store: what is new is added, what is known stays, what contradicts is refused.
+"""Import of runs from bundles and other stores: new rows are added, known ones stay, contradictions are refused.
 
-One transaction per run. The evidence of a run is compared row by row, so the same id with other evidence never gets in;
-a run that was cut short and went on elsewhere is continued, as long as what is here is a beginning of it. Verdicts,
-promotions and notes of imports are united: they are ordered by their instants wherever they are read, so that two
-stores which took in each other's bundles agree.
+One transaction per run. The evidence of a run is compared row by row, so other evidence under a known id is refused; an
+interrupted run that was resumed elsewhere is continued, as long as the rows here are a prefix of its rows. Verdicts,
+promotions and notes of imports are united: every reader orders them by instant, so two stores that imported each
+other's bundles agree.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ _SAME_VERDICT = ("compared_run_id", "decided_at", "document")
 
 @dataclass(frozen=True, slots=True)
 class MergeResult:
-    """What became of one run: `fate`, and how many verdicts, promotions and such a run that was known got.
+    """Result of merging one run: `fate`, and how many verdicts and documents a known run got.
 
     `waiting_for` are runs that verdicts compare it with and that the store does not have; those verdicts were left out.
-    `bared`: raw records of it were removed in this store and are not taken in again, so only the other copy has them.
+    `bared`: its raw records were removed in this store and are not imported again, so only the other copy has them.
     """
 
     run_id: str
@@ -48,7 +48,7 @@ class MergeResult:
 
 
 def merge_run(connection: Connection, whole: WholeRun) -> MergeResult:
-    """Takes in a run that was found sound. EvidenceError where the store has another run of this id."""
+    """Merge a valid run into the store. Raises EvidenceError where the store has another run of this id."""
     lock_run(connection, whole.id)
     known = fetch(connection, select(tables.run).where(tables.run.c.id == whole.id))
     fate = _compare_with_store(connection, known[0], whole) if known else "new"
@@ -71,7 +71,7 @@ def merge_run(connection: Connection, whole: WholeRun) -> MergeResult:
 
 
 def _compare_with_store(connection: Connection, known: rows.Row, whole: WholeRun) -> Literal["continued", "known"]:
-    """Whether the store has all of the run's evidence or a beginning of it. EvidenceError where it has another's."""
+    """Return whether the store has all of the run's evidence or a prefix. Raises EvidenceError for neither."""
     if any(known[name] != value for name, value in whole.run.items() if name not in _RUNNING):
         raise _conflict(whole, "its suite, plan, seed or start")
     ours, theirs = read_story(connection, whole.id), whole.story
@@ -90,7 +90,7 @@ def _compare_with_store(connection: Connection, known: rows.Row, whole: WholeRun
 
 
 def _lost_raw_records(connection: Connection, whole: WholeRun) -> bool:
-    """Whether the store has tombstones where this copy of the run has raw records."""
+    """Return True where the store has tombstones for raw records of this copy."""
     stones = tables.tombstone.c
     removed = set(connection.scalars(select(stones.seq).where(stones.run_id == whole.id)))
     return any(row["seq"] in removed for table in (tables.observation, tables.telemetry) for row in whole.of(table))
@@ -108,7 +108,7 @@ def _conflict(whole: WholeRun, what: str) -> EvidenceError:
 
 
 def _write_evidence(connection: Connection, whole: WholeRun, there: Story) -> None:
-    """What is not there yet of the raw rows of a running run; it ends as it did, and then tombstones can be set."""
+    """Insert the missing raw rows of a running run, then its end: only after that tombstones are accepted."""
 
     def add(table: Table) -> None:
         insert_rows(connection, table, [row for row in whole.of(table) if row["seq"] not in there])
@@ -121,7 +121,7 @@ def _write_evidence(connection: Connection, whole: WholeRun, there: Story) -> No
 
 
 def _write_metrics(connection: Connection, whole: WholeRun, *, replace: bool) -> None:
-    """Derived numbers: those that the store has stay, unless they are of a run that has gone on since."""
+    """Insert metrics unless the store has some; replace those of a run that has grown."""
     metric = tables.metric
     if replace:
         connection.execute(delete(metric).where(metric.c.run_id == whole.id))
@@ -131,7 +131,7 @@ def _write_metrics(connection: Connection, whole: WholeRun, *, replace: bool) ->
 
 
 def _add_verdicts(connection: Connection, whole: WholeRun) -> tuple[int, tuple[str, ...]]:
-    """Adds the decisions that the store does not have, oldest first; how many, and which runs they still wait for."""
+    """Add the verdicts that the store lacks, oldest first. Returns how many, and the runs they wait for."""
     verdict = tables.verdict
     known = fetch(connection, select(verdict).where(verdict.c.run_id == whole.id))
     same = {_identity(row) for row in known}
@@ -151,7 +151,7 @@ def _identity(row: Mapping[str, object]) -> tuple[object, ...]:
 
 
 def _add_documents(connection: Connection, table: Table, found: Sequence[rows.Row]) -> int:
-    """Adds rows by their key; how many were new. EvidenceError where the key is known and says something else."""
+    """Add rows by key and return how many were new. Raises EvidenceError where a known key differs."""
     (key,) = table.primary_key.columns
     new = []
     for row in found:
@@ -167,7 +167,7 @@ def _add_documents(connection: Connection, table: Table, found: Sequence[rows.Ro
 
 @dataclass(frozen=True, slots=True)
 class RunSource:
-    """Where a run comes from, in words, and how to read it."""
+    """Source of a run: its name in messages, and how to read it."""
 
     name: str
     read: Callable[[], WholeRun]
@@ -175,7 +175,7 @@ class RunSource:
 
 @dataclass(frozen=True, slots=True)
 class ImportResult:
-    """What became of one source: either it was `merged`, or nothing of it was taken in because of a `problem`."""
+    """Result of importing one source: either it was `merged`, or nothing was imported because of a `problem`."""
 
     source: str
     merged: MergeResult | None
@@ -183,10 +183,10 @@ class ImportResult:
 
 
 def import_runs(target: Callable[[], Database], sources: Iterable[RunSource]) -> Iterator[ImportResult]:
-    """Takes in one run after another. One that is damaged, hostile or contradicts the store keeps no other out.
+    """Import runs one by one. A damaged, hostile or contradicting run does not keep others out.
 
-    A verdict that compares two runs needs both; what waits for a run is tried again when all have come. `target` is
-    asked for the store only once a run is there that can be taken in, so that none is made for nothing.
+    A verdict that compares two runs needs both, so runs that wait for another are tried again at the end. `target` is
+    called only once a valid run is there, so that no store is created for nothing.
     """
     waiting: list[tuple[RunSource, MergeResult]] = []
     for source in sources:
@@ -204,7 +204,7 @@ def import_runs(target: Callable[[], Database], sources: Iterable[RunSource]) ->
 
 
 def copy_store(origin: Database, target: Database) -> Iterator[ImportResult]:
-    """Takes every run of one store into another, oldest first, and then what is known of machines.
+    """Copy every run of one store into another, oldest first, then the client profiles.
 
     Raises UsageError where both are one store.
     """
@@ -243,9 +243,10 @@ def _import_run(target: Callable[[], Database], source: RunSource) -> ImportResu
 
 @contextmanager
 def _exclusive(database: Database, connection: Connection, run_id: str) -> Iterator[None]:
-    """Holds a run that may go on, as who measures it does, until all of it is written. EvidenceError where one does.
+    """Hold the lock of an unfinished run until all of it is written. Raises EvidenceError while it is measured.
 
-    It is let go of before the caller commits: another job that takes it in waits for that, and must not find it held.
+    The lock is released before the caller commits: another import of the run waits for the commit and must not find the
+    lock taken.
     """
     lock_run(connection, run_id)
     known = fetch(connection, select(tables.run).where(tables.run.c.id == run_id))
@@ -264,7 +265,7 @@ def _exclusive(database: Database, connection: Connection, run_id: str) -> Itera
 
 
 def insert_rows(connection: Connection, table: Table, found: Sequence[Row]) -> None:
-    """Adds the rows, all with the same columns, in this order; triggers look at each of them on both databases."""
+    """Insert rows with equal columns, by COPY on Postgres; triggers check each of them on both databases."""
     if not found:
         return
     if connection.dialect.name == "sqlite":
@@ -274,7 +275,7 @@ def insert_rows(connection: Connection, table: Table, found: Sequence[Row]) -> N
 
 
 def _copy(connection: Connection, table: Table, found: Sequence[Row]) -> None:
-    """Through the driver itself: SQLAlchemy knows no COPY. Its errors become those that SQLAlchemy would raise."""
+    """Use the driver's COPY, which SQLAlchemy lacks, and convert its errors to SQLAlchemy's."""
     quote = connection.dialect.identifier_preparer.quote
     names = list(found[0])
     statement = f"COPY {quote(table.name)} ({', '.join(map(quote, names))}) FROM STDIN"
@@ -288,6 +289,5 @@ def _copy(connection: Connection, table: Table, found: Sequence[Row]) -> None:
 
 
 def _driver_errors(connection: Connection) -> type[Exception]:
-    """The base of what the database's driver raises."""
     errors: type[Exception] = connection.dialect.loaded_dbapi.Error
     return errors

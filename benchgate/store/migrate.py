@@ -1,7 +1,7 @@
-"""Brings a store to this benchgate's schema, or says why not. The only user of alembic.
+"""Schema migrations of a store. The only user of alembic.
 
 A store made by a newer benchgate is never touched. An older SQLite store is upgraded when it is opened, with a copy
-kept beside it; an older Postgres store serves others too and is upgraded only when asked (`benchgate store upgrade`).
+kept beside it; an older Postgres store serves others too and is upgraded only on request (`benchgate store upgrade`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _one_upgrade = threading.Lock()  # alembic keeps its current context in module g
 
 @dataclass(frozen=True, slots=True)
 class Upgrade:
-    """What an upgrade did. `before` is None for a new store; `backup` is the copy kept of an SQLite store with data."""
+    """Result of an upgrade. `before` is None for a new store; `backup` is the copy of an SQLite store with data."""
 
     before: str | None
     after: str
@@ -39,7 +39,7 @@ class Upgrade:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What a database holds: its schema's revision (None: no benchgate schema), its writer, whether it is empty."""
+    """Contents of a database: schema revision (None: no benchgate schema), last writer, emptiness."""
 
     revision: str | None
     tool_version: str | None
@@ -47,7 +47,7 @@ class _Found:
 
 
 def upgrade(address: str, *, create: bool = True) -> Upgrade:
-    """Creates the store (only with `create`) or brings it to HEAD; does nothing when it is there.
+    """Create the store (only with `create`) or bring it to HEAD; do nothing when it is there.
 
     Raises StoreError or UsageError.
     """
@@ -65,7 +65,7 @@ def upgrade(address: str, *, create: bool = True) -> Upgrade:
 
 @contextmanager
 def opened(address: str, *, create: bool) -> Iterator[Database]:
-    """The database of a store that is ready to use, for care and exchange; closed at the end."""
+    """Open the database of a store that is ready to use, for management and exchange; close it at the end."""
     database = Database.connect(Address.parse(address))
     try:
         ensure_current(database, create=create)
@@ -75,7 +75,7 @@ def opened(address: str, *, create: bool) -> Iterator[Database]:
 
 
 def ensure_current(database: Database, *, create: bool) -> None:
-    """Makes the store ready to use: creates it (only with `create`) or upgrades it, or refuses and says what to do."""
+    """Make the store ready to use: create it (only with `create`) or upgrade it, or refuse with a remedy."""
     path = database.address.path
     if create:
         _make_folder(database)
@@ -97,7 +97,7 @@ def ensure_current(database: Database, *, create: bool) -> None:
 
 
 def _require_local(path: Path | None) -> None:
-    """Refuses a file that others may write to behind the back of SQLite's log: machines, or by another name of it."""
+    """Refuse a file whose log is not shared by all its users: on a network file system, or with hard links."""
     kind = network_file_system(path) if path is not None else None
     if kind is not None:
         raise StoreError(
@@ -113,7 +113,6 @@ def _require_local(path: Path | None) -> None:
 
 
 def _names(path: Path) -> int:
-    """Under how many names a file is kept; 1 where that cannot be asked, or it is not there."""
     try:
         return path.stat().st_nlink
     except OSError:
@@ -127,7 +126,7 @@ def _require_store(database: Database) -> None:
 
 
 def is_current(database: Database) -> bool:
-    """Whether a store of this benchgate's schema is there. Writes nothing; raises StoreError for a newer one's."""
+    """Return True for a store of this benchgate's schema. Writes nothing; raises StoreError for a newer one's."""
     path = database.address.path
     if path is not None and not path.exists():
         return False
@@ -139,7 +138,7 @@ def is_current(database: Database) -> bool:
 
 
 def migrations_dir() -> Path:
-    """The migrations as installed in the wheel, or those of the repository."""
+    """Return the migrations as installed in the wheel, or those of the repository."""
     package = Path(benchgate.__file__).parent
     for folder in (package / "_migrations", package.parent / "migrations"):
         if (folder / "env.py").is_file():
@@ -222,7 +221,7 @@ def _run_migrations(database: Database) -> None:
 
 
 def _prepare_file(database: Database, path: Path, found: _Found) -> Path | None:
-    """Turns on the write-ahead log, which stays on, and copies a store that has data. Returns the copy's path."""
+    """Turn on the write-ahead log, which stays on, and copy a store that has data. Returns the copy's path."""
     backup = _free_name(path, found.revision) if found.revision is not None and _has_runs(database) else None
     with database.errors(), closing(sqlite3.connect(path)) as connection:
         (mode,) = connection.execute("PRAGMA journal_mode=WAL").fetchone()
@@ -240,7 +239,7 @@ def _has_runs(database: Database) -> bool:
 
 
 def _free_name(path: Path, revision: str) -> Path:
-    """`NAME.schema-0001.backup`, or the same with a number when an earlier copy has that name."""
+    """Return `NAME.schema-0001.backup`, or the same with a number when an earlier copy has that name."""
     first = path.with_name(f"{path.name}.schema-{revision}.backup")
     candidate, number = first, 2
     while candidate.exists():

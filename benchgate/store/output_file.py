@@ -13,7 +13,7 @@ from benchgate.errors import StoreError, UsageError
 
 @contextmanager
 def write_atomic(file: Path) -> Iterator[Path]:
-    """Gives a place to write to, which takes the name of `file` once the block has ended; its folder is made.
+    """Yield a path to write to, which replaces `file` once the block has ended; its folder is made.
 
     Raises StoreError where it cannot be written.
     """
@@ -36,9 +36,9 @@ _ELSEWHERE = "it was not written over: name another file, or a folder"
 
 
 def require_replaceable(file: Path, what: str, is_ours: Callable[[bytes], bool]) -> None:
-    """Raise UsageError where `file` is there and its first line is not that of `what`. StoreError where it is unread.
+    """Raise UsageError where `file` exists and its first line, by `is_ours`, is not that of `what`.
 
-    `is_ours` gets the first line, with its end.
+    Raises StoreError where it cannot be read.
     """
     if not file.is_file():
         return
@@ -52,12 +52,12 @@ def require_replaceable(file: Path, what: str, is_ours: Callable[[bytes], bool])
 
 
 def in_the_way(file: Path, why: str) -> UsageError:
-    """The error of a file that is in the way, for a reason that only its reader knows."""
+    """Return the error for an existing file that may not be replaced."""
     return UsageError(f"{file} is there, and {why}; {_ELSEWHERE}")
 
 
 def is_records_of(run_id: str) -> Callable[[bytes], bool]:
-    """Whether a line is the first of a run's records in JSON lines."""
+    """Return a test for the first line of a run's records in JSONL."""
 
     def is_ours(first: bytes) -> bool:
         try:
@@ -70,5 +70,5 @@ def is_records_of(run_id: str) -> Callable[[bytes], bool]:
 
 
 def starts_with(*marks: str) -> Callable[[bytes], bool]:
-    """Whether a line begins with one of these texts."""
+    """Return a test for lines that start with one of these texts."""
     return lambda first: first.startswith(tuple(mark.encode("ascii") for mark in marks))

@@ -28,7 +28,7 @@ from benchgate.store.tombstones import Removal
 
 @dataclass(frozen=True, slots=True)
 class StoredOutcome:
-    """A verdict of the run itself; `decided_at` is None where an older schema kept no instant."""
+    """Own verdict of a run; `decided_at` is None where an older schema kept no instant."""
 
     outcome: Outcome
     reason: str
@@ -38,11 +38,11 @@ class StoredOutcome:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RunSummary:
-    """One run. `said` are the verdicts of the run itself, oldest first; `removed` tells when its raw records went.
+    """Summary of a run. `said` are its own verdicts, oldest first; `removed` is the removal of its raw records.
 
-    `evidence_sha256` is None while the run is not over; then `n_kept` is how many rows of it there are by now, which is
-    0 of every other run, and `measured` whether anything was measured, which is True of every other run. `noise_sha256`
-    is of the noise profile that a calibration gave.
+    `evidence_sha256` is None while the run is not over; then `n_kept` counts its rows (0 for every other run) and
+    `measured` is True where anything was measured (True for every other run). `noise_sha256` identifies the noise
+    profile of a calibration.
     """
 
     run: Run
@@ -56,7 +56,7 @@ class RunSummary:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Overview:
-    """All runs and all promotions, oldest first; of the noise profiles when each was measured and its SHA-256."""
+    """All runs and promotions, oldest first, and the instant and SHA-256 of each noise profile."""
 
     runs: tuple[RunSummary, ...]
     promotions: tuple[Promotion, ...]
@@ -64,7 +64,7 @@ class Overview:
 
 
 def overview(connection: Connection) -> Overview:
-    """The whole store. EvidenceError where a verdict or a promotion is not what was written."""
+    """Read the overview of a whole store. Raises EvidenceError for a damaged verdict or promotion."""
     run, profile = tables.run, tables.noise_profile.c
     found = fetch(connection, select(run).order_by(run.c.started_at, run.c.id))
     arms: dict[str, list[rows.Row]] = {row["id"]: [] for row in found}
@@ -115,14 +115,14 @@ def _select_unfinished() -> Select[str]:
 
 
 def _measured_runs(connection: Connection) -> set[str]:
-    """Of the runs that are not over, those of which something was measured."""
+    """Return the unfinished runs in which anything was measured."""
     seen = tables.observation.c
     wanted = select(seen.run_id).where(seen.run_id.in_(_select_unfinished()), seen.kind.in_(MEASURED))
     return set(connection.scalars(wanted.distinct()))
 
 
 def _row_counts(connection: Connection) -> Counter[str]:
-    """How many rows there are of each run that is not over."""
+    """Count the rows of each unfinished run."""
     kept: Counter[str] = Counter()
     for table in (tables.observation, tables.telemetry, tables.event):
         counted = (
@@ -149,7 +149,7 @@ _OUTCOMES = {outcome.value: outcome for outcome in Outcome}
 
 
 def trend(connection: Connection, name: str, suite: str | None, where: Mapping[str, str | None]) -> list[TrendPoint]:
-    """One metric over the runs by time; `where` narrows by columns of the metric, None meaning any value."""
+    """Return one metric over the runs by time; `where` narrows by columns of the metric, None meaning any value."""
     # Plain tuples throughout: of tens of thousands of objects the collector's rounds take as long as the query.
     found = [tuple(row) for row in connection.execute(_select_metric(name, where))]
     if not found:
@@ -171,15 +171,15 @@ def trend(connection: Connection, name: str, suite: str | None, where: Mapping[s
 
 
 def _price_doubt(deployment: str) -> str | None:
-    """Why what its tokens cost is none of what ran."""
+    """Return why the token price does not belong to the deployment; None where it does."""
     why = price_mismatch(Deployment(**json.loads(deployment)))
     return None if why is None else f"{PRICE_MISMATCH}: it {why}"
 
 
 def measurement_hashes(connection: Connection, run_ids: Collection[str]) -> dict[str, str]:
-    """What each of these runs asked of both arms, by its hash: of two with the same one the numbers compare.
+    """Return the measurement hash of each run: metrics of runs with the same hash are comparable.
 
-    It stands in a run's own row, which is large, so it is asked for by whoever shows a trend, and not with each.
+    It is in a run's own row, which is large, so `trend` does not read it.
     """
     run, found = tables.run.c, dict[str, str]()
     wanted = sorted(run_ids)
@@ -192,10 +192,10 @@ def measurement_hashes(connection: Connection, run_ids: Collection[str]) -> dict
 def _deployment_reader(
     connection: Connection, suite: str | None, known: Iterable[Sequence[Any]]
 ) -> Callable[[str, str], _DeploymentLabels]:
-    """Gives what a run's deployment is known by, from its run and its text; each text is read once, in run after run.
+    """Return a function from a run and its deployment's JSON to labels; each JSON text is parsed once.
 
-    No database can be asked: Postgres takes no text with a NUL out of JSON. The machine of a run stands in its own row,
-    which is large, so it is read only where benchgate itself served something.
+    The database cannot parse them: Postgres rejects a NUL in JSON. A run's machine is in its own row, which is large,
+    so it is read only for deployments that benchgate served itself.
     """
     read = {text: Deployment(**json.loads(text)) for text in {row[2] for row in known}}
     ours = {text for text, one in read.items() if one.url is None and not reports_hardware(one)}
@@ -224,10 +224,7 @@ def _select_metric(name: str, where: Mapping[str, str | None]) -> Select[*tuple[
 
 
 def _runs_by_time(connection: Connection, suite: str | None) -> dict[str, _Run]:
-    """Rank by time, start, label and suite of every run, or of those of one suite.
-
-    From an index, in its order: a run's own row is large.
-    """
+    """Return rank by time, start, label and suite of every run, or of one suite's, from an index alone."""
     run = tables.run.c
     wanted = select(run.id, run.started_at, run.label, run.suite_name).order_by(run.started_at, run.id)
     rows = connection.execute(wanted if suite is None else wanted.where(run.suite_name == suite))
@@ -235,7 +232,7 @@ def _runs_by_time(connection: Connection, suite: str | None) -> dict[str, _Run]:
 
 
 def _own_outcomes(connection: Connection) -> dict[str, Outcome]:
-    """What the latest verdict of each run itself is listed as; a run that never got one by now is not there."""
+    """Return the listed outcome of each run's latest own verdict; runs without one are missing."""
     verdict = tables.verdict.c
     reached = verdict.decided_at.asc().nulls_first()  # those of older schemas have none
     wanted = select(verdict.run_id, verdict.outcome).where(verdict.own == 1, results.reached_by_now(connection))

@@ -33,7 +33,7 @@ _REACHED = func.coalesce(tables.verdict.c.decided_at, "")  # those of older sche
 
 @dataclass(frozen=True, slots=True)
 class StoredVerdict:
-    """A decision as it was stored first at `decided_at` (RFC 3339 UTC; None: by a schema that kept no instant)."""
+    """Verdict as stored first at `decided_at` (RFC 3339 UTC; None: by a schema without that column)."""
 
     run_id: str
     compared_run_id: str | None
@@ -44,15 +44,15 @@ class StoredVerdict:
 
     @property
     def of_the_run_itself(self) -> bool:
-        """Whether it judges the run against its own baseline and by the policy it was measured under.
+        """True for a verdict against the run's own baseline, by the policy it was measured under.
 
-        A comparison with another run, or a trial of another policy, does not change what became of the run.
+        A comparison with another run, or a trial of another policy, does not change the run's outcome.
         """
         return is_own(self.compared_run_id, self.document)
 
 
 def is_own(compared_run_id: str | None, document: Mapping[str, object]) -> bool:
-    """Whether a verdict judges its run against the run's own baseline, by the policy it was measured under."""
+    """Return True for a verdict against the run's own baseline, by the policy it was measured under."""
     return compared_run_id is None and document.get("policy_replaced") is not True
 
 
@@ -63,9 +63,9 @@ def save_verdict(
     compared_run_id: str | None,
     decided_at: str | None,
 ) -> StoredVerdict:
-    """Adds a decision, or gives the latest one of this comparison where that says the same.
+    """Add a verdict, or return the latest one of this comparison where that is equal.
 
-    EvidenceError where `decided_at` is to come by the store's clock.
+    Raises EvidenceError where `decided_at` is in the future by the store's clock.
     """
     clock.require_by_now(connection, run_id, [("verdict", decided_at)])
     outcome = _require_outcome(document)
@@ -90,9 +90,9 @@ def save_verdict(
 
 
 def _verdict_sha256(row: Mapping[str, Any]) -> str:
-    """Of a verdict's row: over its document, and where it has an instant, over that and over what it was held against.
+    """Hash the document; with an instant, hash it together with the runs and the instant.
 
-    Of an older one its document alone says what it was held against (`_held_against`).
+    Older verdicts name the run they compare with in the document alone (`_held_against`).
     """
     of_document = rows.text_sha256(row["document"])
     if row["decided_at"] is None:
@@ -102,25 +102,22 @@ def _verdict_sha256(row: Mapping[str, Any]) -> str:
 
 
 def reached_by_now(connection: Connection) -> ColumnElement[bool]:
-    """That a verdict was reached by now, by the store's clock."""
+    """Return the condition that a verdict is not dated in the future, by the store's clock."""
     return clock.latest(connection) >= _REACHED
 
 
 def verdicts(connection: Connection, run_id: str) -> list[StoredVerdict]:
-    """Every decision made from a run by now, oldest first.
-
-    EvidenceError where one does not hash, or is listed as another.
-    """
+    """Return every verdict on a run by now, oldest first. Raises EvidenceError for a damaged one."""
     return list(_read_verdicts(connection, tables.verdict.c.run_id == run_id, reached_by_now(connection)))
 
 
 def verdicts_of(connection: Connection, run_ids: Sequence[str]) -> list[StoredVerdict]:
-    """The same of several runs, run by run, with those that are still to come: the caller says by when it counts."""
+    """Return the verdicts on several runs, run by run, future ones included: the caller decides which count."""
     return list(_read_verdicts(connection, tables.verdict.c.run_id.in_(run_ids)))
 
 
 def all_verdicts(connection: Connection) -> Iterator[StoredVerdict]:
-    """Every decision made from any run by now, one at a time, run by run and oldest first."""
+    """Yield every verdict by now, run by run and oldest first."""
     return _read_verdicts(connection, reached_by_now(connection))
 
 
@@ -132,7 +129,7 @@ def _read_verdicts(connection: Connection, *which: ColumnElement[bool]) -> Itera
 
 
 def read_verdict(row: rows.Row) -> StoredVerdict:
-    """The verdict of a row. EvidenceError where it does not hash, or is listed as another than it says it is."""
+    """Return the verdict of a row. Raises EvidenceError where it does not hash, or its columns contradict it."""
     what, listed, compared = f"verdict {row['seq']} of run {row['run_id']}", row["outcome"], row["compared_run_id"]
     if _verdict_sha256(row) != row["sha256"]:
         raise EvidenceError(f"{what} does not hash to {row['sha256']}: the store is damaged")
@@ -151,19 +148,19 @@ def _kind(compared_run_id: str | None) -> str:
 
 
 def _held_against(document: Mapping[str, Any]) -> str | None:
-    """The id of the run that a comparison was with; None for a verdict of the run itself."""
+    """Return the id of the run that a comparison was with; None for a verdict on the run itself."""
     against = document["against"]
     return None if against is None else str(against["id"])
 
 
 def own_outcomes(connection: Connection, run_ids: Sequence[str] | Select[str]) -> dict[str, Outcome]:
-    """What the latest verdict of each run itself says; a run that never got one by now is not there."""
+    """Return the outcome of each run's latest own verdict; runs without one are missing."""
     known = _read_verdicts(connection, tables.verdict.c.run_id.in_(run_ids), reached_by_now(connection))
     return {verdict.run_id: verdict.outcome for verdict in known if verdict.of_the_run_itself}  # the last one stays
 
 
 def require_raw(connection: Connection, run_id: str) -> None:
-    """Raises EvidenceError for a run whose raw records were removed: nothing can be computed from them again."""
+    """Raise EvidenceError for a run whose raw records were removed: nothing can be recomputed from them."""
     gone = tombstones.removal(connection, run_id)
     if gone is None:
         return
@@ -182,7 +179,7 @@ def require_raw(connection: Connection, run_id: str) -> None:
 
 
 def save_metrics(connection: Connection, run_id: str, metrics: Sequence[MetricRow]) -> None:
-    """Keeps the derived numbers of a run in place of those it had."""
+    """Replace the metrics of a run."""
     for metric in metrics:
         numbers = [number for number in (metric.value, metric.lower, metric.upper) if number is not None]
         if wrong := [number for number in numbers if not math.isfinite(number)]:
@@ -224,9 +221,9 @@ def _metric_name(metric: MetricRow) -> str:
 
 
 def promotions(connection: Connection, suite: str | None = None, *, until: str | None = None) -> list[Promotion]:
-    """The records of a suite, or of all, made by `until` (RFC 3339 UTC; else by now), in order of time.
+    """Return the promotions and withdrawals made by `until` (RFC 3339 UTC; None: now), in order of time.
 
-    Raises EvidenceError for one that does not hash, or is listed as another than it says it is.
+    Raises EvidenceError for a damaged one.
     """
     promotion = tables.promotion
     wanted = select(promotion).order_by(promotion.c.promoted_at, promotion.c.id)
@@ -237,7 +234,7 @@ def promotions(connection: Connection, suite: str | None = None, *, until: str |
 
 
 def read_promotion(row: rows.Row) -> Promotion:
-    """The record of a row. Raises EvidenceError where it does not hash, or its columns do not say what it says."""
+    """Return the record of a row. Raises EvidenceError where it does not hash, or its columns contradict it."""
     what = f"promotion {row['id']} of run {row['run_id']}"
     try:
         found = Promotion.from_json(read_document(row, what))
@@ -318,7 +315,7 @@ def require_grounds(promotion: Promotion, run: rows.Row, verdicts: Sequence[Stor
 
 
 def promoted_run(connection: Connection, suite: str | None) -> str:
-    """The id of the run that `@promoted` means: the newest in the baseline series of a suite.
+    """Return the id of the run that `@promoted` means: the newest in the baseline series of a suite.
 
     Raises UsageError where there is none, and without a suite where several have a series.
     """

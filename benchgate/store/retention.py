@@ -32,10 +32,10 @@ _AFTER_ALL = "~"  # behind every instant
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What keeps its raw records: runs that ended less than `older_than_s` ago, and the newest `keep_last` of a suite.
+    """Rule for what keeps raw records: runs that ended less than `older_than_s` ago, and the newest `keep_last`.
 
-    A promoted run keeps them while its promotion stands, and for as long again as others do from when it was withdrawn;
-    so does one that may go on. `keep_last` counts complete runs and is at least 1; `suite` None means every suite.
+    A promoted run keeps them while its promotion is current, and for the usual time after its withdrawal; so does an
+    interrupted run. `keep_last` counts complete runs of a suite and is at least 1; `suite` None means every suite.
     """
 
     older_than_s: float = 0.0
@@ -45,7 +45,7 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class RemovableRun:
-    """A run whose raw records may go: how many rows of how many records (requests, items, readings) and bytes.
+    """Run whose raw records may go: their rows, records (requests, items, readings) and bytes.
 
     `done_with_at` is when it ended, or when its promotion was withdrawn later: its age counts from there.
     """
@@ -62,14 +62,14 @@ class RemovableRun:
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """What came of a removal: the runs whose raw records went, and of the others why they stayed."""
+    """Result of a removal: the runs whose raw records went, and the reasons why others kept theirs."""
 
     runs: tuple[RemovableRun, ...]
     stayed: tuple[tuple[str, str], ...]
 
 
 def removable_runs(connection: Connection, policy: Policy, now: str) -> list[RemovableRun]:
-    """The runs whose raw records may go by a policy at the instant `now` (RFC 3339 UTC), oldest first."""
+    """Return the runs whose raw records a policy allows to remove at `now` (RFC 3339 UTC), oldest first."""
     sizes, found = _raw_sizes(connection), list[RemovableRun]()
     for run, since, why in _classify(connection, policy, now):
         if why is None and run.id in sizes:
@@ -78,19 +78,19 @@ def removable_runs(connection: Connection, policy: Policy, now: str) -> list[Rem
 
 
 def count_kept(connection: Connection, policy: Policy, now: str) -> Counter[str]:
-    """Of how many runs the raw records stay by a policy at the instant `now`, by the reason."""
+    """Count the runs whose raw records a policy keeps at `now`, by reason."""
     sizes = _raw_sizes(connection)
     looked_at = _classify(connection, policy, now)
     return Counter(why for run, _, why in looked_at if why is not None and run.id in sizes)
 
 
 def older_than(runs: Sequence[RemovableRun], age_s: float, now: str) -> list[RemovableRun]:
-    """Those that ended, or were withdrawn, longer ago than so many seconds before `now`."""
+    """Return the runs that ended, or were withdrawn, longer ago than `age_s` before `now`."""
     return [run for run in runs if _age_s(run.done_with_at, now) >= age_s]
 
 
 def remove(database: Database, runs: Sequence[RemovableRun], *, now: str, reason: str) -> Removed:
-    """Removes the raw records of these runs. `reason` is the command that asked for it, and stays with them."""
+    """Remove the raw records of these runs. `reason` is the command that asked for it, and is stored with them."""
     gone, stayed = list[RemovableRun](), list[tuple[str, str]]()
     for run in runs:
         with database.reading() as connection:
@@ -109,7 +109,7 @@ def remove(database: Database, runs: Sequence[RemovableRun], *, now: str, reason
 
 
 def vacuum(database: Database) -> None:
-    """Gives freed room back: SQLite writes the whole file anew, Postgres marks what its tables may use again."""
+    """Return freed space: SQLite rewrites the whole file, Postgres marks what its tables may reuse."""
     path = database.address.path
     if path is None:
         with database.errors(), database.engine.connect() as connection:
@@ -127,9 +127,9 @@ def vacuum(database: Database) -> None:
 def _classify(
     connection: Connection, policy: Policy, now: str
 ) -> Iterator[tuple[Row[*tuple[Any, ...]], str, str | None]]:
-    """Every run of a policy's suites, suite by suite from the newest on, whether or not it has raw records.
+    """Yield every run of a policy's suites, newest first, with when it was last needed and why it keeps its records.
 
-    With since when it is done with, and what keeps its raw records; None where nothing does.
+    The reason is None where nothing keeps them. Runs without raw records are among them.
     """
     run = tables.run.c
     about = run.id, run.suite_name, run.label, run.status, run.started_at, run.finished_at
@@ -157,7 +157,7 @@ def _classify(
 
 
 def _promoted(connection: Connection, suite: str | None) -> set[str]:
-    """Runs whose promotion stands, or will by a record that is ahead of the clock: what goes does not come back."""
+    """Return the runs with a current promotion, also by records dated in the future: removals are final."""
     return {
         *current_promotions(results.promotions(connection, suite)),
         *current_promotions(results.promotions(connection, suite, until=_AFTER_ALL)),
@@ -165,7 +165,7 @@ def _promoted(connection: Connection, suite: str | None) -> set[str]:
 
 
 def _withdrawn(connection: Connection, suite: str | None) -> dict[str, str]:
-    """When the promotion of a run was withdrawn, by its id: the last time."""
+    """Return when each run's promotion was withdrawn last."""
     records = results.promotions(connection, suite)
     return {one.run_id: one.promoted_at for one in records if one.deed is PromotionAction.WITHDRAWN}
 
@@ -175,7 +175,7 @@ def _age_s(finished_at: str, now: str) -> float:
 
 
 def _raw_sizes(connection: Connection) -> dict[str, tuple[int, int, int]]:
-    """Rows, records and bytes of each run's raw records."""
+    """Return rows, records and bytes of each run's raw records."""
     sizes: dict[str, tuple[int, int, int]] = {}
     for table in _RAW_TABLES:
         counted = func.count(), func.sum(table.c.n_rows), func.sum(func.length(table.c.data))
@@ -189,7 +189,7 @@ def _raw_sizes(connection: Connection) -> dict[str, tuple[int, int, int]]:
 
 @dataclass(frozen=True, slots=True)
 class TableSize:
-    """One table: its rows, and the bytes it takes with its indexes; of its contents alone where SQLite cannot tell."""
+    """Size of a table: rows, and bytes with its indexes (of its contents alone where SQLite cannot tell)."""
 
     name: str
     n_rows: int
@@ -198,7 +198,7 @@ class TableSize:
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """A store in numbers. `runs` counts by (suite, status); `removed` are runs whose raw records are gone.
+    """Sizes of a store. `runs` counts by (suite, status); `removed` counts runs without raw records.
 
     `expendable` are those whose raw records may go: finished, not promoted, not the newest of their suite.
     """
@@ -216,7 +216,7 @@ class Sizes:
 
 
 def read_sizes(database: Database, now: str) -> Sizes:
-    """Looks at a store of this schema, at the instant `now` (RFC 3339 UTC)."""
+    """Read the sizes of a store of this schema at `now` (RFC 3339 UTC)."""
     with database.reading() as connection:
         info, run = tables.store_info.c, tables.run.c
         counted = select(run.suite_name, run.status, func.count()).group_by(run.suite_name, run.status)
@@ -242,7 +242,7 @@ def _server(connection: Connection) -> str:
 
 
 def _n_bytes(connection: Connection) -> int:
-    """Of the whole file without its log, or of all tables with their indexes."""
+    """Return the size of the file without its log, or of all tables with their indexes."""
     if connection.dialect.name == "sqlite":
         pages, size = (connection.scalar(text(f"PRAGMA {name}")) for name in ("page_count", "page_size"))
         return int(pages or 0) * int(size or 0)
@@ -272,7 +272,7 @@ def _bytes_by_table(connection: Connection, names: list[str]) -> dict[str, int]:
 
 
 def _content_bytes(connection: Connection, table: Table) -> int:
-    """Of all values: texts and blobs as long as they are, numbers as 8 bytes."""
+    """Return the size of all values: texts and blobs by length, numbers as 8 bytes."""
     long = [column for column in table.columns if isinstance(column.type, Text | LargeBinary)]
     each = sum(
         (func.coalesce(func.length(column), 0) for column in long), literal(8 * (len(table.columns) - len(long)))

@@ -1,4 +1,4 @@
-"""Model values to table rows and back. Pure: no database connection, only the contents of columns."""
+"""Conversion of model values to table rows and back. Pure: no database connection, only the contents of columns."""
 
 from __future__ import annotations
 
@@ -60,9 +60,9 @@ OBSERVATION_SEALED = ("seq", "kind", "arm", "stage", "task", "block", "position"
 
 
 def to_json(value: object, what: str) -> str:
-    """The one JSON text of a value: sorted keys, ASCII, so that NUL and lone surrogates fit any database.
+    """Return the canonical JSON of a value: sorted keys, ASCII, so that NUL and lone surrogates fit any database.
 
-    Raises StoreError when the value holds NaN, infinity or something that is not JSON; `what` names it.
+    Raises StoreError, which names `what`, for NaN, infinity and values that are not JSON.
     """
     try:
         return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
@@ -71,7 +71,7 @@ def to_json(value: object, what: str) -> str:
 
 
 def text_sha256(text: str) -> str:
-    """SHA-256 of a stored text, as hex."""
+    """Return the SHA-256 of a stored text, as hex."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -82,12 +82,11 @@ def evidence_sha256(
     telemetry: Sequence[Sequence[object]] = (),
     events: Sequence[Mapping[str, Any]] = (),
 ) -> str:
-    """One hash over a finished run: its row, its arms, all its observations and its telemetry in order.
+    """Compute the hash over a finished run: its row, its arms, all observations and telemetry in order.
 
-    It changes when anything is altered, removed, added or moved. `telemetry` are the sealed columns of its rows; of its
-    `events` those are covered that tell how it went on after it was cut short, for they say what counts no more, and
-    counts of replicas. A run without telemetry, or without such events, has the hash it had before there was such a
-    thing.
+    Any alteration, removal, addition or move changes it. `telemetry` are the sealed columns of its rows. Of `events`,
+    resumptions are covered, which exclude records, and replica counts. A run without telemetry or such events hashes
+    as it did before they existed.
     """
     sealed: dict[str, object] = {
         "run": {name: value for name, value in run.items() if name != "evidence_sha256"},
@@ -104,7 +103,7 @@ def evidence_sha256(
 
 
 def run_row(run: Run) -> Row:
-    """A new run's row; its arms have a table of their own."""
+    """Return a new run's row; its arms have a table of their own."""
     row = {
         "id": run.id,
         "suite_name": run.suite_name,
@@ -126,13 +125,13 @@ def run_row(run: Run) -> Row:
 
 
 def check_text(value: object, what: str) -> None:
-    """Raises StoreError for a text that Postgres would refuse and SQLite would cut: with a NUL or a lone surrogate."""
+    """Raise StoreError for a text with a NUL or a lone surrogate, which Postgres refuses and SQLite would cut."""
     if isinstance(value, str) and ("\0" in value or any("\ud800" <= char <= "\udfff" for char in value)):
         raise StoreError(f"{what} {value!r} cannot be stored: it is not plain text (NUL or half a character in it)")
 
 
 def arm_row(run_id: str, arm: Arm, deployment: Deployment) -> Row:
-    """One arm's row."""
+    """Return one arm's row."""
     return {
         "run_id": run_id,
         "role": arm.value,
@@ -142,7 +141,7 @@ def arm_row(run_id: str, arm: Arm, deployment: Deployment) -> Row:
 
 
 def _told(deployment: Deployment) -> dict[str, object]:
-    """As JSON; what is said of no price is not written, as before there was any of it."""
+    """Return a deployment as JSON without empty price fields, which older rows do not have."""
     return {key: value for key, value in asdict(deployment).items() if value or key not in _LATER}
 
 
@@ -150,7 +149,7 @@ _LATER = ("price_terms", "token_prices", "price_entry")
 
 
 def read_run(row: Mapping[str, Any], arms: Sequence[Mapping[str, Any]]) -> Run:
-    """The run of a row and its arms' rows, baseline first."""
+    """Return the run of a row and its arms' rows, baseline first."""
     deployments = {Arm(arm["role"]): Deployment(**json.loads(arm["deployment"])) for arm in arms}
     return Run(
         id=row["id"],
@@ -171,7 +170,7 @@ def read_run(row: Mapping[str, Any], arms: Sequence[Mapping[str, Any]]) -> Run:
 
 
 def load_row(seen: LoadObservation) -> Row:
-    """One load stage as a row, without its place in the run."""
+    """Return one load stage as a row, without its place in the run."""
     meta = {"window_s": seen.window_s, "client": asdict(seen.client)}
     place = {"arm": seen.arm.value, "stage": seen.stage, "block": seen.block, "position": seen.position}
     parts = [part for part in seen.parts if len(part)]
@@ -180,7 +179,7 @@ def load_row(seen: LoadObservation) -> Row:
 
 
 def quality_row(seen: QualityObservation) -> Row:
-    """One eval task of one arm as a row."""
+    """Return one eval task of one arm as a row."""
     meta: dict[str, object] = {"expected_n": seen.expected_n, "fault": seen.fault, "harness": dict(seen.harness)}
     if seen.repeat:
         meta["repeat"] = seen.repeat
@@ -188,35 +187,35 @@ def quality_row(seen: QualityObservation) -> Row:
 
 
 def divergence_row(seen: DivergenceObservation) -> Row:
-    """The reading of the fixed texts as a row."""
+    """Return the divergence on the fixed texts as a row."""
     return _observation_row("divergence", divergence_to_json(seen), pack_rows(seen.items), len(seen.items))
 
 
 def shadow_row(seen: ShadowObservation) -> Row:
-    """The shadow comparison as a row."""
+    """Return the shadow comparison as a row."""
     meta = {"expected_n": seen.expected_n, "fault": seen.fault}
     return _observation_row("shadow", meta, pack_rows(seen.items), len(seen.items))
 
 
 def target_fault_row(fault: DeploymentFault) -> Row:
-    """A deployment that was not there, as a row without columns."""
+    """Return the failure of a deployment as a row without columns."""
     return _observation_row("target_fault", {"when": fault.when, "reason": fault.reason}, {}, 0, arm=fault.arm.value)
 
 
 def start_row(start: ServerStart) -> Row:
-    """One start of a deployment's server, as a row without columns."""
+    """Return one server start as a row without columns."""
     return _observation_row(
         "start", {"number": start.number, "to_answer_s": start.to_answer_s}, {}, 0, arm=start.arm.value
     )
 
 
 def budget_row(spent: BudgetReading) -> Row:
-    """What production had spent of its error budget, as a row without columns."""
+    """Return the spent error budget as a row without columns."""
     return _observation_row("error_budget", asdict(spent), {}, 0)
 
 
 def read_observation(row: Mapping[str, Any]) -> Observation:
-    """The observation of a row. Raises EvidenceError when its bytes are not those that were written."""
+    """Return the observation of a row. Raises EvidenceError when its bytes are not those that were written."""
     columns: ColumnMap = codec.decode(row["data"], codec=row["codec"], sha256=row["sha256"])
     meta = json.loads(row["meta"])
     seen: Observation
@@ -290,7 +289,7 @@ _TELEMETRY_METRICS: Mapping[str, TelemetryMetric] = {word.value: word for kind i
 
 
 def telemetry_row(window: TelemetryWindow) -> Row:
-    """One window as a row, without its place in the run."""
+    """Return one window as a row, without its place in the run: a column per metric, NaN where absent."""
     check_text(window.stage, "the stage of the telemetry")
     meta = {
         "engine": window.engine,
@@ -313,7 +312,7 @@ def telemetry_row(window: TelemetryWindow) -> Row:
 
 
 def read_telemetry(row: Mapping[str, Any]) -> TelemetryWindow:
-    """The window of a row. Raises EvidenceError when its bytes are not those that were written."""
+    """Return the window of a row. Raises EvidenceError when its bytes are not those that were written."""
     readings = _telemetry_samples(codec.decode(row["data"], codec=row["codec"], sha256=row["sha256"]))
     if len(readings) != row["n_rows"]:
         raise EvidenceError(f"it holds {len(readings)} readings, not the {row['n_rows']} that were written")
@@ -364,7 +363,7 @@ _CHECK_NUMBERS = ("baseline", "candidate", "harm", "lower", "upper")
 
 
 def check_rows(run_id: str, verdict_seq: int, document: Mapping[str, Any]) -> Iterator[Row]:
-    """One row for each check, in the document's order. What is infinite or was not measured is NULL."""
+    """Yield the checks of a verdict document as rows, in its order. Infinite and unmeasured numbers are NULL."""
     for seq, check in enumerate(document.get("checks", ())):
         policy = {name: check[name] for name in _CHECK_POLICY if check.get(name) is not None}
         yield {
@@ -381,24 +380,23 @@ def check_rows(run_id: str, verdict_seq: int, document: Mapping[str, Any]) -> It
 
 
 def _finite_number(said: object) -> float | None:
-    """A document spells what is infinite as text."""
     return float(said) if isinstance(said, int | float) else None
 
 
 def read_resumptions(run_id: str, events: Sequence[Row]) -> tuple[Resumption, ...]:
-    """How often a run went on after it had been cut short, oldest first. EvidenceError where its journal is damaged."""
+    """Return the resumptions in a run's events, oldest first. Raises EvidenceError for a damaged one."""
     return tuple(_resumption(run_id, event["data"]) for event in events if event["kind"] == RESUMED)
 
 
 def excluded_seqs(found: Sequence[Resumption]) -> frozenset[int]:
-    """Every `seq` that counts no more."""
+    """Return the places of the records that resumptions excluded from the evidence."""
     return frozenset(seq for one in found for seq in one.set_aside)
 
 
 def pending_spool(events: Iterable[tuple[str, Mapping[str, object]]]) -> str | None:
-    """The spool that may have more of a run than its store, by its journal (kind and data of each event, in order).
+    """Return the spool that may hold more of a run than its store, by kind and data of its events.
 
-    None where the store has all of it, and of a run without a spool. A path on the machine that measured it.
+    None where the store has everything, and for a run without a spool. The path is on the machine that measured it.
     """
     left: str | None = None
     for kind, data in events:

@@ -1,9 +1,9 @@
-"""What a user may call a run: its id, a unique beginning of it, its label, @latest, @previous or @promoted.
+"""Names of a run for users: its id, a unique id prefix, its label, @latest, @previous or @promoted; rules for labels.
 
-@latest and @previous are runs that judge a candidate: a calibration, or a file of another tool, is found by its id or
-label alone, and so is what is of a time to come by the store's clock. @promoted is the newest run in a baseline series
-whose promotion was not withdrawn. No name goes before another but a whole id: a label that is also the beginning of
-another run's id means two runs, and so is refused, as is one that only looks like an id.
+@latest and @previous are runs that judge a candidate: calibrations, files of other tools and runs dated in the future
+are found by id or label alone. @promoted is the newest run in a baseline series whose promotion was not withdrawn. Only
+a whole id takes precedence: a label that is also another run's id prefix is ambiguous, and so is refused, as is a label
+that merely looks like an id.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _AFTER_ALL = "\U0010ffff"  # behind every character that an id can have
 
 
 def resolve(connection: Connection, ref: str, *, suite: str | None = None, whole: bool = False) -> str:
-    """The id of the run that `ref` means, among the runs of `suite` when one is given.
+    """Return the id of the run that `ref` means, among the runs of `suite` when one is given.
 
-    With `whole` no beginning of an id is taken: what that means can change with the next run.
-    Raises UsageError, with the candidates or the nearest names, when it means none or more than one.
+    With `whole` id prefixes are refused: the next run could make one ambiguous. Raises UsageError, with candidates or
+    the nearest names, for no run or more than one.
     """
     if ref.startswith("@"):
         return _id_by_time(connection, ref, suite)
@@ -51,7 +51,7 @@ def resolve(connection: Connection, ref: str, *, suite: str | None = None, whole
 
 
 def _require_clear(run_id: str, ref: str, *, whole: bool) -> None:
-    """Raise UsageError for a beginning of an id where a whole one is wanted, and for a label that looks like an id."""
+    """Raise UsageError for a prefix where a whole id is required, and for a label that looks like an id."""
     if run_id == ref:
         return
     if not run_id.startswith(ref) and looks_like_id(ref):
@@ -61,7 +61,7 @@ def _require_clear(run_id: str, ref: str, *, whole: bool) -> None:
 
 
 def resolve_beside(connection: Connection, ref: str, run_id: str, suite: str) -> str:
-    """As `resolve`, for what a run is held against, which is another run: `@promoted` is of its suite."""
+    """Return the id of the run to compare with, which is another run; `@promoted` is of its suite."""
     found = resolve(connection, ref, suite=suite if ref == PROMOTED else None)
     if found == run_id:
         raise UsageError(
@@ -72,9 +72,9 @@ def resolve_beside(connection: Connection, ref: str, run_id: str, suite: str) ->
 
 
 def require_label(connection: Connection, label: str | None) -> None:
-    """Raise UsageError unless a new run can have this label: one line that is, or may be, no other run's name.
+    """Raise UsageError unless a new run can have this label: one line that is no other run's name.
 
-    Asked in the transaction that writes the run: of several processes that want one label at once, one gets it.
+    Called in the transaction that writes the run: of several processes with one label, one gets it.
     """
     if label is None:
         return
@@ -86,7 +86,7 @@ def require_label(connection: Connection, label: str | None) -> None:
 
 
 def require_spelling(label: str) -> None:
-    """Raise UsageError for a text that no label can be, whatever the store has."""
+    """Raise UsageError for a text that can never be a label."""
     if not label.strip() or label.startswith("@") or any(unicodedata.category(char)[0] == "C" for char in label):
         raise UsageError(f"--label {ascii(label)[:60]}: expected a name on one line that does not begin with @")
     if label != label.strip() or any(char.isspace() and char != " " for char in label):
@@ -99,7 +99,7 @@ def require_spelling(label: str) -> None:
 
 
 def looks_like_id(name: str) -> bool:
-    """Whether a text is spelled like an id, or like a beginning of one that is long enough to be looked up.
+    """Return True for a text spelled like an id, or like a prefix that is long enough to be looked up.
 
     Ids begin with their instant, and that with a 0 until the year 2527; a date with a time does not (20261121-0930).
     """
@@ -110,7 +110,7 @@ def looks_like_id(name: str) -> bool:
 
 
 def _ids_named(connection: Connection, ref: str, suite: str | None) -> list[str]:
-    """The id itself where a run has it; else the ids of the runs with this label, or that begin so; newest first."""
+    """Return the run with this id, else the runs with this label or id prefix, newest first."""
     if any(char == "\0" or "\ud800" <= char <= "\udfff" for char in ref):
         return []  # no id or label has such a character, and not every database can be asked for one
     wanted = _of_suite(select(run.c.id).order_by(*_NEWEST), suite)

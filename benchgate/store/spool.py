@@ -37,7 +37,7 @@ FILE_NAME = "spool.jsonl"
 
 
 class Spool:
-    """The file while its run is measured. Locked by this process, so that nobody takes the run for a dead one."""
+    """Spool of a run being measured, locked by this process so that nothing else recovers it meanwhile."""
 
     def __init__(self, path: Path, descriptor: int) -> None:
         self.path = path
@@ -48,7 +48,7 @@ class Spool:
 
     @classmethod
     def create(cls, path: Path, beginning: RunHeader, kept: Iterable[tuple[str, rows.Row]] = ()) -> Spool:
-        """A spool with this beginning and these rows, in place of whatever has its name; whole when the name is there.
+        """Create a spool with these rows, replacing any file of its name; it is complete when the name exists.
 
         Raises StoreError when it cannot be written.
         """
@@ -71,15 +71,15 @@ class Spool:
         return spool
 
     def append(self, table: str, row: rows.Row) -> None:
-        """Adds a row of a table, or the columns that end the run (`run`): on the disk on return, or StoreError."""
+        """Add a row of a table, or the columns that end the run (`run`). It is on the disk on return."""
         self._append({"table": table, "row": row})
 
     def close(self) -> None:
-        """Lets go of the file, which stays."""
+        """Close the file and keep it."""
         os.close(self._descriptor)
 
     def remove(self) -> None:
-        """Closes and deletes the file, and its folder where nothing else is in it."""
+        """Delete the file, and its folder if that is empty then."""
         self.close()
         _drop(self.path)
 
@@ -97,7 +97,7 @@ class Spool:
 
 @contextmanager
 def spool_lock(path: Path) -> Iterator[None]:
-    """Holds a spool that nobody writes. Raises StoreError when the process that measures its run is alive."""
+    """Lock a spool that nothing writes. Raises StoreError while its run is being measured."""
     try:
         descriptor = os.open(path, os.O_RDONLY)
     except OSError as exc:
@@ -126,7 +126,7 @@ def _writing(path: Path) -> Iterator[None]:
 
 
 def _write_at(descriptor: int, at: int, data: bytes) -> int:
-    """Writes all of it; the operating system may take less at a time."""
+    """Write all data; the operating system may take less at a time."""
     view = memoryview(data)
     done = 0
     while done < len(view):
@@ -141,7 +141,7 @@ def _drop(path: Path) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """A new name is on the disk when its folder is."""
+    """Make a new file name durable: it is on the disk when its folder is."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -172,7 +172,7 @@ _RUN_COLUMNS = frozenset(tables.run.columns.keys()) - {"evidence_sha256"}
 
 @dataclass(frozen=True, slots=True)
 class RunHeader:
-    """What a run has before anything is measured: its row (without a hash), its arms' rows and its plan."""
+    """A run before anything is measured: its row (without a hash), its arms' rows and its plan."""
 
     run: rows.Row
     arms: tuple[rows.Row, ...]
@@ -181,9 +181,9 @@ class RunHeader:
 
 @dataclass(frozen=True, slots=True)
 class Spooled:
-    """What a spool holds: `kept` are the rows after the beginning, each with its table's name, in order.
+    """Contents of a spool: `kept` are the rows after the header, each with its table's name, in order.
 
-    `torn_bytes` is the length of a last line that was cut short, and is left out.
+    `torn_bytes` is the length of a truncated last line, which is left out.
     """
 
     beginning: RunHeader
@@ -192,26 +192,26 @@ class Spooled:
 
     @property
     def run_id(self) -> str:
-        """The run that it is of."""
+        """Id of its run."""
         return str(self.beginning.run["id"])
 
     @property
     def end(self) -> rows.Row | None:
-        """How the run ended, as columns of its row; None where it did not end."""
+        """Status and end of the run; None where it did not end."""
         ends = self.of_table(_END)
         return {name: ends[-1][name] for name in ("status", "finished_at")} if ends else None
 
     def of_table(self, table: str) -> list[rows.Row]:
-        """Its rows of one table, in order."""
+        """Return its rows of one table, in order."""
         return [row for name, row in self.kept if name == table]
 
     def arms(self) -> list[rows.Row]:
-        """The arms' rows as they were known last, in order of their roles."""
+        """Return the latest rows of the arms, in order of their roles."""
         latest = {row["role"]: row for row in (*self.beginning.arms, *self.of_table("arm"))}
         return [latest[role] for role in sorted(latest)]
 
     def run_rows(self, end: Mapping[str, Any] | None = None) -> RunRows:
-        """The rows of the run as a database with all of them gives them, ended by `end` where the spool has no end."""
+        """Return the run's rows as a complete database would; ended by `end` where the spool has no end."""
         ended = self.end or end
         run = {**self.beginning.run, **(ended or {}), "evidence_sha256": None}
         events = [row for row in self.of_table("event") if row["kind"] in EVIDENCE_EVENTS]
@@ -220,7 +220,7 @@ class Spooled:
 
 
 def read_spool(path: Path) -> Spooled:
-    """What the file holds. Raises EvidenceError, with the line, for anything damaged but a last line cut short."""
+    """Read a spool. Raises EvidenceError, with the line, for any damage but a truncated last line."""
     try:
         with path.open("rb") as handle:
             return _read_lines(path, handle)
@@ -229,7 +229,7 @@ def read_spool(path: Path) -> Spooled:
 
 
 def chain_hash(last: str, text: bytes) -> str:
-    """The hash of a line with this text, after one with the hash `last`."""
+    """Compute the hash of a line with this text after a line with the hash `last`."""
     digest = hashlib.sha256(last.encode())
     digest.update(text)
     return digest.hexdigest()
@@ -308,9 +308,9 @@ _COMPARED_COLUMNS: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """What became of a spool: rows that the store lacked, rows that it had, and how the run stands there now.
+    """Result of a recovery: rows added, rows already present, and the status of the run in the store.
 
-    A run that is not over may go on. `torn_bytes`: of a last line that was cut short, and is left out.
+    A run that is not over may be resumed. `torn_bytes` is the length of a truncated last line, which is left out.
     """
 
     run_id: str
@@ -322,10 +322,10 @@ class Recovered:
 
 
 def recover(database: Database, locks: RunLocks, path: Path) -> Recovered:
-    """Brings the run of a spool into the store, sealed where it had ended, else partial: it may go on.
+    """Insert a spool's run into the store, sealed where it had ended, else partial and resumable. Idempotent.
 
-    Raises StoreError for a run that is still measured, or over with other records, and EvidenceError for a spool that
-    is damaged or says otherwise than the store. Then nothing is changed.
+    Raises StoreError for a run that is being measured, or over with other records, and EvidenceError for a spool that
+    is damaged or contradicts the store. Then nothing is changed.
     """
     with spool_lock(path):
         spooled = read_spool(path)
@@ -343,7 +343,7 @@ def recover(database: Database, locks: RunLocks, path: Path) -> Recovered:
 
 @contextmanager
 def _run_lock(locks: RunLocks, run_id: str) -> Iterator[None]:
-    """Keeps everybody else from measuring a run meanwhile; who is about to go on with it holds it already."""
+    """Hold the run's lock, unless this process already does in order to resume it."""
     if locks.is_held(run_id):
         yield
         return
@@ -355,7 +355,7 @@ def _run_lock(locks: RunLocks, run_id: str) -> Iterator[None]:
 
 
 def insert_missing(connection: Connection, spooled: Spooled) -> int:
-    """Adds the rows of the spool that the database lacks, and says how many. A run that is not over is running then."""
+    """Insert the spool's rows that the database lacks, and return how many. An unfinished run is running then."""
     _require_plan(spooled)
     run_id = spooled.run_id
     found = fetch(connection, select(tables.run).where(tables.run.c.id == run_id))
@@ -378,7 +378,7 @@ def insert_missing(connection: Connection, spooled: Spooled) -> int:
 
 
 def replace_arm(connection: Connection, row: rows.Row) -> None:
-    """Puts an arm's row in place of the one that the run has."""
+    """Replace an arm's row of a run."""
     of_arm = (tables.arm.c.run_id == row["run_id"]) & (tables.arm.c.role == row["role"])
     connection.execute(delete(tables.arm).where(of_arm))
     connection.execute(insert(tables.arm), row)
@@ -393,7 +393,7 @@ def _end_run(connection: Connection, spooled: Spooled) -> None:
 
 
 def _note_all_stored(connection: Connection, run_id: str) -> None:
-    """So that whoever goes on with the run looks for no spool any more; once."""
+    """Record once that the spool holds nothing more, so that a resumption needs none."""
     event = tables.event
     told = connection.execute(select(event.c.kind, event.c.data).where(event.c.run_id == run_id).order_by(event.c.seq))
     if pending_spool((row.kind, json.loads(row.data)) for row in told) is not None:
@@ -402,10 +402,10 @@ def _note_all_stored(connection: Connection, run_id: str) -> None:
 
 
 def _missing(connection: Connection, spooled: Spooled) -> list[tuple[str, rows.Row]]:
-    """The rows that the database has not.
+    """Return the rows that the database lacks.
 
-    Raises EvidenceError for a place at which it has another, and where either has rows that the other lacks: then the
-    run was gone on with without this spool.
+    Raises EvidenceError for a place at which it has another row, and where both have rows that the other lacks: then
+    the run was resumed without this spool.
     """
     run_id, stored = spooled.run_id, _stored(connection, spooled.run_id)
     ours = {row["seq"]: (table, row) for table, row in spooled.kept if table in _TABLES}
@@ -422,7 +422,7 @@ def _missing(connection: Connection, spooled: Spooled) -> list[tuple[str, rows.R
 
 
 def _stored(connection: Connection, run_id: str) -> dict[int, tuple[object, ...]]:
-    """What tells the row at each `seq` from another; without its bytes, which their hash stands for."""
+    """Return the identifying columns of the row at each `seq`; the bytes are represented by their hash."""
     stored: dict[int, tuple[object, ...]] = {}
     for name, table in _TABLES.items():
         wanted = select(*(table.c[column] for column in _COMPARED_COLUMNS[name])).where(table.c.run_id == run_id)

@@ -47,10 +47,10 @@ from benchgate.store.spool import RunHeader, Spool, Spooled, insert_missing, rea
 
 
 class RunWriter:
-    """The one way into a run, from its beginning to `finish`; after that the run never changes.
+    """Writer of a run from its beginning to `finish`; after that the run never changes. Not thread-safe.
 
-    With a spool a database that fails does not end the run: `fault` says so. Every method raises StoreError when what
-    it is given can be kept nowhere. Not for use by several threads at once.
+    With a spool, a failing database does not end the run: `fault` reports it. Every method raises StoreError when its
+    argument can be kept nowhere.
     """
 
     def __init__(
@@ -66,9 +66,9 @@ class RunWriter:
     def begin(
         cls, database: Database, run: Run, plan: bytes, *, spool: Path | None = None, note: Notify | None = None
     ) -> RunWriter:
-        """Stores the run, its arms and its plan, before anything is measured; at first in a new file `spool`.
+        """Store the run, its arms and its plan before anything is measured; first in `spool`, a new file.
 
-        `note` is told when the run goes on without its store, or without its spool.
+        `note` is called with a message when the run continues without its store or its spool.
         """
         if run.status is not RunStatus.RUNNING or run.finished_at is not None:
             raise StoreError(f"run {run.id} cannot begin: it is already {run.status}")
@@ -91,10 +91,10 @@ class RunWriter:
 
     @classmethod
     def reopen(cls, database: Database, run_id: str, *, spool: Path, note: Notify | None = None) -> RunWriter:
-        """Goes on with a run that was cut short, after all that is known of it.
+        """Return the writer of an interrupted run, which continues after all that is known of it.
 
-        What a `spool` of it holds that did not reach the store is brought in first; then it is begun anew with all that
-        the store has. Raises StoreError for a run that is over, or still measured.
+        Rows of an existing `spool` that did not reach the store are inserted first; then the spool is rewritten with
+        all that the store has. Raises StoreError for a run that is over, or still measured.
         """
         left = reopen_run(database, run_id, spool)
         kept = Spool.create(spool, left.beginning, left.kept)
@@ -102,76 +102,76 @@ class RunWriter:
         return cls(keeping, run_id, left.next_seq, left.kinds)
 
     def use_lock(self, hold: RunLock) -> None:
-        """Writes only as long as `hold` stands, and lets go of it once nothing more is written, kept or not."""
+        """Write only while `hold` is held, and release it once nothing more is written."""
         self._keeping.still_held = hold.is_held
         self._hold = hold
 
     @property
     def fault(self) -> str | None:
-        """What the store lacks of the run, and the command that brings it there; None where it has everything."""
+        """What the store lacks of the run, with the command that inserts it; None where it has everything."""
         return self._keeping.fault
 
     @property
     def is_stored(self) -> bool:
-        """Whether the store has all that was kept of the run."""
+        """True where the store has all that was kept of the run."""
         return self._keeping.is_stored
 
     def record_loss(self, why: str) -> None:
-        """Says why something was kept nowhere, and nothing more is measured: a part of `fault` from now on."""
+        """Record why something was kept nowhere, as part of `fault`. Nothing more is measured."""
         self._keeping.record_loss(why)
 
     def evidence(self) -> Evidence:
-        """All that was observed by now, finished or not: as the store would give it, also while that is away."""
+        """Return everything observed so far, as the store would, also while the database is away."""
         return self._keeping.evidence()
 
     def close(self) -> None:
-        """Lets go of the spool, which is deleted where the store has all of the run."""
+        """Close the spool, and delete it where the store has all of the run."""
         self._keeping.close()
 
     def add_load(self, observation: LoadObservation) -> None:
-        """Keeps one load stage of one arm in one block."""
+        """Store one load stage of one arm in one block."""
         self._insert(tables.observation, rows.load_row(observation))
 
     def add_quality(self, observation: QualityObservation) -> None:
-        """Keeps one eval task of one arm."""
+        """Store one eval task of one arm."""
         self._insert(tables.observation, rows.quality_row(observation))
 
     def add_divergence(self, observation: DivergenceObservation) -> None:
-        """Keeps the reading of the fixed texts; a run has at most one."""
+        """Store the divergence on the fixed texts; a run has at most one."""
         self._insert_once(rows.divergence_row(observation), "has its reading of the fixed texts already")
 
     def add_shadow(self, observation: ShadowObservation) -> None:
-        """Keeps the shadow comparison; a run has at most one."""
+        """Store the shadow comparison; a run has at most one."""
         self._insert_once(rows.shadow_row(observation), "has its shadow comparison already")
 
     def add_target_fault(self, fault: DeploymentFault) -> None:
-        """Keeps that a deployment was not there, and why."""
+        """Store that a deployment failed, and why."""
         self._insert(tables.observation, rows.target_fault_row(fault))
 
     def add_start(self, start: ServerStart) -> None:
-        """Keeps how long one start of a deployment's server took."""
+        """Store how long one start of a deployment's server took."""
         self._insert(tables.observation, rows.start_row(start))
 
     def add_budget(self, spent: BudgetReading) -> None:
-        """Keeps what production had spent of its error budget; a run reads it once."""
+        """Store how much of its error budget production had spent; a run reads it once."""
         self._insert_once(rows.budget_row(spent), "has read its error budget already")
 
     def add_telemetry(self, window: TelemetryWindow) -> None:
-        """Keeps what was read around one load stage of one arm in one block."""
+        """Store the telemetry around one load stage of one arm in one block."""
         self._insert(tables.telemetry, telemetry_row(window))
 
     def event(self, kind: str, data: Mapping[str, object]) -> None:
-        """Adds a line to the run's journal; `data` is plain JSON."""
+        """Add an event to the run's journal; `data` is plain JSON."""
         rows.check_text(kind, "the event's kind")
         row = {"kind": kind, "data": rows.to_json(dict(data), f"the data of event {kind!r}")}
         self._insert(tables.event, row)
 
     def set_arm(self, arm: Arm, deployment: Deployment) -> None:
-        """Replaces what the run knows of an arm: the facts its server gave once it answered."""
+        """Replace an arm's deployment by one with the facts that its server reported."""
         self._keeping.describe(arm, deployment)
 
     def finish(self, status: RunStatus, finished_at: str) -> None:
-        """Seals the run as COMPLETE or PARTIAL: hashes all its observations, and nothing of it changes any more."""
+        """Seal the run as COMPLETE or PARTIAL with the hash over all its evidence. Nothing changes after that."""
         if status is RunStatus.RUNNING:
             raise StoreError(f"run {self.run_id} cannot finish as running; it is complete or partial")
         rows.check_text(finished_at, "the run's finished_at")
@@ -181,24 +181,24 @@ class RunWriter:
             self._let_go()
 
     def suspend(self) -> None:
-        """Marks the run as cut short: it is partial, without a seal, and may go on."""
+        """Mark the run as interrupted: partial, without a seal, and resumable."""
         try:
             self._keeping.suspend()
         finally:
             self._let_go()
 
     def begin_session(self, data: Mapping[str, object]) -> None:
-        """Writes down who begins to measure, with which spool (the data of a `SITTING`), before anything is measured.
+        """Record who measures from now on, and with which spool, before anything is measured.
 
-        Raises StoreError where the store does not take that: nobody would know later that there was a spool with more.
+        Raises StoreError where the database does not take it: the spool could not be found later.
         """
         self.event(SESSION_BEGUN, data)
         self._keeping.require_stored()
 
     def resume(self, resumption: Resumption, kinds: Collection[str]) -> None:
-        """Writes down that the run goes on, before anything else. `kinds`: what it has already, of what it has once.
+        """Record a resumption before anything else. `kinds` are the observations it has of those that a run has once.
 
-        Raises StoreError where the store does not take that: else a run could go on as often as somebody likes.
+        Raises StoreError where the database does not take it: resumptions must be counted.
         """
         self.event(RESUMED, asdict(resumption))
         self._kinds = set(kinds)
@@ -206,7 +206,7 @@ class RunWriter:
         self._keeping.look_up()
 
     def discard(self) -> None:
-        """Lets go of a run that was opened and not measured, and of its spool."""
+        """Release a run that was opened and not measured, and delete its spool."""
         self._let_go()
         self._keeping.discard()
 
@@ -243,7 +243,7 @@ _SUSPENDED = {"status": RunStatus.PARTIAL.value, "finished_at": None}
 
 
 class DurableWriter:
-    """The rows of one run on their way to the disk. Without a spool every StoreError is the caller's."""
+    """Rows of one run on their way to spool and database. Without a spool every StoreError reaches the caller."""
 
     def __init__(
         self,
@@ -272,7 +272,7 @@ class DurableWriter:
 
     @property
     def fault(self) -> str | None:
-        """What the store lacks of the run, and how it gets it; None where it has all that was measured."""
+        """What the store lacks of the run, and the remedy; None where it has all that was measured."""
         if self._spool is None or self._away is None:
             return self._lost
         kept = f"what was measured is kept in {self._spool.path}: {self._remedy(self._spool)}"
@@ -280,27 +280,27 @@ class DurableWriter:
 
     @property
     def is_stored(self) -> bool:
-        """Whether the database has all that was kept of the run."""
+        """True where the database has all that was kept of the run."""
         return self._away is None
 
     def look_up(self) -> None:
-        """What the store knows beside the run, once more: it is another thing where the run goes on today."""
+        """Read the run's context again, which has changed since the run was interrupted."""
         with self._database.reading() as connection:
             self._known = read_context(connection, self._run)
 
     def require_stored(self) -> None:
-        """Raises StoreError where the database lacks something of the run."""
+        """Raise StoreError where the database lacks something of the run."""
         if self._away is not None:
             raise StoreError(f"{self._away}; nothing was measured: try again when the store is there")
 
     def record_loss(self, why: str) -> None:
-        """Something was kept nowhere, and the run ends by that."""
+        """Record that something was kept nowhere; the run ends by that."""
         self._lost = why
 
     def keep(self, table: str, row: rows.Row, write: Write) -> None:
-        """A row of a table; `write` puts it into the database. Raises NothingKept when neither took it.
+        """Write a row to the spool, and to the database by `write`. Raises NothingKept when neither took it.
 
-        TakenOver, here and in whatever else writes, when the run is another process's by now.
+        This and every other write raises TakenOver when another process has taken the run over.
         """
         self._next_seq = row.get("seq", self._next_seq)
         try:
@@ -313,7 +313,7 @@ class DurableWriter:
                 self._next_seq = row["seq"] + 1
 
     def describe(self, arm: Arm, deployment: Deployment) -> None:
-        """Replaces what the run knows of an arm, and looks up what the store knows of it."""
+        """Replace an arm's deployment, and read the run's context anew."""
         self._run = replace(self._run, arms={**self._run.arms, arm: deployment})
         row = rows.arm_row(self._run.id, arm, deployment)
 
@@ -325,9 +325,9 @@ class DurableWriter:
         self.keep("arm", row, write)
 
     def finish(self, end: Mapping[str, Any]) -> None:
-        """Ends the run with this `status` and `finished_at`; a database that was away is tried once more.
+        """End the run with this `status` and `finished_at`; a database that was away is tried once more.
 
-        A run that lost something is partial, whatever the caller says.
+        A run that lost something is partial, whatever the caller passes.
         """
         whole = self._lost is None
         self._end = end if whole else {**end, "status": RunStatus.PARTIAL.value}
@@ -339,7 +339,7 @@ class DurableWriter:
             self.record_loss(f"{_NEITHER}: {self._away}")
 
     def suspend(self) -> None:
-        """Marks the run as cut short, so that it may go on; a database that was away is tried once more."""
+        """Mark the run as interrupted; a database that was away is tried once more."""
         self._end = _SUSPENDED
         self._catch_up()
         self._settled = self._to_database(self._leave)
@@ -347,7 +347,7 @@ class DurableWriter:
             self._tell(self.fault)
 
     def evidence(self) -> Evidence:
-        """All that was kept of the run by now: from the database, or from the spool where that is away."""
+        """Return everything kept so far: from the database, or from the spool while that is away."""
         if self._away is None:
             try:
                 return self._stored()
@@ -360,7 +360,7 @@ class DurableWriter:
         return read_evidence(self._spooled().run_rows(end), self._known)
 
     def close(self) -> None:
-        """Lets go of the spool: it goes where the store has all of the run, else it stays."""
+        """Close the spool, and delete it where the store has all of the run."""
         if self._spool is None:
             return
         if self._settled and self.is_stored:
@@ -369,12 +369,12 @@ class DurableWriter:
             self._spool.close()
 
     def discard(self) -> None:
-        """Lets go of the spool and deletes it: of a run of which nothing was measured that the store does not have."""
+        """Delete the spool of a run of which the store has everything."""
         if self._spool is not None:
             self._spool.remove()
 
     def _leave(self, connection: Connection) -> None:
-        """With a word that the spool has nothing more, by which whoever goes on knows that none is needed."""
+        """Record that the spool holds nothing more, so that a resumption needs none."""
         if self._spool is not None:
             said = {"run_id": self._run.id, "seq": self._next_seq, "kind": ALL_STORED, "data": "{}"}
             connection.execute(insert(tables.event), said)
@@ -433,7 +433,7 @@ class DurableWriter:
             raise
 
     def _lose_database(self, error: StoreError) -> None:
-        """From now on the spool is what the run is kept in. The error is the caller's where there is none."""
+        """Continue with the spool alone. Without one the error is the caller's."""
         if self._spool is None:
             raise error
         self._away = str(error)
@@ -441,7 +441,7 @@ class DurableWriter:
             self._tell(f"{error}; the run goes on, and is kept in {self._spool.path}")
 
     def _catch_up(self) -> None:
-        """Gives a database that was away what it lacks, where it is there again."""
+        """Insert what a database that was away lacks, if it is back."""
         if self._away is None:
             return
         spooled = self._spooled()
@@ -466,7 +466,7 @@ class DurableWriter:
         return read_spool(self._spool.path)
 
     def _require_file(self) -> None:
-        """An SQLite file that was removed or replaced still takes rows, and nobody would ever find them."""
+        """Raise StoreError for an SQLite file that was removed or replaced: it takes rows that nothing will read."""
         if self._spool is not None and _file_identity(self._database.address) != self._file:
             raise StoreError(f"the store {self._database.address.shown}: its file was removed or replaced meanwhile")
 
@@ -483,7 +483,6 @@ class DurableWriter:
 
 
 def _file_identity(address: Address) -> tuple[int, int] | None:
-    """Which file an SQLite store is; None where it is none."""
     if address.path is None:
         return None
     try:
@@ -498,7 +497,7 @@ _IN_ORDER = (tables.observation, tables.telemetry, tables.event)
 
 @dataclass(frozen=True, slots=True)
 class ResumableState:
-    """All that is known of a run which goes on: `kept` are its rows with their tables' names, in order of `seq`."""
+    """Everything known of an interrupted run: `kept` are its rows with their tables' names, in order of `seq`."""
 
     run: Run
     beginning: RunHeader
@@ -507,19 +506,19 @@ class ResumableState:
 
     @property
     def next_seq(self) -> int:
-        """The place of the row that comes next."""
+        """Place of the next row."""
         return max((row["seq"] for _, row in self.kept), default=-1) + 1
 
     @property
     def kinds(self) -> frozenset[str]:
-        """The kinds of observations that it has."""
+        """Kinds of its observations."""
         return frozenset(row["kind"] for table, row in self.kept if table == tables.observation.name)
 
 
 def reopen_run(database: Database, run_id: str, spool: Path) -> ResumableState:
-    """Lets a run go on, and gives what the database has of it once it has all that the spool had, if there is one.
+    """Set an interrupted run to running, after inserting what `spool` has of it, and read its rows.
 
-    Raises StoreError for a run that is over or still measured, and EvidenceError for a spool that is damaged.
+    Raises StoreError for a run that is over or still measured, and EvidenceError for a damaged spool.
     """
     if spool.exists():
         with spool_lock(spool):
