@@ -48,6 +48,11 @@ _LEFT_OUT = frozenset({("verdict", "own"), ("verdict", "seq")})
 _DOCUMENT_KEYS = {"format", "schema", "tool_version", "sha256", "plan", "run", *(table.name for table in PARTS)}
 
 
+SUFFIX = ".json"
+_START = re.compile(rb'\s*\{\s*"(?:arm|format)"\s*:')  # "arm" is the first key in the order of bundles
+_START_BYTES = 256
+
+
 def write_bundle(whole: WholeRun) -> bytes:
     """Return the bundle of a run. Raises EvidenceError where it would exceed `MAX_BYTES`."""
     document: dict[str, Any] = {
@@ -205,11 +210,6 @@ def _quote(value: object) -> str:
         return "a number of more than 64 bits"
     text = ascii(value)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
-
-
-SUFFIX = ".json"
-_START = re.compile(rb'\s*\{\s*"(?:arm|format)"\s*:')  # "arm" is the first key in the order of bundles
-_START_BYTES = 256
 
 
 def export_bundle(database: Database, run_id: str, file: Path) -> None:

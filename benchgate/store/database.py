@@ -57,6 +57,18 @@ _ADVICE = {
 }
 
 
+_MOUNTS = Path("/proc/self/mountinfo")
+_OCTAL = re.compile(r"\\([0-7]{3})")
+NETWORK_FILE_SYSTEMS = frozenset(
+    {
+        "nfs", "nfs4", "cifs", "smb2", "smb3", "smbfs", "ncpfs", "afs", "ceph", "lustre", "gpfs", "beegfs", "glusterfs",
+        "gfs2", "ocfs2", "orangefs", "pvfs2", "davfs", "fuse.sshfs", "fuse.glusterfs", "fuse.ceph-fuse", "fuse.s3fs",
+        "fuse.gcsfuse", "fuse.rclone", "fuse.juicefs", "fuse.goofys", "fuse.mount-s3", "fuse.blobfuse2",
+    }
+)  # fmt: skip
+"""File systems that other machines may write to at the same time."""
+
+
 @dataclass(frozen=True, slots=True)
 class Address:
     """Address of a store. `shown` is as it was given, without password and options.
@@ -232,19 +244,6 @@ def _postgres_engine(address: Address) -> Engine:
     except ImportError as exc:
         missing = f"the store {address.shown} needs the Postgres driver, which is not installed"
         raise StoreError(lacking(missing, "postgres")) from exc
-
-
-_MOUNTS = Path("/proc/self/mountinfo")
-_OCTAL = re.compile(r"\\([0-7]{3})")
-
-NETWORK_FILE_SYSTEMS = frozenset(
-    {
-        "nfs", "nfs4", "cifs", "smb2", "smb3", "smbfs", "ncpfs", "afs", "ceph", "lustre", "gpfs", "beegfs", "glusterfs",
-        "gfs2", "ocfs2", "orangefs", "pvfs2", "davfs", "fuse.sshfs", "fuse.glusterfs", "fuse.ceph-fuse", "fuse.s3fs",
-        "fuse.gcsfuse", "fuse.rclone", "fuse.juicefs", "fuse.goofys", "fuse.mount-s3", "fuse.blobfuse2",
-    }
-)  # fmt: skip
-"""File systems that other machines may write to at the same time."""
 
 
 def network_file_system(path: Path, mounts: Path | None = None) -> str | None:

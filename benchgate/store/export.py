@@ -34,6 +34,29 @@ from benchgate.store.output_file import is_records_of, require_replaceable, star
 from benchgate.store.queries import NewestRun, newest_runs
 from benchgate.store.results import require_raw
 
+Record = dict[str, Any]
+_TRUTHS = ("valid", "left", "tokenless", "ramp")
+_LATENCIES = {
+    **{f"{name}_s": of for name, of in request_metrics.LATENCIES.items() if name != "itl"},  # many values a request
+    "ttft_sent_s": request_metrics.ttft_sent_s,
+    "send_lag_s": request_metrics.send_lag_s,
+}
+TableRow = tuple[Any, ...]
+METRIC_COLUMNS = {
+    "run_id": str, "suite": str, "label": str, "started_at": str, "arm": str, "metric": str, "statistic": str,
+    "stage": str, "task": str, "value": float, "lower": float, "upper": float, "n": int,
+}  # fmt: skip
+CHECK_COLUMNS = {
+    "run_id": str, "suite": str, "label": str, "started_at": str, "verdict": int, "compared_run_id": str,
+    "decided_at": str, "run_outcome": str, "check": str, "outcome": str, "required": int, "baseline": float,
+    "candidate": float, "harm": float, "lower": float, "upper": float, "n": int, "policy": str,
+}  # fmt: skip
+"""What the columns of each table are called, and of which type they are; any may be missing."""
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+_AT_ONCE = 500  # runs in one query
+_TEXTS = ("arm", "stage", "token_source", "finish_reason", "error", "error_detail", "answer_model")
+_BOOLEANS = (*_TRUTHS, "success")
+
 
 class FileFormat(StrEnum):
     """Formats of exported files."""
@@ -152,16 +175,6 @@ def _tables(
         yield file
 
 
-Record = dict[str, Any]
-
-_TRUTHS = ("valid", "left", "tokenless", "ramp")
-_LATENCIES = {
-    **{f"{name}_s": of for name, of in request_metrics.LATENCIES.items() if name != "itl"},  # many values a request
-    "ttft_sent_s": request_metrics.ttft_sent_s,
-    "send_lag_s": request_metrics.send_lag_s,
-}
-
-
 def records(evidence: Evidence) -> Iterator[Record]:
     """Yield every record of a run, the run itself first; `kind` is its kind, `run_id` its run."""
     for kind, of in (
@@ -273,23 +286,6 @@ def _null_infinities(values: FloatArray) -> list[float | None]:
     return [value if math.isfinite(value) else None for value in values.tolist()]
 
 
-TableRow = tuple[Any, ...]
-
-METRIC_COLUMNS = {
-    "run_id": str, "suite": str, "label": str, "started_at": str, "arm": str, "metric": str, "statistic": str,
-    "stage": str, "task": str, "value": float, "lower": float, "upper": float, "n": int,
-}  # fmt: skip
-CHECK_COLUMNS = {
-    "run_id": str, "suite": str, "label": str, "started_at": str, "verdict": int, "compared_run_id": str,
-    "decided_at": str, "run_outcome": str, "check": str, "outcome": str, "required": int, "baseline": float,
-    "candidate": float, "harm": float, "lower": float, "upper": float, "n": int, "policy": str,
-}  # fmt: skip
-"""What the columns of each table are called, and of which type they are; any may be missing."""
-
-_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
-_AT_ONCE = 500  # runs in one query
-
-
 def metric_table(connection: Connection, run_ids: Sequence[str]) -> Iterator[TableRow]:
     """Yield the metrics of runs, in the units of their names, with 95% confidence bounds where there are any."""
     run, metric = tables.run.c, tables.metric.c
@@ -344,10 +340,6 @@ def _escape_formula(value: Any) -> Any:
 def _batches(run_ids: Sequence[str]) -> Iterator[Sequence[str]]:
     for first in range(0, len(run_ids), _AT_ONCE):
         yield run_ids[first : first + _AT_ONCE]
-
-
-_TEXTS = ("arm", "stage", "token_source", "finish_reason", "error", "error_detail", "answer_model")
-_BOOLEANS = (*_TRUTHS, "success")
 
 
 def pyarrow() -> ModuleType:

@@ -10,6 +10,9 @@ from pathlib import Path
 
 from benchgate.errors import StoreError, UsageError
 
+_LONGEST_LINE = 2**24
+_ELSEWHERE = "it was not written over: name another file, or a folder"
+
 
 @contextmanager
 def write_atomic(file: Path) -> Iterator[Path]:
@@ -29,10 +32,6 @@ def write_atomic(file: Path) -> Iterator[Path]:
             part.unlink(missing_ok=True)
     except OSError as exc:
         raise StoreError(f"{file} could not be written: {exc.strerror or exc}") from exc
-
-
-_LONGEST_LINE = 2**24
-_ELSEWHERE = "it was not written over: name another file, or a folder"
 
 
 def require_replaceable(file: Path, what: str, is_ours: Callable[[bytes], bool]) -> None:

@@ -25,6 +25,17 @@ from benchgate.store.database import fetch
 from benchgate.store.history import MEASURED
 from benchgate.store.tombstones import Removal
 
+_Run = tuple[int, str, str | None, str]
+_DeploymentLabels = tuple[str, str, str, str]
+"""Name, model, engine and hardware of a deployment, as a point has them."""
+NewestRun = tuple[str, str, Outcome | None, list[MetricRow]]
+"""Suite, start (RFC 3339 UTC), own outcome and metrics of a run."""
+_COST = "usd_"  # what the names of costs begin with
+_AT_ONCE = 500  # runs in one query
+_MOST_NUMBERS = 1 << 32  # of a run
+_ARMS = {arm.value: arm for arm in Arm}
+_OUTCOMES = {outcome.value: outcome for outcome in Outcome}
+
 
 @dataclass(frozen=True, slots=True)
 class StoredOutcome:
@@ -132,20 +143,6 @@ def _row_counts(connection: Connection) -> Counter[str]:
         )
         kept.update({run_id: int(count) for run_id, count in connection.execute(counted)})
     return kept
-
-
-_Run = tuple[int, str, str | None, str]
-_DeploymentLabels = tuple[str, str, str, str]
-"""Name, model, engine and hardware of a deployment, as a point has them."""
-
-NewestRun = tuple[str, str, Outcome | None, list[MetricRow]]
-"""Suite, start (RFC 3339 UTC), own outcome and metrics of a run."""
-
-_COST = "usd_"  # what the names of costs begin with
-_AT_ONCE = 500  # runs in one query
-_MOST_NUMBERS = 1 << 32  # of a run
-_ARMS = {arm.value: arm for arm in Arm}
-_OUTCOMES = {outcome.value: outcome for outcome in Outcome}
 
 
 def trend(connection: Connection, name: str, suite: str | None, where: Mapping[str, str | None]) -> list[TrendPoint]:

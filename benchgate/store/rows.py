@@ -59,6 +59,19 @@ OBSERVATION_SEALED = ("seq", "kind", "arm", "stage", "task", "block", "position"
 """The columns of an observation that the evidence hash covers; its `sha256` stands for its data."""
 
 
+_LATER = ("price_terms", "token_prices", "price_entry")
+TELEMETRY_SEALED = ("seq", "arm", "stage", "block", "position", "meta", "codec", "sha256", "n_rows")
+"""The columns that the evidence hash covers; `sha256` stands for the data."""
+_AT_S = "at_s"
+_MARKER = "marker"
+_TELEMETRY_METRICS: Mapping[str, TelemetryMetric] = {word.value: word for kind in (Gauge, Counter) for word in kind}
+_CHECK_POLICY = (
+    "family", "metric", "statistic", "stage", "over", "task", "unit", "scale", "margin", "at_least", "two_sided",
+    "waiver",
+)  # fmt: skip
+_CHECK_NUMBERS = ("baseline", "candidate", "harm", "lower", "upper")
+
+
 def to_json(value: object, what: str) -> str:
     """Return the canonical JSON of a value: sorted keys, ASCII, so that NUL and lone surrogates fit any database.
 
@@ -143,9 +156,6 @@ def arm_row(run_id: str, arm: Arm, deployment: Deployment) -> Row:
 def _told(deployment: Deployment) -> dict[str, object]:
     """Return a deployment as JSON without empty price fields, which older rows do not have."""
     return {key: value for key, value in asdict(deployment).items() if value or key not in _LATER}
-
-
-_LATER = ("price_terms", "token_prices", "price_entry")
 
 
 def read_run(row: Mapping[str, Any], arms: Sequence[Mapping[str, Any]]) -> Run:
@@ -280,14 +290,6 @@ def _observation_row(kind: str, meta: object, columns: ColumnMap, n_rows: int, *
     }
 
 
-TELEMETRY_SEALED = ("seq", "arm", "stage", "block", "position", "meta", "codec", "sha256", "n_rows")
-"""The columns that the evidence hash covers; `sha256` stands for the data."""
-
-_AT_S = "at_s"
-_MARKER = "marker"
-_TELEMETRY_METRICS: Mapping[str, TelemetryMetric] = {word.value: word for kind in (Gauge, Counter) for word in kind}
-
-
 def telemetry_row(window: TelemetryWindow) -> Row:
     """Return one window as a row, without its place in the run: a column per metric, NaN where absent."""
     check_text(window.stage, "the stage of the telemetry")
@@ -353,13 +355,6 @@ def _telemetry_samples(columns: ColumnMap) -> tuple[TelemetrySample, ...]:
         TelemetrySample(at_s, {word: column[i] for word, column in told.items() if not math.isnan(column[i])}, marker)
         for i, (at_s, marker) in enumerate(zip(instants, markers, strict=True))
     )
-
-
-_CHECK_POLICY = (
-    "family", "metric", "statistic", "stage", "over", "task", "unit", "scale", "margin", "at_least", "two_sided",
-    "waiver",
-)  # fmt: skip
-_CHECK_NUMBERS = ("baseline", "candidate", "harm", "lower", "upper")
 
 
 def check_rows(run_id: str, verdict_seq: int, document: Mapping[str, Any]) -> Iterator[Row]:

@@ -36,6 +36,26 @@ from benchgate.store.rows import TELEMETRY_SEALED, pending_spool
 FILE_NAME = "spool.jsonl"
 
 
+FORMAT = "benchgate-spool/1"
+_HASH_CHARS = 64
+_END = "run"  # the table of the line that ends a run
+_TABLE_COLUMNS = {
+    table.name: frozenset(table.columns.keys()) for table in (tables.observation, tables.telemetry, tables.event)
+}
+_COLUMNS = {
+    **_TABLE_COLUMNS,
+    "arm": frozenset(tables.arm.columns.keys()),
+    _END: frozenset({"run_id", "status", "finished_at"}),
+}
+_RUN_COLUMNS = frozenset(tables.run.columns.keys()) - {"evidence_sha256"}
+_TABLES = {table.name: table for table in (tables.observation, tables.telemetry, tables.event)}
+_COMPARED_COLUMNS: Mapping[str, tuple[str, ...]] = {
+    "observation": rows.OBSERVATION_SEALED,
+    "telemetry": TELEMETRY_SEALED,
+    "event": ("seq", "kind", "data"),
+}
+
+
 class Spool:
     """Spool of a run being measured, locked by this process so that nothing else recovers it meanwhile."""
 
@@ -153,21 +173,6 @@ def _base64(value: object) -> str:
     if not isinstance(value, bytes):
         raise TypeError(f"{type(value).__name__} is nothing that a spool keeps")
     return base64.b64encode(value).decode("ascii")
-
-
-FORMAT = "benchgate-spool/1"
-
-_HASH_CHARS = 64
-_END = "run"  # the table of the line that ends a run
-_TABLE_COLUMNS = {
-    table.name: frozenset(table.columns.keys()) for table in (tables.observation, tables.telemetry, tables.event)
-}
-_COLUMNS = {
-    **_TABLE_COLUMNS,
-    "arm": frozenset(tables.arm.columns.keys()),
-    _END: frozenset({"run_id", "status", "finished_at"}),
-}
-_RUN_COLUMNS = frozenset(tables.run.columns.keys()) - {"evidence_sha256"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,14 +301,6 @@ def _require_columns(row: Mapping[str, object], columns: frozenset[str], run_id:
         raise ValueError(f"its columns are {', '.join(sorted(row))}, not {', '.join(sorted(columns))}")
     if run_id is not None and row["run_id"] != run_id:
         raise ValueError(f"it is of run {row['run_id']!r}, not of {run_id!r}")
-
-
-_TABLES = {table.name: table for table in (tables.observation, tables.telemetry, tables.event)}
-_COMPARED_COLUMNS: Mapping[str, tuple[str, ...]] = {
-    "observation": rows.OBSERVATION_SEALED,
-    "telemetry": TELEMETRY_SEALED,
-    "event": ("seq", "kind", "data"),
-}
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,8 @@ from __future__ import annotations
 import hashlib
 import shlex
 import zlib
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -44,23 +44,49 @@ from benchgate.store.locks import RunLock, require_ownership, takeover_message
 from benchgate.store.rows import telemetry_row
 from benchgate.store.run_reference import require_label
 from benchgate.store.spool import RunHeader, Spool, Spooled, insert_missing, read_spool, replace_arm, spool_lock
+from benchgate.store.whole_run import run_row
+
+Write = Callable[[Connection], object]
+Notify = Callable[[str], None]
+
+_NEITHER = "neither the store nor the spool takes what is measured any more"
+_SUSPENDED = {"status": RunStatus.PARTIAL.value, "finished_at": None}
 
 
 class RunWriter:
     """Writer of a run from its beginning to `finish`; after that the run never changes. Not thread-safe.
 
-    With a spool, a failing database does not end the run: `fault` reports it. Every method raises StoreError when its
-    argument can be kept nowhere.
+    With a spool, a failing database does not end the run: `fault` reports it. Without one, every StoreError reaches the
+    caller. Every method raises NothingKept when its argument can be kept nowhere, and TakenOver when another process
+    has taken the run over.
     """
 
     def __init__(
-        self, keeping: DurableWriter, run_id: str, next_seq: int = 0, kinds: frozenset[str] = frozenset()
+        self,
+        database: Database,
+        run: Run,
+        spool: Spool | None = None,
+        context: RunContext | None = None,
+        note: Notify | None = None,
+        next_seq: int = 0,
+        kinds: Iterable[str] = (),
     ) -> None:
-        self._keeping = keeping
-        self.run_id = run_id
+        self.run_id = run.id
+        self._database = database
+        self._run = run
+        self._spool = spool
+        self._context = context or RunContext()
+        self._note = note
         self._next_seq = next_seq
         self._kinds = set(kinds)
-        self._hold: RunLock | None = None
+        self._file = _file_identity(database.address)
+        self._lock: RunLock | None = None
+        self._spool_works = spool is not None
+        self._away: str | None = None  # why the database lacks something of the run
+        self._lost: str | None = None  # why something is kept nowhere
+        self._taken: str | None = None  # why the run is not ours any more
+        self._end: Mapping[str, Any] | None = None
+        self._settled = False  # the database has the end of the run
 
     @classmethod
     def begin(
@@ -75,58 +101,115 @@ class RunWriter:
         if hashlib.sha256(plan).hexdigest() != run.plan_sha256:
             raise StoreError(f"run {run.id} cannot begin: the plan does not hash to its plan_sha256 {run.plan_sha256}")
         arms = tuple(rows.arm_row(run.id, arm, deployment) for arm, deployment in run.arms.items())
-        beginning = RunHeader(rows.run_row(run), arms, zlib.compress(plan))
+        header = RunHeader(rows.run_row(run), arms, zlib.compress(plan))
+
+        def store() -> None:
+            with database.writing() as connection:
+                require_label(connection, run.label)
+                clock.require_by_now(connection, run.id, [("beginning", run.started_at)])
+                lifecycle.begin_run(connection, header.run, header.arms, header.plan)
+
         if spool is None:
-            _begin(database, beginning, run.label)
-            return cls(DurableWriter(database, run), run.id)
+            store()
+            return cls(database, run)
         with database.reading() as connection:
-            known = read_context(connection, run)
-        kept = Spool.create(spool, beginning)
+            context = read_context(connection, run)
+        new_spool = Spool.create(spool, header)
         try:
-            _begin(database, beginning, run.label)
+            store()
         except BaseException:
-            kept.remove()
+            new_spool.remove()
             raise
-        return cls(DurableWriter(database, run, kept, known, note), run.id)
+        return cls(database, run, new_spool, context, note)
 
     @classmethod
     def reopen(cls, database: Database, run_id: str, *, spool: Path, note: Notify | None = None) -> RunWriter:
         """Return the writer of an interrupted run, which continues after all that is known of it.
 
         Rows of an existing `spool` that did not reach the store are inserted first; then the spool is rewritten with
-        all that the store has. Raises StoreError for a run that is over, or still measured.
+        all that the store has. Raises StoreError for a run that is over, or still measured, and EvidenceError for a
+        damaged spool.
         """
-        left = reopen_run(database, run_id, spool)
-        kept = Spool.create(spool, left.beginning, left.kept)
-        keeping = DurableWriter(database, left.run, kept, left.known, note, left.next_seq)
-        return cls(keeping, run_id, left.next_seq, left.kinds)
+        if spool.exists():
+            with spool_lock(spool):
+                spooled = read_spool(spool)
+            if spooled.run_id != run_id:
+                raise StoreError(f"the spool {spool} is of run {spooled.run_id}, not of {run_id}")
+            with database.writing() as connection:
+                insert_missing(connection, spooled)
+        with database.writing() as connection:
+            lifecycle.reopen(connection, run_id)
+            row = run_row(connection, run_id)
+            arms = fetch(connection, tables.arms_of([run_id]))
+            plan = tables.plan.c
+            data = connection.execute(select(plan.data).where(plan.sha256 == row["plan_sha256"])).scalar_one()
+            kept = [
+                (table.name, one)
+                for table in lifecycle.ORDERED_TABLES
+                for one in fetch(connection, select(table).where(table.c.run_id == run_id))
+            ]
+            run = rows.read_run(row, arms)
+            context = read_context(connection, run)
+        kept.sort(key=lambda one: one[1]["seq"])
+        header = RunHeader({name: row[name] for name in row if name != "evidence_sha256"}, tuple(arms), data)
+        kinds = [one["kind"] for table, one in kept if table == tables.observation.name]
+        next_seq = kept[-1][1]["seq"] + 1 if kept else 0
+        return cls(database, run, Spool.create(spool, header, kept), context, note, next_seq, kinds)
 
-    def use_lock(self, hold: RunLock) -> None:
-        """Write only while `hold` is held, and release it once nothing more is written."""
-        self._keeping.still_held = hold.is_held
-        self._hold = hold
+    def use_lock(self, lock: RunLock) -> None:
+        """Write only while the lock is held, and release it once nothing more is written."""
+        self._lock = lock
 
     @property
     def fault(self) -> str | None:
         """What the store lacks of the run, with the command that inserts it; None where it has everything."""
-        return self._keeping.fault
+        if self._spool is None or self._away is None:
+            return self._lost
+        address = self._database.address
+        command = ["benchgate", "store", "recover", str(self._spool.path)]
+        if address.shown_is_whole:
+            remedy = f"`{shlex.join([*command, '--store', address.shown])}`"
+        else:
+            remedy = f"`{shlex.join(command)}` and the --store, or BENCHGATE_STORE, of this run"
+        kept = f"what was measured is kept in {self._spool.path}: bring it into the store with {remedy}"
+        return f"{self._lost or self._away}; {kept}"
 
     @property
     def is_stored(self) -> bool:
-        """True where the store has all that was kept of the run."""
-        return self._keeping.is_stored
+        """True where the database has all that was kept of the run."""
+        return self._away is None
 
     def record_loss(self, why: str) -> None:
         """Record why something was kept nowhere, as part of `fault`. Nothing more is measured."""
-        self._keeping.record_loss(why)
+        self._lost = why
 
     def evidence(self) -> Evidence:
-        """Return everything observed so far, as the store would, also while the database is away."""
-        return self._keeping.evidence()
+        """Return everything kept so far: from the database, or from the spool while that is away."""
+        if self._away is None:
+            try:
+                with self._database.reading() as connection:
+                    row = fetch(connection, select(tables.run).where(tables.run.c.id == self.run_id))
+                    if not row:
+                        raise StoreError(f"the store {self._database.address.shown} has run {self.run_id} no more")
+                    found = rows_of(connection, row[0])
+                    context = read_context(connection, found.as_run())
+                return read_evidence(found, context)
+            except EvidenceError:
+                raise
+            except StoreError as error:
+                self._lose_database(error)
+        # The end of the run is missing in an abandoned spool: whatever follows is in the database alone.
+        end = self._end if self._end is None or self._spool_works else _SUSPENDED
+        return read_evidence(self._spooled().run_rows(end), self._context)
 
     def close(self) -> None:
         """Close the spool, and delete it where the store has all of the run."""
-        self._keeping.close()
+        if self._spool is None:
+            return
+        if self._settled and self.is_stored:
+            self._spool.remove()
+        else:
+            self._spool.close()
 
     def add_load(self, observation: LoadObservation) -> None:
         """Store one load stage of one arm in one block."""
@@ -167,25 +250,58 @@ class RunWriter:
         self._insert(tables.event, row)
 
     def set_arm(self, arm: Arm, deployment: Deployment) -> None:
-        """Replace an arm's deployment by one with the facts that its server reported."""
-        self._keeping.describe(arm, deployment)
+        """Replace an arm's deployment by one with the facts that its server reported, and read the context anew."""
+        self._run = replace(self._run, arms={**self._run.arms, arm: deployment})
+        row = rows.arm_row(self.run_id, arm, deployment)
+
+        def write(connection: Connection) -> None:
+            replace_arm(connection, row)
+            if self._spool is not None:
+                self._context = read_context(connection, self._run)
+
+        self._keep("arm", row, write, self._next_seq)
 
     def finish(self, status: RunStatus, finished_at: str) -> None:
-        """Seal the run as COMPLETE or PARTIAL with the hash over all its evidence. Nothing changes after that."""
+        """Seal the run as COMPLETE or PARTIAL with the hash over all its evidence. Nothing changes after that.
+
+        A database that was away is tried once more. A run that lost something is partial, whatever the caller passes.
+        """
         if status is RunStatus.RUNNING:
             raise StoreError(f"run {self.run_id} cannot finish as running; it is complete or partial")
         rows.check_text(finished_at, "the run's finished_at")
+        lossless = self._lost is None
+        end = {"status": (status if lossless else RunStatus.PARTIAL).value, "finished_at": finished_at}
+        self._end = end
         try:
-            self._keeping.finish({"status": status.value, "finished_at": finished_at})
+            spooled = self._to_spool("run", {"run_id": self.run_id, **end})
+            self._catch_up()
+            self._settled = self._to_database(lambda connection: lifecycle.seal_run(connection, self.run_id, end))
+            if lossless and not spooled and not self._settled:
+                self.record_loss(f"{_NEITHER}: {self._away}")
         finally:
-            self._let_go()
+            self._release()
 
     def suspend(self) -> None:
-        """Mark the run as interrupted: partial, without a seal, and resumable."""
+        """Mark the run as interrupted: partial, without a seal, and resumable.
+
+        A database that was away is tried once more. An event records that the spool holds nothing more, so that a
+        resumption needs none.
+        """
+        self._end = _SUSPENDED
+
+        def write(connection: Connection) -> None:
+            if self._spool is not None:
+                event = {"run_id": self.run_id, "seq": self._next_seq, "kind": ALL_STORED, "data": "{}"}
+                connection.execute(insert(tables.event), event)
+            lifecycle.suspend(connection, self.run_id)
+
         try:
-            self._keeping.suspend()
+            self._catch_up()
+            self._settled = self._to_database(write)
+            if self.fault is not None and self._lost is None:
+                self._notify(self.fault)
         finally:
-            self._let_go()
+            self._release()
 
     def begin_session(self, data: Mapping[str, object]) -> None:
         """Record who measures from now on, and with which spool, before anything is measured.
@@ -193,7 +309,7 @@ class RunWriter:
         Raises StoreError where the database does not take it: the spool could not be found later.
         """
         self.event(SESSION_BEGUN, data)
-        self._keeping.require_stored()
+        self._require_stored()
 
     def resume(self, resumption: Resumption, kinds: Collection[str]) -> None:
         """Record a resumption before anything else. `kinds` are the observations it has of those that a run has once.
@@ -202,18 +318,20 @@ class RunWriter:
         """
         self.event(RESUMED, asdict(resumption))
         self._kinds = set(kinds)
-        self._keeping.require_stored()
-        self._keeping.look_up()
+        self._require_stored()
+        with self._database.reading() as connection:  # another one than when the run was interrupted
+            self._context = read_context(connection, self._run)
 
     def discard(self) -> None:
         """Release a run that was opened and not measured, and delete its spool."""
-        self._let_go()
-        self._keeping.discard()
+        self._release()
+        if self._spool is not None:
+            self._spool.remove()
 
-    def _let_go(self) -> None:
-        self._keeping.still_held = None
-        if self._hold is not None:
-            self._hold.release()
+    def _release(self) -> None:
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
 
     def _insert_once(self, row: rows.Row, already: str) -> None:
         if row["kind"] in self._kinds:
@@ -222,172 +340,17 @@ class RunWriter:
         self._kinds.add(row["kind"])
 
     def _insert(self, table: Table, row: rows.Row) -> None:
-        whole = {"run_id": self.run_id, "seq": self._next_seq, **row}
+        seq = self._next_seq
+        numbered = {"run_id": self.run_id, "seq": seq, **row}
         # Before the write: an interrupt right after the commit must not make the next observation collide with it.
         self._next_seq += 1
-        self._keeping.keep(table.name, whole, lambda connection: connection.execute(insert(table), whole))
+        self._keep(table.name, numbered, lambda connection: connection.execute(insert(table), numbered), seq)
 
-
-def _begin(database: Database, beginning: RunHeader, label: str | None) -> None:
-    with database.writing() as connection:
-        require_label(connection, label)
-        clock.require_by_now(connection, beginning.run["id"], [("beginning", beginning.run["started_at"])])
-        lifecycle.begin_run(connection, beginning.run, beginning.arms, beginning.plan)
-
-
-Write = Callable[[Connection], object]
-Notify = Callable[[str], None]
-
-_NEITHER = "neither the store nor the spool takes what is measured any more"
-_SUSPENDED = {"status": RunStatus.PARTIAL.value, "finished_at": None}
-
-
-class DurableWriter:
-    """Rows of one run on their way to spool and database. Without a spool every StoreError reaches the caller."""
-
-    def __init__(
-        self,
-        database: Database,
-        run: Run,
-        spool: Spool | None = None,
-        known: RunContext | None = None,
-        note: Notify | None = None,
-        next_seq: int = 0,
-    ) -> None:
-        self._database = database
-        self._run = run
-        self._spool = spool
-        self._known = known or RunContext()
-        self._note = note
-        self._file = _file_identity(database.address)
-        self._spool_works = spool is not None
-        self._away: str | None = None  # why the database lacks something of the run
-        self._lost: str | None = None  # why something is kept nowhere
-        self._end: Mapping[str, Any] | None = None
-        self._settled = False
-        self._next_seq = next_seq
-        self._taken: str | None = None  # why the run is not ours any more
-        self.still_held: Callable[[], bool] | None = None
-        """Whether the lock of the run is still this process's; None where it holds none (any more)."""
-
-    @property
-    def fault(self) -> str | None:
-        """What the store lacks of the run, and the remedy; None where it has all that was measured."""
-        if self._spool is None or self._away is None:
-            return self._lost
-        kept = f"what was measured is kept in {self._spool.path}: {self._remedy(self._spool)}"
-        return f"{self._lost or self._away}; {kept}"
-
-    @property
-    def is_stored(self) -> bool:
-        """True where the database has all that was kept of the run."""
-        return self._away is None
-
-    def look_up(self) -> None:
-        """Read the run's context again, which has changed since the run was interrupted."""
-        with self._database.reading() as connection:
-            self._known = read_context(connection, self._run)
-
-    def require_stored(self) -> None:
-        """Raise StoreError where the database lacks something of the run."""
-        if self._away is not None:
-            raise StoreError(f"{self._away}; nothing was measured: try again when the store is there")
-
-    def record_loss(self, why: str) -> None:
-        """Record that something was kept nowhere; the run ends by that."""
-        self._lost = why
-
-    def keep(self, table: str, row: rows.Row, write: Write) -> None:
-        """Write a row to the spool, and to the database by `write`. Raises NothingKept when neither took it.
-
-        This and every other write raises TakenOver when another process has taken the run over.
-        """
-        self._next_seq = row.get("seq", self._next_seq)
-        try:
-            spooled = self._to_spool(table, row)
-            if not self._to_database(write) and not spooled:
-                self.record_loss(f"{_NEITHER}: {self._away}")
-                raise NothingKept(self._lost)
-        finally:
-            if "seq" in row:
-                self._next_seq = row["seq"] + 1
-
-    def describe(self, arm: Arm, deployment: Deployment) -> None:
-        """Replace an arm's deployment, and read the run's context anew."""
-        self._run = replace(self._run, arms={**self._run.arms, arm: deployment})
-        row = rows.arm_row(self._run.id, arm, deployment)
-
-        def write(connection: Connection) -> None:
-            replace_arm(connection, row)
-            if self._spool is not None:
-                self._known = read_context(connection, self._run)
-
-        self.keep("arm", row, write)
-
-    def finish(self, end: Mapping[str, Any]) -> None:
-        """End the run with this `status` and `finished_at`; a database that was away is tried once more.
-
-        A run that lost something is partial, whatever the caller passes.
-        """
-        whole = self._lost is None
-        self._end = end if whole else {**end, "status": RunStatus.PARTIAL.value}
-        spooled = self._to_spool("run", {"run_id": self._run.id, **self._end})
-        self._catch_up()
-        sealed = self._end
-        self._settled = self._to_database(lambda connection: lifecycle.seal_run(connection, self._run.id, sealed))
-        if whole and not spooled and not self._settled:
+    def _keep(self, table: str, row: rows.Row, write: Write, next_seq: int) -> None:
+        spooled = self._to_spool(table, row)
+        if not self._to_database(write, next_seq) and not spooled:
             self.record_loss(f"{_NEITHER}: {self._away}")
-
-    def suspend(self) -> None:
-        """Mark the run as interrupted; a database that was away is tried once more."""
-        self._end = _SUSPENDED
-        self._catch_up()
-        self._settled = self._to_database(self._leave)
-        if self.fault is not None and self._lost is None:
-            self._tell(self.fault)
-
-    def evidence(self) -> Evidence:
-        """Return everything kept so far: from the database, or from the spool while that is away."""
-        if self._away is None:
-            try:
-                return self._stored()
-            except EvidenceError:
-                raise
-            except StoreError as error:
-                self._lose_database(error)
-        # What stands behind the end of a spool that was given up is in the database alone.
-        end = self._end if self._end is None or self._spool_works else _SUSPENDED
-        return read_evidence(self._spooled().run_rows(end), self._known)
-
-    def close(self) -> None:
-        """Close the spool, and delete it where the store has all of the run."""
-        if self._spool is None:
-            return
-        if self._settled and self.is_stored:
-            self._spool.remove()
-        else:
-            self._spool.close()
-
-    def discard(self) -> None:
-        """Delete the spool of a run of which the store has everything."""
-        if self._spool is not None:
-            self._spool.remove()
-
-    def _leave(self, connection: Connection) -> None:
-        """Record that the spool holds nothing more, so that a resumption needs none."""
-        if self._spool is not None:
-            said = {"run_id": self._run.id, "seq": self._next_seq, "kind": ALL_STORED, "data": "{}"}
-            connection.execute(insert(tables.event), said)
-        lifecycle.suspend(connection, self._run.id)
-
-    def _stored(self) -> Evidence:
-        with self._database.reading() as connection:
-            run = fetch(connection, select(tables.run).where(tables.run.c.id == self._run.id))
-            if not run:
-                raise StoreError(f"the store {self._database.address.shown} has run {self._run.id} no more")
-            found = rows_of(connection, run[0])
-            known = read_context(connection, found.as_run())
-        return read_evidence(found, known)
+            raise NothingKept(self._lost)
 
     def _to_spool(self, table: str, row: rows.Row) -> bool:
         if self._spool is None or not self._spool_works:
@@ -395,19 +358,19 @@ class DurableWriter:
         try:
             self._spool.append(table, row)
         except StoreError as error:
-            self._spool_works = False  # a later row must not stand behind one that is missing
+            self._spool_works = False  # a later row must not follow a missing one
             if self._away is None:
-                self._tell(f"{error}; the run goes on with the store alone")
+                self._notify(f"{error}; the run goes on with the store alone")
             return False
         return True
 
-    def _to_database(self, write: Write) -> bool:
+    def _to_database(self, write: Write, next_seq: int | None = None) -> bool:
         if self._away is not None:
             return False
         try:
             self._require_file()
             with self._database.writing() as connection:
-                self._require_ours(connection)
+                self._require_ours(connection, self._next_seq if next_seq is None else next_seq)
                 write(connection)
         except EvidenceError:
             raise
@@ -416,21 +379,23 @@ class DurableWriter:
             return False
         return True
 
-    def _require_ours(self, connection: Connection) -> None:
-        run_id = self._run.id
+    def _require_ours(self, connection: Connection, next_seq: int) -> None:
         if self._settled and self._end != _SUSPENDED:
-            return  # it was ended here, and takes no more from anybody: that the database says itself
+            return  # sealed by this process, and the database refuses every further change itself
         try:
             if self._taken is not None:
                 raise TakenOver(self._taken)
-            if self.still_held is not None and not self.still_held():
-                raise TakenOver(
-                    takeover_message(run_id, "the file beside the store that says who measures it was removed")
-                )
-            require_ownership(connection, run_id, self._next_seq)
+            if self._lock is not None and not self._lock.is_held():
+                sign = "the file beside the store that says who measures it was removed"
+                raise TakenOver(takeover_message(self.run_id, sign))
+            require_ownership(connection, self.run_id, next_seq)
         except TakenOver as error:
             self._taken = str(error)
             raise
+
+    def _require_stored(self) -> None:
+        if self._away is not None:
+            raise StoreError(f"{self._away}; nothing was measured: try again when the store is there")
 
     def _lose_database(self, error: StoreError) -> None:
         """Continue with the spool alone. Without one the error is the caller's."""
@@ -438,7 +403,7 @@ class DurableWriter:
             raise error
         self._away = str(error)
         if self._spool_works:
-            self._tell(f"{error}; the run goes on, and is kept in {self._spool.path}")
+            self._notify(f"{error}; the run goes on, and is kept in {self._spool.path}")
 
     def _catch_up(self) -> None:
         """Insert what a database that was away lacks, if it is back."""
@@ -449,11 +414,11 @@ class DurableWriter:
             self._require_file()
             with self._database.writing() as connection:
                 insert_missing(connection, spooled)
-                self._require_ours(connection)
+                self._require_ours(connection, self._next_seq)
         except TakenOver:
             raise
         except EvidenceError as error:
-            self._taken = takeover_message(self._run.id, str(error))
+            self._taken = takeover_message(self.run_id, str(error))
             raise TakenOver(self._taken) from error
         except StoreError as error:
             self._away = str(error)
@@ -462,7 +427,7 @@ class DurableWriter:
 
     def _spooled(self) -> Spooled:
         if self._spool is None:
-            raise StoreError(f"run {self._run.id} is kept in the store alone")
+            raise StoreError(f"run {self.run_id} is kept in the store alone")
         return read_spool(self._spool.path)
 
     def _require_file(self) -> None:
@@ -470,16 +435,9 @@ class DurableWriter:
         if self._spool is not None and _file_identity(self._database.address) != self._file:
             raise StoreError(f"the store {self._database.address.shown}: its file was removed or replaced meanwhile")
 
-    def _remedy(self, spool: Spool) -> str:
-        address = self._database.address
-        command = ["benchgate", "store", "recover", str(spool.path)]
-        if address.shown_is_whole:
-            return f"bring it into the store with `{shlex.join([*command, '--store', address.shown])}`"
-        return f"bring it into the store with `{shlex.join(command)}` and the --store, or BENCHGATE_STORE, of this run"
-
-    def _tell(self, line: str) -> None:
+    def _notify(self, message: str) -> None:
         if self._note is not None:
-            self._note(line)
+            self._note(message)
 
 
 def _file_identity(address: Address) -> tuple[int, int] | None:
@@ -490,58 +448,3 @@ def _file_identity(address: Address) -> tuple[int, int] | None:
     except OSError:
         return None
     return (found.st_dev, found.st_ino)
-
-
-_IN_ORDER = (tables.observation, tables.telemetry, tables.event)
-
-
-@dataclass(frozen=True, slots=True)
-class ResumableState:
-    """Everything known of an interrupted run: `kept` are its rows with their tables' names, in order of `seq`."""
-
-    run: Run
-    beginning: RunHeader
-    kept: tuple[tuple[str, rows.Row], ...]
-    known: RunContext
-
-    @property
-    def next_seq(self) -> int:
-        """Place of the next row."""
-        return max((row["seq"] for _, row in self.kept), default=-1) + 1
-
-    @property
-    def kinds(self) -> frozenset[str]:
-        """Kinds of its observations."""
-        return frozenset(row["kind"] for table, row in self.kept if table == tables.observation.name)
-
-
-def reopen_run(database: Database, run_id: str, spool: Path) -> ResumableState:
-    """Set an interrupted run to running, after inserting what `spool` has of it, and read its rows.
-
-    Raises StoreError for a run that is over or still measured, and EvidenceError for a damaged spool.
-    """
-    if spool.exists():
-        with spool_lock(spool):
-            spooled = read_spool(spool)
-        if spooled.run_id != run_id:
-            raise StoreError(f"the spool {spool} is of run {spooled.run_id}, not of {run_id}")
-        with database.writing() as connection:
-            insert_missing(connection, spooled)
-    with database.writing() as connection:
-        lifecycle.reopen(connection, run_id)
-        return _read_state(connection, run_id)
-
-
-def _read_state(connection: Connection, run_id: str) -> ResumableState:
-    (row,) = fetch(connection, select(tables.run).where(tables.run.c.id == run_id))
-    arms = fetch(connection, tables.arms_of([run_id]))
-    plan = connection.execute(select(tables.plan.c.data).where(tables.plan.c.sha256 == row["plan_sha256"])).scalar_one()
-    run = rows.read_run(row, arms)
-    begun = {name: value for name, value in row.items() if name != "evidence_sha256"}
-    kept = [
-        (table.name, one)
-        for table in _IN_ORDER
-        for one in fetch(connection, select(table).where(table.c.run_id == run_id))
-    ]
-    kept.sort(key=lambda one: one[1]["seq"])
-    return ResumableState(run, RunHeader(begun, tuple(arms), plan), tuple(kept), read_context(connection, run))

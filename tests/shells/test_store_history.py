@@ -121,12 +121,11 @@ def test_a_run_that_went_on_is_of_the_day_on_which_it_did(store: Store, tmp_path
 
 def _by_spool(writer: RunWriter) -> Evidence:
     """As it is read while the store is away."""
-    keeping = writer._keeping
-    keeping._away = "gone"
+    writer._away = "gone"
     try:
         return writer.evidence()
     finally:
-        keeping._away = None
+        writer._away = None
 
 
 def test_deciding_an_earlier_run_again_takes_nothing_out_of_the_history(store: Store) -> None:

@@ -19,7 +19,6 @@ from benchgate.model.run import LOAD_ENDED, LoadEnd, Run, RunStatus, ServerStart
 from benchgate.store.database import Address, Database
 from benchgate.store.repository import RunWriter, Store
 from benchgate.store.spool import read_spool
-from benchgate.store.writer import DurableWriter
 from tests.fakes.full_disk import files_no_larger_than
 from tests.shells.store_samples import (
     DONE_AT,
@@ -131,7 +130,7 @@ def _die_before_the_database(address: str, run: Run, spool: Path) -> None:
     def killed(*_: object) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
-    pytest.MonkeyPatch().setattr(DurableWriter, "_to_database", killed)  # of this process alone
+    pytest.MonkeyPatch().setattr(RunWriter, "_to_database", killed)  # of this process alone
     writer.add_load(make_load(Arm.CANDIDATE, position=1))
 
 
