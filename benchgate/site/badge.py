@@ -53,7 +53,7 @@ def badge_of(suite: str, runs: Sequence[RunSummary], in_series: str | None = Non
     """
     served = next((one for one in runs if one.run.id == in_series), None)
     shown = served or newest_judging(runs)
-    outcome = shown.said[-1].outcome if shown is not None and shown.said else None
+    outcome = shown.outcomes[-1].outcome if shown is not None and shown.outcomes else None
     which = "what is in service" if served is not None else "the newest run"
     title = f"{which}, {name_of(shown)}" if shown is not None else "no run judges a candidate"
     label = one_line(suite, _LONGEST_LABEL) or "benchgate"

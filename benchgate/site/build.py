@@ -132,7 +132,7 @@ def _numbers(
 ) -> None:
     """The page of a run without a report. Its numbers stay what they are, so it is made again for what else it says."""
     file, fault = run_file(glance.run.id), faults.get(glance.run.id)
-    inputs = sha256_of([tool_sha256(), asdict(run), [said.sha256 for said in glance.said], glance.n_kept])
+    inputs = sha256_of([tool_sha256(), asdict(run), [said.sha256 for said in glance.outcomes], glance.n_kept])
     if fault is None and shelf.entry(file, inputs) is not None:
         shelf.keep(file)
         return

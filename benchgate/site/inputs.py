@@ -57,7 +57,7 @@ class ReportInputs:
     def of(cls, overview: Overview) -> ReportInputs:
         """Of everything that a store has."""
         facts: dict[str, list[tuple[str, str]]] = {}
-        stored = {said.sha256 for glance in overview.runs for said in glance.said}
+        stored = {said.sha256 for glance in overview.runs for said in glance.outcomes}
         for glance in overview.runs:
             facts.setdefault(glance.run.suite_name, []).extend(_facts(glance))
         for promotion in overview.promotions:
@@ -75,7 +75,7 @@ class ReportInputs:
                 tool_sha256(),
                 [run.id, run.status.value, run.finished_at, run.label, run.tool_version],
                 [glance.evidence_sha256, glance.n_kept, removed, glance.noise_sha256],
-                [said.sha256 for said in glance.said],
+                [said.sha256 for said in glance.outcomes],
                 self.suites[run.suite_name].by(run.started_at),
                 self.noise.by(run.finished_at or run.started_at),
             ]
@@ -89,7 +89,7 @@ def _facts(glance: RunSummary) -> Iterator[tuple[str, str]]:
     if run.finished_at is None:
         return
     yield run.finished_at, sha256_of([run.id, run.status.value, run.started_at, glance.evidence_sha256])
-    for said in glance.said:
+    for said in glance.outcomes:
         yield max(said.decided_at or "", run.finished_at), sha256_of([run.id, said.sha256])
 
 

@@ -83,7 +83,7 @@ def listed_runs(
 
 
 def _run(glance: RunSummary, promoted: str, stands: bool, entry: Entry) -> ListedRun:
-    run, own = glance.run, glance.said[-1] if glance.said else None
+    run, own = glance.run, glance.outcomes[-1] if glance.outcomes else None
     names = _names(glance)
     return ListedRun(
         run_id=run.id,

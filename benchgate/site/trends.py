@@ -169,7 +169,7 @@ def _lines(
         at = places.get(point.run_id)
         if at is None:
             continue
-        said = drawn[at].said
+        said = drawn[at].outcomes
         outcome = said[-1].outcome if said else None
         promotes, invalid = outcome is not None and outcome.promotes, outcome is Outcome.INVALID
         run = f"{name_of(drawn[at])}, {minute(drawn[at].run.started_at)}"

@@ -81,14 +81,14 @@ def read_bundle(data: bytes, source: str) -> WholeRun:
     if len(data) > MAX_BYTES:
         raise EvidenceError(f"{source}: {len(data):,} bytes; a bundle has at most {MAX_BYTES:,}")
     document = _require_keys(_open_document(data, source), _DOCUMENT_KEYS, source, "the bundle")
-    said = document.pop("sha256")
-    if _document_sha256(document, source) != said:
-        raise EvidenceError(f"{source}: it does not hash to {_quote(said)}: it was changed or cut; fetch it again")
+    sha256 = document.pop("sha256")
+    if _document_sha256(document, source) != sha256:
+        raise EvidenceError(f"{source}: it does not hash to {_quote(sha256)}: it was changed or cut; fetch it again")
     run = _read_row(tables.run, document["run"], f"{source}: run")
     parts = {table.name: _read_rows(table, document[table.name], run["id"], source) for table in PARTS}
     for seq, verdict in enumerate(parts["verdict"]):
-        told = _read_object(verdict["document"], f"{source}: verdict {seq}")
-        verdict |= {"seq": seq, "own": int(is_own(verdict["compared_run_id"], told))}
+        judged = _read_object(verdict["document"], f"{source}: verdict {seq}")
+        verdict |= {"seq": seq, "own": int(is_own(verdict["compared_run_id"], judged))}
     return WholeRun(run, _read_bytes(document["plan"], f"{source}: plan"), parts)
 
 
@@ -138,47 +138,47 @@ def _plain_value(value: Any) -> Any:
     return value + 0.0 if isinstance(value, float) else value
 
 
-def _read_rows(table: Table, said: object, run_id: str, source: str) -> Sequence[rows.Row]:
-    if not isinstance(said, list):
-        raise EvidenceError(f"{source}: {table.name} is {_quote(said)}; expected a list of rows")
-    return [{"run_id": run_id} | _read_row(table, row, f"{source}: {table.name} {at}") for at, row in enumerate(said)]
+def _read_rows(table: Table, value: object, run_id: str, source: str) -> Sequence[rows.Row]:
+    if not isinstance(value, list):
+        raise EvidenceError(f"{source}: {table.name} is {_quote(value)}; expected a list of rows")
+    return [{"run_id": run_id} | _read_row(table, row, f"{source}: {table.name} {at}") for at, row in enumerate(value)]
 
 
-def _read_row(table: Table, said: object, place: str) -> rows.Row:
+def _read_row(table: Table, value: object, place: str) -> rows.Row:
     columns = _columns(table)
-    row = _require_keys(said, {column.name for column in columns}, place, "a row")
+    row = _require_keys(value, {column.name for column in columns}, place, "a row")
     return {column.name: _read_value(column, row[column.name], f"{place}, {column.name}") for column in columns}
 
 
-def _read_value(column: Column[Any], said: object, place: str) -> object:
+def _read_value(column: Column[Any], value: object, place: str) -> object:
     """Return a value of exactly its column's type: no bool for a number, nothing that a database would round."""
-    if said is None and column.nullable:
+    if value is None and column.nullable:
         return None
     if isinstance(column.type, LargeBinary):
-        return _read_bytes(said, place)
+        return _read_bytes(value, place)
     if isinstance(column.type, BigInteger):
-        if isinstance(said, int) and not isinstance(said, bool) and -(2**63) <= said < 2**63:
-            return said
-        raise EvidenceError(f"{place} is {_quote(said)}; expected an integer of 64 bits")
+        if isinstance(value, int) and not isinstance(value, bool) and -(2**63) <= value < 2**63:
+            return value
+        raise EvidenceError(f"{place} is {_quote(value)}; expected an integer of 64 bits")
     if isinstance(column.type, Double):
-        if isinstance(said, int | float) and not isinstance(said, bool) and -_LARGEST <= said <= _LARGEST:
-            return _plain_value(float(said))
-        raise EvidenceError(f"{place} is {_quote(said)}; expected a finite number")
-    if not isinstance(said, str):
-        raise EvidenceError(f"{place} is {_quote(said)}; expected text")
-    if "\0" in said or any("\ud800" <= char <= "\udfff" for char in said):
-        raise EvidenceError(f"{place} is {_quote(said)}; expected plain text (NUL or half a character is in it)")
-    return said
+        if isinstance(value, int | float) and not isinstance(value, bool) and -_LARGEST <= value <= _LARGEST:
+            return _plain_value(float(value))
+        raise EvidenceError(f"{place} is {_quote(value)}; expected a finite number")
+    if not isinstance(value, str):
+        raise EvidenceError(f"{place} is {_quote(value)}; expected text")
+    if "\0" in value or any("\ud800" <= char <= "\udfff" for char in value):
+        raise EvidenceError(f"{place} is {_quote(value)}; expected plain text (NUL or half a character is in it)")
+    return value
 
 
-def _require_keys(said: object, expected: set[str], place: str, what: str) -> dict[str, Any]:
-    if not isinstance(said, dict):
-        raise EvidenceError(f"{place} is {_quote(said)}; expected {what} as an object")
-    if set(said) != expected:
-        lacks, extra = sorted(expected - set(said)), sorted(set(said) - expected)
+def _require_keys(value: object, expected: set[str], place: str, what: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise EvidenceError(f"{place} is {_quote(value)}; expected {what} as an object")
+    if set(value) != expected:
+        lacks, extra = sorted(expected - set(value)), sorted(set(value) - expected)
         wrong = f"lacks {', '.join(lacks)}" if lacks else f"has an unknown {_quote(extra[0])}"
         raise EvidenceError(f"{place}: {what} {wrong}")
-    return said
+    return value
 
 
 def _read_object(text: str, place: str) -> Mapping[str, object]:
@@ -191,11 +191,11 @@ def _read_object(text: str, place: str) -> Mapping[str, object]:
     return value
 
 
-def _read_bytes(said: object, place: str) -> bytes:
+def _read_bytes(value: object, place: str) -> bytes:
     try:
-        return base64.b64decode(said if isinstance(said, str) else "?", validate=True)
+        return base64.b64decode(value if isinstance(value, str) else "?", validate=True)
     except (binascii.Error, ValueError) as exc:
-        raise EvidenceError(f"{place} is {_quote(said)}; expected base64") from exc
+        raise EvidenceError(f"{place} is {_quote(value)}; expected base64") from exc
 
 
 def _base64(data: bytes) -> str:
@@ -287,7 +287,7 @@ def _existing_bundle(found: bytes, whole: WholeRun, file: Path) -> WholeRun:
 
 def _require_nothing_lost(old: WholeRun, new: WholeRun, file: Path) -> None:
     """Raise EvidenceError where the old bundle, perhaps of several stores, has what this store lacks."""
-    lost = [f"records at {seq}" for seq, told in old.story.items() if new.story.get(seq) != told][:1]
+    lost = [f"records at {seq}" for seq, record in old.story.items() if new.story.get(seq) != record][:1]
     for table in (tables.verdict, tables.promotion, tables.imported, tables.noise_profile):
         there = [row | {"seq": None} for row in new.of(table)]
         lost += [f"a {table.name}" for row in old.of(table) if row | {"seq": None} not in there][:1]

@@ -28,9 +28,9 @@ def latest(connection: Connection) -> str:
     return str(connection.scalar(text(_LATEST[connection.dialect.name]), {"ahead": AHEAD_S}))
 
 
-def require_by_now(connection: Connection, run_id: str, told: Iterable[tuple[str, str | None]]) -> None:
+def require_by_now(connection: Connection, run_id: str, instants: Iterable[tuple[str, str | None]]) -> None:
     """Raise EvidenceError where an instant of a run, given with its name, is in the future."""
-    last, what = max(((at, what) for what, at in told if at is not None), default=("", ""))
+    last, what = max(((at, what) for what, at in instants if at is not None), default=("", ""))
     if last > (known := latest(connection)):
         raise EvidenceError(
             f"run {run_id}: its {what} is of {last}, and by the store's clock none can be later than {known}; set the "

@@ -81,13 +81,13 @@ class RunContext:
 def rows_of(connection: Connection, run: rows.Row) -> RunRows:
     """Read the rows of the run with this row from the database."""
     event = tables.event.c
-    told = select(tables.event).where(event.run_id == run["id"], event.kind.in_(EVIDENCE_EVENTS)).order_by(event.seq)
+    events = select(tables.event).where(event.run_id == run["id"], event.kind.in_(EVIDENCE_EVENTS)).order_by(event.seq)
     return RunRows(
         run=run,
         arms=fetch(connection, tables.arms_of([run["id"]])),
         observations=_in_order(connection, tables.observation, run["id"]),
         telemetry=_in_order(connection, tables.telemetry, run["id"]),
-        events=fetch(connection, told),
+        events=fetch(connection, events),
     )
 
 

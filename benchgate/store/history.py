@@ -50,11 +50,11 @@ def past_runs(connection: Connection, run: Run) -> PriorRuns:
     before = _before(run, began_at)
     newest = before.order_by(tables.run.c.started_at.desc(), tables.run.c.id.desc()).limit(_LOOKED_AT)
     compared = _with_verdicts(connection, newest, decided_by=began_at)
-    attempts = tuple(_attempt(one, said[0].outcome) for one, said in compared if not said[0].outcome.promotes)
+    attempts = tuple(_attempt(one, own[0].outcome) for one, own in compared if not own[0].outcome.promotes)
     unjudged = _unjudged(connection, run, began_at)
     if recorded:
         return PriorRuns(_recorded(connection, before, recorded), attempts, unjudged)
-    promoting = [(one, next((v for v in said if v.outcome.promotes), None)) for one, said in compared]
+    promoting = [(one, next((v for v in own if v.outcome.promotes), None)) for one, own in compared]
     promoted = [_past(one, verdict, verdict.decided_at) for one, verdict in promoting if verdict is not None]
     return PriorRuns(tuple(sorted(promoted, key=lambda past: past.promoted_at)[-MOST_RUNS:]), attempts, unjudged)
 
@@ -93,7 +93,7 @@ def _with_verdicts(
     for arm in fetch(connection, tables.arms_of(list(arms))):
         arms[arm["run_id"]].append(arm)
     runs = [(rows.read_run(row, arms[row["id"]]), own[row["id"]]) for row in reversed(found)]
-    return [(one, said) for one, said in runs if said and len(one.arms) == len(Arm)]
+    return [(one, verdicts) for one, verdicts in runs if verdicts and len(one.arms) == len(Arm)]
 
 
 def _unjudged(connection: Connection, run: Run, began_at: str) -> tuple[Attempt, ...]:
@@ -102,15 +102,15 @@ def _unjudged(connection: Connection, run: Run, began_at: str) -> tuple[Attempt,
     What happened to them after this run began makes no difference: neither their end or verdict, nor what they measured
     since. Whatever is stored only as a whole, like recorded prompts, was seen by whoever ended the run.
     """
-    before, seen, stone, said = tables.run.c, tables.observation.c, tables.tombstone.c, tables.verdict.c
+    before, seen, stone, verdict = tables.run.c, tables.observation.c, tables.tombstone.c, tables.verdict.c
     event = tables.event.c
     measured = select(1).where(seen.run_id == before.id, seen.kind.in_(MEASURED)).exists()
     removed = select(1).where(stone.run_id == before.id, stone.of_table == tables.observation.name).exists()
     began = select(1).where(event.run_id == before.id, event.kind == SESSION_BEGUN).exists()
     over = before.finished_at.is_not(None) & (before.finished_at <= began_at)
     whole = (before.status == RunStatus.COMPLETE.value) & over
-    in_time = func.coalesce(said.decided_at, "") <= began_at
-    judged = select(1).where(said.run_id == before.id, said.own == 1, in_time).exists()
+    in_time = func.coalesce(verdict.decided_at, "") <= began_at
+    judged = select(1).where(verdict.run_id == before.id, verdict.own == 1, in_time).exists()
     wanted = select(tables.run).where(
         before.measurement_sha256 == run.measurement_sha256,
         before.suite_name == run.suite_name,
@@ -130,13 +130,13 @@ def _recorded(connection: Connection, before: Select[Any], recorded: Sequence[Pr
     They are selected by id, so any number of later runs without promotion does not hide them.
     """
     of_series = before.where(tables.run.c.id.in_([one.run_id for one in recorded]))
-    known = {one.id: (one, said) for one, said in _with_verdicts(connection, of_series, decided_by=None)}
+    known = {one.id: (one, own) for one, own in _with_verdicts(connection, of_series, decided_by=None)}
     past = []
     for promotion in recorded:
         if promotion.grounds is None or promotion.run_id not in known:
             continue
-        one, said = known[promotion.run_id]
-        verdict = next((v for v in said if v.sha256 == promotion.grounds.verdict_sha256), None)
+        one, own = known[promotion.run_id]
+        verdict = next((v for v in own if v.sha256 == promotion.grounds.verdict_sha256), None)
         if verdict is None or not verdict.outcome.promotes:
             raise EvidenceError(
                 f"promotion {promotion.id} of run {one.id} rests on a verdict that is not there: the store is damaged"
@@ -152,7 +152,7 @@ def _attempt(run: Run, outcome: Outcome | None) -> Attempt:
 
 def _past(run: Run, verdict: StoredVerdict, decided_at: str | None) -> PastRun:
     document: Mapping[str, Any] = verdict.document
-    checks = [_check(said, document["alpha"]) for said in document["checks"]]
+    checks = [_check(check, document["alpha"]) for check in document["checks"]]
     return PastRun(
         run_id=run.id,
         started_at=run.started_at,
@@ -164,23 +164,23 @@ def _past(run: Run, verdict: StoredVerdict, decided_at: str | None) -> PastRun:
     )
 
 
-def _check(said: Mapping[str, Any], alpha: float) -> PastCheck | None:
+def _check(check: Mapping[str, Any], alpha: float) -> PastCheck | None:
     """Return a comparison of both arms with finite numbers; None for any other check."""
-    numbers = [said.get(name) for name in ("baseline", "candidate", "harm", "lower", "upper")]
-    if said["scale"] == Scale.ABSOLUTE.value or not _are_finite(numbers):
+    numbers = [check.get(name) for name in ("baseline", "candidate", "harm", "lower", "upper")]
+    if check["scale"] == Scale.ABSOLUTE.value or not _are_finite(numbers):
         return None
     baseline, candidate, harm, lower, upper = (float(number) for number in numbers if number is not None)
     return PastCheck(
-        id=said["id"],
-        unit=Unit(said["unit"]),
-        scale=Scale(said["scale"]),
+        id=check["id"],
+        unit=Unit(check["unit"]),
+        scale=Scale(check["scale"]),
         baseline=baseline,
         candidate=candidate,
         harm=harm,
         lower=lower,
         upper=upper,
-        alpha=float(said.get("limits_alpha", alpha)),
-        n=said["n"],
+        alpha=float(check.get("limits_alpha", alpha)),
+        n=check["n"],
     )
 
 

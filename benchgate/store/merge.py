@@ -97,7 +97,7 @@ def _lost_raw_records(connection: Connection, whole: WholeRun) -> bool:
 
 
 def _is_prefix(story: Story, of: Story) -> bool:
-    return all(of.get(seq) == told for seq, told in story.items())
+    return all(of.get(seq) == record for seq, record in story.items())
 
 
 def _conflict(whole: WholeRun, what: str) -> EvidenceError:

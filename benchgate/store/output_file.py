@@ -60,10 +60,10 @@ def is_records_of(run_id: str) -> Callable[[bytes], bool]:
 
     def is_ours(first: bytes) -> bool:
         try:
-            said = json.loads(first)
+            record = json.loads(first)
         except (ValueError, RecursionError):
             return False
-        return isinstance(said, dict) and (said.get("kind"), said.get("run_id")) == ("run", run_id)
+        return isinstance(record, dict) and (record.get("kind"), record.get("run_id")) == ("run", run_id)
 
     return is_ours
 

@@ -49,7 +49,7 @@ class StoredOutcome:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RunSummary:
-    """Summary of a run. `said` are its own verdicts, oldest first; `removed` is the removal of its raw records.
+    """Summary of a run. `outcomes` are its own verdicts, oldest first; `removed` is the removal of its raw records.
 
     `evidence_sha256` is None while the run is not over; then `n_kept` counts its rows (0 for every other run) and
     `measured` is True where anything was measured (True for every other run). `noise_sha256` identifies the noise
@@ -57,7 +57,7 @@ class RunSummary:
     """
 
     run: Run
-    said: tuple[StoredOutcome, ...]
+    outcomes: tuple[StoredOutcome, ...]
     evidence_sha256: str | None
     n_kept: int
     measured: bool
@@ -81,9 +81,9 @@ def overview(connection: Connection) -> Overview:
     arms: dict[str, list[rows.Row]] = {row["id"]: [] for row in found}
     for arm in fetch(connection, select(tables.arm)):
         arms[arm["run_id"]].append(arm)
-    said: dict[str, list[StoredOutcome]] = {row["id"]: [] for row in found}
+    outcomes: dict[str, list[StoredOutcome]] = {row["id"]: [] for row in found}
     for one in _outcomes(connection):
-        said[one[0]].append(one[1])
+        outcomes[one[0]].append(one[1])
     profiles = connection.execute(select(profile.run_id, profile.measured_at, profile.sha256)).all()
     removed, kept, measured = _removals(connection), _row_counts(connection), _measured_runs(connection)
     noise = {run_id: sha256 for run_id, _, sha256 in profiles}
@@ -91,7 +91,7 @@ def overview(connection: Connection) -> Overview:
         runs=tuple(
             RunSummary(
                 run=rows.read_run(row, arms[row["id"]]),
-                said=tuple(said[row["id"]]),
+                outcomes=tuple(outcomes[row["id"]]),
                 evidence_sha256=row["evidence_sha256"],
                 n_kept=kept[row["id"]],
                 measured=row["evidence_sha256"] is not None or row["id"] in measured,
@@ -202,12 +202,12 @@ def _deployment_reader(
     machines = {run_id: environment for run_id, environment in rows}
 
     @cache
-    def told(text: str, machine: str) -> _DeploymentLabels:
+    def labels(text: str, machine: str) -> _DeploymentLabels:
         one = read[text]
         return one.name, model_label(one), engine_label(one), hardware_label(one, json.loads(machine))
 
-    anywhere = {text: told(text, "{}") for text in read.keys() - ours}
-    return lambda run_id, text: anywhere.get(text) or told(text, machines[run_id])
+    anywhere = {text: labels(text, "{}") for text in read.keys() - ours}
+    return lambda run_id, text: anywhere.get(text) or labels(text, machines[run_id])
 
 
 def _select_metric(name: str, where: Mapping[str, str | None]) -> Select[*tuple[Any, ...]]:

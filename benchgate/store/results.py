@@ -138,8 +138,8 @@ def read_verdict(row: rows.Row) -> StoredVerdict:
     if listed != outcome.value:
         raise EvidenceError(f"{what} says {outcome.value} and is listed as {listed}: the store is damaged")
     if "against" in document and _held_against(document) != compared:
-        said, other = (_kind(one) for one in (_held_against(document), compared))
-        raise EvidenceError(f"{what} says that it is {said} and is listed as one {other}: the store is damaged")
+        kind, other = (_kind(one) for one in (_held_against(document), compared))
+        raise EvidenceError(f"{what} says that it is {kind} and is listed as one {other}: the store is damaged")
     return StoredVerdict(row["run_id"], compared, outcome, document, row["sha256"], row["decided_at"])
 
 
@@ -206,10 +206,11 @@ def metrics(connection: Connection, run_id: str) -> list[MetricRow]:
 
 
 def _require_outcome(document: Mapping[str, object]) -> Outcome:
-    said = document.get("outcome")
-    if not isinstance(said, str) or said not in set(Outcome):
-        raise StoreError(f"a verdict with the outcome {said!r} cannot be stored; expected one of {', '.join(Outcome)}")
-    return Outcome(said)
+    outcome = document.get("outcome")
+    if not isinstance(outcome, str) or outcome not in set(Outcome):
+        listed = ", ".join(Outcome)
+        raise StoreError(f"a verdict with the outcome {outcome!r} cannot be stored; expected one of {listed}")
+    return Outcome(outcome)
 
 
 def _metric_key(metric: MetricRow) -> tuple[str | None, ...]:

@@ -80,8 +80,8 @@ def removable_runs(connection: Connection, policy: Policy, now: str) -> list[Rem
 def count_kept(connection: Connection, policy: Policy, now: str) -> Counter[str]:
     """Count the runs whose raw records a policy keeps at `now`, by reason."""
     sizes = _raw_sizes(connection)
-    looked_at = _classify(connection, policy, now)
-    return Counter(why for run, _, why in looked_at if why is not None and run.id in sizes)
+    classified = _classify(connection, policy, now)
+    return Counter(why for run, _, why in classified if why is not None and run.id in sizes)
 
 
 def older_than(runs: Sequence[RemovableRun], age_s: float, now: str) -> list[RemovableRun]:
@@ -251,8 +251,8 @@ def _n_bytes(connection: Connection) -> int:
 
 def _table_sizes(connection: Connection) -> list[TableSize]:
     every = tables.metadata.sorted_tables
-    told = _bytes_by_table(connection, [table.name for table in every])
-    n_bytes = told or {table.name: _content_bytes(connection, table) for table in every}
+    known = _bytes_by_table(connection, [table.name for table in every])
+    n_bytes = known or {table.name: _content_bytes(connection, table) for table in every}
     n_rows = [int(connection.scalar(select(func.count()).select_from(table)) or 0) for table in every]
     return [TableSize(table.name, n, n_bytes[table.name]) for table, n in zip(every, n_rows, strict=True)]
 

@@ -148,12 +148,12 @@ def arm_row(run_id: str, arm: Arm, deployment: Deployment) -> Row:
     return {
         "run_id": run_id,
         "role": arm.value,
-        "deployment": to_json(_told(deployment), f"the deployment of the {arm} arm"),
+        "deployment": to_json(_deployment_document(deployment), f"the deployment of the {arm} arm"),
         "fingerprint": deployment.fingerprint,
     }
 
 
-def _told(deployment: Deployment) -> dict[str, object]:
+def _deployment_document(deployment: Deployment) -> dict[str, object]:
     """Return a deployment as JSON without empty price fields, which older rows do not have."""
     return {key: value for key, value in asdict(deployment).items() if value or key not in _LATER}
 
@@ -333,10 +333,10 @@ def read_telemetry(row: Mapping[str, Any]) -> TelemetryWindow:
 
 
 def _telemetry_columns(readings: Sequence[TelemetrySample]) -> ColumnMap:
-    told = {word for reading in readings for word in reading.values}
+    metrics = {word for reading in readings for word in reading.values}
     columns: dict[str, Any] = {
         word.value: np.array([reading.values.get(word, np.nan) for reading in readings], dtype=np.float64)
-        for word in sorted(told)
+        for word in sorted(metrics)
     }
     columns[_AT_S] = np.array([reading.at_s for reading in readings], dtype=np.float64)
     columns[_MARKER] = tuple(reading.marker for reading in readings)
@@ -344,7 +344,7 @@ def _telemetry_columns(readings: Sequence[TelemetrySample]) -> ColumnMap:
 
 
 def _telemetry_samples(columns: ColumnMap) -> tuple[TelemetrySample, ...]:
-    told: dict[TelemetryMetric, list[float]] = {
+    values: dict[TelemetryMetric, list[float]] = {
         _TELEMETRY_METRICS[name]: np.asarray(column, dtype=np.float64).tolist()
         for name, column in columns.items()
         if name not in (_AT_S, _MARKER)
@@ -352,7 +352,7 @@ def _telemetry_samples(columns: ColumnMap) -> tuple[TelemetrySample, ...]:
     instants: list[float] = np.asarray(columns[_AT_S], dtype=np.float64).tolist()
     markers = [None if marker is None else str(marker) for marker in columns[_MARKER]]
     return tuple(
-        TelemetrySample(at_s, {word: column[i] for word, column in told.items() if not math.isnan(column[i])}, marker)
+        TelemetrySample(at_s, {word: column[i] for word, column in values.items() if not math.isnan(column[i])}, marker)
         for i, (at_s, marker) in enumerate(zip(instants, markers, strict=True))
     )
 
@@ -374,8 +374,8 @@ def check_rows(run_id: str, verdict_seq: int, document: Mapping[str, Any]) -> It
         }
 
 
-def _finite_number(said: object) -> float | None:
-    return float(said) if isinstance(said, int | float) else None
+def _finite_number(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) else None
 
 
 def read_resumptions(run_id: str, events: Sequence[Row]) -> tuple[Resumption, ...]:

@@ -103,8 +103,8 @@ class Spool:
         self.close()
         _drop(self.path)
 
-    def _append(self, said: Mapping[str, object]) -> None:
-        text = json.dumps(said, sort_keys=True, separators=(",", ":"), allow_nan=False, default=_base64).encode("ascii")
+    def _append(self, line: Mapping[str, object]) -> None:
+        text = json.dumps(line, sort_keys=True, separators=(",", ":"), allow_nan=False, default=_base64).encode("ascii")
         digest = chain_hash(self._last, text)
         with _writing(self.path):
             if not self._clean:  # an earlier line was not finished: nothing of it may stand behind this one
@@ -269,19 +269,19 @@ def _read_lines(path: Path, lines: Iterable[bytes]) -> Spooled:
     return Spooled(beginning, tuple(kept), len(damaged))
 
 
-def _read_header(said: dict[str, Any]) -> RunHeader:
-    if said["format"] != FORMAT:
-        raise ValueError(f"it is written as {said['format']!r}; install a newer benchgate")
-    run: rows.Row = said["run"]
-    plan = base64.b64decode(said["plan"], validate=True)
+def _read_header(document: dict[str, Any]) -> RunHeader:
+    if document["format"] != FORMAT:
+        raise ValueError(f"it is written as {document['format']!r}; install a newer benchgate")
+    run: rows.Row = document["run"]
+    plan = base64.b64decode(document["plan"], validate=True)
     _require_columns(run, _RUN_COLUMNS)
-    for arm in said["arms"]:
+    for arm in document["arms"]:
         _require_columns(arm, _COLUMNS["arm"], run["id"])
-    return RunHeader(run, tuple(said["arms"]), plan)
+    return RunHeader(run, tuple(document["arms"]), plan)
 
 
-def _read_row(said: dict[str, Any], run_id: str) -> tuple[str, rows.Row]:
-    table, row = said["table"], said["row"]
+def _read_row(document: dict[str, Any], run_id: str) -> tuple[str, rows.Row]:
+    table, row = document["table"], document["row"]
     if table not in _COLUMNS:
         raise ValueError(f"it is of the unknown table {table!r}")
     _require_columns(row, _COLUMNS[table], run_id)
@@ -392,10 +392,11 @@ def _end_run(connection: Connection, spooled: Spooled) -> None:
 def _note_all_stored(connection: Connection, run_id: str) -> None:
     """Record once that the spool holds nothing more, so that a resumption needs none."""
     event = tables.event
-    told = connection.execute(select(event.c.kind, event.c.data).where(event.c.run_id == run_id).order_by(event.c.seq))
-    if pending_spool((row.kind, json.loads(row.data)) for row in told) is not None:
-        said = {"run_id": run_id, "seq": 1 + max(_stored(connection, run_id)), "kind": ALL_STORED, "data": "{}"}
-        connection.execute(insert(event), said)
+    wanted = select(event.c.kind, event.c.data).where(event.c.run_id == run_id).order_by(event.c.seq)
+    events = connection.execute(wanted)
+    if pending_spool((row.kind, json.loads(row.data)) for row in events) is not None:
+        marker = {"run_id": run_id, "seq": 1 + max(_stored(connection, run_id)), "kind": ALL_STORED, "data": "{}"}
+        connection.execute(insert(event), marker)
 
 
 def _missing(connection: Connection, spooled: Spooled) -> list[tuple[str, rows.Row]]:

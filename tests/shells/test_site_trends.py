@@ -193,7 +193,7 @@ def test_a_report_rests_on_what_was_known_when_its_run_began_and_on_nothing_late
         return ReportInputs.of(Overview(runs, (), noise)).sha256(second)
 
     def decided(at: str) -> RunSummary:
-        return replace(first, said=(StoredOutcome(Outcome.PASS, "", "1" * 64, at),))
+        return replace(first, outcomes=(StoredOutcome(Outcome.PASS, "", "1" * 64, at),))
 
     alone = hashed(second)
     known = hashed(decided("2026-01-01T02:00:00Z"), second)

@@ -111,7 +111,7 @@ def test_verdict_of_a_time_to_come_stands_before_no_other(store: Store, store_ad
     store.save_metrics(run.id, [MetricRow(Arm.CANDIDATE, "ttft_s", "p95", "c4", None, 0.25, 8)])
     with wrong_clock():
         store.save_verdict(run.id, verdict("PASS", run), decided_at=FUTURE)
-    assert (store.own_outcome(run.id), store.verdicts(run.id), store.overview().runs[0].said) == (None, [], ())
+    assert (store.own_outcome(run.id), store.verdicts(run.id), store.overview().runs[0].outcomes) == (None, [], ())
     said_again = store.save_verdict(run.id, verdict("PASS", run), decided_at=DECIDED_AT[0])
     assert said_again.decided_at == DECIDED_AT[0]
     store.save_verdict(run.id, verdict("BLOCK", run), decided_at=DECIDED_AT[1])
