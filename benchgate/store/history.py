@@ -17,10 +17,11 @@ from benchgate.model.deployment import Arm
 from benchgate.model.history import Attempt, PastCheck, PastRun, Promotion, baseline_series, past_arm
 from benchgate.model.run import RESUMED, SESSION_BEGUN, Run, RunStatus
 from benchgate.model.verdict import Outcome, Scale, Unit
-from benchgate.store import results, rows, tables
+from benchgate.store import results, tables
 from benchgate.store.database import fetch
 from benchgate.store.results import StoredVerdict
 from benchgate.store.rows import read_resumptions
+from benchgate.store.whole_run import read_runs
 
 MOST_RUNS = 50
 _LOOKED_AT = 4 * MOST_RUNS  # blocked runs among them are no history
@@ -89,11 +90,8 @@ def _with_verdicts(
     for verdict in results.verdicts_of(connection, list(own)):
         if verdict.of_the_run_itself and (decided_by is None or (verdict.decided_at or "") <= decided_by):
             own[verdict.run_id].append(verdict)
-    arms: dict[str, list[rows.Row]] = {row["id"]: [] for row in found}
-    for arm in fetch(connection, tables.arms_of(list(arms))):
-        arms[arm["run_id"]].append(arm)
-    runs = [(rows.read_run(row, arms[row["id"]]), own[row["id"]]) for row in reversed(found)]
-    return [(one, verdicts) for one, verdicts in runs if verdicts and len(one.arms) == len(Arm)]
+    runs = reversed(read_runs(connection, found))
+    return [(one, own[one.id]) for one in runs if own[one.id] and len(one.arms) == len(Arm)]
 
 
 def _unjudged(connection: Connection, run: Run, began_at: str) -> tuple[Attempt, ...]:
@@ -120,8 +118,8 @@ def _unjudged(connection: Connection, run: Run, began_at: str) -> tuple[Attempt,
         ~(whole & judged),
     )
     newest = wanted.order_by(before.started_at.desc(), before.id.desc()).limit(MOST_RUNS)
-    found = [rows.read_run(row, fetch(connection, tables.arms_of([row["id"]]))) for row in fetch(connection, newest)]
-    return tuple(_attempt(one, None) for one in reversed(found) if len(one.arms) == len(Arm) and not one.calibrates)
+    found = reversed(read_runs(connection, fetch(connection, newest)))
+    return tuple(_attempt(one, None) for one in found if len(one.arms) == len(Arm) and not one.calibrates)
 
 
 def _recorded(connection: Connection, before: Select[Any], recorded: Sequence[Promotion]) -> tuple[PastRun, ...]:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Select, func, insert, select, union_all, update
+from sqlalchemy import Connection, Select, Table, func, insert, select, union_all, update
 
 from benchgate.errors import EvidenceError, StoreError
 from benchgate.model.run import REPLICAS, RESUMED, RunStatus
 from benchgate.store import rows, tables
 from benchgate.store.database import fetch
-from benchgate.store.rows import TELEMETRY_SEALED
 
 ORDERED_TABLES = (tables.observation, tables.telemetry, tables.event)
 """The tables whose rows share one order (`seq`) in a run."""
@@ -33,7 +32,13 @@ def seal_run(connection: Connection, run_id: str, end: Mapping[str, Any]) -> Non
     (row,) = fetch(connection, select(tables.run).where(tables.run.c.id == run_id))
     if is_over(row):
         raise StoreError(f"run {run_id} is finished already")
-    _require_one_story(connection, run_id)
+    places = union_all(*(select(table.c.seq).where(table.c.run_id == run_id) for table in ORDERED_TABLES)).subquery().c
+    twice = select(places.seq).group_by(places.seq).having(func.count() > 1).order_by(places.seq).limit(1)
+    if (seq := connection.scalar(twice)) is not None:
+        raise EvidenceError(
+            f"run {run_id} cannot end: two of its rows have the place {seq}, so two processes wrote to it; "
+            "run the suite again"
+        )
     sealed = {**end, "evidence_sha256": evidence_sha256(connection, {**row, **end})}
     connection.execute(update(tables.run).where(tables.run.c.id == run_id).values(sealed))
 
@@ -69,38 +74,17 @@ def is_over(run: Mapping[str, Any]) -> bool:
 
 def evidence_sha256(connection: Connection, run: Mapping[str, Any]) -> str:
     """Compute the hash over a stored run: its row, its arms and all observations, read without their bytes."""
-    observation = tables.observation.c
-    columns = (observation[name] for name in rows.OBSERVATION_SEALED)
-    seen = select(*columns).where(observation.run_id == run["id"]).order_by(observation.seq)
-    arms = fetch(connection, tables.arms_of([run["id"]]))
-    telemetry = sealed_telemetry(connection, run["id"])
-    return rows.evidence_sha256(run, arms, fetch(connection, seen), telemetry, sealed_events(connection, run["id"]))
-
-
-def sealed_events(connection: Connection, run_id: str) -> list[rows.Row]:
-    """Return the events of a run that its evidence hash covers, in order."""
     event = tables.event
-    wanted = select(event).where(event.c.run_id == run_id, event.c.kind.in_((RESUMED, REPLICAS))).order_by(event.c.seq)
-    return fetch(connection, wanted)
 
+    def sealed(table: Table, names: Iterable[str]) -> list[rows.Row]:
+        columns = (table.c[name] for name in names)
+        return fetch(connection, select(*columns).where(table.c.run_id == run["id"]).order_by(table.c.seq))
 
-def sealed_telemetry(connection: Connection, run_id: str) -> list[tuple[object, ...]]:
-    """Return the telemetry columns of a run that its evidence hash covers, in order."""
-    telemetry = tables.telemetry.c
-    columns = (telemetry[name] for name in TELEMETRY_SEALED)
-    wanted = select(*columns).where(telemetry.run_id == run_id).order_by(telemetry.seq)
-    return [tuple(row) for row in connection.execute(wanted)]
-
-
-def _require_one_story(connection: Connection, run_id: str) -> None:
-    places = union_all(*(select(table.c.seq).where(table.c.run_id == run_id) for table in ORDERED_TABLES)).subquery().c
-    twice = select(places.seq).group_by(places.seq).having(func.count() > 1).order_by(places.seq).limit(1)
-    seq = connection.scalar(twice)
-    if seq is not None:
-        raise EvidenceError(
-            f"run {run_id} cannot end: two of its rows have the place {seq}, so two processes wrote to it; "
-            "run the suite again"
-        )
+    arms = fetch(connection, tables.arms_of([run["id"]]))
+    observations = sealed(tables.observation, rows.OBSERVATION_SEALED)
+    windows = [tuple(row.values()) for row in sealed(tables.telemetry, rows.TELEMETRY_SEALED)]
+    of_run = select(event).where(event.c.run_id == run["id"], event.c.kind.in_((RESUMED, REPLICAS)))
+    return rows.evidence_sha256(run, arms, observations, windows, fetch(connection, of_run.order_by(event.c.seq)))
 
 
 def _insert_plan(connection: Connection, sha256: str, plan: bytes) -> None:

@@ -56,8 +56,8 @@ def upgrade(address: str, *, create: bool = True) -> Upgrade:
         _require_local(database.address.path)
         if create:
             _make_folder(database)
-        else:
-            _require_store(database)
+        elif ((path := database.address.path) and not path.exists()) or _find(database).revision is None:
+            raise _missing(database)
         return _upgrade(database)
     finally:
         database.close()
@@ -104,25 +104,16 @@ def _require_local(path: Path | None) -> None:
             f"the store {path} is on a network file system ({kind}), where SQLite's write-ahead log can be damaged "
             "without notice; put it on a local disk, or use a store on Postgres where several machines write"
         )
-    if path is not None and (names := _names(path)) > 1:
+    try:
+        names = path.stat().st_nlink if path is not None else 1
+    except OSError:  # it does not exist yet, or cannot be read
+        names = 1
+    if names > 1:
         raise StoreError(
             f"the store {path} has {names} names (hard links), and SQLite keeps its log beside the one it is opened "
             "by: two who come by different names damage it without notice; remove the others, and copy a store with "
             f"""`sqlite3 {path} ".backup COPY"`"""
         )
-
-
-def _names(path: Path) -> int:
-    try:
-        return path.stat().st_nlink
-    except OSError:
-        return 1
-
-
-def _require_store(database: Database) -> None:
-    path = database.address.path
-    if (path is not None and not path.exists()) or _find(database).revision is None:
-        raise _missing(database)
 
 
 def is_current(database: Database) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -20,10 +20,11 @@ from benchgate.model.deployment import Arm, Deployment, engine_label, hardware_l
 from benchgate.model.history import Promotion, promotion_labels
 from benchgate.model.run import MetricRow, Run, TrendPoint
 from benchgate.model.verdict import Outcome
-from benchgate.store import clock, results, rows, tables
+from benchgate.store import clock, results, tables
 from benchgate.store.database import fetch
 from benchgate.store.history import MEASURED
 from benchgate.store.tombstones import Removal
+from benchgate.store.whole_run import read_runs
 
 _Run = tuple[int, str, str | None, str]
 _DeploymentLabels = tuple[str, str, str, str]
@@ -76,42 +77,33 @@ class Overview:
 
 def overview(connection: Connection) -> Overview:
     """Read the overview of a whole store. Raises EvidenceError for a damaged verdict or promotion."""
-    run, profile = tables.run, tables.noise_profile.c
-    found = fetch(connection, select(run).order_by(run.c.started_at, run.c.id))
-    arms: dict[str, list[rows.Row]] = {row["id"]: [] for row in found}
-    for arm in fetch(connection, select(tables.arm)):
-        arms[arm["run_id"]].append(arm)
-    outcomes: dict[str, list[StoredOutcome]] = {row["id"]: [] for row in found}
-    for one in _outcomes(connection):
-        outcomes[one[0]].append(one[1])
+    profile = tables.noise_profile.c
+    found = fetch(connection, select(tables.run).order_by(tables.run.c.started_at, tables.run.c.id))
+    runs = read_runs(connection, found)
+    outcomes: dict[str, list[StoredOutcome]] = {run.id: [] for run in runs}
+    for one in results.all_verdicts(connection):
+        if one.of_the_run_itself:
+            reason = str(one.document.get("reason", ""))
+            outcomes[one.run_id].append(StoredOutcome(one.outcome, reason, one.sha256, one.decided_at))
     profiles = connection.execute(select(profile.run_id, profile.measured_at, profile.sha256)).all()
     removed, kept, measured = _removals(connection), _row_counts(connection), _measured_runs(connection)
     noise = {run_id: sha256 for run_id, _, sha256 in profiles}
     return Overview(
         runs=tuple(
             RunSummary(
-                run=rows.read_run(row, arms[row["id"]]),
-                outcomes=tuple(outcomes[row["id"]]),
+                run=run,
+                outcomes=tuple(outcomes[run.id]),
                 evidence_sha256=row["evidence_sha256"],
-                n_kept=kept[row["id"]],
-                measured=row["evidence_sha256"] is not None or row["id"] in measured,
-                removed=removed.get(row["id"]),
-                noise_sha256=noise.get(row["id"]),
+                n_kept=kept[run.id],
+                measured=row["evidence_sha256"] is not None or run.id in measured,
+                removed=removed.get(run.id),
+                noise_sha256=noise.get(run.id),
             )
-            for row in found
+            for run, row in zip(runs, found, strict=True)
         ),
         promotions=tuple(results.promotions(connection)),
         noise=tuple(sorted((measured_at, sha256) for _, measured_at, sha256 in profiles)),
     )
-
-
-def _outcomes(connection: Connection) -> Iterator[tuple[str, StoredOutcome]]:
-    for one in results.all_verdicts(connection):
-        if one.of_the_run_itself:
-            yield (
-                one.run_id,
-                StoredOutcome(one.outcome, str(one.document.get("reason", "")), one.sha256, one.decided_at),
-            )
 
 
 def _removals(connection: Connection) -> dict[str, Removal]:
@@ -242,7 +234,8 @@ def newest_runs(connection: Connection, run_ids: Collection[str]) -> list[Newest
     run = tables.run
     wanted = select(run).where(~run.c.suite.contains('"calibration":true', autoescape=True), tables.measured_here())
     by_time = wanted.where(run.c.started_at <= clock.latest(connection)).order_by(run.c.started_at, run.c.id)
-    newest = {row["suite_name"]: row for row in fetch(connection, by_time) if row["id"] in run_ids}
+    chosen = set(run_ids)
+    newest = {row["suite_name"]: row for row in fetch(connection, by_time) if row["id"] in chosen}
     outcomes = results.own_outcomes(connection, [row["id"] for row in newest.values()])
     return [
         (suite, row["started_at"], outcomes.get(row["id"]), results.metrics(connection, row["id"]))

@@ -41,7 +41,7 @@ from benchgate.store.retention import Policy, RemovableRun, Removed, Sizes
 from benchgate.store.run_reference import require_label, resolve, resolve_beside
 from benchgate.store.spool import Recovered, recover
 from benchgate.store.tombstones import Removal
-from benchgate.store.whole_run import run_row
+from benchgate.store.whole_run import read_runs, run_row
 from benchgate.store.writer import Notify, RunWriter
 
 __all__ = ["RunWriter", "Store", "StoredVerdict"]
@@ -150,8 +150,7 @@ class Store:
     def resumable_runs(self, suite: str | None = None) -> list[Run]:
         """Return the interrupted runs of a suite, or of all, that may be resumed, newest first."""
         with self._database.reading() as connection:
-            found = fetch(connection, lifecycle.select_resumable(suite))
-            return [rows.read_run(row, fetch(connection, tables.arms_of([row["id"]]))) for row in found]
+            return read_runs(connection, fetch(connection, lifecycle.select_resumable(suite)))
 
     def recover(self, spool: Path) -> Recovered:
         """Insert what a spool holds and the store lacks: of a run whose store was away, or whose process was killed."""
@@ -197,7 +196,7 @@ class Store:
     def run(self, run_id: str) -> Run:
         """Return the run with exactly this id."""
         with self._reading(run_id) as (connection, row):
-            return rows.read_run(row, fetch(connection, tables.arms_of([run_id])))
+            return read_runs(connection, [row])[0]
 
     def runs(self, suite: str | None = None, limit: int | None = None) -> list[Run]:
         """Return the runs of a suite, or of all, newest first; at most `limit` of them."""
@@ -206,11 +205,7 @@ class Store:
         if suite is not None:
             wanted = wanted.where(run.suite_name == suite)
         with self._database.reading() as connection:
-            found = fetch(connection, wanted)
-            arms: dict[str, list[rows.Row]] = {row["id"]: [] for row in found}
-            for arm in fetch(connection, tables.arms_of(select(wanted.subquery().c.id))):
-                arms[arm["run_id"]].append(arm)
-        return [rows.read_run(row, arms[row["id"]]) for row in found]
+            return read_runs(connection, fetch(connection, wanted))
 
     def plan(self, run_id: str) -> bytes:
         """Return the canonical JSON of the run's plan, as it was given to `begin_run`."""

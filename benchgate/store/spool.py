@@ -31,7 +31,8 @@ from benchgate.store import clock, codec, lifecycle, rows, tables
 from benchgate.store.database import Database, fetch
 from benchgate.store.evidence import EVIDENCE_EVENTS, RunRows
 from benchgate.store.locks import RunLocks
-from benchgate.store.rows import TELEMETRY_SEALED, pending_spool
+from benchgate.store.rows import pending_spool
+from benchgate.store.whole_run import read_story, run_row, story_of
 
 FILE_NAME = "spool.jsonl"
 
@@ -49,11 +50,6 @@ _COLUMNS = {
 }
 _RUN_COLUMNS = frozenset(tables.run.columns.keys()) - {"evidence_sha256"}
 _TABLES = {table.name: table for table in (tables.observation, tables.telemetry, tables.event)}
-_COMPARED_COLUMNS: Mapping[str, tuple[str, ...]] = {
-    "observation": rows.OBSERVATION_SEALED,
-    "telemetry": TELEMETRY_SEALED,
-    "event": ("seq", "kind", "data"),
-}
 
 
 class Spool:
@@ -329,10 +325,14 @@ def recover(database: Database, locks: RunLocks, path: Path) -> Recovered:
         # A copy of the spool has a lock of its own: what says that the run is measured is the lock of the run.
         with _run_lock(locks, spooled.run_id), database.writing() as connection:
             added = insert_missing(connection, spooled)
-            run = _run_row(connection, spooled.run_id)
+            run = run_row(connection, spooled.run_id)
             if not lifecycle.is_over(run):
-                _end_run(connection, spooled)
-                run = _run_row(connection, spooled.run_id)
+                if spooled.end is not None:
+                    lifecycle.seal_run(connection, spooled.run_id, spooled.end)
+                else:
+                    _record_all_stored(connection, spooled.run_id)
+                    lifecycle.suspend(connection, spooled.run_id)
+                run = run_row(connection, spooled.run_id)
     present = sum(table in _TABLES for table, _ in spooled.kept) - added
     status, over = RunStatus(run["status"]), lifecycle.is_over(run)
     return Recovered(spooled.run_id, added, present, status, over, spooled.torn_bytes)
@@ -353,16 +353,22 @@ def _run_lock(locks: RunLocks, run_id: str) -> Iterator[None]:
 
 def insert_missing(connection: Connection, spooled: Spooled) -> int:
     """Insert the spool's rows that the database lacks, and return how many. An unfinished run is running then."""
-    _require_plan(spooled)
-    run_id = spooled.run_id
-    found = fetch(connection, select(tables.run).where(tables.run.c.id == run_id))
-    if not found:
-        clock.require_by_now(connection, run_id, [("beginning", spooled.beginning.run["started_at"])])
-        lifecycle.begin_run(connection, spooled.beginning.run, spooled.beginning.arms, spooled.beginning.plan)
-        found = [_run_row(connection, run_id)]
-    _require_same_run(found[0], spooled)
+    run_id, header = spooled.run_id, spooled.beginning
+    try:
+        plan_sha256 = hashlib.sha256(zlib.decompress(header.plan)).hexdigest()
+    except zlib.error as exc:
+        raise EvidenceError(f"run {run_id}: the plan of the spool is damaged: {exc}") from exc
+    if plan_sha256 != header.run["plan_sha256"]:
+        raise EvidenceError(f"run {run_id}: the plan of the spool does not hash to {header.run['plan_sha256']}")
+    if not fetch(connection, select(tables.run.c.id).where(tables.run.c.id == run_id)):
+        clock.require_by_now(connection, run_id, [("beginning", header.run["started_at"])])
+        lifecycle.begin_run(connection, header.run, header.arms, header.plan)
+    stored = run_row(connection, run_id)
+    for name, value in header.run.items():
+        if name not in ("status", "finished_at") and stored[name] != value:
+            raise EvidenceError(f"run {run_id}: its {name} in the store is not the one of the spool")
     missing = _missing(connection, spooled)
-    if lifecycle.is_over(found[0]):
+    if lifecycle.is_over(stored):
         if missing:
             raise StoreError(f"run {run_id} is over in this store without {len(missing)} records of this spool")
         return 0
@@ -381,22 +387,13 @@ def replace_arm(connection: Connection, row: rows.Row) -> None:
     connection.execute(insert(tables.arm), row)
 
 
-def _end_run(connection: Connection, spooled: Spooled) -> None:
-    if spooled.end is None:
-        _note_all_stored(connection, spooled.run_id)
-        lifecycle.suspend(connection, spooled.run_id)
-    else:
-        lifecycle.seal_run(connection, spooled.run_id, spooled.end)
-
-
-def _note_all_stored(connection: Connection, run_id: str) -> None:
+def _record_all_stored(connection: Connection, run_id: str) -> None:
     """Record once that the spool holds nothing more, so that a resumption needs none."""
     event = tables.event
-    wanted = select(event.c.kind, event.c.data).where(event.c.run_id == run_id).order_by(event.c.seq)
-    events = connection.execute(wanted)
-    if pending_spool((row.kind, json.loads(row.data)) for row in events) is not None:
-        marker = {"run_id": run_id, "seq": 1 + max(_stored(connection, run_id)), "kind": ALL_STORED, "data": "{}"}
-        connection.execute(insert(event), marker)
+    events = fetch(connection, select(event).where(event.c.run_id == run_id).order_by(event.c.seq))
+    if pending_spool((row["kind"], json.loads(row["data"])) for row in events) is not None:
+        seq = 1 + max(read_story(connection, run_id, tombstones=False))
+        connection.execute(insert(event), {"run_id": run_id, "seq": seq, "kind": ALL_STORED, "data": "{}"})
 
 
 def _missing(connection: Connection, spooled: Spooled) -> list[tuple[str, rows.Row]]:
@@ -405,45 +402,15 @@ def _missing(connection: Connection, spooled: Spooled) -> list[tuple[str, rows.R
     Raises EvidenceError for a place at which it has another row, and where both have rows that the other lacks: then
     the run was resumed without this spool.
     """
-    run_id, stored = spooled.run_id, _stored(connection, spooled.run_id)
-    ours = {row["seq"]: (table, row) for table, row in spooled.kept if table in _TABLES}
-    for seq, (table, row) in ours.items():
-        if seq in stored and stored[seq] != (table, *(row[name] for name in _COMPARED_COLUMNS[table])):
-            raise EvidenceError(f"run {run_id}: {table} {seq} of the store is not the one of the spool")
-    missing = [one for seq, one in ours.items() if seq not in stored]
-    if missing and stored.keys() - ours.keys():
+    run_id, stored = spooled.run_id, read_story(connection, spooled.run_id, tombstones=False)
+    kept = {row["seq"]: (table, row) for table, row in spooled.kept if table in _TABLES}
+    for seq, record in story_of({name: spooled.of_table(name) for name in _TABLES}).items():
+        if seq in stored and stored[seq] != record:
+            raise EvidenceError(f"run {run_id}: {kept[seq][0]} {seq} of the store is not the one of the spool")
+    missing = [one for seq, one in kept.items() if seq not in stored]
+    if missing and stored.keys() - kept.keys():
         raise EvidenceError(
             f"run {run_id}: the store has records of it that this spool lacks, and lacks {len(missing)} that this one "
             "has: it was measured in two places"
         )
     return missing
-
-
-def _stored(connection: Connection, run_id: str) -> dict[int, tuple[object, ...]]:
-    """Return the identifying columns of the row at each `seq`; the bytes are represented by their hash."""
-    stored: dict[int, tuple[object, ...]] = {}
-    for name, table in _TABLES.items():
-        wanted = select(*(table.c[column] for column in _COMPARED_COLUMNS[name])).where(table.c.run_id == run_id)
-        stored |= {row.seq: (name, *row) for row in connection.execute(wanted)}
-    return stored
-
-
-def _require_plan(spooled: Spooled) -> None:
-    wanted = spooled.beginning.run["plan_sha256"]
-    try:
-        found = hashlib.sha256(zlib.decompress(spooled.beginning.plan)).hexdigest()
-    except zlib.error as exc:
-        raise EvidenceError(f"run {spooled.run_id}: the plan of the spool is damaged: {exc}") from exc
-    if found != wanted:
-        raise EvidenceError(f"run {spooled.run_id}: the plan of the spool does not hash to {wanted}")
-
-
-def _require_same_run(stored: Mapping[str, Any], spooled: Spooled) -> None:
-    changing = ("status", "finished_at")
-    for name, value in spooled.beginning.run.items():
-        if name not in changing and stored[name] != value:
-            raise EvidenceError(f"run {spooled.run_id}: its {name} in the store is not the one of the spool")
-
-
-def _run_row(connection: Connection, run_id: str) -> rows.Row:
-    return fetch(connection, select(tables.run).where(tables.run.c.id == run_id))[0]

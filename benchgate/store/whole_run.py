@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, Select, Table, select
 
 from benchgate.errors import EvidenceError, UsageError
+from benchgate.model.run import Run
 from benchgate.store import rows, tables
 from benchgate.store.database import fetch
 from benchgate.store.tombstones import RAW, sealed_rows
@@ -29,6 +30,8 @@ PARTS: tuple[Table, ...] = (
 
 MAX_UNPACKED_BYTES = 2**31
 """Largest size of a plan, or of the columns of one observation, after decompression."""
+
+_AT_ONCE = 500  # runs in one query
 
 Story = dict[int, tuple[object, ...]]
 """The record at each `seq` of a run: its table's name, then its sealed columns, or an event's kind and data."""
@@ -54,9 +57,7 @@ class WholeRun:
     @property
     def story(self) -> Story:
         """The record at each `seq`; a removed row counts by its tombstone."""
-        return _story(
-            {table.name: self.of(table) for table, _ in RAW}, self.of(tables.event), self.of(tables.tombstone)
-        )
+        return story_of(self.parts, self.of(tables.tombstone))
 
     def instants(self) -> Iterator[tuple[str, str | None]]:
         """Yield every instant that orders runs or results, with what it belongs to."""
@@ -86,14 +87,31 @@ def run_row(connection: Connection, run_id: str) -> rows.Row:
     return found[0]
 
 
-def read_story(connection: Connection, run_id: str) -> Story:
+def read_runs(connection: Connection, found: Sequence[rows.Row]) -> list[Run]:
+    """Return the runs of these rows with their arms, in the same order."""
+    arms: dict[str, list[rows.Row]] = {row["id"]: [] for row in found}
+    ids = list(arms)
+    for first in range(0, len(ids), _AT_ONCE):
+        for arm in fetch(connection, tables.arms_of(ids[first : first + _AT_ONCE])):
+            arms[arm["run_id"]].append(arm)
+    return [rows.read_run(row, arms[row["id"]]) for row in found]
+
+
+def read_story(connection: Connection, run_id: str, *, tombstones: bool = True) -> Story:
     """Read the record at each `seq` of a stored run, without its data."""
-    raw = {
+    parts = {
         table.name: fetch(connection, select(*(table.c[name] for name in sealed)).where(table.c.run_id == run_id))
-        for table, sealed in RAW
+        for table, sealed in (*RAW, (tables.event, ("seq", "kind", "data")))
     }
-    events, stones = (fetch(connection, _rows_of(table, run_id)) for table in (tables.event, tables.tombstone))
-    return _story(raw, events, stones)
+    return story_of(parts, fetch(connection, _rows_of(tables.tombstone, run_id)) if tombstones else ())
+
+
+def story_of(parts: Mapping[str, Sequence[rows.Row]], stones: Sequence[rows.Row] = ()) -> Story:
+    """Return the record at each `seq` of a run's rows by their tables' names."""
+    story: Story = {row["seq"]: ("event", row["kind"], row["data"]) for row in parts["event"]}
+    for table, sealed in RAW:
+        story |= {row["seq"]: (table.name, *(row[name] for name in sealed)) for row in parts[table.name]}
+    return story | {stone["seq"]: (stone["of_table"], *sealed_rows(stone).values()) for stone in stones}
 
 
 def unpacked(data: bytes, what: str) -> bytes:
@@ -107,13 +125,6 @@ def unpacked(data: bytes, what: str) -> bytes:
         limit = f"{MAX_UNPACKED_BYTES:,} bytes"
         raise EvidenceError(f"{what} cannot be unpacked: it is truncated, or holds more than {limit}")
     return plain
-
-
-def _story(raw: Mapping[str, Sequence[rows.Row]], events: Sequence[rows.Row], stones: Sequence[rows.Row]) -> Story:
-    story: Story = {row["seq"]: ("event", row["kind"], row["data"]) for row in events}
-    for table, sealed in RAW:
-        story |= {row["seq"]: (table.name, *(row[name] for name in sealed)) for row in raw[table.name]}
-    return story | {stone["seq"]: (stone["of_table"], *sealed_rows(stone).values()) for stone in stones}
 
 
 def _rows_of(table: Table, run_id: str) -> Select[*tuple[object, ...]]:
