@@ -23,6 +23,8 @@ def write_atomic(file: Path) -> Iterator[Path]:
     part = file.with_name(f".{file.name}.part")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
+        part.unlink(missing_ok=True)  # of an export that was killed, or a planted link
+        os.close(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666))
         try:
             yield part
             with part.open("rb") as written:

@@ -273,3 +273,12 @@ def test_file_that_cannot_be_written_leaves_no_half(address: str, run: Run, tmp_
     for form in (FileFormat.BUNDLE, FileFormat.JSONL, FileFormat.OPENMETRICS):
         with pytest.raises(StoreError, match="could not be written"):
             written(address, tmp_path / "file" / "inside", form, run.id)
+
+
+def test_export_does_not_write_through_a_planted_link(address: str, run: Run, tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("mine", encoding="utf-8")
+    (tmp_path / ".x.jsonl.part").symlink_to(victim)
+    written(address, tmp_path / "x.jsonl", FileFormat.JSONL, run.id)
+    assert (victim.read_text("utf-8"), (tmp_path / "x.jsonl").is_symlink()) == ("mine", False)
+    assert not (tmp_path / ".x.jsonl.part").exists()
