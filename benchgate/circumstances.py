@@ -69,7 +69,7 @@ def known_client(store: Store) -> ClientProfile | None:
 
 def known_client_at(store_address: str) -> ClientProfile | None:
     """As `known_client`, writing nothing: a store not yet there, old or unreadable is one without a curve."""
-    from benchgate.store.repository import Store
+    from benchgate.store.repository import Store  # not needed by most who ask for the time
 
     try:
         store = Store.open_as_is(store_address)
