@@ -1,6 +1,6 @@
-"""Compiles what is compiled of the load engine, where there is a compiler; everything works without, at a higher cost.
+"""Build hook: compiles the socket reader of the load engine where there is a compiler. Everything works without it.
 
-An installation that points at the checkout gets it beside its source, a wheel carries it and is for this system alone.
+An editable installation gets the library beside its source; a wheel contains it and is for this system only.
 """
 
 from __future__ import annotations
@@ -12,24 +12,25 @@ import sys
 import sysconfig
 import zlib
 from pathlib import Path
-from tempfile import mkdtemp
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-_SOURCE = "benchgate/load/native.c"
-_COMPILED = "benchgate/load/native.lib"
+_SOURCE = "benchgate/load/http/reader.c"
+_COMPILED = "benchgate/load/http/reader.lib"
 _FLAGS = ("-O2", "-std=gnu11", "-shared", "-fPIC", "-s")
 
 
 class Compile(BuildHookInterface[Any]):
-    """Makes the shared library; see `benchgate/load/native.py`."""
+    """Makes the shared library; see `benchgate/load/http/reader.py`."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Compile into the checkout for an editable installation, else aside, to be put into the wheel."""
         root = Path(self.root)
         editable = version == "editable"
-        compiled = root / _COMPILED if editable else Path(mkdtemp()) / "native.lib"
+        self._folder = TemporaryDirectory()
+        compiled = root / _COMPILED if editable else Path(self._folder.name) / "reader.lib"
         if self.target_name != "wheel" or not compile_native(root / _SOURCE, compiled):
             return
         if not editable:
@@ -37,11 +38,18 @@ class Compile(BuildHookInterface[Any]):
             build_data["tag"] = f"py3-none-{_platform()}"
             build_data["force_include"][str(compiled)] = _COMPILED
 
+    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
+        """Remove what was compiled aside, now that the wheel holds it."""
+        self._folder.cleanup()
+
 
 def compile_native(source: Path, compiled: Path) -> bool:
-    """Compile for this system; False, and nothing stands there, where that cannot be done or is not wanted."""
-    compiled.unlink(missing_ok=True)
+    """Compile for this system. Return False where that fails or is not wanted.
+
+    What was compiled before stays until there is something new: a library of another source is never used.
+    """
     if sys.platform != "linux" or os.environ.get("BENCHGATE_NATIVE") == "0":
+        compiled.unlink(missing_ok=True)
         return False
     written = compiled.with_name(f"{compiled.name}.{os.getpid()}")
     stated = f"-DSOURCE={zlib.crc32(source.read_bytes())}u"

@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Self
 
 from benchgate.errors import TargetError
-from benchgate.load.result import ClassResult, StageResult
+from benchgate.load.results import ClassResult, StageResult
 from benchgate.model.request import Endpoint
 from benchgate.sim.process import SimControl
 from benchgate.suite.schema import Limits

@@ -48,7 +48,7 @@ def environment_facts() -> dict[str, object]:
 
 def client_machine() -> dict[str, object]:
     """What the speed of the load generator depends on: processor, cores it may use, system, and what runs it."""
-    from benchgate.load.native import library  # not needed by most who ask for the time
+    from benchgate.load.http.library import library
 
     return {
         "cpu": _cpu_model(),
@@ -69,7 +69,9 @@ def known_client(store: Store) -> ClientProfile | None:
 
 def known_client_at(store_address: str) -> ClientProfile | None:
     """As `known_client`, writing nothing: a store not yet there, old or unreadable is one without a curve."""
-    from benchgate.store.repository import Store  # not needed by most who ask for the time
+    if "://" not in store_address and not Path(store_address).exists():
+        return None
+    from benchgate.store.repository import Store  # slow to import
 
     try:
         store = Store.open_as_is(store_address)

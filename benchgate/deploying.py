@@ -14,11 +14,11 @@ from benchgate import child_process
 from benchgate.embedded.server import MODEL_ALIAS, serve
 from benchgate.embedded.weights import weights_file
 from benchgate.errors import EmbeddedError, TargetError, UsageError
-from benchgate.load.room import require_room
 from benchgate.model.deployment import Arm, Deployment, flatten_json
 from benchgate.model.request import Endpoint
 from benchgate.model.run import CHANGED, NOT_ALL_READY, ONE_SERVER, REPLICAS, DeploymentFault, ReplicaCount, ServerStart
 from benchgate.plan.schedule import Plan
+from benchgate.preflight import require_context_fits
 from benchgate.sim.process import start_sim
 from benchgate.store.repository import RunWriter
 from benchgate.suite.deployment import DeploymentSpec, written_out
@@ -174,7 +174,7 @@ def bring_up(
         replicas.require_all(arm, limits.ready_s)
     except (EmbeddedError, TargetError) as fault:
         raise TargetDown(DeploymentFault(arm, "at the start", str(fault))) from fault
-    require_room(suite, plan, arm, facts)
+    require_context_fits(suite, plan, arm, facts)
     facts |= accelerator_facts(sources_of(spec, target, os.environ), target)
     found = replace(deployment, facts=facts)
     for side in Arm if len(measured_arms(suite)) == 1 else (arm,):  # measured once, one deployment is both arms

@@ -27,7 +27,7 @@ from benchgate.deploying import (
 from benchgate.done import NOTHING, Done
 from benchgate.gate.checks.accuracy import Items, certain_regression
 from benchgate.load.cluster import ClusterFleet
-from benchgate.load.fleet import Fleet
+from benchgate.load.workers import Fleet
 from benchgate.looking import Looks
 from benchgate.measuring_load import LoadWork, Progress, measure_load
 from benchgate.model.deployment import Arm, Deployment

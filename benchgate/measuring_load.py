@@ -19,9 +19,10 @@ from benchgate.done import LoadDone
 from benchgate.errors import TargetError
 from benchgate.gate.checks.capacity import ArmSearch, alternate_looks, most_looks, search_of
 from benchgate.load.cluster import ClusterFleet
-from benchgate.load.fleet import Fleet
+from benchgate.load.results import StageResult
+from benchgate.load.shards import Shard, stage_shard
 from benchgate.load.warmup import MOST_ROUNDS, classes_of, mean_service_s, warm_up
-from benchgate.load.worker import Shard, StageResult, stage_shard
+from benchgate.load.workers import Fleet
 from benchgate.looking import Looks
 from benchgate.model.deployment import Arm
 from benchgate.model.records import ErrorClass

@@ -18,9 +18,8 @@ from benchgate.deploying import declared
 from benchgate.errors import Problem, SuiteError, UsageError
 from benchgate.foretelling import judged_checks, known_at, known_in
 from benchgate.importing import live_only, read_import
-from benchgate.load.cluster_crew import require_distributed
-from benchgate.load.inputs import read_inputs
-from benchgate.load.ways import run_problems, written_problems
+from benchgate.load.cluster import require_distributed
+from benchgate.load.inputs.material import read_inputs
 from benchgate.measuring import Sitting, Work
 from benchgate.measuring_load import Progress
 from benchgate.model.client import ClientProfile
@@ -33,6 +32,7 @@ from benchgate.plan.power import forecast_power, shortfalls
 from benchgate.plan.preview import Preview, client_problems, preview
 from benchgate.plan.salt import run_salt
 from benchgate.plan.schedule import Plan, make_plan, measurement_sha256
+from benchgate.preflight import run_problems, written_problems
 from benchgate.pricing import require_priced
 from benchgate.quality.divergence import load_texts
 from benchgate.quality.runner import require_lm_eval

@@ -5,36 +5,18 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import os
-import select
 import sys
 from collections.abc import Callable
 from heapq import heappop, heappush
 from itertools import count
 from time import monotonic_ns
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Self
 
 _NS = 1_000_000_000
 _CLOCK_MONOTONIC = 1
 _ABSOLUTE = 1  # TFD_TIMER_ABSTIME
 _SHORTEST_S = 0.001  # of the loop's own timers: it calls at once what is due sooner
-
-
-class HasFileno(Protocol):
-    """Anything with a file descriptor."""
-
-    def fileno(self) -> int:
-        """Return the descriptor."""
-
-
-class Watcher(Protocol):
-    """Watches file descriptors for events, as `Sockets` does."""
-
-    def watch(self, sock: HasFileno, mask: int, on_events: Callable[[int], None]) -> None:
-        """Call whenever one of these events is there."""
-
-    def unwatch(self, sock: HasFileno) -> None:
-        """Call no more."""
 
 
 class KernelTimer:
@@ -48,18 +30,7 @@ class KernelTimer:
         self._fd: int = self._libc.timerfd_create(_CLOCK_MONOTONIC, os.O_NONBLOCK | os.O_CLOEXEC)
         if self._fd < 0:
             raise OSError(ctypes.get_errno(), "timerfd_create failed")
-        self._watcher: Watcher | None = None
         self._loop.add_reader(self._fd, self._read)
-
-    def fileno(self) -> int:
-        """Return the timer's descriptor."""
-        return self._fd
-
-    def move(self, watcher: Watcher) -> None:
-        """Have `watcher` watch the timer from now on, instead of the event loop."""
-        self._loop.remove_reader(self._fd)
-        watcher.watch(self, select.EPOLLIN, lambda _: self._read())
-        self._watcher = watcher
 
     def set(self, instant_ns: int, period_ns: int = 0) -> None:
         """Expire at this instant of the monotonic clock, and every `period_ns` after it; replaces earlier settings."""
@@ -71,10 +42,7 @@ class KernelTimer:
 
     def close(self) -> None:
         """Release the descriptor; the timer does not expire any more."""
-        if self._watcher is None:
-            self._loop.remove_reader(self._fd)
-        else:
-            self._watcher.unwatch(self)
+        self._loop.remove_reader(self._fd)
         os.close(self._fd)
 
     def _read(self) -> None:
@@ -93,9 +61,6 @@ class LoopTimer:
         self._on_expiry = on_expiry
         self._due_ns = self._period_ns = 0
         self._handle: asyncio.TimerHandle | None = None
-
-    def move(self, watcher: Watcher) -> None:
-        """Do nothing: there is no descriptor to watch."""
 
     def set(self, instant_ns: int, period_ns: int = 0) -> None:
         """Expire at this instant of the monotonic clock, and every `period_ns` after it; replaces earlier settings."""
@@ -125,13 +90,9 @@ Timer = KernelTimer if sys.platform == "linux" else LoopTimer
 
 
 class Alarm:
-    """Wakes coroutines at instants of the monotonic clock, never before. A context manager inside a running loop.
+    """Wakes coroutines at instants of the monotonic clock, never before. A context manager inside a running loop."""
 
-    `rings` is called before anybody is woken.
-    """
-
-    def __init__(self, rings: Callable[[], None] = lambda: None) -> None:
-        self._rings = rings
+    def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []  # a heap, by instant and then first come
         self._came = count()
@@ -143,10 +104,6 @@ class Alarm:
 
     def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None) -> None:
         self._timer.close()
-
-    def move(self, watcher: Watcher) -> None:
-        """Have `watcher` watch the timer from now on, instead of the event loop."""
-        self._timer.move(watcher)
 
     async def until(self, instant_ns: int) -> None:
         """Return at the instant; at once, but not before others had their turn, when it has passed."""
@@ -165,7 +122,6 @@ class Alarm:
         self._wake(None)
 
     def _ring(self, times: int) -> None:
-        self._rings()
         self._wake(monotonic_ns())
         if self._waiting:
             self._timer.set(self._waiting[0][0])
@@ -188,12 +144,10 @@ class Ticker:
         self._due_ns = 0
         self._timer = Timer(self._ring)
 
-    def start(self, watcher: Watcher | None = None) -> None:
-        """Begin, watched by `watcher` or else by the loop; the first tick is due one period from now."""
+    def start(self) -> None:
+        """Begin; the first tick is due one period from now."""
         self.started_ns = monotonic_ns()
         self._due_ns = self.started_ns + self._period_ns
-        if watcher is not None:
-            self._timer.move(watcher)
         self._timer.set(self._due_ns, self._period_ns)
 
     def stop(self) -> int:

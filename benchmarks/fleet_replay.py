@@ -16,7 +16,8 @@ import sys
 
 import numpy as np
 
-from benchgate.load.worker import run_shard, stage_shard
+from benchgate.load.shards import stage_shard
+from benchgate.load.workers import run_shard
 from benchgate.model.deployment import Arm
 from benchgate.model.records import ABSENT
 from benchgate.model.request import text_request

@@ -24,12 +24,12 @@ from pathlib import Path
 
 import numpy as np
 
-from benchgate.load.exchange import Response
-from benchgate.load.http1 import Head
-from benchgate.load.raw_body import Read
-from benchgate.load.sending import Level
-from benchgate.load.spool import Spool, Spooled
-from benchgate.load.worker import Planned, Shard, read_result
+from benchgate.load.decode.body import Read
+from benchgate.load.http.exchange import Response
+from benchgate.load.http.parser import Head
+from benchgate.load.results import read_result
+from benchgate.load.shards import Level, PlannedRequests, Shard
+from benchgate.load.spool import Spool, SpoolEntry
 from benchgate.model import request_metrics
 from benchgate.model.deployment import Arm, Deployment
 from benchgate.model.records import FloatArray, RequestColumns
@@ -82,10 +82,10 @@ def fill(database: Path, records: int, chunks: int) -> None:
             jitter_ns = generator.integers(0, 40_000_000, min(1000, records - first)).tolist()
             for k, late_ns in enumerate(jitter_ns, start=first):
                 at_ns = k * 1_000_000
-                file.append(Spooled(k, at_ns, 0, answer(at_ns, chunks, late_ns)))
+                file.append(SpoolEntry(k, at_ns, 0, answer(at_ns, chunks, late_ns)))
     said = {"after sending": peak_mb()}
     target = Target(Arm.CANDIDATE, "http://127.0.0.1", "m", DIALECTS["vllm"])
-    shard = Shard.of(target, Planned(()), Level(None, 1000.0), Limits())
+    shard = Shard.of(target, PlannedRequests(()), Level(None, 1000.0), Limits())
     result = read_result(shard, spool, ClientUse(cpu_s=1.0, wall_s=1.0, workers=1))
     spool.unlink()
     said["after reading the answers"] = peak_mb()

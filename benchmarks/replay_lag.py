@@ -18,8 +18,8 @@ from pathlib import Path
 
 import numpy as np
 
-from benchgate.load.bare import run_bare
-from benchgate.load.options import BareOptions
+from benchgate.load.standalone.options import LoadOptions
+from benchgate.load.standalone.run import run_load_test
 from benchgate.sim.process import serve_sim
 from benchgate.sim.settings import sim_settings
 
@@ -46,10 +46,10 @@ def made_up(path: Path, rows: int) -> Path:
 def replayed_ms(trace: Path, speed: float, requests: int) -> list[float]:
     """Send lag of one replay: p50, p99 and the largest."""
     with serve_sim(sim_settings(ttft_s=0.02, itl_s=0.002)) as sim:
-        options = BareOptions.parse(
+        options = LoadOptions.parse(
             url=sim.url, model="sim", engine="vllm", trace=str(trace), speed=speed, requests=requests, workers="1"
         )
-        said = run_bare(options)
+        said = run_load_test(options)
     counted, lag = said["requests"], said["send_lag_s"]
     assert isinstance(counted, dict) and isinstance(lag, dict)
     if counted["ok"] != counted["scheduled"]:

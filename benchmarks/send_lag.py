@@ -18,8 +18,8 @@ from time import monotonic_ns
 import numpy as np
 import uvloop
 
-from benchgate.load.bare import run_bare
-from benchgate.load.options import BareOptions
+from benchgate.load.standalone.options import LoadOptions
+from benchgate.load.standalone.run import run_load_test
 from benchgate.model.arrivals import ArrivalProcess
 from benchgate.sim.process import serve_sim
 from benchgate.sim.settings import sim_settings
@@ -32,7 +32,7 @@ _NAMES = ("p50", "p99", "max")
 def send_lag_ms(rate_rps: float, seconds: float) -> list[float]:
     """Send lag of the load engine: p50, p99 and the largest."""
     with serve_sim(sim_settings(ttft_s=0.005, itl_s=0.001)) as sim:
-        options = BareOptions(
+        options = LoadOptions(
             sim.url,
             "sim",
             "vllm",
@@ -42,7 +42,7 @@ def send_lag_ms(rate_rps: float, seconds: float) -> list[float]:
             input_tokens=16,
             output_tokens=1,
         )
-        said = run_bare(options)
+        said = run_load_test(options)
     requests, lag = said["requests"], said["send_lag_s"]
     assert isinstance(requests, dict) and isinstance(lag, dict)
     if requests["ok"] != requests["scheduled"]:

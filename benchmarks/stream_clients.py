@@ -31,7 +31,7 @@ import httpx2
 import numpy as np
 import uvloop
 
-from benchgate.load.native import LEFT_ASIDE
+from benchgate.load.http.library import DISABLED_BY
 
 Document = dict[str, Any]
 _TEXT = re.compile(rb'"content":"(?!")')
@@ -105,14 +105,14 @@ class Seen:
 def run_benchgate(job: Job) -> Document:
     """The load engine as `benchgate load` runs it; TTFT is from the instant a request was due."""
     from benchgate.gate.evidence.client_strain import saturation_reasons
-    from benchgate.load.bare import run_load
-    from benchgate.load.options import BareOptions
+    from benchgate.load.standalone.options import LoadOptions
+    from benchgate.load.standalone.run import run_load
     from benchgate.model import request_metrics
     from benchgate.model.columns import concatenate_columns
     from benchgate.model.deployment import Arm
     from benchgate.targets.dialect import DIALECTS, Target
 
-    options = BareOptions(
+    options = LoadOptions(
         job.url, job.model, "vllm", concurrency=job.streams, duration_s=job.seconds, output_tokens=job.tokens
     )
     result = run_load(options, Target(Arm.CANDIDATE, job.url, job.model, DIALECTS["vllm"]))
@@ -254,7 +254,7 @@ async def _awaited(result: Awaitable[None]) -> None:
 
 def run_uncompiled(job: Job) -> Document:
     """The load engine as it runs where nothing could be compiled."""
-    os.environ[LEFT_ASIDE] = "0"
+    os.environ[DISABLED_BY] = "0"
     return run_benchgate(job)
 
 

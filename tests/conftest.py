@@ -44,10 +44,10 @@ def no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="module", params=["compiled", "not compiled"])
 def compiled_and_not(request: pytest.FixtureRequest) -> Iterator[None]:
     """Each test twice: by what the installation compiled of the load engine, and by the Python in its place."""
-    from benchgate.load.native import LEFT_ASIDE, library
+    from benchgate.load.http.library import DISABLED_BY, library
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(LEFT_ASIDE, "0" if request.param == "not compiled" else "1")
+        patch.setenv(DISABLED_BY, "0" if request.param == "not compiled" else "1")
         if request.param == "compiled" and library() is None:
             pytest.skip("no compiler was there at the installation")
         yield

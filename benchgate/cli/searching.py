@@ -23,7 +23,7 @@ def refuse_without_search(wanted: Mapping[str, object]) -> None:
 
 def searched(over: str, wanted: Mapping[str, Any], load: Mapping[str, Any]) -> dict[str, object]:
     """Search one server; the document."""
-    from benchgate.load.bare_search import SearchOptions, run_search
+    from benchgate.load.standalone.search import SearchOptions, run_search
 
     given: dict[str, Any] = {name: value if value is not None else _USUAL.get(name) for name, value in wanted.items()}
     return run_search(SearchOptions.parse(over=over, load=load, **given), tell)

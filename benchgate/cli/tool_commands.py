@@ -64,7 +64,8 @@ def load(
 ) -> None:
     """Load-test one server; with --slo, judge its goodput and exit with the verdict's code."""
     from benchgate.circumstances import usable_cpus
-    from benchgate.load.bare import BareOptions, run_bare
+    from benchgate.load.standalone.options import LoadOptions
+    from benchgate.load.standalone.run import run_load_test
     from benchgate.suite.deployment import resolve_secret
 
     refuse_unwritable(json_file)
@@ -113,7 +114,7 @@ def load(
     }
     if search is None:
         refuse_without_search(wanted)
-        result = run_bare(BareOptions.parse(**asked), tell)
+        result = run_load_test(LoadOptions.parse(**asked), tell)
     else:
         result = searched(search, wanted, asked)
     code = _exit_code(result) if search is None else search_exit_code(result)
@@ -135,7 +136,7 @@ def _tell(result: Mapping[str, Any], json_file: Path | None) -> None:
 
 def _exit_code(result: Mapping[str, Any]) -> ExitCode:
     """How a load test ends, with the reasons on stderr. A saturated client's numbers are its own, --slo or not."""
-    from benchgate.load.bare import SATURATION_REMEDY
+    from benchgate.load.standalone.run import SATURATION_REMEDY
 
     if result["partial"]:
         log("benchgate: interrupted; the document holds what was answered by then")

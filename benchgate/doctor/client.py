@@ -13,7 +13,8 @@ from typing import Any
 from benchgate.circumstances import client_machine, utc_now
 from benchgate.errors import BenchgateError, TargetError
 from benchgate.gate.evidence.client_strain import saturation_reasons
-from benchgate.load.worker import StageResult, run_stage
+from benchgate.load.results import StageResult
+from benchgate.load.workers import run_stage
 from benchgate.measuring_load import Progress
 from benchgate.model import request_metrics
 from benchgate.model.client import ClientProfile, ClientStep

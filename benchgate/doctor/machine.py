@@ -15,8 +15,8 @@ from pathlib import Path
 
 from benchgate.circumstances import known_client, usable_cpus
 from benchgate.errors import BenchgateError, lacking
-from benchgate.load.native import LEFT_ASIDE, library
-from benchgate.load.stamps import audit_refusal
+from benchgate.load.client_delay import audit_refusal
+from benchgate.load.http.library import DISABLED_BY, library
 from benchgate.model.client import ClientProfile
 from benchgate.store.database import Address
 from benchgate.store.repository import Store
@@ -59,8 +59,8 @@ def _reads() -> Symptom:
     """A pure installation works; it only keeps the processor busier, which a stage with many streams will feel."""
     if library() is not None:
         return Symptom("reads", State.OK, "streams are read by compiled code")
-    if os.environ.get(LEFT_ASIDE) == "0":
-        return Symptom("reads", State.WARN, f"streams are read in Python: {LEFT_ASIDE}=0", f"unset {LEFT_ASIDE}")
+    if os.environ.get(DISABLED_BY) == "0":
+        return Symptom("reads", State.WARN, f"streams are read in Python: {DISABLED_BY}=0", f"unset {DISABLED_BY}")
     found = "streams are read in Python, at more processor time a token"
     if sys.platform != "linux":
         return Symptom("reads", State.WARN, found, "measure from Linux, where many streams must be read")

@@ -112,7 +112,7 @@ def _written_atomically(path: Path) -> Iterator[Path]:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One metadata entry. `kind` and `item_kind` are GGUF value types; `item_kind` only for arrays."""
+    """A metadata entry. `kind` and `item_kind` are GGUF value types; `item_kind` only for arrays."""
 
     value: Any  # str, int, float, bool or a list of one of them
     kind: int
@@ -121,7 +121,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """One weight. `data` is (rows, columns) or (columns,) in the file's own encoding; `ggml_type` says which."""
+    """A named weight. `data` is (rows, columns) or (columns,) in the file's own encoding; `ggml_type` says which."""
 
     name: str
     data: NDArray[Any]

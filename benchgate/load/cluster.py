@@ -1,35 +1,234 @@
 """Load stages over the workers of a dask.distributed cluster: the shards of a local fleet, one to a worker.
 
-A shard goes to one named worker and is never done twice (`cluster_job`). All begin at one instant, told to each worker
-in its own clock. A worker that is lost does not take the stage with it: what it was to send is recorded as never sent,
-and the stage says whose fault it was. See docs/cluster.md.
+A shard goes to one named worker and is never done twice (`cluster_worker`). All start at the same instant, which each
+worker gets in its own clock. When a worker is lost, its unsent requests are recorded as never sent and the stage
+reports which worker it was. See docs/cluster.md.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
+import socket
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 
-from benchgate.errors import BenchgateError, ClusterError
-from benchgate.load import cluster_job
-from benchgate.load.cluster_crew import (
-    Client,
-    answered,
-    clock_of,
-    connected,
-    reach_fits,
-    versions_fit,
-    workers_now,
-)
-from benchgate.load.cluster_seat import Seat, with_clocks
-from benchgate.load.merging import merged
-from benchgate.load.worker import Shard, StageResult
+from benchgate.errors import BenchgateError, ClusterError, UsageError, lacking
+from benchgate.load import cluster_worker as cluster_job
+from benchgate.load.results import StageResult, lost_worker, merged
+from benchgate.load.shards import Shard
+from benchgate.targets.address import ServerAddress
+
+Client: TypeAlias = Any
+"""A `distributed.Client`: that library loads late and is typed in parts. Methods are coroutines in its own loop."""
+
+_CONNECT_S = 10
+_ANSWER_S = 30.0
+_LOOPBACK = ("localhost", "::1", "0.0.0.0", "::")
+_SAMPLES = 20
+_ENOUGH_NS = 500_000  # of uncertainty: more samples would not help
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """Another machine's clock of day against ours: theirs - ours, and by how much that may be wrong."""
+
+    offset_ns: int
+    uncertainty_ns: int
+
+
+def require_distributed() -> None:
+    """UsageError when dask.distributed is not installed; cheap, so that it can be asked before any request is sent."""
+    if find_spec("distributed") is None:
+        raise UsageError(lacking("--cluster needs dask.distributed, which is not installed", "cluster"))
+
+
+def connected(address: str) -> Client:
+    """A client of the scheduler at this address; TLS and the rest of it as dask's own settings say.
+
+    Raises UsageError without dask.distributed or with no address, ClusterError when nobody answers.
+    """
+    require_distributed()
+    from distributed import Client as DistributedClient
+
+    for name in ("distributed.client", "distributed.core", "distributed.comm"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)  # what goes wrong is reported once, without a traceback
+
+    class SchedulerClient(DistributedClient):
+        """A client that closes itself when it finds no scheduler: dask's own would keep the interpreter running."""
+
+        def start(self, **kwargs: Any) -> None:
+            try:
+                super().start(**kwargs)  # type: ignore[no-untyped-call]  # distributed is typed in parts
+            except BaseException:
+                self.close()  # type: ignore[no-untyped-call]  # the same
+                raise
+
+    try:
+        return SchedulerClient(  # type: ignore[no-untyped-call]  # distributed is typed in parts
+            address, timeout=_CONNECT_S, set_as_default=False, name="benchgate"
+        )
+    except ValueError as error:
+        raise UsageError(
+            f"--cluster: {address!r} is not a scheduler's address ({error}); write tcp://HOST:8786"
+        ) from error
+    except (OSError, TypeError) as error:
+        raise ClusterError(
+            f"no scheduler answers at {address}: {error}; see that it runs there, and that tls:// addresses have their "
+            "certificates in dask's settings"
+        ) from error
+
+
+async def workers_now(client: Client) -> dict[str, str]:
+    """Every worker by address, `running` or what else it is. Raises ClusterError when the scheduler is lost."""
+    lost = ClusterError("the cluster's scheduler was lost; what is stored stays. Start the cluster and run again")
+    if client.status != "running":  # it would go on trying, but what was under way is gone
+        raise lost
+    try:
+        known = await asyncio.wait_for(client.scheduler.identity(n_workers=-1), _ANSWER_S)
+    except (OSError, TimeoutError, AttributeError) as error:  # a closed client has no scheduler
+        raise lost from error
+    return {address: worker["status"] for address, worker in known["workers"].items()}
+
+
+async def versions_fit(client: Client, addresses: Sequence[str]) -> None:
+    """Raises ClusterError when a worker runs another benchgate, or another minor version of Python, than this."""
+    told = await answered(client.get_versions(packages=["benchgate"]))
+    ours = _versions(told["client"])
+    for address in addresses:
+        theirs = _versions(told["workers"].get(address))
+        if theirs != ours or None in theirs:
+            raise ClusterError(
+                f"worker {address} runs {_shown(theirs)}, and this is {_shown(ours)}: "
+                "install the same on both, or the parts of one load would not be alike"
+            )
+
+
+async def reach_fits(client: Client, addresses: Sequence[str], url: str) -> None:
+    """Raises ClusterError when the server has an address of this machine that means another one to a worker."""
+    server = ServerAddress.of(url)
+    if not (server.host in _LOOPBACK or server.host.startswith("127.")):  # a Unix socket is at localhost too
+        return
+    here = host_name()
+    hosts = await answered(client.run(host_name, workers=list(addresses)))
+    for address, host in hosts.items():
+        if host != here:
+            raise ClusterError(
+                f"{server.shown} is an address of this machine alone, and worker {address} runs on another one, "
+                f"{host}: give the server an address that all workers reach"
+            )
+
+
+def host_name() -> str:
+    """Return the host name of the machine that runs this."""
+    return socket.gethostname()
+
+
+async def clock_of(client: Client, address: str) -> Clock | None:
+    """A worker's clock by round trips, as in NTP (RFC 5905, 8); None when it does not answer.
+
+    Of several the shortest round trip counts: its answer was made at some moment of it, so half of it is how far the
+    offset may be off, however uneven the ways are.
+    """
+    best: Clock | None = None
+    for _ in range(_SAMPLES):
+        asked_ns, asked_at = time.time_ns(), time.monotonic_ns()
+        try:
+            told = await asyncio.wait_for(client.run(time.time_ns, workers=[address]), _ANSWER_S)
+        except (OSError, TimeoutError):
+            return best
+        half_ns = (time.monotonic_ns() - asked_at) // 2
+        if best is None or half_ns < best.uncertainty_ns:
+            best = Clock(told[address] - asked_ns - half_ns, half_ns)
+        if best.uncertainty_ns <= _ENOUGH_NS:
+            break
+    return best
+
+
+async def answered(asked: Any) -> Any:
+    """Await an answer of workers that takes them no time. Raises ClusterError when one does not answer."""
+    try:
+        return await asyncio.wait_for(asked, _ANSWER_S)
+    except (OSError, TimeoutError) as error:
+        why = str(error) or f"not within {_ANSWER_S:.0f} s"
+        raise ClusterError(f"the cluster's workers do not answer: {why}; see that they run, and run again") from error
+
+
+def _versions(told: Mapping[str, Any] | None) -> tuple[str | None, str | None]:
+    """Return the versions of benchgate and of Python, up to its minor version."""
+    packages = {} if told is None else told["packages"]
+    python = packages.get("python")
+    return packages.get("benchgate"), None if python is None else ".".join(python.split(".")[:2])
+
+
+def _shown(versions: tuple[str | None, str | None]) -> str:
+    benchgate, python = versions
+    return f"benchgate {benchgate or '(not installed)'} on Python {python or '(unknown)'}"
+
+
+_WITHIN_NS = 5_000_000  # as far apart as workers may start
+
+
+@dataclass(slots=True, eq=False)
+class RemoteWorker:
+    """The shard of the worker at `address`, which it knows as `job`. `why` says how it was lost, once it is."""
+
+    address: str
+    job: str
+    shard: Shard
+    future: Any = None  # of distributed
+    ready: asyncio.Event = field(default_factory=asyncio.Event)
+    lost: asyncio.Event = field(default_factory=asyncio.Event)
+    why: str = "was lost"
+    clock: Clock | None = None
+
+    @property
+    def name(self) -> str:
+        """Return the worker's name in records, and its address."""
+        return f"{self.shard.name} at {self.address}"
+
+    def mark_lost(self, why: str) -> None:
+        """Give it up; the first reason counts."""
+        if not self.lost.is_set():
+            self.why = why
+            self.lost.set()
+
+    def told(self, result: StageResult | None) -> StageResult:
+        """Return its result, with its address in the faults. None counts as lost: all of its share was never sent.
+
+        The responses of a lost worker are on its own machine.
+        """
+        if result is None:
+            whole = lost_worker(replace(self.shard, spool=None))
+            return _with_faults(whole, (f"{self.name} {self.why}",))
+        return _with_faults(result, [fault.replace(self.shard.name, self.name, 1) for fault in result.client.faults])
+
+
+def with_clocks(whole: StageResult, seats: Sequence[RemoteWorker]) -> StageResult:
+    """A stage with how well its workers could be started together, and the fault of each one that could not."""
+    known = [(seat, seat.clock.uncertainty_ns) for seat in seats if seat.clock is not None]
+    if len(seats) < 2 or not known:
+        return whole
+    worst_ns = max(uncertain_ns for _, uncertain_ns in known)
+    whole = replace(whole, client=replace(whole.client, start_uncertainty_s=worst_ns / 1e9))
+    unsure = [
+        f"{seat.name} cannot be started within {_WITHIN_NS / 1e6:.0f} ms of the others: "
+        f"its clock is known to {uncertain_ns / 1e6:.1f} ms"
+        for seat, uncertain_ns in known
+        if uncertain_ns > _WITHIN_NS
+    ]
+    return _with_faults(whole, [*whole.client.faults, *unsure])
+
+
+def _with_faults(result: StageResult, faults: Sequence[str]) -> StageResult:
+    return replace(result, client=replace(result.client, faults=tuple(faults)))
+
 
 _START_IN_NS = 300_000_000  # between "all are ready" and the shared start, beyond the longest way to a worker …
 _TELL_NS = 2_000_000  # … and what it takes to tell each of them
@@ -54,7 +253,7 @@ class ClusterFleet:
         self._stack = ExitStack()
         self._name = f"benchgate-{secrets.token_hex(8)}"
         self._stages = 0
-        self._seats: list[Seat] = []  # of the stage under way, or of the last one
+        self._seats: list[RemoteWorker] = []  # of the stage under way, or of the last one
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
@@ -79,7 +278,7 @@ class ClusterFleet:
         return result
 
     def salvage(self) -> StageResult:
-        """What was answered in a stage that was cut short, which it ends."""
+        """Interrupt the stage and return what had been answered."""
         whole = merged(self._sync(self._cut_short))
         return replace(whole, client=replace(whole.client, faults=("the stage was cut short",)))
 
@@ -113,7 +312,7 @@ class ClusterFleet:
         crew = await self._crew(stage.target.url)
         shards = stage.split(len(crew))
         self._seats = [
-            Seat(address, f"{self._name}-{self._stages}-{shard.worker + 1}", shard)
+            RemoteWorker(address, f"{self._name}-{self._stages}-{shard.worker + 1}", shard)
             for address, shard in zip(crew, shards, strict=False)  # a closed loop has no more workers than slots
         ]
         await asyncio.gather(*(self._hand_over(seat) for seat in self._seats))
@@ -129,10 +328,10 @@ class ClusterFleet:
             )
         return with_clocks(merged(await self._seen_through(begins)), self._seats)
 
-    async def _hand_over(self, seat: Seat) -> None:
+    async def _hand_over(self, seat: RemoteWorker) -> None:
         """By hand and not as an argument of the task: the scheduler keeps those, and a shard holds the API key."""
         told = await answered(
-            self._client.run(cluster_job.hand_over, self._name, seat.job, seat.shard, workers=[seat.address])
+            self._client.run(cluster_job.assign, self._name, seat.job, seat.shard, workers=[seat.address])
         )
         if told[seat.address] is not None:
             raise ClusterError(f"worker {seat.address} {told[seat.address]}: wait for its end, or use another cluster")
@@ -154,8 +353,8 @@ class ClusterFleet:
                     other.cancel()
         return [result.result() for result in results]
 
-    async def _result(self, seat: Seat) -> StageResult:
-        """What came of a seat, whatever became of its worker. Raises ClusterError for what kept it from its part."""
+    async def _result(self, seat: RemoteWorker) -> StageResult:
+        """Await the result of one worker, also of a lost one. Raises ClusterError for the error it ended with."""
         told, lost = asyncio.ensure_future(seat.future), asyncio.ensure_future(seat.lost.wait())
         try:
             await asyncio.wait([told, lost], return_when=asyncio.FIRST_COMPLETED)
@@ -164,7 +363,7 @@ class ClusterFleet:
             seat.ready.set()  # nobody waits for it any more
             _drop(told, lost)
 
-    async def _heard(self, seat: Seat, told: asyncio.Future[StageResult | None]) -> StageResult | None:
+    async def _heard(self, seat: RemoteWorker, told: asyncio.Future[StageResult | None]) -> StageResult | None:
         from distributed import CancelledError, KilledWorker
 
         try:
@@ -175,22 +374,22 @@ class ClusterFleet:
             await workers_now(self._client)  # a lost scheduler is not its worker's fault
             return None
 
-    async def _watch(self, seats: Sequence[Seat]) -> None:
+    async def _watch(self, seats: Sequence[RemoteWorker]) -> None:
         """Give up seats whose worker is gone; the scheduler would wait for one of the same address."""
         while True:
             here = await workers_now(self._client)
             for seat in seats:
                 if seat.address not in here:
-                    seat.is_lost("was lost")
+                    seat.mark_lost("was lost")
             await asyncio.sleep(_LOOK_S)
 
-    async def _keep_in_touch(self, seat: Seat) -> None:
+    async def _keep_in_touch(self, seat: RemoteWorker) -> None:
         while True:
             if await self._ask(seat, cluster_job.is_ready):
                 seat.ready.set()
             await asyncio.sleep(_RENEW_S if seat.ready.is_set() else _ASK_S)
 
-    async def _all_ready(self, seats: Sequence[Seat]) -> None:
+    async def _all_ready(self, seats: Sequence[RemoteWorker]) -> None:
         """Until every seat is ready or lost. One that is neither for too long is given up."""
         waits = [asyncio.ensure_future(_either(seat.ready, seat.lost)) for seat in seats]
         try:
@@ -199,9 +398,9 @@ class ClusterFleet:
             _drop(*waits)
         for seat in seats:
             if not seat.ready.is_set():
-                seat.is_lost(f"was not ready within {_READY_S:.0f} s")
+                seat.mark_lost(f"was not ready within {_READY_S:.0f} s")
 
-    async def _start_ns(self, seats: Sequence[Seat]) -> int:
+    async def _start_ns(self, seats: Sequence[RemoteWorker]) -> int:
         """The instant to start at, by our clock; measures the workers' clocks first, one by one."""
         longest_ns = 0
         for seat in seats:
@@ -209,20 +408,20 @@ class ClusterFleet:
                 continue
             seat.clock = await clock_of(self._client, seat.address)
             if seat.clock is None:
-                seat.is_lost("did not tell its time")
+                seat.mark_lost("did not tell its time")
             else:
                 longest_ns = max(longest_ns, seat.clock.uncertainty_ns)
         return time.time_ns() + _START_IN_NS + len(seats) * _TELL_NS + 2 * longest_ns
 
-    async def _start(self, seat: Seat, start_ns: int) -> None:
+    async def _start(self, seat: RemoteWorker, start_ns: int) -> None:
         if seat.lost.is_set() or seat.clock is None:
             await self._ask(seat, cluster_job.give_up)
             return
         while await self._ask(seat, cluster_job.start, start_ns + seat.clock.offset_ns) is None:
             await asyncio.sleep(_LOOK_S)  # better late than never: it waits for this
 
-    async def _ask(self, seat: Seat, function: Any, *args: Any) -> Any:
-        """What a worker answers; None when it cannot be asked, and whether it is lost is the scheduler's to say."""
+    async def _ask(self, seat: RemoteWorker, function: Any, *args: Any) -> Any:
+        """Call a function on a worker. Return None when it cannot be reached; the scheduler knows if it is lost."""
         try:
             told = await self._client.run(function, seat.job, *args, workers=[seat.address])
         except (OSError, RuntimeError, AttributeError):  # the last two of a client that is closing
@@ -245,7 +444,7 @@ class ClusterFleet:
         """Leave nothing behind on the workers; those that do not hear it find out by themselves."""
         if self._client.status == "running":  # else it would wait for its scheduler to come back
             with suppress(OSError):
-                self._client.sync(self._client.run, cluster_job.dismiss, self._name, callback_timeout=_LEAVE_S)
+                self._client.sync(self._client.run, cluster_job.release, self._name, callback_timeout=_LEAVE_S)
 
 
 async def _either(one: asyncio.Event, other: asyncio.Event) -> None:

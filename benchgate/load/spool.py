@@ -3,28 +3,33 @@
 One frame per response, little-endian, written by one call: length and CRC-32 of what follows, then `_FIXED`, the head,
 the fault in words, the instants and sizes of the reads, and the bytes as they came. The file holds what the server
 said, so only its owner may read it, and who has read it removes it.
+
+Answers on their way to disk while a stage runs: kept soon, but never all of those that end together at once.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
 import struct
 import zlib
 from array import array
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import Enum
 from functools import lru_cache
 from pathlib import Path
+from time import monotonic_ns
 from types import TracebackType
 from typing import NamedTuple, Self
 
 import numpy as np
 
-from benchgate.errors import NothingKept
-from benchgate.load.exchange import Fault, Response
-from benchgate.load.http1 import Head, split_head
-from benchgate.load.raw_body import RawBody
+from benchgate.errors import NothingKept, StoreError
+from benchgate.load.decode.body import RawBody
+from benchgate.load.http.exchange import Failure, Response
+from benchgate.load.http.parser import Head, split_head
 from benchgate.model.records import ErrorClass
 
 _FRAME = struct.Struct("<II")
@@ -48,7 +53,7 @@ class Phase(Enum):
     TAIL = _TAIL
 
 
-class Spooled(NamedTuple):
+class SpoolEntry(NamedTuple):
     """A response as it was, and what it answered: request `number`, due at `intended_ns` after `epoch_ns`."""
 
     number: int
@@ -72,7 +77,7 @@ class Spool:
     def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None) -> None:
         os.close(self._fd)
 
-    def append(self, spooled: Spooled) -> None:
+    def append(self, spooled: SpoolEntry) -> None:
         """Keep one response."""
         parts = _framed(spooled)
         size = sum(map(len, parts))
@@ -86,7 +91,7 @@ class Spool:
             raise _not_kept(self.path, error) from error
 
 
-def read_spool(path: Path) -> Iterator[Spooled]:
+def read_spool(path: Path) -> Iterator[SpoolEntry]:
     """The responses of a spool in order of their requests; of a torn file those before the tear."""
     with path.open("rb", buffering=0) as file:
         for at, end in _places(file.fileno()):
@@ -96,7 +101,7 @@ def read_spool(path: Path) -> Iterator[Spooled]:
 
 
 def _places(fd: int) -> Iterator[tuple[int, int]]:
-    """Where the frames begin and end that are there as far as their length goes, in order of their requests."""
+    """Yield begin and end of every complete frame, in order of their requests."""
     size = os.fstat(fd).st_size
     numbers, places, ends = array("q"), array("q"), array("q")
     at = 0
@@ -113,14 +118,14 @@ def _places(fd: int) -> Iterator[tuple[int, int]]:
         yield places[which], ends[which]
 
 
-def _read_at(fd: int, at: int, end: int) -> Spooled | None:
+def _read_at(fd: int, at: int, end: int) -> SpoolEntry | None:
     """The response in the frame at this place; None when its bytes are not those that were written."""
     frame = os.pread(fd, end - at, at)
     payload = memoryview(frame)[_FRAME.size :]  # tens of kilobytes, which are copied only once
     return _unpacked(payload) if zlib.crc32(payload) == _FRAME.unpack_from(frame)[1] else None
 
 
-def _framed(spooled: Spooled) -> list[bytes | bytearray]:
+def _framed(spooled: SpoolEntry) -> list[bytes | bytearray]:
     """The frame in parts: an answer is not copied once more only to be written."""
     number, intended_ns, epoch_ns, response, phase = spooled
     body = response.body if isinstance(response.body, RawBody) else RawBody.of(response.body)
@@ -158,7 +163,7 @@ def _flags(response: Response, body: RawBody) -> int:
     )
 
 
-def _unpacked(payload: memoryview) -> Spooled:
+def _unpacked(payload: memoryview) -> SpoolEntry:
     (
         number, intended_ns, epoch_ns, sent_ns, over_ns, begins, length, flags, error, reconnects,
         connecting_ns, head_size, words_size, marks_size,
@@ -173,13 +178,13 @@ def _unpacked(payload: memoryview) -> Spooled:
         head=_head_of(head),
         body=RawBody(bytes(payload[at:]), marks, begins, None if length == _NONE else length, bool(flags & _CHUNKED)),
         whole=bool(flags & _WHOLE),
-        fault=Fault(_ERRORS[error - 1], words.decode("utf-8", "surrogatepass")) if error else None,
+        fault=Failure(_ERRORS[error - 1], words.decode("utf-8", "surrogatepass")) if error else None,
         unanswered=bool(flags & _UNANSWERED),
         reconnects=reconnects,
         left=bool(flags & _LEFT),
         connecting_ns=None if connecting_ns == _NONE else connecting_ns,
     )
-    return Spooled(number, intended_ns, epoch_ns, response, Phase(flags & (_LEAD | _TAIL)))
+    return SpoolEntry(number, intended_ns, epoch_ns, response, Phase(flags & (_LEAD | _TAIL)))
 
 
 @lru_cache(maxsize=8)  # the answers of a server share a head but for its date
@@ -202,3 +207,53 @@ def _not_kept(path: Path, error: OSError) -> NothingKept:
         f"a load stage could not write {path}: {error.strerror}; "
         "free some space there, or choose another place (--work-dir, or TMPDIR for a bare load)"
     )
+
+
+_KEEP_NS = 1_000_000  # of keeping answers at a time, and
+_KEEP_AGAIN_S = 0.002  # until the next time: five hundred answers that end together must not hold up what arrives
+
+
+class SpoolWriter:
+    """Puts the answers of one class into its spool. `count` is how many there were so far."""
+
+    def __init__(self, spool: Spool) -> None:
+        self.count = 0
+        self._spool = spool
+        self._unkept: deque[SpoolEntry] = deque()
+        self._keeping = False
+        self._unkeepable: StoreError | None = None
+
+    def keep(self, spooled: SpoolEntry) -> None:
+        """Keep an answer at once; of several that end together the others when all have sent their next request.
+
+        Raises StoreError when this one, or one before it, could not be kept.
+        """
+        if self._unkeepable is not None:
+            raise self._unkeepable
+        self.count += 1
+        if self._keeping:
+            self._unkept.append(spooled)
+        else:
+            self._keeping = True
+            asyncio.get_running_loop().call_soon(self._keep_some)
+            self._spool.append(spooled)
+
+    def flush(self) -> None:
+        """Keep what is still waiting. Raises StoreError when answers could not be kept."""
+        if self._unkeepable is not None:
+            raise self._unkeepable
+        while self._unkept:
+            self._spool.append(self._unkept.popleft())
+
+    def _keep_some(self) -> None:
+        """Keep answers for a moment, and go on a little later when there are more."""
+        until_ns = monotonic_ns() + _KEEP_NS
+        try:
+            while self._unkept:
+                self._spool.append(self._unkept.popleft())
+                if monotonic_ns() > until_ns:
+                    asyncio.get_running_loop().call_later(_KEEP_AGAIN_S, self._keep_some)
+                    return
+        except StoreError as exc:  # nobody waits for a callback: the next answer, or the end of the stage, raises it
+            self._unkeepable = exc
+        self._keeping = False

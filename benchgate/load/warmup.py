@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from benchgate.load.result import StageResult
+from benchgate.load.results import StageResult
 from benchgate.model import request_metrics
 from benchgate.model.records import RequestColumns
 from benchgate.plan.model import PlannedClass, PlannedStage
@@ -61,7 +61,7 @@ class WarmedUp:
 
     @property
     def note(self) -> str | None:
-        """What is wrong with it, in words; None when nothing is."""
+        """Return a warning about the warm-up, or None."""
         if not self.answered:
             return f"no request of the last round succeeded ({self.requests:,} sent)"
         if not self.settled:

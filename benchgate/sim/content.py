@@ -21,7 +21,7 @@ MASK = len(WORDS) - 1  # the number of words is a power of two
 LAP_BITS = MASK.bit_length()
 
 TokenKind = Literal["reasoning", "content", "tool"]
-"""What is thought before the answer, the answer, and the arguments of a tool call."""
+"""Reasoning before the answer, the answer, and the arguments of a tool call."""
 
 
 def start_of(key: int) -> int:

@@ -380,18 +380,10 @@ class VectorScript(Script):
         scored = sorted(((item.key / 2**32, -at) for at, item in enumerate(self._request.items)), reverse=True)
         best = [] if empty else scored[: self._request.width]
         results: list[dict[str, object]] = [
-            {
-                "index": -at,
-                "document": {"text": self._request.items[-at].text},
-                "relevance_score": score,
-            }
+            {"index": -at, "document": {"text": self._request.items[-at].text}, "relevance_score": score}
             for score, at in best
         ]
-        return {
-            "id": f"rerank-{self._number:016x}",
-            "model": self._request.model,
-            "results": results,
-        }
+        return {"id": f"rerank-{self._number:016x}", "model": self._request.model, "results": results}
 
 
 def vector(key: int, size: int) -> list[float]:

@@ -22,7 +22,7 @@ from benchgate.suite.simulator import SimSettings
 
 @dataclass(slots=True, eq=False)
 class Job:
-    """One request as a model of time sees it. Instants are monotonic ns.
+    """A request as a model of time sees it. Instants are monotonic ns.
 
     `emit(tokens, due_ns)` writes tokens that are due; the models themselves never call it.
     """
@@ -318,7 +318,7 @@ class PrefixCache:
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """One step under way: when it ends, and who gets a token then."""
+    """A step under way: its end, and the jobs that get a token then."""
 
     ends_ns: int
     rewarded: list[Job]

@@ -1,4 +1,4 @@
-"""What really happened, by the server's own clock: when requests were whole, and when bytes went to the kernel.
+"""Ground truth by the server's own clock: when requests were whole, and when bytes went to the kernel.
 
 Instants are of CLOCK_MONOTONIC in ns, so a client on the same machine can be held against them one by one. What comes
 once a token is counted in bins of about a microsecond: hours of streams then take no more memory than the first second.
@@ -121,7 +121,7 @@ class CompletedRequest(NamedTuple):
     request_id: str | None
     fault: str
     received_ns: int
-    asked: RequestLabels = RequestLabels()
+    labels: RequestLabels = RequestLabels()
     first_ns: int | None = None
     last_ns: int | None = None
     tokens: int = 0
@@ -149,7 +149,7 @@ class GroundTruth:
         self._began_cpu_s = time.process_time()
         self._began_ns: int | None = None
         self._ended_ns = 0
-        self._asked: list[RequestLabels] = []
+        self._labels: list[RequestLabels] = []
         self._ids: list[str | None] = []
         self._how: list[tuple[Outcome, str]] = []
         self._columns = {name: array("q") for name in _COLUMNS}
@@ -173,7 +173,7 @@ class GroundTruth:
         self.in_flight -= 1
         self.outcomes[over.outcome] += 1
         self.over_tokens += over.tokens
-        self._asked.append(over.asked)
+        self._labels.append(over.labels)
         self._ids.append(over.request_id)
         self._how.append((over.outcome, over.fault))
         for name, column in self._columns.items():
@@ -184,6 +184,10 @@ class GroundTruth:
 
     def document(self, *, tokens_under_way: int = 0, preempted: int = 0, with_requests: bool) -> dict[str, object]:
         """Return the truth so far, with one row for each completed request, in the order of their ends."""
+        finished = [at for at, (outcome, _) in enumerate(self._how) if outcome == "finished"]
+        span_s = None  # from the first request to the last output of a completed answer
+        if self._began_ns is not None and self._ended_ns >= self._began_ns:
+            span_s = (self._ended_ns - self._began_ns) / NS
         document: dict[str, object] = {
             "requests": self.requests,
             **{outcome: self.outcomes[outcome] for outcome in _OUTCOMES},
@@ -194,10 +198,10 @@ class GroundTruth:
             "input_tokens": sum(self._columns["input_tokens"]),
             "cached_tokens": sum(max(0, cached) for cached in self._columns["cached_tokens"]),
             "preemptions": self.preemptions + preempted,
-            "span_s": self._span_s(),
+            "span_s": span_s,
             "ttft_s": spread(self._since_received("first_ns", range(len(self._ids)))),
             "itl_s": self.gaps.spread(),
-            "e2e_s": spread(self._since_received("last_ns", self._finished())),
+            "e2e_s": spread(self._since_received("last_ns", finished)),
             "schedule_lag_s": self.lags.spread(),
             "late_writes": self.late_writes,
             "cpu_s": time.process_time() - self._began_cpu_s,
@@ -222,7 +226,7 @@ class GroundTruth:
             "cpu_s": time.process_time() - self._began_cpu_s,
             "began_ns": self._began_ns,
             "ended_ns": self._ended_ns,
-            "asked": self._asked,
+            "labels": self._labels,
             "ids": self._ids,
             "how": self._how,
             "columns": {name: column.tolist() for name, column in self._columns.items()},
@@ -240,20 +244,11 @@ class GroundTruth:
         began_ns = [instant for instant in (self._began_ns, state["began_ns"]) if instant is not None]
         self._began_ns = min(began_ns, default=None)
         self._ended_ns = max(self._ended_ns, state["ended_ns"])
-        self._asked += [RequestLabels(*asked) for asked in state["asked"]]
+        self._labels += [RequestLabels(*labels) for labels in state["labels"]]
         self._ids += state["ids"]
         self._how += [(outcome, fault) for outcome, fault in state["how"]]
         for name, values in state["columns"].items():
             self._columns[name].extend(values)
-
-    def _span_s(self) -> float | None:
-        """Return the time from the first request to the last output of a completed answer."""
-        if self._began_ns is None or self._ended_ns < self._began_ns:
-            return None
-        return (self._ended_ns - self._began_ns) / NS
-
-    def _finished(self) -> list[int]:
-        return [at for at, (outcome, _) in enumerate(self._how) if outcome == "finished"]
 
     def _since_received(self, column: str, which: Iterable[int]) -> list[int]:
         instants, received = self._columns[column], self._columns["received_ns"]
@@ -262,8 +257,8 @@ class GroundTruth:
     def _by(self, kind: str) -> dict[str, object]:
         """Group the completed requests by endpoint, model or priority."""
         groups: dict[object, list[int]] = {}
-        for at, asked in enumerate(self._asked):
-            value = getattr(asked, kind)
+        for at, labels in enumerate(self._labels):
+            value = getattr(labels, kind)
             if value is not None:
                 groups.setdefault(value, []).append(at)
         return {str(value): self._group(groups[value]) for value in sorted(groups, key=str)}
@@ -279,8 +274,10 @@ class GroundTruth:
 
     def _rows(self) -> list[dict[str, object]]:
         rows = []
-        for at, (asked, request_id, (outcome, fault)) in enumerate(zip(self._asked, self._ids, self._how, strict=True)):
+        for at, (labels, request_id, (outcome, fault)) in enumerate(
+            zip(self._labels, self._ids, self._how, strict=True)
+        ):
             values = {name: None if column[at] == _ABSENT else column[at] for name, column in self._columns.items()}
             values["output_tokens"] = values.pop("tokens")
-            rows.append({"id": request_id, "outcome": outcome, "fault": fault or None, **asked._asdict(), **values})
+            rows.append({"id": request_id, "outcome": outcome, "fault": fault or None, **labels._asdict(), **values})
         return rows

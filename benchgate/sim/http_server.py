@@ -43,7 +43,7 @@ class BadRequest(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One whole request. Header names are lower case; `path` is without the query."""
+    """A whole request. Header names are lower case; `path` is without the query."""
 
     method: str
     path: str
@@ -202,8 +202,8 @@ class ArrivalClock:
             ancillary = []
         finally:
             sock.detach()
-        now_ns, told_ns = monotonic_ns(), stamp_ns(ancillary)
-        came_ns = now_ns if told_ns is None else monotonic_of(told_ns)
+        now_ns, stamp = monotonic_ns(), stamp_ns(ancillary)
+        came_ns = now_ns if stamp is None else monotonic_of(stamp)
         return came_ns if 0 < now_ns - came_ns < _LONGEST_WAIT_NS else now_ns
 
 
@@ -218,26 +218,26 @@ class FairQueue:
 
     def __init__(self) -> None:
         self._waiting: deque[Callable[[], None]] = deque()
-        self._called = False
+        self._scheduled = False
 
     def add(self, serve: Callable[[], None]) -> None:
         """Call `serve` when it is its turn, and never at once."""
         self._waiting.append(serve)
-        self._call()
+        self._schedule()
 
-    def _call(self) -> None:
-        if self._waiting and not self._called:
-            self._called = True
+    def _schedule(self) -> None:
+        if self._waiting and not self._scheduled:
+            self._scheduled = True
             asyncio.get_running_loop().call_soon(self._serve_some)
 
     def _serve_some(self) -> None:
-        self._called = False
+        self._scheduled = False
         until_ns = monotonic_ns() + _MOMENT_NS
         try:
             while self._waiting and monotonic_ns() < until_ns:
                 self._waiting.popleft()()
         finally:
-            self._call()
+            self._schedule()
 
 
 class OpenReply(Protocol):
@@ -254,7 +254,7 @@ Serve = Callable[[Request, "Connection"], None]
 
 
 class Connection(asyncio.BufferedProtocol):
-    """One connection: reads requests, one at a time, and writes to the kernel at once.
+    """A client's connection: reads requests, one at a time, and writes to the kernel at once.
 
     A request has come when the kernel had it: its wait in there is part of the server's time.
     """
@@ -277,7 +277,7 @@ class Connection(asyncio.BufferedProtocol):
         self._arriving = ArrivalClock()
         self._came_ns = 0  # what is about to be read
         self._pumping = False
-        self._told_to_continue = False
+        self._sent_continue = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Prepare the socket of a new client."""
@@ -356,7 +356,7 @@ class Connection(asyncio.BufferedProtocol):
                 request = self._reader.next()
                 if request is None:
                     break
-                self._told_to_continue = False
+                self._sent_continue = False
                 self._serve(request, self)
         except BadRequest as error:
             self.write(json_response(error.status, {"detail": str(error)}, "connection: close"))
@@ -364,13 +364,10 @@ class Connection(asyncio.BufferedProtocol):
         finally:
             self._pumping = False
         if self.reply is None:
-            self._between_requests()
-
-    def _between_requests(self) -> None:
-        if self._reader.wants_continue and not self._told_to_continue:
-            self._told_to_continue = True
-            self.write(CONTINUE)
-        self._wait_for_request()
+            if self._reader.wants_continue and not self._sent_continue:
+                self._sent_continue = True
+                self.write(CONTINUE)
+            self._wait_for_request()
 
     def _wait_for_request(self) -> None:
         if self._keep_alive_s is not None and self._transport is not None and not self._transport.is_closing():

@@ -62,74 +62,46 @@ class Counters:
             self.finished["length" if request.finish_reason == "length" else "stop"] += 1
 
 
-class _Page:
-    """A page in Prometheus' text format, family by family; all series carry the same labels."""
-
-    def __init__(self, prefix: str, **labels: str) -> None:
-        self._prefix = prefix
-        self._labels = labels
-        self._lines: list[str] = []
-
-    def bare(self, name: str, kind: str, value: str) -> None:
-        """Add a series without prefix and labels."""
-        self._lines += [f"# TYPE {name} {kind}", f"{name} {value}"]
-
-    def gauge(self, name: str, value: float) -> None:
-        """Add one gauge."""
-        self._family(name, "gauge", {(): value})
-
-    def counter(self, name: str, value: float) -> None:
-        """Add one counter."""
-        self._family(name, "counter", {(): value})
-
-    def counters(self, name: str, label: str, values: Mapping[str, float]) -> None:
-        """Add one counter for each value of a label."""
-        self._family(name, "counter", {((label, key),): value for key, value in values.items()})
-
-    def histogram(self, name: str, histogram: Histogram) -> None:
-        """Add one histogram."""
-        full = self._prefix + name
-        self._lines.append(f"# TYPE {full} histogram")
-        for bound, count in histogram.buckets():
-            self._line(f"{full}_bucket", (("le", bound),), count)
-        self._line(f"{full}_count", (), histogram.buckets()[-1][1])
-        self._line(f"{full}_sum", (), histogram.total_ns / NS)
-
-    def text(self) -> str:
-        """Return the page."""
-        return "\n".join([*self._lines, ""])
-
-    def _family(self, name: str, kind: str, values: Mapping[tuple[tuple[str, str], ...], float]) -> None:
-        self._lines.append(f"# TYPE {self._prefix}{name} {kind}")
-        for labels, value in values.items():
-            self._line(self._prefix + name, labels, value)
-
-    def _line(self, name: str, labels: tuple[tuple[str, str], ...], value: float) -> None:
-        pairs = [*labels, *self._labels.items()]
-        escaped = ((label, text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")) for label, text in pairs)
-        pairs_text = ",".join(f'{label}="{text}"' for label, text in escaped)
-        self._lines.append(f"{name}{{{pairs_text}}} {float(value)}")
-
-
 def metric_page(name: str, model: Model, counters: Counters, generation_tokens: int) -> str:
     """Return the page of /metrics, in vLLM's names; `name` is that of the served model."""
-    page, tally = _Page("vllm:", engine="0", model_name=name), model.tally
-    page.bare("process_start_time_seconds", "gauge", f"{counters.began_s:.6f}")
-    page.gauge("num_requests_running", model.running)
-    page.gauge("num_requests_waiting", model.waiting)
-    page.gauge("kv_cache_usage_perc", model.kv_ratio)
-    page.counter("prefix_cache_queries_total", tally.prefix_queried_tokens)
-    page.counter("prefix_cache_hits_total", tally.prefix_hit_tokens)
-    page.counter("num_preemptions_total", tally.preemptions)
-    page.counter("prompt_tokens_total", counters.prompt_tokens)
-    page.counter("generation_tokens_total", generation_tokens)
-    page.counters("request_success_total", "finished_reason", counters.finished)
-    page.histogram("time_to_first_token_seconds", counters.ttft)
-    page.histogram("request_queue_time_seconds", counters.queued)
-    page.histogram("request_prefill_time_seconds", counters.prefill)
-    page.histogram("request_decode_time_seconds", counters.decode)
-    page.histogram("e2e_request_latency_seconds", counters.whole)
-    return page.text()
+    escaped = name.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+    labels = f'engine="0",model_name="{escaped}"'
+    lines = ["# TYPE process_start_time_seconds gauge", f"process_start_time_seconds {counters.began_s:.6f}"]
+
+    def family(title: str, kind: str, *samples: tuple[str, str, float]) -> None:
+        lines.append(f"# TYPE vllm:{title} {kind}")
+        lines.extend(f"vllm:{title}{suffix}{{{more}{labels}}} {float(value)}" for suffix, more, value in samples)
+
+    gauges = {
+        "num_requests_running": model.running,
+        "num_requests_waiting": model.waiting,
+        "kv_cache_usage_perc": model.kv_ratio,
+    }
+    totals = {
+        "prefix_cache_queries_total": model.tally.prefix_queried_tokens,
+        "prefix_cache_hits_total": model.tally.prefix_hit_tokens,
+        "num_preemptions_total": model.tally.preemptions,
+        "prompt_tokens_total": counters.prompt_tokens,
+        "generation_tokens_total": generation_tokens,
+    }
+    histograms = {
+        "time_to_first_token_seconds": counters.ttft,
+        "request_queue_time_seconds": counters.queued,
+        "request_prefill_time_seconds": counters.prefill,
+        "request_decode_time_seconds": counters.decode,
+        "e2e_request_latency_seconds": counters.whole,
+    }
+    for title, gauge in gauges.items():
+        family(title, "gauge", ("", "", gauge))
+    for title, total in totals.items():
+        family(title, "counter", ("", "", total))
+    finished = (("", f'finished_reason="{reason}",', count) for reason, count in counters.finished.items())
+    family("request_success_total", "counter", *finished)
+    for title, histogram in histograms.items():
+        buckets = [("_bucket", f'le="{bound}",', count) for bound, count in histogram.buckets()]
+        sums = ("_count", "", buckets[-1][2]), ("_sum", "", histogram.total_ns / NS)
+        family(title, "histogram", *buckets, *sums)
+    return "\n".join([*lines, ""])
 
 
 def merged(pages: Mapping[int, str]) -> str:

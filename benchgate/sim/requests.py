@@ -28,7 +28,7 @@ _IMAGES = ("image_url", "input_image", "image")
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """One input: the text that decides the answer, and its tokens."""
+    """Text that decides the answer, and its tokens."""
 
     text: str
     words: Sequence[str]
@@ -275,7 +275,7 @@ def echo_prompt(prompt: str, key: int, right_ratio: float | None) -> tuple[str, 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One input of a request for embeddings, or one document to be ranked. `key` decides its numbers."""
+    """An input of a request for embeddings, or a document to be ranked. `key` decides its numbers."""
 
     text: str
     key: int
@@ -283,7 +283,7 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class ApiRequest:
-    """One parsed request. `key` decides the words of the answer: equal prompts get equal answers."""
+    """A parsed request. `key` decides the words of the answer: equal prompts get equal answers."""
 
     endpoint: Endpoint
     model: str

@@ -80,18 +80,19 @@ class Replica:
             child_process.stop(self._process)
 
     async def fetch(self, method: str, path: str) -> bytes:
-        """Return the body of a small response. Raises OSError when there is none."""
-        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        """Return the body of a small response; empty when it is gone meanwhile, or not up yet."""
+        head = f"{method} {path} HTTP/1.1\r\nhost: replica\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
         try:
-            head = f"{method} {path} HTTP/1.1\r\nhost: replica\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
-            writer.write(head.encode())
-            answer = await reader.read()
-        finally:
-            writer.close()
-        head_bytes, end, body = answer.partition(b"\r\n\r\n")
-        if not end or not head_bytes.startswith(b"HTTP/1.1 200 "):
-            raise ConnectionError(f"replica {self.number} did not answer {path}")
-        return body
+            reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+            try:
+                writer.write(head.encode())
+                response = await reader.read()
+            finally:
+                writer.close()
+        except OSError:
+            return b""
+        status_and_headers, _, body = response.partition(b"\r\n\r\n")
+        return body if status_and_headers.startswith(b"HTTP/1.1 200 ") else b""
 
     def document(self) -> dict[str, object]:
         """Return its entry in `/sim/replicas`."""
@@ -170,7 +171,7 @@ _LOOK_AGAIN_S = 0.005  # at a client that does not read
 
 
 class Relay(asyncio.Protocol):
-    """One request on its way through the router: tries replicas in turn until one accepts the connection.
+    """Relay of one request: tries replicas in turn until one accepts the connection.
 
     Bytes are passed on as they come, broken ones too. What ends the replica's connection too early ends the client's.
     """
@@ -430,7 +431,7 @@ class Router:
 
     async def _metrics(self, _: Request) -> bytes:
         """Return the series of all replicas that are up."""
-        pages = {one.number: (await self._fetch(one, "GET", "/metrics") or b"").decode() for one in self._up()}
+        pages = {one.number: (await one.fetch("GET", "/metrics")).decode() for one in self._up()}
         born = f"# TYPE process_start_time_seconds gauge\nprocess_start_time_seconds {self._began_s:.6f}\n"
         return whole(200, (born + merged(pages)).encode(), content_type=METRICS_TYPE)
 
@@ -452,22 +453,15 @@ class Router:
         for one in self._replicas:
             one.requests, one.broken = 0, 0
         for one in self._up():
-            await self._fetch(one, "POST", "/sim/reset")
+            await one.fetch("POST", "/sim/reset")
         return json_response(200, {})
 
     def _up(self) -> list[Replica]:
         return [one for one in self._replicas if one.state == "up"]
 
     async def _states(self, replicas: Sequence[Replica]) -> list[dict[str, Any]]:
-        documents = [await self._fetch(one, "GET", "/sim/truth?state=1") for one in replicas]
+        documents = [await one.fetch("GET", "/sim/truth?state=1") for one in replicas]
         return [json.loads(state) for state in documents if state]
-
-    async def _fetch(self, one: Replica, method: str, path: str) -> bytes | None:
-        """Return a replica's response; None when it is gone meanwhile, or not up yet."""
-        try:
-            return await one.fetch(method, path)
-        except OSError:
-            return None
 
 
 class _Answering:

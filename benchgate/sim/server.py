@@ -47,7 +47,7 @@ from benchgate.suite.simulator_faults import NO_FAULT, FaultSpec, parse_fault
 from benchgate.timers import Timer
 
 FAULT_HEADER = "x-sim-fault"  # a request that carries it meets this fault, whatever the settings say
-_TICK_NS = 500_000  # rings come no closer than this: under load one ring then serves many streams
+_TICK_NS = 500_000  # the timer expires no more often: under load one expiry then serves many streams
 _BUSY = "The engine is currently busy and cannot accept new requests. Please try again later."
 _SHED = "Too many requests wait already. Please try again later."
 _RETRY_LATER = "retry-after: 1"
@@ -82,10 +82,10 @@ class SimServer:
         self._seen: set[bytes] = set()  # prompts that came with the fault fast-when-seen
         self._loaded_ns: int | None = None if settings.load_time_s else 0
         self._armed_ns: int | None = None
-        self._last_ring_ns = 0
+        self._last_expiry_ns = 0
         self.connections: set[Connection] = set()
         self._turns = FairQueue()
-        self._timer = Timer(self._ring)
+        self._timer = Timer(self._expire)
         self._routes: dict[str, tuple[str, Callable[[Request], bytes]]] = {
             "/health": ("GET", lambda _: whole(200, b"")),
             "/version": ("GET", lambda _: json_response(200, {"version": f"sim-{__version__}"})),
@@ -145,7 +145,7 @@ class SimServer:
             return
         line.reply = reply
         reply.begin()
-        self._arm()
+        self._set_timer()
 
     def _choose_fault(self, wish: str | None) -> FaultSpec:
         """Return the fault of this request: the one it asks for, or else one that is drawn. Raises Refused."""
@@ -212,19 +212,19 @@ class SimServer:
         opening = head(200, f"content-type: {EVENT_STREAM}", "transfer-encoding: chunked")
         return opening + chunk(error_event(document)) + chunk(DONE) + LAST_CHUNK
 
-    def _ring(self, _: int) -> None:
+    def _expire(self, _: int) -> None:
         now_ns = monotonic_ns()
-        self._armed_ns, self._last_ring_ns = None, now_ns
+        self._armed_ns, self._last_expiry_ns = None, now_ns
         for due_ns, job, tokens in self._state.model.take(now_ns):
             job.emit(tokens, due_ns)
-        self._arm()
+        self._set_timer()
 
-    def _arm(self) -> None:
+    def _set_timer(self) -> None:
         """Set the timer to the next instant, unless it expires before it anyway."""
         due_ns = self._state.model.due_ns()
         if due_ns is None:
             return
-        due_ns = max(due_ns, self._last_ring_ns + _TICK_NS)
+        due_ns = max(due_ns, self._last_expiry_ns + _TICK_NS)
         if self._armed_ns is None or due_ns < self._armed_ns:
             self._armed_ns = due_ns
             self._timer.set(due_ns)

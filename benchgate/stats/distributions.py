@@ -1,7 +1,7 @@
 """Distribution functions, confidence limits and bisection: the base of every estimator.
 
 The functions wrap `scipy.special`. `scipy.stats` gives the same numbers but takes longer to import than everything else
-that a verdict needs.
+that a verdict needs. `scipy.special` itself is imported at its first use.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import betainc, betaincc, betaincinv, gammaincinv, gammaln, ndtr, ndtri, stdtr, stdtrit
+import scipy
 
 from benchgate.model.records import FloatArray, IntArray
 
@@ -44,32 +44,36 @@ def check_alpha(alpha: float) -> None:
 
 def beta_cdf(x: float, a: float, b: float) -> float:
     """Return P(X <= x) for X ~ Beta(a, b), 0 <= x <= 1."""
-    return float(betainc(a, b, x))
+    return float(scipy.special.betainc(a, b, x))
 
 
 def beta_ppf(p: float, a: float, b: float) -> float:
     """Return the p-quantile of Beta(a, b)."""
-    return float(betaincinv(a, b, p))
+    return float(scipy.special.betaincinv(a, b, p))
 
 
 def binom_cdf(k: int, n: int, p: float) -> float:
     """Return P(X <= k) for X ~ Bin(n, p) by the beta integral (Johnson, Kotz and Kemp 1992, 3.6)."""
     if k < 0:
         return 0.0
-    return 1.0 if k >= n else float(betaincc(k + 1, n - k, p))
+    return 1.0 if k >= n else float(scipy.special.betaincc(k + 1, n - k, p))
 
 
 def binom_sf(k: int, n: int, p: float) -> float:
     """Return P(X > k) for X ~ Bin(n, p), exact in the far tail too."""
     if k < 0:
         return 1.0
-    return 0.0 if k >= n else float(betainc(k + 1, n - k, p))
+    return 0.0 if k >= n else float(scipy.special.betainc(k + 1, n - k, p))
 
 
 def binom_pmf(k: IntArray, n: int, p: float) -> FloatArray:
     """Return P(X = k) for X ~ Bin(n, p), 0 < p < 1, for each k from 0 to n."""
     law: FloatArray = np.exp(
-        gammaln(n + 1) - gammaln(k + 1) - gammaln(n - k + 1) + k * np.log(p) + (n - k) * np.log1p(-p)
+        scipy.special.gammaln(n + 1)
+        - scipy.special.gammaln(k + 1)
+        - scipy.special.gammaln(n - k + 1)
+        + k * np.log(p)
+        + (n - k) * np.log1p(-p)
     )
     return law
 
@@ -81,32 +85,32 @@ def binom_ppf(q: float, n: int, p: float) -> int:
 
 def gamma_ppf(p: float, shape: float) -> float:
     """Return the p-quantile of Gamma(shape) with scale 1."""
-    return float(gammaincinv(shape, p))
+    return float(scipy.special.gammaincinv(shape, p))
 
 
 def norm_cdf(z: float) -> float:
     """Return P(Z <= z) for a standard normal Z."""
-    return float(ndtr(z))
+    return float(scipy.special.ndtr(z))
 
 
 def norm_sf(z: float) -> float:
     """Return P(Z > z) for a standard normal Z, exact in the far tail too."""
-    return float(ndtr(-z))
+    return float(scipy.special.ndtr(-z))
 
 
 def norm_ppf(p: float) -> float:
     """Return the p-quantile of the standard normal distribution."""
-    return float(ndtri(p))
+    return float(scipy.special.ndtri(p))
 
 
 def t_sf(x: float, freedom: float) -> float:
     """Return P(T > x) for Student's t with `freedom` degrees of freedom."""
-    return float(stdtr(freedom, -x))
+    return float(scipy.special.stdtr(freedom, -x))
 
 
 def t_ppf(p: float, freedom: float) -> float:
     """Return the p-quantile of Student's t with `freedom` degrees of freedom."""
-    return float(stdtrit(freedom, p))
+    return float(scipy.special.stdtrit(freedom, p))
 
 
 def bisect(

@@ -21,7 +21,7 @@ from functools import cache, lru_cache
 from itertools import pairwise
 
 import numpy as np
-from scipy.special import ndtr
+import scipy
 
 from benchgate.model.records import FloatArray
 from benchgate.stats.distributions import bisect, check_alpha, norm_ppf, norm_sf
@@ -124,7 +124,7 @@ def _crossing(bound: float, steps: tuple[float, ...]) -> float:
     crossed = norm_sf(bound / math.sqrt(steps[0]))
     for before, after in pairwise(steps):
         step = math.sqrt(after - before)
-        crossed += float(np.sum(weights * density * ndtr((positions - bound) / step)))
+        crossed += float(np.sum(weights * density * scipy.special.ndtr((positions - bound) / step)))
         reached, widths = _nodes(bound, after, shortest)
         density = (weights * density) @ _normal_density(reached[None, :] - positions[:, None], step)
         positions, weights = reached, widths

@@ -138,7 +138,7 @@ AUTO = "auto"
 DEFAULT_LOOKS = (5, 10, 20)
 """Numbers of blocks after which the load is judged by default. The first settles much; each next one doubles it."""
 MOST_WORKERS = 64
-LEAST_REQUESTS = 8
+LEAST_WARMUP_REQUESTS = 8
 """Least requests in the first round of an `auto` warm-up."""
 _MOST_LOOKS = 6
 _BLOCKS_WITHOUT_SWEEP = 10  # stored in the suite although a capacity search alone has no blocks
@@ -401,7 +401,7 @@ def first_round(concurrency: int | None, turns: float = 1.0) -> int:
     `concurrency` is None for an open loop. `turns` is the mean number of requests in a conversation: every slot gets a
     conversation of its own.
     """
-    return max(LEAST_REQUESTS, math.ceil((concurrency or 0) * max(_PER_SLOT, turns)))
+    return max(LEAST_WARMUP_REQUESTS, math.ceil((concurrency or 0) * max(_PER_SLOT, turns)))
 
 
 def first_round_of(warmup: int | Literal["auto"], traffic: TrafficClass) -> int:

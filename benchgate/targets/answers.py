@@ -23,7 +23,7 @@ _EMPTY = "an empty answer"
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """One call of a tool, with its arguments as they were written: JSON, if all is well."""
+    """A call of a tool, with its arguments as they were written: JSON, if all is well."""
 
     name: str
     arguments: str

@@ -78,7 +78,7 @@ class Listing:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One completion. Tokens are the server's own count; times are from the request to the first output and the end.
+    """A completion. Tokens are the server's own count; times are from the request to the first output and the end.
 
     `events` counts those with output, 1 for an answer that came whole. `model` is the name in the answer.
     """

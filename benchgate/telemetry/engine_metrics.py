@@ -141,7 +141,7 @@ _LLAMACPP: MetricNames = {
 
 @dataclass(frozen=True, slots=True)
 class EnginePage:
-    """One engine's metrics page. All its names begin with `prefix`.
+    """An engine's metrics page. All its names begin with `prefix`.
 
     `port` is one of its own, None for that of the server; without a `path` the engine has no page. `start_times` are
     samples that differ from process to process.

@@ -12,7 +12,7 @@ from benchgate.telemetry.engine_metrics import DCGM, GPU_LABEL, MODEL_LABELS, PA
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One sample of a metrics page."""
+    """A sample of a metrics page."""
 
     name: str
     labels: Mapping[str, str]

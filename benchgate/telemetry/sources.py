@@ -89,7 +89,7 @@ class Fetched:
 
 
 class PageSource:
-    """One metrics page. Use as a context manager.
+    """A metrics page. Use as a context manager.
 
     A page of the deployment's own server is read by its route and with its headers; a page elsewhere gets neither its
     credentials nor its proxy.

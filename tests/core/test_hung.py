@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchgate.load.hung import hung
+from benchgate.load.results import unanswered_requests
 from benchgate.model.records import RequestColumns, RequestRecord, TokenSource
 
 S = 1_000_000_000
@@ -45,10 +45,10 @@ def test_answer_in_one_piece_may_be_silent_for_longer_the_more_tokens_it_was_to_
     asked: dict[int, int], over_s: float, found: set[int]
 ) -> None:
     columns = RequestColumns.pack([record(0, end_s=0.8), record(1, end_s=1.0), record(2, end_s=None)])
-    assert hung(columns, {2: int(over_s * S)}, asked) == found
+    assert unanswered_requests(columns, {2: int(over_s * S)}, asked) == found
 
 
 def test_answers_that_end_by_themselves_tell_nothing_of_how_long_one_up_to_its_limit_may_take() -> None:
     whole = [record(0, end_s=0.8), record(1, end_s=1.0, finish="stop")]
     columns = RequestColumns.pack([*whole, record(2, end_s=None)])
-    assert hung(columns, {2: int(2.1 * S)}, {2: 4096}) == {2}
+    assert unanswered_requests(columns, {2: int(2.1 * S)}, {2: 4096}) == {2}

@@ -26,6 +26,7 @@ FLOORS: tuple[frozenset[str], ...] = tuple(
         "targets text_files",
         "embedded sim",
         "imports load quality shadow store report publish telemetry",
+        "preflight",
         "acting circumstances deploying done following lining_up looking pricing signatures sitting spending spools",
         "measuring_load unchanged",
         "adopting measuring deciding importing foretelling",
@@ -58,7 +59,7 @@ CHILD_ONLY: dict[str, frozenset[str]] = {
         for name in ("recorded_model", "lm_eval_internals", "worker", "tasks.lm_eval_resolver")
     ),
     "xllamacpp": frozenset(),
-    "distributed": frozenset({"benchgate.load.cluster_client"}),
+    "distributed": frozenset(),
 }
 HEAVY_AT_START_UP = ("distributed", "lm_eval", "scipy", "sqlalchemy", "vl_convert", "xllamacpp")
 MAX_LINES = 1_000  # a module holds one concept whole; 200 to 600 lines are usual
@@ -214,7 +215,7 @@ def test_the_command_line_starts_without_heavy_libraries() -> None:
     ("importer", "line"),
     [
         ("benchgate.stats.means", "from benchgate.gate.judge import decide"),  # up
-        ("benchgate.load.worker", "from benchgate.store.repository import Repository"),  # sideways
+        ("benchgate.load.workers", "from benchgate.store.repository import Repository"),  # sideways
         ("benchgate.model.run", "from benchgate import cli"),  # up, by the package
         ("benchgate.model.run", "def late():\n    import benchgate.pipeline"),  # hidden in a function
         ("benchgate.model.run", "if TYPE_CHECKING:\n    from benchgate.store import tables"),  # for a type only
@@ -230,7 +231,7 @@ def test_an_import_pointing_the_wrong_way_is_seen(importer: str, line: str) -> N
     ("importer", "line"),
     [
         ("benchgate.pipeline", "from benchgate.store import repository"),
-        ("benchgate.load.worker", "from benchgate.targets.dialect import Dialect"),
+        ("benchgate.load.workers", "from benchgate.targets.dialect import Dialect"),
         ("benchgate.gate.judge", "from . import rule"),
         ("benchgate.gate.judge", "from benchgate.gate.decision import Rule"),
         ("benchgate.report.html", "from benchgate import __version__"),

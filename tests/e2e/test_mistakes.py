@@ -69,14 +69,15 @@ def test_starts_are_part_of_what_plan_and_validate_tell(tmp_path: Path) -> None:
     [
         (["init", "--list", "mine.yaml"], "leave out the file 'mine.yaml'"),
         (["init", "--drill", "prefill", "--list"], "leave out --drill"),
-        (["sim", "--chunk-tokens", "0"], "--chunk-tokens is 0"),
-        (["sim", "--jitter", "100%"], "--jitter is 1"),
         (
-            ["sim", "--affinity", "prefix"],
-            "--affinity chooses among several replicas, and there is one; give `--replicas`",
+            ["sim", "--set", "chunk_tokens=0"],
+            "--set chunk_tokens=0:1:15: chunk_tokens: found 0; expected a whole number",
         ),
-        (["sim", "--prefill", "0ms", "--batch", "0"], "--batch is 0"),
-        (["sim", "--cert", "a.pem"], "give `--cert` and `--key`"),
+        (["sim", "--set", "jitter=100%"], "--set jitter=100%:1:9: jitter: "),
+        (["sim", "--set", "affinity=prefix"], "`affinity` chooses among several replicas, and there is one"),
+        (["sim", "--set", "itl"], "write a key and a value, like --set itl=20ms"),
+        (["sim", "none.yaml"], "none.yaml cannot be read: No such file"),
+        (["sim", "--cert", "a.pem"], "give --cert and --key, or neither"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

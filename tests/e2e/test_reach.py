@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchgate.load.stamps import audit_refusal
+from benchgate.load.client_delay import audit_refusal
 from benchgate.model.deployment import Arm
 from benchgate.targets.address import ServerAddress
 from tests.e2e.command import STORE, document, here, latest_evidence

@@ -173,7 +173,7 @@ def test_a_suite_of_one_candidate_stores_what_it_always_did() -> None:
     [
         ("candidates: [q8_0, q5_0]", "candidates[1]", 'no deployment is named "q5_0"'),
         ("candidates: [q8_0]\ncandidate: q2_k", "candidate", "keep one of the two"),
-        ("candidates: [q8_0, q8_0]", "candidates", "stands here twice"),
+        ("candidates: [q8_0, q8_0]", "candidates", "is listed twice"),
         ("candidates: []", "candidates", "expected"),
     ],
 )

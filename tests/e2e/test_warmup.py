@@ -15,12 +15,13 @@ import pytest
 
 from benchgate import pipeline
 from benchgate.deciding import Decision
-from benchgate.load.bare import BareOptions, run_bare
-from benchgate.load.bare_search import SearchOptions, run_search
-from benchgate.load.fleet import Fleet
-from benchgate.load.shard import Shard
+from benchgate.load.results import StageResult
+from benchgate.load.shards import Shard
+from benchgate.load.standalone.options import LoadOptions
+from benchgate.load.standalone.run import run_load_test
+from benchgate.load.standalone.search import SearchOptions, run_search
 from benchgate.load.warmup import MOST_ROUNDS, mean_service_s
-from benchgate.load.worker import StageResult
+from benchgate.load.workers import Fleet
 from benchgate.model.deployment import Arm
 from benchgate.pipeline import RunOptions
 from benchgate.sim.process import Sim, serve_sim
@@ -199,7 +200,7 @@ def test_a_search_without_a_sweep_warms_up_at_the_level_of_its_first_look(
 def bare(url: str, **more: Any) -> tuple[dict[str, Any], list[str]]:
     told: list[str] = []
     asked = {"url": url, "model": "sim", "engine": "openai", "workers": "1", "output_tokens": 4, **more}
-    document = run_bare(BareOptions.parse(**asked), told.append)
+    document = run_load_test(LoadOptions.parse(**asked), told.append)
     return json.loads(json.dumps(document)), told
 
 

@@ -165,8 +165,8 @@ def test_the_wheel_carries_nothing_else(wheel: Path) -> None:
 )
 def test_the_wheel_carries_what_is_compiled_and_says_for_which_system(wheel: Path, base: Path) -> None:
     assert re.search(r"-py3-none-linux_\w+\.whl$", wheel.name)
-    assert "benchgate/load/native.lib" in zipfile.ZipFile(wheel).namelist()
-    code = "from benchgate.load.native import library; print(library() is not None)"
+    assert "benchgate/load/http/reader.lib" in zipfile.ZipFile(wheel).namelist()
+    code = "from benchgate.load.http.reader import library; print(library() is not None)"
     done = subprocess.run([base.parent / "python", "-c", code], capture_output=True, text=True, check=True, cwd="/")
     assert done.stdout == "True\n"
 

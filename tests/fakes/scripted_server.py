@@ -70,15 +70,18 @@ Respond = Callable[[Received], Iterable[Step]]
 class ScriptedServer:
     """Answers every request with the steps `respond` gives for it. Use as a context manager.
 
-    With `tls` it speaks TLS; with `socket_path` it listens on a Unix socket.
+    With `tls` it speaks TLS; with `socket_path` it listens on a Unix socket. Without a `port` it takes a free one.
     """
 
-    def __init__(self, respond: Respond, *, tls: ssl.SSLContext | None = None, socket_path: Path | None = None) -> None:
+    def __init__(
+        self, respond: Respond, *, tls: ssl.SSLContext | None = None, socket_path: Path | None = None, port: int = 0
+    ) -> None:
         self.requests: list[Received] = []
         self.connections = 0  # accepted so far
         self.url = ""
         self._respond = respond
         self._tls = tls
+        self._port = port
         self._socket_path = socket_path
         self._loop = asyncio.new_event_loop()
         self._talks: list[tuple[asyncio.Task[None], asyncio.StreamWriter]] = []
@@ -127,7 +130,7 @@ class ScriptedServer:
         if self._socket_path is not None:
             self.url = f"unix:{self._socket_path}"
             return await asyncio.start_unix_server(self._accept, self._socket_path, limit=2**24)
-        server = await asyncio.start_server(self._accept, "127.0.0.1", 0, limit=2**24, ssl=self._tls)
+        server = await asyncio.start_server(self._accept, "127.0.0.1", self._port, limit=2**24, ssl=self._tls)
         scheme, host = ("http", "127.0.0.1") if self._tls is None else ("https", "localhost")
         self.url = f"{scheme}://{host}:{server.sockets[0].getsockname()[1]}"
         return server

@@ -10,13 +10,12 @@ from typing import Any, cast
 
 import pytest
 
-from benchgate.load.exchange import Response
-from benchgate.load.flow import Class, Flow, Steady
-from benchgate.load.keeping import Keeper
-from benchgate.load.level import Level
-from benchgate.load.pool import Pool
-from benchgate.load.spool import Spooled
-from benchgate.load.tickets import Ticket
+from benchgate.load.http.exchange import Response
+from benchgate.load.http.pool import Pool
+from benchgate.load.requests import PreparedRequest
+from benchgate.load.scheduler import PreparedClass, Steady, TrafficClassRunner
+from benchgate.load.shards import Level
+from benchgate.load.spool import SpoolEntry, SpoolWriter
 from benchgate.timers import Alarm
 from tests.shells.load_helpers import target_at
 
@@ -76,40 +75,43 @@ class Kept:
     """Answers of one flow, in the order in which they were over."""
 
     def __init__(self) -> None:
-        self.answers = list[Spooled]()
+        self.answers = list[SpoolEntry]()
 
-    def keep(self, spooled: Spooled) -> None:
+    def keep(self, spooled: SpoolEntry) -> None:
         self.answers.append(spooled)
 
 
-def tickets(numbers: Sequence[int] | range, offsets_ns: Sequence[int] | None = None) -> Iterator[Ticket]:
+def tickets(numbers: Sequence[int] | range, offsets_ns: Sequence[int] | None = None) -> Iterator[PreparedRequest]:
     """Tickets with these numbers, at these instants or without any."""
     for number, offset_ns in zip(numbers, itertools.repeat(None) if offsets_ns is None else offsets_ns, strict=False):
-        yield Ticket(number, offset_ns, b"%d" % number)
+        yield PreparedRequest(number, offset_ns, b"%d" % number)
 
 
 def closed_class(
     level: Level, measured: Sequence[int], ramp: Sequence[int] | None, service_s: float | None = None
-) -> tuple[Class, Kept]:
+) -> tuple[PreparedClass, Kept]:
     """A closed loop, and where its answers are kept."""
     kept = Kept()
     extra = None if ramp is None else tickets(ramp)
-    return Class(level, tickets(measured), cast(Keeper, kept), ramp=extra, service_s=service_s), kept
+    return PreparedClass(level, tickets(measured), cast(SpoolWriter, kept), ramp=extra, service_s=service_s), kept
 
 
 def send(
-    monkeypatch: pytest.MonkeyPatch, service_s: ServiceTime, *shares: Sequence[Class], world: World | None = None
+    monkeypatch: pytest.MonkeyPatch,
+    service_s: ServiceTime,
+    *shares: Sequence[PreparedClass],
+    world: World | None = None,
 ) -> World:
     """Send the classes of one worker after the other, all from one start, until all are over."""
     world = World(service_s) if world is None else world
-    monkeypatch.setattr("benchgate.load.flow.monotonic_ns", world.now_ns)
+    monkeypatch.setattr("benchgate.load.scheduler.monotonic_ns", world.now_ns)
 
     async def all_of_them() -> None:
         async with asyncio.TaskGroup() as group:
             for classes in shares:
                 steady = Steady(sum(one.leads for one in classes))
                 for one in classes:
-                    flow = Flow(target_at("http://a"), cast(Pool, world), one, cast(Alarm, world), steady)
+                    flow = TrafficClassRunner(target_at("http://a"), cast(Pool, world), one, cast(Alarm, world), steady)
                     group.create_task(flow.run(0))
 
     world.run(all_of_them())

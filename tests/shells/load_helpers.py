@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from benchgate.load.worker import StageResult, run_shard, stage_shard
+from benchgate.load.results import StageResult
+from benchgate.load.shards import stage_shard
+from benchgate.load.workers import run_shard
 from benchgate.model.deployment import Arm
 from benchgate.model.request import Endpoint, text_request
 from benchgate.plan.model import PlannedRequest, PlannedStage
@@ -48,5 +50,5 @@ def run(
     until_s: float | None = None,
 ) -> StageResult:
     shard = stage_shard(target_at(url), stage, limits=within or limits())
-    timed = (replace(part, level=replace(part.level, issue_until_s=until_s)) for part in shard.parts)
+    timed = (replace(part, level=replace(part.level, send_until_s=until_s)) for part in shard.parts)
     return run_shard(replace(shard, parts=tuple(timed)))

@@ -11,7 +11,7 @@ import pytest
 
 from benchgate.acting import Acts, bring_back
 from benchgate.errors import TargetError
-from benchgate.load.result import ClassResult, StageResult
+from benchgate.load.results import ClassResult, StageResult
 from benchgate.model.deployment import Arm
 from benchgate.model.records import RequestColumns
 from benchgate.model.run import ClientUse

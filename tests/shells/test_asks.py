@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from benchgate.errors import TargetError, UsageError
-from benchgate.load.tickets import request_wire, tickets_of
+from benchgate.load.requests import prepare_requests, request_wire
 from benchgate.model.deployment import Arm
 from benchgate.model.request import Endpoint, ModelRequest, text_request
 from benchgate.plan.model import PlannedRequest, Turn
@@ -94,7 +94,7 @@ def test_schema_is_spelled_as_the_engine_wants_it(engine: str, endpoint: Endpoin
 
 def test_ticket_of_each_request_goes_to_its_own_endpoint() -> None:
     asks = [text_request("chat", "a", 8), text_request("embeddings", "b", None), text_request("chat", "c", 8)]
-    tickets = list(tickets_of(target(), [PlannedRequest(n, None, ask, n) for n, ask in enumerate(asks)]))
+    tickets = list(prepare_requests(target(), [PlannedRequest(n, None, ask, n) for n, ask in enumerate(asks)]))
     paths = [ticket.wire.split(b" ")[1] for ticket in tickets]
     assert paths == [b"/v1/chat/completions", b"/v1/embeddings", b"/v1/chat/completions"]
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from benchgate.errors import UsageError
-from benchgate.load.bare_search import SearchOptions, run_search
+from benchgate.load.standalone.search import SearchOptions, run_search
 from benchgate.model.request_metrics import Slo, meets_slo
 from benchgate.sim.process import serve_sim
 from benchgate.sim.settings import sim_settings

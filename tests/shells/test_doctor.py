@@ -16,7 +16,7 @@ from benchgate.doctor import client, machine
 from benchgate.doctor.budget import examine_budget
 from benchgate.doctor.client import client_step, measure_client
 from benchgate.doctor.machine import State, Symptom, examine
-from benchgate.load.worker import StageResult
+from benchgate.load.results import StageResult
 from benchgate.model.client import ClientProfile, ClientStep
 from benchgate.model.records import ErrorClass, RequestColumns, RequestRecord, TokenSource
 from benchgate.model.request import text_request
@@ -235,7 +235,7 @@ def test_it_says_by_what_streams_are_read_and_a_curve_of_one_is_none_of_the_othe
     assert (found.state, "Python" in found.found) == (State.WARN, True)
     machines = []
     for library in (object(), None):
-        monkeypatch.setattr("benchgate.load.native.library", lambda library=library: library)
+        monkeypatch.setattr("benchgate.load.http.library.library", lambda library=library: library)
         machines.append(ClientProfile(utc_now(), client_machine(), ()).fingerprint)
     assert len(set(machines)) == 2
 

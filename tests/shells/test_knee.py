@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from benchgate.embedded.server import serve
-from benchgate.load.bare import run_load, target_of
-from benchgate.load.options import BareOptions
+from benchgate.load.standalone.options import LoadOptions
+from benchgate.load.standalone.run import run_load, target_of
 from benchgate.model import request_metrics
 from benchgate.model.records import RequestColumns
 from benchgate.sim.engine import Engine, Job
@@ -81,7 +81,7 @@ def swept(url: str, model: str, engine: str, slots: int, levels: Sequence[int], 
     """One sweep; beyond the slots as many requests as it takes to fill them a few times."""
     stages = []
     for level in levels:
-        options = BareOptions(
+        options = LoadOptions(
             url=url,
             model=model,
             engine=engine,

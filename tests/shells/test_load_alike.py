@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchgate.load.alike import _OTHER_ID, _TEXT, Known, _kind, known
-from benchgate.load.decode_stream import read_stream
-from benchgate.load.raw_body import RawBody
-from benchgate.load.seen import Stream
+from benchgate.load.decode.answer import ParsedAnswer
+from benchgate.load.decode.body import RawBody
+from benchgate.load.decode.chat import _OTHER_ID, _TEXT, KnownEvent, _kind, known_event, read_stream
 
 pytestmark = pytest.mark.usefixtures("compiled_and_not")
 
@@ -47,12 +46,12 @@ def said(text: str, **others: object) -> dict[str, Any]:
     return {"id": "1", "choices": [{"index": 0, "delta": {"content": text}, "finish_reason": None}], **others}
 
 
-def slowly(events: list[bytes]) -> Stream:
+def slowly(events: list[bytes]) -> ParsedAnswer:
     """In one read, of which no event can be taken by itself."""
     return read_stream([(7, b"".join(events))])
 
 
-def one_by_one(events: list[bytes]) -> Stream:
+def one_by_one(events: list[bytes]) -> ParsedAnswer:
     return read_stream([(7, event) for event in events])
 
 
@@ -134,9 +133,9 @@ def test_text_that_stands_there_twice_says_the_same_either_way(event: bytes) -> 
     assert one_by_one(events) == slowly(events)
 
 
-def told(read: bytes) -> Stream:
+def told(read: bytes) -> ParsedAnswer:
     """What is known of a read without reading it."""
-    stream, one = Stream(), known(read)
+    stream, one = ParsedAnswer(), known_event(read)
     assert one is not None
     one.take(stream, 7)
     return stream
@@ -148,7 +147,7 @@ def test_usual_events_take_the_shorter_way() -> None:
     for endpoint in (said("Hello"), {"id": "1", "choices": [{"text": "a", "finish_reason": None}]}, *thoughts):
         for separators in ((", ", ": "), (",", ":")):
             read = b"data: " + json.dumps(endpoint, separators=separators).encode() + b"\n\n"
-            one = known(read)
+            one = known_event(read)
             assert one is not None
             assert one.template is not None
             assert read.startswith(one.template.before)
@@ -199,7 +198,7 @@ def test_kinds_of_long_events_are_not_kept(length: int) -> None:
     read = sse(said("x"))
     long = sse(said("x" * (1 + length - len(read))))
     assert len(long) == length
-    assert (known(long) is None) == (length > 4096)
+    assert (known_event(long) is None) == (length > 4096)
 
 
 @pytest.mark.parametrize(
@@ -218,7 +217,7 @@ def test_kinds_of_long_events_are_not_kept(length: int) -> None:
     ],
 )
 def test_event_that_does_more_or_less_than_carry_its_text_makes_no_template(event: dict[str, Any]) -> None:
-    one = known(sse(event))
+    one = known_event(sse(event))
     assert one is not None
     assert one.template is None
     assert told(sse(event)) == slowly([sse(event)])
@@ -244,7 +243,7 @@ def test_event_that_does_more_or_less_than_carry_its_text_makes_no_template(even
     ],
 )
 def test_event_that_is_no_plain_one_is_read_by_itself(event: object) -> None:
-    one = known(sse(event))
+    one = known_event(sse(event))
     assert one is None or told(sse(event)) == slowly([sse(event)])
     if one is None:
         assert one_by_one([sse(event)] * 3) == slowly([sse(event)] * 3)
@@ -262,7 +261,7 @@ def test_event_that_is_no_plain_one_is_read_by_itself(event: object) -> None:
     ],
 )
 def test_what_was_found_elsewhere_than_where_it_is_meant_to_be_is_no_kind(read: bytes) -> None:
-    assert known(read) is None
+    assert known_event(read) is None
     assert one_by_one([read, read]) == slowly([read, read])
 
 
@@ -288,11 +287,11 @@ def test_what_answers_say_does_not_depend_on_those_before_them(
 def test_events_that_all_have_something_of_their_own_are_hardly_asked_after(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[bytes] = []
 
-    def asking(read: bytes) -> Known | None:
+    def asking(read: bytes) -> KnownEvent | None:
         asked.append(read)
-        return known(read)
+        return known_event(read)
 
-    monkeypatch.setattr("benchgate.load.decode_stream.known", asking)
+    monkeypatch.setattr("benchgate.load.decode.chat.known_event", asking)
     events = [sse(said("x", padding="y" * (number % 40))) for number in range(1_000)]
     assert one_by_one(events) == slowly(events)
     assert len(asked) <= 50

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchgate.load.decode import decode, words_of
-from benchgate.load.exchange import Fault, Response
-from benchgate.load.http1 import Head
-from benchgate.load.raw_body import RawBody
+from benchgate.load.decode.body import RawBody
+from benchgate.load.decode.record import content_of, decode
+from benchgate.load.http.exchange import Failure, Response
+from benchgate.load.http.parser import Head
 from benchgate.model.deployment import Arm
 from benchgate.model.records import ErrorClass, RequestRecord
 from benchgate.model.request import Endpoint, ModelRequest
@@ -54,7 +54,7 @@ def record_of(
     ask: ModelRequest = CHAT,
     *,
     status: int = 200,
-    fault: Fault | None = None,
+    fault: Failure | None = None,
     target: Target | None = None,
     secret: str | None = None,
 ) -> RequestRecord:
@@ -188,7 +188,7 @@ def test_blank_and_looping_answers_are_told_from_others() -> None:
 
 
 def test_answer_that_was_cut_says_what_had_come() -> None:
-    lost = Fault(ErrorClass.STREAM_BROKEN, "reset")
+    lost = Failure(ErrorClass.STREAM_BROKEN, "reset")
     cut = record_of(sse(delta(content="A b"), delta(content="c"), delta(content="d")), fault=lost)
     assert (cut.error, *counts(cut), cut.answer_model) == (ErrorClass.STREAM_BROKEN, 4, 0, 0, "m")
     started = {"type": "response.created", "response": {"id": "r", "model": "m"}}
@@ -202,7 +202,7 @@ def test_answer_that_was_cut_says_what_had_come() -> None:
 def test_answer_that_is_none_is_not_counted(status: int) -> None:
     record = record_of(streamed(delta(content="A")), status=status)
     assert (*counts(record), record.redundancy_percent, record.answer_model) == (None, None, None, None, None)
-    unsent = decode(0, 0, 0, Response(None, 9, fault=Fault(ErrorClass.CONNECT, "refused")))
+    unsent = decode(0, 0, 0, Response(None, 9, fault=Failure(ErrorClass.CONNECT, "refused")))
     assert counts(unsent) == (None, None, None)
 
 
@@ -388,9 +388,9 @@ WHOLE_TEXTS = st.sampled_from(["", "a", " b", "\n", '"', "\\", "\\n", "\u200b", 
 @given(st.lists(WHOLE_TEXTS, min_size=3, max_size=30), st.booleans())
 def test_texts_of_like_events_are_the_texts_that_were_sent(texts: list[str], ascii_only: bool) -> None:
     body = b"".join(streamed(*(delta(content=text) for text in texts), ascii_only=ascii_only))
-    assert words_of(RawBody.of([(5, body)]), CHAT).text == "".join(texts)
+    assert content_of(RawBody.of([(5, body)]), CHAT).text == "".join(texts)
     events = [(5, event) for event in streamed(*(delta(content=text) for text in texts), ascii_only=ascii_only)]
-    assert words_of(RawBody.of(events), CHAT).text == "".join(texts)
+    assert content_of(RawBody.of(events), CHAT).text == "".join(texts)
 
 
 def test_characters_cut_between_like_events_stay_what_they_are_alone() -> None:

@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 
 from benchgate.errors import UsageError
-from benchgate.load.bare import BareOptions, run_bare
-from benchgate.load.drawn import Drawn, schedule_ns
-from benchgate.load.fleet import Fleet
-from benchgate.load.flow import LEAD_UNITS, TAIL_UNITS
-from benchgate.load.merging import merged
-from benchgate.load.ticket_file import kept_tickets
-from benchgate.load.tickets import tickets_of
-from benchgate.load.worker import Shard, StageResult
+from benchgate.load.requests import prepare_requests, queued_in_file
+from benchgate.load.results import StageResult, merged
+from benchgate.load.scheduler import LEAD_UNITS, TAIL_UNITS
+from benchgate.load.shards import Shard
+from benchgate.load.standalone.options import LoadOptions
+from benchgate.load.standalone.requests import SyntheticRequests, schedule_ns
+from benchgate.load.standalone.run import run_load_test
+from benchgate.load.workers import Fleet
 from benchgate.model.deployment import Arm
 from benchgate.model.records import RequestColumns, RequestRecord, TokenSource
 from benchgate.model.request import text_request
@@ -60,7 +60,7 @@ def counts(scheduled: int, ok: int, ramp: int, ramp_failed: int = 0, **failed: i
 
 def bare(url: str, **options: Any) -> dict[str, Any]:
     options = {"url": url, "model": "scripted", "engine": "openai", "workers": "1", "warmup": "0", **options}
-    document = run_bare(BareOptions.parse(**options))
+    document = run_load_test(LoadOptions.parse(**options))
     restored: dict[str, Any] = json.loads(json.dumps(document, allow_nan=False))
     return restored
 
@@ -68,7 +68,7 @@ def bare(url: str, **options: Any) -> dict[str, Any]:
 @pytest.fixture
 def punctual(monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that is never the bottleneck, whatever else this machine is doing."""
-    monkeypatch.setattr("benchgate.load.bare_document.saturation_reasons", lambda use, columns, rate: ())
+    monkeypatch.setattr("benchgate.load.standalone.run.saturation_reasons", lambda use, columns, rate: ())
 
 
 def test_document_says_what_was_asked_and_what_came() -> None:
@@ -160,8 +160,8 @@ def test_two_workers_send_the_same_requests_as_one() -> None:
         assert document["requests"] == counts(10, 10, ramp)
         assert len(prompts[-1]) == 10 + ramp
         assert document["client"]["workers"] == int(workers)
-    planned = BareOptions.parse(url="http://a", model="m", engine="openai", concurrency=4, requests=10, salt=8)
-    measured = {request.ask.prompt for request in Drawn(planned)}
+    planned = LoadOptions.parse(url="http://a", model="m", engine="openai", concurrency=4, requests=10, salt=8)
+    measured = {request.ask.prompt for request in SyntheticRequests(planned)}
     assert [measured <= sent for sent in prompts] == [True, True]
 
 
@@ -243,7 +243,7 @@ def test_slow_answers_are_not_good() -> None:
 
 
 def test_saturated_client_gives_no_verdict_on_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("benchgate.load.bare_document.saturation_reasons", lambda use, columns, rate: ("too busy",))
+    monkeypatch.setattr("benchgate.load.standalone.run.saturation_reasons", lambda use, columns, rate: ("too busy",))
     with ScriptedServer(lambda received: [WHOLE]) as server:
         document = bare(server.url, concurrency=1, requests=10, slo="ttft=60s")
     assert (document["client"]["saturated"], document["client"]["reasons"]) == (True, ["too busy"])
@@ -299,7 +299,7 @@ def test_answers_in_numbers_are_successes_without_a_token(found: list[object], c
 def test_saturated_client_is_told_of_and_is_no_success(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, slo: list[str]
 ) -> None:
-    monkeypatch.setattr("benchgate.load.bare_document.saturation_reasons", lambda use, columns, rate: ("too busy",))
+    monkeypatch.setattr("benchgate.load.standalone.run.saturation_reasons", lambda use, columns, rate: ("too busy",))
     kept = tmp_path / "result.json"
     with ScriptedServer(lambda received: [WHOLE]) as server:
         said = ["load", server.url, "--model", "scripted", "--engine", "openai", "--concurrency", "1"]
@@ -316,9 +316,9 @@ def test_key_never_comes_to_the_disk(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     monkeypatch.setattr(tempfile, "TemporaryFile", lambda **_: kept.open("w+b"))
     target = Target(Arm.CANDIDATE, "http://127.0.0.1:9", "m", DIALECTS["openai"], "sk-very-secret")
     planned = [PlannedRequest(i, i * 10 or None, text_request("chat", "hello " * i, 4), 1) for i in range(12)]
-    tickets = list(tickets_of(target, planned))
+    tickets = list(prepare_requests(target, planned))
     assert all(b"sk-very-secret" in ticket.wire for ticket in tickets)
-    with kept_tickets(tmp_path, tickets) as given_back:
+    with queued_in_file(tmp_path, tickets) as given_back:
         assert list(given_back) == tickets
         written = kept.read_bytes()
     assert b"hello hello" in written
@@ -364,21 +364,21 @@ def test_engine_is_found_by_who_owns_the_model() -> None:
 def test_wrong_options_are_refused_with_what_to_write(wrong: dict[str, Any], said: str) -> None:
     options = {"url": "http://127.0.0.1:1", "model": "m", "concurrency": 2, "requests": 4, **wrong}
     with pytest.raises(UsageError, match=said):
-        BareOptions.parse(**options)
+        LoadOptions.parse(**options)
 
 
 def test_options_are_read_in_human_units() -> None:
-    options = BareOptions.parse(
+    options = LoadOptions.parse(
         url="http://h:1/", model="m", rate="30/m", arrival="gamma:2.5", duration="2m", slo="ttft=500ms, tpot=80ms"
     )
     assert (options.url, options.rate_rps, options.duration_s) == ("http://h:1", 0.5, 120)
     assert (options.arrival.process, options.arrival.cv) == ("gamma", 2.5)
     assert options.slo == Slo(ttft_s=0.5, tpot_s=0.08)
-    assert BareOptions.parse(url="http://h", model="m", rate="8", requests=1).rate_rps == 8
+    assert LoadOptions.parse(url="http://h", model="m", rate="8", requests=1).rate_rps == 8
 
 
 def test_schedule_fills_the_duration_and_no_more() -> None:
-    options = BareOptions.parse(url="http://h", model="m", rate="50/s", arrival="gamma:4", duration="20s")
+    options = LoadOptions.parse(url="http://h", model="m", rate="50/s", arrival="gamma:4", duration="20s")
     offsets = np.array(schedule_ns(options, 50.0))
     assert (np.diff(offsets) >= 0).all()
     assert offsets[-1] <= 20e9

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from benchgate.errors import SuiteError, UsageError
-from benchgate.load.bare import BareOptions, run_bare
-from benchgate.load.drawn import Drawn
+from benchgate.load.standalone.options import LoadOptions
+from benchgate.load.standalone.requests import SyntheticRequests
+from benchgate.load.standalone.run import run_load_test
 from tests.fakes.scripted_server import ScriptedServer
 from tests.shells.load_helpers import WHOLE
 
@@ -23,14 +24,14 @@ def trace(tmp_path: Path) -> str:
     return str(path)
 
 
-def options_of(trace: str | None, **more: object) -> BareOptions:
+def options_of(trace: str | None, **more: object) -> LoadOptions:
     given = {"url": "http://127.0.0.1:1", "model": "m", "engine": "openai", "workers": "1", "trace": trace}
-    return BareOptions.parse(**{**given, "warmup": "0", **more})  # type: ignore[arg-type]  # typed by name
+    return LoadOptions.parse(**{**given, "warmup": "0", **more})  # type: ignore[arg-type]  # typed by name
 
 
 def test_rows_are_sent_with_their_own_lengths(trace: str) -> None:
     with ScriptedServer(lambda received: [WHOLE]) as server:
-        document = run_bare(options_of(trace, url=server.url, requests=3, input_tokens=5, output_tokens=4))
+        document = run_load_test(options_of(trace, url=server.url, requests=3, input_tokens=5, output_tokens=4))
         asked = [
             (len(received.prompt.split()), received.body["max_tokens"])
             for received in server.requests
@@ -45,20 +46,20 @@ def test_rows_are_sent_with_their_own_lengths(trace: str) -> None:
 
 
 def test_instants_are_the_recorded_gaps_divided_by_the_speed(trace: str) -> None:
-    planned = list(Drawn(options_of(trace, speed=2.0, requests=4)))
+    planned = list(SyntheticRequests(options_of(trace, speed=2.0, requests=4)))
     assert [request.offset_ns for request in planned] == [0, 10_000_000, 50_000_000, 2_000_000_000]
 
 
 def test_workers_share_the_rows_between_them(trace: str) -> None:
-    whole = Drawn(options_of(trace, requests=4))
+    whole = SyntheticRequests(options_of(trace, requests=4))
     shares = [list(whole.share(worker, 3)) for worker in range(3)]
     assert [[request.index for request in share] for share in shares] == [[0, 3], [1], [2]]
     assert sorted((r for share in shares for r in share), key=lambda r: r.index) == list(whole)
 
 
 def test_a_duration_takes_the_rows_that_are_due_within_it(trace: str) -> None:
-    assert len(list(Drawn(options_of(trace, duration="100ms")))) == 3
-    assert len(list(Drawn(options_of(trace, duration="100ms", speed=0.5)))) == 2
+    assert len(list(SyntheticRequests(options_of(trace, duration="100ms")))) == 3
+    assert len(list(SyntheticRequests(options_of(trace, duration="100ms", speed=0.5)))) == 2
 
 
 def test_rates_of_a_replay_are_those_of_its_rows(trace: str) -> None:

@@ -1,14 +1,11 @@
 import asyncio
-import sys
 import time
 from dataclasses import replace
 
 import numpy as np
 import pytest
-import uvloop
 
-from benchgate.load.canary import Canary, busiest_share, with_read_delays, with_stamps
-from benchgate.load.sockets import Sockets
+from benchgate.load.client_delay import EventLoopProbe, peak_cpu_share, with_read_delays, with_stamps
 from benchgate.model.run import ClientUse
 from benchgate.timers import Ticker
 from tests.fakes.scripted_server import ScriptedServer
@@ -20,7 +17,7 @@ IDLE = ClientUse(cpu_s=0.0, wall_s=1.0, workers=1)
 
 def test_a_loop_that_was_held_up_shows_how_long() -> None:
     async def held_up() -> ClientUse:
-        with Canary() as canary:
+        with EventLoopProbe() as canary:
             canary.start()
             await asyncio.sleep(0.05)
             time.sleep(0.2)  # what must not happen in a loop is what is measured
@@ -34,26 +31,6 @@ def test_a_loop_that_was_held_up_shows_how_long() -> None:
     assert use.read_delay_max_s > 0.15
     assert use.read_delay_p50_s is not None
     assert use.read_delay_p50_s > 0.01  # ten ticks of some fifteen were due while it was held up
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="epoll is Linux's")
-def test_ticks_wait_as_long_as_answers_do_where_these_are_gathered(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("flowing", "native_flows"):
-        monkeypatch.setattr(f"benchgate.load.{module}.GATHER_NS", 10 * MS)
-
-    async def gathered() -> ClientUse:
-        sockets = Sockets()
-        sockets._gathers, sockets._since_ns = True, sys.maxsize
-        with Canary() as canary:
-            canary.start(sockets)
-            await asyncio.sleep(0.3)
-            canary.stop()
-        sockets.close()
-        return canary.seen(IDLE)
-
-    use = uvloop.run(gathered())
-    assert use.read_delay_p50_s is not None
-    assert use.read_delay_p50_s >= 0.01
 
 
 def test_every_missed_tick_is_told_of_with_its_own_lateness() -> None:
@@ -103,20 +80,20 @@ def test_kernel_stamps_win() -> None:
 def test_busiest_share_is_of_the_worst_five_seconds() -> None:
     at_s = np.arange(0, 13)
     used_s = np.array([0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 1.3, 2.1, 2.9, 3.7, 4.5, 4.5, 4.5])
-    found = busiest_share(at_s * 10**9, (used_s * 1e9).astype(np.int64))
+    found = peak_cpu_share(at_s * 10**9, (used_s * 1e9).astype(np.int64))
     assert found == pytest.approx(0.8)
 
 
 def test_shorter_than_five_seconds_has_no_busiest_share() -> None:
-    assert busiest_share(np.array([0, 4_999_999_999]), np.array([0, 4_000_000_000])) is None
+    assert peak_cpu_share(np.array([0, 4_999_999_999]), np.array([0, 4_000_000_000])) is None
 
 
 def test_what_the_canary_saw_has_the_busiest_share(monkeypatch: pytest.MonkeyPatch) -> None:
     used_ms = iter([0, 100, 200, 1000, 1800, 2600, 3400, 4200, 4300])
-    monkeypatch.setattr("benchgate.load.canary.process_time_ns", lambda: next(used_ms) * MS)
+    monkeypatch.setattr("benchgate.load.client_delay.process_time_ns", lambda: next(used_ms) * MS)
 
     async def seen() -> ClientUse:
-        canary = Canary()
+        canary = EventLoopProbe()
         for at_s in range(9):
             canary._tick(at_s * 1000 * MS, at_s * 1000 * MS)
         return canary.seen(IDLE)
@@ -125,7 +102,7 @@ def test_what_the_canary_saw_has_the_busiest_share(monkeypatch: pytest.MonkeyPat
 
 
 def test_stage_longer_than_what_the_busiest_share_is_taken_over_reports_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("benchgate.load.canary._BUSY_OVER_NS", 100 * MS)
+    monkeypatch.setattr("benchgate.load.client_delay._BUSY_OVER_NS", 100 * MS)
     with ScriptedServer(lambda received: [0.3, WHOLE]) as server:
         use = run(server.url, closed(1)).client
     assert use.busiest_share is not None

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
-import pytest
-
-from benchgate.load.exchange import Fault, Response
-from benchgate.load.fleet import Fleet
-from benchgate.load.lost import of_lost, remove_spools
-from benchgate.load.shard import stage_shard
-from benchgate.load.sockets import Sockets
-from benchgate.load.spool import Spool, Spooled
-from benchgate.load.worker import StageResult, run_stage
+from benchgate.load.http.exchange import Failure, Response
+from benchgate.load.results import StageResult, lost_worker, remove_spools
+from benchgate.load.shards import stage_shard
+from benchgate.load.spool import Spool, SpoolEntry
+from benchgate.load.workers import Fleet, run_stage
 from benchgate.model.records import ErrorClass
 from benchgate.model.request import text_request
 from benchgate.plan.model import PlannedClass, PlannedRequest, PlannedStage
-from benchgate.timers import Alarm, Watcher
 from tests.fakes.scripted_server import Received, ScriptedServer, Step, answering, stream_head, token
 from tests.shells.load_helpers import asking, limits, target_at
 
@@ -53,23 +47,6 @@ def test_classes_run_at_once_and_each_keeps_its_own_records() -> None:
     assert set(talk.requests.error) == set(rest.requests.error) == {None}
     first_batch, last_chat = paths.index("/v1/completions"), len(paths) - 1 - paths[::-1].index("/v1/chat/completions")
     assert first_batch < last_chat  # neither waited for the other
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="epoll is Linux's")
-def test_who_reads_the_answers_is_told_of_the_alarm_of_each_class(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else what is due would wait while answers are gathered."""
-    moved: list[tuple[Alarm, Watcher]] = []
-
-    def move(alarm: Alarm, watcher: Watcher) -> None:
-        moved.append((alarm, watcher))
-
-    monkeypatch.setattr(Alarm, "move", move)
-    with ScriptedServer(answering(lambda received: "a")) as server:
-        run(server.url, chat(2, 1_000_000), batch(2, 1))
-    (first, reader), (second, same) = moved
-    assert first is not second
-    assert isinstance(reader, Sockets)
-    assert reader is same
 
 
 def test_classes_of_several_workers_are_put_together_class_by_class() -> None:
@@ -185,8 +162,8 @@ def test_worker_that_is_lost_loses_no_planned_request_of_any_class(tmp_path: Pat
     _, of_batch, _ = shard.spools(tmp_path / "answers")
     with Spool(of_batch) as spool:
         for number in (0, 1):
-            spool.append(Spooled(number, 0, 0, Response.unsent(Fault(ErrorClass.CONNECT, "refused"))))
-    talk, rest, background = of_lost(shard).classes
+            spool.append(SpoolEntry(number, 0, 0, Response.unsent(Failure(ErrorClass.CONNECT, "refused"))))
+    talk, rest, background = lost_worker(shard).classes
     assert (talk.name, talk.requests.index.tolist(), set(talk.requests.error)) == ("chat", [0, 1, 2], {"client"})
     assert rest.requests.error == ("connect", "connect", "client", "client")
     assert (background.name, background.recorded) == ("bg", 0)

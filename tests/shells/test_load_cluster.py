@@ -17,11 +17,14 @@ import pytest
 from distributed import Client
 
 from benchgate.errors import ClusterError, ExitCode, UsageError
-from benchgate.load import cluster, cluster_crew, cluster_job
-from benchgate.load.bare import BareOptions, run_bare
-from benchgate.load.cluster import ClusterFleet
-from benchgate.load.cluster_crew import Clock, clock_of
-from benchgate.load.worker import Shard, run_shard, stage_shard
+from benchgate.load import cluster
+from benchgate.load import cluster as cluster_crew
+from benchgate.load import cluster_worker as cluster_job
+from benchgate.load.cluster import Clock, ClusterFleet, clock_of
+from benchgate.load.shards import Shard, stage_shard
+from benchgate.load.standalone.options import LoadOptions
+from benchgate.load.standalone.run import run_load_test
+from benchgate.load.workers import run_shard
 from benchgate.model.records import ErrorClass
 from benchgate.plan.model import PlannedStage
 from benchgate.targets.address import Route
@@ -268,9 +271,9 @@ def test_bare_load_takes_as_many_workers_as_it_is_told(two: Cluster, monkeypatch
     monkeypatch.setattr(cluster, "_COME_S", 0.0)
     load: dict[str, Any] = {"model": "m", "engine": "vllm", "concurrency": 4, "requests": 8, "warmup": "0"}
     with ScriptedServer(answering(lambda received: "a b c")) as server:
-        one = run_bare(BareOptions.parse(url=server.url, cluster=two.address, workers="1", **load))
+        one = run_load_test(LoadOptions.parse(url=server.url, cluster=two.address, workers="1", **load))
         with pytest.raises(ClusterError, match="has 2 workers running, and the load needs 3"):
-            run_bare(BareOptions.parse(url=server.url, cluster=two.address, workers="3", **load))
+            run_load_test(LoadOptions.parse(url=server.url, cluster=two.address, workers="3", **load))
     requests: Any = one["requests"]
     assert (requests["scheduled"], requests["ok"], requests["failed_by_class"]) == (8, 8, {})
     assert isinstance(one["client"], dict)

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from benchgate.load import cluster_job
-from benchgate.load.worker import Shard, StageResult, stage_shard
+from benchgate.load import cluster_worker as cluster_job
+from benchgate.load.results import StageResult
+from benchgate.load.shards import Shard, stage_shard
 from benchgate.model.records import ErrorClass
 from benchgate.plan.model import PlannedStage
 from tests.fakes.scripted_server import Received, ScriptedServer, Step
@@ -25,7 +26,7 @@ def here(tmp_path: Path) -> Iterator[Any]:
     """What a worker of a cluster is to a job."""
     worker = SimpleNamespace(address="tcp://here:1", local_directory=str(tmp_path))
     yield worker
-    cluster_job.dismiss("ours", worker)
+    cluster_job.release("ours", worker)
     assert cluster_job._JOBS == {}
     assert cluster_job._PROCESSES == {}
 
@@ -38,7 +39,7 @@ def do(name: str) -> StageResult:
 
 def test_shard_is_done_once(here: Any) -> None:
     with ScriptedServer(lambda received: [WHOLE]) as server:
-        assert cluster_job.hand_over("ours", "a", shard_of(server.url, closed(1)), here) is None
+        assert cluster_job.assign("ours", "a", shard_of(server.url, closed(1)), here) is None
         cluster_job.start("a", time.time_ns())
         assert do("a").requests.error == (None,)
         assert cluster_job.do_shard("a") is None
@@ -47,10 +48,10 @@ def test_shard_is_done_once(here: Any) -> None:
 
 def test_worker_is_busy_with_one_load_test_at_a_time(here: Any) -> None:
     shard = shard_of("http://127.0.0.1:1", closed(1))
-    assert cluster_job.hand_over("ours", "a", shard, here) is None
-    assert cluster_job.hand_over("theirs", "b", shard, here) == "is busy with another load test"
+    assert cluster_job.assign("ours", "a", shard, here) is None
+    assert cluster_job.assign("theirs", "b", shard, here) == "is busy with another load test"
     cluster_job.give_up("a")
-    assert cluster_job.hand_over("ours", "c", shard, here) is None
+    assert cluster_job.assign("ours", "c", shard, here) is None
     assert cluster_job.do_shard("a") is None
 
 
@@ -64,7 +65,7 @@ def test_load_ends_when_its_client_is_gone(here: Any, monkeypatch: pytest.Monkey
         return [WHOLE]
 
     with ScriptedServer(respond) as server:
-        cluster_job.hand_over("ours", "a", shard_of(server.url, closed(3)), here)
+        cluster_job.assign("ours", "a", shard_of(server.url, closed(3)), here)
         cluster_job.start("a", time.time_ns())
         result = do("a")
     assert result.requests.error == (None, ErrorClass.CLIENT, ErrorClass.CLIENT)

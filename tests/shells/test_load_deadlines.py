@@ -10,11 +10,10 @@ from time import monotonic_ns
 import pytest
 import uvloop
 
-from benchgate.load.deadlines import Check, Deadlines, Due
-from benchgate.load.decode import heard
-from benchgate.load.exchange import Exchange, Heard, Response
-from benchgate.load.raw_body import Read
-from benchgate.load.wire import Connection
+from benchgate.load.decode.body import Read
+from benchgate.load.decode.record import progress_of
+from benchgate.load.http.connection import Check, Connection, Deadlines, Due
+from benchgate.load.http.exchange import CancellingExchange, Exchange, Progress, Response
 from benchgate.model.records import ErrorClass
 from tests.fakes.scripted_server import chunk, role_event, stream_head, token
 from tests.shells.load_helpers import limits
@@ -146,8 +145,8 @@ def asked(connection: Connection, *, total_s: float) -> asyncio.Task[Response]:
     return asyncio.create_task(connection.exchange(b"POST", begin))
 
 
-def hear(body: Iterable[Read]) -> Heard:
-    return Heard()
+def hear(body: Iterable[Read]) -> Progress:
+    return Progress()
 
 
 def test_a_request_with_less_time_than_the_one_before_it_on_its_connection_is_given_up_in_its_own_time() -> None:
@@ -169,22 +168,22 @@ def test_a_request_with_less_time_than_the_one_before_it_on_its_connection_is_gi
 def test_of_a_long_stream_the_end_alone_is_read_while_it_comes_unless_it_has_no_output() -> None:
     reads_of: list[int] = []
 
-    def counting(body: Iterable[Read]) -> Heard:
+    def counting(body: Iterable[Read]) -> Progress:
         reads = list(body)
         reads_of.append(len(reads))
-        return heard(reads)
+        return progress_of(reads)
 
     async def run() -> None:
         exchange = Exchange(limits(first_token_s=3600, stall_s=3600, total_s=3600), counting)
         for data in (stream_head() + role_event(), *[token("a")] * 100, *[chunk(b": ping\n\n")] * 31):
-            exchange.keep(data)
-            exchange.mark(monotonic_ns())
-            exchange.mark(len(data))
-            exchange.look()
+            exchange.append(data)
+            exchange.append_mark(monotonic_ns())
+            exchange.append_mark(len(data))
+            exchange.parse_available()
         exchange.check_limits()
-        exchange.keep(chunk(b": ping\n\n"))
-        exchange.mark(monotonic_ns())
-        exchange.mark(len(chunk(b": ping\n\n")))
+        exchange.append(chunk(b": ping\n\n"))
+        exchange.append_mark(monotonic_ns())
+        exchange.append_mark(len(chunk(b": ping\n\n")))
         exchange.check_limits()
         assert not exchange.over.done()
 
@@ -197,10 +196,10 @@ def test_of_a_body_without_chunks_no_read_is_put_together_with_those_before(fram
     """Or a long one, also a hostile one, would cost the square of its length; its end is seen all the same."""
 
     def come(exchange: Exchange, data: bytes) -> None:
-        exchange.keep(data)
-        exchange.mark(monotonic_ns())
-        exchange.mark(len(data))
-        exchange.look()
+        exchange.append(data)
+        exchange.append_mark(monotonic_ns())
+        exchange.append_mark(len(data))
+        exchange.parse_available()
 
     async def run() -> tuple[int, bool]:
         exchange = Exchange(limits(first_token_s=3600, stall_s=3600, total_s=3600), hear)
@@ -211,7 +210,7 @@ def test_of_a_body_without_chunks_no_read_is_put_together_with_those_before(fram
         for data in (b"data: [DO", b"NE]\n", b"\n"):
             come(exchange, data)
         lingers = exchange._linger is not None
-        exchange.forget()
+        exchange.cancel_timers()
         return kept, lingers
 
     assert uvloop.run(run()) == (101, True)
@@ -243,3 +242,31 @@ def test_one_check_stands_for_all_requests_of_a_connection_and_each_has_its_whol
     times, hung, took_ns = uvloop.run(run())
     assert (times, hung.fault is not None) == (2, True)  # the last one's limit comes before that of the others
     assert took_ns >= 200 * MS
+
+
+def test_of_an_answer_that_its_client_cancels_no_read_is_put_together_with_those_before() -> None:
+    """Every read of it is parsed: joined each time, a long answer would cost the square of its length."""
+    counted: list[int] = []
+
+    def chunks(body: Iterable[Read]) -> int:
+        counted.append(sum(b"data:" in data for _, data in body))
+        return counted[-1]
+
+    async def run() -> tuple[int, bool]:
+        far = limits(first_token_s=3600, stall_s=3600, total_s=3600)
+        exchange = CancellingExchange(far, hear, chunks, at_ns=None, after_chunks=100)
+        for data in (stream_head(), *[token("a")] * 99):
+            exchange.append(data)
+            exchange.append_mark(monotonic_ns())
+            exchange.append_mark(len(data))
+            exchange.parse_available()
+        kept, early = len(exchange._reads), exchange.over.done()
+        assert not early and counted == []
+        exchange.append(token("a"))
+        exchange.append_mark(monotonic_ns())
+        exchange.append_mark(len(token("a")))
+        exchange.parse_available()
+        return kept, (await exchange.over).left
+
+    assert uvloop.run(run()) == (100, True)
+    assert counted == [100]

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 import pytest
 
 from benchgate.errors import TargetError
-from benchgate.load.decode import decode, heard
-from benchgate.load.exchange import Fault, Heard, Response
-from benchgate.load.http1 import Head
+from benchgate.load.decode.record import decode, progress_of
+from benchgate.load.http.exchange import Failure, Progress, Response
+from benchgate.load.http.parser import Head
 from benchgate.model.records import ErrorClass, RequestRecord, TokenSource
 from benchgate.model.request import ModelRequest
 from benchgate.targets.answers import read_answer
@@ -34,7 +34,7 @@ DONE = b"data: [DONE]\n\n"
 
 
 def read(
-    body: Sequence[tuple[int, bytes]], *, status: int = 200, fault: Fault | None = None, secret: Secret = None
+    body: Sequence[tuple[int, bytes]], *, status: int = 200, fault: Failure | None = None, secret: Secret = None
 ) -> RequestRecord:
     """The record of request 7, intended at 90 and sent at 100 after an epoch of 1000."""
     reads = [(EPOCH + at_ns, data) for at_ns, data in body]
@@ -45,7 +45,7 @@ def read(
     return decode(7, 90, EPOCH, response, secret=secret)
 
 
-def stream(*events: bytes, fault: Fault | None = None) -> RequestRecord:
+def stream(*events: bytes, fault: Failure | None = None) -> RequestRecord:
     """The events arrive at 110, 120, 130, …"""
     return read([(110 + 10 * at, data) for at, data in enumerate(events)], fault=fault)
 
@@ -197,13 +197,13 @@ def test_null_error_is_no_error() -> None:
 
 
 def test_failed_request_keeps_what_was_seen() -> None:
-    record = stream(ROLE, A, B, fault=Fault(ErrorClass.TIMEOUT, "stalled"))
+    record = stream(ROLE, A, B, fault=Failure(ErrorClass.TIMEOUT, "stalled"))
     assert (record.chunk_ns, record.output_tokens, record.end_ns) == ((120, 130), 2, None)
     assert (record.error, record.error_detail) == (ErrorClass.TIMEOUT, "stalled")
 
 
 def test_what_the_connection_does_after_the_finish_event_does_not_matter() -> None:
-    record = stream(A, STOP, fault=Fault(ErrorClass.STREAM_BROKEN, "reset"))
+    record = stream(A, STOP, fault=Failure(ErrorClass.STREAM_BROKEN, "reset"))
     assert (record.error, record.end_ns) == (None, 120)
 
 
@@ -219,7 +219,7 @@ def test_output_beside_the_finish_reason_is_part_of_the_answer() -> None:
 
 
 def test_what_ends_the_connection_counts_where_output_went_on_after_the_finish_reason() -> None:
-    record = stream(A, STOP, B, fault=Fault(ErrorClass.TIMEOUT, "stalled"))
+    record = stream(A, STOP, B, fault=Failure(ErrorClass.TIMEOUT, "stalled"))
     assert (record.error, record.error_detail) == (ErrorClass.TIMEOUT, "stalled")
 
 
@@ -326,20 +326,20 @@ def test_key_in_a_whole_answer_that_is_refused_is_not_shown_where_its_words_are_
 
 
 def test_request_that_was_never_sent_is_a_record_too() -> None:
-    response = Response(sent_ns=None, over_ns=EPOCH, fault=Fault(ErrorClass.CONNECT, "refused"), reconnects=1)
+    response = Response(sent_ns=None, over_ns=EPOCH, fault=Failure(ErrorClass.CONNECT, "refused"), reconnects=1)
     record = decode(3, 5, EPOCH, response)
     assert (record.index, record.intended_ns, record.sent_ns, record.http_status) == (3, 5, None, None)
     assert (record.error, record.error_detail, record.reconnects) == (ErrorClass.CONNECT, "refused", 1)
 
 
 def test_what_was_heard_last_is_the_last_chunk_that_carries_output() -> None:
-    assert heard([(1, ROLE), (2, b": ping\n\n"), (3, A[:-1])]) == Heard()
-    assert heard([(1, ROLE), (2, A)]) == Heard(2)
-    assert heard([(1, A), (2, B), (3, b": ping\n\n"), (4, ROLE), (5, A[:-1])]) == Heard(2)
-    assert heard([(1, A), (2, STOP), (3, b": ping\n\n")]) == Heard(1, finished=True)
+    assert progress_of([(1, ROLE), (2, b": ping\n\n"), (3, A[:-1])]) == Progress()
+    assert progress_of([(1, ROLE), (2, A)]) == Progress(2)
+    assert progress_of([(1, A), (2, B), (3, b": ping\n\n"), (4, ROLE), (5, A[:-1])]) == Progress(2)
+    assert progress_of([(1, A), (2, STOP), (3, b": ping\n\n")]) == Progress(1, finished=True)
     words = (event({"type": "response.output_text.delta", "delta": "A"}), event({"type": "response.in_progress"}))
     told = [(at_ns, data) for at_ns, data in enumerate(words)]
-    assert (heard(told, ModelRequest("responses", {}, None)), heard(told)) == (Heard(0), Heard())
+    assert (progress_of(told, ModelRequest("responses", {}, None)), progress_of(told)) == (Progress(0), Progress())
 
 
 @pytest.mark.parametrize("told", [10**30, 2**31, 0, -1, True, 3.0, "3"])
@@ -358,7 +358,7 @@ def test_stream_with_an_event_that_does_not_end_is_malformed() -> None:
 
 @pytest.mark.parametrize("alone", [True, False])
 def test_stream_of_too_many_events_is_malformed(monkeypatch: pytest.MonkeyPatch, alone: bool) -> None:
-    monkeypatch.setattr("benchgate.load.decode_stream.MOST_EVENTS", 20)
+    monkeypatch.setattr("benchgate.load.decode.chat.MOST_EVENTS", 20)
     events = [A] * 21
     record = stream(*events, STOP, DONE) if alone else stream(b"".join(events), STOP, DONE)
     assert (record.error, record.error_detail) == (ErrorClass.PROTOCOL, "more than 20 events")
@@ -366,7 +366,7 @@ def test_stream_of_too_many_events_is_malformed(monkeypatch: pytest.MonkeyPatch,
 
 @pytest.mark.parametrize("said", [b":\n\n", b"data:\n\n", b"data: \n\n", b"event: ping\ndata: \n\n"])
 def test_saying_without_end_that_one_is_there_is_malformed_too(monkeypatch: pytest.MonkeyPatch, said: bytes) -> None:
-    monkeypatch.setattr("benchgate.load.decode_stream.MOST_EVENTS", 20)
+    monkeypatch.setattr("benchgate.load.decode.chat.MOST_EVENTS", 20)
     for pieces in ([said] * 21, [said * 21]):
         record = stream(A, *pieces, STOP, DONE)
         assert (record.error, record.error_detail) == (ErrorClass.PROTOCOL, "more than 20 events")

@@ -10,9 +10,9 @@ from dataclasses import replace
 
 import pytest
 
-from benchgate.load.decode import decode, words_of
-from benchgate.load.exchange import Fault, Response
-from benchgate.load.http1 import Head
+from benchgate.load.decode.record import content_of, decode
+from benchgate.load.http.exchange import Failure, Response
+from benchgate.load.http.parser import Head
 from benchgate.model.records import ErrorClass, RequestColumns, RequestRecord, TokenSource
 from benchgate.model.request import Endpoint, ModelRequest
 from benchgate.model.request_metrics import succeeded, ttft_s
@@ -24,7 +24,7 @@ def asked(endpoint: Endpoint, content: Mapping[str, object] | None = None, *, st
     return ModelRequest(endpoint, content or {}, 8, stream=stream)
 
 
-def response(reads: Sequence[bytes], *, fault: Fault | None = None, left: bool = False) -> Response:
+def response(reads: Sequence[bytes], *, fault: Failure | None = None, left: bool = False) -> Response:
     """The reads arrive at 110, 120, 130, …"""
     return Response(
         sent_ns=EPOCH + 100,
@@ -38,7 +38,7 @@ def response(reads: Sequence[bytes], *, fault: Fault | None = None, left: bool =
 
 
 def read(
-    ask: ModelRequest, *reads: bytes, fault: Fault | None = None, left: bool = False, leaves: bool = False
+    ask: ModelRequest, *reads: bytes, fault: Failure | None = None, left: bool = False, leaves: bool = False
 ) -> RequestRecord:
     return decode(7, 90, EPOCH, response(reads, fault=fault, left=left), ask=ask, leaves=leaves)
 
@@ -101,7 +101,7 @@ def test_document_that_is_no_whole_answer_is_a_failure(body: bytes, error: Error
 
 
 def test_document_that_the_connection_did_not_bring_whole_is_a_failure() -> None:
-    fault = Fault(ErrorClass.STREAM_BROKEN, "the server closed the connection in the middle of the response")
+    fault = Failure(ErrorClass.STREAM_BROKEN, "the server closed the connection in the middle of the response")
     record = read(asked("chat"), json.dumps(chat_document({"content": "A"})).encode(), fault=fault)
     assert record.error is ErrorClass.STREAM_BROKEN
 
@@ -329,7 +329,7 @@ def test_error_that_came_before_the_client_left_is_kept() -> None:
     ],
 )
 def test_words_of_an_answer_are_its_text_without_its_reasoning(ask: ModelRequest, reads: Sequence[bytes]) -> None:
-    words = words_of(response(reads).body, ask)
+    words = content_of(response(reads).body, ask)
     assert (words.text, words.arguments) == ("A B", {})
 
 
@@ -339,5 +339,5 @@ def test_arguments_of_a_tool_are_put_together_from_their_pieces() -> None:
         return event({"choices": [{"delta": {"tool_calls": [function]}}]})
 
     pieces = [call(0, '{"a"', "x"), call(1, "{}", "y"), call(0, ": 1}"), call(0, '{"b": 2}', "z")]
-    words = words_of(response(pieces).body, asked("chat", stream=True))
+    words = content_of(response(pieces).body, asked("chat", stream=True))
     assert list(words.arguments.values()) == ['{"a": 1}', "{}", '{"b": 2}']

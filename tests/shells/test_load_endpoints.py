@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from benchgate.load.worker import StageResult, run_stage
+from benchgate.load.results import StageResult
+from benchgate.load.workers import run_stage
 from benchgate.model import request_metrics
 from benchgate.model.records import RequestColumns
 from benchgate.model.request import Endpoint, ModelRequest, text_request

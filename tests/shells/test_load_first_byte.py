@@ -9,8 +9,8 @@ from time import monotonic_ns
 
 import pytest
 
-from benchgate.load import native
-from benchgate.load.exchange import Exchange, Response
+from benchgate.load.http import library as native
+from benchgate.load.http.exchange import Exchange, Response
 from tests.shells.load_helpers import limits
 from tests.shells.wires import END, HEAD, TOKEN, Wire, hear, looking, over_a_wire, payload, turns
 
@@ -24,16 +24,16 @@ pytestmark = [
 def test_the_first_token_has_its_instant_before_anything_else_of_the_turn_is_looked_at(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv(native.LEFT_ASIDE, "1")
+    monkeypatch.setenv(native.DISABLED_BY, "1")
     looked_ns: list[int] = []
 
     class Looking(Exchange):
-        def look(self) -> None:
+        def parse_available(self) -> None:
             looked_ns.append(monotonic_ns())
-            super().look()
+            super().parse_available()
 
     async def scenario(wire: Wire) -> list[Response]:
-        wires = [wire, Wire(wire.sockets), Wire(wire.sockets)]
+        wires = [wire, await Wire.open(wire.reader), await Wire.open(wire.reader)]
         begin = partial(Looking, limits(), hear)
         asked = [asyncio.create_task(each.connection.exchange(b"POST", begin)) for each in wires]
         await asyncio.sleep(0)
@@ -68,7 +68,7 @@ def test_an_answer_of_a_stated_length_is_over_with_its_last_byte(head: bytes) ->
 
 
 def test_how_much_an_earlier_answer_was_does_not_have_a_later_one_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("benchgate.load.native_flows.LARGEST_RESPONSE_BYTES", 1_000)
+    monkeypatch.setattr("benchgate.load.http.reader.LARGEST_RESPONSE_BYTES", 1_000)
     event = b'1b\r\ndata: {"content": "word"}\n\n\r\n'
     looks: list[int] = []
 

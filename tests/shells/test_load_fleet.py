@@ -1,6 +1,7 @@
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator
@@ -11,11 +12,11 @@ from typing import Any
 import pytest
 
 from benchgate.errors import TargetError
-from benchgate.load.drawn import Drawn
-from benchgate.load.fleet import Fleet
-from benchgate.load.merging import merged
-from benchgate.load.options import BareOptions
-from benchgate.load.worker import Level, Planned, Requests, Shard, run_shard, stage_shard
+from benchgate.load.results import merged
+from benchgate.load.shards import Level, PlannedRequests, Requests, Shard, stage_shard
+from benchgate.load.standalone.options import LoadOptions
+from benchgate.load.standalone.requests import SyntheticRequests
+from benchgate.load.workers import Fleet, run_shard
 from benchgate.model.records import ErrorClass
 from benchgate.plan.model import PlannedRequest, PlannedStage
 from tests.fakes.scripted_server import Received, ScriptedServer, Step, answering
@@ -29,7 +30,7 @@ def shard_of(url: str, stage: PlannedStage) -> Shard:
 
 
 def bare(**options: Any) -> Requests:
-    return Drawn(BareOptions.parse(url="http://127.0.0.1:1", model="m", input_tokens=3, **options))
+    return SyntheticRequests(LoadOptions.parse(url="http://127.0.0.1:1", model="m", input_tokens=3, **options))
 
 
 def asked(requests: Iterable[PlannedRequest]) -> list[Asked]:
@@ -39,7 +40,7 @@ def asked(requests: Iterable[PlannedRequest]) -> list[Asked]:
 @pytest.mark.parametrize(
     "requests",
     [
-        Planned(opened(range(0, 70, 10)).requests),
+        PlannedRequests(opened(range(0, 70, 10)).requests),
         bare(rate="100/s", requests=7),
         bare(rate="20/s", arrival="constant", duration="1s"),
         bare(concurrency=5, requests=7),
@@ -60,7 +61,7 @@ def test_shares_of_a_closed_loop_have_its_slots_between_them() -> None:
 
 
 def test_shares_of_an_open_loop_have_its_rate_between_them() -> None:
-    stage = Shard.of(target_at("http://127.0.0.1:1"), Planned(()), Level(None, 90.0, 3.0), limits())
+    stage = Shard.of(target_at("http://127.0.0.1:1"), PlannedRequests(()), Level(None, 90.0, 3.0), limits())
     assert [shard.parts[0].level for shard in stage.split(3)] == [Level(None, 30.0, 3.0)] * 3
 
 
@@ -81,10 +82,11 @@ def test_fleet_gives_the_rows_of_every_stage_in_order() -> None:
     assert first.client.cpu_s > 0
 
 
-def test_fleet_of_one_needs_no_process_and_leaves_no_file(tmp_path: Path) -> None:
-    with ScriptedServer(answering(lambda received: "a b c")) as server, Fleet(1, tmp_path / "load") as fleet:
+@pytest.mark.parametrize("fork", [False, True])
+def test_a_single_worker_has_a_process_of_its_own_too(tmp_path: Path, fork: bool) -> None:
+    with ScriptedServer(answering(lambda received: "a b c")) as server, Fleet(1, tmp_path / "load", fork=fork) as fleet:
         result = fleet.run(shard_of(server.url, closed(3)))
-        assert not multiprocessing.active_children()
+        assert len(multiprocessing.active_children()) == 1
     assert list((tmp_path / "load").iterdir()) == []
     assert result.requests.index.tolist() == [0, 1, 2]
 
@@ -122,6 +124,23 @@ def test_killed_worker_is_named_and_nothing_planned_goes_missing(first_worker: l
     assert columns.sent_ns[6] == -1
     assert result.client.faults == ("worker 1 of 2 was lost",)
     assert (tuple(again.requests.error), again.client.faults) == ((None, None), ())  # it was replaced
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the CPU clock of another process is Linux's")
+def test_a_worker_that_hangs_is_given_up(first_worker: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stopped, it uses no CPU, as one that waits for a dead network disk."""
+    monkeypatch.setattr("benchgate.load.workers._STUCK_S", 0.5)
+
+    def respond(received: Received) -> Iterable[Step]:
+        if received.prompt == "prompt 1":
+            os.kill(first_worker[0], signal.SIGSTOP)
+            return [30.0]
+        return [WHOLE]
+
+    with ScriptedServer(respond) as server, Fleet(1) as fleet:
+        result = fleet.run(shard_of(server.url, closed(3)))
+    assert result.requests.error == (None, ErrorClass.CLIENT, ErrorClass.CLIENT)
+    assert result.client.faults == ("worker 1 of 1 was lost",)
 
 
 def test_worker_that_starts_late_says_so() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import select
 import socket
 import struct
 import sys
@@ -15,11 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchgate.load import native
-from benchgate.load.decode import fault_and_words
-from benchgate.load.exchange import Exchange, Fault, Response
-from benchgate.load.flowing import PythonFlows
-from benchgate.load.raw_body import RawBody
+from benchgate.load.decode.body import RawBody
+from benchgate.load.decode.record import failure_and_content
+from benchgate.load.http import library as native
+from benchgate.load.http.exchange import Exchange, Failure, Response
 from benchgate.model.records import ErrorClass
 from benchgate.model.request import ModelRequest
 from tests.fakes.streams import MadeBody, chunked_bodies, ends_once, reads_of
@@ -32,7 +30,7 @@ pytestmark = [
 ]
 
 
-def test_each_read_has_its_own_instant_and_at_most_the_first_passes_through_the_connection() -> None:
+def test_each_read_has_its_own_instant_and_compiled_none_passes_through_the_connection() -> None:
     async def scenario(wire: Wire) -> tuple[Response, int, list[tuple[int, int]]]:
         asked = wire.ask()
         spans = list[tuple[int, int]]()
@@ -45,7 +43,7 @@ def test_each_read_has_its_own_instant_and_at_most_the_first_passes_through_the_
         return await asked, wire.connection.handed, spans
 
     response, handed, spans = over_a_wire(scenario)
-    assert (response.whole, response.fault, handed) == (True, None, int(native.library() is None))
+    assert (response.whole, response.fault, handed) == (True, None, 22 if native.library() is None else 0)
     instants = [at_ns for at_ns, data in response.body if b"word" in data]
     assert len(instants) == 21
     assert all(before_ns <= at_ns <= after_ns for at_ns, (before_ns, after_ns) in zip(instants, spans, strict=True))
@@ -120,10 +118,9 @@ def test_a_connection_that_goes_in_the_middle_says_how(reset: bool, said: str) -
 
 
 def test_a_stream_without_end_is_ended_though_nobody_looks_at_its_reads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("benchgate.load.exchange.LARGEST_RESPONSE_BYTES", 20_000)
-    monkeypatch.setattr("benchgate.load.native_flows.LARGEST_RESPONSE_BYTES", 20_000)
-    monkeypatch.setattr("benchgate.load.flowing._WEIGH_BYTES", 4_000)
-    monkeypatch.setattr("benchgate.load.sockets._RATE_OVER_NS", 0)
+    monkeypatch.setattr("benchgate.load.http.exchange.LARGEST_RESPONSE_BYTES", 20_000)
+    monkeypatch.setattr("benchgate.load.http.reader.LARGEST_RESPONSE_BYTES", 20_000)
+    monkeypatch.setattr("benchgate.load.http.connection._CHECKED_EVERY_BYTES", 4_000)
 
     async def scenario(wire: Wire) -> tuple[Response, int]:
         asked = wire.ask()
@@ -181,30 +178,8 @@ def test_what_looks_like_the_end_inside_of_a_chunk_ends_the_answer_and_makes_it_
 
     response = over_a_wire(scenario)
     assert response.whole
-    fault, _ = fault_and_words(response, ModelRequest("chat", {}, None))
-    assert fault == Fault(ErrorClass.PROTOCOL, "its chunks do not end where the response seemed to end")
-
-
-def test_an_answer_is_over_although_something_beside_it_failed_in_the_same_turn() -> None:
-    def fails(_: int) -> None:
-        raise RuntimeError("beside it")
-
-    async def scenario(wire: Wire) -> bool:
-        asked = wire.ask()
-        await asyncio.sleep(0)
-        await wire.tell([HEAD + TOKEN])
-        wire.peer.sendall(END)
-        broken, other = socket.socketpair()
-        with broken, other:
-            wire.sockets.watch(broken, select.EPOLLIN, fails)
-            other.sendall(b"x")
-            with pytest.raises(RuntimeError, match="beside it"):
-                wire.sockets._flows.look(0)
-            wire.sockets.unwatch(broken)
-        await turns()
-        return asked.done() and (await asked).whole
-
-    assert over_a_wire(scenario)
+    fault, _ = failure_and_content(response, ModelRequest("chat", {}, None))
+    assert fault == Failure(ErrorClass.PROTOCOL, "its chunks do not end where the response seemed to end")
 
 
 @pytest.mark.parametrize("before", [b"", TOKEN])
@@ -227,7 +202,7 @@ def test_each_end_of_a_turn_is_looked_at_although_looking_at_another_failed() ->
         asked = wire.ask()
         await asyncio.sleep(0)
         await wire.tell([HEAD + TOKEN])
-        others = [Wire(wire.sockets) for _ in range(2)]
+        others = [await Wire.open(wire.reader) for _ in range(2)]
         failing = [asyncio.create_task(other.connection.exchange(b"POST", failing_exchange)) for other in others]
         await asyncio.sleep(0)
         for other in others:
@@ -235,7 +210,8 @@ def test_each_end_of_a_turn_is_looked_at_although_looking_at_another_failed() ->
         for peer in (others[0].peer, wire.peer, others[1].peer):
             peer.sendall(END)
         with pytest.raises(RuntimeError, match="not looked at"):
-            wire.sockets._flows.look(0)
+            assert wire.reader is not None
+            wire.reader._read_ready()
         await turns()
         over = [asked.done(), *(task.done() for task in failing)]
         for task, other in zip(failing, others, strict=True):
@@ -247,43 +223,34 @@ def test_each_end_of_a_turn_is_looked_at_although_looking_at_another_failed() ->
     def failing_exchange() -> Exchange:
         return Failing(limits(), hear)
 
+    if native.library() is None:
+        pytest.skip("each connection has a callback of its own")
     assert over_a_wire(scenario) == [True, False, False]
 
 
 class Failing(Exchange):
     """Cannot be looked at once its body has begun."""
 
-    def look(self) -> None:
-        if self.trusted:
+    def parse_available(self) -> None:
+        if self.notify_on_end:
             raise RuntimeError("not looked at")
-        super().look()
+        super().parse_available()
 
 
-def test_an_answer_is_over_although_all_sockets_are_closed_in_the_same_turn() -> None:
-    async def scenario(wire: Wire) -> bool:
-        asked = wire.ask()
-        await asyncio.sleep(0)
-        await wire.tell([HEAD + TOKEN, TOKEN])
-        closes, other = socket.socketpair()
-        with closes, other:
-            wire.sockets.watch(closes, select.EPOLLIN, lambda _: wire.sockets.close())
-            other.sendall(b"x")
-            wire.peer.sendall(END)
-            await turns()
-        return asked.done() and (await asked).whole
+def test_audited_reads_each_have_a_delay() -> None:
+    if native.library() is None:
+        pytest.skip("only the compiled reader audits")
 
-    assert over_a_wire(scenario)
-
-
-def test_audited_reads_all_pass_through_the_connection() -> None:
     async def scenario(wire: Wire) -> tuple[Response, int]:
         asked = wire.ask()
         await asyncio.sleep(0)
         await wire.tell([HEAD + TOKEN, TOKEN, TOKEN, END])
-        return await asked, wire.connection.handed
+        response = await asked
+        assert wire.reader is not None and wire.reader.delays is not None
+        return response, wire.reader.delays._reads + wire.reader.delays._unstamped
 
-    response, handed = over_a_wire(scenario, audited=True)
-    assert (response.whole, handed) == (True, 4)
+    response, delays = over_a_wire(scenario, audited=True)
+    assert (response.whole, delays) == (True, 4)
 
 
 def test_marks_are_as_many_as_reads_and_add_up_to_the_bytes() -> None:
@@ -316,30 +283,6 @@ def test_an_event_that_came_at_once_is_one_read_however_long_it_is(size: int) ->
     assert isinstance(response.body, RawBody)
     assert (response.whole, response.fault) == (True, None)
     assert list(response.body.marks[1::2]) == [len(HEAD), size, size, size, len(END)]
-
-
-def test_long_events_are_read_in_one_go_once_there_are_many_of_them_and_short_ones_again_after_them(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """By Python, to which every byte more that it asks for is memory to be found."""
-    monkeypatch.setenv(native.LEFT_ASIDE, "0")
-
-    async def scenario(wire: Wire) -> tuple[list[int], Response]:
-        asked = wire.ask()
-        asked_for = list[int]()
-        await asyncio.sleep(0)
-        await wire.tell([HEAD])
-        for size in (3_000, 100):
-            until_ns = monotonic_ns() + 30_000_000
-            while monotonic_ns() < until_ns:
-                await wire.tell([event_of(size)])
-            assert isinstance(wire.sockets._flows, PythonFlows)
-            asked_for.append(wire.sockets._flows._at_first)
-        await wire.tell([END])
-        return asked_for, await asked
-
-    asked_for, response = over_a_wire(scenario)
-    assert (asked_for, response.whole) == ([2**14, 479], True)
 
 
 def test_a_connection_that_is_reset_right_after_a_read_of_the_shortest_length_says_so() -> None:

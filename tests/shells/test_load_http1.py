@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchgate.load.http1 import Dechunker, MalformedResponse, split_head
+from benchgate.load.http.parser import Dechunker, MalformedResponse, split_head
 
 CHUNKED = b"3\r\nabc\r\nA;name=value\r\n0\r\n\r\n01234\r\n0\r\ntrailer: x\r\n\r\n"
 PAYLOAD = b"abc0\r\n\r\n01234"

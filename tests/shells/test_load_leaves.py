@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from benchgate.load.worker import StageResult, run_stage
+from benchgate.load.results import StageResult
+from benchgate.load.workers import run_stage
 from benchgate.model.request import ModelRequest, text_request
 from benchgate.plan.model import ClientCancellation, PlannedClass, PlannedRequest, PlannedStage
 from tests.fakes.scripted_server import (

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 import pytest
 import uvloop
 
-from benchgate.load.pool import Pool
-from benchgate.load.wire import Address
+from benchgate.load.decode.record import progress_of
+from benchgate.load.http.connection import Address
+from benchgate.load.http.pool import Pool
 from benchgate.model.records import ErrorClass
 from benchgate.suite.schema import Limits
 from benchgate.targets.address import Route
@@ -57,7 +58,7 @@ async def _leave(tls: ssl.SSLContext | None, within: Limits | None, *, audit: bo
     async with server:
         scheme = "http" if tls is None else "https"
         url = f"{scheme}://localhost:{server.sockets[0].getsockname()[1]}"
-        pool = Pool(Address.of(url, Route(ca=CA)), within or limits(), audit=audit)
+        pool = Pool(Address.of(url, Route(ca=CA)), within or limits(), progress_of, audit=audit)
         try:
             asking = asyncio.create_task(pool.ask(REQUEST))
             await endless.begun.wait()

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from benchgate.load.merging import merged
-from benchgate.load.result import StageResult, no_rows
+from benchgate.load.results import StageResult, merged, no_rows
 from benchgate.model.run import ClientUse
 
 AT_EASE = ClientUse(

@@ -10,7 +10,8 @@ import pytest
 
 from benchgate.gate.checks.capacity import ArmSearch
 from benchgate.gate.evidence.tokens import miscounted
-from benchgate.load.bare import BareOptions, run_bare
+from benchgate.load.standalone.options import LoadOptions
+from benchgate.load.standalone.run import run_load_test
 from benchgate.model.records import RequestColumns
 from benchgate.model.request_metrics import Slo
 from benchgate.model.run import ClientUse
@@ -37,7 +38,7 @@ SETTINGS = SearchSettings(
 @pytest.fixture(autouse=True)
 def punctual(monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that is never the bottleneck, whatever else this machine is doing."""
-    monkeypatch.setattr("benchgate.load.bare_document.saturation_reasons", lambda use, columns, rate: ())
+    monkeypatch.setattr("benchgate.load.standalone.run.saturation_reasons", lambda use, columns, rate: ())
 
 
 def loaded(pieces: int, counted: int, slo: str | None, words: str = "a") -> dict[str, Any]:
@@ -50,7 +51,7 @@ def loaded(pieces: int, counted: int, slo: str | None, words: str = "a") -> dict
         DONE + LAST_CHUNK,
     ]
     with ScriptedServer(lambda received: steps) as server:
-        options = BareOptions.parse(
+        options = LoadOptions.parse(
             url=server.url,
             model="m",
             engine="openai",
@@ -60,7 +61,7 @@ def loaded(pieces: int, counted: int, slo: str | None, words: str = "a") -> dict
             output_tokens=8,
             slo=slo,
         )
-        return dict(json.loads(json.dumps(run_bare(options))))
+        return dict(json.loads(json.dumps(run_load_test(options))))
 
 
 @pytest.mark.parametrize(

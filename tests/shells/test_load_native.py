@@ -13,11 +13,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from benchgate.load import native
-from benchgate.load.decode_stream import read_stream
-from benchgate.load.exchange import may_end
-from benchgate.load.raw_body import RawBody
-from benchgate.load.seen import Stream
+from benchgate.load.decode.answer import ParsedAnswer
+from benchgate.load.decode.body import RawBody
+from benchgate.load.decode.chat import read_stream
+from benchgate.load.http import library as native
+from benchgate.load.http.exchange import may_end
 
 ROOT = Path(__file__).parents[2]
 HAS_COMPILER = any(shutil.which(name) for name in ("cc", "gcc", "clang"))
@@ -68,11 +68,11 @@ def bodies(draw: st.DrawFn) -> tuple[bytes, list[int]]:
     return bytes(raw), sorted({*ends, len(raw)})
 
 
-def both_ways(body: RawBody) -> tuple[Stream, Stream]:
+def both_ways(body: RawBody) -> tuple[ParsedAnswer, ParsedAnswer]:
     said = []
     for aside in ("1", "0"):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setenv(native.LEFT_ASIDE, aside)
+            patch.setenv(native.DISABLED_BY, aside)
             said.append(read_stream(body))
     return said[0], said[1]
 
@@ -116,7 +116,7 @@ def test_like_events_are_passed_over_in_one_go() -> None:
     marks = marks_of([len(WHOLE) * (number + 1) for number in range(50)] + [len(raw)])
     place, output_ns, outputs = array("q", (0, 0, 0)), array("q", bytes(8 * 51)), array("q", (0,))
     texts, texts_size = array("b", bytes(len(raw))), array("q", (0,))
-    events = library.run(
+    events = library.skip_run(
         raw, len(raw), True, BEFORE, len(BEFORE), AFTER, len(AFTER), native.address_of(marks), 51,
         native.address_of(place), native.address_of(output_ns), native.address_of(outputs),
         native.address_of(texts), native.address_of(texts_size),
@@ -156,10 +156,10 @@ def test_the_same_reads_may_be_the_end(data: bytes) -> None:
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder with the source, where what is compiled is looked for."""
-    monkeypatch.delenv(native.LEFT_ASIDE, raising=False)
-    monkeypatch.setattr(native, "SOURCE", tmp_path / "native.c")
-    monkeypatch.setattr(native, "COMPILED", tmp_path / "native.lib")
-    (tmp_path / "native.c").write_bytes((ROOT / "benchgate/load/native.c").read_bytes())
+    monkeypatch.delenv(native.DISABLED_BY, raising=False)
+    monkeypatch.setattr(native, "SOURCE", tmp_path / "reader.c")
+    monkeypatch.setattr(native, "COMPILED", tmp_path / "reader.lib")
+    (tmp_path / "reader.c").write_bytes((ROOT / "benchgate/load/http/reader.c").read_bytes())
     native._library.cache_clear()
     yield tmp_path
     native._library.cache_clear()
@@ -168,7 +168,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def compile_in(place: Path) -> bool:
     """As an installation does, by the build's own code."""
     code = "import sys, hatch_build as b; sys.exit(not b.compile_native(*map(b.Path, sys.argv[1:])))"
-    command = [sys.executable, "-c", code, str(place / "native.c"), str(place / "native.lib")]
+    command = [sys.executable, "-c", code, str(place / "reader.c"), str(place / "reader.lib")]
     return subprocess.run(command, cwd=ROOT, check=False).returncode == 0
 
 
@@ -178,14 +178,14 @@ def test_nothing_compiled_is_none(place: Path) -> None:
 
 @pytest.mark.parametrize("content", [b"", b"\x7fELF", b"no library"])
 def test_what_is_no_library_is_none(place: Path, content: bytes) -> None:
-    (place / "native.lib").write_bytes(content)
+    (place / "reader.lib").write_bytes(content)
     assert native.library() is None
 
 
 @compiled
 def test_a_library_without_these_functions_is_none(place: Path) -> None:
     (place / "other.c").write_text("int other(void) { return 1; }")
-    subprocess.run(["cc", "-shared", "-o", str(place / "native.lib"), str(place / "other.c")], check=True)
+    subprocess.run(["cc", "-shared", "-o", str(place / "reader.lib"), str(place / "other.c")], check=True)
     assert native.library() is None
 
 
@@ -193,22 +193,34 @@ def test_a_library_without_these_functions_is_none(place: Path) -> None:
 def test_what_was_compiled_of_this_source_is_taken_and_of_another_is_not(place: Path) -> None:
     assert compile_in(place)
     assert native.library() is not None
-    with (place / "native.c").open("a") as source:
+    with (place / "reader.c").open("a") as source:
         source.write("\n")
     native._library.cache_clear()
     assert native.library() is None
 
 
 @compiled
+def test_a_missing_and_a_stale_library_are_warned_of(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    native.warn_if_missing()
+    (place / "reader.lib").write_bytes(b"no library")
+    native._library.cache_clear()
+    native.warn_if_missing()
+    missing, stale = capsys.readouterr().err.splitlines()
+    assert "is missing" in missing
+    assert "is not compiled from the source beside it" in stale
+
+
+@compiled
 def test_it_is_left_aside_where_that_is_asked_for(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert compile_in(place)
-    monkeypatch.setenv(native.LEFT_ASIDE, "0")
+    monkeypatch.setenv(native.DISABLED_BY, "0")
     assert native.library() is None
 
 
 @compiled
-def test_a_compiler_that_fails_leaves_nothing_behind_and_no_error(place: Path) -> None:
-    (place / "native.lib").write_bytes(b"an old one")
-    (place / "native.c").write_text("this is no C")
+def test_a_compiler_that_fails_leaves_what_was_compiled_before_and_no_error(place: Path) -> None:
+    (place / "reader.lib").write_bytes(b"an old one")
+    (place / "reader.c").write_text("this is no C")
     assert not compile_in(place)
-    assert [path.name for path in place.iterdir()] == ["native.c"]
+    assert sorted(path.name for path in place.iterdir()) == ["reader.c", "reader.lib"]
+    assert (place / "reader.lib").read_bytes() == b"an old one"

@@ -9,9 +9,9 @@ from dataclasses import replace
 import pytest
 
 from benchgate.errors import TargetError
-from benchgate.load.decode import decode, heard, words_of
-from benchgate.load.exchange import Fault, Heard, Response
-from benchgate.load.http1 import Head
+from benchgate.load.decode.record import content_of, decode, progress_of
+from benchgate.load.http.exchange import Failure, Progress, Response
+from benchgate.load.http.parser import Head
 from benchgate.model.records import ErrorClass, RequestRecord
 from benchgate.model.request import ModelRequest
 from benchgate.targets.answers import ToolCall, finish_reason, missing_output, read_answer
@@ -85,11 +85,11 @@ def test_reason_with_every_chunk_ends_nothing_without_the_last_mark() -> None:
     """Else an answer that was cut, or a server that hangs, would be a success at its last chunk."""
     chunks = (piece("a", "stop"), piece("b", "stop"))
     assert read(*chunks).error is ErrorClass.STREAM_BROKEN
-    lost = replace(response(*chunks), whole=False, fault=Fault(ErrorClass.TIMEOUT, "no further output came"))
+    lost = replace(response(*chunks), whole=False, fault=Failure(ErrorClass.TIMEOUT, "no further output came"))
     assert decode(0, 0, 0, lost).error is ErrorClass.TIMEOUT
     assert decode(0, 0, 0, replace(lost, body=[*lost.body, (30, DONE)])).error is None
-    assert heard(response(*chunks).body) == Heard(20, finished=False)
-    assert heard(response(piece("a"), piece("b", "stop")).body) == Heard(20, finished=True)
+    assert progress_of(response(*chunks).body) == Progress(20, finished=False)
+    assert progress_of(response(piece("a"), piece("b", "stop")).body) == Progress(20, finished=True)
 
 
 @pytest.mark.parametrize(
@@ -217,7 +217,7 @@ def test_parts_of_a_content_are_output_and_what_is_thought_in_them_is_reasoning(
     """As Mistral's reasoning models send them."""
     record = read(delta(content=THINKING), delta(content=[]), delta(content=TEXT), stop(), DONE)
     assert (record.error, record.chunk_ns, record.first_answer_ns) == (None, (10, 30), 30)
-    assert words_of(response(delta(content=THINKING), delta(content=TEXT)).body, CHAT).text == "a"
+    assert content_of(response(delta(content=THINKING), delta(content=TEXT)).body, CHAT).text == "a"
     assert read_answer("chat", 200, document({"content": [*THINKING, *TEXT]})).text == "a"
     assert read_answer("chat", 200, document({"content": THINKING})).text is None
     reasoning = [{"type": "reasoning", "summary": [{"type": "summary_text", "text": "hm"}]}]
@@ -245,7 +245,7 @@ def test_output_under_other_names_starts_the_clock(fields: dict[str, object], an
 def test_call_that_is_an_object_is_a_call() -> None:
     call = {"index": 0, "function": {"name": "f", "arguments": {"a": 1}}}
     offer = ModelRequest("chat", {}, 8, fields={"tools": [{"type": "function", "function": {"name": "f"}}]})
-    assert is_valid(offer, words_of(response(delta(tool_calls=call)).body, offer)) is True
+    assert is_valid(offer, content_of(response(delta(tool_calls=call)).body, offer)) is True
     assert read_answer("chat", 200, document({"content": None, "tool_calls": call}, "tool_calls")).calls == (
         ToolCall("f", '{"a": 1}'),
     )
@@ -263,7 +263,7 @@ def test_empty_arguments_are_those_of_a_tool_that_needs_none(parameters: object,
     function = {"name": "f"} if parameters is None else {"name": "f", "parameters": parameters}
     offer = ModelRequest("chat", {}, 8, fields={"tools": [{"type": "function", "function": function}]})
     call = {"index": 0, "function": {"name": "f", "arguments": ""}}
-    assert is_valid(offer, words_of(response(delta(tool_calls=[call])).body, offer)) is valid
+    assert is_valid(offer, content_of(response(delta(tool_calls=[call])).body, offer)) is valid
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ from itertools import groupby
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchgate.load.http1 import Dechunker
-from benchgate.load.raw_body import RawBody, Read
+from benchgate.load.decode.body import RawBody, Read
+from benchgate.load.http.parser import Dechunker
 from tests.fakes.streams import MadeBody, chunked_bodies, reads_of
 
 HEAD = b"HTTP/1.1 200 OK\r\n\r\n"

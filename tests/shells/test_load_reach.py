@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from benchgate.errors import UsageError
-from benchgate.load.bare import BareOptions, run_bare
-from benchgate.load.worker import StageResult, run_stage
+from benchgate.load.results import StageResult
+from benchgate.load.standalone.options import LoadOptions
+from benchgate.load.standalone.run import run_load_test
+from benchgate.load.workers import run_stage
 from benchgate.model.records import ErrorClass
 from benchgate.targets.address import Route
 from benchgate.targets.dialect import Target
@@ -113,15 +115,15 @@ def test_proxy_that_is_not_there_fails_as_connect() -> None:
     assert set(columns.error) == {ErrorClass.CONNECT}
 
 
-def options(url: str = "http://127.0.0.1:1", **more: Any) -> BareOptions:
+def options(url: str = "http://127.0.0.1:1", **more: Any) -> LoadOptions:
     given = {"url": url, "model": "m", "engine": "openai", "concurrency": 2, "requests": 4, "warmup": "0"}
-    return BareOptions.parse(**{**given, **more})
+    return LoadOptions.parse(**{**given, **more})
 
 
 def test_bare_load_goes_the_same_way_in_every_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TENANT_KEY", "t0p-s3cr3t")
     with ScriptedServer(lambda _: [WHOLE], tls=serving(asks_for_ours=True)) as server:
-        document = run_bare(
+        document = run_load_test(
             options(
                 server.url,
                 workers="2",
@@ -143,7 +145,7 @@ def test_bare_load_over_a_socket_finds_the_engine_there(tmp_path: Path) -> None:
         return [WHOLE] if received.method == "POST" else [json_response({"data": [{"id": "m", "owned_by": "vllm"}]})]
 
     with ScriptedServer(respond, socket_path=tmp_path / "s") as server:
-        document = run_bare(options(server.url, engine="auto"))
+        document = run_load_test(options(server.url, engine="auto"))
     assert (document["engine"], document["url"]) == ("vllm", server.url)
 
 

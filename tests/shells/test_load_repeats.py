@@ -11,13 +11,12 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from benchgate.load.exchange import Response
-from benchgate.load.http1 import Head
-from benchgate.load.raw_body import RawBody
-from benchgate.load.reading import read_class
-from benchgate.load.repeats import NO_NAME, came_again
-from benchgate.load.shard import stage_shard
-from benchgate.load.spool import Spool, Spooled
+from benchgate.load.decode.body import RawBody
+from benchgate.load.http.exchange import Response
+from benchgate.load.http.parser import Head
+from benchgate.load.results import NO_NAME, duplicate_responses, read_class
+from benchgate.load.shards import stage_shard
+from benchgate.load.spool import Spool, SpoolEntry
 from benchgate.model.records import IntArray, RequestColumns, RequestRecord
 from tests.shells.load_helpers import closed, limits, target_at
 
@@ -68,7 +67,7 @@ def again(*answers: Came) -> tuple[list[int], list[int] | None]:
     columns = RequestColumns.pack([record(row, came) for row, came in enumerate(answers)])
     bodies = Bodies(np.array([came.body for came in answers], dtype=np.int64))
     names = np.array([came.name for came in answers], dtype=np.int64)
-    return list(came_again(columns, names, bodies)), bodies.asked
+    return list(duplicate_responses(columns, names, bodies)), bodies.asked
 
 
 def copies(*answers: Came) -> list[int]:
@@ -138,7 +137,7 @@ def test_answers_that_the_client_left_before_any_output_are_no_copies(tmp_path: 
         for number, took_ns in enumerate((900 * MS, MS)):
             body = RawBody(said, array("q", [took_ns, len(said)]))
             response = Response(0, took_ns, Head("HTTP/1.1", 200, {}), body, left=True)
-            spool.append(Spooled(number, 0, 0, response))
+            spool.append(SpoolEntry(number, 0, 0, response))
     shard = stage_shard(target_at("http://127.0.0.1:1"), closed(2), limits=limits())
     read = read_class(shard.parts[0], tmp_path / "answers", shard.target)
     assert (len(read.requests), len(read.left)) == (0, 2)

@@ -10,10 +10,11 @@ from time import monotonic_ns
 
 import pytest
 
-from benchgate.load.exchange import Response
-from benchgate.load.merging import merged
-from benchgate.load.pool import Pool
-from benchgate.load.wire import Address
+from benchgate.load.decode.record import progress_of
+from benchgate.load.http.connection import Address
+from benchgate.load.http.exchange import Response
+from benchgate.load.http.pool import Pool
+from benchgate.load.results import merged
 from benchgate.model.records import ABSENT, ErrorClass
 from benchgate.plan.model import PlannedStage
 from tests.fakes.scripted_server import ABORT, CLOSE, Ending, Received, ScriptedServer, Step, json_response
@@ -25,14 +26,14 @@ REQUEST = b"POST / HTTP/1.1\r\nhost: x\r\n\r\n"
 @pytest.fixture
 def idle_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every connection counts as long unused, without the wait."""
-    monkeypatch.setattr("benchgate.load.pool._IDLE_NS", 0)
+    monkeypatch.setattr("benchgate.load.http.pool._IDLE_NS", 0)
 
 
 @pytest.fixture
 def slow_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """A close may take its time to be seen here, where server and client share one busy machine."""
-    monkeypatch.setattr("benchgate.load.pool._SHORTEST_AT_ONCE_NS", 200_000_000)
-    monkeypatch.setattr("benchgate.load.pool._CLOSING_AT_ONCE_NS", 200_000_000)
+    monkeypatch.setattr("benchgate.load.http.pool._SHORTEST_AT_ONCE_NS", 200_000_000)
+    monkeypatch.setattr("benchgate.load.http.pool._CLOSING_AT_ONCE_NS", 200_000_000)
 
 
 @pytest.mark.usefixtures("idle_at_once", "slow_machine")
@@ -65,7 +66,7 @@ def test_request_sent_again_counts_from_its_first_send() -> None:
         return [CLOSE] if len(received_ns) == 1 else [WHOLE]
 
     async def ask(url: str) -> int | None:
-        pool = Pool(Address.of(url), limits())
+        pool = Pool(Address.of(url), limits(), progress_of)
         try:
             await pool.open(1)
             return (await pool.ask(REQUEST)).sent_ns
@@ -110,7 +111,7 @@ def test_a_connection_that_still_has_to_take_the_rest_of_an_answered_request_is_
     listener = socket.create_server(("127.0.0.1", 0))
 
     async def ask() -> list[bool]:
-        pool = Pool(Address.of(f"http://127.0.0.1:{listener.getsockname()[1]}"), limits())
+        pool = Pool(Address.of(f"http://127.0.0.1:{listener.getsockname()[1]}"), limits(), progress_of)
         try:
             return [(await pool.ask(REQUEST + bytes(size))).whole for size in (2**24, 0)]
         finally:
@@ -140,7 +141,7 @@ def test_close_of_a_server_that_is_far_away_takes_its_round_trips(way_s: float, 
         return [0.07, CLOSE] if len(server.requests) == 2 else [WHOLE]
 
     async def ask(url: str) -> Response:
-        pool = Pool(Address.of(url), limits())
+        pool = Pool(Address.of(url), limits(), progress_of)
         try:
             assert (await pool.ask(REQUEST)).whole
             pool._connect_ns = int(way_s * 1e9)
@@ -156,7 +157,7 @@ def test_close_of_a_server_that_is_far_away_takes_its_round_trips(way_s: float, 
 
 def test_close_that_comes_late_after_every_answer_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     """llama.cpp on a busy machine; what it keeps after a refusal shows nothing."""
-    monkeypatch.setattr("benchgate.load.pool._CLOSING_AT_ONCE_NS", 1_000_000_000)
+    monkeypatch.setattr("benchgate.load.http.pool._CLOSING_AT_ONCE_NS", 1_000_000_000)
     refused = json_response({"error": "busy"}, status=503)
 
     def respond(received: Received) -> Iterable[Step]:
@@ -206,10 +207,10 @@ def test_connection_known_to_be_closed_costs_no_second_send(
     monkeypatch: pytest.MonkeyPatch, idle_ns: int, early: int
 ) -> None:
     """uvicorn closes what was unused for five seconds; llama.cpp closes after every answer."""
-    monkeypatch.setattr("benchgate.load.pool._IDLE_NS", idle_ns)
+    monkeypatch.setattr("benchgate.load.http.pool._IDLE_NS", idle_ns)
 
     async def ask(url: str) -> tuple[list[int], int]:
-        pool = Pool(Address.of(url), limits())
+        pool = Pool(Address.of(url), limits(), progress_of)
         try:
             reconnects = []
             for _ in range(3):
@@ -250,7 +251,7 @@ def test_goodbye_to_an_unused_connection_is_no_answer_and_nothing_unasked_for(sa
             yield said
 
     async def ask(url: str) -> tuple[list[tuple[int, int]], int]:
-        pool = Pool(Address.of(url), limits())
+        pool = Pool(Address.of(url), limits(), progress_of)
         try:
             await pool.open(1)
             answered = []

@@ -9,13 +9,12 @@ from typing import Any
 import pytest
 
 from benchgate.errors import UsageError
-from benchgate.load.bare import run_bare
-from benchgate.load.bare_search import SearchOptions, run_search
-from benchgate.load.drawn import Drawn
-from benchgate.load.fleet import Fleet
-from benchgate.load.options import BareOptions
-from benchgate.load.shard import Salted
-from benchgate.load.worker import stage_shard
+from benchgate.load.shards import SaltedRequests, stage_shard
+from benchgate.load.standalone.options import LoadOptions
+from benchgate.load.standalone.requests import SyntheticRequests
+from benchgate.load.standalone.run import run_load_test
+from benchgate.load.standalone.search import SearchOptions, run_search
+from benchgate.load.workers import Fleet
 from benchgate.model.request import text_request
 from benchgate.plan.model import PlannedClass, PlannedRequest, PlannedStage
 from benchgate.plan.salt import LARGEST_SALT
@@ -40,7 +39,7 @@ def prompts(requests: Any, count: int | None = None) -> list[str]:
 def test_the_shares_of_all_workers_have_the_prompts_of_the_whole_and_find_requests_as_planned() -> None:
     stage = PlannedStage("s", (group("", 10),))
     (plain,), (whole,) = (stage_shard(NOWHERE, stage, limits=limits(), salt=salt).parts for salt in (0, 5))
-    assert isinstance(whole.requests, Salted)
+    assert isinstance(whole.requests, SaltedRequests)
     assert prompts(plain.requests) == [request.ask.prompt for request in stage.requests]
     assert not set(prompts(whole.requests)) & set(prompts(plain.requests))
     shares = [pickle.loads(pickle.dumps(whole.requests.share(worker, 3))) for worker in range(3)]
@@ -72,14 +71,14 @@ def test_both_arms_and_any_number_of_workers_send_the_same_bytes() -> None:
     assert not set(sent[0]) & {request.ask.prompt for request in stage.requests}
 
 
-def options(url: str = "http://127.0.0.1:1", **given: Any) -> BareOptions:
+def options(url: str = "http://127.0.0.1:1", **given: Any) -> LoadOptions:
     load = {"model": "m", "engine": "openai", "concurrency": 2, "requests": 6, "input_tokens": 16, "workers": "1"}
-    return BareOptions.parse(url=url, **{**load, **given})
+    return LoadOptions.parse(url=url, **{**load, **given})
 
 
 def sent(**given: Any) -> tuple[set[str], Mapping[str, Any]]:
     with ScriptedServer(lambda received: [WHOLE]) as server:
-        document: Any = run_bare(options(server.url, **given))
+        document: Any = run_load_test(options(server.url, **given))
         return {received.prompt for received in server.requests}, document["load"]
 
 
@@ -90,15 +89,15 @@ def test_each_bare_load_sends_its_own_words_and_says_by_which_salt_to_send_them_
     assert told["salt"] != other["salt"]
     assert all(1 <= load["salt"] <= LARGEST_SALT for load in (told, other))
     again, repeated = sent(salt=told["salt"])
-    measured = {request.ask.prompt for request in Drawn(options(salt=told["salt"]))}
+    measured = {request.ask.prompt for request in SyntheticRequests(options(salt=told["salt"]))}
     assert repeated == told
     assert measured <= first & again  # how many more the ramp sends depends on the server
 
 
 def test_salt_of_zero_sends_the_words_of_the_seed_and_others_keep_lengths_and_instants() -> None:
-    plain = list(Drawn(options(salt=0, concurrency=None, rate="9/s")))
+    plain = list(SyntheticRequests(options(salt=0, concurrency=None, rate="9/s")))
     assert [request.ask.prompt for request in plain] == [keyed_text(WORDS, 16, f"0/{number}") for number in range(6)]
-    salted = list(Drawn(options(salt=8, concurrency=None, rate="9/s")))
+    salted = list(SyntheticRequests(options(salt=8, concurrency=None, rate="9/s")))
     assert [(one.index, one.offset_ns, one.seed) for one in salted] == [
         (one.index, one.offset_ns, one.seed) for one in plain
     ]

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from benchgate.load.shard import Planned
-from benchgate.load.worker import StageResult, run_stage
+from benchgate.load.results import StageResult
+from benchgate.load.shards import PlannedRequests
+from benchgate.load.workers import run_stage
 from benchgate.model.request import ModelRequest
 from benchgate.plan.model import ClientCancellation, PlannedClass, PlannedRequest, PlannedStage, Turn
 from tests.fakes.scripted_server import Received, ScriptedServer, Step, answering, json_response
@@ -141,6 +142,6 @@ def test_client_that_leaves_a_conversation_does_not_come_back_to_it() -> None:
 
 
 def test_conversation_is_dealt_to_one_worker_as_a_whole() -> None:
-    planned = Planned(tuple(request for session in range(5) for request in turns(session, 3)))
+    planned = PlannedRequests(tuple(request for session in range(5) for request in turns(session, 3)))
     shares = [[request.index for request in planned.share(worker, 2)] for worker in range(2)]
     assert shares == [[0, 1, 2, 20, 21, 22, 40, 41, 42], [10, 11, 12, 30, 31, 32]]

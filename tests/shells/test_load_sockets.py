@@ -1,4 +1,6 @@
-"""Plain sockets behind one epoll: what was written arrives, in order, whatever the rate; what breaks says so."""
+"""Connections over real sockets: what a server sent is read, whatever became of the request; what breaks says so."""
+
+from __future__ import annotations
 
 import asyncio
 import contextlib
@@ -6,130 +8,69 @@ import select
 import socket
 import struct
 import sys
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import cast
+from typing import TypeVar
 
 import pytest
 import uvloop
 
-from benchgate.load import sockets as module
-from benchgate.load.sockets import Sockets
+from benchgate.load.http.connection import Address, Connection, connect
+from benchgate.load.http.exchange import Exchange, Failure, Response
+from benchgate.load.http.reader import Reader, start_reader
+from benchgate.model.records import ErrorClass
+from tests.shells.load_helpers import limits
+from tests.shells.wires import HEAD, TOKEN, Wire, hear, over_a_wire, payload
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="epoll is Linux's")
-
-STREAMS, LINES = 40, 400
-
-
-class Keeps(asyncio.Protocol):
-    """Keeps what came, and how it ended."""
-
-    def __init__(self) -> None:
-        self.data = bytearray()
-        self.lost: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast(asyncio.Transport, transport)
-
-    def data_received(self, data: bytes) -> None:
-        self.data += data
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self.lost.set_result(exc)
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="the compiled reader is for Linux"),
+    pytest.mark.usefixtures("compiled_and_not"),
+]
+T = TypeVar("T")
 
 
-def listening() -> tuple[socket.socket, int]:
-    listener = socket.create_server(("127.0.0.1", 0), backlog=STREAMS)
-    return listener, listener.getsockname()[1]
+def with_reader(scenario: Callable[[Reader | None], Awaitable[T]]) -> T:
+    async def run() -> T:
+        reader = start_reader()
+        try:
+            return await scenario(reader)
+        finally:
+            if reader is not None:
+                reader.close()
+
+    return uvloop.run(run())
 
 
-def test_everything_arrives_in_order_at_a_rate_that_is_gathered() -> None:
-    """Forty streams written line by line, as fast as one thread can."""
-    listener, port = listening()
-    gathered: list[bool] = []
+def ask(connection: Connection, request: bytes) -> asyncio.Task[Response]:
+    return asyncio.create_task(connection.exchange(request, lambda: Exchange(limits(), hear)))
 
-    async def scenario() -> list[bytes]:
-        sockets = Sockets()
-        kept = [Keeps() for _ in range(STREAMS)]
-        for keeps in kept:
-            await sockets.open("127.0.0.1", port, keeps)
-        peers = [listener.accept()[0] for _ in range(STREAMS)]
-        await asyncio.gather(asyncio.to_thread(write_all, peers), watch(sockets), *(keeps.lost for keeps in kept))
-        sockets.close()
-        return [bytes(keeps.data) for keeps in kept]
 
-    async def watch(sockets: Sockets) -> None:
-        for _ in range(100):
-            gathered.append(sockets._gathers)
+def reset(peer: socket.socket) -> None:
+    peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    peer.close()
+
+
+def test_a_reset_ends_its_own_connection_alone() -> None:
+    async def scenario(wire: Wire) -> tuple[bool, bool]:
+        other = await Wire.open(wire.reader)
+        reset(other.peer)
+        while other.connection.alive:
             await asyncio.sleep(0.001)
+        alive = wire.connection.alive
+        return alive, other.connection.alive
 
-    seen = uvloop.run(scenario())
-    listener.close()
-    assert seen == [b"".join(b"%d\n" % number for number in range(LINES))] * STREAMS
-    assert any(gathered)
-
-
-def write_all(peers: list[socket.socket]) -> None:
-    for number in range(LINES):
-        for peer in peers:
-            peer.sendall(b"%d\n" % number)
-    for peer in peers:
-        peer.close()
+    assert over_a_wire(scenario) == (True, False)
 
 
-def test_name_is_looked_up_and_a_refusal_is_told() -> None:
-    listener, port = listening()
-
-    async def scenario() -> tuple[bytes, Exception | None]:
-        sockets, keeps = Sockets(), Keeps()
-        await sockets.open("localhost", port, keeps)
-        peer = listener.accept()[0]
-        peer.sendall(b"hello")
-        peer.close()
-        ended = await keeps.lost
-        listener.close()
-        with pytest.raises(ConnectionRefusedError):
-            await sockets.open("127.0.0.1", port, Keeps())
-        sockets.close()
-        return bytes(keeps.data), ended
-
-    assert uvloop.run(scenario()) == (b"hello", None)
-
-
-def test_reset_is_an_error_of_its_connection_alone() -> None:
-    listener, port = listening()
-
-    async def scenario() -> tuple[Exception | None, bool]:
-        sockets, broken, whole = Sockets(), Keeps(), Keeps()
-        for keeps in (broken, whole):
-            await sockets.open("127.0.0.1", port, keeps)
-        peers = [listener.accept()[0] for _ in range(2)]
-        peers[0].setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        peers[0].close()
-        ended = await broken.lost
-        still_there = not whole.lost.done()
-        whole.transport.abort()
-        sockets.close()
-        peers[1].close()
-        return ended, still_there
-
-    ended, still_there = uvloop.run(scenario())
-    listener.close()
-    assert isinstance(ended, ConnectionResetError)
-    assert still_there
-
-
-def test_unix_socket_of_a_server_that_is_behind_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where its backlog is full, connecting is refused for now: EAGAIN, which TCP never says."""
-    monkeypatch.setattr(module, "_AGAIN_S", 0.001)
+def test_a_unix_socket_whose_backlog_is_full_is_waited_for(tmp_path: Path) -> None:
     path = str(tmp_path / "s")
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(path)
     listener.listen(0)
+    address = Address("localhost", 80, "", "localhost", socket=path)
 
-    async def scenario() -> int:
-        sockets = Sockets()
-        kept = [Keeps() for _ in range(4)]
-        opening = [asyncio.ensure_future(sockets.open_unix(path, keeps)) for keeps in kept]
+    async def scenario(reader: Reader | None) -> int:
+        opening = [asyncio.ensure_future(connect(address, 10, reader)) for _ in range(4)]
         await asyncio.sleep(0.02)
         waiting = sum(not task.done() for task in opening)
         listener.setblocking(False)
@@ -138,62 +79,72 @@ def test_unix_socket_of_a_server_that_is_behind_is_waited_for(tmp_path: Path, mo
             with contextlib.suppress(BlockingIOError):
                 accepted.append(listener.accept()[0])
             await asyncio.sleep(0.001)
-        for keeps in kept:
-            keeps.transport.abort()
-        sockets.close()
+        for task in opening:
+            task.result().close()
         for peer in accepted:
             peer.close()
         return waiting
 
-    assert uvloop.run(scenario()) > 0
+    assert with_reader(scenario) > 0
     listener.close()
 
 
-@pytest.mark.parametrize("answer", [b"refused", b"refused " * 5000])
-def test_what_a_server_says_before_it_has_taken_all_is_heard(answer: bytes) -> None:
-    """It answers, and closes on what it has not read: writing on fails, and what it said is there."""
-    listener, port = listening()
+@pytest.mark.parametrize("size", [10, 40_000])
+def test_an_answer_to_a_request_that_was_not_taken_whole_is_read(size: int) -> None:
+    """The server answers and closes with unread bytes: writing on fails, and the answer is there."""
+    refusal = b"HTTP/1.1 413 No\r\ncontent-length: %d\r\n\r\n%b" % (size, b"x" * size)
 
-    async def scenario() -> Keeps:
-        sockets, keeps = Sockets(), Keeps()
-        await sockets.open("127.0.0.1", port, keeps)
-        peer, _ = listener.accept()
-        keeps.transport.write(bytes(2**24))
-        await asyncio.to_thread(refuse, peer)
-        await asyncio.wait_for(keeps.lost, 10)
-        sockets.close()
-        return keeps
+    async def scenario(wire: Wire) -> Response:
+        asked = ask(wire.connection, bytes(2**24))
+        await asyncio.sleep(0)
+        await asyncio.to_thread(refuse, wire.peer)
+        return await asyncio.wait_for(asked, 10)
 
     def refuse(peer: socket.socket) -> None:
-        with peer:
-            peer.recv(10)
-            peer.sendall(answer)
-
-    kept = uvloop.run(scenario())
-    listener.close()
-    assert kept.data == answer
-    assert isinstance(kept.lost.result(), ConnectionError)
-
-
-def test_what_was_said_before_anything_was_written_answers_nothing() -> None:
-    listener, port = listening()
-
-    async def scenario() -> Keeps:
-        sockets, keeps = Sockets(), Keeps()
-        await sockets.open("127.0.0.1", port, keeps)
-        peer, _ = listener.accept()
-        peer.sendall(b"goodbye")
-        peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        peer.recv(10)
+        peer.sendall(refusal)
         peer.close()
-        gone = select.poll()
-        gone.register(keeps.transport.get_extra_info("socket"), 0)  # its end alone
-        assert gone.poll(10_000)
-        keeps.transport.write(b"GET")  # before the loop had a turn
-        await asyncio.wait_for(keeps.lost, 10)
-        sockets.close()
-        return keeps
 
-    kept = uvloop.run(scenario())
-    listener.close()
-    assert kept.data == b""
-    assert isinstance(kept.lost.result(), ConnectionError)
+    response = over_a_wire(scenario)
+    assert response.head is not None
+    assert (response.head.status, response.whole, len(payload(response))) == (413, True, size)
+
+
+def test_what_was_sent_before_the_request_answers_nothing() -> None:
+    async def scenario(wire: Wire) -> Response:
+        assert wire.connection._transport is not None
+        sock = wire.connection._transport.get_extra_info("socket")
+        wire.peer.sendall(b"goodbye")
+        reset(wire.peer)
+        gone = select.poll()
+        gone.register(sock.fileno(), 0)
+        assert gone.poll(10_000)
+        return await asyncio.wait_for(ask(wire.connection, b"POST"), 10)  # before the loop had a turn
+
+    response = over_a_wire(scenario)
+    assert (response.unanswered, payload(response)) == (True, b"")
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "said"),
+    [
+        (OSError(12, "Cannot allocate memory"), ErrorClass.CLIENT, "Cannot allocate memory in the middle"),
+        (OSError(113, "No route to host"), ErrorClass.STREAM_BROKEN, "the connection broke in the middle"),
+        (ConnectionResetError(104, "reset"), ErrorClass.STREAM_BROKEN, "the server reset the connection"),
+        (None, ErrorClass.STREAM_BROKEN, "the server closed the connection"),
+    ],
+)
+def test_an_error_of_this_machine_is_not_said_to_be_the_servers(
+    error: OSError | None, kind: ErrorClass, said: str
+) -> None:
+    async def scenario(wire: Wire) -> Failure | None:
+        asked = ask(wire.connection, b"POST")
+        await asyncio.sleep(0)
+        await wire.tell([HEAD, TOKEN])
+        wire.connection._end(error)
+        return (await asked).fault
+
+    fault = over_a_wire(scenario)
+    assert fault is not None
+    assert fault.error is kind
+    assert fault.detail.startswith(said)

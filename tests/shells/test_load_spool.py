@@ -8,26 +8,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchgate.errors import StoreError
-from benchgate.load.exchange import Fault, Response
-from benchgate.load.http1 import Head
-from benchgate.load.raw_body import RawBody
-from benchgate.load.spool import Phase, Spool, Spooled, read_spool
+from benchgate.load.decode.body import RawBody
+from benchgate.load.http.exchange import Failure, Response
+from benchgate.load.http.parser import Head
+from benchgate.load.spool import Phase, Spool, SpoolEntry, read_spool
 from benchgate.model.records import ErrorClass
 from tests.fakes.scripted_server import ScriptedServer
 from tests.shells.load_helpers import WHOLE, closed, run
 
-UNSENT = Response(sent_ns=None, over_ns=3, body=[], fault=Fault(ErrorClass.CONNECT, "nobody there \ud800"))
+UNSENT = Response(sent_ns=None, over_ns=3, body=[], fault=Failure(ErrorClass.CONNECT, "nobody there \ud800"))
 CUT = Response(
     sent_ns=5,
     over_ns=90,
     head=Head("HTTP/1.1", 200, {"content-type": "text/event-stream", "x-odd": "é: ü"}),
     body=[(20, b"data: a\n\n"), (30, b"\xff\x00"), (40, b"x")],
-    fault=Fault(ErrorClass.STREAM_BROKEN, "the server reset the connection"),
+    fault=Failure(ErrorClass.STREAM_BROKEN, "the server reset the connection"),
     reconnects=1,
     connecting_ns=40,
 )
 WELL = Response(sent_ns=0, over_ns=7, head=Head("HTTP/1.0", 500, {}), body=[(6, b"no")], whole=True)
-DROPPED = Response(sent_ns=-3, over_ns=8, body=[], unanswered=True, fault=Fault(ErrorClass.STREAM_BROKEN, "closed"))
+DROPPED = Response(sent_ns=-3, over_ns=8, body=[], unanswered=True, fault=Failure(ErrorClass.STREAM_BROKEN, "closed"))
 LEFT = Response(sent_ns=4, over_ns=9, body=[], left=True)
 FRAMED = Response(  # as it is gathered: with its head, in chunks
     sent_ns=1,
@@ -36,24 +36,24 @@ FRAMED = Response(  # as it is gathered: with its head, in chunks
     body=RawBody(bytearray(b"HTTP 200\r\n\r\n3\r\nabc\r\n4\r\nde"), array("q", (20, 15, 30, 9, 40, 1)), 12, None, True),
 )
 SPOOLED = [
-    Spooled(number, 10 * number, 1_000, response)
+    SpoolEntry(number, 10 * number, 1_000, response)
     for number, response in enumerate([UNSENT, CUT, WELL, DROPPED, FRAMED, LEFT])
 ]
 
 
-def written(path: Path, spooled: list[Spooled]) -> bytes:
+def written(path: Path, spooled: list[SpoolEntry]) -> bytes:
     with Spool(path) as spool:
         for one in spooled:
             spool.append(one)
     return path.read_bytes()
 
 
-def read(path: Path) -> list[Spooled]:
+def read(path: Path) -> list[SpoolEntry]:
     """What a spool gives back, with every body as the reads it consists of."""
     return [plain(spooled) for spooled in read_spool(path)]
 
 
-def plain(spooled: Spooled) -> Spooled:
+def plain(spooled: SpoolEntry) -> SpoolEntry:
     return spooled._replace(response=replace(spooled.response, body=list(spooled.response.body)))
 
 
@@ -109,9 +109,9 @@ def test_any_bytes_and_instants_survive(
     detail: str,
     phase: Phase,
 ) -> None:
-    response = Response(sent_ns=1, over_ns=2, body=body, fault=Fault(ErrorClass.PROTOCOL, detail))
+    response = Response(sent_ns=1, over_ns=2, body=body, fault=Failure(ErrorClass.PROTOCOL, detail))
     path = tmp_path_factory.mktemp("spool") / "spool"
-    spooled = [Spooled(7, intended_ns, 3, response, phase)]
+    spooled = [SpoolEntry(7, intended_ns, 3, response, phase)]
     written(path, spooled)
     assert read(path) == spooled
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchgate.load.sse import LONGEST_EVENT_BYTES, Event, EventParser, OverlongEvent, is_plain_event, plain_data
+from benchgate.load.decode.sse import LONGEST_EVENT_BYTES, Event, EventParser, OverlongEvent, is_plain_event, plain_data
 
 
 def parse(*reads: bytes) -> list[Event]:

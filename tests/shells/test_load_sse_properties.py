@@ -7,8 +7,8 @@ from itertools import accumulate
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchgate.load.decode_stream import read_stream
-from benchgate.load.sse import Event, EventParser
+from benchgate.load.decode.chat import read_stream
+from benchgate.load.decode.sse import Event, EventParser
 from tests.fakes.streams import MadeStream, event_streams, reads_of
 from tests.shells.test_load_sse import reference
 

@@ -3,16 +3,18 @@
 import socket
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import pytest
 
 from benchgate import stamping
-from benchgate.load import stamps
-from benchgate.load.bare import BareOptions, run_bare
-from benchgate.load.stamps import ReadDelays, audit_refusal
-from benchgate.load.worker import StageResult, run_stage
+from benchgate.load import client_delay as stamps
+from benchgate.load.client_delay import ReadDelays, audit_refusal
+from benchgate.load.results import StageResult
+from benchgate.load.standalone.options import LoadOptions
+from benchgate.load.standalone.run import run_load_test
+from benchgate.load.workers import run_stage
 from benchgate.model.records import ErrorClass
 from benchgate.model.request import text_request
 from benchgate.plan.model import PlannedRequest, PlannedStage
@@ -70,10 +72,10 @@ def test_audited_stage_answers_alike_and_tells_how_late_it_read() -> None:
 
 def test_bare_load_reports_the_kernels_word() -> None:
     with ScriptedServer(lambda _: [WHOLE]) as server:
-        options = BareOptions.parse(
+        options = LoadOptions.parse(
             url=server.url, model="m", engine="openai", concurrency=2, requests=8, workers="2", audit=True
         )
-        client = run_bare(options)["client"]
+        client = run_load_test(options)["client"]
     assert isinstance(client, dict)
     told = client["read_delay_s"]
     assert told["by"] == "kernel"
@@ -85,8 +87,8 @@ def test_delay_of_a_client_that_does_not_read_is_seen(monkeypatch: pytest.Monkey
     slept: list[bool] = []
 
     class Sleepy(ReadDelays):
-        def add(self, delay_ns: int | None) -> None:
-            super().add(delay_ns)
+        def extend(self, delays_ns: Iterable[int]) -> None:
+            super().extend(delays_ns)
             if not slept:
                 slept.append(True)
                 time.sleep(0.05)
@@ -96,7 +98,7 @@ def test_delay_of_a_client_that_does_not_read_is_seen(monkeypatch: pytest.Monkey
         yield 0.02
         yield token("again") + finish("stop") + DONE + LAST_CHUNK
 
-    monkeypatch.setattr("benchgate.load.sockets.ReadDelays", Sleepy)
+    monkeypatch.setattr("benchgate.load.http.reader.ReadDelays", Sleepy)
     with ScriptedServer(respond) as server:
         use = audited(server.url, 1).client
     assert use.read_delay_max_s is not None
@@ -145,9 +147,8 @@ def test_delays_stay_bounded_and_keep_their_longest(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(stamps, "_MOST_KEPT", 1000)
     delays = ReadDelays()
     for delay_ns in range(1, 10_002):
-        delays.add(delay_ns)
-    delays.add(-50_000)  # a clock set back in between is no good sign
-    delays.add(1)
+        delays.extend([delay_ns])
+    delays.extend([50_000, 1])
     kept = delays.seconds()
     assert kept is not None
     assert 500 <= len(kept) <= 1001
@@ -158,6 +159,6 @@ def test_delays_stay_bounded_and_keep_their_longest(monkeypatch: pytest.MonkeyPa
 def test_delays_are_unknown_when_most_reads_had_no_stamp() -> None:
     delays = ReadDelays()
     assert delays.seconds() is None
-    delays.add(5)
-    delays.add(None)
+    delays.extend([5])
+    delays.extend([-1])
     assert delays.seconds() is None

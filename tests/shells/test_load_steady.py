@@ -8,15 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchgate.load.fleet import Fleet
-from benchgate.load.flow import LEAD_UNITS, TAIL_UNITS, Class
-from benchgate.load.level import Level
-from benchgate.load.merging import merged
-from benchgate.load.reading import read_class
-from benchgate.load.result import ClassResult, StageResult
-from benchgate.load.shard import Cycled, Part, Planned, Ramp, stage_shard
-from benchgate.load.spool import Phase, Spool, Spooled
-from benchgate.load.worker import run_stage
+from benchgate.load.results import ClassResult, StageResult, merged, read_class
+from benchgate.load.scheduler import LEAD_UNITS, TAIL_UNITS, PreparedClass
+from benchgate.load.shards import ClassShare, Level, PlannedRequests, Ramp, RepeatedRequests, stage_shard
+from benchgate.load.spool import Phase, Spool, SpoolEntry
+from benchgate.load.workers import Fleet, run_stage
 from benchgate.model import request_metrics
 from benchgate.model.records import ErrorClass
 from benchgate.model.run import ClientUse
@@ -35,7 +31,7 @@ def fixed(number: int, at_s: float) -> float:
     return S
 
 
-def of(kept: Kept, phase: Phase) -> list[Spooled]:
+def of(kept: Kept, phase: Phase) -> list[SpoolEntry]:
     return sorted((one for one in kept.answers if one.phase is phase), key=lambda one: one.intended_ns)
 
 
@@ -63,8 +59,8 @@ def read(tmp_path: Path, kept: Kept, level: Level, measured: int) -> ClassResult
             spool.append(answer)
     first = RAMP.start
     pool = tuple(asking(number, None) for number in range(100))
-    planned = Planned(tuple(asking(number, None) for number in range(measured)))
-    part = Part("", planned, level, ramp=Ramp(Cycled(pool, len(pool), first=first), first))
+    planned = PlannedRequests(tuple(asking(number, None) for number in range(measured)))
+    part = ClassShare("", planned, level, ramp=Ramp(RepeatedRequests(pool, len(pool), first=first), first))
     found = read_class(part, tmp_path / "answers", target_at("http://127.0.0.1:9"))
     (tmp_path / "answers").unlink()
     return found
@@ -82,7 +78,7 @@ def test_slots_begin_at_the_same_instants_for_any_number_of_workers(
     monkeypatch: pytest.MonkeyPatch, workers: int
 ) -> None:
     alone, _ = one_flow(monkeypatch, 7, 14)
-    shares: list[tuple[Class, Kept]] = []
+    shares: list[tuple[PreparedClass, Kept]] = []
     for worker in range(workers):
         level = Level(7, None).share(worker, workers)
         shares.append(closed_class(level, range(worker, 14, workers), RAMP[worker::workers], S))
@@ -202,13 +198,13 @@ def test_target_that_is_given_up_ends_the_stage(monkeypatch: pytest.MonkeyPatch)
     assert of(kept, Phase.LEAD) == of(kept, Phase.TAIL) == []
 
 
-def open_class(measured_ns: list[int], ramp_ns: list[int], lead_ns: int) -> tuple[Class, Kept]:
+def open_class(measured_ns: list[int], ramp_ns: list[int], lead_ns: int) -> tuple[PreparedClass, Kept]:
     kept = Kept()
     return (
-        Class(
+        PreparedClass(
             Level(None, 10.0),
             tickets(range(len(measured_ns)), measured_ns),
-            kept,  # type: ignore[arg-type]  # all that a flow asks of a keeper
+            kept,  # type: ignore[arg-type]  # all that a flow asks of a writer
             ramp=tickets(RAMP, ramp_ns) if ramp_ns else None,
             lead_ns=lead_ns,
         ),

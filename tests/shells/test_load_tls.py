@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from benchgate.load.worker import StageResult, run_stage
+from benchgate.load.results import StageResult
+from benchgate.load.workers import run_stage
 from benchgate.model.records import ErrorClass
 from benchgate.targets.address import Route, tls_context
 from tests.fakes.certificates import CA, CLIENT_CERT, CLIENT_KEY, STRANGER_CA, TLS, serving
@@ -66,7 +67,7 @@ def test_what_the_system_trusts_counts_no_more_where_a_ca_is_given() -> None:
 
 def test_response_over_tls_is_cut_at_its_cap_while_it_still_comes(monkeypatch: pytest.MonkeyPatch) -> None:
     """It would end well, were it waited for: seven times as long as what is read there between two looks at it."""
-    monkeypatch.setattr("benchgate.load.exchange.LARGEST_RESPONSE_BYTES", 20_000)
+    monkeypatch.setattr("benchgate.load.http.exchange.LARGEST_RESPONSE_BYTES", 20_000)
     too_long = [stream_head(), *[token("x" * 500)] * 12_000, finish("stop") + DONE + LAST_CHUNK]
     with ScriptedServer(lambda _: too_long, tls=serving()) as server:
         columns = run(server.url, Route(ca=CA), 1).requests

@@ -11,7 +11,7 @@ import pytest
 from benchgate.cli.places import refuse_unwritable
 from benchgate.cli.searching import search_exit_code
 from benchgate.errors import ExitCode, UsageError
-from benchgate.load.options import BareOptions
+from benchgate.load.standalone.options import LoadOptions
 from tests.fakes import quick_command
 from tests.fakes.scripted_server import ScriptedServer, json_response
 
@@ -79,7 +79,7 @@ def test_a_search_says_what_it_found_and_what_would_show_more(
 
 
 def test_a_load_that_does_not_pass_says_why_and_with_which_failure(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("benchgate.load.bare_document.saturation_reasons", lambda use, columns, rate: ())
+    monkeypatch.setattr("benchgate.load.standalone.run.saturation_reasons", lambda use, columns, rate: ())
     refusal = json_response({"error": {"message": "the model `m` does not exist"}}, status=404)
     with ScriptedServer(lambda received: [refusal]) as server:
         said = ["load", server.url, *BARE, "--concurrency", "1", "--requests", "4", "--slo", "ttft=1s"]
@@ -98,8 +98,8 @@ def test_a_key_that_is_not_there_is_told_by_its_option(monkeypatch: pytest.Monke
 def test_a_rate_is_quoted_as_it_was_typed() -> None:
     typed: dict[str, Any] = {"url": "http://h:1", "model": "m", "requests": 1}
     with pytest.raises(UsageError, match=r'--rate: "8rps" is not a rate'):
-        BareOptions.parse(**typed, rate="8rps")
-    assert BareOptions.parse(**typed, rate="8").rate_rps == BareOptions.parse(**typed, rate="8/s").rate_rps == 8
+        LoadOptions.parse(**typed, rate="8rps")
+    assert LoadOptions.parse(**typed, rate="8").rate_rps == LoadOptions.parse(**typed, rate="8/s").rate_rps == 8
 
 
 def test_a_result_that_could_not_be_written_is_refused_before_a_request_is_sent(tmp_path: Path) -> None:

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from benchgate.load.answer_text import Words
-from benchgate.load.decode import decode, words_of
-from benchgate.load.exchange import Response
-from benchgate.load.http1 import Head
+from benchgate.load.decode.answer import AnswerContent
+from benchgate.load.decode.record import content_of, decode
+from benchgate.load.http.exchange import Response
+from benchgate.load.http.parser import Head
 from benchgate.model.request import ModelRequest
 from benchgate.suite.formats import schema_problem
 from benchgate.targets.validity import form_of_request
@@ -26,14 +26,14 @@ SCHEMA: dict[str, object] = {
 ASKED = ModelRequest("chat", {}, 8, stream=False, schema=SCHEMA)
 
 
-def is_valid(ask: ModelRequest, words: Words) -> bool | None:
+def is_valid(ask: ModelRequest, words: AnswerContent) -> bool | None:
     form = form_of_request(ask)
     return None if form is None else form.is_met(words.text, words.called)
 
 
-def calling(*calls: tuple[str, str], text: str = "") -> Words:
+def calling(*calls: tuple[str, str], text: str = "") -> AnswerContent:
     """An answer that calls so many tools, each by name and arguments."""
-    words = Words([text])
+    words = AnswerContent([text])
     for place, (name, arguments) in enumerate(calls):
         words.take_call((place, ""), name, arguments)
     return words
@@ -63,18 +63,18 @@ def test_call_that_nobody_offered_does_not_stand_in_for_what_the_schema_asks() -
 def test_with_tools_and_a_schema_an_answer_calls_or_says_what_the_schema_asks() -> None:
     both = replace(ASKED, fields=TOOLS)
     assert is_valid(both, calling(("f", "{}"))) is True
-    assert is_valid(both, Words(['{"age": 3}'])) is True
+    assert is_valid(both, AnswerContent(['{"age": 3}'])) is True
     assert is_valid(both, calling(("f", "{}"), text="garbage")) is False
-    assert is_valid(both, Words(["garbage"])) is False
+    assert is_valid(both, AnswerContent(["garbage"])) is False
 
 
 def test_tool_that_is_offered_may_be_left_alone_and_one_that_is_required_may_not() -> None:
-    assert is_valid(OFFER, Words(["no need"])) is None
-    assert is_valid(replace(OFFER, fields={**TOOLS, "tool_choice": "required"}), Words(["no need"])) is False
+    assert is_valid(OFFER, AnswerContent(["no need"])) is None
+    assert is_valid(replace(OFFER, fields={**TOOLS, "tool_choice": "required"}), AnswerContent(["no need"])) is False
 
 
 def test_answer_to_a_plain_request_is_neither() -> None:
-    assert is_valid(ModelRequest("chat", {}, 8), Words(["{"])) is None
+    assert is_valid(ModelRequest("chat", {}, 8), AnswerContent(["{"])) is None
 
 
 def judged(text: str, reason: str = "stop", ask: ModelRequest = ASKED) -> bool | None:
@@ -120,7 +120,7 @@ def test_answer_that_would_take_ages_to_judge_is_not_valid(schema: dict[str, obj
 )
 def test_call_that_counts_itself_oddly_is_read_all_the_same(odd: dict[str, object]) -> None:
     message = {"message": {"content": None, "tool_calls": [odd]}, "finish_reason": "tool_calls"}
-    assert words_of([(5, json.dumps({"choices": [message]}).encode())], OFFER).names == {(0, ""): "f"}
+    assert content_of([(5, json.dumps({"choices": [message]}).encode())], OFFER).names == {(0, ""): "f"}
 
 
 def test_call_of_a_responses_stream_has_the_name_and_arguments_of_its_item() -> None:
@@ -132,7 +132,7 @@ def test_call_of_a_responses_stream_has_the_name_and_arguments_of_its_item() -> 
     done = {"type": "response.output_item.done", "output_index": 1, "item": whole}
     for events in ([added, delta, done], [added, done], [{**delta, "output_index": [1]}]):
         body = b"".join(b"data: " + json.dumps(event).encode() + b"\n\n" for event in events)
-        words = words_of([(5, body)], ask)
+        words = content_of([(5, body)], ask)
         assert list(words.arguments.values()) == ['{"a": 1}']
         assert list(words.names.values()) == (["f"] if added in events else [])
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import pytest
 
-from benchgate.load.result import ClassResult, StageResult
+from benchgate.load.results import ClassResult, StageResult
 from benchgate.load.warmup import MOST_ROUNDS, WarmedUp, WarmupClass, mean_service_s, ttft_falls, warm_up
 from benchgate.model.records import RequestColumns
 from benchgate.model.run import ClientUse

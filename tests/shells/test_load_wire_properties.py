@@ -9,10 +9,10 @@ from unittest.mock import patch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchgate.load.exchange import Exchange, Heard, Response
-from benchgate.load.http1 import Dechunker
-from benchgate.load.raw_body import Read
-from benchgate.load.wire import Connection
+from benchgate.load.decode.body import Read
+from benchgate.load.http.connection import Connection
+from benchgate.load.http.exchange import Exchange, Progress, Response
+from benchgate.load.http.parser import Dechunker
 from tests.fakes.streams import MadeBody, chunked_bodies, ends_once, reads_of
 from tests.shells.load_helpers import limits
 
@@ -69,8 +69,8 @@ class Socket(asyncio.Transport):
         self.closing = True
 
 
-def hear(body: Iterable[Read]) -> Heard:
-    return Heard(0)
+def hear(body: Iterable[Read]) -> Progress:
+    return Progress(0)
 
 
 async def received(reads: list[bytes], *, closes: bool) -> tuple[Response, bool]:
@@ -84,7 +84,7 @@ async def received(reads: list[bytes], *, closes: bool) -> tuple[Response, bool]
     await asyncio.sleep(0)
     for at_ns, data in enumerate(reads):
         if data:  # no event loop gives an empty read
-            with patch("benchgate.load.wire.monotonic_ns", lambda at_ns=at_ns: at_ns):
+            with patch("benchgate.load.http.connection.monotonic_ns", lambda at_ns=at_ns: at_ns):
                 connection.data_received(data)
     for _ in range(3):
         await asyncio.sleep(0)

@@ -1,3 +1,4 @@
+import contextlib
 import gc
 import os
 import resource
@@ -7,13 +8,14 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from time import monotonic_ns
 
 import numpy as np
 import pytest
 
 from benchgate.errors import TargetError
-from benchgate.load.native import LEFT_ASIDE
-from benchgate.load.worker import run_stage
+from benchgate.load.http.library import DISABLED_BY
+from benchgate.load.workers import run_stage
 from benchgate.model import request_metrics
 from benchgate.model.records import ABSENT, ErrorClass
 from benchgate.plan.model import PlannedStage
@@ -231,11 +233,10 @@ def test_stream_of_many_gaps_below_the_stall_limit_is_whole() -> None:
 @pytest.mark.parametrize("compiled", ["1", "0"], ids=["compiled", "not compiled"])
 def test_response_is_cut_at_its_cap_while_it_still_comes(monkeypatch: pytest.MonkeyPatch, compiled: str) -> None:
     """It would end well, were it waited for."""
-    monkeypatch.setenv(LEFT_ASIDE, compiled)
-    monkeypatch.setattr("benchgate.load.sockets._RATE_OVER_NS", 0)
-    for module in ("exchange", "native_flows"):
+    monkeypatch.setenv(DISABLED_BY, compiled)
+    for module in ("http.exchange", "http.reader"):
         monkeypatch.setattr(f"benchgate.load.{module}.LARGEST_RESPONSE_BYTES", 20_000)
-    monkeypatch.setattr("benchgate.load.flowing._WEIGH_BYTES", 4_000)
+    monkeypatch.setattr("benchgate.load.http.connection._CHECKED_EVERY_BYTES", 4_000)
     end = finish("stop") + DONE + LAST_CHUNK
     with ScriptedServer(always(stream_head(), *[token("x" * 500)] * 10_000, end)) as server:
         columns = run(server.url, closed(1)).requests
@@ -285,7 +286,7 @@ def test_tls_failure_is_its_own_class() -> None:
 def test_running_out_of_files_is_the_clients_own_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     opened_now = open_files()
-    monkeypatch.setattr("benchgate.load.pool._allow_open_files", lambda needed: None)
+    monkeypatch.setattr("benchgate.load.http.pool._raise_open_files_limit", lambda: None)
     with ScriptedServer(always(0.2, WHOLE)) as server:
         resource.setrlimit(resource.RLIMIT_NOFILE, (opened_now + 24, hard))
         try:
@@ -342,11 +343,55 @@ def test_stage_whose_target_went_away_says_when() -> None:
         return [0.05, WHOLE]
 
     with ScriptedServer(respond) as server:
-        result = run(server.url, closed(10_000), until_s=60)
+        result = run(server.url, closed(10_000), until_s=4)
     assert result.down_after_s is not None
     assert 0.1 < result.down_after_s < result.client.wall_s
     assert result.requests.error[:3] == (None, None, None)
     assert set(result.requests.error[4:]) == {ErrorClass.CONNECT}
+
+
+@pytest.mark.parametrize("concurrency", [None, 2])
+def test_server_that_restarts_in_the_middle_of_a_stage_is_measured_again(concurrency: int | None) -> None:
+    """It is away for two seconds, in which it refuses every connection."""
+    stage = closed(10_000, concurrency) if concurrency else opened([at * 20 * MS for at in range(400)])
+    began_ns = monotonic_ns()
+
+    def respond(received: Received) -> Iterable[Step]:
+        if monotonic_ns() - began_ns > 500 * MS:
+            first.stop()
+            stopped.set()
+        return [0.01, WHOLE]
+
+    def restart() -> None:
+        stopped.wait(10)
+        time.sleep(2)
+        stack.enter_context(ScriptedServer(always(0.01, WHOLE), port=first.port))
+
+    stopped = threading.Event()
+    with contextlib.ExitStack() as stack:
+        first = stack.enter_context(ScriptedServer(respond))
+        restarting = threading.Thread(target=restart)
+        restarting.start()
+        result = run(first.url, stage, until_s=6)
+        restarting.join(10)
+    columns = result.requests
+    late = columns.intended_ns > 4500 * MS
+    assert result.down_after_s is None
+    assert ErrorClass.CONNECT in columns.error
+    assert late.sum() >= 50
+    assert request_metrics.succeeded(columns)[late].all()
+
+
+@pytest.mark.parametrize("stage", [closed(1), opened([0])], ids=["closed", "open"])
+def test_a_stage_may_open_as_many_files_as_the_system_lets_it(stage: PlannedStage) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 1024), hard))
+    try:
+        with ScriptedServer(always(WHOLE)) as server:
+            run(server.url, stage)
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (hard, hard)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_target_that_refuses_some_connections_is_not_given_up() -> None:
@@ -378,8 +423,11 @@ def test_stage_that_reached_its_target_gave_nothing_up() -> None:
     assert result.down_after_s is None
 
 
-def test_window_lasts_to_the_last_intended_send_also_when_the_target_was_given_up() -> None:
+def test_window_lasts_to_the_last_intended_send_also_when_the_target_was_given_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Three due at once make the target's absence certain after a second; the last is due long after."""
+    monkeypatch.setattr("benchgate.load.http.pool._GIVE_UP_NS", 1_000 * MS)
 
     def respond(received: Received) -> Iterable[Step]:
         server.stop()

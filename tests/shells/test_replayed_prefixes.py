@@ -5,8 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
-from benchgate.load.inputs import read_inputs
-from benchgate.load.worker import run_stage
+from benchgate.load.inputs.material import read_inputs
+from benchgate.load.workers import run_stage
 from benchgate.model.deployment import Arm
 from benchgate.plan.schedule import make_plan
 from benchgate.sim.process import serve_sim

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 import pytest
 
 from benchgate.errors import TargetError
-from benchgate.load.sse import EventParser
+from benchgate.load.decode.sse import EventParser
 from benchgate.model import request_metrics
 from benchgate.model.deployment import Arm
 from benchgate.model.records import ErrorClass, RequestColumns

@@ -12,7 +12,7 @@ from benchgate.deploying import declared
 from benchgate.errors import TargetError
 from benchgate.gate.comparison import compare
 from benchgate.gate.guards import run_guards
-from benchgate.load.worker import run_stage
+from benchgate.load.workers import run_stage
 from benchgate.model.deployment import Arm
 from benchgate.model.records import ErrorClass, RequestColumns
 from benchgate.model.run import Evidence

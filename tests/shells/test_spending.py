@@ -220,9 +220,8 @@ def test_file_that_does_not_say_it_is_refused(tmp_path: Path, text: str | bytes 
 
 def test_budget_is_told_with_its_stage_and_with_what_rules_an_alarming_burn_out() -> None:
     first, second = budget_lines(suite_with("1%"))
-    assert first.startswith(
-        "error budget of 99.5 % over 30 days, held against the error_rate at c4; spent: 1 %, from the suite"
-    )
+    budget = "error budget of 99.5 % over 30 days, held against the error_rate at c4"
+    assert first.startswith(f"{budget}; spent: 1 %, from the suite")
     assert "41 requests without a failure" in second
 
 

@@ -15,11 +15,11 @@ import pytest
 from benchgate.embedded.server import serve
 from benchgate.errors import UsageError
 from benchgate.gate.evidence.telemetry import compare_counts
-from benchgate.load.ways import run_problems
-from benchgate.load.worker import StageResult
+from benchgate.load.results import StageResult
 from benchgate.model.deployment import Arm
 from benchgate.model.run import LoadObservation
 from benchgate.model.telemetry import Counter, Gauge, TelemetryWindow
+from benchgate.preflight import run_problems
 from benchgate.sim.process import serve_sim
 from benchgate.sim.settings import ListenAddress, sim_settings
 from benchgate.suite.deployment import DeploymentSpec, Embedded

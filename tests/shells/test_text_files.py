@@ -11,7 +11,7 @@ import pytest
 from benchgate.cli.measure_commands import read_suite
 from benchgate.cli.waiver_files import read_waivers, today
 from benchgate.errors import BenchgateError
-from benchgate.load.prompt_files import load_prompts_file
+from benchgate.load.inputs.prompts import load_prompts_file
 from benchgate.pricing import read_prices
 from benchgate.shadow.prompts import load_prompts
 from benchgate.text_files import RECORDED_BYTES, text_of

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 import time
 from collections.abc import Awaitable, Callable
 from time import monotonic_ns
@@ -12,7 +11,6 @@ import pytest
 import uvloop
 
 from benchgate import timers
-from benchgate.load.sockets import Sockets
 from benchgate.timers import Alarm, Ticker
 
 MS_NS = 1_000_000
@@ -86,44 +84,6 @@ def test_a_timer_that_is_set_anew_expires_at_the_new_instant_alone() -> None:
         await asyncio.sleep(0.03)
         timer.close()
         assert [instant >= start_ns + 10 * MS_NS for instant in expired] == [True]
-
-    uvloop.run(whole())
-
-
-def test_who_asked_to_be_told_is_told_before_anybody_is_woken() -> None:
-    happened: list[str] = []
-
-    async def whole() -> None:
-        with Alarm(lambda: happened.append("rings")) as alarm:
-            await alarm.until(monotonic_ns() + MS_NS)
-            happened.append("woken")
-            await alarm.until(0)
-            alarm.ring_out()
-
-    asyncio.run(whole())
-    assert happened == ["rings", "woken"]
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="epoll is Linux's")
-def test_an_alarm_that_was_moved_is_told_of_there_and_no_longer_by_the_loop() -> None:
-    async def moved(alarm: Alarm) -> None:
-        sockets = Sockets()
-        waiting = asyncio.create_task(alarm.until(monotonic_ns() + MS_NS))
-        await asyncio.sleep(0)
-        alarm.move(sockets)
-        sockets._loop.remove_reader(sockets._epoll.fileno())
-        done, _ = await asyncio.wait([waiting], timeout=0.05)
-        assert not done
-        assert sockets._flows.look(0) == 1
-        await waiting
-        again = asyncio.create_task(alarm.until(monotonic_ns() + MS_NS))
-        sockets._loop.add_reader(sockets._epoll.fileno(), sockets._look)
-        await again
-        alarm.__exit__(None, None, None)
-        sockets.close()
-
-    async def whole() -> None:
-        await asyncio.wait_for(moved(Alarm().__enter__()), 10)
 
     uvloop.run(whole())
 

@@ -7,16 +7,15 @@ import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from benchgate.errors import SuiteError, UsageError
-from benchgate.load.inputs import read_inputs
-from benchgate.load.material import read_lengths
-from benchgate.load.prompt_files import load_prompts_file
-from benchgate.load.room import require_room
-from benchgate.load.shard import stage_shard
-from benchgate.load.traces import Bounds, load_trace
+from benchgate.load.inputs.material import read_inputs, read_lengths
+from benchgate.load.inputs.prompts import load_prompts_file
+from benchgate.load.inputs.traces import Bounds, load_trace
+from benchgate.load.shards import stage_shard
 from benchgate.model.deployment import Arm
 from benchgate.plan.model import Material, ObservedLengths
 from benchgate.plan.schedule import make_plan
 from benchgate.plan.vocabulary import VOCABULARIES
+from benchgate.preflight import require_context_fits
 from benchgate.suite.schema import Suite
 from tests.shells.load_helpers import limits, target_at
 
@@ -266,12 +265,12 @@ def test_request_longer_than_the_server_says_is_an_error_before_the_first(room: 
     asked = suite({"input": 20, "output": 4})
     facts = {} if room is None else {"max_model_len": room}
     if fits:
-        require_room(asked, make_plan(asked), Arm.CANDIDATE, facts)
+        require_context_fits(asked, make_plan(asked), Arm.CANDIDATE, facts)
         return
     with pytest.raises(
         SuiteError, match="request 0 of s asks for at least 20 tokens in and 4 out, and the context of the "
     ):
-        require_room(asked, make_plan(asked), Arm.CANDIDATE, facts)
+        require_context_fits(asked, make_plan(asked), Arm.CANDIDATE, facts)
 
 
 def test_file_that_is_no_tokenizer_is_an_error(tmp_path: Path) -> None:

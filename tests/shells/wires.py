@@ -9,10 +9,10 @@ from typing import TypeVar
 
 import uvloop
 
-from benchgate.load.exchange import Exchange, Heard, Response
-from benchgate.load.raw_body import Read
-from benchgate.load.sockets import Sockets, SocketTransport
-from benchgate.load.wire import Connection
+from benchgate.load.decode.body import Read
+from benchgate.load.http.connection import Connection
+from benchgate.load.http.exchange import Exchange, Progress, Response
+from benchgate.load.http.reader import Reader, start_reader
 from tests.shells.load_helpers import limits
 
 T = TypeVar("T")
@@ -36,14 +36,20 @@ class Counting(Connection):
 class Wire:
     """A connection over a real socket, and the server's end of it."""
 
-    def __init__(self, sockets: Sockets) -> None:
+    def __init__(self, reader: Reader | None, connection: Counting, peer: socket.socket) -> None:
+        self.reader, self.connection, self.peer = reader, connection, peer
+
+    @classmethod
+    async def open(cls, reader: Reader | None) -> Wire:
+        """Open one; it is read by `reader` where there is one."""
         with socket.create_server(("127.0.0.1", 0)) as listener:
-            self.sock = socket.create_connection(listener.getsockname())
-            self.peer = listener.accept()[0]
-        self.sock.setblocking(False)
-        self.sockets = sockets
-        self.connection = Counting()
-        _ = SocketTransport(self.sock, self.connection, sockets)
+            sock = socket.create_connection(listener.getsockname())
+            peer = listener.accept()[0]
+        sock.setblocking(False)
+        _, connection = await asyncio.get_running_loop().create_connection(Counting, sock=sock)
+        if reader is not None:
+            connection.read_by(reader)
+        return cls(reader, connection, peer)
 
     def ask(self) -> asyncio.Task[Response]:
         return asyncio.create_task(self.connection.exchange(b"POST", lambda: Exchange(limits(), hear)))
@@ -59,15 +65,15 @@ def looking(looks: list[int]) -> Callable[[], Exchange]:
     """Exchanges that note at each look how much had come."""
 
     class Looking(Exchange):
-        def look(self) -> None:
-            super().look()
+        def parse_available(self) -> None:
+            super().parse_available()
             looks.append(self.size)
 
     return lambda: Looking(limits(), hear)
 
 
-def hear(body: Iterable[Read]) -> Heard:
-    return Heard(0)
+def hear(body: Iterable[Read]) -> Progress:
+    return Progress(0)
 
 
 async def turns() -> None:
@@ -78,14 +84,15 @@ async def turns() -> None:
 
 def over_a_wire(scenario: Callable[[Wire], Awaitable[T]], *, audited: bool = False) -> T:
     async def run() -> T:
-        sockets = Sockets(audited=audited)
-        wire = Wire(sockets)
+        reader = start_reader(audited=audited)
+        wire = await Wire.open(reader)
         try:
             return await scenario(wire)
         finally:
             wire.connection.close()
             wire.peer.close()
-            sockets.close()
+            if reader is not None:
+                reader.close()
 
     return uvloop.run(run())
 

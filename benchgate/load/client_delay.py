@@ -1,0 +1,175 @@
+"""Client delay: an event-loop probe, and the kernel's receive timestamps."""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from collections.abc import Iterable
+from dataclasses import replace
+from time import process_time_ns
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+
+from benchgate.load.http.library import library
+from benchgate.model.records import FloatArray, IntArray
+from benchgate.model.request_metrics import quantile
+from benchgate.model.run import ClientUse
+from benchgate.stamping import kernel_stamps
+from benchgate.targets.address import ServerAddress
+from benchgate.timers import Ticker
+
+_MOST_KEPT = 2**20
+_LEAST_STAMPED = 0.9  # of the reads: the kernel takes a moment to begin with it
+
+
+class ReadDelays:
+    """Delays between arrival and read, in bounded memory: of too many, every second one is dropped.
+
+    A kernel timestamp is that of the last byte of a read.
+    """
+
+    def __init__(self) -> None:
+        self._kept_ns = array("q")
+        self._stride = 1
+        self._reads = 0  # with a stamp
+        self._unstamped = 0
+        self._most_ns = 0
+
+    def extend(self, delays_ns: Iterable[int]) -> None:
+        """Add reads; a delay below 0 is that of a read without a timestamp."""
+        for delay_ns in delays_ns:
+            if delay_ns < 0:
+                self._unstamped += 1
+                continue
+            self._most_ns = max(self._most_ns, delay_ns)
+            if self._reads % self._stride == 0:
+                self._kept_ns.append(delay_ns)
+                if len(self._kept_ns) >= _MOST_KEPT:
+                    self._kept_ns = self._kept_ns[::2]
+                    self._stride *= 2
+            self._reads += 1
+
+    def seconds(self) -> FloatArray | None:
+        """The delays, the longest one always among them; None when there is no saying: too few reads had a stamp."""
+        if self._reads == 0 or self._reads < _LEAST_STAMPED * (self._reads + self._unstamped):
+            return None
+        delays = np.array(self._kept_ns, dtype=np.float64) / 1e9
+        return np.append(delays, self._most_ns / 1e9) if delays.max() * 1e9 < self._most_ns else delays
+
+
+def audit_refusal(server: ServerAddress) -> str | None:
+    """Return the reason why reads from this server cannot be audited on this machine, or None."""
+    if (refusal := never_stamped(server)) is not None:
+        return refusal
+    if sys.platform != "linux" or not kernel_stamps():
+        return "the kernel of this system does not timestamp what arrives (Linux does); leave it out"
+    if library() is None:
+        return "it needs the compiled reader: install benchgate where a C compiler is, or leave it out"
+    return None
+
+
+def never_stamped(server: ServerAddress) -> str | None:
+    """Return the reason why no machine can audit reads from such an address, or None."""
+    if server.socket is not None:
+        return "what comes over a Unix socket is stamped by no kernel; leave it out"
+    if server.scheme == "https":
+        return "what the kernel stamps is still encrypted, and TLS hands it on in other pieces; ask over http instead"
+    return None
+
+
+_NS = 1_000_000_000
+_PERIOD_NS = 19_000_000  # a tick in step with tokens paced at a round 10 or 20 ms would always meet the same moment
+_BUSY_OVER_NS = 5 * _NS
+
+
+class EventLoopProbe:
+    """Ticks between `start` and `stop`. Use as a context manager inside the running loop."""
+
+    def __init__(self) -> None:
+        self._late_ns = array("q")
+        self._at_ns = array("q")
+        self._cpu_ns = array("q")
+        self._ticker = Ticker(_PERIOD_NS, self._tick)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None) -> None:
+        self._ticker.close()
+
+    def start(self) -> None:
+        """The stage begins."""
+        self._ticker.start()
+        self._sample(self._ticker.started_ns)
+
+    def stop(self) -> None:
+        """The stage is over."""
+        self._sample(self._ticker.stop())
+
+    def seen(self, use: ClientUse) -> ClientUse:
+        """The same with the read delay, and how busy the worker was, filled in.
+
+        The p99 of fewer than 100 ticks (two seconds) is the largest of them.
+        """
+        delays_s = _ints(self._late_ns) / _NS
+        return replace(
+            with_read_delays(use, delays_s, by_kernel=False),
+            busiest_share=peak_cpu_share(_ints(self._at_ns), _ints(self._cpu_ns)),
+        )
+
+    def _tick(self, due_ns: int, now_ns: int) -> None:
+        self._late_ns.append(now_ns - due_ns)
+        self._sample(now_ns)
+
+    def _sample(self, now_ns: int) -> None:
+        self._at_ns.append(now_ns)
+        self._cpu_ns.append(process_time_ns())
+
+
+def with_read_delays(use: ClientUse, delays_s: FloatArray, *, by_kernel: bool) -> ClientUse:
+    """Client use with the quantiles of these read delays; unchanged when there are none."""
+    if len(delays_s) == 0:
+        return use
+    return replace(
+        use,
+        read_delay_p50_s=quantile(delays_s, 0.5),
+        read_delay_p99_s=quantile(delays_s, 0.99),
+        read_delay_max_s=quantile(delays_s, 1.0),
+        read_delay_by="kernel" if by_kernel else "canary",
+    )
+
+
+def with_stamps(use: ClientUse, delays_s: FloatArray) -> ClientUse:
+    """Client use with the kernel's read delays beside the canary's: of both the worse.
+
+    A stamp is that of the last packet of a read. After a stall of the client it tells how long the newest one waited,
+    and the canary how long the others did.
+    """
+    stamped = with_read_delays(use, delays_s, by_kernel=True)
+    if stamped.read_delay_by != "kernel":
+        return use
+    return replace(
+        stamped,
+        read_delay_p50_s=max(use.read_delay_p50_s or 0.0, stamped.read_delay_p50_s or 0.0),
+        read_delay_p99_s=max(use.read_delay_p99_s or 0.0, stamped.read_delay_p99_s or 0.0),
+        read_delay_max_s=max(use.read_delay_max_s or 0.0, stamped.read_delay_max_s or 0.0),
+    )
+
+
+def peak_cpu_share(at_ns: IntArray, cpu_ns: IntArray) -> float | None:
+    """The largest share of one core used over any 5 s, of CPU time read at these instants; None when none is so long.
+
+    Each window runs from one sample to the first one at least 5 s later.
+    """
+    end = np.searchsorted(at_ns, at_ns + _BUSY_OVER_NS)
+    whole = end < len(at_ns)
+    if not whole.any():
+        return None
+    begin, end = np.flatnonzero(whole), end[whole]
+    return float(np.max((cpu_ns[end] - cpu_ns[begin]) / (at_ns[end] - at_ns[begin])))
+
+
+def _ints(values: array[int]) -> IntArray:
+    return np.array(values, dtype=np.int64)

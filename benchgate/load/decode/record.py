@@ -1,0 +1,298 @@
+"""Response to record: where output began and ended, how much it was, and why a response is a failure.
+
+Every rule of docs/metrics.md about a single request is here. The status code proves nothing: servers report errors,
+aborts and empty answers inside a stream that began with 200. Pure: no clock, no socket.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from typing import NamedTuple
+
+from benchgate.load.decode.answer import AnswerContent, ParsedAnswer
+from benchgate.load.decode.body import RawBody, Read
+from benchgate.load.decode.chat import read_document, read_stream
+from benchgate.load.decode.embeddings import read_embeddings, read_ranking
+from benchgate.load.decode.responses import read_responses_document, read_responses_stream
+from benchgate.load.http.exchange import Failure, Progress, Response
+from benchgate.load.http.parser import Head
+from benchgate.model.records import ACCEPTED_FINISH, ErrorClass, RequestRecord, TokenSource
+from benchgate.model.request import GENERATING_ENDPOINTS, ModelRequest
+from benchgate.model.request_metrics import MIN_VISIBLE_CHARACTERS, redundancy_percent, visible_characters
+from benchgate.targets.dialect import Target, ask_body
+from benchgate.targets.error_messages import Secret, error_text, json_object, one_line
+from benchgate.targets.validity import form_of_request
+
+
+def classify_failure(
+    response: Response, stream: ParsedAnswer, ask: ModelRequest, target: Target | None = None
+) -> Failure | None:
+    """Return the reason why a response is no success, or None: the first that holds, the most specific one first.
+
+    A client that left on purpose waited for nothing more, which is no failure. Without a `target`, only what the
+    request itself contains counts as offered.
+    """
+    head, wire = response.head, response.fault
+    if head is None:
+        return wire or (None if response.left else Failure(ErrorClass.STREAM_BROKEN, "no response"))
+    if head.status != 200:
+        return _http_fault(head, b"".join(data for _, data in response.body))
+    if response.whole and not stream.ended and isinstance(response.body, RawBody):
+        flaw = response.body.flaw()  # while the stage ran, the end was taken at its word (`exchange`)
+        if flaw is not None:
+            return Failure(ErrorClass.PROTOCOL, flaw)
+    if stream.error is not None:
+        return Failure(ErrorClass.STREAM_BROKEN, f"error inside the stream: {stream.error}")
+    uncertain = stream.reasoned > 1 and stream.done_ns is None
+    if wire is not None and (not ask.stream or stream.end_ns is None or stream.goes_on or uncertain):
+        return wire
+    if stream.malformed is not None:
+        return Failure(ErrorClass.PROTOCOL, stream.malformed)
+    unasked = _unasked(stream, ask, target)
+    if unasked is not None:
+        return Failure(ErrorClass.PROTOCOL, unasked)
+    if stream.goes_on:
+        return Failure(ErrorClass.PROTOCOL, "output after the finish reason")
+    if response.left:
+        return None
+    if stream.events == 0:
+        body = b"".join(data for _, data in response.body)
+        return _not_a_stream(body) if ask.stream else _not_a_document(body)
+    return None if stream.tokenless else _unfinished(stream)
+
+
+def _unasked(stream: ParsedAnswer, ask: ModelRequest, target: Target | None) -> str | None:
+    """Return what an answer holds that its request did not ask for, None if it holds nothing of the kind."""
+    choice, calls = stream.other_choice, stream.words.calls or (stream.others is not None and stream.others.calls)
+    if choice is None and not calls:
+        return None
+    body = {**ask.content, **ask.fields} if target is None else ask_body(target, ask)
+    if choice is not None and not _asks_for_choices(body):
+        return f"output in choice {choice}, although one choice was asked for"
+    if calls and not (body.get("tools") or body.get("functions")):
+        return "a tool call, although no tools were offered"
+    return None
+
+
+def _asks_for_choices(body: Mapping[str, object]) -> bool:
+    """Return True if a request asks for several choices: in a number, or with several prompts at once."""
+    prompt = body.get("prompt")
+    if isinstance(prompt, list) and len(prompt) > 1 and not all(isinstance(token, int) for token in prompt):
+        return True
+    counts = (body.get("n"), body.get("best_of"))
+    return any(isinstance(count, int) and count > 1 for count in counts)
+
+
+def _unfinished(stream: ParsedAnswer) -> Failure | None:
+    """Return what a stream of well-formed events lacks to be a whole answer, or None."""
+    if not stream.chunk_ns and stream.end_ns is not None:
+        return Failure(ErrorClass.EMPTY, "the stream ended without any output")
+    if stream.finish_reason is None:
+        return Failure(ErrorClass.STREAM_BROKEN, "the stream ended without a finish reason: the answer is cut")
+    if stream.finish_reason not in ACCEPTED_FINISH:
+        accepted = ", ".join(sorted(ACCEPTED_FINISH))
+        detail = f"finish reason {stream.finish_reason!r}; a whole answer has one of {accepted}"
+        return Failure(ErrorClass.STREAM_BROKEN, detail)
+    if stream.reasoned > 1 and stream.done_ns is None:
+        detail = "a finish reason with every chunk, and no [DONE] after the last: the answer may be cut"
+        return Failure(ErrorClass.STREAM_BROKEN, detail)
+    return None
+
+
+def _not_a_stream(body: bytes) -> Failure:
+    if not body.strip():
+        return Failure(ErrorClass.EMPTY, "HTTP 200 with an empty body")
+    document = json_object(body)
+    if document is not None and ("choices" in document or "output" in document):
+        return Failure(ErrorClass.PROTOCOL, "one JSON document where a stream of events was asked for")
+    return Failure(ErrorClass.PROTOCOL, f"HTTP 200 without a single event: {error_text(body)}")
+
+
+def _not_a_document(body: bytes) -> Failure:
+    if not body.strip():
+        return Failure(ErrorClass.EMPTY, "HTTP 200 with an empty body")
+    if body.lstrip().startswith((b"data:", b"event:")):
+        return Failure(ErrorClass.PROTOCOL, "a stream of events where one JSON document was asked for")
+    return Failure(ErrorClass.PROTOCOL, f"HTTP 200 with a body that is no JSON document: {error_text(body)}")
+
+
+def _http_fault(head: Head, body: bytes) -> Failure:
+    words = error_text(body)
+    detail = f"HTTP {head.status}: {words}" if words else f"HTTP {head.status}"
+    if head.status == 429:
+        return Failure(ErrorClass.HTTP_429, detail)
+    if 400 <= head.status < 500:
+        return Failure(ErrorClass.HTTP_4XX, detail)
+    if head.status >= 500:
+        return Failure(ErrorClass.HTTP_5XX, detail)
+    return Failure(ErrorClass.PROTOCOL, f"{detail} (only 200 carries an answer; redirects are not followed)")
+
+
+_CHAT = ModelRequest("chat", {}, None)
+_LONGEST_NAME = 200  # characters of a model's name
+_MOST_CALLS, _MOST_CHARACTERS = 2**15 - 1, 2**31 - 1  # that their columns hold
+
+
+def decode(
+    index: int,
+    intended_ns: int,
+    epoch_ns: int,
+    response: Response,
+    *,
+    ask: ModelRequest = _CHAT,
+    leaves: bool = False,
+    secret: Secret = None,
+    target: Target | None = None,
+) -> RequestRecord:
+    """The record of one request. `intended_ns` is relative to `epoch_ns`, the response's instants are absolute.
+
+    A failed request keeps whatever was seen before it failed. With `leaves` the client was to break it off: it is told
+    apart from all others, also when the answer was over before. `secret` is blotted out of what the server said.
+    `target` is what was asked: its further fields of a body may offer tools or ask for several choices.
+    """
+    named = decode_named(index, intended_ns, epoch_ns, response, ask=ask, leaves=leaves, secret=secret, target=target)
+    return named[0]
+
+
+def decode_named(
+    index: int,
+    intended_ns: int,
+    epoch_ns: int,
+    response: Response,
+    *,
+    ask: ModelRequest,
+    leaves: bool,
+    secret: Secret,
+    target: Target | None = None,
+) -> tuple[RequestRecord, str | None]:
+    """The same, and what the server calls this one answer, when it says that."""
+    stream = _read(response, ask, secret)
+    fault = classify_failure(response, stream, ask, target)
+    tokens, source = _output_tokens(stream)
+    content = _content_of(stream) if _is_read(response) and ask.endpoint in GENERATING_ENDPOINTS else _NO_CONTENT
+    form, words = form_of_request(ask), AnswerContent() if fault else stream.words
+    record = RequestRecord(
+        index=index,
+        intended_ns=intended_ns,
+        sent_ns=_since(epoch_ns, response.sent_ns),
+        chunk_ns=tuple([ns - epoch_ns for ns in stream.chunk_ns]),
+        end_ns=_since(epoch_ns, stream.end_ns),
+        input_tokens=stream.input_tokens,
+        output_tokens=tokens,
+        token_source=source,
+        finish_reason=stream.finish_reason,
+        http_status=None if response.head is None else response.head.status,
+        error=None if fault is None else fault.error,
+        error_detail=None if fault is None else one_line(fault.detail, secret=secret),
+        reconnects=response.reconnects,
+        connecting_ns=response.connecting_ns,
+        first_answer_ns=_since(epoch_ns, stream.answer_ns),
+        reasoning_tokens=stream.reasoning_tokens,
+        cached_tokens=stream.cached_tokens,
+        valid=None if form is None or leaves else form.is_met(words.text, words.called),
+        left=leaves,
+        tokenless=ask.endpoint not in GENERATING_ENDPOINTS,
+        answer_chars=content.answer_chars,
+        reasoning_chars=content.reasoning_chars,
+        redundancy_percent=content.redundancy_percent,
+        tool_calls=content.tool_calls,
+        answer_model=_model_name(stream.model, secret),
+    )
+    return record, stream.answer_id
+
+
+class _Content(NamedTuple):
+    """Amounts of content as `RequestRecord` holds them."""
+
+    answer_chars: int | None
+    reasoning_chars: int | None
+    redundancy_percent: int | None
+    tool_calls: int | None
+
+
+_NO_CONTENT = _Content(None, None, None, None)
+
+
+def _content_of(stream: ParsedAnswer) -> _Content:
+    choices = [stream.words] if stream.others is None else [stream.words, stream.others]
+    output, reasoning = "".join([words.output for words in choices]), "".join([words.reasoning for words in choices])
+    answer_chars, reasoning_chars = visible_characters(output), visible_characters(reasoning)
+    text, visible = (output, answer_chars) if answer_chars else (reasoning, reasoning_chars)
+    return _Content(
+        answer_chars=min(answer_chars, _MOST_CHARACTERS),
+        reasoning_chars=min(reasoning_chars, _MOST_CHARACTERS),
+        redundancy_percent=redundancy_percent(text) if visible >= MIN_VISIBLE_CHARACTERS else None,
+        tool_calls=min(sum(words.calls for words in choices), _MOST_CALLS),
+    )
+
+
+@lru_cache(maxsize=64)
+def _model_name(told: str | None, secret: Secret) -> str | None:
+    return None if told is None else one_line(told, _LONGEST_NAME, secret=secret) or None
+
+
+def failure_and_content(
+    response: Response, ask: ModelRequest, target: Target | None = None
+) -> tuple[Failure | None, AnswerContent]:
+    """Return why a response is no success, None when it is one, and what it says."""
+    stream = _read(response, ask, None)
+    return classify_failure(response, stream, ask, target), stream.words
+
+
+def content_of(body: Iterable[Read], ask: ModelRequest) -> AnswerContent:
+    """Return what the first choice of an answer says, as far as it can be read."""
+    return _read_body(body, ask, None).words
+
+
+def _is_read(response: Response) -> bool:
+    """Return True if there is an answer to read: any other status carries none."""
+    return response.head is not None and response.head.status == 200
+
+
+def _read(response: Response, ask: ModelRequest, secret: Secret) -> ParsedAnswer:
+    return _read_body(response.body, ask, secret) if _is_read(response) else ParsedAnswer()
+
+
+def _read_body(body: Iterable[Read], ask: ModelRequest, secret: Secret) -> ParsedAnswer:
+    """Decode a body by the endpoint of its request."""
+    if ask.endpoint == "embeddings":
+        return read_embeddings(body, ask, secret=secret)
+    if ask.endpoint == "rerank":
+        return read_ranking(body, ask, secret=secret)
+    if ask.endpoint == "responses":
+        read = read_responses_stream if ask.stream else read_responses_document
+    else:
+        read = read_stream if ask.stream else read_document
+    return read(body, secret=secret)
+
+
+def chunks_so_far(body: Iterable[Read], ask: ModelRequest) -> int:
+    """Return the number of chunks with output in a streamed body so far."""
+    return len(_streamed(body, ask).chunk_ns)
+
+
+def progress_of(body: Iterable[Read], ask: ModelRequest = _CHAT) -> Progress:
+    """Return how far a streamed body has come."""
+    stream = _streamed(body, ask)
+    finished = stream.finish_ns is not None and not stream.reasons_throughout
+    return Progress(stream.chunk_ns[-1] if stream.chunk_ns else None, finished)
+
+
+def _streamed(body: Iterable[Read], ask: ModelRequest) -> ParsedAnswer:
+    return (read_responses_stream if ask.endpoint == "responses" else read_stream)(body)
+
+
+def _output_tokens(stream: ParsedAnswer) -> tuple[int | None, TokenSource | None]:
+    """The server's count when it gave one; else chunks as an estimate, which the record says. Numbers are no tokens."""
+    if stream.tokenless:
+        return 0, None
+    if stream.usage_tokens is not None:
+        return stream.usage_tokens, TokenSource.USAGE
+    if stream.chunk_ns:
+        return len(stream.chunk_ns), TokenSource.CHUNKS
+    return None, None
+
+
+def _since(epoch_ns: int, at_ns: int | None) -> int | None:
+    return None if at_ns is None else at_ns - epoch_ns

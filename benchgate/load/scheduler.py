@@ -1,0 +1,522 @@
+"""Runs one worker's share of a stage on one event loop: open and closed loops, sessions, background traffic.
+
+All classes of traffic share the start and the connections; each has an arrival process of its own. Every request
+becomes exactly one response, also when the server is down. Lateness is recorded, never hidden: an open loop keeps its
+absolute schedule whatever the server does, and latency counts from the intended send.
+
+Around the measured requests a class sends ramp requests: a lead that brings the stage into steady state, and a tail
+that keeps it there until the last measured request is over (docs/metrics.md, "Steady state"). Background traffic ends
+when the rest has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from time import monotonic_ns
+
+from benchgate.clocks import monotonic_of
+from benchgate.load.client_delay import EventLoopProbe, with_stamps
+from benchgate.load.decode.body import Read
+from benchgate.load.decode.record import chunks_so_far, failure_and_content, progress_of
+from benchgate.load.http.exchange import CancellingExchange, Exchange, Failure, Progress, Response
+from benchgate.load.http.pool import Pool
+from benchgate.load.requests import PreparedRequest, request_wire
+from benchgate.load.shards import Level
+from benchgate.load.spool import Phase, SpoolEntry, SpoolWriter
+from benchgate.model.request import ModelRequest
+from benchgate.model.run import ClientUse
+from benchgate.plan.model import ClientCancellation, PlannedRequest
+from benchgate.suite.schema import Limits
+from benchgate.targets.dialect import Target
+from benchgate.timers import Alarm
+
+_NS = 1_000_000_000
+
+
+class CancelScope:
+    """Breaks off all that one class of traffic has under way, once and for all."""
+
+    def __init__(self) -> None:
+        self._taken = False
+        self._under_way: set[Exchange] = set()
+
+    @property
+    def taken(self) -> bool:
+        """Return True if nothing more is to be sent."""
+        return self._taken
+
+    def take(self) -> None:
+        """Break off what is under way, and what would still begin."""
+        self._taken = True
+        for exchange in tuple(self._under_way):
+            exchange.cancel()
+
+    def enter(self, exchange: Exchange) -> None:
+        """An exchange begins; it is broken off with the others unless it is over before."""
+        self._under_way.add(exchange)
+        exchange.over.add_done_callback(lambda _: self._under_way.discard(exchange))
+        if self.taken:
+            exchange.cancel()
+
+
+@dataclass(frozen=True, slots=True)
+class ExchangeOptions:
+    """Options of one exchange while it is under way.
+
+    `leave` and `due_ns` (the intended send, monotonic) define when its client cancels; `cancel_scope` is of its class.
+    """
+
+    ask: ModelRequest
+    leave: ClientCancellation | None
+    due_ns: int
+    cancel_scope: CancelScope | None
+
+    def begin(self, limits: Limits) -> Exchange:
+        """An exchange that behaves so. An answer in one piece has only to be over in time."""
+        if not self.ask.stream:
+            never_s = 2 * limits.total_s
+            limits = limits.model_copy(update={"first_token_s": never_s, "stall_s": never_s})
+        exchange = Exchange(limits, self.progress_of) if self.leave is None else self._leaving(self.leave, limits)
+        if self.cancel_scope is not None:
+            self.cancel_scope.enter(exchange)
+        return exchange
+
+    def progress_of(self, body: Iterable[Read]) -> Progress:
+        """Return how far an answer has come; an unstreamed one has no progress."""
+        return progress_of(body, self.ask) if self.ask.stream else Progress()
+
+    def chunks(self, body: Iterable[Read]) -> int:
+        """Return the number of chunks with output in a body so far."""
+        return chunks_so_far(body, self.ask)
+
+    def _leaving(self, leave: ClientCancellation, limits: Limits) -> Exchange:
+        at_ns = None if leave.after_s is None else self.due_ns + int(leave.after_s * _NS)
+        return CancellingExchange(limits, self.progress_of, self.chunks, at_ns=at_ns, after_chunks=leave.after_tokens)
+
+
+def exchange_options(
+    plan: PlannedRequest | None, due_ns: int, cancel_scope: CancelScope | None
+) -> ExchangeOptions | None:
+    """Return the options of an exchange; None for one that is simply awaited to its end."""
+    if plan is None:
+        return None if cancel_scope is None else ExchangeOptions(_PLAIN, None, due_ns, cancel_scope)
+    return ExchangeOptions(plan.ask, plan.leave, due_ns, cancel_scope)
+
+
+_PLAIN = ModelRequest("chat", {}, None)
+
+
+def conversation_turns(first: PreparedRequest, others: Iterator[PreparedRequest]) -> tuple[PreparedRequest, ...] | None:
+    """Return the requests of the session that this one begins, taken from those that follow; None for any other.
+
+    A plan holds the turns of a session one after the other.
+    """
+    turn = first.turn
+    if turn is None:
+        return None
+    turns, session = [first], turn.session
+    while not turn.last and (request := next(others, None)) is not None:
+        turn = request.turn
+        if turn is None or turn.session != session:
+            raise ValueError(f"request {request.number} stands between the turns of another conversation")
+        turns.append(request)
+    return tuple(turns)
+
+
+class Conversation:
+    """The answers of a session so far."""
+
+    def __init__(self, target: Target, turns: Sequence[PreparedRequest]) -> None:
+        self._target = target
+        self._carries = any(request.turn is not None and request.turn.carries for request in turns)
+        self._earlier: list[str] = []
+
+    def take(self, request: PreparedRequest, response: Response) -> Response | None:
+        """Note the answer to a turn. If it ended the session, return the response of each remaining turn.
+
+        After a failed turn the user has nothing to go on with: the others fail by the same error, so that they stay in
+        the denominator. After a turn that the client cancelled on purpose, the user is gone.
+        """
+        plan = request.plan
+        if plan is None or plan.turn is None:
+            raise ValueError(f"request {request.number} is no turn of a conversation")
+        if plan.leave is not None or response.left:
+            return Response.unsent(None, left=True)
+        failure, content = failure_and_content(response, plan.ask, self._target)
+        if failure is not None:
+            detail = f"not sent, because turn {plan.turn.turn + 1} of its conversation failed: {failure.detail}"
+            return Response.unsent(Failure(failure.error, detail))
+        if self._carries:
+            self._earlier.append(content.text)
+        return None
+
+    def ready(self, request: PreparedRequest) -> PreparedRequest:
+        """Return a turn as it is sent: with the model's own earlier answers, where it carries them."""
+        if request.plan is None or request.turn is None or not request.turn.carries:
+            return request
+        return request._replace(wire=request_wire(self._target, request.plan, self._earlier))
+
+
+_PAUSE_S = 0.05  # of a slot that got no connection, doubled each time: a dead target must not become a busy loop,
+_LONGEST_PAUSE_S = 1.0  # nor use up all requests before it has restarted
+_START_NS = 500_000_000  # in which all slots of a closed loop have begun where its service time is not known, and
+_LONGEST_GAP_NS = 1_000_000  # between two of them
+LEAD_UNITS = 4  # a slot: so many begun since all slots have, the lead is over although a slot has completed none
+TAIL_UNITS = 16  # a slot: so many begun after the last measured one, the tail is over although that one is not
+
+
+class Steady:
+    """The moment at which all classes in the foreground of a worker's share are in steady state.
+
+    No class sends a measured request before it, so that none is measured beside the start of another.
+    """
+
+    def __init__(self, waiting: int) -> None:
+        self._waiting = waiting
+
+    @property
+    def reached(self) -> bool:
+        """Return True if measured requests may be sent."""
+        return self._waiting <= 0
+
+    def fill(self) -> None:
+        """Count a class as being in steady state, or never reaching it."""
+        self._waiting -= 1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PreparedClass:
+    """One class of traffic, ready to be sent. `ramp` are the requests of its ramp; None for a class without one.
+
+    Instants of an open loop's measured requests count from `lead_ns`, those of its ramp from the start.
+    """
+
+    level: Level
+    requests: Iterator[PreparedRequest]
+    writer: SpoolWriter
+    background: bool = False
+    ramp: Iterator[PreparedRequest] | None = None
+    service_s: float | None = None
+    lead_ns: int = 0
+
+    @property
+    def holds_slots(self) -> bool:
+        """Return True for a closed loop that is kept full around its measured requests."""
+        return self.ramp is not None and bool(self.level.concurrency)
+
+    @property
+    def leads(self) -> bool:
+        """Return True if measured requests of the stage wait until this class is in steady state."""
+        return not self.background and (self.holds_slots or self.lead_ns > 0)
+
+
+class TrafficClassRunner:
+    """Sends one class of traffic of a worker."""
+
+    def __init__(self, target: Target, pool: Pool, group: PreparedClass, alarm: Alarm, steady: Steady) -> None:
+        self.background = group.background
+        self._target = target
+        self._pool = pool
+        self._group = group
+        self._level = group.level
+        self._writer = group.writer
+        self._alarm = alarm
+        self._steady = steady
+        self._epoch_ns = 0
+        self._cancel_scope = CancelScope()
+        self._leads = group.leads
+        self._begun = 0  # slots that have begun
+        self._completing = 0  # slots that have completed nothing so far
+        self._lead_units = 0  # begun since all slots have
+        self._tail_units = 0  # begun so far
+        self._measured = 0  # units under way
+        self._measured_from_ns: int | None = None
+        self._spent = False  # there is no measured request left to send
+        self._over: asyncio.Future[None] | None = None  # of all measured requests of an open loop
+
+    async def run(self, epoch_ns: int) -> None:
+        """Send everything and wait for it all; the stage began at `epoch_ns`."""
+        self._epoch_ns = epoch_ns
+        try:
+            if self._level.concurrency is None:
+                await self._open_loop()
+            else:
+                await self._closed_loop(self._level.concurrency)
+        finally:
+            self._fill()
+
+    def end(self) -> None:
+        """Send no more, and break off what is under way."""
+        self._cancel_scope.take()
+        self._alarm.ring_out()
+
+    def _fill(self) -> None:
+        """Report this class as in steady state, or as one that will never be."""
+        if self._leads:
+            self._leads = False
+            self._steady.fill()
+
+    async def _closed_loop(self, concurrency: int) -> None:
+        """Start the slots evenly over the mean service time, by their numbers among the slots of all workers.
+
+        Started at once they would all be in the same step of their answers, and wait for each other: a burst, and a
+        thousand requests of one instant would measure how long they take to write, and to read.
+        """
+        self._completing = concurrency
+        slots, service_s = max(1, self._level.all_slots), self._group.service_s
+        gap_ns = min(_LONGEST_GAP_NS, _START_NS // slots)
+        if service_s is not None and not self.background:  # what is in the background runs from the start
+            gap_ns = int(service_s * _NS) // slots
+        async with asyncio.TaskGroup() as tasks:
+            for number in self._level.slot_numbers:
+                begin_ns = self._epoch_ns + number * gap_ns
+                await self._alarm.until(begin_ns)
+                self._begun += 1
+                tasks.create_task(self._slot(begin_ns))
+
+    async def _slot(self, free_ns: int) -> None:
+        """Send as one user of a closed loop does: a request is due the moment the one before it is over."""
+        first, pause_s = True, _PAUSE_S
+        while (unit := self._next_unit(free_ns)) is not None:
+            request, others, phase = unit
+            turns = conversation_turns(request, others)
+            due_ns = free_ns - self._epoch_ns
+            sending = self._ask(request, due_ns, phase) if turns is None else self._converse(turns, due_ns, phase)
+            response = await sending
+            if phase is Phase.MEASURED:
+                self._measured -= 1
+            if first:
+                first = False
+                self._complete_slot()
+            free_ns = response.over_ns
+            if response.sent_ns is not None:
+                pause_s = _PAUSE_S
+            elif self._pool.given_up:
+                await asyncio.sleep(0)
+            else:
+                await asyncio.sleep(pause_s)
+                free_ns, pause_s = monotonic_ns(), min(2 * pause_s, _LONGEST_PAUSE_S)
+
+    def _next_unit(self, free_ns: int) -> tuple[PreparedRequest, Iterator[PreparedRequest], Phase] | None:
+        """Take the request, or the first of the conversation, that a free slot sends; None when it is to end."""
+        ramp, requests = self._group.ramp, self._group.requests
+        if ramp is not None and not (self._steady.reached or self._cancel_scope.taken or self._pool.given_up):
+            if (request := next(ramp, None)) is not None:
+                self._count_lead()
+                return request, ramp, Phase.LEAD
+            self._fill()
+        if self._may_issue(free_ns) and (request := next(requests, None)) is not None:
+            if self.background and not self._steady.reached:  # it is measured when the rest is
+                return request, requests, Phase.LEAD
+            self._measured += 1
+            return request, requests, Phase.MEASURED
+        self._spent = True
+        holds = self._measured > 0 and self._tail_units < TAIL_UNITS * self._begun and not self._pool.given_up
+        if ramp is not None and holds and (request := next(ramp, None)) is not None:
+            self._tail_units += 1
+            return request, ramp, Phase.TAIL
+        return None
+
+    def _count_lead(self) -> None:
+        """End the lead when many requests were sent since all slots have begun: a slot may hang."""
+        if self._begun == self._level.concurrency:
+            self._lead_units += 1
+            if self._lead_units > LEAD_UNITS * self._begun:
+                self._fill()
+
+    def _complete_slot(self) -> None:
+        """End the lead when every slot has completed a request."""
+        self._completing -= 1
+        if self._completing == 0:
+            self._fill()
+
+    def _may_issue(self, free_ns: int) -> bool:
+        """Return True if a measured request may be sent: without `send_until_s` all of them must become records."""
+        if self._cancel_scope.taken or self._spent:
+            return False
+        if self._measured_from_ns is None:
+            self._measured_from_ns = free_ns
+        until_s = self._level.send_until_s
+        if until_s is None and not self.background:
+            return True
+        in_time = until_s is None or monotonic_ns() - self._measured_from_ns < until_s * _NS
+        return in_time and not self._pool.given_up
+
+    async def _open_loop(self) -> None:
+        """Send at absolute instants, so that lateness never shifts what follows."""
+        lead_ns, ramp, until_s = self._group.lead_ns, self._group.ramp or iter(()), self._level.send_until_s
+        async with asyncio.TaskGroup() as flights:
+            following = None
+            for request in ramp:
+                if (request.offset_ns or 0) > lead_ns:
+                    following = request
+                    break
+                await self._begin(flights, request, ramp, request.offset_ns or 0, Phase.LEAD)
+            await self._alarm.until(0 if self._pool.given_up else self._epoch_ns + lead_ns)
+            self._fill()
+            for request in self._group.requests:
+                offset_ns = request.offset_ns or 0
+                if until_s is not None and offset_ns > until_s * _NS:
+                    break
+                await self._begin(flights, request, self._group.requests, lead_ns + offset_ns, Phase.MEASURED)
+            if following is not None:
+                await self._hold_open(flights, following, ramp)
+
+    async def _begin(
+        self,
+        flights: asyncio.TaskGroup,
+        request: PreparedRequest,
+        others: Iterator[PreparedRequest],
+        due_ns: int,
+        phase: Phase,
+    ) -> None:
+        """Send one request, or begin a conversation, at its instant."""
+        turns = conversation_turns(request, others)
+        # What is left when the target was given up is over at once, but others still have their turn.
+        await self._alarm.until(0 if self._pool.given_up else self._epoch_ns + due_ns)
+        flight = flights.create_task(
+            self._ask(request, due_ns, phase) if turns is None else self._converse(turns, due_ns, phase)
+        )
+        if phase is Phase.MEASURED:
+            self._measured += 1
+            flight.add_done_callback(self._end_measured)
+
+    def _end_measured(self, flight: asyncio.Task[Response]) -> None:
+        self._measured -= 1
+        if self._over is not None and not self._measured and not self._over.done():
+            self._over.set_result(None)
+
+    async def _hold_open(
+        self, flights: asyncio.TaskGroup, request: PreparedRequest | None, ramp: Iterator[PreparedRequest]
+    ) -> None:
+        """Go on with ramp requests until all measured ones are over, or there are no more."""
+        self._over = asyncio.get_running_loop().create_future()
+        while request is not None and self._measured and not self._pool.given_up:
+            due_ns = request.offset_ns or 0
+            due = asyncio.ensure_future(self._alarm.until(self._epoch_ns + due_ns))
+            try:
+                await asyncio.wait({due, self._over}, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                due.cancel()
+            if self._measured:
+                await self._begin(flights, request, ramp, due_ns, Phase.TAIL)
+                request = next(ramp, None)
+
+    async def _ask(self, request: PreparedRequest, due_ns: int, phase: Phase) -> Response:
+        """Send one request, due `due_ns` after the start."""
+        cancel_scope = self._cancel_scope if self.background else None
+        manner = exchange_options(request.plan, self._epoch_ns + due_ns, cancel_scope)
+        response = await self._pool.ask(request.wire, None if manner is None else manner.begin)
+        self._keep(request, due_ns, response, phase)
+        return response
+
+    async def _converse(self, turns: tuple[PreparedRequest, ...], due_ns: int, phase: Phase) -> Response:
+        """The turns of a conversation, each due when its user has thought about the answer to the one before.
+
+        One that is not answered ends it: those that would have followed are recorded as not sent.
+        """
+        conversation = Conversation(self._target, turns)
+        response = await self._ask(turns[0], due_ns, phase)
+        for place, request in enumerate(turns[1:], start=1):
+            over_ns = response.over_ns - self._epoch_ns
+            broken = conversation.take(turns[place - 1], response)
+            if broken is not None:
+                for unsent in turns[place:]:
+                    self._keep(unsent, over_ns, broken, phase)
+                break
+            due_ns = over_ns + int((0.0 if request.turn is None else request.turn.think_s) * _NS)
+            ready = conversation.ready(request)  # while the user thinks
+            await self._alarm.until(self._epoch_ns + due_ns)
+            if self._cancel_scope.taken:
+                break
+            response = await self._ask(ready, due_ns, phase)
+        return response
+
+    def _keep(self, request: PreparedRequest, intended_ns: int, response: Response, phase: Phase) -> None:
+        self._writer.keep(SpoolEntry(request.number, intended_ns, self._epoch_ns, response, phase))
+
+
+Start = Callable[[], int]
+"""Tells that the connections are open, waits for the others, and gives the shared start: ns since 1970 in UTC."""
+
+
+@dataclass(frozen=True, slots=True)
+class StageTimings:
+    """Timings of a stage as it was sent. `late_s` is how long after the shared start it began."""
+
+    client: ClientUse
+    down_after_s: float | None
+    late_s: float
+
+
+class StageRunner:
+    """Runs one worker's share of a stage."""
+
+    def __init__(self, target: Target, pool: Pool, classes: Sequence[PreparedClass]) -> None:
+        self._target = target
+        self._pool = pool
+        self._classes = classes
+        self._epoch_ns = 0
+
+    async def run(self, start: Start | None) -> StageTimings:
+        """Send everything and wait for it all. Without `start` the stage begins once the connections are open."""
+        try:
+            with ExitStack() as stack:  # before the connections, which may take all files there are
+                canary = stack.enter_context(EventLoopProbe())
+                alarms = [stack.enter_context(Alarm()) for _ in self._classes]
+                steady = Steady(sum(group.leads for group in self._classes))
+                flows = [
+                    TrafficClassRunner(self._target, self._pool, group, alarm, steady)
+                    for group, alarm in zip(self._classes, alarms, strict=True)
+                ]
+                alarm = stack.enter_context(Alarm())
+                await self._pool.open(sum(group.level.connections for group in self._classes))
+                self._epoch_ns, late_s = await _begin(start, alarm)
+                cpu_s = time.process_time()
+                canary.start()
+                await self._run_all(flows)
+                canary.stop()
+            wall_s = (monotonic_ns() - self._epoch_ns) / _NS
+            use = canary.seen(ClientUse(cpu_s=time.process_time() - cpu_s, wall_s=wall_s, workers=1))
+            if (stamped_s := self._pool.read_delays_s()) is not None:
+                use = with_stamps(use, stamped_s)
+            use = replace(use, unasked=self._pool.unasked, closed_early=self._pool.closed_early)
+            down_ns = self._pool.down_since_ns
+            down_after_s = None if down_ns is None else max(0, down_ns - self._epoch_ns) / _NS
+            return StageTimings(use, down_after_s, late_s)
+        finally:
+            self._pool.close()
+            for group in self._classes:
+                group.writer.flush()
+
+    async def _run_all(self, flows: Sequence[TrafficClassRunner]) -> None:
+        """All classes at once; those in the background until the others are done."""
+        async with asyncio.TaskGroup() as endless:
+            for flow in flows:
+                if flow.background:
+                    endless.create_task(flow.run(self._epoch_ns))
+            async with asyncio.TaskGroup() as ending:
+                for flow in flows:
+                    if not flow.background:
+                        ending.create_task(flow.run(self._epoch_ns))
+            for flow in flows:
+                if flow.background:
+                    flow.end()
+
+
+async def _begin(start: Start | None, alarm: Alarm) -> tuple[int, float]:
+    """The start of the stage in monotonic ns, waited for, and by how many seconds it was missed.
+
+    Workers on other machines share nothing but the clock of day, so that is what the instant is told in.
+    """
+    if start is None:
+        return monotonic_ns(), 0.0
+    start_ns = await asyncio.to_thread(start)  # the loop goes on: a connection may close meanwhile
+    epoch_ns = monotonic_of(start_ns)
+    late_s = max(0, monotonic_ns() - epoch_ns) / _NS
+    await alarm.until(epoch_ns)
+    return epoch_ns, late_s

@@ -1,0 +1,356 @@
+"""A worker's share of a stage as a picklable value: classes of traffic, load level, requests and slots."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol, Self
+
+from benchgate.plan.model import PlannedClass, PlannedRequest, PlannedStage
+from benchgate.plan.salt import Salter
+from benchgate.plan.vocabulary import Vocabulary
+from benchgate.suite.schema import Limits
+from benchgate.targets.dialect import Target
+
+_GUESSED_ANSWER_S = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """One load level: a closed loop of `concurrency` slots, or an open loop at `rate_rps`.
+
+    With `send_until_s` nothing measured is sent later than that after the start, in a closed loop after the first
+    measured request; requests not sent by then were never part of the stage and leave no record.
+    """
+
+    concurrency: int | None
+    rate_rps: float | None
+    send_until_s: float | None = None
+    slots: int | None = None  # of all workers together, where this is one worker's share
+    worker: int = 0
+    workers: int = 1
+
+    @property
+    def slot_numbers(self) -> range:
+        """Numbers of this worker's slots among those of all workers; empty for an open loop."""
+        return range(self.worker, self.all_slots, self.workers)
+
+    @property
+    def all_slots(self) -> int:
+        """Slots of all workers together; 0 for an open loop."""
+        return (self.concurrency or 0) if self.slots is None else self.slots
+
+    @property
+    def connections(self) -> int:
+        """Return how many connections are opened before the start; an open loop adds more as needed.
+
+        Idle connections cost the server: one with a thread per connection (llama.cpp) leaves requests beyond its
+        threads unanswered until another connection is closed or used. So an open loop starts with about as many as are
+        in flight when an answer takes a tenth of a second.
+        """
+        if self.concurrency is not None:
+            return self.concurrency
+        return max(1, min(64, math.ceil((self.rate_rps or 0) * _GUESSED_ANSWER_S)))
+
+    def share(self, worker: int, workers: int) -> Level:
+        """The part of one of `workers`: slot i goes to worker i modulo their number."""
+        if self.concurrency is not None:
+            slots = len(range(worker, self.concurrency, workers))
+            return replace(self, concurrency=slots, slots=self.concurrency, worker=worker, workers=workers)
+        return replace(self, rate_rps=(self.rate_rps or 0) / workers)
+
+
+_NS = 1_000_000_000
+
+FindRequest = Callable[[int], PlannedRequest | None]
+"""The request of a number; None for one streamed answer of chat or completions, of which nothing more is asked."""
+
+
+class Requests(Protocol):
+    """The requests of a class, or of a worker's share of one, in the order they are due. Can be pickled."""
+
+    @property
+    def endless(self) -> bool:
+        """Return True if there are as many as there is time for."""
+
+    def __iter__(self) -> Iterator[PlannedRequest]: ...
+
+    def share(self, worker: int, workers: int) -> Requests:
+        """Return the share of one of `workers`. Of a closed loop with fewer slots than workers, some get nothing."""
+
+    def find(self) -> FindRequest:
+        """Return a function that finds the request of a number."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedRequests:
+    """Requests that a plan holds one by one."""
+
+    requests: tuple[PlannedRequest, ...]
+
+    @property
+    def endless(self) -> bool:
+        """A plan ends."""
+        return False
+
+    def __iter__(self) -> Iterator[PlannedRequest]:
+        return iter(self.requests)
+
+    def share(self, worker: int, workers: int) -> PlannedRequests:
+        """Every `workers`-th one, a conversation always as a whole."""
+        return PlannedRequests(_dealt(self.requests, worker, workers))
+
+    def find(self) -> FindRequest:
+        """By its index."""
+        return {request.index: request for request in self.requests}.get
+
+
+@dataclass(frozen=True, slots=True)
+class RepeatedRequests:
+    """Planned requests again and again: request k of round r has the number r * `period` + k.
+
+    Where there are fewer than workers, each worker asks all of them, and every `rounds`-th round is its own.
+    """
+
+    requests: tuple[PlannedRequest, ...]
+    period: int  # how many the whole plan has, also where this is one worker's share of it
+    round: int = 0  # the first one
+    rounds: int = 1
+    first: int = 0  # added to every number
+
+    @property
+    def endless(self) -> bool:
+        """They begin again."""
+        return True
+
+    def __iter__(self) -> Iterator[PlannedRequest]:
+        for number in itertools.count(self.round, self.rounds) if self.requests else ():
+            for request in self.requests:
+                yield replace(request, index=self.first + number * self.period + request.index)
+
+    def share(self, worker: int, workers: int) -> RepeatedRequests:
+        """Deal each round as `PlannedRequests` does. Where some would get none, each gets all, from another one on."""
+        dealt = [_dealt(self.requests, one, workers) for one in range(workers)]
+        if all(dealt):
+            return replace(self, requests=dealt[worker])
+        parts = [part for part in dealt if part]
+        begin = worker % len(parts) if parts else 0
+        turned = tuple(itertools.chain.from_iterable(parts[begin:] + parts[:begin]))
+        return replace(self, requests=turned, round=worker, rounds=workers)
+
+    def find(self) -> FindRequest:
+        """By its index within a round."""
+        known = {request.index: request for request in self.requests}
+        return lambda number: known.get((number - self.first) % self.period)
+
+
+@dataclass(frozen=True, slots=True)
+class SaltedRequests:
+    """Planned requests with salted prompts (`plan.salt`), each salted when it is prepared: a plan is held once.
+
+    `vocabulary` and `noise` are those of their class.
+    """
+
+    requests: PlannedRequests
+    salt: int
+    vocabulary: Vocabulary
+    noise: bool = False
+
+    @property
+    def endless(self) -> bool:
+        """Return True if there are as many as there is time for."""
+        return self.requests.endless
+
+    def __iter__(self) -> Iterator[PlannedRequest]:
+        return map(Salter(self.salt, self.vocabulary, noise=self.noise).request, self.requests)
+
+    def share(self, worker: int, workers: int) -> SaltedRequests:
+        """The same requests as without salt."""
+        return replace(self, requests=self.requests.share(worker, workers))
+
+    def find(self) -> FindRequest:
+        """Find requests as planned, without salt: how an answer is read does not depend on the words of its prompt."""
+        return self.requests.find()
+
+
+def _dealt(requests: tuple[PlannedRequest, ...], worker: int, workers: int) -> tuple[PlannedRequest, ...]:
+    if not any(request.turn for request in requests):
+        return requests[worker::workers]
+    return tuple(r for r in requests if (r.turn.session if r.turn else r.index) % workers == worker)
+
+
+@dataclass(frozen=True, slots=True)
+class Ramp:
+    """Extra requests before and after the measured ones, which bring a class into steady state and hold it there.
+
+    In a closed loop they are endless and have no instants. In an open loop they have instants since the start of the
+    stage: those up to the part's `lead_ns` come before the measured requests. Their numbers begin at `first`.
+    """
+
+    requests: Requests
+    first: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClassShare:
+    """A worker's share of one class of traffic. Background traffic is cancelled when the others are done.
+
+    `ramp` is None for a class that keeps its edges. `service_s` is the mean time for which a request or a conversation
+    holds its slot; None when it is not known. The instants of an open loop's measured requests count from `lead_ns`.
+    """
+
+    name: str  # "" when the stage has no other
+    requests: Requests
+    level: Level
+    background: bool = False
+    ramp: Ramp | None = None
+    service_s: float | None = None
+    lead_ns: int = 0
+
+    @property
+    def holds_slots(self) -> bool:
+        """Return True for a closed loop that is kept full around its measured requests."""
+        return self.ramp is not None and self.level.concurrency is not None
+
+    def share(self, worker: int, workers: int) -> ClassShare:
+        """Return the share of one of `workers`. Of a closed loop with fewer slots than workers, some get nothing."""
+        users = min(workers, self.level.concurrency or workers)
+        requests, ramp = self.requests, self.ramp
+        if worker < users or self.background:
+            requests = requests.share(worker, workers if self.background else users)
+            ramp = None if ramp is None else replace(ramp, requests=ramp.requests.share(worker, users))
+        else:
+            requests, ramp = PlannedRequests(()), None
+        return replace(self, requests=requests, ramp=ramp, level=self.level.share(worker, workers))
+
+    def find(self) -> FindRequest:
+        """Return a function that finds the request of a number."""
+        measured = self.requests.find()
+        if self.ramp is None:
+            return measured
+        first, extra = self.ramp.first, self.ramp.requests.find()
+        return lambda number: extra(number) if number >= first else measured(number)
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """A whole stage, or the share of worker `worker` (from 0) of `workers`. Can be pickled.
+
+    `spool` is the file that keeps responses until they are decoded; None for a temporary one. With `audit`, the
+    kernel's receive timestamps are compared with ours.
+    """
+
+    target: Target
+    parts: tuple[ClassShare, ...]
+    limits: Limits
+    worker: int = 0
+    workers: int = 1
+    spool: Path | None = None
+    audit: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        target: Target,
+        requests: Requests,
+        level: Level,
+        limits: Limits,
+        *,
+        audit: bool = False,
+        ramp: Ramp | None = None,
+        service_s: float | None = None,
+        lead_ns: int = 0,
+    ) -> Self:
+        """A whole stage of one class of traffic."""
+        part = ClassShare("", requests, level, ramp=ramp, service_s=service_s, lead_ns=lead_ns)
+        return cls(target, (part,), limits, audit=audit)
+
+    @property
+    def name(self) -> str:
+        """Return its name for people, counted from 1."""
+        return f"worker {self.worker + 1} of {self.workers}"
+
+    def spools(self, first: Path) -> tuple[Path, ...]:
+        """The files of its classes, where the first one's is known."""
+        return (first, *(first.with_name(f"{first.name}-{place}") for place in range(1, len(self.parts))))
+
+    def split(self, workers: int) -> list[Shard]:
+        """A whole stage dealt out. Together the shares ask the same at the same instants, however many there are.
+
+        A closed loop has no more workers than slots. Traffic in the background has no worker of its own: it ends when
+        the rest of its worker's share does.
+        """
+        foreground = [part.level.concurrency or workers for part in self.parts if not part.background]
+        workers = min(workers, max(foreground, default=1))
+        return [
+            replace(
+                self, parts=tuple(part.share(worker, workers) for part in self.parts), worker=worker, workers=workers
+            )
+            for worker in range(workers)
+        ]
+
+
+def stage_shard(
+    target: Target,
+    stage: PlannedStage,
+    *,
+    limits: Limits,
+    audit: bool = False,
+    salt: int = 0,
+    service_s: Mapping[str, float] | None = None,
+) -> Shard:
+    """Return a planned stage as one shard.
+
+    `salt` changes the words of its prompts; 0 sends them as planned. `service_s` is the mean time in seconds that a
+    request of a class takes, by the name of the class ("" for the only one). Without it the slots of a closed loop
+    begin 1 ms apart, and an open loop has no ramp.
+    """
+    known = service_s or {}
+    units_s = {group.name: _unit_s(group, known[group.name]) for group in stage.classes if group.name in known}
+    lead_s = max(_lead_s(group, units_s.get(group.name)) for group in stage.classes)
+    parts = tuple(_part(group, units_s.get(group.name), lead_s, salt) for group in stage.classes)
+    return Shard(target, parts, limits, audit=audit)
+
+
+def _unit_s(group: PlannedClass, service_s: float) -> float:
+    """Mean time for which a request, or a conversation with its pauses, holds its slot."""
+    turns = [request.turn for request in group.requests if request.turn is not None]
+    conversations = sum(turn.turn == 0 for turn in turns)
+    if not conversations:
+        return service_s
+    return (service_s * len(turns) + sum(turn.think_s for turn in turns)) / conversations
+
+
+def _lead_s(group: PlannedClass, unit_s: float | None) -> float:
+    """Length of an open loop's lead; the longest of a stage is that of all, so that they keep their instants."""
+    if group.ramp is None or group.concurrency is not None or unit_s is None:
+        return 0.0
+    return group.ramp.service_times * unit_s
+
+
+def _part(group: PlannedClass, unit_s: float | None, lead_s: float, salt: int) -> ClassShare:
+    level = Level(group.concurrency, group.peak_rps)
+    if group.background:
+        again = _salted(group, group.requests, salt)
+        return ClassShare(group.name, RepeatedRequests(again, len(again)), level, background=True, service_s=unit_s)
+    first, ramp, lead_ns = max((request.index for request in group.requests), default=-1) + 1, None, 0
+    if group.concurrency is None:
+        lead_ns = round(lead_s * _NS)
+        if group.ramp is not None and unit_s is not None:
+            last_ns = max((request.offset_ns or 0 for request in group.requests), default=0)
+            drawn = _salted(group, group.ramp.arrivals(lead_s, unit_s, last_ns), salt)
+            ramp = Ramp(PlannedRequests(tuple(replace(one, index=first + one.index) for one in drawn)), first)
+    elif group.ramp is not None:
+        pool = _salted(group, group.ramp.pool(), salt)
+        ramp = Ramp(RepeatedRequests(pool, len(pool), first=first), first)
+    planned = PlannedRequests(group.requests)
+    requests = planned if salt == 0 else SaltedRequests(planned, salt, group.vocabulary, group.noise)
+    return ClassShare(group.name, requests, level, ramp=ramp, service_s=unit_s, lead_ns=lead_ns)
+
+
+def _salted(group: PlannedClass, requests: tuple[PlannedRequest, ...], salt: int) -> tuple[PlannedRequest, ...]:
+    """Return requests with salted prompts. Those that repeat are salted here, once, before the stage runs."""
+    return requests if salt == 0 else tuple(map(Salter(salt, group.vocabulary, noise=group.noise).request, requests))

@@ -1,0 +1,335 @@
+"""Options of `benchgate load`, parsed from the command line: load, headers, certificates, proxy, trace."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import secrets
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Literal, Self, TypeVar, cast
+
+from benchgate import units
+from benchgate.errors import TargetError, UsageError
+from benchgate.load.client_delay import audit_refusal
+from benchgate.load.inputs.traces import load_trace
+from benchgate.model.arrivals import POISSON, ArrivalProcess, parse_arrival
+from benchgate.model.client import ClientProfile
+from benchgate.model.request import Endpoint
+from benchgate.model.request_metrics import Slo
+from benchgate.plan.arrivals import TracedRequest, mean_rps, peak_rps, replayed_offsets_ns
+from benchgate.plan.client_demand import StageDemand, default_workers, workers_to_start
+from benchgate.plan.salt import LARGEST_SALT
+from benchgate.suite.deployment import check_proxy, read_header, reference_name, resolve_secret, version_problem
+from benchgate.suite.load import parse_warmup
+from benchgate.targets.address import DIRECT, Route, ServerAddress, tls_context
+from benchgate.targets.dialect import DIALECTS, PATHS
+
+
+def read_headers(lines: Sequence[str], environment: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Headers written `NAME:VALUE`: those that may be shown, and those whose value came from the environment.
+
+    Raises UsageError, which repeats no value, for one that is none or may not be set.
+    """
+    shown: dict[str, str] = {}
+    hidden: dict[str, str] = {}
+    for line in lines:
+        try:
+            name, value = read_header(line)
+        except ValueError as exc:
+            raise UsageError(f"--header: {exc}") from None
+        if name in shown or name in hidden:
+            raise UsageError(f'--header: "{name}" is given twice; give it once')
+        (shown if reference_name(value) is None else hidden)[name] = resolve_secret(value, environment, "--header")
+    return shown, hidden
+
+
+def read_route(server: ServerAddress, *, ca: str | None, cert: str | None, key: str | None, proxy: str | None) -> Route:
+    """The way to a server, its files read. Raises UsageError for what does not fit together or cannot be used."""
+    if key is not None and cert is None:
+        raise UsageError("--key belongs to a --cert, which is missing")
+    if (ca or cert) and server.scheme != "https":
+        raise UsageError(f"--ca and --cert are for https, and the address is {server.shown}; correct one of them")
+    if proxy is not None:
+        try:
+            proxy = check_proxy(proxy)
+        except ValueError as exc:
+            raise UsageError(f"--proxy: {exc}") from None
+        if server.socket is not None:
+            raise UsageError("--proxy means nothing for a socket of this machine; leave it out")
+    route = Route(_whole(ca), _whole(cert), _whole(key), proxy)
+    if server.scheme == "https":
+        tls_context(route)
+    return route
+
+
+def _whole(path: str | None) -> str | None:
+    return None if path is None else str(Path(path).absolute())
+
+
+_NS_PER_S = 1_000_000_000
+_MOST_ROWS = 1_000_000  # where no number of requests bounds them
+_MOST_SPEED = 1_000  # as in a suite's stage
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """The rows of a trace that are sent, and how much faster than recorded."""
+
+    path: str
+    speed: float
+    rows: tuple[TracedRequest, ...]
+
+    @property
+    def offsets_ns(self) -> tuple[int, ...]:
+        """Intended sends since the start."""
+        return replayed_offsets_ns(self.rows, self.speed)
+
+    @property
+    def mean_rps(self) -> float:
+        """The rate offered on the whole."""
+        return mean_rps(self.offsets_ns)
+
+    @property
+    def peak_rps(self) -> float:
+        """The most requests that are due within one second."""
+        return peak_rps(self.offsets_ns)
+
+
+def read_replay(path: str, speed: float, requests: int | None, duration_s: float | None) -> Replay:
+    """The first `requests` rows of a trace, or those that are due within `duration_s` at that speed.
+
+    Raises SuiteError for a trace that cannot be read, and ValueError when it has fewer rows, or the speed is none.
+    """
+    if not 0 < speed <= _MOST_SPEED:
+        raise ValueError(f"{speed:g} is no speed; write a number above 0 and at most {_MOST_SPEED:,}, like 2")
+    rows = load_trace(Path(path), requests or _MOST_ROWS)
+    if requests is not None and len(rows) < requests:
+        raise ValueError(f"{path} has {len(rows):,} rows, fewer than the {requests:,} requests; ask for fewer")
+    if duration_s is not None:
+        rows = tuple(row for row in rows if row.at_ns <= duration_s * speed * _NS_PER_S)
+    return Replay(path, speed, rows)
+
+
+_T = TypeVar("_T")
+_BARE_NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?")
+_ONE_TEXT = tuple(name for name in PATHS if name != "rerank")  # which asks about several documents
+
+
+@dataclass(frozen=True, slots=True)
+class LoadOptions:
+    """A bare load test: one of `concurrency`, `rate_rps` and `replay`, and one of `requests` and `duration_s`.
+
+    `cluster` is the address of a dask scheduler, whose workers send the load: `workers` of them, None for all.
+    `parse` always says how many workers a load without a cluster has. `warmup` is the number of requests that are sent
+    before and are in no figure; "auto" sends until TTFT no longer falls.
+
+    `salt` changes the words of the prompts (0: those that follow from the seed alone) and neither their lengths nor
+    their instants. `parse` draws one where none is given.
+    """
+
+    url: str
+    model: str
+    engine: str = "auto"
+    concurrency: int | None = None
+    rate_rps: float | None = None
+    arrival: ArrivalProcess = POISSON
+    replay: Replay | None = None
+    requests: int | None = None
+    duration_s: float | None = None
+    input_tokens: int = 100
+    output_tokens: int = 128
+    endpoint: Endpoint = "chat"
+    workers: int | None = 1
+    cluster: str | None = None
+    slo: Slo | None = None
+    seed: int = 0
+    salt: int = 0
+    api_key: str | None = field(default=None, repr=False)
+    open_headers: Mapping[str, str] = field(default_factory=dict)
+    secret_headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    route: Route = DIRECT
+    audit: bool = False
+    warmup: int | Literal["auto"] = "auto"
+
+    def __post_init__(self) -> None:
+        _exactly_one(
+            {
+                "--concurrency (closed loop)": self.concurrency,
+                "--rate (open loop)": self.rate_rps,
+                "--trace (replay)": self.replay,
+            }
+        )
+        _exactly_one({"--requests": self.requests, "--duration": self.duration_s})
+        for name in ("concurrency", "requests", "input_tokens", "output_tokens", "workers"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise UsageError(f"--{name.replace('_', '-')} is {value}; it must be at least 1")
+        if self.seed < 0:
+            raise UsageError(f"--seed is {self.seed}; it must not be negative")
+        if not 0 <= self.salt <= LARGEST_SALT:
+            raise UsageError(f"--salt is {self.salt}; write a number from 0 to {LARGEST_SALT}")
+
+    @property
+    def offered_rps(self) -> float | None:
+        """The mean rate of an open loop; None for a closed one."""
+        return self.rate_rps if self.replay is None else self.replay.mean_rps
+
+    @property
+    def peak_rps(self) -> float | None:
+        """The rate of an open loop where it is highest; None for a closed one."""
+        return self.rate_rps if self.replay is None else self.replay.peak_rps
+
+    @property
+    def demand(self) -> StageDemand:
+        """Return the peak demand of this load."""
+        peak_rps, tokens = self.peak_rps, self.output_tokens
+        if self.replay is not None:
+            tokens = max(row.output_tokens or tokens for row in self.replay.rows)
+        tokens_per_s = None if peak_rps is None else peak_rps * tokens
+        name, requests = "load", self.requests or 0
+        return StageDemand(name, requests, self.concurrency, self.offered_rps, peak_rps, tokens_per_s, self.duration_s)
+
+    @classmethod
+    def parse(
+        cls,
+        *,
+        url: str,
+        model: str,
+        engine: str = "auto",
+        concurrency: int | None = None,
+        rate: str | None = None,
+        arrival: str | None = None,
+        trace: str | None = None,
+        speed: float | None = None,
+        requests: int | None = None,
+        duration: str | None = None,
+        input_tokens: int = 100,
+        output_tokens: int = 128,
+        endpoint: str = "chat",
+        workers: str = "auto",
+        cluster: str | None = None,
+        slo: str | None = None,
+        seed: int = 0,
+        salt: int | None = None,
+        api_key: str | None = None,
+        headers: Sequence[str] = (),
+        ca: str | None = None,
+        cert: str | None = None,
+        key: str | None = None,
+        proxy: str | None = None,
+        audit: bool = False,
+        warmup: str = "auto",
+        client: ClientProfile | None = None,
+        cpus: int = 1,
+    ) -> Self:
+        """Parse texts as typed. Raises UsageError, which says what was found and what to write.
+
+        Variables that `headers` refer to are read here, and so are the files of certificates. `cpus` is how many cores
+        there are, and `client` what one worker was measured to deliver on one; None: the usual cost is assumed.
+        """
+        rate_rps = None if rate is None else _read("--rate", read_rate_rps, rate)
+        duration_s = None if duration is None else _read("--duration", units.parse_duration_s, duration)
+        _belongs_to("--arrival", arrival, "--rate", rate)
+        replay = _replay(trace, speed, requests, duration_s)
+        open_headers, secret_headers = read_headers(headers, os.environ)
+        options = cls(
+            url=url.rstrip("/"),
+            model=model,
+            engine=_one_of("--engine", engine, ("auto", *DIALECTS)),
+            concurrency=concurrency,
+            rate_rps=rate_rps,
+            arrival=POISSON if arrival is None else _read("--arrival", parse_arrival, arrival),
+            replay=replay,
+            requests=requests,
+            duration_s=duration_s,
+            input_tokens=input_tokens,
+            output_tokens=output_tokens,
+            endpoint=cast(Endpoint, _one_of("--endpoint", endpoint, _ONE_TEXT)),
+            workers=None if workers == "auto" else _workers(workers, concurrency),
+            cluster=cluster,
+            slo=None if slo is None else _read("--slo", _slo, slo),
+            seed=seed,
+            salt=1 + secrets.randbelow(LARGEST_SALT) if salt is None else salt,
+            api_key=api_key,
+            open_headers=open_headers,
+            secret_headers=secret_headers,
+            route=_route(url, ca=ca, cert=cert, key=key, proxy=proxy, audit=audit),
+            audit=audit,
+            warmup=_read("--warmup", lambda text: parse_warmup(int(text) if text.isdecimal() else text), warmup),
+        )
+        if options.workers is not None or cluster is not None:
+            return options
+        return replace(options, workers=workers_to_start([options.demand], client, default_workers(cpus)))
+
+
+def _exactly_one(given: Mapping[str, object]) -> None:
+    if sum(value is not None for value in given.values()) != 1:
+        *most, last = given
+        raise UsageError(f"a load test needs exactly one of {', '.join(most)} and {last}")
+
+
+def _belongs_to(option: str, value: object, owner: str, owner_value: object) -> None:
+    if value is not None and owner_value is None:
+        raise UsageError(f"{option} means nothing without {owner}; leave it out")
+
+
+def _read(option: str, parse: Callable[[str], _T], text: str) -> _T:
+    try:
+        return parse(text)
+    except ValueError as exc:
+        raise UsageError(f"{option}: {exc}") from exc
+
+
+def _one_of(option: str, name: str, known: Collection[str]) -> str:
+    if name in known:
+        return name
+    near = difflib.get_close_matches(name, known, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"expected one of {', '.join(known)}"
+    raise UsageError(f"{option}: {name!r} is unknown; {hint}")
+
+
+def read_rate_rps(text: str) -> float:
+    """`8/s`, or a bare number of requests per second. ValueError for anything else."""
+    return units.parse_rate_rps(f"{text.strip()}/s" if _BARE_NUMBER.fullmatch(text.strip()) else text)
+
+
+def _slo(text: str) -> Slo:
+    bounds: dict[str, float] = {}
+    for part in text.split(","):
+        name, equals, value = part.strip().partition("=")
+        _one_of("--slo", name, ("ttft", "tpot", "e2e"))
+        if not equals or f"{name}_s" in bounds:
+            raise ValueError(f'{text!r} is not a list of bounds; write each once, like "ttft=500ms,tpot=80ms"')
+        bounds[f"{name}_s"] = units.parse_duration_s(value)
+    return Slo(**bounds)
+
+
+def _replay(trace: str | None, speed: float | None, requests: int | None, duration_s: float | None) -> Replay | None:
+    _belongs_to("--speed", speed, "--trace", trace)
+    if trace is None:
+        return None
+    return _read(
+        "--trace", lambda path: read_replay(path, 1.0 if speed is None else speed, requests, duration_s), trace
+    )
+
+
+def _route(url: str, *, ca: str | None, cert: str | None, key: str | None, proxy: str | None, audit: bool) -> Route:
+    try:
+        server = ServerAddress.of(url)
+    except TargetError as exc:
+        raise UsageError(str(exc)) from exc
+    if (problem := version_problem(url)) is not None:
+        raise UsageError(f"the address {problem}")
+    route = read_route(server, ca=ca, cert=cert, key=key, proxy=proxy)
+    if audit and (refusal := audit_refusal(server)) is not None:
+        raise UsageError(f"--audit: {refusal}")
+    return route
+
+
+def _workers(text: str, concurrency: int | None) -> int:
+    if not (text.isascii() and text.isdecimal()):
+        raise UsageError(f'--workers: {text!r} is not a number of processes; write "auto" or "2"')
+    return min(int(text), concurrency or int(text))  # a closed loop has no more of them than slots

@@ -1,0 +1,269 @@
+"""The bare capacity search: one server, one load level after the other, one JSON document (docs/cli.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal, Self, cast
+
+from benchgate import units
+from benchgate.errors import UsageError
+from benchgate.gate.checks.capacity import ArmSearch
+from benchgate.load.results import StageResult
+from benchgate.load.standalone.options import LoadOptions, read_rate_rps
+from benchgate.load.standalone.run import (
+    NO_SERVER,
+    SATURATION_REMEDY,
+    LoadInterrupted,
+    fleet_of,
+    send_load,
+    target_of,
+    warm_up_server,
+)
+from benchgate.load.warmup import mean_service_s
+from benchgate.model.request_metrics import Slo
+from benchgate.model.verdict import Outcome
+from benchgate.stats.capacity_search import PlannedLook, Probe, SearchResult, SearchSettings, search_result
+from benchgate.suite.load import LEAST_REQUESTS, MOST_REQUESTS
+from benchgate.suite.schema import ClientBounds
+
+_NOT_BESIDE_SEARCH = ("concurrency", "rate", "trace", "speed", "requests", "duration")
+_MOST_IN_ALL = 1000 * MOST_REQUESTS  # of a search: beyond it no number is meant
+_SEEDS_APART = 1009  # looks draw their own prompts and instants
+
+
+@dataclass(frozen=True, slots=True)
+class SearchOptions:
+    """A search over one server: `base` is the load of its highest level.
+
+    `least` is the capacity that was asked for, which gives the search a verdict; None: it only reports.
+    """
+
+    base: LoadOptions
+    slo: Slo
+    settings: SearchSettings
+    least: float | None
+    bounds: ClientBounds = field(default_factory=ClientBounds)
+
+    @classmethod
+    def parse(
+        cls,
+        *,
+        over: str,
+        lowest: str | None,
+        highest: str | None,
+        target: str,
+        resolution: str,
+        probe: int,
+        budget: int | None,
+        least: str | None,
+        load: Mapping[str, object],
+    ) -> Self:
+        """Parse texts as typed; `load` are the arguments of `LoadOptions.parse`. Raises UsageError."""
+        if over not in ("rate", "concurrency"):
+            raise UsageError(f'--search: {over!r} cannot be searched; write "rate" or "concurrency"')
+        for name in _NOT_BESIDE_SEARCH:
+            if load.get(name) is not None:
+                raise UsageError(f"--{name} means nothing beside --search, which chooses the levels; leave it out")
+        if over == "concurrency" and load.get("arrival") is not None:
+            raise UsageError("--arrival means nothing in a closed loop; leave it out, or search over the rate")
+        if lowest is None or highest is None:
+            raise UsageError("--search needs where to begin and where to end: --from 1/s --to 64/s")
+        kind = cast('Literal["rate", "concurrency"]', over)
+        from_level, to_level = _level("--from", kind, lowest), _level("--to", kind, highest)
+        if from_level >= to_level:
+            raise UsageError(f"--from {lowest} is not below --to {highest}; there is nothing to search between them")
+        target_ratio = _share("--target", target)
+        if target_ratio == 1:
+            raise UsageError("--target: 100% is missed by one bad request in a million; write less, like 99%")
+        settings = SearchSettings(
+            over=kind,
+            lowest=from_level,
+            highest=to_level,
+            target_ratio=target_ratio,
+            resolution_ratio=_share("--resolution", resolution),
+            probe_requests=_requests("--probe", probe, MOST_REQUESTS),
+            budget_requests=None if budget is None else _requests("--budget", budget, _MOST_IN_ALL),
+        )
+        most = {"rate": f"{settings.highest:.12g}/s"} if kind == "rate" else {"concurrency": int(settings.highest)}
+        base = LoadOptions.parse(**{**load, **most, "requests": probe})  # type: ignore[arg-type]  # typed by name
+        if base.slo is None:
+            raise UsageError("--search needs to know what a good request is; add --slo ttft=500ms,tpot=80ms")
+        return cls(base, base.slo, settings, None if least is None else _level("--min", kind, least))
+
+    def at(self, look: PlannedLook, number: int) -> LoadOptions:
+        """The load of one look; `number` counts the looks of the search."""
+        load = replace(self.base, requests=look.requests, seed=self.base.seed + _SEEDS_APART * number)
+        if self.settings.over == "rate":
+            return replace(load, rate_rps=look.level)
+        return replace(load, concurrency=int(look.level))
+
+
+def run_search(options: SearchOptions, told: Callable[[str], None] = lambda line: None) -> dict[str, object]:
+    """Search, and describe what was found; plain JSON values, None for what cannot be said.
+
+    A look in which the load generator set the pace says nothing of the server: it does not count and is taken again,
+    and the third in a row ends the search, as a server that is down does. An interrupted one says what it knew by
+    then, with `partial` true. `told` gets a line before each look, and one when a level is left.
+    """
+    target, engine = target_of(options.base)
+    search = ArmSearch(options.settings, options.slo, options.bounds, options.base.output_tokens)
+    first = search.next
+    down, partial, warmup, service_s = None, False, None, None
+    with fleet_of(options.base) as fleet:
+        try:
+            if first is not None:
+                warmed = warm_up_server(fleet, options.at(first, 0), target)
+                warmup, service_s = warmed.requests, warmed.service_s.get("")
+                if warmed.note is not None:
+                    told(f"warm-up: {warmed.note}")
+            while down is None and (look := search.next) is not None:
+                told(f"{_shown(options, look.level)}, look {look.number + 1}: {look.requests:,} requests")
+                left_out = len(search.left_out)
+                result = send_load(fleet, options.at(look, len(search.looks) + left_out), target, service_s)
+                service_s = mean_service_s(result.requests) or service_s
+                down = _take(look, result, search)
+                if len(search.left_out) > left_out:
+                    told(f"that look measured its client and does not count: {search.left_out[-1]}")
+                if search.next is None or search.next.level != look.level:
+                    told(f"{_shown(options, look.level)}: {_found(options, search, look.level)}")
+        except LoadInterrupted:
+            partial = True
+    return _document(options, engine, search, down, partial=partial, warmup=warmup)
+
+
+def _take(look: PlannedLook, result: StageResult, search: ArmSearch) -> str | None:
+    """Take in what one look found; return why there is no server to look at, if so."""
+    errors = result.requests.error
+    if result.down_after_s is not None or all(error in NO_SERVER for error in errors):
+        return f"the server did not accept connections at {look.name}"
+    search.take(look.level, result.requests, result.client, result.only.ramp)
+    return None
+
+
+def _shown(options: SearchOptions, level: float) -> str:
+    return f"{level:g}/s" if options.settings.over == "rate" else f"{level:g} in flight"
+
+
+def _found(options: SearchOptions, search: ArmSearch, level: float) -> str:
+    """Return what is known of a level when the search leaves it."""
+    for probe in search_result(options.settings, search.looks).probes:
+        if probe.level == level:
+            finding = probe.finding
+            return f"{finding.standing.value}, {finding.good:,} of {finding.scheduled:,} requests good"
+    return "no look at it counted"
+
+
+def _share(option: str, text: str) -> float:
+    """A percentage above 0 and up to 100, as a suite takes it."""
+    try:
+        ratio = units.parse_percent_ratio(text)
+    except ValueError as exc:
+        raise UsageError(f"{option}: {exc}") from exc
+    if not 0 < ratio <= 1:
+        raise UsageError(f"{option}: {text} is out of range; write a percentage above 0% and up to 100%")
+    return ratio
+
+
+def _requests(option: str, number: int, most: int) -> int:
+    if number < LEAST_REQUESTS:
+        raise UsageError(f"{option} is {number}; it must be at least {LEAST_REQUESTS} requests")
+    if number > most:
+        raise UsageError(f"{option} is {number}; it must be at most {most:,} requests")
+    return number
+
+
+def _level(option: str, over: Literal["rate", "concurrency"], text: str) -> float:
+    """`8/s` or a bare number of requests per second; of concurrencies a whole number."""
+    try:
+        if over == "rate":
+            return read_rate_rps(text)
+        if text.isascii() and text.isdecimal() and int(text) >= 1:
+            return float(int(text))
+    except ValueError as exc:
+        raise UsageError(f"{option}: {exc}") from exc
+    raise UsageError(f"{option}: {text!r} is not a number of requests in flight; write a whole number like 8")
+
+
+def _document(
+    options: SearchOptions, engine: str, search: ArmSearch, down: str | None, *, partial: bool, warmup: int | None
+) -> dict[str, object]:
+    settings, result = options.settings, search_result(options.settings, search.looks)
+    fault = down if down is not None else None if search.fault is None else f"{search.fault}; {SATURATION_REMEDY}"
+    document: dict[str, object] = {
+        "url": options.base.url,
+        "model": options.base.model,
+        "engine": engine,
+        "endpoint": options.base.endpoint,
+        "search": {
+            "over": settings.over,
+            "from": settings.lowest,
+            "to": settings.highest,
+            "target_ratio": settings.target_ratio,
+            "resolution_ratio": settings.resolution_ratio,
+            "probe_requests": settings.probe_requests,
+            "budget_requests": settings.budget_requests,
+            "alpha": settings.alpha,
+            "slo": {"ttft_s": options.slo.ttft_s, "tpot_s": options.slo.tpot_s, "e2e_s": options.slo.e2e_s},
+            "input_tokens": options.base.input_tokens,
+            "output_tokens": options.base.output_tokens,
+            "arrival": options.base.arrival.process if settings.over == "rate" else None,
+            "seed": options.base.seed,
+            "salt": options.base.salt,
+        },
+        "partial": partial,
+        "stop": None if result.stop is None else result.stop.value,
+        "capacity": {"lower": result.lower, "upper": result.upper, "estimate": result.estimate},
+        "cliff": None if result.cliff is None else list(result.cliff),
+        "requests_warmup": warmup,
+        "requests_sent": result.sent,
+        "requests_needed": _needed_in_all(result),
+        "probes": [_probe(probe) for probe in result.probes],
+        "fit": []
+        if result.fit is None
+        else [list(at) for at in zip(result.fit.levels, result.fit.shares, strict=True)],
+        "fault": fault,
+        "looks_left_out": search.left_out,
+    }
+    if options.least is not None:
+        document["verdict"] = _verdict(options.least, result, fault, partial=partial)
+    return document
+
+
+def _probe(probe: Probe) -> dict[str, object]:
+    finding = probe.finding
+    return {
+        "level": probe.level,
+        "standing": finding.standing.value,
+        "good": finding.good,
+        "scheduled": finding.scheduled,
+        "sent": probe.sent,
+        "cut": finding.cut,
+        "goodput_ratio": finding.share,
+        "goodput_lower": None if finding.limits is None else finding.limits.lower,
+        "goodput_upper": None if finding.limits is None else finding.limits.upper,
+        "backlog_grows": finding.unstable,
+        "unsteady": finding.unsteady,
+        "requests_needed": None if finding.needs is None else probe.sent + finding.needs,
+        "window_s": finding.window_s,
+        "window_short": finding.short,
+    }
+
+
+def _needed_in_all(result: SearchResult) -> int | None:
+    """The least number of requests at one level, those that were sent among them, that would resolve one more."""
+    needed = [probe.sent + probe.finding.needs for probe in result.probes if probe.finding.needs is not None]
+    return min(needed, default=None)
+
+
+def _verdict(least: float, result: SearchResult, fault: str | None, *, partial: bool) -> dict[str, object]:
+    """Is the capacity shown to be at least, or shown to be below, what was asked for?"""
+    if partial or fault is not None:
+        outcome, reason = Outcome.INVALID, "the search was interrupted" if fault is None else fault
+    elif result.lower is not None and result.lower >= least:
+        outcome, reason = Outcome.PASS, f"{result.lower:g} was shown to meet the target"
+    elif result.upper is not None and result.upper <= least:
+        outcome, reason = Outcome.BLOCK, f"{result.upper:g} was shown to miss the target"
+    else:
+        outcome, reason = Outcome.INCONCLUSIVE, f"neither shown to reach {least:g} nor shown to stay below it"
+    return {"outcome": outcome.value, "exit_code": int(outcome.exit_code()), "reason": reason, "min": least}
