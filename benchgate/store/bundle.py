@@ -82,7 +82,11 @@ def read_bundle(data: bytes, source: str) -> WholeRun:
         raise EvidenceError(f"{source}: {len(data):,} bytes; a bundle has at most {MAX_BYTES:,}")
     document = _require_keys(_open_document(data, source), _DOCUMENT_KEYS, source, "the bundle")
     sha256 = document.pop("sha256")
-    if _document_sha256(document, source) != sha256:
+    try:
+        found = hashlib.sha256(_canonical(document)).hexdigest()
+    except (ValueError, RecursionError) as exc:  # NaN, infinity, or nested without end
+        raise EvidenceError(f"{source}: this is not a bundle: {exc}; expected {_EXPECTED}") from exc
+    if found != sha256:
         raise EvidenceError(f"{source}: it does not hash to {_quote(sha256)}: it was changed or cut; fetch it again")
     run = _read_row(tables.run, document["run"], f"{source}: run")
     parts = {table.name: _read_rows(table, document[table.name], run["id"], source) for table in PARTS}
@@ -106,14 +110,6 @@ def _open_document(data: bytes, source: str) -> dict[str, Any]:
             f"{__version__}, which reads {FORMAT} of schema {', '.join(SCHEMAS)}; use one that is as new"
         )
     return document
-
-
-def _document_sha256(document: Mapping[str, Any], source: str) -> str:
-    """Hash the canonical text, which has no NaN, no infinity and bounded depth."""
-    try:
-        return hashlib.sha256(_canonical(document)).hexdigest()
-    except (ValueError, RecursionError) as exc:
-        raise EvidenceError(f"{source}: this is not a bundle: {exc}; expected {_EXPECTED}") from exc
 
 
 def _canonical(document: Mapping[str, Any]) -> bytes:

@@ -98,7 +98,8 @@ class Address:
             near = get_close_matches(url.drivername, ("sqlite", *_POSTGRES_NAMES), n=1)
             hint = f" (did you mean {near[0]}?)" if near else ""
             raise UsageError(f"a store cannot be kept in {url.drivername!r}{hint}; {_ADDRESS_HELP}")
-        return cls._of_server(url.set(drivername="postgresql+psycopg"))
+        plain = URL.create("postgresql", url.username, None, url.host, url.port, url.database)
+        return cls(url.set(drivername="postgresql+psycopg"), plain.render_as_string(), None)
 
     @property
     def shown_is_whole(self) -> bool:
@@ -112,11 +113,6 @@ class Address:
         given = Path(name).expanduser()
         path = Path(os.path.realpath(given))  # whoever comes through a link must find the same locks beside it
         return cls(URL.create("sqlite", database=str(path)), str(given), path)
-
-    @classmethod
-    def _of_server(cls, url: URL) -> Address:
-        plain = URL.create("postgresql", url.username, None, url.host, url.port, url.database)
-        return cls(url, plain.render_as_string(), None)
 
     def without_secrets(self, text: str) -> str:
         """Blank every password of this address in a text, also where it is percent-encoded."""
@@ -166,17 +162,14 @@ class Database:
         try:
             yield
         except (SQLAlchemyError, sqlite3.Error, OSError) as exc:
-            raise StoreError(self._explain(exc)) from exc
+            cause = exc.orig if isinstance(exc, DBAPIError) and exc.orig is not None else exc
+            text = self.address.without_secrets(" ".join(str(cause).split()))
+            advice = next((f"; {advice}" for sign, advice in _ADVICE.items() if sign in text), "")
+            raise StoreError(f"the store {self.address.shown}: {text}{advice}") from exc
 
     def close(self) -> None:
         """Close every connection."""
         self.engine.dispose()
-
-    def _explain(self, exc: Exception) -> str:
-        cause = exc.orig if isinstance(exc, DBAPIError) and exc.orig is not None else exc
-        text = self.address.without_secrets(" ".join(str(cause).split()))
-        advice = next((advice for sign, advice in _ADVICE.items() if sign in text), None)
-        return f"the store {self.address.shown}: {text}" + (f"; {advice}" if advice else "")
 
 
 def fetch(connection: Connection, statement: Select[*tuple[Any, ...]]) -> list[dict[str, Any]]:

@@ -65,9 +65,10 @@ def merge_run(connection: Connection, whole: WholeRun) -> MergeResult:
     added, waiting_for = _add_verdicts(connection, whole)
     for table in (tables.noise_profile, tables.promotion, tables.imported):
         added += _add_documents(connection, table, whole.of(table))
-    return MergeResult(
-        whole.id, fate, added if fate == "known" else 0, waiting_for, _lost_raw_records(connection, whole)
-    )
+    stones = tables.tombstone.c
+    removed = set(connection.scalars(select(stones.seq).where(stones.run_id == whole.id)))
+    bared = any(row["seq"] in removed for table in (tables.observation, tables.telemetry) for row in whole.of(table))
+    return MergeResult(whole.id, fate, added if fate == "known" else 0, waiting_for, bared)
 
 
 def _compare_with_store(connection: Connection, known: rows.Row, whole: WholeRun) -> Literal["continued", "known"]:
@@ -87,13 +88,6 @@ def _compare_with_store(connection: Connection, known: rows.Row, whole: WholeRun
         raise _conflict(whole, "what was observed here after its end there")
     further = len(theirs) > len(ours) or is_over(whole.run)
     return "continued" if further and not is_over(known) else "known"
-
-
-def _lost_raw_records(connection: Connection, whole: WholeRun) -> bool:
-    """Return True where the store has tombstones for raw records of this copy."""
-    stones = tables.tombstone.c
-    removed = set(connection.scalars(select(stones.seq).where(stones.run_id == whole.id)))
-    return any(row["seq"] in removed for table in (tables.observation, tables.telemetry) for row in whole.of(table))
 
 
 def _is_prefix(story: Story, of: Story) -> bool:

@@ -92,7 +92,7 @@ def save_verdict(
 def _verdict_sha256(row: Mapping[str, Any]) -> str:
     """Hash the document; with an instant, hash it together with the runs and the instant.
 
-    Older verdicts name the run they compare with in the document alone (`_held_against`).
+    Older verdicts name the run they compare with in the document alone.
     """
     of_document = rows.text_sha256(row["document"])
     if row["decided_at"] is None:
@@ -137,20 +137,12 @@ def read_verdict(row: rows.Row) -> StoredVerdict:
     outcome = _require_outcome(document)
     if listed != outcome.value:
         raise EvidenceError(f"{what} says {outcome.value} and is listed as {listed}: the store is damaged")
-    if "against" in document and _held_against(document) != compared:
-        kind, other = (_kind(one) for one in (_held_against(document), compared))
-        raise EvidenceError(f"{what} says that it is {kind} and is listed as one {other}: the store is damaged")
+    if "against" in document:  # the run that a comparison was with; None for a verdict on the run itself
+        against = None if document["against"] is None else str(document["against"]["id"])
+        if against != compared:
+            kind, other = ("of the run itself" if id_ is None else f"against run {id_}" for id_ in (against, compared))
+            raise EvidenceError(f"{what} says that it is {kind} and is listed as one {other}: the store is damaged")
     return StoredVerdict(row["run_id"], compared, outcome, document, row["sha256"], row["decided_at"])
-
-
-def _kind(compared_run_id: str | None) -> str:
-    return "of the run itself" if compared_run_id is None else f"against run {compared_run_id}"
-
-
-def _held_against(document: Mapping[str, Any]) -> str | None:
-    """Return the id of the run that a comparison was with; None for a verdict on the run itself."""
-    against = document["against"]
-    return None if against is None else str(against["id"])
 
 
 def own_outcomes(connection: Connection, run_ids: Sequence[str] | Select[str]) -> dict[str, Outcome]:

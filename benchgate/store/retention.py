@@ -221,32 +221,25 @@ def read_sizes(database: Database, now: str) -> Sizes:
         info, run = tables.store_info.c, tables.run.c
         counted = select(run.suite_name, run.status, func.count()).group_by(run.suite_name, run.status)
         stones = tables.tombstone.c
+        if connection.dialect.name == "sqlite":
+            server = f"SQLite {connection.scalar(text('SELECT sqlite_version()'))}"
+            pages, page_bytes = (connection.scalar(text(f"PRAGMA {name}")) for name in ("page_count", "page_size"))
+            n_bytes = int(pages or 0) * int(page_bytes or 0)  # without the log
+        else:
+            server = f"Postgres {connection.scalar(text('SHOW server_version'))}"
+            n_bytes = sum(_postgres_bytes(connection, table.name) for table in tables.metadata.sorted_tables)
         return Sizes(
             address=database.address.shown,
             schema=HEAD,
             tool_version=connection.scalar(select(info.value).where(info.key == "tool_version")),
-            server=_server(connection),
-            n_bytes=_n_bytes(connection),
+            server=server,
+            n_bytes=n_bytes,
             tables=tuple(_table_sizes(connection)),
             runs={(suite, status): n for suite, status, n in sorted(tuple(row) for row in connection.execute(counted))},
             removed=int(connection.scalar(select(func.count(stones.run_id.distinct()))) or 0),
             unused_plans=unused_plans(connection),
             expendable=tuple(removable_runs(connection, Policy(), now)),
         )
-
-
-def _server(connection: Connection) -> str:
-    if connection.dialect.name == "sqlite":
-        return f"SQLite {connection.scalar(text('SELECT sqlite_version()'))}"
-    return f"Postgres {connection.scalar(text('SHOW server_version'))}"
-
-
-def _n_bytes(connection: Connection) -> int:
-    """Return the size of the file without its log, or of all tables with their indexes."""
-    if connection.dialect.name == "sqlite":
-        pages, size = (connection.scalar(text(f"PRAGMA {name}")) for name in ("page_count", "page_size"))
-        return int(pages or 0) * int(size or 0)
-    return sum(_postgres_bytes(connection, table.name) for table in tables.metadata.sorted_tables)
 
 
 def _table_sizes(connection: Connection) -> list[TableSize]:
