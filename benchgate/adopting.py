@@ -17,7 +17,7 @@ from benchgate.imports.reading import Reading
 from benchgate.model.deployment import Arm, Deployment, canonical_json, sha256_of, usd_per_million_tokens
 from benchgate.model.run import MEASURED_BY, MetricRow, Run, RunStatus
 from benchgate.store.repository import Store
-from benchgate.store.resolve import require_spelling
+from benchgate.store.run_reference import require_spelling
 
 _NAME = "imported"
 _CLOCKS_APART = timedelta(minutes=5)

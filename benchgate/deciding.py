@@ -78,7 +78,7 @@ def decide_stored(
         raise UsageError(f"both sides are the run {run_id}; a run says nothing against itself: name two runs")
     if keep and store.run(run_id).status is RunStatus.RUNNING:
         with suppress(StoreError):  # of a store that cannot be written the verdict is told all the same
-            store.settle()  # it may have been killed, and then it may go on
+            store.mark_abandoned_runs()  # it may have been killed, and then it may go on
     evidence = store.evidence(run_id)
     reference = store.evidence(against) if against is not None else None
     terms = Terms(

@@ -28,7 +28,7 @@ from benchgate.model.run import (
 )
 from benchgate.model.telemetry import TelemetryWindow
 from benchgate.plan.schedule import Plan
-from benchgate.store.journal import Entry, Event
+from benchgate.store.evidence import JournalEntry, JournalEvent
 from benchgate.suite.load import level_of_stage
 from benchgate.suite.schema import Suite, measured_arms
 
@@ -89,7 +89,7 @@ class Done:
 NOTHING = Done()
 
 
-def done_so_far(suite: Suite, plan: Plan, journal: Sequence[Entry]) -> Done:
+def done_so_far(suite: Suite, plan: Plan, journal: Sequence[JournalEntry]) -> Done:
     """What the journal of a run of this suite and plan shows. Pure: nothing is asked but what was written down."""
     there = [entry for entry in journal if not entry.aside]
     load, begun = _load(suite, plan, journal, there)
@@ -105,13 +105,13 @@ def done_so_far(suite: Suite, plan: Plan, journal: Sequence[Entry]) -> Done:
         shadow=once[ShadowObservation] is True,
         budget=tuple(entry.seq for entry in there if isinstance(entry.what, BudgetReading)),
         begun=(*begun, *unstarted, *unasked, *(one for one in once.values() if isinstance(one, Begun))),
-        resumptions=sum(isinstance(entry.what, Event) and entry.what.kind == RESUMED for entry in there),
+        resumptions=sum(isinstance(entry.what, JournalEvent) and entry.what.kind == RESUMED for entry in there),
         down=next((entry.what for entry in there if isinstance(entry.what, DeploymentFault)), None),
     )
 
 
 def _load(
-    suite: Suite, plan: Plan, journal: Sequence[Entry], there: Sequence[Entry]
+    suite: Suite, plan: Plan, journal: Sequence[JournalEntry], there: Sequence[JournalEntry]
 ) -> tuple[LoadDone, tuple[Begun, ...]]:
     marked = {_position(entry.what): _place(entry.what) for entry in there if _is_mark(entry.what)}
     blocks = _whole_blocks(plan, set(marked.values()))
@@ -122,7 +122,7 @@ def _load(
     }
     executions = [entry.what for entry in journal if isinstance(entry.what, LoadObservation)]
     took_s = {one.position: one.client.wall_s for one in executions}  # classes of a stage share its client
-    ends = [entry.what.data for entry in there if isinstance(entry.what, Event) and entry.what.kind == LOOK]
+    ends = [entry.what.data for entry in there if isinstance(entry.what, JournalEvent) and entry.what.kind == LOOK]
     looks = [
         entry.what
         for entry in there
@@ -133,7 +133,7 @@ def _load(
     done = LoadDone(
         blocks=blocks,
         gone_on=frozenset(_number(look["blocks"]) for look in ends if look.get("then") != "ended"),
-        ended=any(isinstance(entry.what, Event) and entry.what.kind == LOAD_ENDED for entry in there),
+        ended=any(isinstance(entry.what, JournalEvent) and entry.what.kind == LOAD_ENDED for entry in there),
         searched=tuple(sorted(looks, key=lambda one: one.position)),
         spent_s=sum(took_s.values()),
         workers=frozenset(one.client.workers for one in executions),
@@ -151,7 +151,7 @@ def _whole_blocks(plan: Plan, measured: set[tuple[str, str, int]]) -> int:
     return len(plan.blocks)
 
 
-def _begun_executions(there: Sequence[Entry], whole: set[int]) -> Iterator[Begun]:
+def _begun_executions(there: Sequence[JournalEntry], whole: set[int]) -> Iterator[Begun]:
     """Block by block, and look by look, the rows of executions that are no part of anything whole."""
     seqs: dict[str, list[int]] = defaultdict(list)
     for entry in there:
@@ -164,7 +164,7 @@ def _begun_executions(there: Sequence[Entry], whole: set[int]) -> Iterator[Begun
         yield Begun(what, tuple(of_it))
 
 
-def _starts(suite: Suite, there: Sequence[Entry]) -> tuple[int, list[Begun]]:
+def _starts(suite: Suite, there: Sequence[JournalEntry]) -> tuple[int, list[Begun]]:
     """Whole rounds of starts from the first one on; a round that lacks an arm was begun."""
     rounds: dict[int, dict[Arm, int]] = defaultdict(dict)
     for entry in there:
@@ -177,7 +177,9 @@ def _starts(suite: Suite, there: Sequence[Entry]) -> tuple[int, list[Begun]]:
     return whole, [Begun(f"start {number + 1}", seqs) for number, seqs in sorted(left.items())]
 
 
-def _tasks(suite: Suite, there: Sequence[Entry]) -> tuple[dict[str, tuple[QualityObservation, ...]], list[Begun]]:
+def _tasks(
+    suite: Suite, there: Sequence[JournalEntry]
+) -> tuple[dict[str, tuple[QualityObservation, ...]], list[Begun]]:
     """The tasks whose every asking came to its end, be it with a fault; what an interrupt ended did not."""
     if suite.quality is None:
         return {}, []
@@ -199,7 +201,7 @@ def _tasks(suite: Suite, there: Sequence[Entry]) -> tuple[dict[str, tuple[Qualit
     return whole, begun
 
 
-def _once(there: Sequence[Entry], kind: type[DivergenceObservation] | type[ShadowObservation]) -> bool | Begun:
+def _once(there: Sequence[JournalEntry], kind: type[DivergenceObservation] | type[ShadowObservation]) -> bool | Begun:
     """Whether what a run makes once is there; what an interrupt ended was begun."""
     for entry in there:
         if isinstance(entry.what, kind):
@@ -211,21 +213,21 @@ def _once(there: Sequence[Entry], kind: type[DivergenceObservation] | type[Shado
 
 
 def _is_mark(what: object) -> bool:
-    return isinstance(what, Event) and what.kind == MEASURED
+    return isinstance(what, JournalEvent) and what.kind == MEASURED
 
 
 def _position(what: object) -> int:
     """The number of the execution that an entry is of; -1 where it is of none."""
     if isinstance(what, LoadObservation | TelemetryWindow):
         return what.position
-    return _number(what.data["position"]) if isinstance(what, Event) and what.kind == MEASURED else -1
+    return _number(what.data["position"]) if isinstance(what, JournalEvent) and what.kind == MEASURED else -1
 
 
 def _place(what: object) -> tuple[str, str, int]:
     """The stage, arm and block that an entry of an execution is of."""
     if isinstance(what, LoadObservation | TelemetryWindow):
         return what.stage, what.arm.value, what.block
-    assert isinstance(what, Event), "it is of an execution"
+    assert isinstance(what, JournalEvent), "it is of an execution"
     return str(what.data["stage"]), str(what.data["arm"]), _number(what.data["block"])
 
 

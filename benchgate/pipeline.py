@@ -97,11 +97,11 @@ def measured_run(
     spool, may_go_on = spool_of(options.work_dir, run.id), not (options.calibration or options.part)
     began, again = sitting_of(suite, os.environ, run.id, spool), options.again
     options.before_measuring()
-    store.settle()
+    store.mark_abandoned_runs()
     with recorded(
         store, run, plan.canonical, may_go_on=may_go_on, again=again, spool=spool, note=progress.note
     ) as writer:
-        writer.begin_sitting(began)
+        writer.begin_session(began)
         if spent is not None:
             writer.add_budget(spent)
         work = Work(

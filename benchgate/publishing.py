@@ -16,8 +16,6 @@ from pathlib import Path
 
 from benchgate.deciding import Decision, decide_stored
 from benchgate.errors import EvidenceError, ExitCode, PublishError, SuiteError, UsageError
-from benchgate.exchange.bundle_files import bundle_sources
-from benchgate.exchange.taking_in import take_in
 from benchgate.model.deployment import Arm, sha256_of
 from benchgate.model.run import Run
 from benchgate.model.verdict import Outcome, Waivers
@@ -35,6 +33,8 @@ from benchgate.report.results import Kind, Level, Result, Told, plain
 from benchgate.report.suite_lines import SuiteLines, suite_lines
 from benchgate.report.untrusted import markdown_code, markdown_prose
 from benchgate.report.view import ReportView, report_view
+from benchgate.store.bundle import bundle_sources
+from benchgate.store.merge import import_runs
 from benchgate.store.migrate import opened
 from benchgate.store.repository import Store
 from benchgate.suite.loader import parse_suite
@@ -175,7 +175,7 @@ def store_of_bundle(file: Path) -> Iterator[tuple[Store, str]]:
     with tempfile.TemporaryDirectory(prefix="benchgate-bundle-") as folder:
         address = str(Path(folder) / "bundle.db")
         with opened(address, create=True) as database:
-            (taken,) = take_in(lambda: database, bundle_sources([file]))
+            (taken,) = import_runs(lambda: database, bundle_sources([file]))
         if taken.merged is None:
             raise EvidenceError(taken.problem or f"{file}: nothing of it was taken in")
         with Store.open(address, create=False) as store:

@@ -59,7 +59,7 @@ def cut_short(writer: RunWriter, *, may_go_on: bool) -> Iterator[None]:
 def _leave(writer: RunWriter, *, may_go_on: bool) -> None:
     """A run that was cut short: partial, and over unless it may go on."""
     if may_go_on:
-        writer.leave_open()
+        writer.suspend()
     else:
         writer.finish(RunStatus.PARTIAL, utc_now())
 
@@ -74,7 +74,7 @@ def measure_to_the_end(work: Work, *, may_go_on: bool, again: str = "benchgate r
     except NothingKept as error:
         writer = work.sitting.writer
         then = f"; then `{again} --resume --run {writer.run_id}` goes on with it" if may_go_on else ""
-        writer.give_up(f"{error}{then}")
+        writer.record_loss(f"{error}{then}")
         _leave(writer, may_go_on=may_go_on)
     else:
         work.sitting.writer.finish(RunStatus.COMPLETE if whole else RunStatus.PARTIAL, utc_now())

@@ -60,10 +60,10 @@ def resume_suite(
     require_runnable(suite, suite_dir, options)
     plan = read_plan(suite, suite_dir, fetch=True, allow_code=options.allow_code)
     with _opened(options, ref) as store:
-        store.settle()
+        store.mark_abandoned_runs()
         run = _chosen(store, suite, suite_dir, options, ref)
         suite = with_prices(suite, suite_dir, run.day)
-        with store.holding(run.id):
+        with store.hold_run(run.id):
             _require_open(store, run)
             spool = spool_of(options.work_dir, run.id)
             found = bring_in(store, run, spool, without_spool=without_spool)
@@ -160,8 +160,8 @@ class ResumedSitting(Sitting):
         )
         self.writer = self._reopen()
         try:
-            self.writer.go_on(went_on, [kind for kind, there in kinds.items() if there])
-            self.writer.begin_sitting(self._began)
+            self.writer.resume(went_on, [kind for kind, there in kinds.items() if there])
+            self.writer.begin_session(self._began)
         except StoreError:
             self.writer.discard()
             raise
@@ -212,7 +212,7 @@ def _chosen(store: Store, suite: Suite, suite_dir: Path, options: RunOptions, re
             return store.run(store.resolve(ref))
         except UsageError as error:
             raise UsageError(f"{error}{unstored(options.work_dir, ref, options.store, store)}") from error
-    ours = [run for run in store.may_go_on(suite.suite) if not run.calibrates and _is_of(run, suite)]
+    ours = [run for run in store.resumable_runs(suite.suite) if not run.calibrates and _is_of(run, suite)]
     if ours:
         return next((run for run in ours if _is_asked(run, suite, suite_dir)), ours[0])
     raise UsageError(
@@ -246,7 +246,7 @@ def _resumed(store: Store, run: Run) -> bool:
 
 
 def _require_open(store: Store, run: Run) -> None:
-    if any(one.id == run.id for one in store.may_go_on()):
+    if any(one.id == run.id for one in store.resumable_runs()):
         return
     now = store.run(run.id)
     if now.status is RunStatus.COMPLETE:

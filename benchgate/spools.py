@@ -9,9 +9,9 @@ from pathlib import Path
 
 from benchgate.errors import UsageError
 from benchgate.model.run import Run
-from benchgate.store.engine import Address
+from benchgate.store.database import Address
 from benchgate.store.repository import Store
-from benchgate.store.resumed import spool_left
+from benchgate.store.rows import pending_spool
 from benchgate.store.spool import FILE_NAME
 
 _NAMED = 3  # spools that no store has; more are counted
@@ -52,7 +52,7 @@ def bring_in(store: Store, run: Run, spool: Path, *, without_spool: bool) -> Spo
 
     Whoever may leave a spool out chooses among whole blocks, so that is refused unless asked for by name.
     """
-    left = spool_left(store.events(run.id))
+    left = pending_spool(store.events(run.id))
     there = [path for path in dict.fromkeys([Path(left), spool] if left else [spool]) if _is_there(path)]
     for path in there:
         store.recover(path)

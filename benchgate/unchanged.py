@@ -17,7 +17,7 @@ from benchgate.model.run import LOAD_SALT, SERVER_PROCESSES, Run
 from benchgate.model.telemetry import TelemetryWindow
 from benchgate.plan.schedule import Plan
 from benchgate.sitting import moved
-from benchgate.store.journal import Entry, Event
+from benchgate.store.evidence import JournalEntry, JournalEvent
 from benchgate.suite.schema import Suite
 from benchgate.units import as_written, show_duration, show_percent, show_size
 
@@ -70,13 +70,13 @@ def require_same_facts(arm: Arm, before: Deployment, found: Deployment) -> None:
         )
 
 
-def processes_before(journal: Sequence[Entry]) -> dict[Arm, tuple[str, ...]]:
+def processes_before(journal: Sequence[JournalEntry]) -> dict[Arm, tuple[str, ...]]:
     """Which processes answered for each arm so far, each named once in a row; what was set aside tells too."""
     told: dict[Arm, list[str]] = {arm: [] for arm in Arm}
     for entry in journal:
         if isinstance(entry.what, TelemetryWindow):
             told[entry.what.arm] += entry.what.markers
-        elif isinstance(entry.what, Event) and entry.what.kind == SERVER_PROCESSES:
+        elif isinstance(entry.what, JournalEvent) and entry.what.kind == SERVER_PROCESSES:
             for arm, marker in entry.what.data.items():
                 told[Arm(arm)] += [str(marker)] if marker is not None else []
     return {arm: tuple(marker for marker, _ in groupby(markers)) for arm, markers in told.items()}

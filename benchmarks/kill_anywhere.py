@@ -143,7 +143,7 @@ def problems_after_kill(
 ) -> tuple[list[str], Run | None]:
     """What is wrong with the store after a kill, and the run; None where nothing of it is there, or all of it."""
     with Store.open(place.store, create=False) as store:
-        store.settle()
+        store.mark_abandoned_runs()
         new = [run for run in store.runs() if run.id not in before]
         if not new:
             return (["the run is not there, though it said that it had begun"], None)
@@ -152,7 +152,7 @@ def problems_after_kill(
         wrong = [f"{one} was finished and is not there" for one in sorted(missing)]
         if run.status is RunStatus.COMPLETE:
             return wrong, None
-        left = [one.id for one in store.may_go_on()]
+        left = [one.id for one in store.resumable_runs()]
         if run.status is not RunStatus.PARTIAL or run.id not in left:
             wrong.append(f"it is {run.status.value}, and not marked as partial so that it may go on")
         return wrong, run

@@ -26,7 +26,7 @@ from sqlalchemy import text
 from benchgate.model.deployment import Arm
 from benchgate.model.records import ABSENT, RequestColumns
 from benchgate.model.run import ClientUse, LoadObservation, RunStatus, new_run_id
-from benchgate.store.engine import Address, Database
+from benchgate.store.database import Address, Database
 from benchgate.store.repository import Store
 from benchmarks.gate_million import answered
 from benchmarks.made_runs import load_suite, run_of

@@ -27,12 +27,12 @@ import numpy as np
 from sqlalchemy import Table, bindparam, insert, text, update
 
 from benchgate import deciding
-from benchgate.exchange.bulk import insert_rows
 from benchgate.model.deployment import Arm
 from benchgate.model.run import MetricRow, Run, new_run_id
 from benchgate.report.stored_numbers import numbers_document, numbers_text
 from benchgate.store import results, rows, tables
-from benchgate.store.engine import Address, Database
+from benchgate.store.database import Address, Database
+from benchgate.store.merge import insert_rows
 from benchgate.store.repository import Store
 from benchmarks.gate_million import a_suite
 from benchmarks.made_runs import run_of

@@ -97,10 +97,9 @@ def stores_are_quick() -> Iterator[None]:
     """See `quick_store`; `test_store_open` has its stores as users have them."""
     from alembic import command
 
-    from benchgate.store import engine
     from tests.fakes import quick_store
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(command, "upgrade", quick_store.upgrade)
-        patched.setattr(engine, "_SQLITE_PRAGMAS", quick_store.HURRIED_PRAGMAS)
+        patched.setattr("benchgate.store.database._SQLITE_PRAGMAS", quick_store.HURRIED_PRAGMAS)
         yield

@@ -54,7 +54,7 @@ def _of_store(store: str) -> list[str]:
 
     Without a password: the reader of a log is not to have it.
     """
-    from benchgate.store.engine import Address
+    from benchgate.store.database import Address
 
     if store in (DEFAULT_STORE, os.environ.get("BENCHGATE_STORE")):
         return []

@@ -82,7 +82,7 @@ def _of_the_machine(store: str, work_dir: Path) -> Iterator[Symptom]:
     from benchgate.doctor.resources import examine_resources
     from benchgate.doctor.store_file import examine_store_file
     from benchgate.errors import BenchgateError
-    from benchgate.store.engine import Address
+    from benchgate.store.database import Address
 
     yield from examine(store)
     yield from examine_store_file(store)

@@ -89,7 +89,7 @@ def _document(found: CandidateTable, output: TrendFormat) -> str | bytes:
     if output is TrendFormat.JSON:
         return json.dumps(frontier_document(found), indent=2, sort_keys=True) + "\n"
     if output is TrendFormat.CSV:
-        from benchgate.exchange.export_tables import to_csv
+        from benchgate.store.export import to_csv
 
         return to_csv(COLUMNS, frontier_rows(found))
     from benchgate.report.frontier_chart import frontier_file, frontier_png

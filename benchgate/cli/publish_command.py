@@ -108,14 +108,14 @@ def _opened(run: str, address: str) -> Iterator[tuple[Store, str]]:
 
     A file of any other name is no bundle: it may lie in the repository under the label of a run.
     """
-    from benchgate.exchange.bundle_files import SUFFIX, looks_like_a_bundle
     from benchgate.publishing import store_of_bundle
+    from benchgate.store.bundle import SUFFIX, looks_like_bundle
     from benchgate.store.repository import Store
 
     if (file := Path(run)).suffix == SUFFIX:
         if not file.is_file():
             raise UsageError(f"there is no bundle {run}; `benchgate store export` writes it, in the job that measures")
-        if not looks_like_a_bundle(file):
+        if not looks_like_bundle(file):
             raise UsageError(f"{file} is no bundle; `benchgate store export` writes them")
         with store_of_bundle(file) as found:
             yield found

@@ -16,9 +16,9 @@ from benchgate.escape import terminal_line
 from benchgate.units import show_size
 
 if TYPE_CHECKING:
-    from benchgate.store.checking import Checked
+    from benchgate.store.integrity import CheckReport
     from benchgate.store.repository import Store
-    from benchgate.store.sizes import Sizes
+    from benchgate.store.retention import Sizes
 
 _AGES_DAYS = (0, 30, 90, 365)
 CareFormatOption = Annotated[CareFormat, typer.Option("--format", help="How to print what was found.")]
@@ -64,7 +64,7 @@ def info(store: options.StoreOption = options.STORE, output: CareFormatOption = 
 
 def _opened(address: str) -> Store:
     """The store as it is: looking at one upgrades nothing."""
-    from benchgate.store.engine import Address
+    from benchgate.store.database import Address
     from benchgate.store.repository import Store
 
     found = Store.open_as_is(address)
@@ -80,12 +80,12 @@ def _opened(address: str) -> Store:
 
 
 def _shown(address: str) -> str:
-    from benchgate.store.engine import Address
+    from benchgate.store.database import Address
 
     return Address.parse(address).shown
 
 
-def _checked_document(checked: Checked) -> dict[str, object]:
+def _checked_document(checked: CheckReport) -> dict[str, object]:
     from dataclasses import asdict
 
     return {
@@ -95,7 +95,7 @@ def _checked_document(checked: Checked) -> dict[str, object]:
     }
 
 
-def _checked_lines(checked: Checked, store: str, *, figures: bool) -> Iterator[str]:
+def _checked_lines(checked: CheckReport, store: str, *, figures: bool) -> Iterator[str]:
     for finding in checked.findings:
         run = f"run {finding.run_id}, " if finding.run_id is not None else ""
         yield terminal_line(f"{run}{finding.place}: {finding.problem}")

@@ -16,12 +16,12 @@ from benchgate.errors import StoreError, UsageError
 from benchgate.escape import terminal_line
 
 if TYPE_CHECKING:
-    from benchgate.exchange.taking_in import Taken
-    from benchgate.store.engine import Database
+    from benchgate.store.database import Database
+    from benchgate.store.merge import ImportResult
 
 
 class ExportFormat(StrEnum):
-    """What the files of an export are; the words of `exchange.exporting.Form`, which is slow to load."""
+    """What the files of an export are; the words of `store.export.FileFormat`, which is slow to load."""
 
     BUNDLE = "bundle"
     JSONL = "jsonl"
@@ -49,7 +49,8 @@ def export(
     store: options.StoreOption = options.STORE,
 ) -> None:
     """Write runs as files: whole, to be taken in elsewhere, or as other programs read them."""
-    from benchgate.exchange import exporting
+    from benchgate.report.openmetrics import newest_runs_text
+    from benchgate.store import export as exports
     from benchgate.store.migrate import opened
 
     if to is None:
@@ -58,7 +59,8 @@ def export(
         raise UsageError(f"--raw-csv is of --format csv, and {output} is to be written")
     with opened(store, create=False) as database:
         chosen = _chosen(database, runs or [], every=every, suite=suite)
-        for file in exporting.export(database, chosen, to, exporting.Form(output), raw_csv=raw_csv):
+        chosen_format = exports.FileFormat(output)
+        for file in exports.export(database, chosen, to, chosen_format, newest_runs_text, raw_csv=raw_csv):
             say(terminal_line(str(file)) + "\n")
 
 
@@ -67,7 +69,7 @@ def copy(
     target: Annotated[str, typer.Argument(metavar="TO", help="SQLite file or database URL to add to.")],
 ) -> None:
     """Take every run of one store into another, SQLite or Postgres; what is there already stays."""
-    from benchgate.exchange.taking_in import copy_store
+    from benchgate.store.merge import copy_store
     from benchgate.store.migrate import opened
 
     with opened(origin, create=False) as source, opened(target, create=True) as database:
@@ -78,8 +80,8 @@ def copy(
 
 def _chosen(database: Database, runs: list[str], *, every: bool, suite: str | None) -> list[str]:
     """The ids of the runs that are meant, each once."""
-    from benchgate.exchange.exporting import all_runs
-    from benchgate.store.resolve import resolve
+    from benchgate.store.export import all_runs
+    from benchgate.store.run_reference import resolve
 
     if every and runs:
         raise UsageError("--all is every run; name runs or say --all")
@@ -93,7 +95,7 @@ def _chosen(database: Database, runs: list[str], *, every: bool, suite: str | No
         return list(dict.fromkeys(resolve(connection, run, suite=suite) for run in runs))
 
 
-def tell(taken: Iterable[Taken]) -> Counter[str]:
+def tell(taken: Iterable[ImportResult]) -> Counter[str]:
     """One line a run as it is taken in, what is missing or refused on stderr, then the sum: how many of each fate."""
     fates: Counter[str] = Counter()
     for one in taken:

@@ -43,8 +43,8 @@ def import_files(
 ) -> None:
     """Take in runs that `store export` wrote, or numbers from files of other tools; what is known stays."""
     from benchgate.adopting import Told, require_sane
-    from benchgate.exchange.bundle_files import files_at, looks_like_a_bundle
     from benchgate.imports.formats import require_known
+    from benchgate.store.bundle import bundle_files, looks_like_bundle
 
     told = Told(suite, deployment, model, label, price, accelerators, measured_at)
     require_sane(told)
@@ -54,8 +54,8 @@ def import_files(
     found: list[Path] = []
     for path in files:
         with _tried(refused):
-            found += files_at(path)
-    bundles = [file for file in found if tool is None and looks_like_a_bundle(file)]
+            found += bundle_files(path)
+    bundles = [file for file in found if tool is None and looks_like_bundle(file)]
     foreign = [file for file in found if file not in bundles]
     if bundles and not foreign and told != Told():
         raise UsageError(f"{_given(told)} is of files of other tools, and these are bundles, which say it themselves")
@@ -122,13 +122,13 @@ def _left_out(adopted: Adopted) -> Iterator[str]:
 
 def _import_bundles(bundles: Sequence[Path], store: str) -> int:
     """How many were refused. A store is made only once there is something to take in."""
-    from benchgate.exchange.bundle_files import bundle_sources
-    from benchgate.exchange.taking_in import take_in
+    from benchgate.store.bundle import bundle_sources
+    from benchgate.store.merge import import_runs
     from benchgate.store.migrate import opened
 
     with ExitStack() as stack:
         database = cache(lambda: stack.enter_context(opened(store, create=True)))
-        return tell(take_in(database, bundle_sources(bundles)))["refused"]
+        return tell(import_runs(database, bundle_sources(bundles)))["refused"]
 
 
 def _end(asked: int, refused: Counter[ExitCode]) -> None:

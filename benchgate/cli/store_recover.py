@@ -14,7 +14,7 @@ from benchgate.cli.saying import say
 
 if TYPE_CHECKING:
     from benchgate.model.run import Run
-    from benchgate.store.recovering import Recovered
+    from benchgate.store.spool import Recovered
 
 
 def recover(
@@ -22,9 +22,9 @@ def recover(
     store: options.StoreOption = options.STORE,
 ) -> None:
     """Bring into the store what of a run is only in its spool; a run that was killed can go on or be judged then."""
-    from benchgate.store.engine import Address
+    from benchgate.store.database import Address
     from benchgate.store.repository import Store
-    from benchgate.store.spooled import read_spool
+    from benchgate.store.spool import read_spool
 
     if not _is_there(store):
         read_spool(spool)  # no store is made for one that cannot be read

@@ -149,8 +149,8 @@ def _json(rows: Sequence[Mapping[str, object]]) -> str:
 
 
 def _csv(rows: Sequence[Mapping[str, object]], of_all: Mapping[str, str | None]) -> str:
-    from benchgate.exchange.export_tables import to_csv
     from benchgate.model.run import TrendPoint
+    from benchgate.store.export import to_csv
 
     columns = (*of_all, *TrendPoint._fields, _ANEW)
     return to_csv(columns, (tuple(row[column] for column in columns) for row in rows))

@@ -18,7 +18,7 @@ from benchgate.errors import BenchgateError, lacking
 from benchgate.load.client_delay import audit_refusal
 from benchgate.load.http.library import DISABLED_BY, library
 from benchgate.model.client import ClientProfile
-from benchgate.store.engine import Address
+from benchgate.store.database import Address
 from benchgate.store.repository import Store
 from benchgate.targets.address import ServerAddress
 from benchgate.units import show_duration, show_number

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from benchgate.doctor.machine import State, Symptom
 from benchgate.errors import BenchgateError
-from benchgate.store.engine import Address
+from benchgate.store.database import Address
 from benchgate.store.repository import Store
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from benchgate.errors import EvidenceError
 from benchgate.model.run import MetricRow
@@ -73,6 +74,20 @@ def sample(name: str, labels: Mapping[str, str], value: float, *, digits: int = 
     """One line."""
     told = ",".join(f'{key}="{_escaped(labels[key])}"' for key in sorted(labels))
     return f"{name}{{{told}}} {value + 0.0:.{digits}g}"
+
+
+def newest_runs_text(newest: Sequence[tuple[str, str, Outcome | None, Sequence[MetricRow]]]) -> str:
+    """Return the exposition of the newest run of each suite: name, start (RFC 3339), own outcome and metrics.
+
+    No label changes from run to run, so the series of a suite continue.
+    """
+    name = "benchgate_run_started_timestamp_seconds"
+    starts = [(suite, int(datetime.fromisoformat(started_at).timestamp())) for suite, started_at, _, _ in newest]
+    samples = tuple(sample(name, {"suite": suite}, start_s, digits=12) for suite, start_s in starts)
+    started = Family(name, "seconds", "When the newest run of the suite began.", samples)
+    verdicts = verdict_family({suite: outcome for suite, _, outcome, _ in newest})
+    rows = [(suite, row) for suite, _, _, metrics in newest for row in metrics]
+    return exposition([verdicts, started, *metric_families(rows)])
 
 
 def _named(metric: str) -> tuple[str, str]:

@@ -11,7 +11,7 @@ from benchgate.model.verdict import Outcome
 from benchgate.report.show import MARKS
 from benchgate.report.untrusted import one_line
 from benchgate.site.listed import NO_VERDICT, name_of
-from benchgate.store.overview import Glance
+from benchgate.store.queries import RunSummary
 
 _COLOURS = {
     Outcome.PASS: "#17713f",
@@ -37,7 +37,7 @@ class Badge:
     title: str
 
 
-def newest_judging(runs: Sequence[Glance]) -> Glance | None:
+def newest_judging(runs: Sequence[RunSummary]) -> RunSummary | None:
     """The newest run (they come oldest first) that judges a candidate, and is over or was cut short.
 
     No calibration and no file of another tool does.
@@ -46,14 +46,14 @@ def newest_judging(runs: Sequence[Glance]) -> Glance | None:
     return next((one for one in judging if one.run.status is not RunStatus.RUNNING), None)
 
 
-def badge_of(suite: str, runs: Sequence[Glance], in_series: str | None = None) -> Badge:
+def badge_of(suite: str, runs: Sequence[RunSummary], in_series: str | None = None) -> Badge:
     """The badge of a suite: of the newest run in its baseline series, by its id, else of its newest run.
 
     A run without a verdict says so: an older one's is not its own.
     """
     served = next((one for one in runs if one.run.id == in_series), None)
     shown = served or newest_judging(runs)
-    outcome = shown.said[-1].outcome if shown is not None and shown.said else None
+    outcome = shown.outcomes[-1].outcome if shown is not None and shown.outcomes else None
     which = "what is in service" if served is not None else "the newest run"
     title = f"{which}, {name_of(shown)}" if shown is not None else "no run judges a candidate"
     label = one_line(suite, _LONGEST_LABEL) or "benchgate"

@@ -25,7 +25,7 @@ from benchgate.site.pages import SuitePart, badge_svg, index_page, run_page, sui
 from benchgate.site.reports import Wanted, rendered
 from benchgate.site.shelf import Changes, Entry, Shelf, opened
 from benchgate.site.trends import Points, drawn_runs, points_by_suite, told_of, trends
-from benchgate.store.overview import Glance, Overview
+from benchgate.store.queries import Overview, RunSummary
 from benchgate.store.repository import Store
 
 Tell = Callable[[int, int], object]
@@ -69,8 +69,8 @@ def build(address: str, folder: Path, tell: Tell) -> Built:
     return Built(shelf.changes, faults)
 
 
-def _by_suite(runs: Sequence[Glance]) -> dict[str, list[Glance]]:
-    found: dict[str, list[Glance]] = {}
+def _by_suite(runs: Sequence[RunSummary]) -> dict[str, list[RunSummary]]:
+    found: dict[str, list[RunSummary]] = {}
     for glance in runs:
         found.setdefault(glance.run.suite_name, []).append(glance)
     return dict(sorted(found.items()))
@@ -107,7 +107,7 @@ def _reports(store: Store, address: str, seen: Overview, shelf: Shelf, tell: Tel
 
 
 def _parts(
-    seen: Overview, suites: Mapping[str, Sequence[Glance]], listed: Mapping[str, ListedRun]
+    seen: Overview, suites: Mapping[str, Sequence[RunSummary]], listed: Mapping[str, ListedRun]
 ) -> dict[str, SuitePart]:
     parts = {}
     known = {glance.run.id: glance for glance in seen.runs}
@@ -128,11 +128,11 @@ def _parts(
 
 
 def _numbers(
-    store: Store, glance: Glance, run: ListedRun, part: SuitePart, shelf: Shelf, faults: Mapping[str, str]
+    store: Store, glance: RunSummary, run: ListedRun, part: SuitePart, shelf: Shelf, faults: Mapping[str, str]
 ) -> None:
     """The page of a run without a report. Its numbers stay what they are, so it is made again for what else it says."""
     file, fault = run_file(glance.run.id), faults.get(glance.run.id)
-    inputs = sha256_of([tool_sha256(), asdict(run), [said.sha256 for said in glance.said], glance.n_kept])
+    inputs = sha256_of([tool_sha256(), asdict(run), [said.sha256 for said in glance.outcomes], glance.n_kept])
     if fault is None and shelf.entry(file, inputs) is not None:
         shelf.keep(file)
         return
@@ -140,7 +140,7 @@ def _numbers(
     shelf.put(file, page, None if fault is not None else inputs, fault)
 
 
-def _suite(store: Store, part: SuitePart, runs: Sequence[Glance], points: Points, shelf: Shelf) -> None:
+def _suite(store: Store, part: SuitePart, runs: Sequence[RunSummary], points: Points, shelf: Shelf) -> None:
     """A suite's page and badges."""
     served = part.in_service.run_id if part.in_service and part.in_series else None
     badge = badge_of(part.name, runs, served)

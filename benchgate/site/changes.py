@@ -17,7 +17,7 @@ from benchgate.report.show import minute
 from benchgate.report.untrusted import one_line
 from benchgate.site.listed import name_of
 from benchgate.site.names import run_file
-from benchgate.store.overview import Glance
+from benchgate.store.queries import RunSummary
 
 ENDS_LINES = frozenset("SH")
 """Letters at which every line ends: numbers before and after are not comparable."""
@@ -83,13 +83,13 @@ def _priced(run: Run) -> Deployment | None:
     return deployment if deployment is not None and deployment.has_price else None
 
 
-def change(letter: str, glance: Glance, told: str) -> Change:
+def change(letter: str, glance: RunSummary, told: str) -> Change:
     """That something changed with a run."""
     run = glance.run
     return Change(letter, run_file(run.id), name_of(glance), minute(run.started_at), told)
 
 
-def circumstances(drawn: Sequence[Glance]) -> Iterator[tuple[int, Change]]:
+def circumstances(drawn: Sequence[RunSummary]) -> Iterator[tuple[int, Change]]:
     """Where (by its place among the runs, oldest first) what was asked, hardware, engine or price is another."""
     for at in range(1, len(drawn)):
         if drawn[at - 1].run.measurement_sha256 != drawn[at].run.measurement_sha256:
@@ -104,7 +104,7 @@ def circumstances(drawn: Sequence[Glance]) -> Iterator[tuple[int, Change]]:
             yield its[number], one
 
 
-def _of_candidate(drawn: Sequence[Glance], of: str) -> Iterator[tuple[int, Change]]:
+def _of_candidate(drawn: Sequence[RunSummary], of: str) -> Iterator[tuple[int, Change]]:
     """Where, by its place among the runs of one candidate, hardware, engine or price of it is another."""
     places = [place_of(glance.run) for glance in drawn]
     yield from _prices(drawn, of)
@@ -121,7 +121,7 @@ def _of_candidate(drawn: Sequence[Glance], of: str) -> Iterator[tuple[int, Chang
         yield at_others[-1], change("A", drawn[at_others[-1]], f"another address{whose}, hardware not told{more}")
 
 
-def _prices(drawn: Sequence[Glance], of: str) -> Iterator[tuple[int, Change]]:
+def _prices(drawn: Sequence[RunSummary], of: str) -> Iterator[tuple[int, Change]]:
     """Where another price was paid than was last told: a run without one has no costs to be compared."""
     priced = [(at, one) for at, glance in enumerate(drawn) if (one := _priced(glance.run)) is not None]
     for (before, old), (at, new) in pairwise(priced):

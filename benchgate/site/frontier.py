@@ -11,7 +11,7 @@ from benchgate.report.drawing import Figure
 from benchgate.report.frontier import frontier_table, last_line, reasons, what_of
 from benchgate.report.frontier_chart import frontier_svg
 from benchgate.sizing.candidates import CandidateRow, CandidateTable, compare_candidates
-from benchgate.store.overview import Glance
+from benchgate.store.queries import RunSummary
 from benchgate.store.repository import Store
 
 _STORED = "stored figures, which no page holds against raw records; `benchgate frontier` makes its own of them"
@@ -27,7 +27,7 @@ class Frontier:
     lines: tuple[str, ...]
 
 
-def lined_up(store: Store, runs: Sequence[Glance]) -> CandidateTable | None:
+def lined_up(store: Store, runs: Sequence[RunSummary]) -> CandidateTable | None:
     """The candidates of a suite's `runs` (oldest first); None where not two of them have both quality and cost.
 
     By the figures that are stored: else all raw records of every run would be read again with every build.

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from benchgate.model.deployment import sha256_of
 from benchgate.report.html import TEMPLATES
-from benchgate.store.overview import Glance, Overview
+from benchgate.store.queries import Overview, RunSummary
 
 _LIBRARIES = ("jinja2", "numpy", "scipy", "vl-convert-python")  # whose own changes may change a page
 _PACKAGE = Path(__file__).parent.parent
@@ -57,7 +57,7 @@ class ReportInputs:
     def of(cls, overview: Overview) -> ReportInputs:
         """Of everything that a store has."""
         facts: dict[str, list[tuple[str, str]]] = {}
-        stored = {said.sha256 for glance in overview.runs for said in glance.said}
+        stored = {said.sha256 for glance in overview.runs for said in glance.outcomes}
         for glance in overview.runs:
             facts.setdefault(glance.run.suite_name, []).extend(_facts(glance))
         for promotion in overview.promotions:
@@ -66,7 +66,7 @@ class ReportInputs:
             facts.setdefault(promotion.suite, []).append((promotion.promoted_at, told))
         return cls({suite: _past(told) for suite, told in facts.items()}, _past(overview.noise))
 
-    def sha256(self, glance: Glance) -> str:
+    def sha256(self, glance: RunSummary) -> str:
         """The hash for one run of the overview."""
         run = glance.run
         removed = None if glance.removed is None else glance.removed.removed_at
@@ -75,21 +75,21 @@ class ReportInputs:
                 tool_sha256(),
                 [run.id, run.status.value, run.finished_at, run.label, run.tool_version],
                 [glance.evidence_sha256, glance.n_kept, removed, glance.noise_sha256],
-                [said.sha256 for said in glance.said],
+                [said.sha256 for said in glance.outcomes],
                 self.suites[run.suite_name].by(run.started_at),
                 self.noise.by(run.finished_at or run.started_at),
             ]
         )
 
 
-def _facts(glance: Glance) -> Iterator[tuple[str, str]]:
+def _facts(glance: RunSummary) -> Iterator[tuple[str, str]]:
     """When what of a run came to be known: that it measured something, its end, and its verdicts."""
     run = glance.run
     yield run.started_at, sha256_of([run.id, run.label, glance.measured])
     if run.finished_at is None:
         return
     yield run.finished_at, sha256_of([run.id, run.status.value, run.started_at, glance.evidence_sha256])
-    for said in glance.said:
+    for said in glance.outcomes:
         yield max(said.decided_at or "", run.finished_at), sha256_of([run.id, said.sha256])
 
 

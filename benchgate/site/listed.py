@@ -13,7 +13,7 @@ from benchgate.report.show import MARKS, minute
 from benchgate.report.untrusted import one_line
 from benchgate.site.names import run_file
 from benchgate.site.shelf import Entry
-from benchgate.store.overview import Glance
+from benchgate.store.queries import RunSummary
 
 NO_VERDICT = "no verdict"
 _NO_MARK = "○"
@@ -65,13 +65,13 @@ class ListedPromotion:
     reason: str
 
 
-def name_of(glance: Glance) -> str:
+def name_of(glance: RunSummary) -> str:
     """What a reader knows the run by: its label, else the beginning of its id."""
     return one_line(glance.run.label or glance.run.id[:_ID_SHOWN], _LONGEST_NAME)
 
 
 def listed_runs(
-    runs: Sequence[Glance], promotions: Sequence[Promotion], reports: Mapping[str, Entry]
+    runs: Sequence[RunSummary], promotions: Sequence[Promotion], reports: Mapping[str, Entry]
 ) -> dict[str, ListedRun]:
     """Every run by its id, in the order given; `reports` are those that were made or could not be, by run."""
     recorded, stands = promotion_labels(promotions), current_promotions(promotions)
@@ -82,8 +82,8 @@ def listed_runs(
     return found
 
 
-def _run(glance: Glance, promoted: str, stands: bool, entry: Entry) -> ListedRun:
-    run, own = glance.run, glance.said[-1] if glance.said else None
+def _run(glance: RunSummary, promoted: str, stands: bool, entry: Entry) -> ListedRun:
+    run, own = glance.run, glance.outcomes[-1] if glance.outcomes else None
     names = _names(glance)
     return ListedRun(
         run_id=run.id,
@@ -105,7 +105,7 @@ def _run(glance: Glance, promoted: str, stands: bool, entry: Entry) -> ListedRun
     )
 
 
-def _names(glance: Glance) -> dict[Arm, str]:
+def _names(glance: RunSummary) -> dict[Arm, str]:
     arms = glance.run.arms
     return {arm: one_line(arms[arm].name, _LONGEST_NAME) if arm in arms else "" for arm in Arm}
 
@@ -115,7 +115,7 @@ def _again(stored: str | None, found: str | None) -> str:
     return f"its report says {found}" if found is not None and found != stored else ""
 
 
-def _known(glance: Glance, entry: Entry) -> list[str]:
+def _known(glance: RunSummary, entry: Entry) -> list[str]:
     run = glance.run
     known = []
     if run.status is not RunStatus.COMPLETE:
@@ -131,13 +131,13 @@ def _known(glance: Glance, entry: Entry) -> list[str]:
     return known
 
 
-def listed_promotions(promotions: Sequence[Promotion], runs: Mapping[str, Glance]) -> list[ListedPromotion]:
+def listed_promotions(promotions: Sequence[Promotion], runs: Mapping[str, RunSummary]) -> list[ListedPromotion]:
     """Every promotion and withdrawal, newest first."""
     stands = {one.id for one in current_promotions(promotions).values()}
     return [_promotion(one, runs.get(one.run_id), one.id in stands) for one in reversed(promotions)]
 
 
-def _promotion(promotion: Promotion, glance: Glance | None, stands: bool) -> ListedPromotion:
+def _promotion(promotion: Promotion, glance: RunSummary | None, stands: bool) -> ListedPromotion:
     origin = promotion.origin
     at = f"{origin.ref or ''} {(origin.commit or '')[:_COMMIT_SHOWN]}".strip()
     still = stands or promotion.deed is PromotionAction.WITHDRAWN

@@ -16,7 +16,7 @@ from benchgate.report.tables import Column, Table
 from benchgate.report.untrusted import one_line
 from benchgate.site.names import run_file
 from benchgate.site.shelf import Entry
-from benchgate.store.overview import Glance
+from benchgate.store.queries import RunSummary
 from benchgate.store.repository import Store, StoredVerdict
 
 _LONGEST = 120
@@ -33,7 +33,7 @@ class NumbersPage:
     numbers: Table | None
 
 
-def reason_without_report(glance: Glance) -> str | None:
+def reason_without_report(glance: RunSummary) -> str | None:
     """Why a run has no report; None where it has one."""
     run = glance.run
     if run.measured_by is not None:
@@ -52,7 +52,7 @@ def reason_without_report(glance: Glance) -> str | None:
     return None
 
 
-def numbers_page(store: Store, glance: Glance, entry: Entry) -> NumbersPage:
+def numbers_page(store: Store, glance: RunSummary, entry: Entry) -> NumbersPage:
     """The page of such a run, or of one whose report could not be made, which `entry` says."""
     why = reason_without_report(glance) or f"No report can be made of this run: {entry.fault or 'it is damaged'}"
     own = [said for said in store.verdicts(glance.run.id) if said.of_the_run_itself]

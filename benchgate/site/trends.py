@@ -43,7 +43,7 @@ from benchgate.site.changes import (
 )
 from benchgate.site.listed import name_of
 from benchgate.stats.series import MIN_SEGMENT, level_changes
-from benchgate.store.overview import Glance
+from benchgate.store.queries import RunSummary
 from benchgate.store.repository import Store
 
 MOST_DRAWN = 60
@@ -106,13 +106,13 @@ def points_by_suite(store: Store) -> dict[str, dict[Kind, list[TrendPoint]]]:
     return found
 
 
-def drawn_runs(runs: Sequence[Glance], points: Points) -> list[Glance]:
+def drawn_runs(runs: Sequence[RunSummary], points: Points) -> list[RunSummary]:
     """The newest runs that have a number, oldest first."""
     measured = {point.run_id for some in points.values() for point in some}
     return [glance for glance in runs if glance.run.id in measured][-MOST_DRAWN:]
 
 
-def told_of(drawn: Sequence[Glance], points: Points) -> list[object]:
+def told_of(drawn: Sequence[RunSummary], points: Points) -> list[object]:
     """Everything that the charts of these runs are made from, as plain JSON."""
     ids = {glance.run.id for glance in drawn}
     of_runs = [
@@ -130,7 +130,7 @@ def told_of(drawn: Sequence[Glance], points: Points) -> list[object]:
     return [*of_runs, *of_points, measured]
 
 
-def trends(runs: Sequence[Glance], points: Points, promoted: frozenset[str]) -> Trends:
+def trends(runs: Sequence[RunSummary], points: Points, promoted: frozenset[str]) -> Trends:
     """The charts of the newest of a suite's `runs` (oldest first); `promoted` are the ids of those that stand."""
     drawn = drawn_runs(runs, points)
     places = {glance.run.id: at for at, glance in enumerate(drawn)}
@@ -155,7 +155,7 @@ def trends(runs: Sequence[Glance], points: Points, promoted: frozenset[str]) -> 
 def _lines(
     points: Sequence[TrendPoint],
     places: Mapping[str, int],
-    drawn: Sequence[Glance],
+    drawn: Sequence[RunSummary],
     promoted: frozenset[str],
     *,
     several: bool,
@@ -169,7 +169,7 @@ def _lines(
         at = places.get(point.run_id)
         if at is None:
             continue
-        said = drawn[at].said
+        said = drawn[at].outcomes
         outcome = said[-1].outcome if said else None
         promotes, invalid = outcome is not None and outcome.promotes, outcome is Outcome.INVALID
         run = f"{name_of(drawn[at])}, {minute(drawn[at].run.started_at)}"
@@ -182,7 +182,7 @@ def _lines(
 
 
 def _shifts(
-    lines: Mapping[Kind, Mapping[str, Sequence[TrendValue]]], drawn: Sequence[Glance], since: int
+    lines: Mapping[Kind, Mapping[str, Sequence[TrendValue]]], drawn: Sequence[RunSummary], since: int
 ) -> Iterator[tuple[int, Kind, Change]]:
     """Where the level of a line changed, of all lines of the page together."""
     newest = {
@@ -205,7 +205,7 @@ def _shifts(
 def _figure(
     kind: Kind,
     lines: Mapping[str, Sequence[TrendValue]],
-    drawn: Sequence[Glance],
+    drawn: Sequence[RunSummary],
     changes: Sequence[tuple[int, Change]],
     breaks: frozenset[int],
 ) -> Figure:
@@ -227,7 +227,7 @@ def _figure(
     return Figure(anchor, caption, inline_svg(chart, caption), _table(kind, lines, drawn))
 
 
-def _table(kind: Kind, lines: Mapping[str, Sequence[TrendValue]], drawn: Sequence[Glance]) -> Table:
+def _table(kind: Kind, lines: Mapping[str, Sequence[TrendValue]], drawn: Sequence[RunSummary]) -> Table:
     """Newest first: what is looked for is at the top."""
     by_place = {name: {one.at: one for one in values} for name, values in lines.items()}
     names = [kind.title if name == _NO_PLACE else one_line(name, _LONGEST) for name in lines]

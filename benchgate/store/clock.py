@@ -1,8 +1,8 @@
-"""What time it is for a store: by the server's clock on Postgres, by this machine's on SQLite.
+"""Clock of a store: the server's on Postgres, this machine's on SQLite.
 
-Several machines write to one store, each by its own clock. What says that it is of a later time than this cannot have
-been made by a clock that was right: it is not taken. What got in while the store's own clock was wrong is nobody's
-newest until its time has come: else it would stand before everything that is measured and concluded later.
+Several machines write to one store, each by its own clock. A record dated later than this one allows is refused. A
+record that got in while the store's own clock was wrong does not count as the newest until its time has come: otherwise
+it would precede everything measured and decided later.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _LATEST = {
 
 
 def latest(connection: Connection) -> str:
-    """The latest instant (RFC 3339 UTC, milliseconds) that a record made by now can be of."""
+    """Return the latest instant (RFC 3339 UTC, milliseconds) that a record made by now can have."""
     return str(connection.scalar(text(_LATEST[connection.dialect.name]), {"ahead": AHEAD_S}))
 
 
-def require_by_now(connection: Connection, run_id: str, told: Iterable[tuple[str, str | None]]) -> None:
-    """Raise EvidenceError where something of a run is of a time to come: told as what it is and its instant."""
-    last, what = max(((at, what) for what, at in told if at is not None), default=("", ""))
+def require_by_now(connection: Connection, run_id: str, instants: Iterable[tuple[str, str | None]]) -> None:
+    """Raise EvidenceError where an instant of a run, given with its name, is in the future."""
+    last, what = max(((at, what) for what, at in instants if at is not None), default=("", ""))
     if last > (known := latest(connection)):
         raise EvidenceError(
             f"run {run_id}: its {what} is of {last}, and by the store's clock none can be later than {known}; set the "

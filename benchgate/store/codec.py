@@ -1,4 +1,4 @@
-"""Columns to bytes and back: how one observation is kept in one blob. Pure; knows neither databases nor models.
+"""Binary format of an observation's columns in one blob. Pure; independent of databases and models.
 
 Layout, before zlib: the header's length (uint32), the header (ASCII JSON: names, kinds, dtypes, lengths), then the
 columns' bodies one after another, in the order of their names. Everything is little-endian.
@@ -54,7 +54,7 @@ _ZLIB_END = b"\x03\x00"  # a last block with nothing in it
 
 @dataclass(frozen=True, slots=True)
 class _ColumnHead:
-    """What the header says of one column; `size` is the length of its body in bytes."""
+    """Header entry of one column; `size` is the length of its body in bytes."""
 
     name: str
     kind: str  # "int64", "array" or "text"
@@ -64,10 +64,7 @@ class _ColumnHead:
 
 
 def encode(columns: ColumnMap) -> bytes:
-    """The compressed bytes of the columns. Raises ValueError when a column is neither a numeric array nor texts.
-
-    One column after another goes through the compressor, so that a large stage is not in memory a second time.
-    """
+    """Return the compressed bytes of the columns. Raises ValueError for anything but numeric arrays and texts."""
     heads = [_column_head(name, columns[name]) for name in sorted(columns)]
     header = json.dumps([asdict(head) for head in heads], separators=(",", ":")).encode("ascii")
     parts = chain(
@@ -81,11 +78,7 @@ def encode(columns: ColumnMap) -> bytes:
 
 
 def _deflated(parts: Iterable[tuple[int, bytes]]) -> bytes:
-    """One zlib stream (RFC 1950) of parts, each with the strategy that suits it.
-
-    Where the strategy changes, the stream goes on behind a byte border with a window of its own; no part looks back
-    into one before it, so what is pieced together is what any zlib reads.
-    """
+    """Return one zlib stream (RFC 1950) of parts, each with the strategy that suits it."""
     checksum, stream = zlib.adler32(b""), BytesIO()  # which gives its bytes away without a copy
     stream.write(_ZLIB_BEGIN)
     for strategy, group in groupby(parts, key=itemgetter(0)):
@@ -99,12 +92,12 @@ def _deflated(parts: Iterable[tuple[int, bytes]]) -> bytes:
 
 
 def digest(data: bytes) -> str:
-    """SHA-256 of stored bytes, as hex."""
+    """Return the SHA-256 of stored bytes, as hex."""
     return hashlib.sha256(data).hexdigest()
 
 
 def decode(data: bytes, *, codec: str, sha256: str) -> dict[str, Array | TextColumn]:
-    """The columns of stored bytes, in the order of their names.
+    """Return the columns of stored bytes, in the order of their names.
 
     Raises EvidenceError when the codec is unknown or the bytes are not exactly those that were written.
     """
@@ -136,7 +129,7 @@ def _column_head(name: str, column: Array | Sequence[str | None]) -> _ColumnHead
 
 
 def _body(head: _ColumnHead, column: Array | Sequence[str | None]) -> Iterator[bytes]:
-    """The bytes of a column, in parts."""
+    """Yield the bytes of a column, in parts."""
     if not isinstance(column, np.ndarray):
         texts = TextColumn.of(column)
         encoded = [_encoded(text) for text in texts.words]
@@ -159,7 +152,7 @@ def _encoded(text: str | None) -> bytes:
 
 
 def _int64_body(values: IntArray) -> Iterator[bytes]:
-    """Of many blocks each is computed anew for every byte that is not 0: a large column is not in memory twice."""
+    """Encode block by block, so that a large column is never held twice in memory."""
     at, steps, most = 0, _zigzag(values, 0), 0
     for weight in range(_INT64.itemsize):
         for first in range(0, len(values), _BLOCK_NUMBERS):
@@ -174,7 +167,7 @@ def _int64_body(values: IntArray) -> Iterator[bytes]:
 
 
 def _zigzag(values: IntArray, first: int) -> IntArray:
-    """The differences of a block of rows: small ones of either sign become small unsigned numbers."""
+    """Return the differences of a block of rows as small unsigned numbers, whatever their sign."""
     steps = values[first : first + _BLOCK_NUMBERS].astype(_INT64)
     alone = 0 if first else 1  # the first row of all has none before it
     steps[alone:] -= values[first + alone - 1 : first + len(steps) - 1]
@@ -194,7 +187,7 @@ def _decode_int64(body: memoryview, rows: int) -> IntArray:
 
 
 def _decode_texts(body: memoryview, rows: int) -> TextColumn:
-    """Rows of one length at a time: a column of classes has few lengths, and each of those is one array of bytes."""
+    """Decode rows of equal length together: a column of classes has few lengths, and each is one byte array."""
     at = rows * _INT64.itemsize
     lengths = _decode_int64(body[:at], rows)
     sizes = np.maximum(lengths, 0)
@@ -214,7 +207,7 @@ def _decode_texts(body: memoryview, rows: int) -> TextColumn:
 
 
 def _different(packed: npt.NDArray[np.uint8], starts: IntArray, length: int) -> tuple[list[str | None], IntArray]:
-    """The different texts of so many bytes that begin at these places, and which of them each is."""
+    """Return the distinct texts of `length` bytes at these places, and the index of each row's text."""
     if length == _NO_TEXT:
         return [None], np.zeros(len(starts), dtype=np.int64)
     if length == 0:

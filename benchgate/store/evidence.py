@@ -1,6 +1,6 @@
-"""A run's rows to its evidence, from the database or from wherever else they were kept.
+"""Evidence and journal of a run, read from its rows in the database or in a spool.
 
-What is read is checked against the hash that was stored with it: EvidenceError says what is damaged.
+Everything read is checked against the hash that was stored with it: EvidenceError names what is damaged.
 """
 
 from __future__ import annotations
@@ -30,18 +30,17 @@ from benchgate.model.run import (
     QualityObservation,
     ReplicaCount,
     Run,
-    RunStatus,
     ServerStart,
     ShadowObservation,
 )
 from benchgate.model.telemetry import TelemetryWindow
-from benchgate.store import noise_profiles, rows, tables
-from benchgate.store.engine import fetch
-from benchgate.store.history import Before, past_runs
-from benchgate.store.resumed import resumptions, set_aside
-from benchgate.store.telemetry_rows import TELEMETRY_SEALED, read_telemetry
+from benchgate.store import results, rows, tables
+from benchgate.store.database import fetch
+from benchgate.store.history import PriorRuns, past_runs
+from benchgate.store.lifecycle import is_over
+from benchgate.store.rows import TELEMETRY_SEALED, excluded_seqs, read_resumptions, read_telemetry
 
-EVENTS_READ = (LOAD_ENDED, RESUMED, REPLICAS)
+EVIDENCE_EVENTS = (LOAD_ENDED, RESUMED, REPLICAS)
 """The kinds of events that are a part of what a verdict rests on."""
 
 _READERS = 4
@@ -50,9 +49,9 @@ _Once = TypeVar("_Once", ShadowObservation, DivergenceObservation, BudgetReading
 
 @dataclass(frozen=True, slots=True)
 class RunRows:
-    """All rows of one run that its evidence is read from, each list in order of `seq` (`arms` of their roles).
+    """Rows of one run that its evidence is read from, each list in order of `seq` (`arms`: of role).
 
-    `events` are those of the kinds in `EVENTS_READ`.
+    `events` are those of the kinds in `EVIDENCE_EVENTS`.
     """
 
     run: rows.Row
@@ -62,49 +61,49 @@ class RunRows:
     events: Sequence[rows.Row]
 
     def as_run(self) -> Run:
-        """The run that these rows are of."""
+        """Return the run that these rows are of."""
         return rows.read_run(self.run, self.arms)
 
     def sha256(self) -> str:
-        """The hash over what is there of the run."""
+        """Compute the evidence hash over these rows."""
         telemetry = [tuple(row[name] for name in TELEMETRY_SEALED) for row in self.telemetry]
         return rows.evidence_sha256(self.run, self.arms, self.observations, telemetry, self.events)
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
-    """What a store knows besides a run's own rows: the noise of its baseline, and what was concluded before it."""
+class RunContext:
+    """Facts that a store knows besides a run's own rows: its baseline's noise, and earlier runs."""
 
     noise: NoiseProfile | None = None
-    before: Before = field(default_factory=Before)
+    before: PriorRuns = field(default_factory=PriorRuns)
 
 
 def rows_of(connection: Connection, run: rows.Row) -> RunRows:
-    """The rows of the run with this row, as the database has them."""
+    """Read the rows of the run with this row from the database."""
     event = tables.event.c
-    told = select(tables.event).where(event.run_id == run["id"], event.kind.in_(EVENTS_READ)).order_by(event.seq)
+    events = select(tables.event).where(event.run_id == run["id"], event.kind.in_(EVIDENCE_EVENTS)).order_by(event.seq)
     return RunRows(
         run=run,
         arms=fetch(connection, tables.arms_of([run["id"]])),
         observations=_in_order(connection, tables.observation, run["id"]),
         telemetry=_in_order(connection, tables.telemetry, run["id"]),
-        events=fetch(connection, told),
+        events=fetch(connection, events),
     )
 
 
-def known_beside(connection: Connection, run: Run) -> Known:
-    """What the store has for the judge of this run that is not of the run itself."""
-    return Known(_noise_of(connection, run), past_runs(connection, run))
+def read_context(connection: Connection, run: Run) -> RunContext:
+    """Read the noise of a run's baseline and the runs before it."""
+    return RunContext(_noise_of(connection, run), past_runs(connection, run))
 
 
-def read_evidence(found: RunRows, known: Known) -> Evidence:
-    """All that was observed in a run, finished or not, in order of observation; without what was set aside."""
+def read_evidence(found: RunRows, known: RunContext) -> Evidence:
+    """Return everything observed in a run, finished or not, in order, without records that resuming excluded."""
     run = found.as_run()
-    resumed = resumptions(run.id, found.events)
-    aside = set_aside(resumed)
+    resumed = read_resumptions(run.id, found.events)
+    aside = excluded_seqs(resumed)
     seen = read_observations(run.id, [row for row in found.observations if row["seq"] not in aside])
     telemetry = tuple(read_window(run.id, row) for row in found.telemetry if row["seq"] not in aside)
-    if _is_sealed(found.run) and found.sha256() != found.run["evidence_sha256"]:
+    if is_over(found.run) and found.sha256() != found.run["evidence_sha256"]:
         raise EvidenceError(f"run {run.id}: it is not what it was when it finished: the store is damaged")
     return Evidence(
         noise=known.noise,
@@ -127,35 +126,24 @@ def read_evidence(found: RunRows, known: Known) -> Evidence:
 
 
 def _only(run_id: str, seen: Sequence[object], kind: type[_Once]) -> _Once | None:
-    """What a run makes once. EvidenceError where it is there twice: which of them counts is not ours to choose."""
+    """Return the record of a kind that a run has once. Raises EvidenceError for two: neither may be chosen."""
     found = [item for item in seen if isinstance(item, kind)]
     if len(found) > 1:
         raise EvidenceError(f"run {run_id} has {len(found)} records of a kind that a run has once ({kind.__name__})")
     return found[0] if found else None
 
 
-def _is_sealed(run: Mapping[str, object]) -> bool:
-    """Whether the run is over for good. One that may go on is partial without a hash; a complete one always has it."""
-    match run["status"]:
-        case RunStatus.RUNNING.value:
-            return False
-        case RunStatus.PARTIAL.value:
-            return run["evidence_sha256"] is not None
-        case _:
-            return True
-
-
 def _noise_of(connection: Connection, run: Run) -> NoiseProfile | None:
-    """What was known of the baseline's own noise when the run ended: its own profile, where it is a calibration."""
-    own = noise_profiles.profile_of_run(connection, run.id)
+    """Return the baseline's noise known when the run ended; a calibration's own profile comes first."""
+    own = results.profile_of_run(connection, run.id)
     if own is not None or Arm.BASELINE not in run.arms:
         return own
     key = noise_key(run.arms[Arm.BASELINE], run.environment, run.measurement_sha256)
-    return noise_profiles.noise_profile(connection, key, before=run.finished_at or run.started_at)
+    return results.noise_profile(connection, key, before=run.finished_at or run.started_at)
 
 
 def _load_end(run_id: str, events: Sequence[rows.Row]) -> LoadEnd | None:
-    """Where the load ended, by the run's journal; None for a fixed number of blocks, and where it did not end."""
+    """Return the end of the load by the run's journal; None for a fixed number of blocks."""
     ends = [event["data"] for event in events if event["kind"] == LOAD_ENDED]
     try:
         return LoadEnd(**json.loads(ends[-1])) if ends else None
@@ -164,7 +152,6 @@ def _load_end(run_id: str, events: Sequence[rows.Row]) -> LoadEnd | None:
 
 
 def _replica_counts(run_id: str, events: Sequence[rows.Row]) -> tuple[ReplicaCount, ...]:
-    """Return every count of replicas in the run's journal, oldest first. Raises EvidenceError for a damaged one."""
     counts = [event["data"] for event in events if event["kind"] == REPLICAS]
     try:
         return tuple(ReplicaCount.from_document(json.loads(data)) for data in counts)
@@ -177,7 +164,7 @@ def _in_order(connection: Connection, table: Table, run_id: str) -> list[rows.Ro
 
 
 def read_window(run_id: str, row: rows.Row) -> TelemetryWindow:
-    """The telemetry of a row; EvidenceError with its place where it is damaged."""
+    """Return the telemetry of a row. Raises EvidenceError with its place where it is damaged."""
     try:
         return read_telemetry(row)
     except (EvidenceError, ValueError, KeyError, TypeError) as exc:
@@ -186,7 +173,7 @@ def read_window(run_id: str, row: rows.Row) -> TelemetryWindow:
 
 
 def read_observations(run_id: str, found: Sequence[rows.Row]) -> list[rows.Observation]:
-    """Each of them, in order, several at a time: unpacking and hashing need no interpreter."""
+    """Return the observations of rows in order; threads decode them, for zlib and hashing release the GIL."""
     with ThreadPoolExecutor(max_workers=_READERS) as readers:
         return list(readers.map(partial(_read_observation, run_id), found))
 
@@ -198,3 +185,35 @@ def _read_observation(run_id: str, row: rows.Row) -> rows.Observation:
         names = [row["kind"], row["arm"], row["stage"], row["task"]]
         place = " ".join(str(name) for name in names if name is not None)
         raise EvidenceError(f"run {run_id}, observation {row['seq']} ({place}): {exc}") from exc
+
+
+@dataclass(frozen=True, slots=True)
+class JournalEvent:
+    """Event of a run's journal."""
+
+    kind: str
+    data: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class JournalEntry:
+    """Record or event at one `seq`. `aside`: it was incomplete at an interruption, and is excluded."""
+
+    seq: int
+    what: rows.Observation | TelemetryWindow | JournalEvent
+    aside: bool = False
+
+
+def read_journal(connection: Connection, run: rows.Row) -> tuple[JournalEntry, ...]:
+    """Return everything of the run with this row, in order. Raises EvidenceError where it is damaged."""
+    run_id, event = run["id"], tables.event
+    found = rows_of(connection, run)
+    events = fetch(connection, select(event).where(event.c.run_id == run_id))
+    aside = excluded_seqs(read_resumptions(run_id, found.events))
+    seen = zip(found.observations, read_observations(run_id, found.observations), strict=True)
+    what: dict[int, rows.Observation | TelemetryWindow | JournalEvent] = {
+        **{row["seq"]: observation for row, observation in seen},
+        **{row["seq"]: read_window(run_id, row) for row in found.telemetry},
+        **{row["seq"]: JournalEvent(row["kind"], json.loads(row["data"])) for row in events},
+    }
+    return tuple(JournalEntry(seq, what[seq], seq in aside) for seq in sorted(what))

@@ -1,19 +1,30 @@
-"""One upgrade at a time: a file lock beside an SQLite store, a session lock on the Postgres server. And one at a time
-who changes what is known of a finished run.
+"""Locks of stores and runs, and the ownership check of every write.
+
+The process that measures a run holds its lock: beside an SQLite store a locked file (`NAME.run-ID`, with the process
+id), on Postgres a session's advisory lock. A `running` run whose lock is free was killed. A lock can be lost (its file
+removed, the server restarted), so every write also checks that the database has no row of the run that this process did
+not write: two processes that measure one run would each choose, block by block, what to keep.
 """
 
 from __future__ import annotations
 
 import fcntl
+import hashlib
+import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, func, select, text, union_all
+from sqlalchemy.exc import SQLAlchemyError
 
-from benchgate.errors import StoreError
-from benchgate.store.engine import Database
+from benchgate.errors import StoreError, TakenOver
+from benchgate.model.run import RunStatus
+from benchgate.store import lifecycle, tables
+from benchgate.store.database import Database, fetch
+from benchgate.store.lifecycle import ORDERED_TABLES, is_over
 
 WAIT_S = 60.0
 _POLL_S = 0.05
@@ -22,7 +33,7 @@ _POSTGRES_KEY = 0x62656E63686761  # "benchga", ours among the advisory locks of 
 
 @contextmanager
 def upgrade_lock(database: Database, *, wait_s: float = WAIT_S) -> Iterator[None]:
-    """Holds the store's upgrade lock. Raises StoreError when another process keeps it longer than `wait_s`."""
+    """Hold the store's upgrade lock. Raises StoreError when another process keeps it longer than `wait_s`."""
     path = database.address.path
     with _file_lock(database, path, wait_s) if path is not None else _server_lock(database, wait_s):
         yield
@@ -62,7 +73,7 @@ def _server_lock(database: Database, wait_s: float) -> Iterator[None]:
 
 
 def lock_run(connection: Connection, run_id: str) -> None:
-    """Until the transaction ends nobody else takes in, promotes or bares this run.
+    """Lock a run's results until the transaction ends: against other imports, promotions and removals of it.
 
     A writing transaction of SQLite is alone anyway.
     """
@@ -79,3 +90,177 @@ def _wait_for(try_lock: Callable[[], bool], database: Database, wait_s: float) -
                 "wait for it to end, or stop it, and try again"
             )
         time.sleep(_POLL_S)
+
+
+class RunLocks:
+    """Locks that this process holds of one store's runs. Not thread-safe."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._files: dict[str, int] = {}
+        self._session: Connection | None = None
+        self._held: set[str] = set()
+
+    def take(self, run_id: str) -> bool:
+        """Acquire a run's lock until `release`. Returns False where somebody has it already."""
+        if run_id in self._held:
+            return False
+        path = self._path(run_id)
+        with self._database.errors():
+            taken = self._lock_file(run_id, path) if path is not None else self._ask("try_advisory_lock", run_id)
+        if taken:
+            self._held.add(run_id)
+        return taken
+
+    def require(self, run_id: str) -> None:
+        """Acquire a run's lock. Raises StoreError, which names the holder, where somebody else has it."""
+        if not self.take(run_id):
+            raise StoreError(f"run {run_id} is being measured, by {self.holder(run_id)}; wait for it to end")
+
+    def release(self, run_id: str) -> None:
+        """Release a run's lock, where this process holds it."""
+        if run_id not in self._held:
+            return
+        self._held.remove(run_id)
+        path = self._path(run_id)
+        with suppress(StoreError), self._database.errors():  # a store that is gone has taken its locks along
+            if path is None:
+                self._ask("advisory_unlock", run_id)
+                return
+            handle = self._files.pop(run_id)
+            try:
+                if _is_same_file(
+                    handle, path
+                ):  # where somebody removed it, the file of that name may be another's lock
+                    path.unlink(missing_ok=True)  # while it is locked: whoever locks it next finds that it is gone
+            finally:
+                os.close(handle)
+
+    def is_held(self, run_id: str) -> bool:
+        """Return True while the lock file is still ours. A Postgres session may have lost its lock unnoticed."""
+        path = self._path(run_id)
+        return run_id in self._held and (path is None or _is_same_file(self._files[run_id], path))
+
+    def holder(self, run_id: str) -> str:
+        """Return a description of the process that holds a run."""
+        path = self._path(run_id)
+        try:
+            number = path.read_text(encoding="ascii").strip() if path is not None else ""
+        except (OSError, UnicodeDecodeError):
+            number = ""
+        return f"process {number}" if number.isdigit() else "another process"
+
+    def close(self) -> None:
+        """Release all locks."""
+        for run_id in list(self._held):
+            self.release(run_id)
+        self._leave_session()
+
+    def _leave_session(self) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            with suppress(StoreError), self._database.errors():
+                session.close()
+
+    def _path(self, run_id: str) -> Path | None:
+        path = self._database.address.path
+        return path.with_name(f"{path.name}.run-{run_id}") if path is not None else None
+
+    def _lock_file(self, run_id: str, path: Path) -> bool:
+        # Not inherited by processes that are started: theirs would keep a killed run alive. What is locked must still
+        # be the file of that name: the one who held it removed it, and a third one may have made another.
+        while True:
+            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                os.close(handle)
+                return False
+            if _is_same_file(handle, path):
+                break
+            os.close(handle)
+        os.truncate(handle, 0)
+        os.write(handle, f"{os.getpid()}\n".encode())
+        self._files[run_id] = handle
+        return True
+
+    def _ask(self, function: str, run_id: str) -> bool:
+        if self._session is None:
+            session = self._database.engine.connect()
+            self._session = session.execution_options(isolation_level="AUTOCOMMIT")
+        digest = hashlib.sha256(f"benchgate run {run_id}".encode()).digest()
+        key = int.from_bytes(digest[:8], "big", signed=True)
+        try:
+            return bool(self._session.scalar(text(f"SELECT pg_{function}(:key)"), {"key": key}))
+        except SQLAlchemyError:
+            self._leave_session()  # with a server that went away went all that it held
+            raise
+
+
+@dataclass(frozen=True, slots=True)
+class RunLock:
+    """Lock of one run that this process measures."""
+
+    locks: RunLocks
+    run_id: str
+
+    def is_held(self) -> bool:
+        """Return True while this process has it."""
+        return self.locks.is_held(self.run_id)
+
+    def release(self) -> None:
+        """Release it."""
+        self.locks.release(self.run_id)
+
+
+def mark_abandoned_runs(database: Database, locks: RunLocks) -> list[str]:
+    """Mark every `running` run whose lock is free as interrupted, so that it may be resumed. Returns their ids."""
+    run = tables.run.c
+    with database.reading() as connection:
+        running = list(connection.scalars(select(run.id).where(run.status == RunStatus.RUNNING.value)))
+    killed = []
+    for run_id in running:
+        if not locks.take(run_id):
+            continue
+        try:
+            with database.writing() as connection:
+                lifecycle.suspend(connection, run_id)
+        finally:
+            locks.release(run_id)
+        killed.append(run_id)
+    return killed
+
+
+def _is_same_file(handle: int, path: Path) -> bool:
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return False
+    own = os.fstat(handle)
+    return (own.st_dev, own.st_ino) == (found.st_dev, found.st_ino)
+
+
+def require_ownership(connection: Connection, run_id: str, next_seq: int) -> None:
+    """Raise TakenOver where another process wrote to the run or ended it, StoreError where it is gone.
+
+    `next_seq` is the place of our next row.
+    """
+    lock_run(connection, run_id)  # else two writers of Postgres could both look before either of them writes
+    run = tables.run.c
+    found = fetch(connection, select(run.status, run.evidence_sha256).where(run.id == run_id))
+    if not found:
+        raise StoreError(f"run {run_id} is not in the store any more")
+    if is_over(found[0]):
+        raise TakenOver(takeover_message(run_id, f"it is {found[0]['status']} in the store, which was not done here"))
+    places = union_all(*(select(func.max(table.c.seq)).where(table.c.run_id == run_id) for table in ORDERED_TABLES))
+    last = max((seq for seq in connection.scalars(places) if seq is not None), default=-1)
+    if last >= next_seq:
+        raise TakenOver(takeover_message(run_id, "the store has rows of it that were not written here"))
+
+
+def takeover_message(run_id: str, sign: str) -> str:
+    """Return the message for a run that another process took over; `sign` is how that was noticed."""
+    return (
+        f"run {run_id} may be measured by another process too, so this one stops: {sign}; nothing that it measures "
+        "from now on counts. See whether another one goes on with it; where none does, --resume does"
+    )

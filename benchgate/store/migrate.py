@@ -1,7 +1,7 @@
-"""Brings a store to this benchgate's schema, or says why not. The only user of alembic.
+"""Schema migrations of a store. The only user of alembic.
 
 A store made by a newer benchgate is never touched. An older SQLite store is upgraded when it is opened, with a copy
-kept beside it; an older Postgres store serves others too and is upgraded only when asked (`benchgate store upgrade`).
+kept beside it; an older Postgres store serves others too and is upgraded only on request (`benchgate store upgrade`).
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from sqlalchemy import Connection, inspect, text
 
 import benchgate
 from benchgate.errors import StoreError, UsageError
-from benchgate.store.engine import Address, Database
-from benchgate.store.file_systems import network_file_system
+from benchgate.store.database import Address, Database, network_file_system
 from benchgate.store.locks import upgrade_lock
 from benchgate.store.tables import metadata
 
@@ -31,7 +30,7 @@ _one_upgrade = threading.Lock()  # alembic keeps its current context in module g
 
 @dataclass(frozen=True, slots=True)
 class Upgrade:
-    """What an upgrade did. `before` is None for a new store; `backup` is the copy kept of an SQLite store with data."""
+    """Result of an upgrade. `before` is None for a new store; `backup` is the copy of an SQLite store with data."""
 
     before: str | None
     after: str
@@ -40,7 +39,7 @@ class Upgrade:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What a database holds: its schema's revision (None: no benchgate schema), its writer, whether it is empty."""
+    """Contents of a database: schema revision (None: no benchgate schema), last writer, emptiness."""
 
     revision: str | None
     tool_version: str | None
@@ -48,7 +47,7 @@ class _Found:
 
 
 def upgrade(address: str, *, create: bool = True) -> Upgrade:
-    """Creates the store (only with `create`) or brings it to HEAD; does nothing when it is there.
+    """Create the store (only with `create`) or bring it to HEAD; do nothing when it is there.
 
     Raises StoreError or UsageError.
     """
@@ -57,8 +56,8 @@ def upgrade(address: str, *, create: bool = True) -> Upgrade:
         _require_local(database.address.path)
         if create:
             _make_folder(database)
-        else:
-            _require_store(database)
+        elif ((path := database.address.path) and not path.exists()) or _find(database).revision is None:
+            raise _missing(database)
         return _upgrade(database)
     finally:
         database.close()
@@ -66,7 +65,7 @@ def upgrade(address: str, *, create: bool = True) -> Upgrade:
 
 @contextmanager
 def opened(address: str, *, create: bool) -> Iterator[Database]:
-    """The database of a store that is ready to use, for care and exchange; closed at the end."""
+    """Open the database of a store that is ready to use, for management and exchange; close it at the end."""
     database = Database.connect(Address.parse(address))
     try:
         ensure_current(database, create=create)
@@ -76,7 +75,7 @@ def opened(address: str, *, create: bool) -> Iterator[Database]:
 
 
 def ensure_current(database: Database, *, create: bool) -> None:
-    """Makes the store ready to use: creates it (only with `create`) or upgrades it, or refuses and says what to do."""
+    """Make the store ready to use: create it (only with `create`) or upgrade it, or refuse with a remedy."""
     path = database.address.path
     if create:
         _make_folder(database)
@@ -98,14 +97,18 @@ def ensure_current(database: Database, *, create: bool) -> None:
 
 
 def _require_local(path: Path | None) -> None:
-    """Refuses a file that others may write to behind the back of SQLite's log: machines, or by another name of it."""
+    """Refuse a file whose log is not shared by all its users: on a network file system, or with hard links."""
     kind = network_file_system(path) if path is not None else None
     if kind is not None:
         raise StoreError(
             f"the store {path} is on a network file system ({kind}), where SQLite's write-ahead log can be damaged "
             "without notice; put it on a local disk, or use a store on Postgres where several machines write"
         )
-    if path is not None and (names := _names(path)) > 1:
+    try:
+        names = path.stat().st_nlink if path is not None else 1
+    except OSError:  # it does not exist yet, or cannot be read
+        names = 1
+    if names > 1:
         raise StoreError(
             f"the store {path} has {names} names (hard links), and SQLite keeps its log beside the one it is opened "
             "by: two who come by different names damage it without notice; remove the others, and copy a store with "
@@ -113,22 +116,8 @@ def _require_local(path: Path | None) -> None:
         )
 
 
-def _names(path: Path) -> int:
-    """Under how many names a file is kept; 1 where that cannot be asked, or it is not there."""
-    try:
-        return path.stat().st_nlink
-    except OSError:
-        return 1
-
-
-def _require_store(database: Database) -> None:
-    path = database.address.path
-    if (path is not None and not path.exists()) or _find(database).revision is None:
-        raise _missing(database)
-
-
 def is_current(database: Database) -> bool:
-    """Whether a store of this benchgate's schema is there. Writes nothing; raises StoreError for a newer one's."""
+    """Return True for a store of this benchgate's schema. Writes nothing; raises StoreError for a newer one's."""
     path = database.address.path
     if path is not None and not path.exists():
         return False
@@ -140,7 +129,7 @@ def is_current(database: Database) -> bool:
 
 
 def migrations_dir() -> Path:
-    """The migrations as installed in the wheel, or those of the repository."""
+    """Return the migrations as installed in the wheel, or those of the repository."""
     package = Path(benchgate.__file__).parent
     for folder in (package / "_migrations", package.parent / "migrations"):
         if (folder / "env.py").is_file():
@@ -223,7 +212,7 @@ def _run_migrations(database: Database) -> None:
 
 
 def _prepare_file(database: Database, path: Path, found: _Found) -> Path | None:
-    """Turns on the write-ahead log, which stays on, and copies a store that has data. Returns the copy's path."""
+    """Turn on the write-ahead log, which stays on, and copy a store that has data. Returns the copy's path."""
     backup = _free_name(path, found.revision) if found.revision is not None and _has_runs(database) else None
     with database.errors(), closing(sqlite3.connect(path)) as connection:
         (mode,) = connection.execute("PRAGMA journal_mode=WAL").fetchone()
@@ -241,7 +230,7 @@ def _has_runs(database: Database) -> bool:
 
 
 def _free_name(path: Path, revision: str) -> Path:
-    """`NAME.schema-0001.backup`, or the same with a number when an earlier copy has that name."""
+    """Return `NAME.schema-0001.backup`, or the same with a number when an earlier copy has that name."""
     first = path.with_name(f"{path.name}.schema-{revision}.backup")
     candidate, number = first, 2
     while candidate.exists():

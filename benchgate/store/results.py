@@ -1,6 +1,7 @@
-"""What was concluded from runs: verdicts, which are only ever added, and derived numbers, which can be replaced.
+"""Results derived from runs: verdicts, metrics, promotions, noise profiles and client profiles.
 
-A verdict that is ahead of the store's clock is nobody's latest until its time has come.
+All but metrics are only ever added. A verdict or a promotion dated ahead of the store's clock does not count until its
+time has come: a clock that was wrong once would otherwise take precedence over every later record.
 """
 
 from __future__ import annotations
@@ -9,25 +10,30 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Select, delete, func, insert, select
+from sqlalchemy import ColumnElement, Connection, Select, delete, func, insert, select, text
 
-from benchgate.errors import EvidenceError, StoreError
-from benchgate.model.deployment import Arm
-from benchgate.model.run import MetricRow
+from benchgate.errors import EvidenceError, StoreError, UsageError
+from benchgate.model.client import ClientProfile
+from benchgate.model.deployment import Arm, sha256_of
+from benchgate.model.history import Promotion, PromotionAction, baseline_series, current_promotions
+from benchgate.model.noise import NoiseKey, NoiseProfile
+from benchgate.model.run import MetricRow, RunStatus
 from benchgate.model.verdict import Outcome
-from benchgate.store import clock, rows, tables
-from benchgate.store.check_rows import check_rows
-from benchgate.store.engine import fetch
+from benchgate.store import clock, rows, tables, tombstones
+from benchgate.store.database import fetch
+from benchgate.store.locks import lock_run
+from benchgate.store.rows import check_rows
 
+_METRIC_COLUMNS = ("name", "statistic", "stage", "task", "value", "n", "lower", "upper")
 _REACHED = func.coalesce(tables.verdict.c.decided_at, "")  # those of older schemas say no instant, and stand first
 
 
 @dataclass(frozen=True, slots=True)
 class StoredVerdict:
-    """A decision as it was stored first at `decided_at` (RFC 3339 UTC; None: by a schema that kept no instant)."""
+    """Verdict as stored first at `decided_at` (RFC 3339 UTC; None: by a schema without that column)."""
 
     run_id: str
     compared_run_id: str | None
@@ -38,15 +44,15 @@ class StoredVerdict:
 
     @property
     def of_the_run_itself(self) -> bool:
-        """Whether it judges the run against its own baseline and by the policy it was measured under.
+        """True for a verdict against the run's own baseline, by the policy it was measured under.
 
-        A comparison with another run, or a trial of another policy, does not change what became of the run.
+        A comparison with another run, or a trial of another policy, does not change the run's outcome.
         """
         return is_own(self.compared_run_id, self.document)
 
 
 def is_own(compared_run_id: str | None, document: Mapping[str, object]) -> bool:
-    """Whether a verdict judges its run against the run's own baseline, by the policy it was measured under."""
+    """Return True for a verdict against the run's own baseline, by the policy it was measured under."""
     return compared_run_id is None and document.get("policy_replaced") is not True
 
 
@@ -57,21 +63,21 @@ def save_verdict(
     compared_run_id: str | None,
     decided_at: str | None,
 ) -> StoredVerdict:
-    """Adds a decision, or gives the latest one of this comparison where that says the same.
+    """Add a verdict, or return the latest one of this comparison where that is equal.
 
-    EvidenceError where `decided_at` is to come by the store's clock.
+    Raises EvidenceError where `decided_at` is in the future by the store's clock.
     """
     clock.require_by_now(connection, run_id, [("verdict", decided_at)])
-    outcome = _outcome_of(document)
+    outcome = _require_outcome(document)
     text = rows.to_json(dict(document), "the verdict")
     verdict = tables.verdict.c
     same = verdict.run_id == run_id, verdict.compared_run_id.is_not_distinct_from(compared_run_id)
     last = _REACHED.desc(), verdict.seq.desc()
-    latest = fetch(connection, select(tables.verdict).where(*same, by_now(connection)).order_by(*last).limit(1))
+    latest = fetch(connection, select(tables.verdict).where(*same, reached_by_now(connection)).order_by(*last).limit(1))
     if latest and latest[0]["document"] == text:
         return read_verdict(latest[0])
     row = {"run_id": run_id, "compared_run_id": compared_run_id, "document": text, "decided_at": decided_at}
-    sha256 = _sha256(row)
+    sha256 = _verdict_sha256(row)
     stored = StoredVerdict(run_id, compared_run_id, outcome, dict(document), sha256, decided_at)
     next_seq = select(func.coalesce(func.max(verdict.seq), -1) + 1).where(verdict.run_id == run_id)
     known = {"outcome": outcome.value, "sha256": sha256, "own": int(stored.of_the_run_itself)}
@@ -83,10 +89,10 @@ def save_verdict(
     return stored
 
 
-def _sha256(row: Mapping[str, Any]) -> str:
-    """Of a verdict's row: over its document, and where it has an instant, over that and over what it was held against.
+def _verdict_sha256(row: Mapping[str, Any]) -> str:
+    """Hash the document; with an instant, hash it together with the runs and the instant.
 
-    Of an older one its document alone says what it was held against (`_held_against`).
+    Older verdicts name the run they compare with in the document alone.
     """
     of_document = rows.text_sha256(row["document"])
     if row["decided_at"] is None:
@@ -95,30 +101,27 @@ def _sha256(row: Mapping[str, Any]) -> str:
     return rows.text_sha256(rows.to_json(sealed, "the verdict"))
 
 
-def by_now(connection: Connection) -> ColumnElement[bool]:
-    """That a verdict was reached by now, by the store's clock."""
+def reached_by_now(connection: Connection) -> ColumnElement[bool]:
+    """Return the condition that a verdict is not dated in the future, by the store's clock."""
     return clock.latest(connection) >= _REACHED
 
 
 def verdicts(connection: Connection, run_id: str) -> list[StoredVerdict]:
-    """Every decision made from a run by now, oldest first.
-
-    EvidenceError where one does not hash, or is listed as another.
-    """
-    return list(_read(connection, tables.verdict.c.run_id == run_id, by_now(connection)))
+    """Return every verdict on a run by now, oldest first. Raises EvidenceError for a damaged one."""
+    return list(_read_verdicts(connection, tables.verdict.c.run_id == run_id, reached_by_now(connection)))
 
 
 def verdicts_of(connection: Connection, run_ids: Sequence[str]) -> list[StoredVerdict]:
-    """The same of several runs, run by run, with those that are still to come: the caller says by when it counts."""
-    return list(_read(connection, tables.verdict.c.run_id.in_(run_ids)))
+    """Return the verdicts on several runs, run by run, future ones included: the caller decides which count."""
+    return list(_read_verdicts(connection, tables.verdict.c.run_id.in_(run_ids)))
 
 
 def all_verdicts(connection: Connection) -> Iterator[StoredVerdict]:
-    """Every decision made from any run by now, one at a time, run by run and oldest first."""
-    return _read(connection, by_now(connection))
+    """Yield every verdict by now, run by run and oldest first."""
+    return _read_verdicts(connection, reached_by_now(connection))
 
 
-def _read(connection: Connection, *which: ColumnElement[bool]) -> Iterator[StoredVerdict]:
+def _read_verdicts(connection: Connection, *which: ColumnElement[bool]) -> Iterator[StoredVerdict]:
     # By when they were reached, as every store agrees on: verdicts taken in from another store have later numbers.
     wanted = select(tables.verdict).where(*which).order_by(tables.verdict.c.run_id, _REACHED, tables.verdict.c.seq)
     for row in connection.execute(wanted):
@@ -126,96 +129,258 @@ def _read(connection: Connection, *which: ColumnElement[bool]) -> Iterator[Store
 
 
 def read_verdict(row: rows.Row) -> StoredVerdict:
-    """The verdict of a row. EvidenceError where it does not hash, or is listed as another than it says it is."""
+    """Return the verdict of a row. Raises EvidenceError where it does not hash, or its columns contradict it."""
     what, listed, compared = f"verdict {row['seq']} of run {row['run_id']}", row["outcome"], row["compared_run_id"]
-    if _sha256(row) != row["sha256"]:
+    if _verdict_sha256(row) != row["sha256"]:
         raise EvidenceError(f"{what} does not hash to {row['sha256']}: the store is damaged")
     document = json.loads(row["document"])
-    outcome = _outcome_of(document)
+    outcome = _require_outcome(document)
     if listed != outcome.value:
         raise EvidenceError(f"{what} says {outcome.value} and is listed as {listed}: the store is damaged")
-    if "against" in document and _held_against(document) != compared:
-        said, other = (_kind(one) for one in (_held_against(document), compared))
-        raise EvidenceError(f"{what} says that it is {said} and is listed as one {other}: the store is damaged")
+    if "against" in document:  # the run that a comparison was with; None for a verdict on the run itself
+        against = None if document["against"] is None else str(document["against"]["id"])
+        if against != compared:
+            kind, other = ("of the run itself" if id_ is None else f"against run {id_}" for id_ in (against, compared))
+            raise EvidenceError(f"{what} says that it is {kind} and is listed as one {other}: the store is damaged")
     return StoredVerdict(row["run_id"], compared, outcome, document, row["sha256"], row["decided_at"])
 
 
-def _kind(compared_run_id: str | None) -> str:
-    return "of the run itself" if compared_run_id is None else f"against run {compared_run_id}"
-
-
-def _held_against(document: Mapping[str, Any]) -> str | None:
-    """The id of the run that a comparison was with; None for a verdict of the run itself."""
-    against = document["against"]
-    return None if against is None else str(against["id"])
-
-
 def own_outcomes(connection: Connection, run_ids: Sequence[str] | Select[str]) -> dict[str, Outcome]:
-    """What the latest verdict of each run itself says; a run that never got one by now is not there."""
-    known = _read(connection, tables.verdict.c.run_id.in_(run_ids), by_now(connection))
+    """Return the outcome of each run's latest own verdict; runs without one are missing."""
+    known = _read_verdicts(connection, tables.verdict.c.run_id.in_(run_ids), reached_by_now(connection))
     return {verdict.run_id: verdict.outcome for verdict in known if verdict.of_the_run_itself}  # the last one stays
 
 
+def require_raw(connection: Connection, run_id: str) -> None:
+    """Raise EvidenceError for a run whose raw records were removed: nothing can be recomputed from them."""
+    gone = tombstones.removal(connection, run_id)
+    if gone is None:
+        return
+    verdict = tables.verdict.c
+    latest = select(verdict.outcome, verdict.decided_at).where(
+        verdict.run_id == run_id, verdict.own == 1, reached_by_now(connection)
+    )
+    last = func.coalesce(verdict.decided_at, "").desc(), verdict.seq.desc()
+    own = connection.execute(latest.order_by(*last).limit(1)).one_or_none()
+    at = f" of {own.decided_at[:10]}" if own is not None and own.decided_at else ""
+    stands = f"its own verdict{at}, {own.outcome}, stands" if own is not None else "it never got a verdict of its own"
+    raise EvidenceError(
+        f"run {run_id}: its raw records were removed on {gone.removed_at[:10]} by `{gone.reason}`, so it cannot be "
+        f"judged again; {stands}, and `trend` and `compare` still show its numbers"
+    )
+
+
 def save_metrics(connection: Connection, run_id: str, metrics: Sequence[MetricRow]) -> None:
-    """Keeps the derived numbers of a run in place of those it had."""
+    """Replace the metrics of a run."""
     for metric in metrics:
         numbers = [number for number in (metric.value, metric.lower, metric.upper) if number is not None]
         if wrong := [number for number in numbers if not math.isfinite(number)]:
-            raise StoreError(f"{_name_of(metric)} is {wrong[0]}; leave out a value that is not finite")
-    twice = [key for key, count in Counter(map(_key, metrics)).items() if count > 1]
+            raise StoreError(f"{_metric_name(metric)} is {wrong[0]}; leave out a value that is not finite")
+    twice = [key for key, count in Counter(map(_metric_key, metrics)).items() if count > 1]
     if twice:
         raise StoreError(f"a run has one value of a metric in one place; {twice[0]} is there twice")
     connection.execute(delete(tables.metric).where(tables.metric.c.run_id == run_id))
     if metrics:
         connection.execute(
             insert(tables.metric),
-            [{"run_id": run_id, "seq": seq, **_metric_row(metric)} for seq, metric in enumerate(metrics)],
+            [
+                {**asdict(metric), "arm": metric.arm.value, "run_id": run_id, "seq": seq}
+                for seq, metric in enumerate(metrics)
+            ],
         )
 
 
 def metrics(connection: Connection, run_id: str) -> list[MetricRow]:
-    """The derived numbers of a run, in the order in which they were given."""
+    """Return the metrics of a run, in the order in which they were given."""
     metric = tables.metric
-    return [
-        MetricRow(
-            arm=Arm(row.arm),
-            name=row.name,
-            statistic=row.statistic,
-            stage=row.stage,
-            task=row.task,
-            value=row.value,
-            n=row.n,
-            lower=row.lower,
-            upper=row.upper,
-        )
-        for row in connection.execute(select(metric).where(metric.c.run_id == run_id).order_by(metric.c.seq))
-    ]
+    found = fetch(connection, select(metric).where(metric.c.run_id == run_id).order_by(metric.c.seq))
+    return [MetricRow(arm=Arm(row["arm"]), **{name: row[name] for name in _METRIC_COLUMNS}) for row in found]
 
 
-def _outcome_of(document: Mapping[str, object]) -> Outcome:
-    said = document.get("outcome")
-    if not isinstance(said, str) or said not in set(Outcome):
-        raise StoreError(f"a verdict with the outcome {said!r} cannot be stored; expected one of {', '.join(Outcome)}")
-    return Outcome(said)
+def _require_outcome(document: Mapping[str, object]) -> Outcome:
+    outcome = document.get("outcome")
+    if not isinstance(outcome, str) or outcome not in set(Outcome):
+        listed = ", ".join(Outcome)
+        raise StoreError(f"a verdict with the outcome {outcome!r} cannot be stored; expected one of {listed}")
+    return Outcome(outcome)
 
 
-def _metric_row(metric: MetricRow) -> rows.Row:
-    return {
-        "arm": metric.arm.value,
-        "name": metric.name,
-        "statistic": metric.statistic,
-        "stage": metric.stage,
-        "task": metric.task,
-        "value": metric.value,
-        "n": metric.n,
-        "lower": metric.lower,
-        "upper": metric.upper,
-    }
-
-
-def _key(metric: MetricRow) -> tuple[str | None, ...]:
+def _metric_key(metric: MetricRow) -> tuple[str | None, ...]:
     return metric.arm, metric.name, metric.statistic, metric.stage, metric.task
 
 
-def _name_of(metric: MetricRow) -> str:
-    return " ".join(part for part in _key(metric) if part is not None)
+def _metric_name(metric: MetricRow) -> str:
+    return " ".join(part for part in _metric_key(metric) if part is not None)
+
+
+def promotions(connection: Connection, suite: str | None = None, *, until: str | None = None) -> list[Promotion]:
+    """Return the promotions and withdrawals made by `until` (RFC 3339 UTC; None: now), in order of time.
+
+    Raises EvidenceError for a damaged one.
+    """
+    promotion = tables.promotion
+    wanted = select(promotion).order_by(promotion.c.promoted_at, promotion.c.id)
+    wanted = wanted.where(promotion.c.promoted_at <= (until or clock.latest(connection)))
+    if suite is not None:
+        wanted = wanted.where(promotion.c.suite_name == suite)
+    return [read_promotion(row) for row in fetch(connection, wanted)]
+
+
+def read_promotion(row: rows.Row) -> Promotion:
+    """Return the record of a row. Raises EvidenceError where it does not hash, or its columns contradict it."""
+    what = f"promotion {row['id']} of run {row['run_id']}"
+    try:
+        found = Promotion.from_json(read_document(row, what))
+    except (ValueError, KeyError, TypeError) as error:
+        raise EvidenceError(f"{what} is none: {error}") from error
+    if _promotion_row(found) != row:
+        raise EvidenceError(f"{what} is listed as another than it says it is: the store is damaged")
+    return found
+
+
+def _promotion_row(promotion: Promotion) -> rows.Row:
+    return {
+        "id": promotion.id,
+        "run_id": promotion.run_id,
+        "promoted_at": promotion.promoted_at,
+        "suite_name": promotion.suite,
+        "in_series": int(promotion.in_series),
+        **document_columns(promotion.to_json(), "the promotion"),
+    }
+
+
+def save_promotion(connection: Connection, promotion: Promotion) -> Promotion:
+    """Add a promotion or a withdrawal; return the current promotion instead where a new one adds nothing.
+
+    Raises UsageError for withdrawing what is not promoted, EvidenceError for grounds that differ from the store's, a
+    run without raw records and an instant in the future, and StoreError for one that is not later than the last record:
+    their order decides which one counts.
+    """
+    if connection.dialect.name != "sqlite":  # a writing transaction of SQLite is alone anyway
+        lock = text("SELECT pg_advisory_xact_lock(hashtextextended(:suite, 1))")
+        connection.execute(lock, {"suite": promotion.suite})
+    run_id, imported = promotion.run_id, tables.imported.c
+    lock_run(connection, run_id)
+    clock.require_by_now(connection, run_id, [("promotion", promotion.promoted_at)])
+    (run,) = fetch(connection, select(tables.run).where(tables.run.c.id == run_id))
+    known = promotions(connection, run["suite_name"])
+    current = current_promotions(known).get(run_id)
+    if promotion.deed is PromotionAction.WITHDRAWN:
+        if current is None:
+            raise UsageError(f"run {run_id} is not promoted, so there is nothing to withdraw")
+        if not promotion.may_withdraw(current):
+            raise UsageError(
+                f"run {run_id} is in the baseline series, which only a protected ref may change; withdraw it in a job "
+                "on one, or by hand with --ref REF --protected"
+            )
+    else:
+        if current is not None and promotion.weight <= current.weight:
+            return current
+        if connection.scalar(select(imported.id).where(imported.run_id == run_id).limit(1)) is not None:
+            raise UsageError(f"run {run_id} was measured by another tool; promote one that benchgate measured")
+        require_raw(connection, run_id)
+        own = [verdict for verdict in verdicts(connection, run_id) if verdict.of_the_run_itself]
+        require_grounds(promotion, run, own[-1:])
+    if known and promotion.promoted_at <= known[-1].promoted_at:
+        raise StoreError(
+            f"the newest promotion of {run['suite_name']} is of {known[-1].promoted_at}, and by this machine it is "
+            f"{promotion.promoted_at}; set its clock, or try again in a moment"
+        )
+    connection.execute(insert(tables.promotion).values(_promotion_row(promotion)))
+    return promotion
+
+
+def require_grounds(promotion: Promotion, run: rows.Row, verdicts: Sequence[StoredVerdict]) -> None:
+    """Raise EvidenceError unless a promotion rests on this run, finished, and on one of these verdicts of it."""
+    grounds, what = promotion.grounds, f"the promotion of run {promotion.run_id}"
+    if grounds is None:
+        return
+    if promotion.suite != run["suite_name"]:
+        raise EvidenceError(f"{what} is of suite {promotion.suite!r}, and the run of {run['suite_name']!r}")
+    if run["status"] != RunStatus.COMPLETE.value:
+        raise EvidenceError(f"{what} is of a run that is {run['status']}, not complete")
+    for name in ("evidence_sha256", "suite_sha256", "measurement_sha256"):
+        if getattr(grounds, name) != run[name]:
+            raise EvidenceError(f"{what} has another {name} than the run: {getattr(grounds, name)}, not {run[name]}")
+    found = next((one for one in verdicts if one.sha256 == grounds.verdict_sha256), None)
+    if found is None or found.outcome is not grounds.outcome:
+        raise EvidenceError(f"{what} rests on another verdict than the store has of it; judge the run again")
+
+
+def promoted_run(connection: Connection, suite: str | None) -> str:
+    """Return the id of the run that `@promoted` means: the newest in the baseline series of a suite.
+
+    Raises UsageError where there is none, and without a suite where several have a series.
+    """
+    newest = {one.suite: one.run_id for one in baseline_series(promotions(connection, suite))}
+    if not newest:
+        of_suite = f" of suite {suite!r}" if suite is not None else ""
+        raise UsageError(
+            f"@promoted means nothing here: the store has no run{of_suite} that was promoted on a protected ref; "
+            "`benchgate promote RUN --ref REF --protected` records one, or in CI a job on such a ref"
+        )
+    if len(newest) > 1:
+        listed = ", ".join(f"{run_id} of {name!r}" for name, run_id in sorted(newest.items()))
+        raise UsageError(f"@promoted means {len(newest)} runs, one of each suite; name one by its id: {listed}")
+    (run_id,) = newest.values()
+    return run_id
+
+
+def save_noise_profile(connection: Connection, profile: NoiseProfile) -> None:
+    """Add the noise profile of a calibration."""
+    key = {"key_sha256": _noise_key_sha256(profile.key), "measured_at": profile.measured_at, "run_id": profile.run_id}
+    connection.execute(insert(tables.noise_profile), key | document_columns(profile.to_json(), "the noise profile"))
+
+
+def noise_profile(connection: Connection, key: NoiseKey, *, before: str | None = None) -> NoiseProfile | None:
+    """Return the newest profile of a key that was measured by `before` (RFC 3339 UTC; None: now), or None."""
+    profile = tables.noise_profile.c
+    known = select(tables.noise_profile).where(profile.key_sha256 == _noise_key_sha256(key))
+    known = known.where(profile.measured_at <= (before or clock.latest(connection)))
+    document = _first_document(connection, known.order_by(profile.measured_at.desc(), profile.run_id.desc()))
+    return None if document is None else NoiseProfile.from_json(document)
+
+
+def profile_of_run(connection: Connection, run_id: str) -> NoiseProfile | None:
+    """Return the profile of a calibration; None for any other run."""
+    document = _first_document(connection, select(tables.noise_profile).where(tables.noise_profile.c.run_id == run_id))
+    return None if document is None else NoiseProfile.from_json(document)
+
+
+def _noise_key_sha256(key: NoiseKey) -> str:
+    return sha256_of(asdict(key))
+
+
+def save_client_profile(connection: Connection, profile: ClientProfile) -> None:
+    """Add a calibration curve of the load generator on a machine."""
+    key = {"fingerprint": profile.fingerprint, "measured_at": profile.measured_at}
+    connection.execute(insert(tables.client_profile), key | document_columns(profile.to_json(), "the client profile"))
+
+
+def client_profile(connection: Connection, fingerprint: str) -> ClientProfile | None:
+    """Return the newest curve of a machine; None where there is none."""
+    profile = tables.client_profile.c
+    known = select(tables.client_profile).where(profile.fingerprint == fingerprint)
+    document = _first_document(connection, known.order_by(profile.measured_at.desc()))
+    return None if document is None else ClientProfile.from_json(document)
+
+
+# Tables of documents: JSON text beside its SHA-256
+
+
+def document_columns(value: object, what: str) -> rows.Row:
+    """Return the columns `document` and `sha256` of a JSON value; StoreError, which names `what`, where it is none."""
+    document = rows.to_json(value, what)
+    return {"document": document, "sha256": rows.text_sha256(document)}
+
+
+def read_document(row: rows.Row, what: str) -> Any:
+    """Return the document of a row. Raises EvidenceError, which names `what`, where it does not hash."""
+    if rows.text_sha256(row["document"]) != row["sha256"]:
+        raise EvidenceError(f"{what} does not hash to {row['sha256']}: the store is damaged")
+    return json.loads(row["document"])
+
+
+def _first_document(connection: Connection, wanted: Select[*tuple[Any, ...]]) -> Any | None:
+    found = fetch(connection, wanted.limit(1))
+    return read_document(found[0], f"the profile of {found[0]['measured_at']}") if found else None

@@ -1,38 +1,41 @@
-"""Which raw records may go, and how they go. What was concluded from them (metrics, verdicts, checks) always stays.
+"""Sizes of a store, and removal of raw records by a policy. Metrics, verdicts and checks always stay.
 
-Raw records are nearly all that a store holds, and are needed only to judge a run again. They go run by run, each in one
-transaction behind tombstones (`tombstones`), and only of a run that still hashes: damage is reported, never buried.
+Raw records are nearly all that a store holds, and are needed only to judge a run again. They are removed run by run,
+each in one transaction that leaves tombstones, and only from runs that still hash: damage is reported, never hidden.
 """
 
 from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Connection, Row, func, select, text
+from sqlalchemy import Connection, LargeBinary, Row, Table, Text, func, literal, select, text
+from sqlalchemy.exc import OperationalError
 
 from benchgate.model.history import PromotionAction, current_promotions
 from benchgate.model.run import RunStatus
-from benchgate.store import clock, promotions, tables, tombstones
-from benchgate.store.checking import run_findings
-from benchgate.store.engine import BUSY_TIMEOUT_MS, Database
+from benchgate.store import clock, results, tables, tombstones
+from benchgate.store.database import BUSY_TIMEOUT_MS, Database
+from benchgate.store.integrity import check_run, unused_plans
 from benchgate.store.locks import lock_run
+from benchgate.store.migrate import HEAD
+from benchgate.store.whole_run import read_whole
 
 _RAW_TABLES = tuple(table for table, _ in tombstones.RAW)
-_LAST = "~"  # behind every instant
+_AFTER_ALL = "~"  # behind every instant
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What keeps its raw records: runs that ended less than `older_than_s` ago, and the newest `keep_last` of a suite.
+    """Rule for what keeps raw records: runs that ended less than `older_than_s` ago, and the newest `keep_last`.
 
-    A promoted run keeps them while its promotion stands, and for as long again as others do from when it was withdrawn;
-    so does one that may go on. `keep_last` counts complete runs and is at least 1; `suite` None means every suite.
+    A promoted run keeps them while its promotion is current, and for the usual time after its withdrawal; so does an
+    interrupted run. `keep_last` counts complete runs of a suite and is at least 1; `suite` None means every suite.
     """
 
     older_than_s: float = 0.0
@@ -41,8 +44,8 @@ class Policy:
 
 
 @dataclass(frozen=True, slots=True)
-class Expendable:
-    """A run whose raw records may go: how many rows of how many records (requests, items, readings) and bytes.
+class RemovableRun:
+    """Run whose raw records may go: their rows, records (requests, items, readings) and bytes.
 
     `done_with_at` is when it ended, or when its promotion was withdrawn later: its age counts from there.
     """
@@ -59,54 +62,54 @@ class Expendable:
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """What came of a removal: the runs whose raw records went, and of the others why they stayed."""
+    """Result of a removal: the runs whose raw records went, and the reasons why others kept theirs."""
 
-    runs: tuple[Expendable, ...]
+    runs: tuple[RemovableRun, ...]
     stayed: tuple[tuple[str, str], ...]
 
 
-def expendable(connection: Connection, policy: Policy, now: str) -> list[Expendable]:
-    """The runs whose raw records may go by a policy at the instant `now` (RFC 3339 UTC), oldest first."""
-    sizes, found = _sizes(connection), list[Expendable]()
-    for run, since, why in _looked_at(connection, policy, now):
+def removable_runs(connection: Connection, policy: Policy, now: str) -> list[RemovableRun]:
+    """Return the runs whose raw records a policy allows to remove at `now` (RFC 3339 UTC), oldest first."""
+    sizes, found = _raw_sizes(connection), list[RemovableRun]()
+    for run, since, why in _classify(connection, policy, now):
         if why is None and run.id in sizes:
-            found.append(Expendable(run.id, run.suite_name, run.label, run.finished_at, since, *sizes[run.id]))
+            found.append(RemovableRun(run.id, run.suite_name, run.label, run.finished_at, since, *sizes[run.id]))
     return sorted(found, key=lambda run: (run.finished_at, run.run_id))
 
 
-def kept(connection: Connection, policy: Policy, now: str) -> Counter[str]:
-    """Of how many runs the raw records stay by a policy at the instant `now`, by the reason."""
-    sizes = _sizes(connection)
-    looked_at = _looked_at(connection, policy, now)
-    return Counter(why for run, _, why in looked_at if why is not None and run.id in sizes)
+def count_kept(connection: Connection, policy: Policy, now: str) -> Counter[str]:
+    """Count the runs whose raw records a policy keeps at `now`, by reason."""
+    sizes = _raw_sizes(connection)
+    classified = _classify(connection, policy, now)
+    return Counter(why for run, _, why in classified if why is not None and run.id in sizes)
 
 
-def older_than(runs: Sequence[Expendable], age_s: float, now: str) -> list[Expendable]:
-    """Those that ended, or were withdrawn, longer ago than so many seconds before `now`."""
+def older_than(runs: Sequence[RemovableRun], age_s: float, now: str) -> list[RemovableRun]:
+    """Return the runs that ended, or were withdrawn, longer ago than `age_s` before `now`."""
     return [run for run in runs if _age_s(run.done_with_at, now) >= age_s]
 
 
-def remove(database: Database, runs: Sequence[Expendable], *, now: str, reason: str) -> Removed:
-    """Removes the raw records of these runs. `reason` is the command that asked for it, and stays with them."""
-    gone, stayed = list[Expendable](), list[tuple[str, str]]()
+def remove(database: Database, runs: Sequence[RemovableRun], *, now: str, reason: str) -> Removed:
+    """Remove the raw records of these runs. `reason` is the command that asked for it, and is stored with them."""
+    gone, stayed = list[RemovableRun](), list[tuple[str, str]]()
     for run in runs:
         with database.reading() as connection:
-            wrong = list(run_findings(connection, Counter(), run.run_id))
-        if wrong:
-            stayed.append((run.run_id, f"{wrong[0].place}: {wrong[0].problem}; see `benchgate store check`"))
+            damage = next(check_run(read_whole(connection, run.run_id), evidence_only=True), None)
+        if damage is not None:
+            stayed.append((run.run_id, f"{damage.place}: {damage.problem}; see `benchgate store check`"))
             continue
         with database.writing() as connection:
             lock_run(connection, run.run_id)
             if run.run_id in _promoted(connection, run.suite):
                 stayed.append((run.run_id, "it was promoted a moment ago"))
                 continue
-            tombstones.bury(connection, run.run_id, removed_at=now, reason=reason)
+            tombstones.remove_raw(connection, run.run_id, removed_at=now, reason=reason)
         gone.append(run)
     return Removed(tuple(gone), tuple(stayed))
 
 
 def vacuum(database: Database) -> None:
-    """Gives freed room back: SQLite writes the whole file anew, Postgres marks what its tables may use again."""
+    """Return freed space: SQLite rewrites the whole file, Postgres marks what its tables may reuse."""
     path = database.address.path
     if path is None:
         with database.errors(), database.engine.connect() as connection:
@@ -121,12 +124,12 @@ def vacuum(database: Database) -> None:
         plain.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
 
-def _looked_at(
+def _classify(
     connection: Connection, policy: Policy, now: str
 ) -> Iterator[tuple[Row[*tuple[Any, ...]], str, str | None]]:
-    """Every run of a policy's suites, suite by suite from the newest on, whether or not it has raw records.
+    """Yield every run of a policy's suites, newest first, with when it was last needed and why it keeps its records.
 
-    With since when it is done with, and what keeps its raw records; None where nothing does.
+    The reason is None where nothing keeps them. Runs without raw records are among them.
     """
     run = tables.run.c
     about = run.id, run.suite_name, run.label, run.status, run.started_at, run.finished_at
@@ -154,16 +157,16 @@ def _looked_at(
 
 
 def _promoted(connection: Connection, suite: str | None) -> set[str]:
-    """Runs whose promotion stands, or will by a record that is ahead of the clock: what goes does not come back."""
+    """Return the runs with a current promotion, also by records dated in the future: removals are final."""
     return {
-        *current_promotions(promotions.promotions(connection, suite)),
-        *current_promotions(promotions.promotions(connection, suite, until=_LAST)),
+        *current_promotions(results.promotions(connection, suite)),
+        *current_promotions(results.promotions(connection, suite, until=_AFTER_ALL)),
     }
 
 
 def _withdrawn(connection: Connection, suite: str | None) -> dict[str, str]:
-    """When the promotion of a run was withdrawn, by its id: the last time."""
-    records = promotions.promotions(connection, suite)
+    """Return when each run's promotion was withdrawn last."""
+    records = results.promotions(connection, suite)
     return {one.run_id: one.promoted_at for one in records if one.deed is PromotionAction.WITHDRAWN}
 
 
@@ -171,8 +174,8 @@ def _age_s(finished_at: str, now: str) -> float:
     return (datetime.fromisoformat(now) - datetime.fromisoformat(finished_at)) / timedelta(seconds=1)
 
 
-def _sizes(connection: Connection) -> dict[str, tuple[int, int, int]]:
-    """Rows, records and bytes of each run's raw records."""
+def _raw_sizes(connection: Connection) -> dict[str, tuple[int, int, int]]:
+    """Return rows, records and bytes of each run's raw records."""
     sizes: dict[str, tuple[int, int, int]] = {}
     for table in _RAW_TABLES:
         counted = func.count(), func.sum(table.c.n_rows), func.sum(func.length(table.c.data))
@@ -182,3 +185,93 @@ def _sizes(connection: Connection) -> dict[str, tuple[int, int, int]]:
             before = sizes.get(run_id, (0, 0, 0))
             sizes[run_id] = before[0] + n_rows, before[1] + int(records), before[2] + int(n_bytes)
     return sizes
+
+
+@dataclass(frozen=True, slots=True)
+class TableSize:
+    """Size of a table: rows, and bytes with its indexes (of its contents alone where SQLite cannot tell)."""
+
+    name: str
+    n_rows: int
+    n_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Sizes of a store. `runs` counts by (suite, status); `removed` counts runs without raw records.
+
+    `expendable` are those whose raw records may go: finished, not promoted, not the newest of their suite.
+    """
+
+    address: str
+    schema: str
+    tool_version: str | None
+    server: str
+    n_bytes: int
+    tables: tuple[TableSize, ...]
+    runs: Mapping[tuple[str, str], int]
+    removed: int
+    unused_plans: int
+    expendable: tuple[RemovableRun, ...]
+
+
+def read_sizes(database: Database, now: str) -> Sizes:
+    """Read the sizes of a store of this schema at `now` (RFC 3339 UTC)."""
+    with database.reading() as connection:
+        info, run = tables.store_info.c, tables.run.c
+        counted = select(run.suite_name, run.status, func.count()).group_by(run.suite_name, run.status)
+        stones = tables.tombstone.c
+        if connection.dialect.name == "sqlite":
+            server = f"SQLite {connection.scalar(text('SELECT sqlite_version()'))}"
+            pages, page_bytes = (connection.scalar(text(f"PRAGMA {name}")) for name in ("page_count", "page_size"))
+            n_bytes = int(pages or 0) * int(page_bytes or 0)  # without the log
+        else:
+            server = f"Postgres {connection.scalar(text('SHOW server_version'))}"
+            n_bytes = sum(_postgres_bytes(connection, table.name) for table in tables.metadata.sorted_tables)
+        return Sizes(
+            address=database.address.shown,
+            schema=HEAD,
+            tool_version=connection.scalar(select(info.value).where(info.key == "tool_version")),
+            server=server,
+            n_bytes=n_bytes,
+            tables=tuple(_table_sizes(connection)),
+            runs={(suite, status): n for suite, status, n in sorted(tuple(row) for row in connection.execute(counted))},
+            removed=int(connection.scalar(select(func.count(stones.run_id.distinct()))) or 0),
+            unused_plans=unused_plans(connection),
+            expendable=tuple(removable_runs(connection, Policy(), now)),
+        )
+
+
+def _table_sizes(connection: Connection) -> list[TableSize]:
+    every = tables.metadata.sorted_tables
+    known = _bytes_by_table(connection, [table.name for table in every])
+    n_bytes = known or {table.name: _content_bytes(connection, table) for table in every}
+    n_rows = [int(connection.scalar(select(func.count()).select_from(table)) or 0) for table in every]
+    return [TableSize(table.name, n, n_bytes[table.name]) for table, n in zip(every, n_rows, strict=True)]
+
+
+def _bytes_by_table(connection: Connection, names: list[str]) -> dict[str, int]:
+    if connection.dialect.name != "sqlite":
+        return {name: _postgres_bytes(connection, name) for name in names}
+    of_table = (
+        "SELECT m.tbl_name, SUM(d.pgsize) FROM dbstat d JOIN sqlite_master m ON m.name = d.name "
+        "WHERE d.aggregate = 1 GROUP BY m.tbl_name"
+    )
+    try:
+        found = {name: int(size) for name, size in connection.execute(text(of_table))}
+        return {name: found.get(name, 0) for name in names}
+    except OperationalError:  # not every SQLite is built with dbstat
+        return {}
+
+
+def _content_bytes(connection: Connection, table: Table) -> int:
+    """Return the size of all values: texts and blobs by length, numbers as 8 bytes."""
+    long = [column for column in table.columns if isinstance(column.type, Text | LargeBinary)]
+    each = sum(
+        (func.coalesce(func.length(column), 0) for column in long), literal(8 * (len(table.columns) - len(long)))
+    )
+    return int(connection.scalar(select(func.sum(each)).select_from(table)) or 0)
+
+
+def _postgres_bytes(connection: Connection, name: str) -> int:
+    return int(connection.scalar(text("SELECT pg_total_relation_size(CAST(:name AS regclass))"), {"name": name}) or 0)

@@ -1,12 +1,15 @@
-"""Model values to table rows and back. Pure: knows no connection, only what each column holds."""
+"""Conversion of model values to table rows and back. Pure: no database connection, only the contents of columns."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
+
+import numpy as np
 
 from benchgate.errors import EvidenceError, StoreError
 from benchgate.model.columns import concatenate_columns, split_by_use
@@ -23,18 +26,22 @@ from benchgate.model.records import (
     unpack_shadow_items,
 )
 from benchgate.model.run import (
+    ALL_STORED,
     REPLICAS,
     RESUMED,
+    SESSION_BEGUN,
     BudgetReading,
     ClientUse,
     DeploymentFault,
     LoadObservation,
     QualityObservation,
+    Resumption,
     Run,
     RunStatus,
     ServerStart,
     ShadowObservation,
 )
+from benchgate.model.telemetry import Counter, Gauge, TelemetryMetric, TelemetrySample, TelemetryWindow
 from benchgate.store import codec
 
 Row = dict[str, Any]
@@ -52,10 +59,23 @@ OBSERVATION_SEALED = ("seq", "kind", "arm", "stage", "task", "block", "position"
 """The columns of an observation that the evidence hash covers; its `sha256` stands for its data."""
 
 
-def to_json(value: object, what: str) -> str:
-    """The one JSON text of a value: sorted keys, ASCII, so that NUL and lone surrogates fit any database.
+_LATER = ("price_terms", "token_prices", "price_entry")
+TELEMETRY_SEALED = ("seq", "arm", "stage", "block", "position", "meta", "codec", "sha256", "n_rows")
+"""The columns that the evidence hash covers; `sha256` stands for the data."""
+_AT_S = "at_s"
+_MARKER = "marker"
+_TELEMETRY_METRICS: Mapping[str, TelemetryMetric] = {word.value: word for kind in (Gauge, Counter) for word in kind}
+_CHECK_POLICY = (
+    "family", "metric", "statistic", "stage", "over", "task", "unit", "scale", "margin", "at_least", "two_sided",
+    "waiver",
+)  # fmt: skip
+_CHECK_NUMBERS = ("baseline", "candidate", "harm", "lower", "upper")
 
-    Raises StoreError when the value holds NaN, infinity or something that is not JSON; `what` names it.
+
+def to_json(value: object, what: str) -> str:
+    """Return the canonical JSON of a value: sorted keys, ASCII, so that NUL and lone surrogates fit any database.
+
+    Raises StoreError, which names `what`, for NaN, infinity and values that are not JSON.
     """
     try:
         return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
@@ -64,7 +84,7 @@ def to_json(value: object, what: str) -> str:
 
 
 def text_sha256(text: str) -> str:
-    """SHA-256 of a stored text, as hex."""
+    """Return the SHA-256 of a stored text, as hex."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -75,12 +95,11 @@ def evidence_sha256(
     telemetry: Sequence[Sequence[object]] = (),
     events: Sequence[Mapping[str, Any]] = (),
 ) -> str:
-    """One hash over a finished run: its row, its arms, all its observations and its telemetry in order.
+    """Compute the hash over a finished run: its row, its arms, all observations and telemetry in order.
 
-    It changes when anything is altered, removed, added or moved. `telemetry` are the sealed columns of its rows; of its
-    `events` those are covered that tell how it went on after it was cut short, for they say what counts no more, and
-    counts of replicas. A run without telemetry, or without such events, has the hash it had before there was such a
-    thing.
+    Any alteration, removal, addition or move changes it. `telemetry` are the sealed columns of its rows. Of `events`,
+    resumptions are covered, which exclude records, and replica counts. A run without telemetry or such events hashes
+    as it did before they existed.
     """
     sealed: dict[str, object] = {
         "run": {name: value for name, value in run.items() if name != "evidence_sha256"},
@@ -97,7 +116,7 @@ def evidence_sha256(
 
 
 def run_row(run: Run) -> Row:
-    """A new run's row; its arms have a table of their own."""
+    """Return a new run's row; its arms have a table of their own."""
     row = {
         "id": run.id,
         "suite_name": run.suite_name,
@@ -119,31 +138,28 @@ def run_row(run: Run) -> Row:
 
 
 def check_text(value: object, what: str) -> None:
-    """Raises StoreError for a text that Postgres would refuse and SQLite would cut: with a NUL or a lone surrogate."""
+    """Raise StoreError for a text with a NUL or a lone surrogate, which Postgres refuses and SQLite would cut."""
     if isinstance(value, str) and ("\0" in value or any("\ud800" <= char <= "\udfff" for char in value)):
         raise StoreError(f"{what} {value!r} cannot be stored: it is not plain text (NUL or half a character in it)")
 
 
 def arm_row(run_id: str, arm: Arm, deployment: Deployment) -> Row:
-    """One arm's row."""
+    """Return one arm's row."""
     return {
         "run_id": run_id,
         "role": arm.value,
-        "deployment": to_json(_told(deployment), f"the deployment of the {arm} arm"),
+        "deployment": to_json(_deployment_document(deployment), f"the deployment of the {arm} arm"),
         "fingerprint": deployment.fingerprint,
     }
 
 
-def _told(deployment: Deployment) -> dict[str, object]:
-    """As JSON; what is said of no price is not written, as before there was any of it."""
+def _deployment_document(deployment: Deployment) -> dict[str, object]:
+    """Return a deployment as JSON without empty price fields, which older rows do not have."""
     return {key: value for key, value in asdict(deployment).items() if value or key not in _LATER}
 
 
-_LATER = ("price_terms", "token_prices", "price_entry")
-
-
 def read_run(row: Mapping[str, Any], arms: Sequence[Mapping[str, Any]]) -> Run:
-    """The run of a row and its arms' rows, baseline first."""
+    """Return the run of a row and its arms' rows, baseline first."""
     deployments = {Arm(arm["role"]): Deployment(**json.loads(arm["deployment"])) for arm in arms}
     return Run(
         id=row["id"],
@@ -164,7 +180,7 @@ def read_run(row: Mapping[str, Any], arms: Sequence[Mapping[str, Any]]) -> Run:
 
 
 def load_row(seen: LoadObservation) -> Row:
-    """One load stage as a row, without its place in the run."""
+    """Return one load stage as a row, without its place in the run."""
     meta = {"window_s": seen.window_s, "client": asdict(seen.client)}
     place = {"arm": seen.arm.value, "stage": seen.stage, "block": seen.block, "position": seen.position}
     parts = [part for part in seen.parts if len(part)]
@@ -173,7 +189,7 @@ def load_row(seen: LoadObservation) -> Row:
 
 
 def quality_row(seen: QualityObservation) -> Row:
-    """One eval task of one arm as a row."""
+    """Return one eval task of one arm as a row."""
     meta: dict[str, object] = {"expected_n": seen.expected_n, "fault": seen.fault, "harness": dict(seen.harness)}
     if seen.repeat:
         meta["repeat"] = seen.repeat
@@ -181,35 +197,35 @@ def quality_row(seen: QualityObservation) -> Row:
 
 
 def divergence_row(seen: DivergenceObservation) -> Row:
-    """The reading of the fixed texts as a row."""
+    """Return the divergence on the fixed texts as a row."""
     return _observation_row("divergence", divergence_to_json(seen), pack_rows(seen.items), len(seen.items))
 
 
 def shadow_row(seen: ShadowObservation) -> Row:
-    """The shadow comparison as a row."""
+    """Return the shadow comparison as a row."""
     meta = {"expected_n": seen.expected_n, "fault": seen.fault}
     return _observation_row("shadow", meta, pack_rows(seen.items), len(seen.items))
 
 
 def target_fault_row(fault: DeploymentFault) -> Row:
-    """A deployment that was not there, as a row without columns."""
+    """Return the failure of a deployment as a row without columns."""
     return _observation_row("target_fault", {"when": fault.when, "reason": fault.reason}, {}, 0, arm=fault.arm.value)
 
 
 def start_row(start: ServerStart) -> Row:
-    """One start of a deployment's server, as a row without columns."""
+    """Return one server start as a row without columns."""
     return _observation_row(
         "start", {"number": start.number, "to_answer_s": start.to_answer_s}, {}, 0, arm=start.arm.value
     )
 
 
 def budget_row(spent: BudgetReading) -> Row:
-    """What production had spent of its error budget, as a row without columns."""
+    """Return the spent error budget as a row without columns."""
     return _observation_row("error_budget", asdict(spent), {}, 0)
 
 
 def read_observation(row: Mapping[str, Any]) -> Observation:
-    """The observation of a row. Raises EvidenceError when its bytes are not those that were written."""
+    """Return the observation of a row. Raises EvidenceError when its bytes are not those that were written."""
     columns: ColumnMap = codec.decode(row["data"], codec=row["codec"], sha256=row["sha256"])
     meta = json.loads(row["meta"])
     seen: Observation
@@ -272,3 +288,125 @@ def _observation_row(kind: str, meta: object, columns: ColumnMap, n_rows: int, *
         "n_rows": n_rows,
         "data": data,
     }
+
+
+def telemetry_row(window: TelemetryWindow) -> Row:
+    """Return one window as a row, without its place in the run: a column per metric, NaN where absent."""
+    check_text(window.stage, "the stage of the telemetry")
+    meta = {
+        "engine": window.engine,
+        "ended_s": window.ended_s,
+        "drained": window.drained,
+        "problems": list(window.problems),
+    }
+    data = codec.encode(_telemetry_columns(window.readings))
+    return {
+        "arm": window.arm.value,
+        "stage": window.stage,
+        "block": window.block,
+        "position": window.position,
+        "meta": to_json(meta, "what is known of the telemetry"),
+        "codec": codec.CODEC,
+        "sha256": codec.digest(data),
+        "n_rows": len(window.readings),
+        "data": data,
+    }
+
+
+def read_telemetry(row: Mapping[str, Any]) -> TelemetryWindow:
+    """Return the window of a row. Raises EvidenceError when its bytes are not those that were written."""
+    readings = _telemetry_samples(codec.decode(row["data"], codec=row["codec"], sha256=row["sha256"]))
+    if len(readings) != row["n_rows"]:
+        raise EvidenceError(f"it holds {len(readings)} readings, not the {row['n_rows']} that were written")
+    meta = json.loads(row["meta"])
+    return TelemetryWindow(
+        stage=row["stage"],
+        arm=Arm(row["arm"]),
+        block=row["block"],
+        position=row["position"],
+        engine=meta["engine"],
+        ended_s=meta["ended_s"],
+        drained=meta["drained"],
+        readings=readings,
+        problems=tuple(meta["problems"]),
+    )
+
+
+def _telemetry_columns(readings: Sequence[TelemetrySample]) -> ColumnMap:
+    metrics = {word for reading in readings for word in reading.values}
+    columns: dict[str, Any] = {
+        word.value: np.array([reading.values.get(word, np.nan) for reading in readings], dtype=np.float64)
+        for word in sorted(metrics)
+    }
+    columns[_AT_S] = np.array([reading.at_s for reading in readings], dtype=np.float64)
+    columns[_MARKER] = tuple(reading.marker for reading in readings)
+    return columns
+
+
+def _telemetry_samples(columns: ColumnMap) -> tuple[TelemetrySample, ...]:
+    values: dict[TelemetryMetric, list[float]] = {
+        _TELEMETRY_METRICS[name]: np.asarray(column, dtype=np.float64).tolist()
+        for name, column in columns.items()
+        if name not in (_AT_S, _MARKER)
+    }
+    instants: list[float] = np.asarray(columns[_AT_S], dtype=np.float64).tolist()
+    markers = [None if marker is None else str(marker) for marker in columns[_MARKER]]
+    return tuple(
+        TelemetrySample(at_s, {word: column[i] for word, column in values.items() if not math.isnan(column[i])}, marker)
+        for i, (at_s, marker) in enumerate(zip(instants, markers, strict=True))
+    )
+
+
+def check_rows(run_id: str, verdict_seq: int, document: Mapping[str, Any]) -> Iterator[Row]:
+    """Yield the checks of a verdict document as rows, in its order. Infinite and unmeasured numbers are NULL."""
+    for seq, check in enumerate(document.get("checks", ())):
+        policy = {name: check[name] for name in _CHECK_POLICY if check.get(name) is not None}
+        yield {
+            "run_id": run_id,
+            "verdict_seq": verdict_seq,
+            "seq": seq,
+            "check_id": check["id"],
+            "outcome": check["outcome"],
+            "required": int(check["required"]),
+            **{name: _finite_number(check.get(name)) for name in _CHECK_NUMBERS},
+            "n": check.get("n"),
+            "policy": to_json(policy, f"the policy of check {check['id']}"),
+        }
+
+
+def _finite_number(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) else None
+
+
+def read_resumptions(run_id: str, events: Sequence[Row]) -> tuple[Resumption, ...]:
+    """Return the resumptions in a run's events, oldest first. Raises EvidenceError for a damaged one."""
+    return tuple(_resumption(run_id, event["data"]) for event in events if event["kind"] == RESUMED)
+
+
+def excluded_seqs(found: Sequence[Resumption]) -> frozenset[int]:
+    """Return the places of the records that resumptions excluded from the evidence."""
+    return frozenset(seq for one in found for seq in one.set_aside)
+
+
+def pending_spool(events: Iterable[tuple[str, Mapping[str, object]]]) -> str | None:
+    """Return the spool that may hold more of a run than its store, by kind and data of its events.
+
+    None where the store has everything, and for a run without a spool. The path is on the machine that measured it.
+    """
+    left: str | None = None
+    for kind, data in events:
+        if kind == SESSION_BEGUN:
+            left = str(data.get("spool", "a place that its journal does not name"))
+        elif kind == ALL_STORED:
+            left = None
+    return left
+
+
+def _resumption(run_id: str, text: str) -> Resumption:
+    try:
+        data = json.loads(text)
+        lists = {name: tuple(data[name]) for name in ("again", "set_aside")}
+        lists["same_process"] = tuple(data.get("same_process", ()))
+        return Resumption(**{**data, **lists})
+    except (ValueError, TypeError, KeyError) as exc:
+        raise EvidenceError(f"run {run_id}: its journal does not tell how it went on: {exc}") from exc

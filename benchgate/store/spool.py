@@ -1,28 +1,60 @@
-"""The file that a run's rows are written to before the database gets them; what stands in it is `spooled`.
+"""Spool of a run: the file its rows are written to before the database, its reader, and recovery from it.
 
-Each line is on the disk before the next thing is done.
+The file holds the run first, then one line for each row in order of creation:
+
+    SHA256 {"table":"observation","row":{"run_id":"019a…","seq":0,…,"data":"eJz…"}}
+
+The SHA-256 covers the previous line's SHA-256 and the line's own text, so damaged, missing and moved lines are noticed.
+The last line may be torn by whatever ended the process: nothing relied on it, and it is left out. Bytes are base64, a
+plan is zlib-compressed as in its table. Each line is on the disk before the next thing is done.
 """
 
 from __future__ import annotations
 
 import base64
 import fcntl
+import hashlib
 import json
 import os
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from benchgate.errors import StoreError
-from benchgate.store import rows
-from benchgate.store.spooled import FORMAT, Beginning, chained
+from sqlalchemy import Connection, delete, insert, select
+
+from benchgate.errors import EvidenceError, StoreError
+from benchgate.model.run import ALL_STORED, RunStatus
+from benchgate.store import clock, codec, lifecycle, rows, tables
+from benchgate.store.database import Database, fetch
+from benchgate.store.evidence import EVIDENCE_EVENTS, RunRows
+from benchgate.store.locks import RunLocks
+from benchgate.store.rows import pending_spool
+from benchgate.store.whole_run import read_story, run_row, story_of
 from benchgate.system import create_temporary, replace_durably
 
 FILE_NAME = "spool.jsonl"
 
 
+FORMAT = "benchgate-spool/1"
+_HASH_CHARS = 64
+_END = "run"  # the table of the line that ends a run
+_TABLE_COLUMNS = {
+    table.name: frozenset(table.columns.keys()) for table in (tables.observation, tables.telemetry, tables.event)
+}
+_COLUMNS = {
+    **_TABLE_COLUMNS,
+    "arm": frozenset(tables.arm.columns.keys()),
+    _END: frozenset({"run_id", "status", "finished_at"}),
+}
+_RUN_COLUMNS = frozenset(tables.run.columns.keys()) - {"evidence_sha256"}
+_TABLES = {table.name: table for table in (tables.observation, tables.telemetry, tables.event)}
+
+
 class Spool:
-    """The file while its run is measured. Locked by this process, so that nobody takes the run for a dead one."""
+    """Spool of a run being measured, locked by this process so that nothing else recovers it meanwhile."""
 
     def __init__(self, path: Path, descriptor: int) -> None:
         self.path = path
@@ -32,8 +64,8 @@ class Spool:
         self._clean = True
 
     @classmethod
-    def create(cls, path: Path, beginning: Beginning, kept: Iterable[tuple[str, rows.Row]] = ()) -> Spool:
-        """A spool with this beginning and these rows, in place of whatever has its name; whole when the name is there.
+    def create(cls, path: Path, beginning: RunHeader, kept: Iterable[tuple[str, rows.Row]] = ()) -> Spool:
+        """Create a spool with these rows, replacing any file of its name; it is complete when the name exists.
 
         Raises StoreError when it cannot be written.
         """
@@ -55,21 +87,21 @@ class Spool:
         return spool
 
     def append(self, table: str, row: rows.Row) -> None:
-        """Adds a row of a table, or the columns that end the run (`run`): on the disk on return, or StoreError."""
+        """Add a row of a table, or the columns that end the run (`run`). It is on the disk on return."""
         self._append({"table": table, "row": row})
 
     def close(self) -> None:
-        """Lets go of the file, which stays."""
+        """Close the file and keep it."""
         os.close(self._descriptor)
 
     def remove(self) -> None:
-        """Closes and deletes the file, and its folder where nothing else is in it."""
+        """Delete the file, and its folder if that is empty then."""
         self.close()
         _drop(self.path)
 
-    def _append(self, said: Mapping[str, object]) -> None:
-        text = json.dumps(said, sort_keys=True, separators=(",", ":"), allow_nan=False, default=_base64).encode("ascii")
-        digest = chained(self._last, text)
+    def _append(self, line: Mapping[str, object]) -> None:
+        text = json.dumps(line, sort_keys=True, separators=(",", ":"), allow_nan=False, default=_base64).encode("ascii")
+        digest = chain_hash(self._last, text)
         with _writing(self.path):
             if not self._clean:  # an earlier line was not finished: nothing of it may stand behind this one
                 os.ftruncate(self._descriptor, self._end)
@@ -81,7 +113,7 @@ class Spool:
 
 @contextmanager
 def spool_lock(path: Path) -> Iterator[None]:
-    """Holds a spool that nobody writes. Raises StoreError when the process that measures its run is alive."""
+    """Lock a spool that nothing writes. Raises StoreError while its run is being measured."""
     try:
         descriptor = os.open(path, os.O_RDONLY)
     except OSError as exc:
@@ -110,7 +142,7 @@ def _writing(path: Path) -> Iterator[None]:
 
 
 def _write_at(descriptor: int, at: int, data: bytes) -> int:
-    """Writes all of it; the operating system may take less at a time."""
+    """Write all data; the operating system may take less at a time."""
     view = memoryview(data)
     done = 0
     while done < len(view):
@@ -128,3 +160,248 @@ def _base64(value: object) -> str:
     if not isinstance(value, bytes):
         raise TypeError(f"{type(value).__name__} is nothing that a spool keeps")
     return base64.b64encode(value).decode("ascii")
+
+
+@dataclass(frozen=True, slots=True)
+class RunHeader:
+    """A run before anything is measured: its row (without a hash), its arms' rows and its plan."""
+
+    run: rows.Row
+    arms: tuple[rows.Row, ...]
+    plan: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Spooled:
+    """Contents of a spool: `kept` are the rows after the header, each with its table's name, in order.
+
+    `torn_bytes` is the length of a truncated last line, which is left out.
+    """
+
+    beginning: RunHeader
+    kept: tuple[tuple[str, rows.Row], ...]
+    torn_bytes: int
+
+    @property
+    def run_id(self) -> str:
+        """Id of its run."""
+        return str(self.beginning.run["id"])
+
+    @property
+    def end(self) -> rows.Row | None:
+        """Status and end of the run; None where it did not end."""
+        ends = self.of_table(_END)
+        return {name: ends[-1][name] for name in ("status", "finished_at")} if ends else None
+
+    def of_table(self, table: str) -> list[rows.Row]:
+        """Return its rows of one table, in order."""
+        return [row for name, row in self.kept if name == table]
+
+    def arms(self) -> list[rows.Row]:
+        """Return the latest rows of the arms, in order of their roles."""
+        latest = {row["role"]: row for row in (*self.beginning.arms, *self.of_table("arm"))}
+        return [latest[role] for role in sorted(latest)]
+
+    def run_rows(self, end: Mapping[str, Any] | None = None) -> RunRows:
+        """Return the run's rows as a complete database would; ended by `end` where the spool has no end."""
+        ended = self.end or end
+        run = {**self.beginning.run, **(ended or {}), "evidence_sha256": None}
+        events = [row for row in self.of_table("event") if row["kind"] in EVIDENCE_EVENTS]
+        found = RunRows(run, self.arms(), self.of_table("observation"), self.of_table("telemetry"), events)
+        return replace(found, run=run | {"evidence_sha256": found.sha256()}) if ended else found
+
+
+def read_spool(path: Path) -> Spooled:
+    """Read a spool. Raises EvidenceError, with the line, for any damage but a truncated last line."""
+    try:
+        with path.open("rb") as handle:
+            return _read_lines(path, handle)
+    except OSError as exc:
+        raise StoreError(f"the spool {path} cannot be read: {exc.strerror}; check its name") from exc
+
+
+def chain_hash(last: str, text: bytes) -> str:
+    """Compute the hash of a line with this text after a line with the hash `last`."""
+    digest = hashlib.sha256(last.encode())
+    digest.update(text)
+    return digest.hexdigest()
+
+
+def _read_lines(path: Path, lines: Iterable[bytes]) -> Spooled:
+    beginning: RunHeader | None = None
+    kept: list[tuple[str, rows.Row]] = []
+    last, damaged = "", b""
+    for number, line in enumerate(lines, 1):
+        if damaged and beginning is None:
+            break
+        if damaged:
+            raise EvidenceError(f"{path}:{number - 1}: the line is not as it was written: the spool is damaged")
+        text = line[_HASH_CHARS + 1 : -1]
+        last = chain_hash(last, text)
+        if line != b"%s %s\n" % (last.encode(), text):
+            damaged = line
+            continue
+        try:
+            if beginning is None:
+                beginning = _read_header(json.loads(text, parse_constant=_reject_constant))
+            else:
+                kept.append(_read_row(json.loads(text, parse_constant=_reject_constant), beginning.run["id"]))
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as exc:
+            raise EvidenceError(f"{path}:{number}: this is no line of a {FORMAT}: {exc}") from exc
+    if beginning is None:
+        raise EvidenceError(
+            f"{path}:1: this is no {FORMAT}, or its first line is damaged: it does not begin with a run; give the "
+            "spool of a run: spool.jsonl in its folder of the work directory"
+        )
+    return Spooled(beginning, tuple(kept), len(damaged))
+
+
+def _read_header(document: dict[str, Any]) -> RunHeader:
+    if document["format"] != FORMAT:
+        raise ValueError(f"it is written as {document['format']!r}; install a newer benchgate")
+    run: rows.Row = document["run"]
+    plan = base64.b64decode(document["plan"], validate=True)
+    _require_columns(run, _RUN_COLUMNS)
+    for arm in document["arms"]:
+        _require_columns(arm, _COLUMNS["arm"], run["id"])
+    return RunHeader(run, tuple(document["arms"]), plan)
+
+
+def _read_row(document: dict[str, Any], run_id: str) -> tuple[str, rows.Row]:
+    table, row = document["table"], document["row"]
+    if table not in _COLUMNS:
+        raise ValueError(f"it is of the unknown table {table!r}")
+    _require_columns(row, _COLUMNS[table], run_id)
+    if "data" in row and "codec" in row:
+        row["data"] = base64.b64decode(row["data"], validate=True)
+        if codec.digest(row["data"]) != row["sha256"]:
+            raise ValueError(f"its bytes do not hash to {row['sha256']}")
+    return table, row
+
+
+def _reject_constant(constant: str) -> object:
+    raise ValueError(f"it holds {constant}, which is no number")
+
+
+def _require_columns(row: Mapping[str, object], columns: frozenset[str], run_id: str | None = None) -> None:
+    if row.keys() != columns:
+        raise ValueError(f"its columns are {', '.join(sorted(row))}, not {', '.join(sorted(columns))}")
+    if run_id is not None and row["run_id"] != run_id:
+        raise ValueError(f"it is of run {row['run_id']!r}, not of {run_id!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """Result of a recovery: rows added, rows already present, and the status of the run in the store.
+
+    A run that is not over may be resumed. `torn_bytes` is the length of a truncated last line, which is left out.
+    """
+
+    run_id: str
+    added: int
+    present: int
+    status: RunStatus
+    is_over: bool
+    torn_bytes: int
+
+
+def recover(database: Database, locks: RunLocks, path: Path) -> Recovered:
+    """Insert a spool's run into the store, sealed where it had ended, else partial and resumable. Idempotent.
+
+    Raises StoreError for a run that is being measured, or over with other records, and EvidenceError for a spool that
+    is damaged or contradicts the store. Then nothing is changed.
+    """
+    with spool_lock(path):
+        spooled = read_spool(path)
+        # A copy of the spool has a lock of its own: what says that the run is measured is the lock of the run.
+        with _run_lock(locks, spooled.run_id), database.writing() as connection:
+            added = insert_missing(connection, spooled)
+            run = run_row(connection, spooled.run_id)
+            if not lifecycle.is_over(run):
+                if spooled.end is not None:
+                    lifecycle.seal_run(connection, spooled.run_id, spooled.end)
+                else:
+                    _record_all_stored(connection, spooled.run_id)
+                    lifecycle.suspend(connection, spooled.run_id)
+                run = run_row(connection, spooled.run_id)
+    present = sum(table in _TABLES for table, _ in spooled.kept) - added
+    status, over = RunStatus(run["status"]), lifecycle.is_over(run)
+    return Recovered(spooled.run_id, added, present, status, over, spooled.torn_bytes)
+
+
+@contextmanager
+def _run_lock(locks: RunLocks, run_id: str) -> Iterator[None]:
+    """Hold the run's lock, unless this process already does in order to resume it."""
+    if locks.is_held(run_id):
+        yield
+        return
+    locks.require(run_id)
+    try:
+        yield
+    finally:
+        locks.release(run_id)
+
+
+def insert_missing(connection: Connection, spooled: Spooled) -> int:
+    """Insert the spool's rows that the database lacks, and return how many. An unfinished run is running then."""
+    run_id, header = spooled.run_id, spooled.beginning
+    try:
+        plan_sha256 = hashlib.sha256(zlib.decompress(header.plan)).hexdigest()
+    except zlib.error as exc:
+        raise EvidenceError(f"run {run_id}: the plan of the spool is damaged: {exc}") from exc
+    if plan_sha256 != header.run["plan_sha256"]:
+        raise EvidenceError(f"run {run_id}: the plan of the spool does not hash to {header.run['plan_sha256']}")
+    if not fetch(connection, select(tables.run.c.id).where(tables.run.c.id == run_id)):
+        clock.require_by_now(connection, run_id, [("beginning", header.run["started_at"])])
+        lifecycle.begin_run(connection, header.run, header.arms, header.plan)
+    stored = run_row(connection, run_id)
+    for name, value in header.run.items():
+        if name not in ("status", "finished_at") and stored[name] != value:
+            raise EvidenceError(f"run {run_id}: its {name} in the store is not the one of the spool")
+    missing = _missing(connection, spooled)
+    if lifecycle.is_over(stored):
+        if missing:
+            raise StoreError(f"run {run_id} is over in this store without {len(missing)} records of this spool")
+        return 0
+    lifecycle.reopen(connection, run_id)
+    for table, row in missing:
+        connection.execute(insert(_TABLES[table]), row)
+    for arm in spooled.of_table("arm"):
+        replace_arm(connection, arm)
+    return len(missing)
+
+
+def replace_arm(connection: Connection, row: rows.Row) -> None:
+    """Replace an arm's row of a run."""
+    of_arm = (tables.arm.c.run_id == row["run_id"]) & (tables.arm.c.role == row["role"])
+    connection.execute(delete(tables.arm).where(of_arm))
+    connection.execute(insert(tables.arm), row)
+
+
+def _record_all_stored(connection: Connection, run_id: str) -> None:
+    """Record once that the spool holds nothing more, so that a resumption needs none."""
+    event = tables.event
+    events = fetch(connection, select(event).where(event.c.run_id == run_id).order_by(event.c.seq))
+    if pending_spool((row["kind"], json.loads(row["data"])) for row in events) is not None:
+        seq = 1 + max(read_story(connection, run_id, tombstones=False))
+        connection.execute(insert(event), {"run_id": run_id, "seq": seq, "kind": ALL_STORED, "data": "{}"})
+
+
+def _missing(connection: Connection, spooled: Spooled) -> list[tuple[str, rows.Row]]:
+    """Return the rows that the database lacks.
+
+    Raises EvidenceError for a place at which it has another row, and where both have rows that the other lacks: then
+    the run was resumed without this spool.
+    """
+    run_id, stored = spooled.run_id, read_story(connection, spooled.run_id, tombstones=False)
+    kept = {row["seq"]: (table, row) for table, row in spooled.kept if table in _TABLES}
+    for seq, record in story_of({name: spooled.of_table(name) for name in _TABLES}).items():
+        if seq in stored and stored[seq] != record:
+            raise EvidenceError(f"run {run_id}: {kept[seq][0]} {seq} of the store is not the one of the spool")
+    missing = [one for seq, one in kept.items() if seq not in stored]
+    if missing and stored.keys() - kept.keys():
+        raise EvidenceError(
+            f"run {run_id}: the store has records of it that this spool lacks, and lacks {len(missing)} that this one "
+            "has: it was measured in two places"
+        )
+    return missing

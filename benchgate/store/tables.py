@@ -1,4 +1,4 @@
-"""The tables, once, for SQLite and Postgres. What a column means stands here; how it came to be, in `migrations/`.
+"""Tables for SQLite and Postgres, with the meaning of their columns; their history is in `migrations/`.
 
 Results never change: triggers made by the migrations refuse UPDATE and DELETE on plan, observation, telemetry, event,
 verdict, check, promotion, import, client profile and noise profile rows, every change of a finished run, and new
@@ -293,10 +293,10 @@ noise_profile = Table(
 
 
 def measured_here() -> ColumnElement[bool]:
-    """Whether benchgate measured a run: one that is another tool's file has numbers alone, and is nobody's latest."""
+    """Return the condition that benchgate measured a run: files of other tools have metrics alone."""
     return ~run.c.environment.contains(f'"{MEASURED_BY}":', autoescape=True)  # the text is canonical JSON
 
 
 def arms_of(run_ids: Sequence[str] | Select[str]) -> Select[*tuple[Any, ...]]:
-    """The arms' rows of some runs (their ids, or a query for them), always in the same order."""
+    """Select the arms of some runs (their ids, or a query for them), always in the same order."""
     return select(arm).where(arm.c.run_id.in_(run_ids)).order_by(arm.c.run_id, arm.c.role)

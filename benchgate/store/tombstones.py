@@ -1,7 +1,7 @@
-"""What stands where raw records were: enough to verify the run's hash for good, and to say why they are gone.
+"""Tombstones of removed raw records: enough to verify the run's hash for good, and to explain the removal.
 
-A tombstone keeps every column that the run's hash covers, the SHA-256 of the bytes among them, so that what remains of
-a run can still be held against `evidence_sha256`. It stays when the records go, and nothing can be put in its place.
+A tombstone keeps every column that the run's hash covers, with the SHA-256 of the bytes, so that the rest of a run can
+still be verified against `evidence_sha256`. It is permanent, and nothing can be put in its place.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, Table, delete, func, insert, select
 
 from benchgate.errors import EvidenceError
-from benchgate.store import results, rows, tables
-from benchgate.store.engine import fetch
-from benchgate.store.telemetry_rows import TELEMETRY_SEALED
+from benchgate.store import rows, tables
+from benchgate.store.database import fetch
+from benchgate.store.rows import TELEMETRY_SEALED
 
 RAW: tuple[tuple[Table, Sequence[str]], ...] = (
     (tables.observation, rows.OBSERVATION_SEALED),
@@ -26,7 +26,7 @@ RAW: tuple[tuple[Table, Sequence[str]], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """That a run's raw records were removed: when (RFC 3339 UTC), on what grounds, how many rows of how many bytes."""
+    """Removal of a run's raw records: when (RFC 3339 UTC), by which command, how many rows and bytes."""
 
     removed_at: str
     reason: str
@@ -35,34 +35,15 @@ class Removal:
 
 
 def removal(connection: Connection, run_id: str) -> Removal | None:
-    """When and why the run's raw records were removed; None where they are there."""
+    """Return the removal of a run's raw records; None where they are there."""
     stone = tables.tombstone.c
     counted = func.count(), func.sum(stone.n_bytes), func.max(stone.removed_at), func.max(stone.reason)
     n_rows, n_bytes, removed_at, reason = connection.execute(select(*counted).where(stone.run_id == run_id)).one()
     return Removal(removed_at, reason, n_rows, int(n_bytes)) if n_rows else None
 
 
-def require_raw(connection: Connection, run_id: str) -> None:
-    """Raises EvidenceError for a run whose raw records were removed: nothing can be computed from them again."""
-    gone = removal(connection, run_id)
-    if gone is None:
-        return
-    verdict = tables.verdict.c
-    latest = select(verdict.outcome, verdict.decided_at).where(
-        verdict.run_id == run_id, verdict.own == 1, results.by_now(connection)
-    )
-    last = func.coalesce(verdict.decided_at, "").desc(), verdict.seq.desc()
-    own = connection.execute(latest.order_by(*last).limit(1)).one_or_none()
-    at = f" of {own.decided_at[:10]}" if own is not None and own.decided_at else ""
-    stands = f"its own verdict{at}, {own.outcome}, stands" if own is not None else "it never got a verdict of its own"
-    raise EvidenceError(
-        f"run {run_id}: its raw records were removed on {gone.removed_at[:10]} by `{gone.reason}`, so it cannot be "
-        f"judged again; {stands}, and `trend` and `compare` still show its numbers"
-    )
-
-
-def bury(connection: Connection, run_id: str, *, removed_at: str, reason: str) -> Removal:
-    """Removes all raw records of a run, each after its tombstone. The caller commits, and knows that it may."""
+def remove_raw(connection: Connection, run_id: str, *, removed_at: str, reason: str) -> Removal:
+    """Replace all raw records of a run by tombstones. The caller checks that they may go, and commits."""
     stones = [stone for table, sealed in RAW for stone in _stones(connection, run_id, table, sealed)]
     if stones:
         stamp = {"run_id": run_id, "removed_at": removed_at, "reason": reason}
@@ -88,7 +69,7 @@ def _stones(connection: Connection, run_id: str, table: Table, sealed: Sequence[
 
 
 def sealed_rows(stone: rows.Row) -> rows.Row:
-    """The columns of the row that a tombstone stands for. EvidenceError where it is no such thing."""
+    """Return the sealed columns of the removed row. Raises EvidenceError for an inconsistent tombstone."""
     names = next((sealed for table, sealed in RAW if table.name == stone["of_table"]), None)
     values = json.loads(stone["sealed"])
     if names is None or len(values) != len(names):
@@ -106,9 +87,9 @@ def evidence_sha256(
     stones: Iterable[rows.Row],
     events: Sequence[rows.Row],
 ) -> str:
-    """The hash over a finished run, of the raw rows that are `left` (table's name, sealed columns) and of tombstones.
+    """Compute the hash over a finished run from the raw rows that are `left` (table, sealed columns) and tombstones.
 
-    `events` are those of its journal, or those of them that the hash covers.
+    `events` may be the whole journal, or those events that the hash covers.
     """
     found: dict[str, list[rows.Row]] = {table.name: [] for table, _ in RAW}
     for name, row in [*left, *((stone["of_table"], sealed_rows(stone)) for stone in stones)]:

@@ -1,19 +1,18 @@
-"""Everything a store holds of one run, as rows: what goes into a bundle, and from one store into another."""
+"""All rows that a store holds of one run: the value that bundles, imports and copies exchange."""
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import Connection, Select, Table, select
 
 from benchgate.errors import EvidenceError, UsageError
+from benchgate.model.run import Run
 from benchgate.store import rows, tables
-from benchgate.store.engine import fetch
-from benchgate.store.rows import OBSERVATION_SEALED
-from benchgate.store.telemetry_rows import TELEMETRY_SEALED
-from benchgate.store.tombstones import sealed_rows
+from benchgate.store.database import fetch
+from benchgate.store.tombstones import RAW, sealed_rows
 
 PARTS: tuple[Table, ...] = (
     tables.arm,
@@ -27,18 +26,20 @@ PARTS: tuple[Table, ...] = (
     tables.promotion,
     tables.imported,
 )
-"""The tables whose rows belong to one run. `check_result` does not count: it is read off a verdict's document."""
+"""The tables whose rows belong to one run, without `check_result`, which is derived from a verdict's document."""
 
-MOST_UNPACKED = 2**31
-"""Bytes that a plan, or the columns of one observation, may come to when they are unpacked."""
+MAX_UNPACKED_BYTES = 2**31
+"""Largest size of a plan, or of the columns of one observation, after decompression."""
+
+_AT_ONCE = 500  # runs in one query
 
 Story = dict[int, tuple[object, ...]]
-"""What was kept of a run at each `seq`: the table's name, then what is sealed of the row, or the whole event."""
+"""The record at each `seq` of a run: its table's name, then its sealed columns, or an event's kind and data."""
 
 
 @dataclass(frozen=True, slots=True)
 class WholeRun:
-    """One run: its row, its plan under zlib as it was stored, and the rows of each of `PARTS` by the table's name."""
+    """One run: its row, its plan as stored (zlib), and the rows of each of `PARTS` by the table's name."""
 
     run: rows.Row
     plan: bytes
@@ -50,69 +51,80 @@ class WholeRun:
         return str(self.run["id"])
 
     def of(self, table: Table) -> Sequence[rows.Row]:
-        """The rows of one table, in the order of its key; verdicts as they were reached, numbered anew."""
+        """Return the rows of a table in order of its key; verdicts in order of time, renumbered."""
         return self.parts[table.name]
 
     @property
     def story(self) -> Story:
-        """What was kept at each `seq`; a removed row counts by its tombstone."""
-        told = _story(self.of(tables.observation), self.of(tables.telemetry), self.of(tables.event))
-        return told | _buried(self.of(tables.tombstone))
+        """The record at each `seq`; a removed row counts by its tombstone."""
+        return story_of(self.parts, self.of(tables.tombstone))
+
+    def instants(self) -> Iterator[tuple[str, str | None]]:
+        """Yield every instant that orders runs or results, with what it belongs to."""
+        yield from (("beginning", self.run["started_at"]), ("end", self.run["finished_at"]))
+        yield from (("verdict", row["decided_at"]) for row in self.of(tables.verdict))
+        yield from (("promotion", row["promoted_at"]) for row in self.of(tables.promotion))
+        yield from (("noise profile", row["measured_at"]) for row in self.of(tables.noise_profile))
 
 
 def read_whole(connection: Connection, run_id: str) -> WholeRun:
-    """All rows of a run. UsageError where the store has no such run, EvidenceError where its plan is missing."""
-    found = fetch(connection, select(tables.run).where(tables.run.c.id == run_id))
-    if not found:
-        raise UsageError(f"the store has no run with the id {run_id!r}; @latest is the newest one it has")
-    plan = connection.scalar(select(tables.plan.c.data).where(tables.plan.c.sha256 == found[0]["plan_sha256"]))
+    """Read all rows of a run. Raises UsageError for an unknown run, EvidenceError where its plan is missing."""
+    run = run_row(connection, run_id)
+    plan = connection.scalar(select(tables.plan.c.data).where(tables.plan.c.sha256 == run["plan_sha256"]))
     if plan is None:
-        raise EvidenceError(f"run {run_id}: its plan {found[0]['plan_sha256']} is missing: the store is damaged")
+        raise EvidenceError(f"run {run_id}: its plan {run['plan_sha256']} is missing: the store is damaged")
     parts = {table.name: fetch(connection, _rows_of(table, run_id)) for table in PARTS}
     reached = sorted(parts["verdict"], key=lambda row: (row["decided_at"] or "", row["seq"]))
     parts["verdict"] = [row | {"seq": seq} for seq, row in enumerate(reached)]
-    return WholeRun(found[0], plan, parts)
+    return WholeRun(run, plan, parts)
 
 
-def read_story(connection: Connection, run_id: str) -> Story:
-    """What a store has at each `seq` of a run, without its data."""
+def run_row(connection: Connection, run_id: str) -> rows.Row:
+    """Return the row of a run. Raises UsageError where the store has none."""
+    found = fetch(connection, select(tables.run).where(tables.run.c.id == run_id))
+    if not found:
+        raise UsageError(f"the store has no run with the id {run_id!r}; @latest is the newest one it has")
+    return found[0]
 
-    def at(table: Table, names: Iterable[str]) -> list[rows.Row]:
-        wanted = select(*(table.c[name] for name in names)).where(table.c.run_id == run_id)
-        return fetch(connection, wanted)
 
-    told = _story(
-        at(tables.observation, OBSERVATION_SEALED),
-        at(tables.telemetry, TELEMETRY_SEALED),
-        fetch(connection, _rows_of(tables.event, run_id)),
-    )
-    return told | _buried(fetch(connection, _rows_of(tables.tombstone, run_id)))
+def read_runs(connection: Connection, found: Sequence[rows.Row]) -> list[Run]:
+    """Return the runs of these rows with their arms, in the same order."""
+    arms: dict[str, list[rows.Row]] = {row["id"]: [] for row in found}
+    ids = list(arms)
+    for first in range(0, len(ids), _AT_ONCE):
+        for arm in fetch(connection, tables.arms_of(ids[first : first + _AT_ONCE])):
+            arms[arm["run_id"]].append(arm)
+    return [rows.read_run(row, arms[row["id"]]) for row in found]
+
+
+def read_story(connection: Connection, run_id: str, *, tombstones: bool = True) -> Story:
+    """Read the record at each `seq` of a stored run, without its data."""
+    parts = {
+        table.name: fetch(connection, select(*(table.c[name] for name in sealed)).where(table.c.run_id == run_id))
+        for table, sealed in (*RAW, (tables.event, ("seq", "kind", "data")))
+    }
+    return story_of(parts, fetch(connection, _rows_of(tables.tombstone, run_id)) if tombstones else ())
+
+
+def story_of(parts: Mapping[str, Sequence[rows.Row]], stones: Sequence[rows.Row] = ()) -> Story:
+    """Return the record at each `seq` of a run's rows by their tables' names."""
+    story: Story = {row["seq"]: ("event", row["kind"], row["data"]) for row in parts["event"]}
+    for table, sealed in RAW:
+        story |= {row["seq"]: (table.name, *(row[name] for name in sealed)) for row in parts[table.name]}
+    return story | {stone["seq"]: (stone["of_table"], *sealed_rows(stone).values()) for stone in stones}
 
 
 def unpacked(data: bytes, what: str) -> bytes:
-    """The bytes under zlib. EvidenceError where they are not, or come to more than `MOST_UNPACKED`."""
+    """Decompress zlib data. Raises EvidenceError where it is damaged or larger than `MAX_UNPACKED_BYTES`."""
     opener = zlib.decompressobj()
     try:
-        plain = opener.decompress(data, MOST_UNPACKED)
+        plain = opener.decompress(data, MAX_UNPACKED_BYTES)
     except zlib.error as exc:
         raise EvidenceError(f"{what} cannot be unpacked: {exc}") from exc
     if not opener.eof or opener.unused_data:
-        raise EvidenceError(f"{what} cannot be unpacked: it is cut short, or holds more than {MOST_UNPACKED:,} bytes")
+        limit = f"{MAX_UNPACKED_BYTES:,} bytes"
+        raise EvidenceError(f"{what} cannot be unpacked: it is truncated, or holds more than {limit}")
     return plain
-
-
-def _story(observations: Sequence[rows.Row], telemetry: Sequence[rows.Row], events: Sequence[rows.Row]) -> Story:
-    told: Story = {row["seq"]: ("event", row["kind"], row["data"]) for row in events}
-    for table, found, sealed in (
-        ("observation", observations, OBSERVATION_SEALED),
-        ("telemetry", telemetry, TELEMETRY_SEALED),
-    ):
-        told |= {row["seq"]: (table, *(row[name] for name in sealed)) for row in found}
-    return told
-
-
-def _buried(tombstones: Sequence[rows.Row]) -> Story:
-    return {stone["seq"]: (stone["of_table"], *sealed_rows(stone).values()) for stone in tombstones}
 
 
 def _rows_of(table: Table, run_id: str) -> Select[*tuple[object, ...]]:

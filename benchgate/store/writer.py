@@ -1,21 +1,28 @@
-"""Writes one run as it happens. Every call is on the disk when it returns: in the run's spool, if it has one, then in
-one transaction of the database.
+"""Durable writing of one run as it is measured: first to its spool, if it has one, then to the database.
+
+Every call is on the disk when it returns. Either place is enough to continue. A database that is gone, full or locked
+for too long is not tried again until the run ends; then it gets from the spool what it lacks. A spool that cannot be
+written is abandoned. When both are lost, nothing more can be measured. A run that another process took over is not
+written any more.
 """
 
 from __future__ import annotations
 
 import hashlib
+import shlex
 import zlib
-from collections.abc import Collection, Mapping
-from dataclasses import asdict
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
-from sqlalchemy import Table, insert
+from sqlalchemy import Connection, Table, insert, select
 
-from benchgate.errors import StoreError
+from benchgate.errors import EvidenceError, NothingKept, StoreError, TakenOver
 from benchgate.model.deployment import Arm, Deployment
 from benchgate.model.records import DivergenceObservation
 from benchgate.model.run import (
+    ALL_STORED,
     RESUMED,
     SESSION_BEGUN,
     BudgetReading,
@@ -30,184 +37,301 @@ from benchgate.model.run import (
     ShadowObservation,
 )
 from benchgate.model.telemetry import TelemetryWindow
-from benchgate.store import clock, rows, sealing, tables
-from benchgate.store.alive import Hold
-from benchgate.store.engine import Database
-from benchgate.store.evidence import known_beside
-from benchgate.store.keeping import Keeping, Note
-from benchgate.store.reopening import take_up
-from benchgate.store.resolve import require_label
-from benchgate.store.spool import Spool
-from benchgate.store.spooled import Beginning
-from benchgate.store.telemetry_rows import telemetry_row
+from benchgate.store import clock, lifecycle, rows, tables
+from benchgate.store.database import Address, Database, fetch
+from benchgate.store.evidence import RunContext, read_context, read_evidence, rows_of
+from benchgate.store.locks import RunLock, require_ownership, takeover_message
+from benchgate.store.rows import telemetry_row
+from benchgate.store.run_reference import require_label
+from benchgate.store.spool import RunHeader, Spool, Spooled, insert_missing, read_spool, replace_arm, spool_lock
+from benchgate.store.whole_run import run_row
+
+Write = Callable[[Connection], object]
+Notify = Callable[[str], None]
+
+_NEITHER = "neither the store nor the spool takes what is measured any more"
+_SUSPENDED = {"status": RunStatus.PARTIAL.value, "finished_at": None}
 
 
 class RunWriter:
-    """The one way into a run, from its beginning to `finish`; after that the run never changes.
+    """Writer of a run from its beginning to `finish`; after that the run never changes. Not thread-safe.
 
-    With a spool a database that fails does not end the run: `fault` says so. Every method raises StoreError when what
-    it is given can be kept nowhere. Not for use by several threads at once.
+    With a spool, a failing database does not end the run: `fault` reports it. Without one, every StoreError reaches the
+    caller. Every method raises NothingKept when its argument can be kept nowhere, and TakenOver when another process
+    has taken the run over.
     """
 
-    def __init__(self, keeping: Keeping, run_id: str, next_seq: int = 0, kinds: frozenset[str] = frozenset()) -> None:
-        self._keeping = keeping
-        self.run_id = run_id
+    def __init__(
+        self,
+        database: Database,
+        run: Run,
+        spool: Spool | None = None,
+        context: RunContext | None = None,
+        note: Notify | None = None,
+        next_seq: int = 0,
+        kinds: Iterable[str] = (),
+    ) -> None:
+        self.run_id = run.id
+        self._database = database
+        self._run = run
+        self._spool = spool
+        self._context = context or RunContext()
+        self._note = note
         self._next_seq = next_seq
         self._kinds = set(kinds)
-        self._hold: Hold | None = None
+        self._file = _file_identity(database.address)
+        self._lock: RunLock | None = None
+        self._spool_works = spool is not None
+        self._away: str | None = None  # why the database lacks something of the run
+        self._lost: str | None = None  # why something is kept nowhere
+        self._taken: str | None = None  # why the run is not ours any more
+        self._end: Mapping[str, Any] | None = None
+        self._settled = False  # the database has the end of the run
 
     @classmethod
     def begin(
-        cls, database: Database, run: Run, plan: bytes, *, spool: Path | None = None, note: Note | None = None
+        cls, database: Database, run: Run, plan: bytes, *, spool: Path | None = None, note: Notify | None = None
     ) -> RunWriter:
-        """Stores the run, its arms and its plan, before anything is measured; at first in a new file `spool`.
+        """Store the run, its arms and its plan before anything is measured; first in `spool`, a new file.
 
-        `note` is told when the run goes on without its store, or without its spool.
+        `note` is called with a message when the run continues without its store or its spool.
         """
         if run.status is not RunStatus.RUNNING or run.finished_at is not None:
             raise StoreError(f"run {run.id} cannot begin: it is already {run.status}")
         if hashlib.sha256(plan).hexdigest() != run.plan_sha256:
             raise StoreError(f"run {run.id} cannot begin: the plan does not hash to its plan_sha256 {run.plan_sha256}")
         arms = tuple(rows.arm_row(run.id, arm, deployment) for arm, deployment in run.arms.items())
-        beginning = Beginning(rows.run_row(run), arms, zlib.compress(plan))
+        header = RunHeader(rows.run_row(run), arms, zlib.compress(plan))
+
+        def store() -> None:
+            with database.writing() as connection:
+                require_label(connection, run.label)
+                clock.require_by_now(connection, run.id, [("beginning", run.started_at)])
+                lifecycle.begin_run(connection, header.run, header.arms, header.plan)
+
         if spool is None:
-            _begin(database, beginning, run.label)
-            return cls(Keeping(database, run), run.id)
+            store()
+            return cls(database, run)
         with database.reading() as connection:
-            known = known_beside(connection, run)
-        kept = Spool.create(spool, beginning)
+            context = read_context(connection, run)
+        new_spool = Spool.create(spool, header)
         try:
-            _begin(database, beginning, run.label)
+            store()
         except BaseException:
-            kept.remove()
+            new_spool.remove()
             raise
-        return cls(Keeping(database, run, kept, known, note), run.id)
+        return cls(database, run, new_spool, context, note)
 
     @classmethod
-    def reopen(cls, database: Database, run_id: str, *, spool: Path, note: Note | None = None) -> RunWriter:
-        """Goes on with a run that was cut short, after all that is known of it.
+    def reopen(cls, database: Database, run_id: str, *, spool: Path, note: Notify | None = None) -> RunWriter:
+        """Return the writer of an interrupted run, which continues after all that is known of it.
 
-        What a `spool` of it holds that did not reach the store is brought in first; then it is begun anew with all that
-        the store has. Raises StoreError for a run that is over, or still measured.
+        Rows of an existing `spool` that did not reach the store are inserted first; then the spool is rewritten with
+        all that the store has. Raises StoreError for a run that is over, or still measured, and EvidenceError for a
+        damaged spool.
         """
-        left = take_up(database, run_id, spool)
-        kept = Spool.create(spool, left.beginning, left.kept)
-        keeping = Keeping(database, left.run, kept, left.known, note, left.next_seq)
-        return cls(keeping, run_id, left.next_seq, left.kinds)
+        if spool.exists():
+            with spool_lock(spool):
+                spooled = read_spool(spool)
+            if spooled.run_id != run_id:
+                raise StoreError(f"the spool {spool} is of run {spooled.run_id}, not of {run_id}")
+            with database.writing() as connection:
+                insert_missing(connection, spooled)
+        with database.writing() as connection:
+            lifecycle.reopen(connection, run_id)
+            row = run_row(connection, run_id)
+            arms = fetch(connection, tables.arms_of([run_id]))
+            plan = tables.plan.c
+            data = connection.execute(select(plan.data).where(plan.sha256 == row["plan_sha256"])).scalar_one()
+            kept = [
+                (table.name, one)
+                for table in lifecycle.ORDERED_TABLES
+                for one in fetch(connection, select(table).where(table.c.run_id == run_id))
+            ]
+            run = rows.read_run(row, arms)
+            context = read_context(connection, run)
+        kept.sort(key=lambda one: one[1]["seq"])
+        header = RunHeader({name: row[name] for name in row if name != "evidence_sha256"}, tuple(arms), data)
+        kinds = [one["kind"] for table, one in kept if table == tables.observation.name]
+        next_seq = kept[-1][1]["seq"] + 1 if kept else 0
+        return cls(database, run, Spool.create(spool, header, kept), context, note, next_seq, kinds)
 
-    def held_by(self, hold: Hold) -> None:
-        """Writes only as long as `hold` stands, and lets go of it once nothing more is written, kept or not."""
-        self._keeping.still_held = hold.stands
-        self._hold = hold
+    def use_lock(self, lock: RunLock) -> None:
+        """Write only while the lock is held, and release it once nothing more is written."""
+        self._lock = lock
 
     @property
     def fault(self) -> str | None:
-        """What the store lacks of the run, and the command that brings it there; None where it has everything."""
-        return self._keeping.fault
+        """What the store lacks of the run, with the command that inserts it; None where it has everything."""
+        if self._spool is None or self._away is None:
+            return self._lost
+        address = self._database.address
+        command = ["benchgate", "store", "recover", str(self._spool.path)]
+        if address.shown_is_whole:
+            remedy = f"`{shlex.join([*command, '--store', address.shown])}`"
+        else:
+            remedy = f"`{shlex.join(command)}` and the --store, or BENCHGATE_STORE, of this run"
+        kept = f"what was measured is kept in {self._spool.path}: bring it into the store with {remedy}"
+        return f"{self._lost or self._away}; {kept}"
 
     @property
     def is_stored(self) -> bool:
-        """Whether the store has all that was kept of the run."""
-        return self._keeping.is_stored
+        """True where the database has all that was kept of the run."""
+        return self._away is None
 
-    def give_up(self, why: str) -> None:
-        """Says why something was kept nowhere, and nothing more is measured: a part of `fault` from now on."""
-        self._keeping.give_up(why)
+    def record_loss(self, why: str) -> None:
+        """Record why something was kept nowhere, as part of `fault`. Nothing more is measured."""
+        self._lost = why
 
     def evidence(self) -> Evidence:
-        """All that was observed by now, finished or not: as the store would give it, also while that is away."""
-        return self._keeping.evidence()
+        """Return everything kept so far: from the database, or from the spool while that is away."""
+        if self._away is None:
+            try:
+                with self._database.reading() as connection:
+                    row = fetch(connection, select(tables.run).where(tables.run.c.id == self.run_id))
+                    if not row:
+                        raise StoreError(f"the store {self._database.address.shown} has run {self.run_id} no more")
+                    found = rows_of(connection, row[0])
+                    context = read_context(connection, found.as_run())
+                return read_evidence(found, context)
+            except EvidenceError:
+                raise
+            except StoreError as error:
+                self._lose_database(error)
+        # The end of the run is missing in an abandoned spool: whatever follows is in the database alone.
+        end = self._end if self._end is None or self._spool_works else _SUSPENDED
+        return read_evidence(self._spooled().run_rows(end), self._context)
 
     def close(self) -> None:
-        """Lets go of the spool, which is deleted where the store has all of the run."""
-        self._keeping.close()
+        """Close the spool, and delete it where the store has all of the run."""
+        if self._spool is None:
+            return
+        if self._settled and self.is_stored:
+            self._spool.remove()
+        else:
+            self._spool.close()
 
     def add_load(self, observation: LoadObservation) -> None:
-        """Keeps one load stage of one arm in one block."""
+        """Store one load stage of one arm in one block."""
         self._insert(tables.observation, rows.load_row(observation))
 
     def add_quality(self, observation: QualityObservation) -> None:
-        """Keeps one eval task of one arm."""
+        """Store one eval task of one arm."""
         self._insert(tables.observation, rows.quality_row(observation))
 
     def add_divergence(self, observation: DivergenceObservation) -> None:
-        """Keeps the reading of the fixed texts; a run has at most one."""
+        """Store the divergence on the fixed texts; a run has at most one."""
         self._insert_once(rows.divergence_row(observation), "has its reading of the fixed texts already")
 
     def add_shadow(self, observation: ShadowObservation) -> None:
-        """Keeps the shadow comparison; a run has at most one."""
+        """Store the shadow comparison; a run has at most one."""
         self._insert_once(rows.shadow_row(observation), "has its shadow comparison already")
 
     def add_target_fault(self, fault: DeploymentFault) -> None:
-        """Keeps that a deployment was not there, and why."""
+        """Store that a deployment failed, and why."""
         self._insert(tables.observation, rows.target_fault_row(fault))
 
     def add_start(self, start: ServerStart) -> None:
-        """Keeps how long one start of a deployment's server took."""
+        """Store how long one start of a deployment's server took."""
         self._insert(tables.observation, rows.start_row(start))
 
     def add_budget(self, spent: BudgetReading) -> None:
-        """Keeps what production had spent of its error budget; a run reads it once."""
+        """Store how much of its error budget production had spent; a run reads it once."""
         self._insert_once(rows.budget_row(spent), "has read its error budget already")
 
     def add_telemetry(self, window: TelemetryWindow) -> None:
-        """Keeps what was read around one load stage of one arm in one block."""
+        """Store the telemetry around one load stage of one arm in one block."""
         self._insert(tables.telemetry, telemetry_row(window))
 
     def event(self, kind: str, data: Mapping[str, object]) -> None:
-        """Adds a line to the run's journal; `data` is plain JSON."""
+        """Add an event to the run's journal; `data` is plain JSON."""
         rows.check_text(kind, "the event's kind")
         row = {"kind": kind, "data": rows.to_json(dict(data), f"the data of event {kind!r}")}
         self._insert(tables.event, row)
 
     def set_arm(self, arm: Arm, deployment: Deployment) -> None:
-        """Replaces what the run knows of an arm: the facts its server gave once it answered."""
-        self._keeping.describe(arm, deployment)
+        """Replace an arm's deployment by one with the facts that its server reported, and read the context anew."""
+        self._run = replace(self._run, arms={**self._run.arms, arm: deployment})
+        row = rows.arm_row(self.run_id, arm, deployment)
+
+        def write(connection: Connection) -> None:
+            replace_arm(connection, row)
+            if self._spool is not None:
+                self._context = read_context(connection, self._run)
+
+        self._keep("arm", row, write, self._next_seq)
 
     def finish(self, status: RunStatus, finished_at: str) -> None:
-        """Seals the run as COMPLETE or PARTIAL: hashes all its observations, and nothing of it changes any more."""
+        """Seal the run as COMPLETE or PARTIAL with the hash over all its evidence. Nothing changes after that.
+
+        A database that was away is tried once more. A run that lost something is partial, whatever the caller passes.
+        """
         if status is RunStatus.RUNNING:
             raise StoreError(f"run {self.run_id} cannot finish as running; it is complete or partial")
         rows.check_text(finished_at, "the run's finished_at")
+        lossless = self._lost is None
+        end = {"status": (status if lossless else RunStatus.PARTIAL).value, "finished_at": finished_at}
+        self._end = end
         try:
-            self._keeping.finish({"status": status.value, "finished_at": finished_at})
+            spooled = self._to_spool("run", {"run_id": self.run_id, **end})
+            self._catch_up()
+            self._settled = self._to_database(lambda connection: lifecycle.seal_run(connection, self.run_id, end))
+            if lossless and not spooled and not self._settled:
+                self.record_loss(f"{_NEITHER}: {self._away}")
         finally:
-            self._let_go()
+            self._release()
 
-    def leave_open(self) -> None:
-        """Marks the run as cut short: it is partial, without a seal, and may go on."""
+    def suspend(self) -> None:
+        """Mark the run as interrupted: partial, without a seal, and resumable.
+
+        A database that was away is tried once more. An event records that the spool holds nothing more, so that a
+        resumption needs none.
+        """
+        self._end = _SUSPENDED
+
+        def write(connection: Connection) -> None:
+            if self._spool is not None:
+                event = {"run_id": self.run_id, "seq": self._next_seq, "kind": ALL_STORED, "data": "{}"}
+                connection.execute(insert(tables.event), event)
+            lifecycle.suspend(connection, self.run_id)
+
         try:
-            self._keeping.leave_open()
+            self._catch_up()
+            self._settled = self._to_database(write)
+            if self.fault is not None and self._lost is None:
+                self._notify(self.fault)
         finally:
-            self._let_go()
+            self._release()
 
-    def begin_sitting(self, data: Mapping[str, object]) -> None:
-        """Writes down who begins to measure, with which spool (the data of a `SITTING`), before anything is measured.
+    def begin_session(self, data: Mapping[str, object]) -> None:
+        """Record who measures from now on, and with which spool, before anything is measured.
 
-        Raises StoreError where the store does not take that: nobody would know later that there was a spool with more.
+        Raises StoreError where the database does not take it: the spool could not be found later.
         """
         self.event(SESSION_BEGUN, data)
-        self._keeping.require_stored()
+        self._require_stored()
 
-    def go_on(self, resumption: Resumption, kinds: Collection[str]) -> None:
-        """Writes down that the run goes on, before anything else. `kinds`: what it has already, of what it has once.
+    def resume(self, resumption: Resumption, kinds: Collection[str]) -> None:
+        """Record a resumption before anything else. `kinds` are the observations it has of those that a run has once.
 
-        Raises StoreError where the store does not take that: else a run could go on as often as somebody likes.
+        Raises StoreError where the database does not take it: resumptions must be counted.
         """
         self.event(RESUMED, asdict(resumption))
         self._kinds = set(kinds)
-        self._keeping.require_stored()
-        self._keeping.look_up()
+        self._require_stored()
+        with self._database.reading() as connection:  # another one than when the run was interrupted
+            self._context = read_context(connection, self._run)
 
     def discard(self) -> None:
-        """Lets go of a run that was opened and not measured, and of its spool."""
-        self._let_go()
-        self._keeping.discard()
+        """Release a run that was opened and not measured, and delete its spool."""
+        self._release()
+        if self._spool is not None:
+            self._spool.remove()
 
-    def _let_go(self) -> None:
-        self._keeping.still_held = None
-        if self._hold is not None:
-            self._hold.release()
+    def _release(self) -> None:
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
 
     def _insert_once(self, row: rows.Row, already: str) -> None:
         if row["kind"] in self._kinds:
@@ -216,14 +340,111 @@ class RunWriter:
         self._kinds.add(row["kind"])
 
     def _insert(self, table: Table, row: rows.Row) -> None:
-        whole = {"run_id": self.run_id, "seq": self._next_seq, **row}
+        seq = self._next_seq
+        numbered = {"run_id": self.run_id, "seq": seq, **row}
         # Before the write: an interrupt right after the commit must not make the next observation collide with it.
         self._next_seq += 1
-        self._keeping.keep(table.name, whole, lambda connection: connection.execute(insert(table), whole))
+        self._keep(table.name, numbered, lambda connection: connection.execute(insert(table), numbered), seq)
+
+    def _keep(self, table: str, row: rows.Row, write: Write, next_seq: int) -> None:
+        spooled = self._to_spool(table, row)
+        if not self._to_database(write, next_seq) and not spooled:
+            self.record_loss(f"{_NEITHER}: {self._away}")
+            raise NothingKept(self._lost)
+
+    def _to_spool(self, table: str, row: rows.Row) -> bool:
+        if self._spool is None or not self._spool_works:
+            return False
+        try:
+            self._spool.append(table, row)
+        except StoreError as error:
+            self._spool_works = False  # a later row must not follow a missing one
+            if self._away is None:
+                self._notify(f"{error}; the run goes on with the store alone")
+            return False
+        return True
+
+    def _to_database(self, write: Write, next_seq: int | None = None) -> bool:
+        if self._away is not None:
+            return False
+        try:
+            self._require_file()
+            with self._database.writing() as connection:
+                self._require_ours(connection, self._next_seq if next_seq is None else next_seq)
+                write(connection)
+        except EvidenceError:
+            raise
+        except StoreError as error:
+            self._lose_database(error)
+            return False
+        return True
+
+    def _require_ours(self, connection: Connection, next_seq: int) -> None:
+        if self._settled and self._end != _SUSPENDED:
+            return  # sealed by this process, and the database refuses every further change itself
+        try:
+            if self._taken is not None:
+                raise TakenOver(self._taken)
+            if self._lock is not None and not self._lock.is_held():
+                sign = "the file beside the store that says who measures it was removed"
+                raise TakenOver(takeover_message(self.run_id, sign))
+            require_ownership(connection, self.run_id, next_seq)
+        except TakenOver as error:
+            self._taken = str(error)
+            raise
+
+    def _require_stored(self) -> None:
+        if self._away is not None:
+            raise StoreError(f"{self._away}; nothing was measured: try again when the store is there")
+
+    def _lose_database(self, error: StoreError) -> None:
+        """Continue with the spool alone. Without one the error is the caller's."""
+        if self._spool is None:
+            raise error
+        self._away = str(error)
+        if self._spool_works:
+            self._notify(f"{error}; the run goes on, and is kept in {self._spool.path}")
+
+    def _catch_up(self) -> None:
+        """Insert what a database that was away lacks, if it is back."""
+        if self._away is None:
+            return
+        spooled = self._spooled()
+        try:
+            self._require_file()
+            with self._database.writing() as connection:
+                insert_missing(connection, spooled)
+                self._require_ours(connection, self._next_seq)
+        except TakenOver:
+            raise
+        except EvidenceError as error:
+            self._taken = takeover_message(self.run_id, str(error))
+            raise TakenOver(self._taken) from error
+        except StoreError as error:
+            self._away = str(error)
+        else:
+            self._away = None
+
+    def _spooled(self) -> Spooled:
+        if self._spool is None:
+            raise StoreError(f"run {self.run_id} is kept in the store alone")
+        return read_spool(self._spool.path)
+
+    def _require_file(self) -> None:
+        """Raise StoreError for an SQLite file that was removed or replaced: it takes rows that nothing will read."""
+        if self._spool is not None and _file_identity(self._database.address) != self._file:
+            raise StoreError(f"the store {self._database.address.shown}: its file was removed or replaced meanwhile")
+
+    def _notify(self, message: str) -> None:
+        if self._note is not None:
+            self._note(message)
 
 
-def _begin(database: Database, beginning: Beginning, label: str | None) -> None:
-    with database.writing() as connection:
-        require_label(connection, label)
-        clock.require_by_now(connection, beginning.run["id"], [("beginning", beginning.run["started_at"])])
-        sealing.begin_run(connection, beginning.run, beginning.arms, beginning.plan)
+def _file_identity(address: Address) -> tuple[int, int] | None:
+    if address.path is None:
+        return None
+    try:
+        found = address.path.stat()
+    except OSError:
+        return None
+    return (found.st_dev, found.st_ino)

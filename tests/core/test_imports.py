@@ -27,8 +27,7 @@ FLOORS: tuple[frozenset[str], ...] = tuple(
         "embedded sim",
         "imports load quality shadow store report publish telemetry",
         "preflight",
-        "acting circumstances deploying done exchange following lining_up looking pricing signatures sitting spending "
-        "spools",
+        "acting circumstances deploying done following lining_up looking pricing signatures sitting spending spools",
         "measuring_load unchanged",
         "adopting measuring deciding importing foretelling",
         "answering attesting promoting publishing recording site",

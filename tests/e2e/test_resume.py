@@ -24,7 +24,7 @@ from benchgate.model.run import SESSION_BEGUN, DeploymentFault, LoadObservation,
 from benchgate.pipeline import RunOptions
 from benchgate.sim.process import serve_sim
 from benchgate.sim.settings import sim_settings
-from benchgate.store.journal import Event
+from benchgate.store.evidence import JournalEvent
 from benchgate.store.repository import Store
 from benchgate.suite.loader import parse_suite
 from tests.e2e.command import STORE, command_line, here
@@ -107,7 +107,7 @@ def begun(folder: Path, text: str, after: int) -> str:
     with pytest.raises(KeyboardInterrupt):
         pipeline.run_suite(parse_suite(text, "resumed.yaml"), folder, options(folder), ends)
     with opened(folder) as store:
-        (run,) = store.may_go_on("resumed")
+        (run,) = store.resumable_runs("resumed")
     assert ends.notes[-1].endswith(f"was cut short; `benchgate run SUITE --resume --run {run.id}` goes on with it")
     return run.id
 
@@ -121,7 +121,7 @@ def gone_on(folder: Path, text: str, ref: str | None = None) -> tuple[Decision, 
 def events(folder: Path, run_id: str, kind: str) -> list[Any]:
     with opened(folder) as store:
         told = [entry.what for entry in store.journal(run_id)]
-    return [event.data for event in told if isinstance(event, Event) and event.kind == kind]
+    return [event.data for event in told if isinstance(event, JournalEvent) and event.kind == kind]
 
 
 def test_a_run_goes_on_at_the_block_it_had_only_begun_and_comes_to_the_same_plan(
@@ -211,7 +211,7 @@ def test_what_changed_is_said_and_nothing_is_written(
         with pytest.raises(UsageError, match=r"benchgate was \S+ and is 9\.9\n  this machine's"):
             gone_on(tmp_path, suite_text)
     with opened(tmp_path) as store:
-        assert [(run.id, run.status) for run in store.may_go_on()] == [(run_id, RunStatus.PARTIAL)]
+        assert [(run.id, run.status) for run in store.resumable_runs()] == [(run_id, RunStatus.PARTIAL)]
         assert [entry.seq for entry in store.journal(run_id)] == before
 
 
@@ -219,21 +219,21 @@ def test_a_run_that_may_not_go_on_says_why(tmp_path: Path, suite_text: str) -> N
     run_id = begun(tmp_path, suite_text, after=1)
     with opened(tmp_path) as store:
         calibration = make_run(suite={"calibration": True})
-        store.begin_run(calibration, PLAN).leave_open()
+        store.begin_run(calibration, PLAN).suspend()
         over = make_run()
         store.begin_run(over, PLAN).finish(RunStatus.PARTIAL, DONE_AT)
-        open_yet = [run.id for run in store.may_go_on()]
+        open_yet = [run.id for run in store.resumable_runs()]
     suite, part = parse_suite(suite_text, "resumed.yaml"), replace(options(tmp_path), part=True)
     with pytest.raises(KeyboardInterrupt):
         pipeline.run_suite(suite, tmp_path, part, Ends(1))
     with opened(tmp_path) as store:
-        assert [run.id for run in store.may_go_on()] == open_yet
+        assert [run.id for run in store.resumable_runs()] == open_yet
         # Killed after it had noted that a deployment is gone, and before it could end by that.
         writer = store.reopen_run(run_id, spool=tmp_path / "spool.jsonl")
         writer.add_target_fault(
             DeploymentFault(Arm.CANDIDATE, "after block 1 of 2, stage c2", "it refuses connections")
         )
-        writer.leave_open()
+        writer.suspend()
         writer.close()
     for ref, why in (
         (run_id, "the candidate other was not there after block 1 of 2, stage c2, by which the run ended"),
@@ -249,11 +249,11 @@ def test_a_run_that_was_killed_after_it_went_on_does_not_go_on_again(tmp_path: P
     names = {Arm.BASELINE: make_deployment("plain"), Arm.CANDIDATE: make_deployment("other")}
     with opened(tmp_path) as store:
         writer = store.reopen_run(run_id, spool=tmp_path / "spool.jsonl")
-        writer.go_on(Resumption("2026-11-20T12:30:00Z", 42, (), ()), [])
+        writer.resume(Resumption("2026-11-20T12:30:00Z", 42, (), ()), [])
         writer.close()
         # Of another suite of that name, which is not the one that is asked for.
         newer = make_run(suite_name="resumed", started_at=utc_now(), arms=names)
-        store.begin_run(newer, PLAN).leave_open()
+        store.begin_run(newer, PLAN).suspend()
     with opened(tmp_path) as store:
         assert store.run(run_id).status is RunStatus.RUNNING
         decision = decide_stored(store, run_id)
@@ -292,7 +292,7 @@ def test_deployments_that_are_others_or_gone_are_told_and_the_run_stays(
         with pytest.raises(TargetError, match="cannot go on now, and stays as it is: the candidate other: "):
             gone_on(tmp_path, text)
     with opened(tmp_path) as store:
-        assert [run.id for run in store.may_go_on()] == [run_id]
+        assert [run.id for run in store.resumable_runs()] == [run_id]
     assert events(tmp_path, run_id, "resumed") == []
 
 
@@ -303,7 +303,7 @@ def test_a_killed_run_is_marked_by_the_next_one_and_goes_on_once(tmp_path: Path,
     with pytest.raises(KeyboardInterrupt):
         pipeline.run_suite(parse_suite(text, "resumed.yaml"), tmp_path, options(tmp_path), Ends(1))
     with opened(tmp_path) as store:
-        newer, run = store.may_go_on()
+        newer, run = store.resumable_runs()
         assert (run.id, run.status) == (older, RunStatus.PARTIAL)
         assert len(store.evidence(older).load) >= 7
     spool = tmp_path / "work" / older / "spool.jsonl"  # what it holds is brought in before it goes on

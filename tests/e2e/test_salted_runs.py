@@ -142,7 +142,7 @@ def test_a_resumed_run_sends_the_words_that_it_began_with(
         pipeline.run_suite(suite, tmp_path, options(tmp_path), Ends(after=3))
     before = prompts(plain)
     with Store.open(str(tmp_path / STORE), create=False) as store:
-        (begun,) = store.may_go_on("salted")
+        (begun,) = store.resumable_runs("salted")
     evidence = resuming.resume_suite(suite, tmp_path, options(tmp_path), Ends()).evidence
     run = evidence.run
     assert (run.id, run.status, run.load_salt) == (begun.id, RunStatus.COMPLETE, begun.load_salt)

@@ -13,10 +13,10 @@ from alembic import command
 from alembic.config import Config
 from sqlalchemy import Connection, event, inspect
 
-from benchgate.store import engine
+from benchgate.store.database import _SQLITE_PRAGMAS
 
 in_earnest = command.upgrade
-KEPT_PRAGMAS = engine._SQLITE_PRAGMAS
+KEPT_PRAGMAS = _SQLITE_PRAGMAS
 HURRIED_PRAGMAS = tuple("synchronous=OFF" if one.startswith("synchronous") else one for one in KEPT_PRAGMAS)
 _READS = ("SELECT", "PRAGMA")
 _Statement = tuple[str, Any]  # as it goes to the driver, with its parameters

@@ -13,16 +13,16 @@ from typing import Any
 import numpy as np
 from sqlalchemy import Connection, insert, select
 
-from benchgate.exchange.bundle import write_bundle
 from benchgate.model.deployment import Arm
 from benchgate.model.history import Promotion, PromotionAction, PromotionGrounds, PromotionOrigin
 from benchgate.model.run import LOAD_ENDED, BudgetReading, MetricRow, Run, RunStatus, ServerStart
 from benchgate.model.text_column import TextColumn
 from benchgate.store import results, rows, tables
-from benchgate.store.engine import Database
+from benchgate.store.bundle import write_bundle
+from benchgate.store.database import Database
 from benchgate.store.migrate import opened
 from benchgate.store.repository import Store
-from benchgate.store.telemetry_rows import TELEMETRY_SEALED
+from benchgate.store.rows import TELEMETRY_SEALED
 from benchgate.store.whole_run import WholeRun, read_whole
 from tests.shells.store_samples import (
     DONE_AT,

@@ -10,7 +10,7 @@ from benchgate.done import Begun, Done, done_so_far
 from benchgate.model.deployment import Arm
 from benchgate.model.run import DeploymentFault, LoadObservation, QualityObservation, ServerStart
 from benchgate.plan.schedule import make_plan
-from benchgate.store.journal import Entry, Event
+from benchgate.store.evidence import JournalEntry, JournalEvent
 from benchgate.suite.loader import parse_suite
 from tests.shells.store_samples import make_divergence, make_load, make_quality, make_shadow, make_telemetry
 
@@ -40,15 +40,15 @@ BASE, CAND = Arm.BASELINE, Arm.CANDIDATE
 def execution(position: int, arm: Arm, block: int, stage: str = "c4", *, marked: bool = True) -> list[object]:
     seen = replace(make_load(arm, block=block, position=position), stage=stage)
     mark = {"stage": stage, "arm": arm.value, "block": block, "position": position}
-    return [seen, Event("measured", mark)] if marked else [seen]
+    return [seen, JournalEvent("measured", mark)] if marked else [seen]
 
 
 def block(number: int, position: int) -> list[object]:
     return [*execution(position, BASE, number), *execution(position + 1, CAND, number)]
 
 
-def journal(what: Sequence[object], aside: frozenset[int] = frozenset()) -> list[Entry]:
-    entries: Any = [Entry(seq, one, seq in aside) for seq, one in enumerate(what)]  # type: ignore[arg-type]  # any of them
+def journal(what: Sequence[object], aside: frozenset[int] = frozenset()) -> list[JournalEntry]:
+    entries: Any = [JournalEntry(seq, one, seq in aside) for seq, one in enumerate(what)]  # type: ignore[arg-type]  # any of them
     return list(entries)
 
 
@@ -56,9 +56,9 @@ def done(what: Sequence[object], aside: frozenset[int] = frozenset()) -> Done:
     return done_so_far(SUITE, PLAN, journal(what, aside))
 
 
-def look(blocks: int, then: str) -> Event:
+def look(blocks: int, then: str) -> JournalEvent:
     data: Mapping[str, object] = {"blocks": blocks, "then": then}
-    return Event("look", data)
+    return JournalEvent("look", data)
 
 
 def test_nothing_was_done() -> None:
@@ -93,7 +93,7 @@ def test_what_was_set_aside_is_not_looked_at_again_but_its_number_and_time_count
 def test_looks_that_said_to_go_on_and_the_end_are_known() -> None:
     found = done([*block(0, 0), look(1, "on to 3"), *block(1, 2), look(2, "ended")])
     assert (found.load.gone_on, found.load.ended) == (frozenset({1}), False)
-    assert done([*block(0, 0), look(1, "ended"), Event("load_ended", {})]).load.ended
+    assert done([*block(0, 0), look(1, "ended"), JournalEvent("load_ended", {})]).load.ended
 
 
 def test_looks_of_a_search_are_kept_in_their_order_and_one_that_was_cut_is_not() -> None:

@@ -17,7 +17,7 @@ from benchgate.model.run import LOAD_ENDED, Run, RunStatus
 from benchgate.plan.check_power import NO_KNOWN_NOISE
 from benchgate.plan.schedule import make_plan, measurement_sha256
 from benchgate.store.repository import Store
-from benchgate.store.retention import Expendable
+from benchgate.store.retention import RemovableRun
 from benchgate.suite.schema import Suite
 from tests.fakes.measured import Noise, measured
 
@@ -100,7 +100,7 @@ def test_an_earlier_run_tells_how_its_pairs_varied_and_how_long_it_took(store: S
 def test_a_run_whose_records_were_removed_leaves_it_to_the_one_before(store: Store) -> None:
     older = stored(store, run_of("run-1", started_at="2026-11-19T12:00:00.000Z"))
     newer = stored(store, run_of("run-2"))
-    bared = Expendable(newer.id, newer.suite_name, None, FINISHED, FINISHED, 0, 0, 0)
+    bared = RemovableRun(newer.id, newer.suite_name, None, FINISHED, FINISHED, 0, 0, 0)
     assert store.remove_raw([bared], now=FINISHED, reason="benchgate store gc").stayed == ()
     known = known_in(store, SUITE, PLAN, reading=True)
     assert known.noise is not None

@@ -13,7 +13,7 @@ from sqlalchemy.exc import DBAPIError
 from benchgate.errors import EvidenceError, StoreError, UsageError
 from benchgate.model.deployment import Arm
 from benchgate.model.run import Run, RunStatus
-from benchgate.store.engine import Address, Database
+from benchgate.store.database import Address, Database
 from benchgate.store.repository import Store
 from tests.shells.store_samples import DONE_AT, PLAN, make_noise, make_run
 

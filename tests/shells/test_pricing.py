@@ -170,7 +170,7 @@ def test_a_run_that_goes_on_has_the_prices_of_its_beginning(tmp_path: Path) -> N
     options = RunOptions(str(tmp_path / "b.db"), tmp_path)
     with Store.open(options.store) as store:
         run = make_run(suite_name="priced", suite=begun, arms=arms, started_at=f"{JUNE}T23:00:00.000Z")
-        store.begin_run(run, PLAN).leave_open()
+        store.begin_run(run, PLAN).suspend()
 
     def changed() -> str:
         with pytest.raises(UsageError, match="cannot go on") as refused:

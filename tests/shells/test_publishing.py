@@ -13,9 +13,9 @@ import pytest
 
 from benchgate.deciding import decide_stored
 from benchgate.errors import ExitCode
-from benchgate.exchange.bundle_files import export_bundle
 from benchgate.model.run import new_run_id
 from benchgate.publishing import judge_to_publish
+from benchgate.store.bundle import export_bundle
 from benchgate.store.migrate import opened
 from benchgate.store.repository import Store
 from tests.e2e.command import here

@@ -25,7 +25,7 @@ from benchgate.site import reports
 from benchgate.site.build import Built, build
 from benchgate.site.names import MANIFEST, run_file
 from benchgate.site.reports import Rendered
-from benchgate.store.engine import Address, Database
+from benchgate.store.database import Address, Database
 from benchgate.store.repository import Store
 from benchgate.store.retention import Policy
 from tests.fakes.site_runs import add, add_import, promote

@@ -17,16 +17,16 @@ from benchgate.site import names, trends
 from benchgate.site.badge import badge_of
 from benchgate.site.inputs import ReportInputs
 from benchgate.site.trends import METRICS, MOST_DRAWN, Kind
-from benchgate.store.overview import Glance, Overview, Said
+from benchgate.store.queries import Overview, RunSummary, StoredOutcome
 from tests.fakes import evidence as fake
 
 TTFT, THROUGHPUT = METRICS[0], METRICS[3]
 
 
-def glance(number: int, outcome: Outcome | None = Outcome.PASS, **changes: Any) -> Glance:
+def glance(number: int, outcome: Outcome | None = Outcome.PASS, **changes: Any) -> RunSummary:
     run = replace(fake.run(f"run-{number:04}"), label=f"pr-{number}", **changes)
-    said = () if outcome is None else (Said(outcome, "because", "0" * 64, None),)
-    return Glance(run, said, "e" * 64, 0, True, None, None)
+    said = () if outcome is None else (StoredOutcome(outcome, "because", "0" * 64, None),)
+    return RunSummary(run, said, "e" * 64, 0, True, None, None)
 
 
 def with_facts(run: Run, **facts: object) -> dict[Arm, Any]:
@@ -44,7 +44,7 @@ def points(values: Sequence[float], stage: str = "c4") -> list[TrendPoint]:
     ]
 
 
-def changed(runs: Sequence[Glance], of: dict[Kind, list[TrendPoint]]) -> list[tuple[str, str, str]]:
+def changed(runs: Sequence[RunSummary], of: dict[Kind, list[TrendPoint]]) -> list[tuple[str, str, str]]:
     found = trends.trends(runs, of, frozenset())
     return [(change.letter, change.run, change.told) for change in found.changes]
 
@@ -163,7 +163,7 @@ def test_a_suite_without_numbers_has_no_charts() -> None:
         ([], "no verdict"),
     ],
 )
-def test_a_badge_is_of_the_newest_run_that_judges(runs: list[Glance], message: str) -> None:
+def test_a_badge_is_of_the_newest_run_that_judges(runs: list[RunSummary], message: str) -> None:
     assert badge_of("chat", runs).message == message
 
 
@@ -189,11 +189,11 @@ def test_a_report_rests_on_what_was_known_when_its_run_began_and_on_nothing_late
     first = glance(1, started_at="2026-01-01T00:00:00Z", finished_at="2026-01-01T01:00:00Z")
     second = glance(2, started_at="2026-01-02T00:00:00Z", finished_at="2026-01-02T01:00:00Z")
 
-    def hashed(*runs: Glance, noise: tuple[tuple[str, str], ...] = ()) -> str:
+    def hashed(*runs: RunSummary, noise: tuple[tuple[str, str], ...] = ()) -> str:
         return ReportInputs.of(Overview(runs, (), noise)).sha256(second)
 
-    def decided(at: str) -> Glance:
-        return replace(first, said=(Said(Outcome.PASS, "", "1" * 64, at),))
+    def decided(at: str) -> RunSummary:
+        return replace(first, outcomes=(StoredOutcome(Outcome.PASS, "", "1" * 64, at),))
 
     alone = hashed(second)
     known = hashed(decided("2026-01-01T02:00:00Z"), second)

@@ -21,10 +21,10 @@ from benchgate.model.deployment import Arm
 from benchgate.model.records import RequestColumns
 from benchgate.model.run import RunStatus
 from benchgate.recording import recorded
-from benchgate.store import engine, sealing
-from benchgate.store.engine import Address
+from benchgate.store import database, lifecycle
+from benchgate.store.database import Address
 from benchgate.store.repository import RunWriter, Store
-from benchgate.store.spooled import read_spool
+from benchgate.store.spool import read_spool
 from tests.fakes.full_disk import files_no_larger_than
 from tests.fakes.waiting import eventually
 from tests.shells.store_samples import (
@@ -78,7 +78,7 @@ def test_ctrl_c_stays_one_where_the_run_has_no_spool_and_the_store_is_gone(
         pytest.raises(KeyboardInterrupt),
         recorded(store, make_run(), PLAN),
     ):
-        monkeypatch.setattr(engine, "_begin_writing", gone)
+        monkeypatch.setattr(database, "_begin_writing", gone)
         raise KeyboardInterrupt
 
 
@@ -199,7 +199,7 @@ def test_database_that_somebody_else_locks_for_too_long_gets_everything_at_the_e
     address: str, spool: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     notes: list[str] = []
-    monkeypatch.setattr("benchgate.store.engine._SQLITE_PRAGMAS", ("busy_timeout=1",))
+    monkeypatch.setattr("benchgate.store.database._SQLITE_PRAGMAS", ("busy_timeout=1",))
     with Store.open(address) as store, sqlite3.connect(address, isolation_level=None) as other:
         writer = store.begin_run(run := make_run(), PLAN, spool=spool, note=notes.append)
         other.execute("BEGIN IMMEDIATE")
@@ -215,7 +215,7 @@ def test_tables_of_postgres_that_somebody_locks_for_too_long_get_everything_at_t
     postgres_address: str, spool: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     notes: list[str] = []
-    monkeypatch.setattr("benchgate.store.engine.BUSY_TIMEOUT_MS", 1)
+    monkeypatch.setattr("benchgate.store.database.BUSY_TIMEOUT_MS", 1)
     with Store.open(postgres_address) as store, psycopg.connect(postgres_address) as other:
         writer = store.begin_run(run := make_run(), PLAN, spool=spool, note=notes.append)
         other.execute("LOCK TABLE observation IN ACCESS EXCLUSIVE MODE")
@@ -239,7 +239,7 @@ def test_run_that_somebody_took_for_a_dead_one_is_whole_when_it_ends(address: st
             measure(writer, 0)
         with store._database.writing() as connection:
             for run in (last, going_on):
-                sealing.leave_open(connection, run.id)
+                lifecycle.suspend(connection, run.id)
         measure(writers[1], 1)
         for writer, stages in zip(writers, (1, 2), strict=True):
             writer.finish(RunStatus.COMPLETE, DONE_AT)
@@ -327,7 +327,7 @@ def test_run_that_is_cut_short_while_its_store_is_away_says_where_it_is_kept(add
         writer = store.begin_run(run := make_run(), PLAN, spool=spool, note=notes.append)
         with full(store):
             measure(writer, large=True)
-            writer.leave_open()
+            writer.suspend()
             writer.close()
         assert "benchgate store recover" in notes[-1]
         assert store.recover(spool).added == 1

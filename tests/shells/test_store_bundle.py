@@ -17,15 +17,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from benchgate.errors import EvidenceError
-from benchgate.exchange import bundle, bundle_files
-from benchgate.exchange.bundle import read_bundle, write_bundle
-from benchgate.exchange.bundle_files import bundle_sources
-from benchgate.exchange.taking_in import take_in
 from benchgate.model.deployment import sha256_of
 from benchgate.store import codec, rows, tables, whole_run
+from benchgate.store.bundle import SCHEMAS, bundle_sources, read_bundle, write_bundle
+from benchgate.store.integrity import validate_run
+from benchgate.store.merge import import_runs
 from benchgate.store.migrate import HEAD, opened
 from benchgate.store.repository import Store
-from benchgate.store.soundness import require_sound
 from benchgate.store.whole_run import PARTS, WholeRun
 from tests.shells.exchange_samples import bundle_of, ids_in, resealed, signed, whole_of, write_everything
 from tests.shells.exchange_strategies import whole_runs
@@ -51,14 +49,14 @@ def test_tables_of_a_run_are_all_in_its_bundle_but_what_is_read_off_verdicts() -
     assert set(tables.metadata.sorted_tables) - of_a_run == {
         tables.run, tables.plan, tables.store_info, tables.client_profile,
     }  # fmt: skip
-    assert bundle.SCHEMAS[-1] == HEAD
+    assert SCHEMAS[-1] == HEAD
 
 
 def test_bundle_holds_every_row_and_column_and_reads_back_the_same(address: str, written: bytes) -> None:
     whole = whole_of(address, json.loads(written)["run"]["id"])
     assert [table.name for table in PARTS if not whole.of(table)] == ["tombstone"]
     assert read_bundle(written, "x.json") == whole
-    require_sound(whole, "x.json")
+    validate_run(whole, "x.json")
 
 
 def test_same_run_has_the_same_bytes_whatever_wrote_it_down_in_between(written: bytes) -> None:
@@ -170,24 +168,24 @@ CHANGED: dict[str, tuple[Change, str]] = {
     "data that is no base64": (put("*", "observation", 0, "data"), "expected base64"),
     "a path for an id": (put("../../x", "run", "id"), "expected a UUID"),
     "an id in capitals": (lambda d: put(d["run"]["id"].upper(), "run", "id")(d), "expected a UUID"),
-    "a plan of another run": (put("b" * 64, "run", "plan_sha256"), "its plan hashes to"),
+    "a plan of another run": (put("b" * 64, "run", "plan_sha256"), "plan: it hashes to"),
     "a plan that is not packed": (put("AAAA", "plan"), "its plan cannot be unpacked"),
     "a plan that swells": (put(ZEROS, "plan"), "more than 1,000,000 bytes"),
     "observations that swell": (put(ZEROS, "observation", 0, "data"), "more than 1,000,000 bytes"),
     "an observation with other bytes": (put("AAAA", "observation", 0, "data"), "observation 0"),
-    "an observation with other facts": (in_json("meta", put(9.0, "window_s"), "observation", 0), "not what it was"),
-    "an observation less": (without("observation", 0), "not what it was"),
-    "a deployment renamed": (in_json("deployment", put("other", "name"), "arm", 0), "not what it was"),
+    "an observation with other facts": (in_json("meta", put(9.0, "window_s"), "observation", 0), "evidence hashes to"),
+    "an observation less": (without("observation", 0), "its evidence hashes to"),
+    "a deployment renamed": (in_json("deployment", put("other", "name"), "arm", 0), "its evidence hashes to"),
     "a deployment of strange keys": (in_json("deployment", put(1, "power"), "arm", 0), "cannot be read"),
     "a kind nobody knows": (lambda d: (put("dream", "observation", 0, "kind")(d), resealed(d)), "unknown kind"),
     "requests of unlike lengths": (requests_with(sent_ns=np.zeros(3, dtype=np.int64)), "different lengths"),
     "requests without chunks": (requests_with(chunk_ns=np.zeros(0, dtype=np.int64)), "different lengths"),
     "chunks of two requests at once": (requests_with(chunk_start=np.array([0, 5, 1])), "its requests overlap"),
     "meta that is a list": (lambda d: (put("[]", "observation", 0, "meta")(d), resealed(d)), "cannot be read"),
-    "a status nobody knows": (put("done", "run", "status"), "cannot be read"),
-    "complete without a hash": (put(None, "run", "evidence_sha256"), "complete and has no hash"),
-    "running, and over": (put("running", "run", "status"), "running and says when it finished"),
-    "over, and not when": (put(None, "run", "finished_at"), "does not say when"),
+    "a status nobody knows": (put("done", "run", "status"), "its status is 'done'"),
+    "complete without a hash": (put(None, "run", "evidence_sha256"), "it is complete, and no hash covers its evidence"),
+    "running, and over": (put("running", "run", "status"), "it is running, and has the hash of a finished run"),
+    "over, and not when": (put(None, "run", "finished_at"), "does not say when it ended"),
     "an instant of another spelling": (put("2026-11-20 12:00", "run", "started_at"), "expected an instant"),
     "an instant that is none": (put("2026-99-99T99:99:99.000Z", "run", "finished_at"), "expected an instant"),
     "an instant in other digits": (
@@ -195,11 +193,11 @@ CHANGED: dict[str, tuple[Change, str]] = {
     ),
     "an end before the beginning": (put("2026-11-20T11:59:59Z", "run", "finished_at"), "before it began at 2026"),
     "an instant elsewhere": (put("2026-11-20T13:00:00+01:00", "verdict", 0, "decided_at"), "expected an instant"),
-    "two rows at one place": (put(2, "observation", 0, "seq"), "one place in the order"),
+    "two rows at one place": (put(2, "observation", 0, "seq"), "two processes wrote to this run"),
     "two metrics of one key": (put(1, "metric", 0, "seq"), "two rows of metric have one key"),
     "two noise profiles": (lambda d: d["noise_profile"].append(d["noise_profile"][0]), "two rows of noise_profile"),
-    "a metric of no arm": (put("middle", "metric", 0, "arm"), "of the arm 'middle'"),
-    "a metric with a line break": (put("a\nb", "metric", 0, "name"), "it has a metric 'a\\\\nb'"),
+    "a metric of no arm": (put("middle", "metric", 0, "arm"), "of the arm 'middle', which the run does not have"),
+    "a metric with a line break": (put("a\nb", "metric", 0, "name"), "its name is 'a\\\\nb'"),
     "a verdict with other words": (in_json("document", put("PASS", "reason"), "verdict", 0), "does not hash"),
     "a verdict listed as better": (put("PASS", "verdict", 1, "outcome"), "says WARN and is listed as PASS"),
     "a verdict moved in time": (put("2026-11-20T14:00:00Z", "verdict", 0, "decided_at"), "does not hash"),
@@ -210,21 +208,21 @@ CHANGED: dict[str, tuple[Change, str]] = {
     "a verdict with a check of no kind": (judged('{"checks":[{}],"outcome":"PASS"}'), "cannot be read"),
     "a verdict against a path": (judged('{"outcome":"PASS"}', compared_run_id="../x"), "expected a UUID"),
     "NaN in a document": (put('{"x":NaN}', "event", 0, "data"), "only finite JSON"),
-    "a promotion with other words": (put('{"by":"me"}', "promotion", 0, "document"), "promotion does not hash"),
-    "a promotion of another suite": (put("other", "promotion", 0, "suite_name"), "and is of another"),
+    "a promotion with other words": (put('{"by":"me"}', "promotion", 0, "document"), "promotion .*: its document"),
+    "a promotion of another suite": (put("other", "promotion", 0, "suite_name"), "its run is of another"),
     "a promotion lifted out of the series": (put(0, "promotion", 0, "in_series"), "listed as another"),
     "a promotion on no protected ref": (promoted(put(False, "origin", "protected")), "listed as another"),
     "a promotion by another verdict": (promoted(put("0", "grounds", "verdict_sha256")), "rests on another verdict"),
     "a promotion of other evidence": (promoted(put("0" * 64, "grounds", "evidence_sha256")), "another evidence_sha256"),
     "a promotion that nothing led to": (promoted(put(None, "grounds")), "only a withdrawal has no grounds"),
-    "an import with other words": (put("{}", "imported", 0, "document"), "imported does not hash"),
-    "noise with other words": (put("{}", "noise_profile", 0, "document"), "noise_profile does not hash"),
-    "noise of another deployment": (put(sha256_of("x"), "noise_profile", 0, "key_sha256"), "listed as another"),
+    "an import with other words": (put("{}", "imported", 0, "document"), "imported .*: its document hashes to"),
+    "noise with other words": (put("{}", "noise_profile", 0, "document"), "noise_profile: its document hashes to"),
+    "noise of another deployment": (put(sha256_of("x"), "noise_profile", 0, "key_sha256"), "it is listed as another"),
     "a tombstone of nothing": (lambda d: d["tombstone"].append(STONE | {"of_table": "run"}), "what it stands for"),
     "a tombstone of another row": (lambda d: d["tombstone"].append(STONE | {"seq": 98}), "another row than its own"),
     "a tombstone in a run that may go on": (
         lambda d: (d["run"].update(OPEN), d["tombstone"].append(STONE)),
-        "records were removed of a run that may go on",
+        "records of it were removed, and it may be resumed",
     ),
 }
 # fmt: on
@@ -234,12 +232,12 @@ CHANGED: dict[str, tuple[Change, str]] = {
 def test_bundle_in_which_something_was_changed_is_refused_although_its_hash_fits(
     written: bytes, what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(whole_run, "MOST_UNPACKED", 1_000_000)
+    monkeypatch.setattr(whole_run, "MAX_UNPACKED_BYTES", 1_000_000)
     change, says = CHANGED[what]
     document = json.loads(written)
     change(document)
     with pytest.raises(EvidenceError, match=says) as refused:
-        require_sound(read_bundle(signed(document), "runs/x.json"), "runs/x.json")
+        validate_run(read_bundle(signed(document), "runs/x.json"), "runs/x.json")
     assert str(refused.value).startswith("runs/x.json")
     assert len(str(refused.value)) < 400
 
@@ -278,8 +276,8 @@ def test_a_number_that_is_not_finite_does_not_get_out_of_a_database_either(addre
     for name, number in (("value", math.nan), ("upper", math.inf)):
         metrics = [whole.of(tables.metric)[0] | {name: number}]
         changed = dataclasses.replace(whole, parts={**whole.parts, "metric": metrics})
-        with pytest.raises(EvidenceError, match="its metric ttft_s is not finite"):
-            require_sound(changed, "x.db")
+        with pytest.raises(EvidenceError, match=r"ttft_s.* cannot be"):
+            validate_run(changed, "x.db")
 
 
 def test_bundle_that_was_cut_or_changed_does_not_hash(written: bytes) -> None:
@@ -293,8 +291,7 @@ def test_bundle_that_was_cut_or_changed_does_not_hash(written: bytes) -> None:
 def test_bundle_that_is_too_large_is_neither_written_nor_read(
     address: str, written: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bundle, "MOST_BYTES", 1000)
-    monkeypatch.setattr(bundle_files, "MOST_BYTES", 1000)
+    monkeypatch.setattr("benchgate.store.bundle.MAX_BYTES", 1000)
     file = tmp_path / "x.json"
     file.write_bytes(written)
     (source,) = bundle_sources([file])
@@ -315,7 +312,7 @@ def test_hostile_bundles_leave_no_trace_in_the_store(written: bytes, tmp_path: P
         (folder / f"{number:03}.json").write_bytes(signed(document))
     (folder / "torn.json").write_bytes(written[:1000])
     with opened(address, create=True) as database:
-        taken = [one for one in take_in(lambda: database, bundle_sources([folder]))]
+        taken = [one for one in import_runs(lambda: database, bundle_sources([folder]))]
     swelling = [what for what in CHANGED if what.endswith(("swells", "swell"))]
     assert all(one.merged is None for one in taken), [one.source for one in taken if one.merged]
     assert len(taken) == len(CHANGED) + 1 and len(swelling) == 2

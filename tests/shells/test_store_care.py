@@ -16,7 +16,7 @@ from benchgate.errors import EvidenceError, StoreError
 from benchgate.model.deployment import Arm
 from benchgate.model.run import MetricRow, Run, RunStatus
 from benchgate.model.verdict import Outcome
-from benchgate.store.engine import Address, Database
+from benchgate.store.database import Address, Database
 from benchgate.store.repository import Store
 from benchgate.store.retention import Policy
 from tests.e2e.command import here
@@ -121,7 +121,7 @@ ALTERED: Sequence[tuple[str, str, str]] = (
     ("UPDATE metric SET lower = 0.3 WHERE {} AND seq = 0", "metric 0", "limits 0.3 and 0.25"),
     ("UPDATE metric SET upper = NULL WHERE {} AND seq = 0", "metric 0", "limits 0.15 and None"),
     ("UPDATE metric SET value = 9e999 WHERE {} AND seq = 0", "metric 0", "cannot be inf"),
-    ("UPDATE metric SET arm = 'third' WHERE {} AND seq = 0", "table metric", "'third', which the run does not have"),
+    ("UPDATE metric SET arm = 'third' WHERE {} AND seq = 0", "metric 0", "'third', which the run does not have"),
     ("DELETE FROM arm WHERE {} AND role = 'baseline'", "run", "its evidence hashes to"),
     ("DELETE FROM run WHERE {}", "table observation", "which is not there"),
     ("UPDATE run SET plan_sha256 = 'nobody' WHERE {}", "table run", "it has rows of plan nobody"),
@@ -160,7 +160,7 @@ def test_a_damaged_plan_profile_and_missing_guard_are_found(store: Store, store_
             connection.execute(text("DROP TRIGGER plan_no_delete"))
     database.close()
     found = {(one.run_id, one.place.split()[0]) for one in store.check().findings}
-    assert found == {(None, "plan"), (run.id, "noise_profile"), (None, "table")}
+    assert found == {(run.id, "plan"), (run.id, "noise_profile"), (None, "table")}
 
 
 def test_a_file_that_is_damaged_is_the_one_finding_there_is(tmp_path: Path) -> None:
@@ -286,7 +286,7 @@ def test_sizes_tell_tables_runs_and_what_could_go(store: Store, store_address: s
 def test_sizes_are_those_of_the_contents_where_sqlite_tells_of_no_table(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("benchgate.store.sizes._bytes_by_table", lambda *_: {})
+    monkeypatch.setattr("benchgate.store.retention._bytes_by_table", lambda *_: {})
     with Store.open(str(tmp_path / "benchgate.db")) as store:
         run = full_run(store)
         n_bytes = {table.name: table.n_bytes for table in store.sizes(NOW).tables}

@@ -11,16 +11,16 @@ import pytest
 
 from benchgate.circumstances import utc_now
 from benchgate.errors import EvidenceError, StoreError, UsageError
-from benchgate.exchange.export_openmetrics import open_metrics
-from benchgate.exchange.taking_in import Source, copy_store, take_in
 from benchgate.model.deployment import Arm
 from benchgate.model.run import MetricRow, Run, RunStatus
 from benchgate.model.verdict import Outcome
 from benchgate.store import clock
+from benchgate.store.merge import RunSource, copy_store, import_runs
 from benchgate.store.migrate import opened
+from benchgate.store.queries import newest_runs
 from benchgate.store.repository import Store
 from benchgate.store.retention import Policy
-from benchgate.store.tombstones import bury
+from benchgate.store.tombstones import remove_raw
 from tests.shells.exchange_samples import DECIDED_AT, verdict, whole_of
 from tests.shells.store_samples import DONE_AT, PLAN, make_load, make_noise, make_run, write_run
 
@@ -85,10 +85,10 @@ def test_run_of_a_time_to_come_is_not_the_newest_and_is_told_by_a_check(store: S
     first, second = run_of(store, EARLY), run_of(store)
     assert (store.resolve("@latest"), store.resolve("@previous")) == (second.id, first.id)
     assert store.resolve(to_come.id) == to_come.id
-    found = [(one.run_id, one.problem.split(":")[0]) for one in store.check().findings]
-    assert found == [(to_come.id, "it began at 2099-01-01T00"), (to_come.id, "it ended at 2099-01-01T01")]
+    found = [(one.run_id, one.place, one.problem.split(":")[0]) for one in store.check().findings]
+    assert found == [(to_come.id, "beginning", "it is of 2099-01-01T00"), (to_come.id, "end", "it is of 2099-01-01T01")]
     with store._database.reading() as connection:
-        assert open_metrics(connection, [to_come.id, second.id]) == open_metrics(connection, [second.id])
+        assert newest_runs(connection, [to_come.id, second.id]) == newest_runs(connection, [second.id])
     with wrong_clock():
         assert store.resolve("@latest") == to_come.id
 
@@ -111,7 +111,7 @@ def test_verdict_of_a_time_to_come_stands_before_no_other(store: Store, store_ad
     store.save_metrics(run.id, [MetricRow(Arm.CANDIDATE, "ttft_s", "p95", "c4", None, 0.25, 8)])
     with wrong_clock():
         store.save_verdict(run.id, verdict("PASS", run), decided_at=FUTURE)
-    assert (store.own_outcome(run.id), store.verdicts(run.id), store.overview().runs[0].said) == (None, [], ())
+    assert (store.own_outcome(run.id), store.verdicts(run.id), store.overview().runs[0].outcomes) == (None, [], ())
     said_again = store.save_verdict(run.id, verdict("PASS", run), decided_at=DECIDED_AT[0])
     assert said_again.decided_at == DECIDED_AT[0]
     store.save_verdict(run.id, verdict("BLOCK", run), decided_at=DECIDED_AT[1])
@@ -119,9 +119,9 @@ def test_verdict_of_a_time_to_come_stands_before_no_other(store: Store, store_ad
     assert [one.outcome for one in store.verdicts(run.id)] == [Outcome.PASS, Outcome.BLOCK]
     assert [point.outcome for point in store.trend("ttft_s")] == [Outcome.BLOCK]
     (finding,) = store.check().findings
-    assert (finding.run_id, f"it was reached at {FUTURE}, which is still to come" in finding.problem) == (run.id, True)
+    assert (finding.run_id, f"it is of {FUTURE}, which is still to come" in finding.problem) == (run.id, True)
     with opened(store_address, create=False) as database, database.writing() as connection:
-        bury(connection, run.id, removed_at=DECIDED_AT[2], reason="store gc")
+        remove_raw(connection, run.id, removed_at=DECIDED_AT[2], reason="store gc")
     with pytest.raises(EvidenceError, match="its own verdict of 2026-11-20, BLOCK, stands"):
         store.evidence(run.id)
 
@@ -133,7 +133,7 @@ def test_noise_of_a_time_to_come_is_not_the_newest(store: Store) -> None:
     key = make_noise(late).key
     assert (found := store.noise_profile(key)) is not None and found.run_id == early.id
     (finding,) = store.check().findings
-    assert (finding.run_id, f"it was measured at {FUTURE}" in finding.problem) == (late.id, True)
+    assert (finding.run_id, f"it is of {FUTURE}" in finding.problem) == (late.id, True)
 
 
 def test_no_bundle_and_no_store_brings_what_is_of_a_time_to_come(tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ def test_no_bundle_and_no_store_brings_what_is_of_a_time_to_come(tmp_path: Path)
         told, begun = {ahead(store, DONE_AT).id: "end is of 2099-01-01T01"}, make_run(started_at=FUTURE)
         judged, calibrated, sound = run_of(store), run_of(store), run_of(store)
         with wrong_clock():
-            store.begin_run(begun, PLAN).leave_open()
+            store.begin_run(begun, PLAN).suspend()
             store.save_verdict(judged.id, verdict("PASS", judged), decided_at=FUTURE)
         store.save_noise_profile(make_noise(calibrated, FUTURE))
         told |= {
@@ -151,8 +151,8 @@ def test_no_bundle_and_no_store_brings_what_is_of_a_time_to_come(tmp_path: Path)
             calibrated.id: "noise profile is of 2099",
         }
     with opened(target, create=True) as database:
-        sources = [Source(run_id, partial(whole_of, origin, run_id)) for run_id in told]
-        for taken in take_in(lambda: database, sources):
+        sources = [RunSource(run_id, partial(whole_of, origin, run_id)) for run_id in told]
+        for taken in import_runs(lambda: database, sources):
             assert taken.merged is None and f"its {told[taken.source]}" in str(taken.problem)
         with opened(origin, create=False) as source:
             assert len([one for one in copy_store(source, database) if one.merged is not None]) == 1
@@ -177,7 +177,7 @@ def test_run_that_is_measured_is_neither_recovered_nor_taken_in(
         assert taken.merged is None and f"run {run.id} is being measured, by " in str(taken.problem)
         assert here.run(run.id).status is RunStatus.RUNNING
         writer.add_load(make_load(position=1))
-        writer.leave_open()
+        writer.suspend()
         writer.close()
         assert here.recover(kept).status is RunStatus.PARTIAL
         (taken,) = copy_store(here._database, other._database)

@@ -16,7 +16,7 @@ from benchgate.errors import EvidenceError, StoreError
 from benchgate.model.deployment import Arm
 from benchgate.model.run import MetricRow, Run, RunStatus, ServerStart
 from benchgate.model.verdict import Outcome
-from benchgate.store.engine import Address, Database
+from benchgate.store.database import Address, Database
 from benchgate.store.repository import RunWriter, Store
 from tests.shells.store_samples import (
     DONE_AT,

@@ -12,13 +12,13 @@ from sqlalchemy.engine import make_url
 
 from benchgate.cli.store_commands import tell
 from benchgate.errors import EvidenceError, UsageError
-from benchgate.exchange.bundle_files import bundle_sources, export_bundle
-from benchgate.exchange.taking_in import Taken, copy_store, take_in
 from benchgate.store import tables
-from benchgate.store.engine import Address, Database
+from benchgate.store.bundle import bundle_sources, export_bundle
+from benchgate.store.database import Address, Database
+from benchgate.store.merge import ImportResult, copy_store, import_runs
 from benchgate.store.migrate import opened
 from benchgate.store.repository import Store
-from benchgate.store.tombstones import bury
+from benchgate.store.tombstones import remove_raw
 from tests.shells.exchange_samples import (
     DECIDED_AT,
     bundle_of,
@@ -44,7 +44,7 @@ def test_store_is_copied_whole_both_ways(store_address: str, elsewhere: str, thi
     with opened(elsewhere, create=False) as database, database.writing() as connection:
         profile = {"fingerprint": "f" * 64, "measured_at": DONE_AT, "document": "{}", "sha256": "0" * 64}
         connection.execute(insert(tables.client_profile), profile)
-    taken: list[Taken] = []
+    taken: list[ImportResult] = []
     for origin, target in ((elsewhere, store_address), (store_address, third), (elsewhere, store_address)):
         with opened(origin, create=False) as source, opened(target, create=True) as database:
             taken = list(copy_store(source, database))
@@ -74,7 +74,7 @@ def test_damaged_run_is_neither_exported_nor_copied(third: str, elsewhere: str, 
     damage(third, bad.id)
     file = tmp_path / "runs" / f"{bad.id}.json"
     with opened(third, create=False) as source, opened(elsewhere, create=True) as database:
-        with pytest.raises(EvidenceError, match="not what it was"):
+        with pytest.raises(EvidenceError, match="its evidence hashes to"):
             export_bundle(source, bad.id, file)
         taken = list(copy_store(source, database))
     assert not file.exists() and list(tmp_path.glob("runs/.*")) == []
@@ -112,15 +112,15 @@ def test_file_is_written_over_only_by_what_holds_as_much(
         with pytest.raises(EvidenceError, match="it holds a verdict that the store lacks; take it in first"):
             export_bundle(less, run.id, file)
         assert file.read_bytes() == fuller
-        list(take_in(lambda: less, bundle_sources([file])))
+        list(import_runs(lambda: less, bundle_sources([file])))
         export_bundle(less, run.id, file)
         assert file.read_bytes() == fuller
         with more.writing() as connection:
-            bury(connection, run.id, removed_at="2026-12-01T00:00:00Z", reason="store gc")
+            remove_raw(connection, run.id, removed_at="2026-12-01T00:00:00Z", reason="store gc")
         with pytest.raises(EvidenceError, match=r"the raw records, which were removed from the store.*: keep it, and"):
             export_bundle(more, run.id, file)
         for target, bared in ((more, True), (less, False)):
-            (taken,) = take_in(partial(_itself, target), bundle_sources([file]))
+            (taken,) = import_runs(partial(_itself, target), bundle_sources([file]))
             assert taken.merged is not None and (taken.merged.fate, taken.merged.bared) == ("known", bared)
             tell([taken])
             assert (f"were removed from this store and stay so: keep {file}, which" in capsys.readouterr().err) is bared

@@ -12,18 +12,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from benchgate.errors import EvidenceError, StoreError, UsageError
-from benchgate.exchange.bulk import insert_rows
-from benchgate.exchange.bundle_files import bundle_sources, export_bundle
-from benchgate.exchange.merging import Merged, merge
-from benchgate.exchange.taking_in import Taken, take_in
 from benchgate.model.deployment import Arm
 from benchgate.model.run import MetricRow, Run, RunStatus, TrendPoint
 from benchgate.store import tables
-from benchgate.store.engine import Address
+from benchgate.store.bundle import bundle_sources, export_bundle
+from benchgate.store.database import Address
+from benchgate.store.lifecycle import suspend
+from benchgate.store.merge import ImportResult, MergeResult, import_runs, insert_rows, merge_run
 from benchgate.store.migrate import opened
 from benchgate.store.repository import Store
-from benchgate.store.sealing import leave_open
-from benchgate.store.tombstones import bury
+from benchgate.store.tombstones import remove_raw
 from benchgate.store.whole_run import WholeRun, read_whole
 from tests.shells.exchange_samples import (
     DECIDED_AT,
@@ -40,11 +38,11 @@ from tests.shells.store_samples import DONE_AT, PLAN, make_load, make_run, write
 pytest_plugins = ["tests.shells.store_databases", "tests.shells.store_elsewhere"]
 
 
-def bring(origin: str, target: str, *run_ids: str) -> list[Taken]:
+def bring(origin: str, target: str, *run_ids: str) -> list[ImportResult]:
     """By bundles in a folder."""
     files = export_to(origin, Path(Address.parse(target).path or Address.parse(origin).path or "x").parent, *run_ids)
     with opened(target, create=True) as database:
-        return list(take_in(lambda: database, bundle_sources(files)))
+        return list(import_runs(lambda: database, bundle_sources(files)))
 
 
 def export_to(origin: str, folder: Path, *run_ids: str) -> list[Path]:
@@ -60,7 +58,7 @@ def points(store: Store, run: Run) -> list[TrendPoint]:
     return [point for point in store.trend("ttft_s") if point.run_id == run.id]
 
 
-def fates(taken: list[Taken]) -> list[tuple[str, int] | None]:
+def fates(taken: list[ImportResult]) -> list[tuple[str, int] | None]:
     return [(one.merged.fate, one.merged.added) if one.merged else None for one in taken]
 
 
@@ -90,7 +88,7 @@ def test_whole_run_goes_through_both_databases_and_comes_back_byte_for_byte(
 def test_any_rows_come_back_from_a_database_as_they_were(whole: WholeRun, store_address: str) -> None:
     with opened(store_address, create=True) as database:
         with database.writing() as connection:
-            merge(connection, whole)
+            merge_run(connection, whole)
         with database.reading() as connection:
             found = read_whole(connection, whole.id)
     assert found == whole
@@ -112,7 +110,7 @@ def test_several_jobs_may_take_in_one_bundle_at_once(shared_address: str, elsewh
     def job(_: int) -> list[tuple[str, int] | None]:
         with opened(shared_address, create=True) as database:
             together.wait()
-            return fates(list(take_in(lambda: database, bundle_sources([file]))))
+            return fates(list(import_runs(lambda: database, bundle_sources([file]))))
 
     with ThreadPoolExecutor(4) as jobs:
         done = sorted(str(one) for one in jobs.map(job, range(4)))
@@ -194,7 +192,7 @@ def test_one_bad_bundle_keeps_no_other_out(shared_address: str, elsewhere: str, 
         export_bundle(database, runs[1].id, folder / "2.json")
     (folder / "1.json").write_text("{}")
     with opened(shared_address, create=False) as database:
-        taken = list(take_in(lambda: database, bundle_sources([folder])))
+        taken = list(import_runs(lambda: database, bundle_sources([folder])))
     assert fates(taken) == [None, ("new", 0)]
     assert {run.id for run in runs} <= set(ids_in(shared_address))
 
@@ -206,7 +204,7 @@ def cut_short(address: str, run: Run, *, parts: int) -> None:
         for block in range(parts):
             writer.add_load(make_load(block=block))
     with opened(address, create=False) as database, database.writing() as connection:
-        leave_open(connection, run.id)
+        suspend(connection, run.id)
 
 
 def number(value: float) -> MetricRow:
@@ -285,7 +283,7 @@ def test_run_without_its_raw_records_goes_on_without_them_and_brings_none_back(
     run = write_everything(elsewhere)
     bring(elsewhere, shared_address, run.id)
     with opened(shared_address, create=False) as database, database.writing() as connection:
-        bury(connection, run.id, removed_at="2026-12-01T00:00:00Z", reason="store gc")
+        remove_raw(connection, run.id, removed_at="2026-12-01T00:00:00Z", reason="store gc")
     assert fates(bring(shared_address, third, run.id)) == [("new", 0)]
     assert bundle_of(third, run.id) == bundle_of(shared_address, run.id)
     assert fates(bring(elsewhere, third, run.id)) == [("known", 0)]
@@ -304,7 +302,7 @@ def test_verdict_that_compares_two_runs_waits_for_the_other(shared_address: str,
         compared = {"outcome": "BLOCK", "against": {"id": reference.id}, "run": {"id": candidate.id}}
         store.save_verdict(candidate.id, compared, compared_run_id=reference.id, decided_at=DECIDED_AT[2])
     (alone,) = bring(elsewhere, shared_address, candidate.id)
-    assert alone.merged == Merged(candidate.id, "new", 0, (reference.id,))
+    assert alone.merged == MergeResult(candidate.id, "new", 0, (reference.id,))
     assert len(whole_of(shared_address, candidate.id).of(tables.verdict)) == 2
     both = bring(elsewhere, shared_address, candidate.id, reference.id)
     assert {one.merged.run_id: (one.merged.fate, one.merged.added) for one in both if one.merged} == {
@@ -323,5 +321,5 @@ def test_promotion_of_a_known_id_that_says_something_else_is_refused(shared_addr
     changed = dataclasses.replace(whole, parts={**whole.parts, "promotion": [row | {"in_series": 0}]})
     refused = pytest.raises(EvidenceError, match="another promotion")
     with opened(shared_address, create=False) as database, refused, database.writing() as connection:
-        merge(connection, changed)
+        merge_run(connection, changed)
     assert bundle_of(shared_address, run.id) == before

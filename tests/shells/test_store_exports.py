@@ -16,14 +16,13 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from benchgate.errors import EvidenceError, StoreError, UsageError
-from benchgate.exchange.export_records import without_infinities
-from benchgate.exchange.export_tables import to_csv
-from benchgate.exchange.exporting import Form, all_runs, export
 from benchgate.model.deployment import Arm
 from benchgate.model.run import MetricRow, Run
+from benchgate.report.openmetrics import newest_runs_text
+from benchgate.store.export import FileFormat, all_runs, export, to_csv, without_infinities
 from benchgate.store.migrate import opened
 from benchgate.store.repository import Store
-from benchgate.store.tombstones import bury
+from benchgate.store.tombstones import remove_raw
 from tests.shells.exchange_samples import verdict, write_everything
 from tests.shells.store_samples import NASTY, make_quality, write_run
 
@@ -40,13 +39,13 @@ def run(address: str) -> Run:
     return write_everything(address)
 
 
-def written(address: str, to: Path, form: Form, *run_ids: str, raw_csv: bool = False) -> list[Path]:
+def written(address: str, to: Path, form: FileFormat, *run_ids: str, raw_csv: bool = False) -> list[Path]:
     with opened(address, create=False) as database:
-        return list(export(database, run_ids or all_runs(database, None), to, form, raw_csv=raw_csv))
+        return list(export(database, run_ids or all_runs(database, None), to, form, newest_runs_text, raw_csv=raw_csv))
 
 
 def lines_of(address: str, tmp_path: Path, run: Run) -> list[dict[str, Any]]:
-    (file,) = written(address, tmp_path, Form.JSONL, run.id)
+    (file,) = written(address, tmp_path, FileFormat.JSONL, run.id)
     return [json.loads(line) for line in file.read_text("ascii").splitlines()]
 
 
@@ -98,16 +97,16 @@ def test_infinity_is_null_wherever_it_stands() -> None:
 @pytest.mark.parametrize(
     ("form", "name"),
     [
-        (Form.JSONL, "x.jsonl"),
-        (Form.CSV, "metrics.csv"),
-        (Form.PARQUET, "checks.parquet"),
-        (Form.OPENMETRICS, "metrics.txt"),
+        (FileFormat.JSONL, "x.jsonl"),
+        (FileFormat.CSV, "metrics.csv"),
+        (FileFormat.PARQUET, "checks.parquet"),
+        (FileFormat.OPENMETRICS, "metrics.txt"),
     ],
 )
 def test_only_what_an_export_wrote_is_written_over(
-    form: Form, name: str, address: str, run: Run, tmp_path: Path
+    form: FileFormat, name: str, address: str, run: Run, tmp_path: Path
 ) -> None:
-    to = tmp_path / name if form is Form.JSONL else tmp_path
+    to = tmp_path / name if form is FileFormat.JSONL else tmp_path
     first = {file: file.read_bytes() for file in written(address, to, form, run.id)}
     assert {file: file.read_bytes() for file in written(address, to, form, run.id)} == first
     for notes in (b"notes of somebody\n", b"", b'{"kind": "run", "run_id": "another"}\n'):
@@ -120,20 +119,20 @@ def test_only_what_an_export_wrote_is_written_over(
 def test_a_bundle_of_another_run_is_not_written_over(tmp_path: Path) -> None:
     address, file = str(tmp_path / "a.db"), tmp_path / "x.json"
     one, other = write_everything(address, label=None), write_everything(address, label=None)
-    written(address, file, Form.BUNDLE, one.id)
+    written(address, file, FileFormat.BUNDLE, one.id)
     kept = file.read_bytes()
     with pytest.raises(UsageError, match=f"the bundle of run {one.id}, not of {other.id}; it was not written over"):
-        written(address, file, Form.BUNDLE, other.id)
+        written(address, file, FileFormat.BUNDLE, other.id)
     assert file.read_bytes() == kept
 
 
 def test_a_file_whose_name_is_of_no_format_is_no_folder(address: str, run: Run, tmp_path: Path) -> None:
     (tmp_path / "notes").write_text("of somebody")
-    for form in (Form.JSONL, Form.BUNDLE, Form.CSV):
+    for form in (FileFormat.JSONL, FileFormat.BUNDLE, FileFormat.CSV):
         with pytest.raises(UsageError, match="name a folder"):
             written(address, tmp_path / "notes", form, run.id)
     with pytest.raises(UsageError, match="is not what an export wrote as OpenMetrics"):
-        written(address, tmp_path / "notes", Form.OPENMETRICS, run.id)
+        written(address, tmp_path / "notes", FileFormat.OPENMETRICS, run.id)
     assert (tmp_path / "notes").read_text() == "of somebody"
 
 
@@ -152,7 +151,7 @@ def test_text_that_begins_like_a_formula_is_made_harmless_and_numbers_stay_numbe
 
 
 def test_csv_has_every_metric_and_every_check(address: str, run: Run, tmp_path: Path) -> None:
-    metrics, checks = written(address, tmp_path / "out", Form.CSV)
+    metrics, checks = written(address, tmp_path / "out", FileFormat.CSV)
     found = list(csv.DictReader(io.StringIO(metrics.read_text("utf-8"))))
     first = next(row for row in found if row["metric"] == "ttft_s" and row["arm"] == "candidate")
     assert (first["value"], first["lower"], first["upper"], first["n"]) == ("0.30000000000000004", "0.25", "0.5", "8")
@@ -163,12 +162,12 @@ def test_csv_has_every_metric_and_every_check(address: str, run: Run, tmp_path: 
         ("ttft p95", "PASS", ""), ("'=1+1", "PASS", "0.25"), ("ttft p95", "WARN", ""), ("'=1+1", "WARN", "0.25"),
     ]  # fmt: skip
     assert json.loads(judged[0]["policy"]) == {"margin": 0.05, "unit": "s"}
-    _, raw = written(address, tmp_path / "raw", Form.CSV, raw_csv=True)
+    _, raw = written(address, tmp_path / "raw", FileFormat.CSV, raw_csv=True)
     assert '"=1+1"' in raw.read_text()
 
 
 def test_parquet_has_typed_columns_of_the_same(address: str, run: Run, tmp_path: Path) -> None:
-    files = {file.name.removeprefix(f"{run.id}."): file for file in written(address, tmp_path, Form.PARQUET)}
+    files = {file.name.removeprefix(f"{run.id}."): file for file in written(address, tmp_path, FileFormat.PARQUET)}
     assert set(files) == {
         "metrics.parquet", "checks.parquet", "requests.parquet", "items.parquet", "prompts.parquet",
         "positions.parquet",
@@ -203,7 +202,7 @@ def test_parquet_without_pyarrow_says_how_to_get_it(
 
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(UsageError, match=r"benchgate\[parquet\]"):
-        written(address, tmp_path, Form.PARQUET, run.id)
+        written(address, tmp_path, FileFormat.PARQUET, run.id)
 
 
 def _parsed(told: str) -> list[Metric]:
@@ -217,7 +216,7 @@ def test_openmetrics_is_read_by_a_strict_parser_and_tells_the_newest_run(store_a
         write_run(store, suite_name="undecided")
         calibration = write_run(store, suite={"calibration": True}, suite_name="noise")
         store.save_verdict(newest.id, verdict("BLOCK", newest), decided_at="2026-11-21T12:00:00.000Z")
-    (file,) = written(store_address, tmp_path, Form.OPENMETRICS)
+    (file,) = written(store_address, tmp_path, FileFormat.OPENMETRICS)
     assert file == tmp_path / "metrics.txt"
     told = file.read_text()
     families = {family.name: family for family in _parsed(told)}
@@ -234,7 +233,7 @@ def test_openmetrics_is_read_by_a_strict_parser_and_tells_the_newest_run(store_a
     assert {suite for suite, _ in outcomes} == {'a "b"\\\n', "undecided"}
     assert newest.id not in told and calibration.id not in told
     assert told.endswith("# EOF\n")
-    again = written(store_address, tmp_path / "again.prom", Form.OPENMETRICS)
+    again = written(store_address, tmp_path / "again.prom", FileFormat.OPENMETRICS)
     assert again[0].read_text() == told
 
 
@@ -243,7 +242,7 @@ def test_metric_of_a_strange_name_is_no_openmetrics(address: str, run: Run, tmp_
         other = write_run(store, suite_name="strange")
         store.save_metrics(other.id, [MetricRow(Arm.CANDIDATE, "x 1\nbenchgate_verdict", None, None, None, 1.0, 1)])
     with pytest.raises(EvidenceError, match="a metric is called"):
-        written(address, tmp_path, Form.OPENMETRICS, other.id)
+        written(address, tmp_path, FileFormat.OPENMETRICS, other.id)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -251,26 +250,35 @@ def test_records_that_were_removed_are_not_exported_as_if_there_were_none(tmp_pa
     address = str(tmp_path / "gc.db")
     run = write_everything(address)
     with opened(address, create=False) as database, database.writing() as connection:
-        bury(connection, run.id, removed_at="2026-12-01T00:00:00Z", reason="store gc")
-    for form in (Form.JSONL, Form.PARQUET):
+        remove_raw(connection, run.id, removed_at="2026-12-01T00:00:00Z", reason="store gc")
+    for form in (FileFormat.JSONL, FileFormat.PARQUET):
         with pytest.raises(EvidenceError, match="were removed on 2026-12-01"):
             written(address, tmp_path / "out", form)
-    assert len(written(address, tmp_path / "out", Form.CSV)) == 2
+    assert len(written(address, tmp_path / "out", FileFormat.CSV)) == 2
 
 
 def test_one_file_is_not_enough_for_several(address: str, run: Run, tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("")
-    for to, form in (("x.json", Form.BUNDLE), ("x.jsonl", Form.JSONL)):
+    for to, form in (("x.json", FileFormat.BUNDLE), ("x.jsonl", FileFormat.JSONL)):
         with pytest.raises(UsageError, match="2 runs are to be written"):
             written(address, tmp_path / to, form, run.id, run.id)
         assert written(address, tmp_path / to, form, run.id) == [tmp_path / to]
-    for to, form in (("x.csv", Form.CSV), ("taken", Form.CSV), ("x.parquet", Form.PARQUET)):
+    for to, form in (("x.csv", FileFormat.CSV), ("taken", FileFormat.CSV), ("x.parquet", FileFormat.PARQUET)):
         with pytest.raises(UsageError, match="writes several"):
             written(address, tmp_path / to, form, run.id)
 
 
 def test_file_that_cannot_be_written_leaves_no_half(address: str, run: Run, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    for form in (Form.BUNDLE, Form.JSONL, Form.OPENMETRICS):
+    for form in (FileFormat.BUNDLE, FileFormat.JSONL, FileFormat.OPENMETRICS):
         with pytest.raises(StoreError, match="could not be written"):
             written(address, tmp_path / "file" / "inside", form, run.id)
+
+
+def test_export_does_not_write_through_a_planted_link(address: str, run: Run, tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("mine", encoding="utf-8")
+    (tmp_path / ".x.jsonl.part").symlink_to(victim)
+    written(address, tmp_path / "x.jsonl", FileFormat.JSONL, run.id)
+    assert (victim.read_text("utf-8"), (tmp_path / "x.jsonl").is_symlink()) == ("mine", False)
+    assert not (tmp_path / ".x.jsonl.part").exists()

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchgate.errors import StoreError
-from benchgate.store import file_systems
-from benchgate.store.file_systems import network_file_system
+from benchgate.store.database import network_file_system
 from benchgate.store.migrate import upgrade
 from benchgate.store.repository import Store
 
@@ -58,7 +57,7 @@ def test_a_store_on_a_network_file_system_is_neither_made_nor_opened(
     Store.open(here).close()
     table = tmp_path / "mountinfo"
     table.write_text(f"22 1 0:1 / / rw - ext4 /dev/vda rw\n30 22 0:25 / {tmp_path} rw - nfs server:/x rw\n")
-    monkeypatch.setattr(file_systems, "_MOUNTS", table)
+    monkeypatch.setattr("benchgate.store.database._MOUNTS", table)
     for address in (here, str(tmp_path / "new.db")):
         with pytest.raises(StoreError, match=r"network file system \(nfs\).*local disk.*Postgres"):
             Store.open(address)

@@ -42,13 +42,13 @@ def test_a_run_that_is_measured_is_left_alone_and_one_whose_process_is_gone_is_m
         with Store.open(store_address) as store:
             run = make_run()
             store.begin_run(run, PLAN).add_load(make_load())
-            assert other.settle() == []
-            with pytest.raises(StoreError, match="is being measured, by"), other.holding(run.id):
+            assert other.mark_abandoned_runs() == []
+            with pytest.raises(StoreError, match="is being measured, by"), other.hold_run(run.id):
                 pass
-            assert other.may_go_on() == []
-        assert other.settle() == [run.id]  # closing lets go of it, as death does
-        assert other.settle() == []
-        (left,) = other.may_go_on("smoke")
+            assert other.resumable_runs() == []
+        assert other.mark_abandoned_runs() == [run.id]  # closing lets go of it, as death does
+        assert other.mark_abandoned_runs() == []
+        (left,) = other.resumable_runs("smoke")
         assert (left.id, left.status, left.finished_at) == (run.id, RunStatus.PARTIAL, None)
         assert len(other.evidence(run.id).load) == 1
 
@@ -58,12 +58,12 @@ def test_a_run_that_ended_lets_go_at_once(store_address: str) -> None:
         for _ in range(2):
             run = make_run()
             store.begin_run(run, PLAN).finish(RunStatus.COMPLETE, DONE_AT)
-            with other.holding(run.id):
-                assert other.may_go_on() == []
+            with other.hold_run(run.id):
+                assert other.resumable_runs() == []
         run = make_run()
-        store.begin_run(run, PLAN).leave_open()
-        with other.holding(run.id):
-            assert [one.id for one in other.may_go_on()] == [run.id]
+        store.begin_run(run, PLAN).suspend()
+        with other.hold_run(run.id):
+            assert [one.id for one in other.resumable_runs()] == [run.id]
 
 
 def test_a_lock_goes_with_its_process_and_tells_it(tmp_path: Path) -> None:
@@ -84,12 +84,12 @@ def test_a_lock_goes_with_its_process_and_tells_it(tmp_path: Path) -> None:
         assert process.stdout is not None
         assert process.stdout.readline() == b"begun\n"
         with Store.open(address) as store:
-            with pytest.raises(StoreError, match=f"by process {process.pid};"), store.holding("the-run"):
+            with pytest.raises(StoreError, match=f"by process {process.pid};"), store.hold_run("the-run"):
                 pass
-            assert store.settle() == []
+            assert store.mark_abandoned_runs() == []
             process.kill()
             process.wait()
-            assert store.settle() == ["the-run"]
+            assert store.mark_abandoned_runs() == ["the-run"]
         assert [path.name for path in tmp_path.iterdir() if ".run-" in path.name] == []
     finally:
         process.kill()
@@ -105,9 +105,9 @@ def test_what_is_set_aside_stays_and_is_in_no_evidence(store: Store, tmp_path: P
     writer = store.begin_run(run, PLAN)
     writer.add_load(make_load(Arm.BASELINE))
     writer.add_shadow(replace(make_shadow(), fault="interrupted"))
-    writer.leave_open()
+    writer.suspend()
     again = store.reopen_run(run.id, spool=spool(tmp_path))
-    again.go_on(went_on(0, 1), [])
+    again.resume(went_on(0, 1), [])
     again.add_load(make_load(Arm.CANDIDATE, position=1))
     again.add_shadow(make_shadow())
     with pytest.raises(StoreError, match="has its shadow comparison already"):
@@ -127,10 +127,10 @@ def test_what_was_set_aside_cannot_be_said_otherwise_later(tmp_path: Path) -> No
     address = tmp_path / "store.db"
     with Store.open(str(address)) as store:
         run = make_run()
-        store.begin_run(run, PLAN).leave_open()
+        store.begin_run(run, PLAN).suspend()
         writer = store.reopen_run(run.id, spool=spool(tmp_path))
         writer.add_load(make_load())
-        writer.go_on(went_on(), [])
+        writer.resume(went_on(), [])
         writer.finish(RunStatus.COMPLETE, DONE_AT)
         assert len(store.evidence(run.id).load) == 1
         with store._database.writing() as connection:
@@ -150,7 +150,7 @@ def test_a_journal_that_does_not_tell_how_it_went_on_is_damage(store: Store) -> 
 def test_only_a_run_that_is_not_over_goes_on(store: Store, tmp_path: Path) -> None:
     run = make_run()
     store.begin_run(run, PLAN).finish(RunStatus.PARTIAL, DONE_AT)
-    assert store.may_go_on() == []
+    assert store.resumable_runs() == []
     with pytest.raises(StoreError, match="cannot go on"):
         store.reopen_run(run.id, spool=spool(tmp_path))
 
@@ -180,7 +180,7 @@ def test_a_spool_that_is_lost_is_done_without_only_when_it_is_said_and_then_it_i
     writer = store.begin_run(run, PLAN)
     assert bring_in(store, run, own, without_spool=False) is SpoolFound.NOT_NEEDED  # it was in no spool
     writer.event(SESSION_BEGUN, {"process": 7, "spool": str(lost), "addresses": {}})
-    writer.leave_open()  # without a spool of its own it says nothing of one
+    writer.suspend()  # without a spool of its own it says nothing of one
     with pytest.raises(UsageError, match=f"kept in {lost} too, which is not there: .* or put it at {own}"):
         bring_in(store, run, own, without_spool=False)
     assert bring_in(store, run, own, without_spool=True) is SpoolFound.GONE
@@ -201,12 +201,12 @@ def test_a_spool_of_a_run_that_was_killed_may_be_an_older_copy_which_is_told(
     began = {"process": 7, "spool": str(own), "addresses": {}}
     with Store.open(store_address) as killed:
         writer = killed.begin_run(run, PLAN, spool=own)
-        writer.begin_sitting(began)
+        writer.begin_session(began)
         early = own.read_bytes()
         writer.add_load(make_load())
         writer.close()
     own.write_bytes(early)
-    assert store.settle() == [run.id]
+    assert store.mark_abandoned_runs() == [run.id]
     assert bring_in(store, run, own, without_spool=False) is SpoolFound.ALONE
     reopen = partial(store.reopen_run, run.id, spool=own)
     sitting = ResumedSitting(run, Done(), reopen, None, began, found=SpoolFound.ALONE)
@@ -257,7 +257,7 @@ def test_a_run_does_not_go_on_where_another_process_answers_at_the_address(store
     run = make_run(arms={Arm.BASELINE: facts(version="1"), Arm.CANDIDATE: facts(version="1")})
     writer = store.begin_run(run, PLAN)
     Sitting(writer).answered({Arm.BASELINE: None, Arm.CANDIDATE: "first"})
-    writer.leave_open()
+    writer.suspend()
     before = processes_before(store.journal(run.id))
     assert before == {Arm.BASELINE: (), Arm.CANDIDATE: ("first",)}
 
@@ -294,7 +294,7 @@ def test_what_production_has_spent_is_what_it_has_when_the_run_goes_on(store: St
     run = make_run()
     writer = store.begin_run(run, PLAN)
     writer.add_budget(BudgetReading(0.1, "the suite itself", "2026-11-20T12:00:00Z"))
-    writer.leave_open()
+    writer.suspend()
     spent = BudgetReading(3.0, "the suite itself", "2026-11-20T12:30:00Z")
     reopen = partial(store.reopen_run, run.id, spool=spool(tmp_path))
     began = {"process": 7, "spool": "there", "addresses": {}}
@@ -307,7 +307,7 @@ def test_what_production_has_spent_is_what_it_has_when_the_run_goes_on(store: St
 
 def test_the_run_is_opened_once_and_keeps_what_is_new(store: Store, tmp_path: Path) -> None:
     run = make_run(arms={Arm.BASELINE: facts(version="1"), Arm.CANDIDATE: facts()})
-    store.begin_run(run, PLAN).leave_open()
+    store.begin_run(run, PLAN).suspend()
     spent = BudgetReading(0.25, "the suite itself", "2026-11-20T12:30:00Z")
     reopen = partial(store.reopen_run, run.id, spool=spool(tmp_path))
     sitting = ResumedSitting(run, Done(), reopen, spent, {"process": 7, "spool": "there", "addresses": {}})
@@ -325,11 +325,11 @@ def test_a_store_that_does_not_take_that_a_run_goes_on_lets_nothing_be_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else nobody could count how often it went on."""
-    monkeypatch.setattr("benchgate.store.engine._SQLITE_PRAGMAS", ("busy_timeout=1",))
+    monkeypatch.setattr("benchgate.store.database._SQLITE_PRAGMAS", ("busy_timeout=1",))
     address = str(tmp_path / "store.db")
     with Store.open(address) as store:
         run = make_run()
-        store.begin_run(run, PLAN).leave_open()
+        store.begin_run(run, PLAN).suspend()
         holder = sqlite3.connect(address, isolation_level=None)
 
         def reopened() -> RunWriter:
@@ -342,14 +342,14 @@ def test_a_store_that_does_not_take_that_a_run_goes_on_lets_nothing_be_measured(
             sitting.begin()
         holder.close()
         assert not spool(tmp_path).exists()
-        assert store.settle() == [run.id]
+        assert store.mark_abandoned_runs() == [run.id]
         assert store.events(run.id) == []
         first = make_run()
         writer = store.begin_run(first, PLAN, spool=tmp_path / "first.jsonl")
         holder = sqlite3.connect(address, isolation_level=None)
         holder.execute("BEGIN IMMEDIATE")
         with pytest.raises(StoreError, match="nothing was measured: try again"):
-            writer.begin_sitting({"process": 7, "spool": "there", "addresses": {}})
+            writer.begin_session({"process": 7, "spool": "there", "addresses": {}})
         holder.close()
-        writer.leave_open()
+        writer.suspend()
         writer.close()

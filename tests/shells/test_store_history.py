@@ -69,8 +69,8 @@ def test_runs_that_measured_something_and_had_no_verdict_by_then_are_known_for_g
     for run in (ended, calibration):
         writer = store.begin_run(run, PLAN)
         writer.add_load(make_load())
-        writer.leave_open()
-    store.begin_run(nothing, PLAN).leave_open()
+        writer.suspend()
+    store.begin_run(nothing, PLAN).suspend()
     later = judged_later(store)
     before = store.evidence(later).unjudged
     assert [(one.run_id, one.outcome) for one in before] == [(silent.id, None), (ended.id, None)]
@@ -83,9 +83,9 @@ def test_a_run_that_had_begun_to_measure_is_told_whatever_it_keeps_later(store: 
     midway, down = make_run(), make_run()
     for run in (midway, down):
         writer = store.begin_run(run, PLAN)
-        writer.begin_sitting({"process": 7, "spool": "there", "addresses": {}})
+        writer.begin_session({"process": 7, "spool": "there", "addresses": {}})
         if run is midway:
-            writer.leave_open()
+            writer.suspend()
         else:  # a server was not there: over before anything was asked of it
             writer.finish(RunStatus.PARTIAL, "2026-11-20T13:00:00Z")
     later = judged_later(store)
@@ -102,8 +102,8 @@ def test_a_run_that_went_on_is_of_the_day_on_which_it_did(store: Store, tmp_path
     """Else one that was begun long ago knows of no promotion since, nor of what failed beside it."""
     sleeper, seen = make_run(), Resumption("2026-11-23T00:00:00Z", 7, (), ())
     writer = store.begin_run(sleeper, PLAN)
-    writer.begin_sitting({"process": 7, "spool": "there", "addresses": {}})
-    writer.leave_open()
+    writer.begin_session({"process": 7, "spool": "there", "addresses": {}})
+    writer.suspend()
     promoted, blocked, silent = (write_run(store) for _ in range(3))
     store.save_verdict(promoted.id, document("PASS"), decided_at="2026-11-20T13:00:01Z")
     store.save_verdict(blocked.id, document("BLOCK"), decided_at="2026-11-20T13:00:01Z")
@@ -111,7 +111,7 @@ def test_a_run_that_went_on_is_of_the_day_on_which_it_did(store: Store, tmp_path
     assert (early.history, early.attempts) == ((), ())
     spool = tmp_path / "spool.jsonl"
     writer = store.reopen_run(sleeper.id, spool=spool)
-    writer.go_on(seen, [])
+    writer.resume(seen, [])
     for evidence in (store.evidence(sleeper.id), writer.evidence(), _by_spool(writer)):
         assert [one.run_id for one in evidence.history] == [promoted.id]
         assert [one.run_id for one in evidence.attempts] == [blocked.id]
@@ -121,12 +121,11 @@ def test_a_run_that_went_on_is_of_the_day_on_which_it_did(store: Store, tmp_path
 
 def _by_spool(writer: RunWriter) -> Evidence:
     """As it is read while the store is away."""
-    keeping = writer._keeping
-    keeping._away = "gone"
+    writer._away = "gone"
     try:
         return writer.evidence()
     finally:
-        keeping._away = None
+        writer._away = None
 
 
 def test_deciding_an_earlier_run_again_takes_nothing_out_of_the_history(store: Store) -> None:

@@ -13,15 +13,15 @@ from sqlalchemy import select
 from benchgate import deciding
 from benchgate.adopting import Adopted, Told, adopt
 from benchgate.errors import UsageError
-from benchgate.exchange.bundle_files import bundle_sources, export_bundle
-from benchgate.exchange.export_openmetrics import open_metrics
-from benchgate.exchange.taking_in import take_in
 from benchgate.model.deployment import Arm
 from benchgate.model.run import RunStatus
 from benchgate.report.stored_numbers import numbers_document
 from benchgate.store import tables
-from benchgate.store.engine import Address, Database
+from benchgate.store.bundle import bundle_sources, export_bundle
+from benchgate.store.database import Address, Database
+from benchgate.store.merge import import_runs
 from benchgate.store.migrate import opened
+from benchgate.store.queries import newest_runs
 from benchgate.store.repository import Store
 from benchgate.store.retention import Policy
 from tests.e2e.command import here
@@ -180,7 +180,7 @@ def test_it_takes_no_place_of_a_measured_run(store_address: str) -> None:
         assert store.resolve("@latest", suite=SUITE) == measured.id
         assert store.expendable(Policy(older_than_s=0, keep_last=1), "2036-01-01T00:00:00Z") == []
     with opened(store_address, create=False) as database, database.reading() as connection:
-        assert open_metrics(connection, [measured.id, run_id]) == open_metrics(connection, [measured.id])
+        assert newest_runs(connection, [measured.id, run_id]) == newest_runs(connection, [measured.id])
 
 
 def test_it_goes_from_store_to_store_and_stays_what_it_is(store_address: str, tmp_path: Path) -> None:
@@ -189,7 +189,7 @@ def test_it_goes_from_store_to_store_and_stays_what_it_is(store_address: str, tm
     with opened(store_address, create=False) as database:
         export_bundle(database, run_id, tmp_path / "run.json")
     with opened(elsewhere, create=True) as database:
-        (taken,) = take_in(lambda: database, list(bundle_sources([tmp_path / "run.json"])))
+        (taken,) = import_runs(lambda: database, list(bundle_sources([tmp_path / "run.json"])))
         assert taken.problem is None
     with Store.open(elsewhere) as store:
         assert store.run(run_id).measured_by == "vllm"

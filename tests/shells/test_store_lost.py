@@ -77,7 +77,7 @@ def test_what_the_store_alone_had_is_not_taken_for_measured_when_that_is_away(
         with files_no_larger_than(spool.stat().st_size + 10):
             measure(writer, 1)
         other.execute("LOCK TABLE observation, run IN ACCESS EXCLUSIVE MODE")
-        monkeypatch.setattr("benchgate.store.engine.BUSY_TIMEOUT_MS", 1)
+        monkeypatch.setattr("benchgate.store.database.BUSY_TIMEOUT_MS", 1)
         with pytest.raises(NothingKept):
             measure(writer, 2)
         writer.finish(RunStatus.COMPLETE, DONE_AT)
@@ -96,7 +96,7 @@ def test_end_that_is_kept_nowhere_makes_no_whole_run(postgres_address: str, spoo
         measure(writer, 0)
         other.execute("LOCK TABLE run IN ACCESS EXCLUSIVE MODE")
         with files_no_larger_than(spool.stat().st_size + 10), pytest.MonkeyPatch.context() as patch:
-            patch.setattr("benchgate.store.engine.BUSY_TIMEOUT_MS", 1)
+            patch.setattr("benchgate.store.database.BUSY_TIMEOUT_MS", 1)
             writer.finish(RunStatus.COMPLETE, DONE_AT)
             assert writer.evidence().run.status is RunStatus.PARTIAL
         assert "neither the store nor the spool" in (writer.fault or "")
@@ -126,7 +126,7 @@ def test_only_a_run_that_is_partial_may_be_without_a_seal(address: str, spool: P
     with Store.open(address) as store:
         writer = store.begin_run(run := make_run(), PLAN)
         measure(writer)
-        writer.leave_open()
+        writer.suspend()
         assert store.evidence(run.id).run.status is RunStatus.PARTIAL
     with sqlite3.connect(address) as connection:
         connection.execute("DROP TRIGGER run_no_update")

@@ -22,8 +22,8 @@ from benchgate.model.deployment import Arm
 from benchgate.model.records import OPTIONAL_COLUMNS, RequestColumns
 from benchgate.model.run import LOAD_ENDED, LoadEnd, RunStatus
 from benchgate.model.verdict import Outcome
-from benchgate.store import engine, migrate
-from benchgate.store.engine import Address, Database
+from benchgate.store import migrate
+from benchgate.store.database import Address, Database
 from benchgate.store.locks import upgrade_lock
 from benchgate.store.repository import Store
 from benchgate.store.tables import metadata
@@ -53,7 +53,7 @@ ENCODED = "s3cr3t%2Fpass"
 @pytest.fixture(autouse=True)
 def stores_are_as_users_have_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "upgrade", quick_store.in_earnest)
-    monkeypatch.setattr(engine, "_SQLITE_PRAGMAS", quick_store.KEPT_PRAGMAS)
+    monkeypatch.setattr("benchgate.store.database._SQLITE_PRAGMAS", quick_store.KEPT_PRAGMAS)
 
 
 def execute(address: str, *statements: str) -> None:
@@ -313,7 +313,7 @@ def test_file_as_the_folder_of_a_store_is_refused(tmp_path: Path) -> None:
 def test_writer_that_waits_too_long_is_told_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "benchgate.db"
     with Store.open(str(path)) as store, sqlite3.connect(path, isolation_level=None) as other:
-        monkeypatch.setattr("benchgate.store.engine._SQLITE_PRAGMAS", ("busy_timeout=1",))
+        monkeypatch.setattr("benchgate.store.database._SQLITE_PRAGMAS", ("busy_timeout=1",))
         other.execute("BEGIN IMMEDIATE")
         with Store.open(str(path)) as impatient, pytest.raises(StoreError, match="another process is writing"):
             impatient.begin_run(make_run(), PLAN)

@@ -14,9 +14,9 @@ from benchgate.errors import EvidenceError, StoreError, TakenOver
 from benchgate.model.deployment import Arm
 from benchgate.model.run import ALL_STORED, SESSION_BEGUN, Resumption, RunStatus
 from benchgate.store import tables
-from benchgate.store.engine import Address
+from benchgate.store.database import Address
 from benchgate.store.repository import RunWriter, Store
-from benchgate.store.resumed import spool_left
+from benchgate.store.rows import pending_spool
 from tests.shells.store_samples import DONE_AT, NASTY, PLAN, make_load, make_run, make_shadow
 
 pytest_plugins = ["tests.shells.store_databases"]
@@ -49,8 +49,8 @@ def test_a_link_leads_to_the_locks_of_the_file_itself(address: str, tmp_path: Pa
     with Store.open(address) as store, Store.open(str(link)) as other:
         run = make_run()
         store.begin_run(run, PLAN)
-        assert other.settle() == []
-        with pytest.raises(StoreError, match=f"is being measured, by process {os.getpid()}"), other.holding(run.id):
+        assert other.mark_abandoned_runs() == []
+        with pytest.raises(StoreError, match=f"is being measured, by process {os.getpid()}"), other.hold_run(run.id):
             pass
     assert Address.parse(str(link)).shown == str(link)
 
@@ -73,14 +73,14 @@ def test_whose_lock_was_removed_stops_and_leaves_the_run_to_who_goes_on(address:
         writer.add_load(make_load())
         (lock,) = tmp_path.glob("store.db.run-*")
         lock.unlink()
-        assert other.settle() == [run.id]
-        with other.holding(run.id):
+        assert other.mark_abandoned_runs() == [run.id]
+        with other.hold_run(run.id):
             again = other.reopen_run(run.id, spool=spool(tmp_path, "two"))
-            again.go_on(WENT_ON, [])
+            again.resume(WENT_ON, [])
             with pytest.raises(TakenOver, match="that says who measures it was removed"):
                 writer.add_load(make_load(Arm.CANDIDATE, position=1))
             with pytest.raises(TakenOver):
-                writer.leave_open()
+                writer.suspend()
             writer.close()
             assert lock.exists()  # it is the other's
             again.add_load(make_load(Arm.CANDIDATE, position=1))
@@ -102,7 +102,7 @@ def test_who_finds_the_rows_of_another_stops(store: Store, tmp_path: Path, first
         other.finish(RunStatus.COMPLETE, DONE_AT)
     one.finish(RunStatus.COMPLETE, DONE_AT)
     with pytest.raises(TakenOver):
-        other.leave_open()
+        other.suspend()
     assert store.run(run.id).status is RunStatus.COMPLETE
     assert len(store.events(run.id)) == 1
 
@@ -118,7 +118,7 @@ def test_a_run_that_another_one_ended_is_not_written_any_more(store: Store, tmp_
 def test_who_comes_back_from_a_store_that_was_away_finds_that_another_went_on(
     address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("benchgate.store.engine._SQLITE_PRAGMAS", ("busy_timeout=1",))
+    monkeypatch.setattr("benchgate.store.database._SQLITE_PRAGMAS", ("busy_timeout=1",))
     with Store.open(address) as store:
         run = make_run()
         writer = store.begin_run(run, PLAN, spool=spool(tmp_path))
@@ -128,11 +128,11 @@ def test_who_comes_back_from_a_store_that_was_away_finds_that_another_went_on(
         holder.execute("ROLLBACK")
         holder.close()
         again = taken_up(store, run.id, tmp_path)
-        again.go_on(WENT_ON, [])
+        again.resume(WENT_ON, [])
         with pytest.raises(TakenOver, match="observation 0 of the store is not the one of the spool"):
             writer.finish(RunStatus.COMPLETE, DONE_AT)
         with pytest.raises(TakenOver, match="observation 0 of the store is not the one of the spool"):
-            writer.leave_open()
+            writer.suspend()
         writer.close()
         assert spool(tmp_path).exists()
         again.finish(RunStatus.PARTIAL, DONE_AT)
@@ -159,7 +159,7 @@ def test_what_a_run_makes_once_is_not_chosen_among_two(address: str) -> None:
         run = make_run()
         writer = store.begin_run(run, PLAN)
         writer.add_shadow(make_shadow())
-        writer.go_on(WENT_ON, [])
+        writer.resume(WENT_ON, [])
         writer.add_shadow(make_shadow())
         with pytest.raises(EvidenceError, match=r"2 records of a kind that a run has once \(ShadowObservation\)"):
             store.evidence(run.id)
@@ -173,7 +173,7 @@ def test_a_spool_does_not_go_into_a_store_in_which_the_run_went_on_without_it(ad
             writer.add_load(make_load(position=position))
         kept = spool(tmp_path).with_name("kept.jsonl")
         kept.write_bytes(spool(tmp_path).read_bytes())
-        other.begin_run(run, PLAN).leave_open()
+        other.begin_run(run, PLAN).suspend()
         with other._database.writing() as connection:
             connection.execute(text("UPDATE run SET status = 'running'"))
             event_at(connection, run.id, 5)
@@ -192,7 +192,7 @@ def test_a_spool_does_not_go_into_a_store_in_which_the_run_went_on_without_it(ad
     ],
 )
 def test_the_journal_tells_where_more_of_a_run_may_be(events: list[tuple[str, Any]], left: str | None) -> None:
-    assert spool_left(events) == left
+    assert pending_spool(events) == left
 
 
 def test_who_leaves_a_run_in_good_order_or_brings_its_spool_in_says_that_the_store_has_all(
@@ -205,14 +205,14 @@ def test_who_leaves_a_run_in_good_order_or_brings_its_spool_in_says_that_the_sto
         writer.add_load(make_load())
         kept = spool(tmp_path).with_name("kept.jsonl")
         kept.write_bytes(spool(tmp_path).read_bytes())
-        assert spool_left(store.events(run.id)) == str(spool(tmp_path))
-        writer.leave_open()
+        assert pending_spool(store.events(run.id)) == str(spool(tmp_path))
+        writer.suspend()
         writer.close()
         for _ in range(2):  # the second time changes nothing
             assert other.recover(kept).status is RunStatus.PARTIAL
         for one in (store, other):
             assert [kind for kind, _ in one.events(run.id)] == [SESSION_BEGUN, ALL_STORED]
-            assert spool_left(one.events(run.id)) is None
+            assert pending_spool(one.events(run.id)) is None
 
 
 def test_what_a_server_says_that_no_text_can_hold_does_not_spoil_the_view_of_deployments(

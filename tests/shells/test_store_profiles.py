@@ -9,7 +9,7 @@ from sqlalchemy import text
 
 from benchgate.errors import EvidenceError, StoreError
 from benchgate.model.client import ClientProfile, ClientStep
-from benchgate.store.engine import Address, Database
+from benchgate.store.database import Address, Database
 from benchgate.store.repository import Store
 
 pytest_plugins = ["tests.shells.store_databases"]

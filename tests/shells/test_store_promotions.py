@@ -13,16 +13,16 @@ from sqlalchemy import insert, text
 from benchgate import promoting
 from benchgate.circumstances import utc_now
 from benchgate.errors import EvidenceError, ExitCode, PublishError, StoreError, UsageError
-from benchgate.exchange.taking_in import copy_store
 from benchgate.model.deployment import Arm
 from benchgate.model.history import Promotion, PromotionAction, PromotionOrigin
 from benchgate.model.run import MetricRow, RunStatus
 from benchgate.model.verdict import Outcome
 from benchgate.promoting import NotPromoted, require_to_follow, withdraw
 from benchgate.store import rows, tables
+from benchgate.store.merge import copy_store
 from benchgate.store.migrate import opened
-from benchgate.store.promotions import read_promotion
 from benchgate.store.repository import Store
+from benchgate.store.results import read_promotion
 from tests.fakes.promotable import BLOCKED, begun, judged, promote, write_record
 from tests.shells.store_samples import write_run
 

@@ -15,9 +15,9 @@ from benchgate.model.deployment import Arm
 from benchgate.model.run import MetricRow, new_run_id
 from benchgate.model.verdict import Outcome
 from benchgate.store import rows
+from benchgate.store.lifecycle import begin_run
 from benchgate.store.migrate import opened
 from benchgate.store.repository import Store
-from benchgate.store.sealing import begin_run
 from tests.shells.store_samples import NASTY, PLAN, make_run, write_run
 
 pytest_plugins = ["tests.shells.store_databases"]
@@ -118,7 +118,7 @@ def test_of_several_jobs_that_want_one_label_at_once_one_gets_it(store_address: 
         with Store.open(store_address) as store:
             together.wait()
             try:
-                store.begin_run(make_run(label="nightly"), PLAN).leave_open()
+                store.begin_run(make_run(label="nightly"), PLAN).suspend()
             except UsageError as error:
                 return str(error)
             return "begun"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchgate.errors import EvidenceError
-from benchgate.exchange.bundle_files import export_bundle
+from benchgate.store.bundle import export_bundle
 from benchgate.store.migrate import opened
 from benchgate.store.repository import Store
 from tests.e2e.command import here
@@ -18,9 +18,9 @@ from tests.shells.test_store_care import altered
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        ("UPDATE metric SET name = 'NOT A NAME' WHERE seq = 0", "it has a metric 'NOT A NAME'"),
+        ("UPDATE metric SET name = 'NOT A NAME' WHERE seq = 0", "its name is 'NOT A NAME'"),
         ("UPDATE imported SET imported_at = 'soon'", "imported.imported_at is 'soon'; expected an instant"),
-        ("UPDATE noise_profile SET measured_at = '2026-01-01T00:00:00Z'", "its noise profile is of another run"),
+        ("UPDATE noise_profile SET measured_at = '2026-01-01T00:00:00Z'", "it is listed as another"),
     ],
 )
 def test_what_export_refuses_of_a_run_is_a_finding_of_check(change: str, problem: str, tmp_path: Path) -> None:
@@ -42,7 +42,7 @@ def test_check_says_what_to_do_and_what_it_names_does_that(tmp_path: Path) -> No
     altered(str(tmp_path / "a b.db"), f"UPDATE metric SET name = 'NOT A NAME' WHERE seq = 0 AND run_id = '{bad.id}'")
     told = here(tmp_path, "store", "check", "--store", "a b.db")
     assert told.returncode == 13
-    assert f"run {bad.id}, run: it cannot be exported: it has a metric" in told.stdout
+    assert f"run {bad.id}, metric 0: its name is" in told.stdout
     assert "`benchgate store copy 'a b.db' NEW.db`" in told.stdout
     copied = here(tmp_path, "store", "copy", "a b.db", "NEW.db")
     assert (copied.returncode, copied.stdout.splitlines()[-1]) == (13, "1 new, 1 refused")

@@ -16,10 +16,9 @@ from sqlalchemy import text
 from benchgate.errors import EvidenceError, StoreError
 from benchgate.model.deployment import Arm
 from benchgate.model.run import LOAD_ENDED, LoadEnd, Run, RunStatus, ServerStart
-from benchgate.store.engine import Address, Database
-from benchgate.store.keeping import Keeping
+from benchgate.store.database import Address, Database
 from benchgate.store.repository import RunWriter, Store
-from benchgate.store.spooled import read_spool
+from benchgate.store.spool import read_spool
 from tests.fakes.full_disk import files_no_larger_than
 from tests.shells.store_samples import (
     DONE_AT,
@@ -77,7 +76,7 @@ def spooled(store: Store, spool: Path, run: Run) -> Path:
     fill(writer)
     kept = spool.with_name("kept.jsonl")
     kept.write_bytes(spool.read_bytes())
-    writer.leave_open()
+    writer.suspend()
     writer.close()
     return kept
 
@@ -131,7 +130,7 @@ def _die_before_the_database(address: str, run: Run, spool: Path) -> None:
     def killed(*_: object) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
-    pytest.MonkeyPatch().setattr(Keeping, "_to_database", killed)  # of this process alone
+    pytest.MonkeyPatch().setattr(RunWriter, "_to_database", killed)  # of this process alone
     writer.add_load(make_load(Arm.CANDIDATE, position=1))
 
 
@@ -159,7 +158,7 @@ def test_run_that_goes_on_begins_with_what_its_spool_had_and_counts_on(
 ) -> None:
     run = make_run()
     kept = spooled(local, spool, run)
-    store.begin_run(run, PLAN).leave_open()
+    store.begin_run(run, PLAN).suspend()
     writer = store.reopen_run(run.id, spool=kept)
     assert store.run(run.id).status is RunStatus.RUNNING
     writer.event("later", {})
@@ -194,7 +193,7 @@ def test_run_that_is_over_does_not_go_on(store: Store, spool: Path) -> None:
 def test_spool_of_another_run_is_not_taken_for_this_one(local: Store, spool: Path) -> None:
     other, run = make_run(), make_run()
     kept = spooled(local, spool, other)
-    local.begin_run(run, PLAN).leave_open()
+    local.begin_run(run, PLAN).suspend()
     with pytest.raises(StoreError, match=f"is of run {other.id}"):
         local.reopen_run(run.id, spool=kept)
 

@@ -11,13 +11,13 @@ import pytest
 
 from benchgate import deciding
 from benchgate.errors import StoreError
-from benchgate.exchange.whole_file import whole_file
 from benchgate.site import shelf
+from benchgate.store.output_file import output_file
 from benchgate.system import atomic_file, write_atomic
 
 
 def export(path: Path, data: bytes) -> None:
-    with whole_file(path) as file:
+    with output_file(path) as file:
         file.write(data)
 
 

@@ -9,7 +9,7 @@ from benchgate.errors import EvidenceError, StoreError
 from benchgate.model.deployment import Arm
 from benchgate.model.run import RunStatus
 from benchgate.model.telemetry import Counter, Gauge, TelemetrySample, TelemetryWindow
-from benchgate.store.engine import Address, Database
+from benchgate.store.database import Address, Database
 from benchgate.store.repository import Store
 from tests.shells.store_samples import DONE_AT, NASTY, PLAN, make_load, make_run
 

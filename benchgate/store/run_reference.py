@@ -1,9 +1,9 @@
-"""What a user may call a run: its id, a unique beginning of it, its label, @latest, @previous or @promoted.
+"""Names of a run for users: its id, a unique id prefix, its label, @latest, @previous or @promoted; rules for labels.
 
-@latest and @previous are runs that judge a candidate: a calibration, or a file of another tool, is found by its id or
-label alone, and so is what is of a time to come by the store's clock. @promoted is the newest run in a baseline series
-whose promotion was not withdrawn. No name goes before another but a whole id: a label that is also the beginning of
-another run's id means two runs, and so is refused, as is one that only looks like an id.
+@latest and @previous are runs that judge a candidate: calibrations, files of other tools and runs dated in the future
+are found by id or label alone. @promoted is the newest run in a baseline series whose promotion was not withdrawn. Only
+a whole id takes precedence: a label that is also another run's id prefix is ambiguous, and so is refused, as is a label
+that merely looks like an id.
 """
 
 from __future__ import annotations
@@ -16,52 +16,52 @@ from sqlalchemy import Connection, Select, and_, false, or_, select, text
 
 from benchgate.errors import UsageError
 from benchgate.store import clock
-from benchgate.store.promotions import promoted_run
+from benchgate.store.results import promoted_run
 from benchgate.store.tables import measured_here, run
 
 SHORTEST_PREFIX = 13
 """As long as the instant in an id (RFC 9562): what is shorter many runs have in common, as they came about together."""
-_BACK = {"@latest": 0, "@previous": 1}
+_OFFSETS = {"@latest": 0, "@previous": 1}
 PROMOTED = "@promoted"
-_KNOWN = (*_BACK, PROMOTED)
+_KNOWN = (*_OFFSETS, PROMOTED)
 _SHOWN = 5
 _LENGTH, _DASHES = 36, (8, 13, 18, 23)  # of an id
 _NEWEST = (run.c.started_at.desc(), run.c.id.desc())
-_LAST = "\U0010ffff"  # behind every character that an id can have
+_AFTER_ALL = "\U0010ffff"  # behind every character that an id can have
 
 
 def resolve(connection: Connection, ref: str, *, suite: str | None = None, whole: bool = False) -> str:
-    """The id of the run that `ref` means, among the runs of `suite` when one is given.
+    """Return the id of the run that `ref` means, among the runs of `suite` when one is given.
 
-    With `whole` no beginning of an id is taken: what that means can change with the next run.
-    Raises UsageError, with the candidates or the nearest names, when it means none or more than one.
+    With `whole` id prefixes are refused: the next run could make one ambiguous. Raises UsageError, with candidates or
+    the nearest names, for no run or more than one.
     """
     if ref.startswith("@"):
-        return _by_time(connection, ref, suite)
-    found = _called(connection, ref, suite)
+        return _id_by_time(connection, ref, suite)
+    found = _ids_named(connection, ref, suite)
     if len(found) == 1:
         _require_clear(found[0], ref, whole=whole)
         return found[0]
     if found:
-        raise UsageError(f"{ref!r} means {len(found)} runs; give one of their ids: {_listed(found)}")
+        raise UsageError(f"{ref!r} means {len(found)} runs; give one of their ids: {_join_ids(found)}")
     known = connection.execute(_of_suite(select(run.c.id, run.c.label).order_by(*_NEWEST), suite)).all()
     ids = [row.id for row in known]
     names = [*ids, *(row.label for row in known if row.label is not None), *_KNOWN]
-    raise UsageError(_unknown(ref, names, ids))
+    raise UsageError(_unknown_message(ref, names, ids))
 
 
 def _require_clear(run_id: str, ref: str, *, whole: bool) -> None:
-    """Raise UsageError for a beginning of an id where a whole one is wanted, and for a label that looks like an id."""
+    """Raise UsageError for a prefix where a whole id is required, and for a label that looks like an id."""
     if run_id == ref:
         return
-    if not run_id.startswith(ref) and looks_like_an_id(ref):
+    if not run_id.startswith(ref) and looks_like_id(ref):
         raise UsageError(f"no run has the id {ref!r}; it is the label of run {run_id}: name that one by its id")
     if run_id.startswith(ref) and whole:
         raise UsageError(f"{ref!r} is no whole id; run {run_id} begins so: name it by its whole id, or by its label")
 
 
 def resolve_beside(connection: Connection, ref: str, run_id: str, suite: str) -> str:
-    """As `resolve`, for what a run is held against, which is another run: `@promoted` is of its suite."""
+    """Return the id of the run to compare with, which is another run; `@promoted` is of its suite."""
     found = resolve(connection, ref, suite=suite if ref == PROMOTED else None)
     if found == run_id:
         raise UsageError(
@@ -72,9 +72,9 @@ def resolve_beside(connection: Connection, ref: str, run_id: str, suite: str) ->
 
 
 def require_label(connection: Connection, label: str | None) -> None:
-    """Raise UsageError unless a new run can have this label: one line that is, or may be, no other run's name.
+    """Raise UsageError unless a new run can have this label: one line that is no other run's name.
 
-    Asked in the transaction that writes the run: of several processes that want one label at once, one gets it.
+    Called in the transaction that writes the run: of several processes with one label, one gets it.
     """
     if label is None:
         return
@@ -86,7 +86,7 @@ def require_label(connection: Connection, label: str | None) -> None:
 
 
 def require_spelling(label: str) -> None:
-    """Raise UsageError for a text that no label can be, whatever the store has."""
+    """Raise UsageError for a text that can never be a label."""
     if not label.strip() or label.startswith("@") or any(unicodedata.category(char)[0] == "C" for char in label):
         raise UsageError(f"--label {ascii(label)[:60]}: expected a name on one line that does not begin with @")
     if label != label.strip() or any(char.isspace() and char != " " for char in label):
@@ -94,12 +94,12 @@ def require_spelling(label: str) -> None:
             f"--label {ascii(label)[:60]}: expected no space around it and only plain ones in it: it would look like "
             "another run's name"
         )
-    if looks_like_an_id(label):
+    if looks_like_id(label):
         raise UsageError(f"--label {label}: it looks like the id of a run, or the beginning of one; add a word to it")
 
 
-def looks_like_an_id(name: str) -> bool:
-    """Whether a text is spelled like an id, or like a beginning of one that is long enough to be looked up.
+def looks_like_id(name: str) -> bool:
+    """Return True for a text spelled like an id, or like a prefix that is long enough to be looked up.
 
     Ids begin with their instant, and that with a 0 until the year 2527; a date with a time does not (20261121-0930).
     """
@@ -109,12 +109,12 @@ def looks_like_an_id(name: str) -> bool:
     return all(char in allowed for char, allowed in zip(name.lower(), wanted, strict=True))
 
 
-def _called(connection: Connection, ref: str, suite: str | None) -> list[str]:
-    """The id itself where a run has it; else the ids of the runs with this label, or that begin so; newest first."""
+def _ids_named(connection: Connection, ref: str, suite: str | None) -> list[str]:
+    """Return the run with this id, else the runs with this label or id prefix, newest first."""
     if any(char == "\0" or "\ud800" <= char <= "\udfff" for char in ref):
         return []  # no id or label has such a character, and not every database can be asked for one
     wanted = _of_suite(select(run.c.id).order_by(*_NEWEST), suite)
-    begins = and_(run.c.id >= ref, run.c.id < ref + _LAST) if len(ref) >= SHORTEST_PREFIX else false()
+    begins = and_(run.c.id >= ref, run.c.id < ref + _AFTER_ALL) if len(ref) >= SHORTEST_PREFIX else false()
     return list(connection.scalars(wanted.where(run.c.id == ref))) or list(
         connection.scalars(wanted.where(or_(run.c.label == ref, begins)))
     )
@@ -124,17 +124,17 @@ def _of_suite(wanted: Select[Any], suite: str | None) -> Select[Any]:
     return wanted if suite is None else wanted.where(run.c.suite_name == suite)
 
 
-def _by_time(connection: Connection, ref: str, suite: str | None) -> str:
+def _id_by_time(connection: Connection, ref: str, suite: str | None) -> str:
     if ref == PROMOTED:
         return promoted_run(connection, suite)
-    if ref not in _BACK:
+    if ref not in _OFFSETS:
         near = get_close_matches(ref, _KNOWN, n=1, cutoff=0)
         raise UsageError(f"{ref!r} names no run; did you mean {near[0]}? Known: {', '.join(_KNOWN)}")
     judged = ~run.c.suite.contains('"calibration":true', autoescape=True)  # the text is canonical JSON
     # What is of a time to come would be the newest for good, before all that is measured from now on.
     begun = run.c.started_at <= clock.latest(connection)
     wanted = select(run.c.id).where(judged, begun, measured_here()).order_by(*_NEWEST)
-    wanted = wanted.limit(1).offset(_BACK[ref])
+    wanted = wanted.limit(1).offset(_OFFSETS[ref])
     found = connection.scalar(wanted if suite is None else wanted.where(run.c.suite_name == suite))
     if found is None:
         which = "has no run" if ref == "@latest" else "has fewer than two runs"
@@ -150,7 +150,7 @@ def _by_time(connection: Connection, ref: str, suite: str | None) -> str:
     return str(found)
 
 
-def _unknown(ref: str, names: list[str], ids: list[str]) -> str:
+def _unknown_message(ref: str, names: list[str], ids: list[str]) -> str:
     if not ids:
         return f"no run is called {ref!r}: the store has none yet; make one with `benchgate run`"
     if len(ref) < SHORTEST_PREFIX and any(id_.startswith(ref) for id_ in ids):
@@ -159,10 +159,10 @@ def _unknown(ref: str, names: list[str], ids: list[str]) -> str:
             "characters of it, or the run's label"
         )
     near = get_close_matches(ref, names, n=1)
-    hint = f"did you mean {near[0]}?" if near else f"the newest runs are {_listed(ids)}"
+    hint = f"did you mean {near[0]}?" if near else f"the newest runs are {_join_ids(ids)}"
     return f"no run is called {ref!r}; {hint}"
 
 
-def _listed(ids: list[str]) -> str:
+def _join_ids(ids: list[str]) -> str:
     more = f" and {len(ids) - _SHOWN} more" if len(ids) > _SHOWN else ""
     return ", ".join(ids[:_SHOWN]) + more

@@ -1,13 +1,14 @@
-"""Opens a database by address and is the edge where its errors become benchgate's. Knows no table.
+"""Database connections: addresses, transactions, error messages, and the file system check.
 
-SQLite (measured: with a plain BEGIN two writers failed in 116 of 160 transactions, with BEGIN IMMEDIATE in none):
-every writing transaction takes the write lock at once, waits up to 10 s for it, and is on the disk when it returns.
+SQLite: every writing transaction takes the write lock at once (BEGIN IMMEDIATE), waits up to 10 s for it, and is on the
+disk when it returns. With a plain BEGIN two writers failed in 116 of 160 transactions; with BEGIN IMMEDIATE in none.
 """
 
 from __future__ import annotations
 
 import os
 import random
+import re
 import sqlite3
 import sys
 import time
@@ -57,11 +58,23 @@ _ADVICE = {
 }
 
 
+_MOUNTS = Path("/proc/self/mountinfo")
+_OCTAL = re.compile(r"\\([0-7]{3})")
+NETWORK_FILE_SYSTEMS = frozenset(
+    {
+        "nfs", "nfs4", "cifs", "smb2", "smb3", "smbfs", "ncpfs", "afs", "ceph", "lustre", "gpfs", "beegfs", "glusterfs",
+        "gfs2", "ocfs2", "orangefs", "pvfs2", "davfs", "fuse.sshfs", "fuse.glusterfs", "fuse.ceph-fuse", "fuse.s3fs",
+        "fuse.gcsfuse", "fuse.rclone", "fuse.juicefs", "fuse.goofys", "fuse.mount-s3", "fuse.blobfuse2",
+    }
+)  # fmt: skip
+"""File systems that other machines may write to at the same time."""
+
+
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a store is. `shown` is as it was given, without a password and options.
+    """Address of a store. `shown` is as it was given, without password and options.
 
-    `path` is the file itself, whatever links lead to it; None unless it is SQLite.
+    `path` is the SQLite file itself, after following links; None for Postgres.
     """
 
     url: URL
@@ -70,7 +83,7 @@ class Address:
 
     @classmethod
     def parse(cls, address: str) -> Address:
-        """A file name, `sqlite:///FILE` or a Postgres URL. Raises UsageError for anything else."""
+        """Parse a file name, `sqlite:///FILE` or a Postgres URL. Raises UsageError for anything else."""
         if not address:
             raise UsageError(f"the address of the store is empty; {_ADDRESS_HELP}")
         if "://" not in address:
@@ -86,11 +99,12 @@ class Address:
             near = get_close_matches(url.drivername, ("sqlite", *_POSTGRES_NAMES), n=1)
             hint = f" (did you mean {near[0]}?)" if near else ""
             raise UsageError(f"a store cannot be kept in {url.drivername!r}{hint}; {_ADDRESS_HELP}")
-        return cls._of_server(url.set(drivername="postgresql+psycopg"))
+        plain = URL.create("postgresql", url.username, None, url.host, url.port, url.database)
+        return cls(url.set(drivername="postgresql+psycopg"), plain.render_as_string(), None)
 
     @property
     def shown_is_whole(self) -> bool:
-        """Whether the store is reached by `shown` alone, without a password or an option."""
+        """True where `shown` alone reaches the store, without a password or an option."""
         return self.path is not None or Address.parse(self.shown).url == self.url
 
     @classmethod
@@ -101,13 +115,8 @@ class Address:
         path = Path(os.path.realpath(given))  # whoever comes through a link must find the same locks beside it
         return cls(URL.create("sqlite", database=str(path)), str(given), path)
 
-    @classmethod
-    def _of_server(cls, url: URL) -> Address:
-        plain = URL.create("postgresql", url.username, None, url.host, url.port, url.database)
-        return cls(url, plain.render_as_string(), None)
-
     def without_secrets(self, text: str) -> str:
-        """The text with every password of this address blanked, also where it is percent-encoded."""
+        """Blank every password of this address in a text, also where it is percent-encoded."""
         secrets = [self.url.password, *(self.url.query.get(name) for name in _SECRET_PARAMETERS)]
         for secret in secrets:
             if isinstance(secret, str) and secret:
@@ -118,7 +127,7 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class Database:
-    """An open database: reading and writing transactions, whose failures are StoreErrors."""
+    """Open database: reading and writing transactions, whose failures are StoreErrors."""
 
     address: Address
     engine: Engine
@@ -126,7 +135,7 @@ class Database:
 
     @classmethod
     def connect(cls, address: Address) -> Database:
-        """An engine on the address; the first transaction connects. Raises StoreError when its driver is missing."""
+        """Create an engine; the first transaction connects. Raises StoreError when its driver is missing."""
         if address.path is not None:
             engine = _sqlite_engine(address)
             return cls(address, engine, engine.execution_options(**{_READING: True}))
@@ -136,13 +145,13 @@ class Database:
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
-        """One transaction that only reads: it sees one state of the store and waits for no writer."""
+        """Open a read-only transaction: it sees one state of the store and waits for no writer."""
         with self.errors(), self.reader.begin() as connection:
             yield connection
 
     @contextmanager
     def writing(self) -> Iterator[Connection]:
-        """One transaction that is committed and on the disk when the block ends, and undone when it raises."""
+        """Open a transaction that is committed and on the disk when the block ends, and undone when it raises."""
         with self.errors(), self.engine.begin() as connection:
             if self.address.path is None:  # as long as SQLite waits; a server has no such limit of its own
                 connection.exec_driver_sql(f"SET LOCAL lock_timeout = {BUSY_TIMEOUT_MS}")
@@ -150,7 +159,7 @@ class Database:
 
     @contextmanager
     def errors(self) -> Iterator[None]:
-        """Raise StoreError for what a driver raises: the store's address, the cause, what to do; no password.
+        """Convert driver errors into StoreError with the store's address, the cause and a remedy, without passwords.
 
         A Ctrl-C stays one, also where the roll-back that it causes fails.
         """
@@ -158,26 +167,23 @@ class Database:
         try:
             yield
         except (SQLAlchemyError, sqlite3.Error, OSError) as exc:
-            cause: BaseException | None = exc
-            while cause is not None and cause is not handled:
-                if isinstance(cause, KeyboardInterrupt):
-                    raise cause from exc
-                cause = cause.__context__
-            raise StoreError(self._explain(exc)) from exc
+            context: BaseException | None = exc
+            while context is not None and context is not handled:
+                if isinstance(context, KeyboardInterrupt):
+                    raise context from exc
+                context = context.__context__
+            cause = exc.orig if isinstance(exc, DBAPIError) and exc.orig is not None else exc
+            text = self.address.without_secrets(" ".join(str(cause).split()))
+            advice = next((f"; {advice}" for sign, advice in _ADVICE.items() if sign in text), "")
+            raise StoreError(f"the store {self.address.shown}: {text}{advice}") from exc
 
     def close(self) -> None:
-        """Closes every connection."""
+        """Close every connection."""
         self.engine.dispose()
-
-    def _explain(self, exc: Exception) -> str:
-        cause = exc.orig if isinstance(exc, DBAPIError) and exc.orig is not None else exc
-        text = self.address.without_secrets(" ".join(str(cause).split()))
-        advice = next((advice for sign, advice in _ADVICE.items() if sign in text), None)
-        return f"the store {self.address.shown}: {text}" + (f"; {advice}" if advice else "")
 
 
 def fetch(connection: Connection, statement: Select[*tuple[Any, ...]]) -> list[dict[str, Any]]:
-    """All rows of a query, each by the names of its columns."""
+    """Return all rows of a query as dictionaries."""
     return [row._asdict() for row in connection.execute(statement)]
 
 
@@ -207,10 +213,10 @@ def _sqlite_engine(address: Address) -> Engine:
 
 
 def _begin_writing(driver: Any) -> None:
-    """Takes the write lock, as soon as it can be had within the time that the connection waits for one.
+    """Take the write lock within the connection's busy timeout.
 
-    SQLite's own waiting asks ten times a second at last, and nobody queues: of eight processes that write all the time
-    one may get no turn for longer than it waits. Asked more often, and each time after another pause, all get one.
+    SQLite's own waiting polls ten times a second at last, without a queue: of eight processes that write all the time
+    one may get no turn before its timeout. Polling more often with random pauses lets all of them through.
     """
     (patience_ms,) = driver.execute("PRAGMA busy_timeout").fetchone()
     give_up_s = time.monotonic() + patience_ms / 1000
@@ -241,3 +247,28 @@ def _postgres_engine(address: Address) -> Engine:
     except ImportError as exc:
         missing = f"the store {address.shown} needs the Postgres driver, which is not installed"
         raise StoreError(lacking(missing, "postgres")) from exc
+
+
+def network_file_system(path: Path, mounts: Path | None = None) -> str | None:
+    """Return the network file system that a file (existing or not) is on; None for any other, or if unknown.
+
+    SQLite's write-ahead log needs memory that all its users share. Over a network file system each machine has its
+    own, and two writers damage the file without an error (sqlite.org/wal.html, sqlite.org/howtocorrupt.html).
+    `mounts` is the kernel's table of mounted file systems (proc_pid_mountinfo(5)).
+    """
+    try:
+        table = (mounts or _MOUNTS).read_text(encoding="utf-8", errors="surrogateescape")
+    except OSError:
+        return None  # another system: whether the log can be kept is tried when it is turned on
+    place = path.expanduser().absolute().resolve()
+    found: tuple[int, str] = (-1, "")
+    for line in table.splitlines():
+        left, _, right = line.partition(" - ")
+        words, kinds = left.split(" "), right.split(" ")
+        if len(words) < 5:
+            continue
+        point = Path(_OCTAL.sub(lambda octal: chr(int(octal[1], 8)), words[4]))
+        # A later mount on the same place, or on a deeper one, hides the earlier one.
+        if place.is_relative_to(point) and len(point.parts) >= found[0]:
+            found = len(point.parts), kinds[0]
+    return found[1] if found[1] in NETWORK_FILE_SYSTEMS else None
