@@ -36,7 +36,7 @@ from benchgate.store.whole_run import PARTS, WholeRun, read_whole
 
 FORMAT = "benchgate-bundle/1"
 SCHEMAS = ("0006",)
-"""The schemas whose bundles are read: the last is what is written. One that adds a column says what older ones lack."""
+"""Schemas whose bundles are read; the last is written. A schema that adds a column defines its value in older ones."""
 
 MAX_BYTES = 2**30
 """A bundle is in memory as a whole; a larger run goes from store to store by `benchgate store copy`."""

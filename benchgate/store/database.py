@@ -112,7 +112,7 @@ class Address:
         if name in ("", ":memory:"):
             raise UsageError(f"a store in memory would forget its evidence; {_ADDRESS_HELP}")
         given = Path(name).expanduser()
-        path = Path(os.path.realpath(given))  # whoever comes through a link must find the same locks beside it
+        path = Path(os.path.realpath(given))  # a process that follows a link must find the same locks beside it
         return cls(URL.create("sqlite", database=str(path)), str(given), path)
 
     def without_secrets(self, text: str) -> str:

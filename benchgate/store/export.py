@@ -51,7 +51,7 @@ CHECK_COLUMNS = {
     "decided_at": str, "run_outcome": str, "check": str, "outcome": str, "required": int, "baseline": float,
     "candidate": float, "harm": float, "lower": float, "upper": float, "n": int, "policy": str,
 }  # fmt: skip
-"""What the columns of each table are called, and of which type they are; any may be missing."""
+"""Names and types of the columns of each table; any value may be missing."""
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 _AT_ONCE = 500  # runs in one query
 _TEXTS = ("arm", "stage", "token_source", "finish_reason", "error", "error_detail", "answer_model")

@@ -98,7 +98,7 @@ def _unjudged(connection: Connection, run: Run, began_at: str) -> tuple[Attempt,
     """Return the newest earlier runs that measured something and had no verdict on all of it by then.
 
     What happened to them after this run began makes no difference: neither their end or verdict, nor what they measured
-    since. Whatever is stored only as a whole, like recorded prompts, was seen by whoever ended the run.
+    since. Records stored only as a whole, like recorded prompts, were seen when the run was ended.
     """
     before, seen, stone, verdict = tables.run.c, tables.observation.c, tables.tombstone.c, tables.verdict.c
     event = tables.event.c

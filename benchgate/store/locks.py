@@ -129,10 +129,10 @@ class RunLocks:
                 return
             handle = self._files.pop(run_id)
             try:
-                if _is_same_file(
-                    handle, path
-                ):  # where somebody removed it, the file of that name may be another's lock
-                    path.unlink(missing_ok=True)  # while it is locked: whoever locks it next finds that it is gone
+                # Once removed, the file of that name may be another process's lock. It is removed while it is locked,
+                # so that a process waiting for it notices.
+                if _is_same_file(handle, path):
+                    path.unlink(missing_ok=True)
             finally:
                 os.close(handle)
 
@@ -168,7 +168,7 @@ class RunLocks:
 
     def _lock_file(self, run_id: str, path: Path) -> bool:
         # Not inherited by processes that are started: theirs would keep a killed run alive. What is locked must still
-        # be the file of that name: the one who held it removed it, and a third one may have made another.
+        # be the file of that name: its last holder removed it, and a third process may have made another.
         while True:
             handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
             try:

@@ -140,12 +140,12 @@ def _id_by_time(connection: Connection, ref: str, suite: str | None) -> str:
         which = "has no run" if ref == "@latest" else "has fewer than two runs"
         of_suite = f" of suite {suite!r}" if suite is not None else ""
         imported = _of_suite(select(run.c.id).where(~measured_here()), suite).limit(1)
-        beside = ""
+        hint = ""
         if ref == "@latest" and connection.scalar(imported) is not None:
             which = "has no run of its own"
-            beside = ", only imports, which `benchgate trend` shows and by which nothing is judged or sized"
+            hint = ", only imports, which `benchgate trend` shows and by which nothing is judged or sized"
         raise UsageError(
-            f"{ref} means nothing here: the store {which}{of_suite} yet{beside}; make one with `benchgate run`"
+            f"{ref} means nothing here: the store {which}{of_suite} yet{hint}; make one with `benchgate run`"
         )
     return str(found)
 

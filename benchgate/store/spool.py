@@ -64,7 +64,7 @@ class Spool:
         self._clean = True
 
     @classmethod
-    def create(cls, path: Path, beginning: RunHeader, kept: Iterable[tuple[str, rows.Row]] = ()) -> Spool:
+    def create(cls, path: Path, header: RunHeader, kept: Iterable[tuple[str, rows.Row]] = ()) -> Spool:
         """Create a spool with these rows, replacing any file of its name; it is complete when the name exists.
 
         Raises StoreError when it cannot be written.
@@ -75,7 +75,7 @@ class Spool:
         spool = cls(path, descriptor)
         try:
             _lock(spool._descriptor, path)
-            spool._append({"format": FORMAT, "run": beginning.run, "arms": beginning.arms, "plan": beginning.plan})
+            spool._append({"format": FORMAT, "run": header.run, "arms": header.arms, "plan": header.plan})
             for table, row in kept:
                 spool._append({"table": table, "row": row})
             with _writing(path):
@@ -178,14 +178,14 @@ class Spooled:
     `torn_bytes` is the length of a truncated last line, which is left out.
     """
 
-    beginning: RunHeader
+    header: RunHeader
     kept: tuple[tuple[str, rows.Row], ...]
     torn_bytes: int
 
     @property
     def run_id(self) -> str:
         """Id of its run."""
-        return str(self.beginning.run["id"])
+        return str(self.header.run["id"])
 
     @property
     def end(self) -> rows.Row | None:
@@ -199,13 +199,13 @@ class Spooled:
 
     def arms(self) -> list[rows.Row]:
         """Return the latest rows of the arms, in order of their roles."""
-        latest = {row["role"]: row for row in (*self.beginning.arms, *self.of_table("arm"))}
+        latest = {row["role"]: row for row in (*self.header.arms, *self.of_table("arm"))}
         return [latest[role] for role in sorted(latest)]
 
     def run_rows(self, end: Mapping[str, Any] | None = None) -> RunRows:
         """Return the run's rows as a complete database would; ended by `end` where the spool has no end."""
         ended = self.end or end
-        run = {**self.beginning.run, **(ended or {}), "evidence_sha256": None}
+        run = {**self.header.run, **(ended or {}), "evidence_sha256": None}
         events = [row for row in self.of_table("event") if row["kind"] in EVIDENCE_EVENTS]
         found = RunRows(run, self.arms(), self.of_table("observation"), self.of_table("telemetry"), events)
         return replace(found, run=run | {"evidence_sha256": found.sha256()}) if ended else found
@@ -228,11 +228,11 @@ def chain_hash(last: str, text: bytes) -> str:
 
 
 def _read_lines(path: Path, lines: Iterable[bytes]) -> Spooled:
-    beginning: RunHeader | None = None
+    header: RunHeader | None = None
     kept: list[tuple[str, rows.Row]] = []
     last, damaged = "", b""
     for number, line in enumerate(lines, 1):
-        if damaged and beginning is None:
+        if damaged and header is None:
             break
         if damaged:
             raise EvidenceError(f"{path}:{number - 1}: the line is not as it was written: the spool is damaged")
@@ -242,18 +242,18 @@ def _read_lines(path: Path, lines: Iterable[bytes]) -> Spooled:
             damaged = line
             continue
         try:
-            if beginning is None:
-                beginning = _read_header(json.loads(text, parse_constant=_reject_constant))
+            if header is None:
+                header = _read_header(json.loads(text, parse_constant=_reject_constant))
             else:
-                kept.append(_read_row(json.loads(text, parse_constant=_reject_constant), beginning.run["id"]))
+                kept.append(_read_row(json.loads(text, parse_constant=_reject_constant), header.run["id"]))
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as exc:
             raise EvidenceError(f"{path}:{number}: this is no line of a {FORMAT}: {exc}") from exc
-    if beginning is None:
+    if header is None:
         raise EvidenceError(
             f"{path}:1: this is no {FORMAT}, or its first line is damaged: it does not begin with a run; give the "
             "spool of a run: spool.jsonl in its folder of the work directory"
         )
-    return Spooled(beginning, tuple(kept), len(damaged))
+    return Spooled(header, tuple(kept), len(damaged))
 
 
 def _read_header(document: dict[str, Any]) -> RunHeader:
@@ -344,7 +344,7 @@ def _run_lock(locks: RunLocks, run_id: str) -> Iterator[None]:
 
 def insert_missing(connection: Connection, spooled: Spooled) -> int:
     """Insert the spool's rows that the database lacks, and return how many. An unfinished run is running then."""
-    run_id, header = spooled.run_id, spooled.beginning
+    run_id, header = spooled.run_id, spooled.header
     try:
         plan_sha256 = hashlib.sha256(zlib.decompress(header.plan)).hexdigest()
     except zlib.error as exc:

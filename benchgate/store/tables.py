@@ -50,7 +50,7 @@ store_info = Table(
     sqlite_with_rowid=False,
 )
 
-# What was asked, once per distinct plan. `sha256` is over the plan's canonical JSON, `data` is that JSON under zlib.
+# Plans, once per distinct plan. `sha256` is over the plan's canonical JSON, `data` is that JSON under zlib.
 plan = Table(
     "plan",
     metadata,
@@ -60,7 +60,7 @@ plan = Table(
 )
 
 # One execution of a suite. Only status, finished_at and evidence_sha256 change, until the run finishes:
-# `evidence_sha256` covers every observation in order. A run that was cut short and may go on is partial without it.
+# `evidence_sha256` covers every observation in order. An interrupted run that may be resumed is partial without it.
 run = Table(
     "run",
     metadata,
@@ -116,8 +116,8 @@ observation = Table(
     sqlite_strict=True,
 )
 
-# What servers and accelerators said of themselves, one row per stage of one arm in one block; beside the observations,
-# whose `seq` they share, and kept like them. `data` holds the readings.
+# Telemetry of servers and accelerators, one row per stage of one arm in one block. It shares the `seq` of the
+# observations and is stored like them. `data` holds the samples.
 telemetry = Table(
     "telemetry",
     metadata,
@@ -135,7 +135,7 @@ telemetry = Table(
     sqlite_strict=True,
 )
 
-# The journal of a run; shares the `seq` of the observations, so the two can be read as one story.
+# The journal of a run, in one order (`seq`) with the observations.
 event = Table(
     "event",
     metadata,
@@ -147,7 +147,7 @@ event = Table(
 )
 
 # Numbers derived from observations, for trends; replaced whenever they are computed again. `lower` and `upper` are the
-# 95 % interval, where there is one.
+# 95% interval, where there is one.
 metric = Table(
     "metric",
     metadata,
@@ -169,7 +169,7 @@ metric = Table(
     sqlite_with_rowid=False,
 )
 
-# Every decision made from a run, oldest first. `compared_run_id` is the other run when two runs were compared,
+# Verdicts on a run, oldest first. `compared_run_id` is the other run when two runs were compared,
 # `decided_at` when it was stored first (NULL: before schema 0005). `sha256` is over `document`, and with `decided_at`
 # over the rest of the row too. `own`: 1 where it judges the run against its own baseline, by the policy it was measured
 # under.
@@ -188,8 +188,8 @@ verdict = Table(
     sqlite_strict=True,
 )
 
-# The checks of a verdict as rows, for whoever asks the database over many runs; the document is what counts. `policy`
-# is what the check was held to, as JSON.
+# The checks of a verdict as rows, for queries over many runs; the document is authoritative. `policy` is the rule of
+# the check, as JSON.
 check_result = Table(
     "check_result",
     metadata,
@@ -212,8 +212,8 @@ check_result = Table(
     sqlite_with_rowid=False,
 )
 
-# Who promoted which run, when and on what grounds, which stand in `document`; `sha256` is over it. `in_series`: 1 where
-# the run was valid and of a protected ref, so that it is what later candidates are held against.
+# Promotions and withdrawals, with their grounds in `document`; `sha256` is over it. `in_series`: 1 where
+# the run was valid and of a protected ref, so later candidates are compared with it.
 promotion = Table(
     "promotion",
     metadata,
@@ -230,7 +230,7 @@ promotion = Table(
     sqlite_with_rowid=False,
 )
 
-# A run whose numbers another tool measured: which file it came from, and what of it was taken and what was not.
+# Imports of other tools' files: the source file, and what was imported of it.
 imported = Table(
     "imported",
     metadata,
@@ -246,8 +246,8 @@ imported = Table(
     sqlite_with_rowid=False,
 )
 
-# What stands for raw records that were removed: `sealed` is what the run's hash covers of them (JSON), `sha256` is over
-# the bytes that were there. `of_table` is "observation" or "telemetry", whose `seq` it has.
+# Tombstones of removed raw records: `sealed` are the columns that the run's hash covers (JSON), `sha256` is over the
+# removed bytes. `of_table` is "observation" or "telemetry", whose `seq` it has.
 tombstone = Table(
     "tombstone",
     metadata,
@@ -263,8 +263,8 @@ tombstone = Table(
     sqlite_with_rowid=False,
 )
 
-# What the load generator can do on a machine, as `doctor --client` measured it; the newest of a fingerprint counts.
-# `fingerprint` is over the machine's facts, which stand in `document`; `sha256` is over `document`.
+# Limits of the load generator on a machine, measured by `doctor --client`; the newest of a fingerprint counts.
+# `fingerprint` is over the machine's facts in `document`; `sha256` is over `document`.
 client_profile = Table(
     "client_profile",
     metadata,
@@ -276,8 +276,8 @@ client_profile = Table(
     sqlite_with_rowid=False,
 )
 
-# How much a deployment differs from itself, as the calibration `run_id` found; the newest of a key counts.
-# `key_sha256` is over what must be the same for it to hold, which stands in `document`; `sha256` is over `document`.
+# Differences of a deployment from itself, found by the calibration `run_id`; the newest of a key counts.
+# `key_sha256` is over the facts that must agree, which are in `document`; `sha256` is over `document`.
 noise_profile = Table(
     "noise_profile",
     metadata,
