@@ -6,7 +6,7 @@ from contextlib import suppress
 
 from benchgate.gate.checks.capacity import knees_by_block
 from benchgate.gate.decision import CannotJudge
-from benchgate.gate.evidence.telemetry import counted, executions_of
+from benchgate.gate.evidence.telemetry import compare_counts, executions_of
 from benchgate.model import request_metrics
 from benchgate.model.deployment import Arm
 from benchgate.model.telemetry import Counter, TelemetryWindow
@@ -55,7 +55,7 @@ def _telemetry(book: Notebook, decided: Decided) -> None:
     worst, where = 0.0, "nowhere"
     for window in decided.evidence.telemetry:
         seen = executions_of(decided.evidence, window.stage, window.arm).get(window.block, [])
-        for count in counted(window, seen, 0, 4096):
+        for count in compare_counts(window, seen, 0, 4096):
             told += 1
             off = max(count.beyond_ratio, count.short_ratio)
             if off >= worst:
