@@ -57,7 +57,7 @@ def _telemetry(book: Notebook, decided: Decided) -> None:
         seen = executions_of(decided.evidence, window.stage, window.arm).get(window.block, [])
         for count in compare_counts(window, seen, 0, 4096):
             told += 1
-            off = max(count.beyond_ratio, count.short_ratio)
+            off = max(count.excess_ratio, count.shortfall_ratio)
             if off >= worst:
                 worst, where = off, f"{count.what} of {window.stage}, block {window.block + 1}, {window.arm.value}"
     book.claim(
