@@ -116,7 +116,7 @@ def _checked_lines(checked: Checked, store: str, *, figures: bool) -> Iterator[s
 
 
 def _info_lines(sizes: Sizes, now: str) -> Iterator[str]:
-    from benchgate.report.untrusted import one_line
+    from benchgate.escape import one_line
     from benchgate.store.retention import older_than
 
     yield f"store    {sizes.address}"

@@ -10,7 +10,7 @@ import hashlib
 import json
 import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from benchgate.errors import ExitCode, PublishError
@@ -42,7 +42,7 @@ def publish(
     run_id: str,
     exit_code: ExitCode,
     report_path: Path | None,
-    summary_markdown: str,
+    summary_markdown: Callable[[], str],
     statement_path: Path | None = None,
 ) -> None:
     """Append the summary to GITHUB_STEP_SUMMARY and the outputs to GITHUB_OUTPUT, each only where it is set.
@@ -63,11 +63,11 @@ def publish(
     publish_summary(environment, summary_markdown)
 
 
-def publish_summary(environment: Mapping[str, str], summary_markdown: str) -> None:
+def publish_summary(environment: Mapping[str, str], summary_markdown: Callable[[], str]) -> None:
     """The job summary alone, where there is one. Raises PublishError when it cannot be written."""
     try:
         if path := environment.get("GITHUB_STEP_SUMMARY"):
-            _append(Path(path), _fitting(Path(path), summary_markdown))
+            _append(Path(path), _fitting(Path(path), summary_markdown()))
     except OSError as exc:
         raise PublishError(f"GitHub's job files: {exc}; the verdict itself stands") from exc
 

@@ -1,17 +1,104 @@
-"""The verdict as plain JSON: what machines read, and the same bytes for the same verdict on every machine."""
+"""The verdict as plain JSON, the same bytes for the same verdict on every machine; and the terms it was given on."""
 
 from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
 
 from benchgate.errors import ExitCode
+from benchgate.gate.judge import reference_doubt
 from benchgate.model.deployment import Deployment
 from benchgate.model.run import Run
-from benchgate.model.verdict import CheckResult, Difference, GuardResult, Verdict
-from benchgate.report.sides import deployments
-from benchgate.report.terms import OWN, Terms
-from benchgate.report.waivers import waiver_document, waivers_document
+from benchgate.model.verdict import (
+    CheckResult,
+    Difference,
+    GuardResult,
+    Outcome,
+    Verdict,
+    Waiver,
+    WaiverState,
+    WaiverUse,
+    policy_sha256,
+)
+from benchgate.report.comparability import deployments
+from benchgate.suite.schema import Suite
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a verdict depends on beside the evidence.
+
+    `policy` is the run's suite with the gate, slo and error budget that replaced its own; None when nothing was.
+    `reference_outcome` is the own verdict of the stored run compared with, None when there is no such run or verdict.
+    """
+
+    policy: Suite | None = None
+    reference_outcome: Outcome | None = None
+    strict: bool = False
+
+    def suite(self, run: Run) -> Suite:
+        """The suite that the run was judged by."""
+        return self.policy or Suite.from_stored(run.suite)
+
+    def exit_code(self, verdict: Verdict) -> ExitCode:
+        """The code of the verdict itself; whoever fails to keep or publish it has another."""
+        return verdict.outcome.exit_code(strict=self.strict)
+
+    def policy_replaced(self, run: Run, verdict: Verdict) -> bool:
+        """Whether the verdict was given by another gate, slo or error budget than the run was measured under."""
+        # Read and spelled again: a run of an older benchgate lacks what the language has gained since, defaults all.
+        own = Suite.from_stored(run.suite)
+        if verdict.policy_sha256 is not None and verdict.policy_sha256 != policy_sha256(own.to_stored()["gate"]):
+            return True
+        if self.policy is None:
+            return False
+        return self.slo(run) != run.suite["slo"] or self.policy.error_budget != own.error_budget
+
+    def slo(self, run: Run) -> Mapping[str, object] | None:
+        """The slo of the suite that the run was judged by, as a stored suite spells it."""
+        slo = self.suite(run).slo
+        return slo.model_dump(mode="json", by_alias=False) if slo is not None else None
+
+    def reference_doubt(self) -> str | None:
+        """A sentence, without its end, on a reference run that was itself not to be promoted."""
+        return reference_doubt(self.reference_outcome)
+
+
+OWN = Terms()
+OTHER_POLICY = (
+    "it was judged by another policy than it was measured under: whoever wrote the margins could know the numbers"
+)
+
+
+def waiver_document(waiver: Waiver) -> dict[str, object]:
+    """A waiver, whole, as plain JSON."""
+    return {
+        "check": waiver.check,
+        "suite": waiver.suite,
+        "deployment": waiver.deployment,
+        "ceiling": waiver.ceiling,
+        "expires": waiver.expires.isoformat(),
+        "owner": waiver.owner,
+        "issue": waiver.issue,
+        "reason": waiver.reason,
+        "approved_by": waiver.approved_by,
+        **({"release": waiver.release} if waiver.release is not None else {}),
+    }
+
+
+def waivers_document(states: Sequence[WaiverState], as_of: date) -> dict[str, object]:
+    """The waivers of this suite and candidate by what became of them; `expiring` are those that hold for days only."""
+    by_use = {use.value: [_waiver_state(one) for one in states if one.use is use] for use in WaiverUse}
+    expiring = [_waiver_state(one) for one in states if one.expires_soon]
+    return {"as_of": as_of.isoformat(), **by_use, "expiring": expiring}
+
+
+def _waiver_state(state: WaiverState) -> dict[str, object]:
+    return {**waiver_document(state.waiver), "why": state.why, "days_left": state.days_left}
+
 
 SCHEMA = "benchgate.verdict/1"
 _DIGITS = 12  # more would carry the last bits of different CPUs' arithmetic into the bytes
@@ -28,7 +115,7 @@ def verdict_document(
     document: dict[str, object] = {
         "schema": SCHEMA,
         "run": _run(run),
-        "against": None if against is None else _run(against) | {"outcome": _outcome(terms)},
+        "against": None if against is None else _run(against) | {"outcome": _reference_outcome(terms)},
         "arms": {arm.value: _arm(source, arm_of) for arm, (source, arm_of) in deployments(run, against).items()},
         "outcome": verdict.outcome.value,
         "reason": verdict.reason,
@@ -77,7 +164,7 @@ def _run(run: Run) -> dict[str, object]:
     }
 
 
-def _outcome(terms: Terms) -> str | None:
+def _reference_outcome(terms: Terms) -> str | None:
     return terms.reference_outcome.value if terms.reference_outcome is not None else None
 
 

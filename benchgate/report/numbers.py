@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 from benchgate.gate.summary.metric_rows import metric_rows
 from benchgate.model import request_metrics
 from benchgate.model.run import Evidence, LoadObservation, MetricRow
-from benchgate.report.stage_rows import Executions, StageRow
-from benchgate.report.terms import Terms
+from benchgate.report.document import Terms
+from benchgate.report.sections.stages import Executions, StageRow
 
 SCHEMA = "benchgate.numbers/1"
 _DIGITS = 12  # more would carry the last bits of different CPUs' arithmetic into the bytes

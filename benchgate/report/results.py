@@ -1,25 +1,59 @@
-"""What a verdict comes to, one result after the other: itself first, then its checks, then its guards.
+"""A verdict as a list of results, for hosts that know tests, alerts and messages.
 
-This is what hosts are told that know tests, alerts and messages instead of reports. Every text here is one line that no
-terminal and no CI runner obeys, whatever a model, a server or a suite put into it.
+Every text here is one line that no terminal and no CI runner obeys.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 from benchgate.errors import ExitCode
-from benchgate.escape import terminal_line
+from benchgate.escape import one_line, terminal_line
+from benchgate.gate.policy import concrete_checks
 from benchgate.model.run import Evidence, Run
 from benchgate.model.verdict import CheckResult, GuardResult, Outcome, Verdict, Waiver
-from benchgate.report.check_rows import CheckRow, check_rows
-from benchgate.report.suite_lines import SuiteLines
-from benchgate.report.terms import OWN, Terms
+from benchgate.report.checks import CheckRow, check_rows
+from benchgate.report.document import OWN, Terms
 from benchgate.report.text import row_numbers
-from benchgate.report.untrusted import one_line
-from benchgate.suite.schema import arms_of_stored
+from benchgate.suite.schema import Suite, arms_of_stored
+from benchgate.suite.yaml import read_text
+
+if TYPE_CHECKING:
+    from benchgate.report.view import Report
+
+
+@dataclass(frozen=True, slots=True)
+class SuiteLines:
+    """A suite's file and its lines, from 1. `path` is relative to the root of the repository, with `/`.
+
+    `by_check` has the line of each check that the file writes; `gate` that of its policy, or the file's first.
+    """
+
+    path: str
+    by_check: Mapping[str, int]
+    gate: int
+
+    def line(self, check: str | None) -> int:
+        """The line of a check by its id; of one that the file does not write (a usual one), that of the policy."""
+        return self.by_check.get(check, self.gate) if check is not None else self.gate
+
+
+def suite_lines(text: str, path: str, suite: Suite, evidence: Evidence) -> SuiteLines:
+    """The places of the checks in this text, where `suite` is what was judged by. SuiteError for no YAML."""
+    document = read_text(text, path)
+    gate = document.keys.get(("gate",)) or document.values.get(("gate",))
+    written = [document.values.get(("gate", "checks", i)) for i in range(len(suite.gate.checks))]
+    by_check: dict[str, int] = {}
+    for spec in concrete_checks(suite, evidence):
+        place = written[suite.gate.checks.index(spec.check)]
+        if place is not None:
+            by_check.setdefault(spec.id, place.line)
+    return SuiteLines(path, by_check, gate.line if gate is not None else 1)
+
 
 _LONGEST = 1000
 _UNKEPT = "the verdict could not be kept or published, so nothing may be promoted by it"
@@ -78,12 +112,12 @@ class Result:
         return f"{self.outcome}: {self.reason}"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Told:
-    """A verdict that somebody is told of, with what it rests on and how the process ends that tells of it.
+@dataclass(frozen=True, eq=False)
+class VerdictContext:
+    """A verdict with its evidence and the exit code of the process that publishes it.
 
-    `against` is the stored run that it was held against. `link` is where the HTML report is to be found, and `lines`
-    where the checks stand in the suite's file; None where nobody knows.
+    `against` is the stored run that it was compared with. `link` is the address of the HTML report, `lines` are the
+    places of the checks in the suite's file; None where unknown.
     """
 
     evidence: Evidence
@@ -94,9 +128,16 @@ class Told:
     link: str | None = None
     lines: SuiteLines | None = None
 
+    @cached_property
+    def report(self) -> Report:
+        """The report of the verdict."""
+        from benchgate.report.view import Report
+
+        return Report(self.evidence, self.verdict, against=self.against, terms=self.terms)
+
     @property
     def run(self) -> Run:
-        """The run that was judged."""
+        """The judged run."""
         return self.evidence.run
 
     @property

@@ -13,15 +13,14 @@ from urllib.parse import quote
 
 from benchgate.errors import ExitCode
 from benchgate.model.run import Run
-from benchgate.report.results import Kind, Level, Result, Told, plain
-from benchgate.report.suite_lines import SuiteLines
+from benchgate.report.results import Kind, Level, Result, SuiteLines, VerdictContext, plain
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 _LEVELS = {Level.FAILS: "error", Level.ERRS: "error", Level.WARNS: "warning"}
 _MEANT = re.compile(r"[\[\]\\]")  # an embedded link begins with a bracket (section 3.11.6)
 
 
-def render_sarif(told: Told) -> str:
+def render_sarif(told: VerdictContext) -> str:
     """The log; a PASS whose every guard held has no results."""
     run, verdict = told.run, told.verdict
     shown = [one for one in told.results() if one.level in _LEVELS]

@@ -11,12 +11,12 @@ import json
 from collections.abc import Sequence
 from urllib.parse import quote
 
+from benchgate.escape import chat_line
 from benchgate.model.deployment import Arm
 from benchgate.model.verdict import Outcome
-from benchgate.report import show
-from benchgate.report.results import Kind, Level, Result, Told
-from benchgate.report.sides import deployments
-from benchgate.report.untrusted import chat_line
+from benchgate.report import display
+from benchgate.report.comparability import deployments
+from benchgate.report.results import Kind, Level, Result, VerdictContext
 
 _HEADER_CHARACTERS = 150
 _TEXT_CHARACTERS = 3000
@@ -24,10 +24,10 @@ _FALLBACK_CHARACTERS = 3000
 _MOST_CHECKS = 10
 
 
-def render_slack(told: Told) -> str:
+def render_slack(told: VerdictContext) -> str:
     """The message: verdict and reason, what was compared, what needs attention, where the report is."""
     verdict, *others = told.results()
-    mark = show.MARKS[Outcome.INVALID if told.doubtful else told.verdict.outcome]
+    mark = display.MARKS[Outcome.INVALID if told.doubtful else told.verdict.outcome]
     head = f"{mark} {verdict.outcome}: {told.run.suite_name}"
     blocks: list[dict[str, object]] = [{"type": "header", "text": _plain_text(head, _HEADER_CHARACTERS)}]
     doubt = verdict.details[:1] if told.doubtful else ()
@@ -42,7 +42,7 @@ def render_slack(told: Told) -> str:
     return json.dumps(message, indent=2, sort_keys=True) + "\n"
 
 
-def _compared(told: Told) -> str:
+def _compared(told: VerdictContext) -> str:
     arms = deployments(told.run, told.reference)
     candidate, baseline = arms[Arm.CANDIDATE][1].name, arms[Arm.BASELINE][1].name
     sides = f"{candidate} alone" if told.alone else f"candidate {candidate} against {baseline}"

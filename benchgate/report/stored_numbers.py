@@ -6,14 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from benchgate.escape import terminal_line
+from benchgate.escape import markdown_prose, one_line, terminal_line
 from benchgate.gate.summary.metric_rows import NumberPair
 from benchgate.model.deployment import Arm
 from benchgate.model.run import MetricRow, Run
 from benchgate.model.verdict import Outcome
-from benchgate.report.metric_values import with_limits
-from benchgate.report.show import MARKS
-from benchgate.report.untrusted import markdown_prose, one_line
+from benchgate.report.display import MARKS, with_limits
 from benchgate.units import show_percent
 
 SCHEMA = "benchgate.stored-numbers/1"

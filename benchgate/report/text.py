@@ -5,20 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from benchgate.errors import ExitCode
-from benchgate.escape import terminal_line
+from benchgate.escape import one_line, terminal_line
 from benchgate.gate.error_budget import SPENT
 from benchgate.model.deployment import Arm
 from benchgate.model.run import Run
 from benchgate.model.verdict import Verdict
-from benchgate.report import show
-from benchgate.report.check_rows import CheckRow, check_rows
-from benchgate.report.fairness import status_of
-from benchgate.report.levels import limits_told
-from benchgate.report.provenance import reproduce
-from benchgate.report.sides import deployments
-from benchgate.report.terms import OTHER_POLICY, OWN, Terms
-from benchgate.report.untrusted import one_line
-from benchgate.report.waivers import waiver_lines
+from benchgate.report import display
+from benchgate.report.checks import CheckRow, check_rows, waiver_lines
+from benchgate.report.comparability import deployments, status_of
+from benchgate.report.display import limits_sentence
+from benchgate.report.document import OTHER_POLICY, OWN, Terms
+from benchgate.report.sections.provenance import reproduce
 from benchgate.suite.schema import arms_of_stored
 
 _REASON_CHARACTERS = 1000
@@ -68,7 +65,7 @@ def _head(verdict: Verdict, run: Run, against: Run | None, *, alone: bool) -> It
     one = one_line(candidate.name)
     imported = ", of evals made elsewhere" if run.imported else ""
     told = f"{one} alone" if alone else f"candidate {one} against {one_line(baseline.name)}{of_run}"
-    yield f"{show.MARKS[verdict.outcome]} {verdict.outcome}: {one_line(verdict.reason, _REASON_CHARACTERS)}"
+    yield f"{display.MARKS[verdict.outcome]} {verdict.outcome}: {one_line(verdict.reason, _REASON_CHARACTERS)}"
     if verdict.next_step is not None:
         yield f"  what to do first: {one_line(verdict.next_step, _REASON_CHARACTERS)}"
     yield f"  suite {one_line(run.suite_name)}: {told}, run {one_line(run.id)}{imported}"
@@ -87,16 +84,16 @@ def _checks(verdict: Verdict, *, alone: bool) -> Iterator[str]:
         if row.advice:
             yield f"      what to do: {one_line(row.advice, _REASON_CHARACTERS)}"
     if rows:
-        yield f"  limits: {limits_told(verdict)[0].lower()}{limits_told(verdict)[1:]}"
+        yield f"  limits: {limits_sentence(verdict)[0].lower()}{limits_sentence(verdict)[1:]}"
     yield ""
 
 
 def row_numbers(row: CheckRow, *, alone: bool) -> str:
     """A check's values, difference, interval, allowance and n, in a line; `alone`: of one deployment and no other."""
     values = row.candidate if alone or row.id == SPENT else f"candidate {row.candidate}"
-    if row.baseline != show.NOT_APPLICABLE:
+    if row.baseline != display.NOT_APPLICABLE:
         values = f"baseline {row.baseline}, {values}"
-    if row.change != show.NOT_APPLICABLE:
+    if row.change != display.NOT_APPLICABLE:
         values += f", {row.change} {row.direction}"
     level = f" (at {row.level})" if row.level else ""
     return f"{values}, interval {row.interval}{level}, allowed {row.allowed}, n = {row.n}"

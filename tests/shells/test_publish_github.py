@@ -28,7 +28,7 @@ def call(
         exit_code=ExitCode.BLOCK,
         report_path=report,
         statement_path=statement,
-        summary_markdown=summary,
+        summary_markdown=lambda: summary,
     )
 
 
