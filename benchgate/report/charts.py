@@ -176,7 +176,7 @@ def named_x(names: Sequence[str]) -> Spec:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One value of one arm, at a number or a stage's name, with its limits. `title` is shown on hover."""
+    """A value of an arm, at a number or a stage's name, with its limits. `title` is shown on hover."""
 
     arm: Arm
     x: float | str

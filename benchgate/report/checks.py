@@ -41,7 +41,7 @@ class Strip:
 
 @dataclass(frozen=True, slots=True)
 class CheckRow:
-    """One check, ready to be laid out. Texts of the gate's own stand in `reason`, `advice` and `notes`."""
+    """A check ready for layout. `reason`, `advice` and `notes` may hold backticked suite words."""
 
     anchor: str
     id: str  # as `--explain` and `waive` take it
@@ -64,14 +64,13 @@ class CheckRow:
     strip: Strip | None
 
     def is_reason_in(self, sentence: str) -> bool:
-        """Whether a verdict's sentence gives this check's reason: under its title, for others may have the same one."""
+        """Return True if a verdict's sentence gives this check's reason under its title."""
         return any(f"{self.title}{joint}{self.reason}" in sentence for joint in (" ", ": "))
 
     def advice_beside(self, sentence: str, todo: str) -> str:
-        """What to do about it, where the verdict's `todo` does not say that already; empty where it does.
+        """Return the advice, or nothing where the verdict's `todo` has it.
 
-        A check that is still open says it all the same, unless the `sentence` is about it: what settles one need not
-        settle the next.
+        An open check keeps its advice unless the `sentence` is about it: what settles one need not settle the next.
         """
         open_beside = self.outcome == Outcome.INCONCLUSIVE.value and not self.is_reason_in(sentence)
         return self.advice if open_beside or self.advice not in todo else ""
@@ -91,7 +90,7 @@ class CheckRows:
 
 
 def check_rows(verdict: Verdict) -> CheckRows:
-    """Every check as a row with an anchor of its own."""
+    """Return every check as a row with an anchor of its own."""
     failing = verdict.failing()
     passing = [check for check in verdict.checks if check.outcome is Outcome.PASS]
     anchors = _anchors([*failing, *passing])
@@ -103,7 +102,7 @@ def check_rows(verdict: Verdict) -> CheckRows:
 
 
 def _row(check: CheckResult, anchor: str, guards: Mapping[str, str], alpha: float) -> CheckRow:
-    """What a tripped guard (`guards`: reason to id) says of many checks is said once, with the guard."""
+    """Return a check's row; a tripped guard (`guards`: reason to id) is named instead of repeating its reason."""
     absolute = check.scale is Scale.ABSOLUTE
     guard = guards.get(check.reason) if check.outcome is Outcome.INVALID else None
     return CheckRow(
@@ -114,7 +113,8 @@ def _row(check: CheckResult, anchor: str, guards: Mapping[str, str], alpha: floa
         mark=display.mark(check),
         required=check.required,
         baseline=display.NOT_APPLICABLE if absolute else display.value(check.baseline, check.unit),
-        candidate=_whose(check) + display.value(check.candidate, check.unit),
+        candidate=("production: " if check.metric == SPENT and check.candidate is not None else "")
+        + display.value(check.candidate, check.unit),
         change=display.NOT_APPLICABLE if absolute or check.harm is None else display.change(check, check.harm),
         direction=display.direction(check),
         interval=display.interval(check),
@@ -129,13 +129,8 @@ def _row(check: CheckResult, anchor: str, guards: Mapping[str, str], alpha: floa
     )
 
 
-def _whose(check: CheckResult) -> str:
-    """What stands before a value that is not the candidate's own: what is spent is spent by what serves now."""
-    return "production: " if check.metric == SPENT and check.candidate is not None else ""
-
-
 def _anchors(checks: list[CheckResult]) -> list[str]:
-    """`check-<id>` in letters that need no escaping in a link; a number is added where two would be equal."""
+    """Return `check-<id>` in letters that need no escaping in a link, numbered where two would be equal."""
     seen: dict[str, int] = {}
     anchors = []
     for check in checks:
@@ -163,9 +158,9 @@ def _strip(check: CheckResult) -> Strip | None:
 
 
 def _share_of_allowance(check: CheckResult, harm: float) -> float:
-    """0 is no harm, 1 the margin or the SLO itself.
+    """Return the used share of the allowance: 0 is no regression, 1 the margin or SLO.
 
-    A share that must be high allows misses, so misses count; a rate that must be high is turned over.
+    For a share that must be high, misses are used up; a rate that must be high is inverted.
     """
     used, allowed = harm, check.margin
     if check.two_sided and check.harm is not None and check.harm < 0:
@@ -186,7 +181,7 @@ _LONGEST = 20_000  # of a list of numbers: who adds them up wants all of them
 
 
 def find_check(verdict: Verdict, name: str) -> CheckResult:
-    """The check with this id. Raises UsageError with the nearest ids for a name that is none."""
+    """Return the check with this id. Raises UsageError naming the nearest ids."""
     checks = {check.id: check for check in verdict.checks}
     if name in checks:
         return checks[name]
@@ -196,7 +191,7 @@ def find_check(verdict: Verdict, name: str) -> CheckResult:
 
 
 def render_explanation(verdict: Verdict, check: CheckResult) -> str:
-    """The verdict in a line, then the check's steps, numbered, each as `what = formula = value`."""
+    """Render the verdict in a line, then the check's numbered steps as `what = formula = value`."""
     lines = [
         f"{display.MARKS[verdict.outcome]} {verdict.outcome}: {one_line(verdict.reason, 1000)}",
         "",
@@ -211,12 +206,12 @@ def render_explanation(verdict: Verdict, check: CheckResult) -> str:
 
 
 def with_steps(document: dict[str, object], check: CheckResult) -> dict[str, object]:
-    """The verdict document with this check's `steps` in it, each a `what`, a `formula` and a `value`."""
+    """Add this check's `steps` to the verdict document."""
     steps = [{"what": step.what, "formula": step.formula, "value": step.value} for step in check.steps]
     checks = document["checks"]
     assert isinstance(checks, list), "a verdict document lists its checks"
-    told = [{**one, "steps": steps} if one["id"] == check.id else one for one in checks]
-    return {**document, "checks": told}
+    explained = [{**one, "steps": steps} if one["id"] == check.id else one for one in checks]
+    return {**document, "checks": explained}
 
 
 def _steps(check: CheckResult) -> Iterator[str]:
@@ -227,7 +222,7 @@ def _steps(check: CheckResult) -> Iterator[str]:
 
 
 def waiver_lines(verdict: Verdict) -> Iterator[str]:
-    """A line for each waiver that needs a word: whatever was not used or names no release, and what ends soon."""
+    """Yield a line for each waiver that was not used, names no release, or ends soon."""
     for state in verdict.waivers:
         waiver = state.waiver
         of = f"the waiver of {waiver.check} ({waiver.issue}, {waiver.owner})"

@@ -18,9 +18,9 @@ from benchgate.suite.schema import Suite, arms_of_stored, traffic_classes
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Side:
-    """One side of the comparison: `role` is the part it plays here, which arm of its run it was does not matter.
+    """A side of the comparison: `role` is its part here, whichever arm of its run it was.
 
-    `load` and `telemetry` are of the sweep; what a capacity search looked at is a section of its own.
+    `load` and `telemetry` are those of the sweep; a capacity search has a section of its own.
     """
 
     role: Arm
@@ -47,13 +47,13 @@ class Sides:
 
 
 def deployments(run: Run, against: Run | None) -> dict[Arm, tuple[Run, Deployment]]:
-    """Who plays which part. `against` is the reference run; its candidate is then the baseline."""
+    """Return the run and deployment of each side. The candidate of `against` is then the baseline."""
     baseline = (run, run.arms[Arm.BASELINE]) if against is None else (against, against.arms[Arm.CANDIDATE])
     return {Arm.BASELINE: baseline, Arm.CANDIDATE: (run, run.arms[Arm.CANDIDATE])}
 
 
 def sides(evidence: Evidence, against: Evidence | None) -> Sides:
-    """Baseline and candidate of one run, or of two stored ones."""
+    """Return baseline and candidate of one run, or of two stored ones."""
     candidate = _side(Arm.CANDIDATE, evidence, Arm.CANDIDATE)
     if against is None:
         alone = len(arms_of_stored(evidence.run.suite)) == 1
@@ -79,9 +79,9 @@ _HARM_STANDS = "Nothing can be promoted by this evidence as it stands, but harm 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One declared setting, or one thing the servers said of themselves, that is not the same on both sides.
+    """A setting or server fact that differs between the sides.
 
-    `status` says whether it is part of the change; empty where nobody looked at that.
+    `status` says whether it is part of the change; empty where the gate did not check that.
     """
 
     name: str
@@ -111,12 +111,12 @@ class Fairness:
 
     @property
     def fair(self) -> bool:
-        """Whether nothing speaks against reading the checks as they stand."""
+        """True when nothing speaks against the checks as they stand."""
         return not (self.tripped or self.warned or self.faults or self.cautions)
 
 
 def fairness(sides: Sides, verdict: Verdict, notices: Sequence[str] = ()) -> Fairness:
-    """The comparability box: guards of the verdict, faults of the targets, differences between the deployments.
+    """Collect guards, target faults and differences between the deployments.
 
     `notices` are further cautions, which trip no guard.
     """
@@ -142,7 +142,7 @@ def fairness(sides: Sides, verdict: Verdict, notices: Sequence[str] = ()) -> Fai
 
 
 def status_of(difference: Difference) -> str:
-    """Whether a difference is part of the change that is judged, and by which word it is, or would be."""
+    """Return whether a difference is part of the judged change, and the word that declares it."""
     if difference.field is None:
         return "the change itself" if difference.declared else "seen"
     return f"declared: {difference.field}" if difference.declared else f"not declared: {difference.field}"
@@ -158,11 +158,11 @@ def _described(deployment: Deployment) -> dict[str, str]:
 
 
 def _faults(sides: Sides, verdict: Verdict) -> Iterator[str]:
-    """Times a deployment was not there, where no tripped guard says the same already."""
-    told = " ".join(guard.reason for guard in verdict.guards if guard.tripped)
+    """Yield target faults that no tripped guard reports already."""
+    reported = " ".join(guard.reason for guard in verdict.guards if guard.tripped)
     for side in sides:
         for fault in side.faults:
-            if f"{fault.when}: {fault.reason}" not in told:
+            if f"{fault.when}: {fault.reason}" not in reported:
                 yield f"{side.role.value} {side.deployment.name} was not there {fault.when}: {fault.reason}"
 
 
@@ -184,7 +184,7 @@ def _cautions(sides: Sides) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class Unusable:
-    """By part the ids of the guards that speak against its numbers, as a list in words; empty where none does."""
+    """Guards that invalidate each part's numbers, as a list in words; empty where none does."""
 
     load: str
     quality: str
@@ -203,9 +203,9 @@ class Unusable:
 
 
 def unusable(verdict: Verdict) -> Unusable:
-    """A guard that spoils no kind of check in particular speaks against all there is.
+    """Return which numbers tripped guards invalidate; a guard that names no kind of check invalidates all.
 
-    It only keeps a candidate from being promoted: where harm is shown all the same, the numbers that show it stand.
+    If a regression is shown all the same, such a guard only prevents promotion, and the numbers count.
     """
     blocked = verdict.outcome is Outcome.BLOCK
     tripped = [guard for guard in verdict.guards if guard.tripped and (guard.invalidates or not blocked)]
@@ -226,7 +226,7 @@ def _against(tripped: list[GuardResult], kinds: frozenset[str]) -> str:
 
 
 def widened_line(suite: Suite) -> str | None:
-    """Which bounds of the client the policy widens, and what that means; None where it widens none."""
+    """Return a warning naming the client's bounds that the policy widens; None where it widens none."""
     widened = suite.gate.client.widened()
     return (
         f"the policy widens the client's bounds, so times may be the load generator's own: {widened}"
@@ -236,15 +236,12 @@ def widened_line(suite: Suite) -> str | None:
 
 
 def client_care(suite: Suite, run: Evidence, reference: Evidence | None = None) -> tuple[str, ...]:
-    """One line where the policy widens a bound of the client and load was measured, with the blocks left out even so.
-
-    Nothing where every bound is the usual one or a narrower one.
-    """
+    """Return a warning with the excluded blocks if the policy widens a bound of the client and load was measured."""
     line = widened_line(suite)
     runs = [(run, ""), *([(reference, " of the reference run")] if reference is not None else [])]
     if line is None or not any(one.load for one, _ in runs):
         return ()
     seen = [(strained_blocks(one, place, suite), whose) for one, whose in runs for place in traffic_classes(suite)]
     left_out = [f"{found.share}{whose}" for found, whose in seen if found.left_out]
-    told = f"; {' and '.join(left_out)} were left out even so" if left_out else ""
-    return (f"{line}{told}",)
+    excluded = f"; {' and '.join(left_out)} were left out even so" if left_out else ""
+    return (f"{line}{excluded}",)

@@ -32,45 +32,45 @@ _LARGEST_EXPONENT = 700.0  # exp() overflows a double just above
 
 
 def mark(check: CheckResult) -> str:
-    """The shape of a check's outcome; one that is waived has its own."""
+    """Return the shape of a check's outcome, or of a waived check."""
     return MARKS[check.outcome] if check.waiver is None else WAIVED_MARK
 
 
 def higher_is_better(metric: str) -> bool:
-    """Whether harm is a fall of this metric."""
+    """Return True if a fall of this metric is a regression."""
     return metric in _HIGHER_IS_BETTER
 
 
 def minute(instant: str) -> str:
-    """`2026-01-02T03:04:05Z` → `2026-01-02 03:04 UTC`; a text of another form stays as it is."""
+    """Shorten `2026-01-02T03:04:05Z` to `2026-01-02 03:04 UTC`; other texts stay as they are."""
     match = re.fullmatch(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d):\d\d(?:\.\d+)?(?:Z|\+00:00)", instant)
     return f"{match[1]} {match[2]} UTC" if match else instant
 
 
 def count(number: int | None) -> str:
-    """12345 → `12,345`."""
+    """Show 12345 as `12,345`."""
     return NOT_MEASURED if number is None else f"{number:,}"
 
 
 def duration(seconds: float | None) -> str:
-    """0.0534 → `53.4 ms`."""
+    """Show 0.0534 as `53.4 ms`."""
     return NOT_MEASURED if seconds is None else units.show_duration(seconds)
 
 
 def percent(ratio: float | None) -> str:
-    """0.0512 → `5.12 %`."""
+    """Show 0.0512 as `5.12 %`."""
     return NOT_MEASURED if ratio is None else _percent(ratio)
 
 
 def signed_percent(ratio: float | None) -> str:
-    """0.0512 → `+5.12 %`, a change against something."""
+    """Show 0.0512 as `+5.12 %`."""
     if ratio is None:
         return NOT_MEASURED
     return _infinite(ratio) or _minus(units.show_percent(ratio, signed=True))
 
 
 def limits(found: Limits | None, shown: Callable[[float], str]) -> str:
-    """Both ends as `shown` tells a value, a unit of both said once; a dash where there are none."""
+    """Show both limits with their common unit once; a dash without any."""
     return NOT_APPLICABLE if found is None else _span(shown(found.lower), shown(found.upper))
 
 
@@ -80,28 +80,28 @@ def _span(low: str, high: str) -> str:
 
 
 def points(ratio: float | None) -> str:
-    """0.0212 → `+2.12 points`, a signed difference of shares."""
+    """Show 0.0212 as `+2.12 points`."""
     if ratio is None:
         return NOT_MEASURED
     return _infinite(ratio) or _minus(units.show_points(ratio, signed=True))
 
 
 def number(value: float | None) -> str:
-    """5981.4 → `5,981`."""
+    """Show 5981.4 as `5,981`."""
     if value is None:
         return NOT_MEASURED
     return _infinite(value) or units.show_number(value)
 
 
 def usd(value: float | None) -> str:
-    """12.3456 → `$12.3`."""
+    """Show 12.3456 as `$12.3`."""
     if value is None:
         return NOT_MEASURED
     return f"${found}" if (found := _infinite(value)) else units.show_usd(value)
 
 
 def value(quantity: float | None, unit: Unit) -> str:
-    """A value of a check in its unit."""
+    """Show a check's value in its unit."""
     if quantity is None:
         return NOT_MEASURED
     if unit is Unit.SECONDS:
@@ -134,9 +134,9 @@ def _of_drills(quantity: float, unit: Unit) -> str:
 
 
 def change(check: CheckResult, harm: float) -> str:
-    """Harm as the change a reader sees: how far the candidate's value moved, with its own sign.
+    """Show a regression as the candidate's change, with the change's own sign.
 
-    On LOG_RATIO a percentage of the baseline, on DIFFERENCE points, on ABSOLUTE the candidate's value itself.
+    LOG_RATIO is a percentage of the baseline, DIFFERENCE are points, ABSOLUTE is the candidate's value itself.
     """
     if check.scale is Scale.ABSOLUTE:
         return value(harm, check.unit)
@@ -149,7 +149,7 @@ def change(check: CheckResult, harm: float) -> str:
 
 
 def interval(check: CheckResult) -> str:
-    """Both one-sided limits, the smaller value first; a dash when there are none."""
+    """Show both one-sided bounds, the smaller value first; a dash without any."""
     if check.lower is None or check.upper is None:
         return NOT_APPLICABLE
     ends = (check.lower, check.upper)
@@ -159,7 +159,7 @@ def interval(check: CheckResult) -> str:
 
 
 def allowed(check: CheckResult) -> str:
-    """What is allowed, as one would say it: `a rise of at most 5 %`, `a fall of at most 2 points`, `at least 95 %`."""
+    """Show the margin in words: `a rise of at most 5 %`, `a fall of at most 2 points`, `at least 95 %`."""
     rises = not (higher_is_better(check.metric) if check.at_least is None else check.at_least)
     bound = units.as_written(change(check, check.margin))
     if check.scale is Scale.ABSOLUTE:
@@ -170,9 +170,9 @@ def allowed(check: CheckResult) -> str:
 
 
 def direction(check: CheckResult) -> str:
-    """`worse`, `better` or `equal`, by the sign of the harm; empty without one and for SLOs, which compare nothing.
+    """Return `worse`, `better` or `equal`; empty for SLOs, which compare nothing.
 
-    `perhaps`: its limits have either sign. Where a change either way is harm: `higher` or `lower`.
+    `perhaps` precedes it when the bounds have both signs. A two-sided check is `higher` or `lower`.
     """
     if check.harm is None or check.scale is Scale.ABSOLUTE:
         return ""
@@ -191,7 +191,7 @@ def _percent(ratio: float) -> str:
 
 
 def _infinite(number: float) -> str:
-    """Infinity in words of its own: the formats of `units` know only finite numbers."""
+    """Return an infinity as text: the formats of `units` know only finite numbers."""
     if not math.isinf(number):
         return ""
     return "+∞" if number > 0 else "\N{MINUS SIGN}∞"
@@ -202,20 +202,20 @@ def _minus(text: str) -> str:
 
 
 def level(alpha: float) -> str:
-    """0.05 → `95 %`, 0.00052 → `99.948 %`: two digits of the error, so that no level is rounded up to certainty."""
+    """Show 0.05 as `95 %` and 0.00052 as `99.948 %`: two digits of the error, so nothing rounds up to 100 %."""
     decimals = max(0, 1 - math.floor(math.log10(alpha * 100)))
     return units.as_written(f"{100 * (1 - alpha):.{decimals}f} %")
 
 
 def own_level(check: CheckResult, alpha: float) -> str:
-    """The level of a check's limits where it is not that of the suite; empty without limits."""
+    """Return the level of a check's bounds where it differs from the suite's."""
     if check.lower is None or check.limits_alpha is None or check.limits_alpha == alpha:
         return ""
     return level(check.limits_alpha)
 
 
 def limits_sentence(verdict: Verdict) -> str:
-    """What holds of the limits that the checks stand beside, as a sentence without its end."""
+    """Return a sentence, without its full stop, on the level of all bounds."""
     own = {shown for check in verdict.checks if (shown := own_level(check, verdict.alpha))}
     if not own:
         return f"Every limit is one-sided, at {level(verdict.alpha)} confidence"
@@ -229,7 +229,7 @@ _UNITS = (("_per_s", "1/s"), ("_nats", "nats"), ("_ratio", "ratio"), ("_s", "s")
 
 
 def in_its_unit(metric: str, value: float) -> str:
-    """Dollars, a rate, nats, a share, seconds, or a number."""
+    """Show dollars, a rate, nats, a share, seconds, or a number."""
     if metric.startswith("usd_"):
         return show_usd(value)
     if metric.endswith("_per_s"):
@@ -242,19 +242,19 @@ def in_its_unit(metric: str, value: float) -> str:
 
 
 def unit_of(metric: str) -> str | None:
-    """The unit of a metric's values as they are stored; None for a number without one, like a score."""
+    """Return the unit of a metric's stored values; None for a number without one, like a score."""
     if metric.startswith("usd_"):
         return "USD"
     return next((unit for ending, unit in _UNITS if metric.endswith(ending)), None)
 
 
 def with_limits(row: MetricRow | None) -> str:
-    """A number with its 95 % interval, where it has one; a dash where it is not there."""
+    """Show a number with its 95 % interval, if any; a dash for None."""
     return "-" if row is None else value_with_limits(row.name, row.value, row.lower, row.upper)
 
 
 def value_with_limits(metric: str, value: float, lower: float | None, upper: float | None) -> str:
-    """A value in its unit, and in brackets its limits where it has both."""
+    """Show a value in its unit with its limits in brackets."""
     shown = in_its_unit(metric, value)
     if lower is None or upper is None:
         return shown

@@ -145,13 +145,11 @@ def frontier_table(found: CandidateTable) -> Table:
     texts = {"deployment", "verdict", "price", "level", "frontier"}
     kept = [at for at, title in enumerate(_TITLES) if title != _PER_ANSWER]
     columns = tuple(Column(_TITLES[at], numeric=_TITLES[at] not in texts) for at in kept)
-    rows = tuple(tuple(_unbroken(cells[at]) for at in kept) for cells in map(_cells, found.rows))
+    rows = tuple(
+        tuple(cells[at].replace(" to ", "\N{NO-BREAK SPACE}to\N{NO-BREAK SPACE}") for at in kept)
+        for cells in map(_cells, found.rows)
+    )
     return Table("Quality against cost, with 95 % intervals", columns, rows)
-
-
-def _unbroken(cell: str) -> str:
-    """Keep an interval on one line."""
-    return cell.replace(" to ", "\N{NO-BREAK SPACE}to\N{NO-BREAK SPACE}")
 
 
 _PER_ANSWER = "$/1M right answers"
@@ -192,14 +190,14 @@ def outcome_of(row: CandidateRow) -> str:
 
 def marks(row: CandidateRow) -> tuple[str, ...]:
     """Return a word for each reservation about its verdict and numbers."""
-    said = {
+    states = {
         "not comparable": row.apart is not None,
         "waived": bool(row.waived) and row.passes,
         "held back": row.held_back is not None,
         "older": row.newer is not None,
         "unchecked": row.unchecked is not None and row.fault is None,
     }
-    return tuple(word for word, so in said.items() if so)
+    return tuple(word for word, holds in states.items() if holds)
 
 
 def shown(figure: EstimateWithLimits | str, *, percent: bool = False) -> str:
@@ -233,12 +231,12 @@ def reasons(rows: Sequence[CandidateRow], *, per_answer: bool = True) -> Iterato
         if row.fault is not None:
             yield f"{name} is not counted: {one_line(row.fault)}."
             continue
-        said: dict[str, str] = {}
+        unknown: dict[str, str] = {}
         figures = {"quality": row.quality, "cost": row.usd, "share of what its baseline costs": row.share}
         for what, figure in (figures | ({"cost of a right answer": row.usd_per_correct} if per_answer else {})).items():
             if isinstance(figure, str):
-                said.setdefault(figure, what)
-        for why, what in said.items():
+                unknown.setdefault(figure, what)
+        for why, what in unknown.items():
             yield f"{name} has no {what}: {one_line(why)}."
 
 

@@ -108,7 +108,11 @@ def _parts(view: ReportView) -> Iterator[_Part]:
         if section.summary:
             invalid = f"**Not to be used:** {markdown_prose(section.invalidated_by)} speaks against these numbers.\n\n"
             text = "".join(_laid_out(part) for part in section.summary)
-            yield _Part(markdown_prose(section.title), (invalid if section.invalidated_by else "") + text.lstrip("\n"), section.rank)
+            yield _Part(
+                markdown_prose(section.title),
+                (invalid if section.invalidated_by else "") + text.lstrip("\n"),
+                section.rank,
+            )
     again = f"{markdown_code(view.provenance.command)}, with the `--store` that the run is in\n"
     yield _Part("The same verdict again", again, 2)
 

@@ -20,13 +20,13 @@ from benchgate.report.results import Kind, Level, Result, SuiteLines, VerdictCon
 _NO_XML = re.compile("[\ufffe\uffff]")  # what is left of what XML 1.0 cannot hold (section 2.2)
 
 
-def render_junit(told: VerdictContext) -> str:
-    """The document. Where the process does not end with 0, some test case in it is red."""
-    run, every = told.run, told.results()
+def render_junit(context: VerdictContext) -> str:
+    """Render JUnit XML; some test case fails unless the process ends with 0."""
+    run, every = context.run, context.results()
     name = plain(run.suite_name)
     suite = _junit_element("testsuite", name=name, **_counts(every), timestamp=plain(run.started_at))
     properties = ElementTree.SubElement(suite, "properties")
-    for key, value in _junit_properties(told):
+    for key, value in _junit_properties(context):
         properties.append(_junit_element("property", name=key, value=value))
     for one in every:
         suite.append(_case(one, name))
@@ -53,23 +53,23 @@ def _case(one: Result, suite: str) -> ElementTree.Element:
     text = "\n".join(filter(None, (one.reason, *one.details, one.advice and f"what to do: {one.advice}")))
     word = {Level.FAILS: "failure", Level.ERRS: "error", Level.UNKNOWN: "skipped"}.get(one.level)
     if word is None:
-        told = _junit_element("system-out")
+        outcome = _junit_element("system-out")
         text = f"{one.outcome}: {text}"
     elif word == "skipped":
-        told, text = _junit_element(word, message=one.line), ""
+        outcome, text = _junit_element(word, message=one.line), ""
     else:
-        told = _junit_element(word, message=one.line, type=one.outcome)
-    told.text = _fit(text)
-    case.append(told)
+        outcome = _junit_element(word, message=one.line, type=one.outcome)
+    outcome.text = _fit(text)
+    case.append(outcome)
     return case
 
 
-def _junit_properties(told: VerdictContext) -> Sequence[tuple[str, str]]:
-    run, verdict, against = told.run, told.verdict, told.reference
+def _junit_properties(context: VerdictContext) -> Sequence[tuple[str, str]]:
+    run, verdict, against = context.run, context.verdict, context.reference
     arms = deployments(run, against)
     pairs = (
         ("verdict", verdict.outcome.value),
-        ("exit-code", str(int(told.exit_code))),
+        ("exit-code", str(int(context.exit_code))),
         ("run-id", run.id),
         ("against-run-id", None if against is None else against.id),
         ("baseline", arms[Arm.BASELINE][1].name),
@@ -98,25 +98,25 @@ _MOST_LINKS = 10
 _LABEL_CHARACTERS = 200
 
 
-def render_gitlab_metrics(told: VerdictContext) -> str:
-    """For `artifacts:reports:metrics`: GitLab compares values as texts, so they have 3 digits."""
-    return render_metrics(told, digits=_DIGITS)
+def render_gitlab_metrics(context: VerdictContext) -> str:
+    """Render `artifacts:reports:metrics` with 3 digits: GitLab compares values as texts."""
+    return render_metrics(context, digits=_DIGITS)
 
 
-def render_gitlab_annotations(told: VerdictContext) -> str:
-    """Links to the report and to its failing checks, for `artifacts:reports:annotations`.
+def render_gitlab_annotations(context: VerdictContext) -> str:
+    """Render `artifacts:reports:annotations`: links to the report and to its failing checks.
 
-    Raises UsageError where nobody said where the report is to be found: a link is all that GitLab shows.
+    Raises UsageError when the report's address is unknown.
     """
-    if told.link is None:
+    if context.link is None:
         raise UsageError("annotations of GitLab are links to the report; say where it will be found with --report-url")
-    verdict = told.results()[0]
-    links = [_link(f"{verdict.line} (run {plain(told.run.id)})", told.link)]
-    is_page = told.link.endswith(".html")  # and not the CI's page of the run, which has no places of checks
-    for row in check_rows(told.verdict).failing[:_MOST_LINKS]:
+    verdict = context.results()[0]
+    links = [_link(f"{verdict.line} (run {plain(context.run.id)})", context.link)]
+    is_page = context.link.endswith(".html")  # and not the CI's page of the run, which has no places of checks
+    for row in check_rows(context.verdict).failing[:_MOST_LINKS]:
         advisory = "" if row.required else " (advisory)"
         links.append(
-            _link(f"{row.outcome}: {row.title}{advisory}", f"{told.link}#{row.anchor}" if is_page else told.link)
+            _link(f"{row.outcome}: {row.title}{advisory}", f"{context.link}#{row.anchor}" if is_page else context.link)
         )
     return json.dumps({"benchgate": links}, indent=2, sort_keys=True) + "\n"
 
@@ -125,11 +125,11 @@ def _link(label: str, url: str) -> dict[str, dict[str, str]]:
     return {"external_link": {"label": plain(label, _LABEL_CHARACTERS), "url": url}}
 
 
-def render_metrics(told: VerdictContext, *, digits: int = DIGITS) -> str:
-    """The text. Of a verdict that lets through what its process does not, no outcome holds."""
-    suite = _label(told.run.suite_name)
-    verdicts = verdict_family({suite: None if told.doubtful else told.verdict.outcome})
-    rows = [(suite, _readable(row)) for row in metric_rows(told.evidence)]
+def render_metrics(context: VerdictContext, *, digits: int = DIGITS) -> str:
+    """Render the run's numbers as OpenMetrics text; a verdict that was not kept has no outcome."""
+    suite = _label(context.run.suite_name)
+    verdicts = verdict_family({suite: None if context.doubtful else context.verdict.outcome})
+    rows = [(suite, _readable(row)) for row in metric_rows(context.evidence)]
     return exposition([verdicts, *metric_families(rows, digits=digits)])
 
 
@@ -139,7 +139,7 @@ def _readable(row: MetricRow) -> MetricRow:
 
 
 def _label(name: str) -> str:
-    """A name without `#`, from which on GitLab reads a comment, even in quotation marks."""
+    """Replace `#`, where GitLab begins a comment even inside quotation marks."""
     return plain(name).replace("#", "\N{FULLWIDTH NUMBER SIGN}")
 
 
@@ -147,22 +147,22 @@ MOST_OF_A_KIND = 10
 """What GitHub keeps of a step."""
 
 
-def render_annotations(told: VerdictContext) -> str:
-    """A command a line: `::error` for what stops the promotion, `::warning` for what warns, `::notice` for a PASS."""
-    every = told.results()
+def render_annotations(context: VerdictContext) -> str:
+    """Render workflow commands: `::error` stops the promotion, `::warning` warns, `::notice` is a PASS."""
+    every = context.results()
     stops = [one for one in every if one.level.stops]
     warns = [one for one in every if one.level is Level.WARNS]
     holds = [one for one in every if one.kind is Kind.VERDICT and one.level is Level.HOLDS]
     kinds = (("error", stops), ("warning", warns), ("notice", holds))
-    return "".join(f"{line}\n" for word, some in kinds for line in _commands(word, some, told.lines))
+    return "".join(f"{line}\n" for word, some in kinds for line in _commands(word, some, context.lines))
 
 
 def _commands(word: str, some: Sequence[Result], lines: SuiteLines | None) -> Iterator[str]:
     shown = some if len(some) <= MOST_OF_A_KIND else some[: MOST_OF_A_KIND - 1]
     for one in shown:
         sentences = (one.line, *one.details[:1], one.advice and f"What to do: {one.advice}")
-        said = ". ".join(sentence.removesuffix(".") for sentence in sentences if sentence)
-        yield _command(word, f"benchgate {one.name}", said, lines, one.id if one.kind is Kind.CHECK else None)
+        message = ". ".join(sentence.removesuffix(".") for sentence in sentences if sentence)
+        yield _command(word, f"benchgate {one.name}", message, lines, one.id if one.kind is Kind.CHECK else None)
     if len(shown) < len(some):
         left = len(some) - len(shown)
         yield _command(word, "benchgate", f"{left} more: the report has all of them", None, None)
@@ -170,18 +170,16 @@ def _commands(word: str, some: Sequence[Result], lines: SuiteLines | None) -> It
 
 def _command(word: str, title: str, message: str, lines: SuiteLines | None, check: str | None) -> str:
     place = {} if lines is None else {"file": plain(lines.path), "line": str(lines.line(check))}
-    properties = ",".join(f"{key}={_escaped_property(value)}" for key, value in {**place, "title": title}.items())
+    properties = ",".join(
+        f"{key}={_data(value).replace(':', '%3A').replace(',', '%2C')}"
+        for key, value in {**place, "title": title}.items()
+    )
     return f"::{word} {properties}::{_data(message)}"
 
 
 def _data(text: str) -> str:
-    """As the runner reads a message back (actions/toolkit, `escapeData`)."""
+    """Escape a message (actions/toolkit, `escapeData`)."""
     return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
-
-
-def _escaped_property(text: str) -> str:
-    """As it reads a property back (`escapeProperty`)."""
-    return _data(text).replace(":", "%3A").replace(",", "%2C")
 
 
 TYPE = "benchgate.verdict"
@@ -189,33 +187,33 @@ _QUIET = (Level.HOLDS, Level.UNKNOWN)
 _MOST_REASON = 300  # of a check: what is sent stays small, as the specification asks
 
 
-def render_notice(told: VerdictContext, *, report_sha256: str | None) -> str:
-    """The body. `report_sha256` is of the HTML report that `link` leads to.
+def render_notice(context: VerdictContext, *, report_sha256: str | None) -> str:
+    """Render the body of a webhook. `report_sha256` is the hash of the HTML report behind `link`.
 
-    Every check and every guard that does not simply hold has its outcome and reason; the rest is counted.
+    Checks and guards that do not simply hold have outcome and reason; the others are counted.
     """
-    verdict, *others = told.results()
-    arms = deployments(told.run, told.reference)
+    verdict, *others = context.results()
+    arms = deployments(context.run, context.reference)
     data = {
-        "run_id": plain(told.run.id),
-        "against_run_id": None if told.reference is None else plain(told.reference.id),
-        "suite": plain(told.run.suite_name),
+        "run_id": plain(context.run.id),
+        "against_run_id": None if context.reference is None else plain(context.reference.id),
+        "suite": plain(context.run.suite_name),
         "baseline": plain(arms[Arm.BASELINE][1].name),
         "candidate": plain(arms[Arm.CANDIDATE][1].name),
-        "verdict": told.verdict.outcome.value,
+        "verdict": context.verdict.outcome.value,
         "promotes": not verdict.level.stops,
-        "exit_code": int(told.exit_code),
+        "exit_code": int(context.exit_code),
         "reason": verdict.reason,
-        "doubt": verdict.details[0] if told.doubtful else None,
+        "doubt": verdict.details[0] if context.doubtful else None,
         "checks": [_short(one) for one in others if one.kind is Kind.CHECK and one.level is not Level.HOLDS],
         "guards": [_short(one) for one in others if one.kind is Kind.GUARD and one.level not in _QUIET],
         "checks_held": sum(one.kind is Kind.CHECK and one.level is Level.HOLDS for one in others),
-        "suite_sha256": plain(told.run.suite_sha256),
-        "policy_sha256": told.verdict.policy_sha256,
+        "suite_sha256": plain(context.run.suite_sha256),
+        "policy_sha256": context.verdict.policy_sha256,
         "report_sha256": report_sha256,
-        "url": told.link,
+        "url": context.link,
     }
-    message = {"type": TYPE, "timestamp": plain(told.run.finished_at or told.run.started_at), "data": data}
+    message = {"type": TYPE, "timestamp": plain(context.run.finished_at or context.run.started_at), "data": data}
     return json.dumps(message, sort_keys=True, separators=(",", ":"))
 
 

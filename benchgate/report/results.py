@@ -38,12 +38,12 @@ class SuiteLines:
     gate: int
 
     def line(self, check: str | None) -> int:
-        """The line of a check by its id; of one that the file does not write (a usual one), that of the policy."""
+        """Return the line of a check; the policy's line for a check that the file does not spell out."""
         return self.by_check.get(check, self.gate) if check is not None else self.gate
 
 
 def suite_lines(text: str, path: str, suite: Suite, evidence: Evidence) -> SuiteLines:
-    """The places of the checks in this text, where `suite` is what was judged by. SuiteError for no YAML."""
+    """Find the lines of the checks in a suite's text. Raises SuiteError for malformed YAML."""
     document = read_text(text, path)
     gate = document.keys.get(("gate",)) or document.values.get(("gate",))
     written = [document.values.get(("gate", "checks", i)) for i in range(len(suite.gate.checks))]
@@ -60,7 +60,7 @@ _UNKEPT = "the verdict could not be kept or published, so nothing may be promote
 
 
 class Kind(StrEnum):
-    """What a result is of."""
+    """The subject of a result."""
 
     VERDICT = "verdict"
     CHECK = "check"
@@ -68,7 +68,7 @@ class Kind(StrEnum):
 
 
 class Level(StrEnum):
-    """What a result means for the promotion. Only HOLDS is good news, and only it and WARNS let a candidate through."""
+    """Effect of a result on the promotion: only HOLDS and WARNS let a candidate through."""
 
     FAILS = "fails"  # shown to be broken
     ERRS = "errs"  # nothing could be shown: as far from good as a failure
@@ -78,15 +78,15 @@ class Level(StrEnum):
 
     @property
     def stops(self) -> bool:
-        """Whether a candidate with such a result is not promoted."""
+        """True if a candidate with such a result is not promoted."""
         return self in (Level.FAILS, Level.ERRS)
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One result. `id` is what `--explain` and `waive` call a check; `anchor` is a check's place in the HTML report.
+    """A result. `id` identifies a check in `--explain` and `waive`, `anchor` its place in the HTML report.
 
-    `family` is the kind of evidence a check rests on. `details` are further lines: its numbers, notes, its waiver.
+    `family` is a check's kind of evidence. `details` are further lines: numbers, notes, the waiver.
     """
 
     kind: Kind
@@ -103,7 +103,7 @@ class Result:
 
     @property
     def name(self) -> str:
-        """What it is called among all results of a verdict: a check by its id alone."""
+        """Its unique name among the results of a verdict."""
         return f"guard:{self.id}" if self.kind is Kind.GUARD else self.id
 
     @property
@@ -147,18 +147,18 @@ class VerdictContext:
 
     @property
     def alone(self) -> bool:
-        """Whether one deployment was measured, and compared with nothing."""
+        """True if one deployment was measured and compared with nothing."""
         return self.against is None and len(arms_of_stored(self.run.suite)) == 1
 
     @property
     def doubtful(self) -> bool:
-        """Whether the verdict reads like good news while the process does not end with 0."""
+        """True if the verdict promotes while the process does not end with 0."""
         return self.verdict.outcome.promotes and self.exit_code is not ExitCode.OK
 
     def results(self) -> tuple[Result, ...]:
-        """The verdict, its checks (failing first), its guards (tripped first, then those that warn).
+        """Return the verdict, its checks (failing first) and its guards (tripped first, then warnings).
 
-        Where the process does not end with 0, the first result stops the promotion, whatever the checks are.
+        Unless the process ends with 0, the first result stops the promotion.
         """
         guards = sorted(self.verdict.guards, key=lambda guard: (not guard.tripped, not guard.warns))
         strict = self.terms.strict
@@ -170,12 +170,12 @@ class VerdictContext:
 
 
 def plain(text: str, limit: int = _LONGEST) -> str:
-    """One line of visible text that is no command to a terminal or a CI runner."""
+    """Return one line of visible text that is no command to a terminal or a CI runner."""
     return terminal_line(one_line(text, limit))
 
 
 def level_of(outcome: Outcome, *, strict: bool) -> Level:
-    """What an outcome of a verdict, or of a required check, means; with `strict` a WARN is a failure."""
+    """Return the level of a verdict's or required check's outcome; `strict` makes a WARN fail."""
     if outcome is Outcome.PASS:
         return Level.HOLDS
     if outcome is Outcome.WARN:

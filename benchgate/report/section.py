@@ -1,4 +1,4 @@
-"""One section of a report: tables, charts and sentences that HTML, Markdown and the terminal lay out."""
+"""Sections of a report: tables, charts and sentences that HTML, Markdown and the terminal lay out."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class SplitText:
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """One prompt with the differing answers of both arms."""
+    """A prompt with the differing answers of both arms."""
 
     prompt_id: str
     prompt: str
@@ -90,7 +90,7 @@ Part = Table | Lines | Charts | Facts | Examples | Fold
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """One part of a report: HTML lays out `parts`, Markdown `summary`, a terminal `lines`.
+    """A part of a report: HTML lays out `parts`, Markdown `summary`, a terminal `lines`.
 
     `link` is its name in the page's navigation. `invalidated_by` names the guards that forbid using its numbers.
     Markdown that is too long drops the highest `rank` first.
@@ -131,7 +131,7 @@ def walk(parts: tuple[Part, ...]) -> Iterator[Part]:
 
 
 def notes(*lines: str) -> Lines:
-    """Small print, one paragraph a line; empty lines are left out."""
+    """Return small print, one paragraph a line, without empty lines."""
     return Lines(tuple(line for line in lines if line), Style.NOTE)
 
 

@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 from benchgate.escape import one_line, terminal_line
 from benchgate.report import display
+from benchgate.report.table import aligned
 from benchgate.sizing.fleet import FleetSizing, KvCache, SizedLevel, SizingInput
 from benchgate.sizing.operating_point import OperatingPoint, QueueTrend
 from benchgate.sizing.signals import KV_USAGE, CacheCheck, CacheUse, ColdStarts, ScalingSignal, cache_check
@@ -28,7 +29,7 @@ _MORE = (
 
 @dataclass(frozen=True, slots=True)
 class NamedRun:
-    """Which run it is, and of which of its deployments; `outcome` is what its own verdict says of its candidate."""
+    """A run and one of its deployments; `outcome` is the verdict on its candidate."""
 
     id: str
     label: str | None
@@ -67,14 +68,14 @@ class RunSeen:
     watched: QueueTrend | None = None
 
     def cache_checked(self, cache: KvCache | None) -> CacheCheck | str | None:
-        """What a cache is said to hold against what the run saw of it; why not; None where no cache is asked of."""
+        """Compare the predicted cache with the measured one; a reason where that is unknown, None without a cache."""
         if cache is None:
             return None
         return self.cache_use if isinstance(self.cache_use, str) else cache_check(self.cache_use, cache)
 
 
 def run_document(seen: RunSeen | None, question: SizingInput) -> dict[str, object]:
-    """All of it; null where it is not known or there was no run."""
+    """Return what a run showed as plain JSON; unknown values are null."""
     if seen is None:
         return dict.fromkeys(_KEYS) | {name: [] for name in ("signals", "from_run", "left_out", "care")}
     checked, choice = seen.cache_checked(question.cache), seen.choice
@@ -94,9 +95,11 @@ def run_document(seen: RunSeen | None, question: SizingInput) -> dict[str, objec
         "starts": None if seen.starts is None else asdict(seen.starts),
         "from_run": sorted(seen.taken),
         "said_instead": {
-            name: {"said": said, "measured": measured} for name, (said, measured) in seen.said_instead.items()
+            name: {"said": given, "measured": measured} for name, (given, measured) in seen.said_instead.items()
         },
-        "cache_check": _checked_document(checked) if isinstance(checked, CacheCheck) else None,
+        "cache_check": {**asdict(checked.use), "predicted_ratio": checked.predicted_ratio, "differs": checked.differs}
+        if isinstance(checked, CacheCheck)
+        else None,
         "cache_not_checked": checked if isinstance(checked, str) else None,
     }
 
@@ -107,12 +110,8 @@ _KEYS = (
 )  # fmt: skip
 
 
-def _checked_document(checked: CacheCheck) -> dict[str, object]:
-    return {**asdict(checked.use), "predicted_ratio": checked.predicted_ratio, "differs": checked.differs}
-
-
 def run_lines(seen: RunSeen) -> Iterator[str]:
-    """Whose numbers these are, what became of it, and what they rest on."""
+    """Yield the run's identity and outcome, and the source of its figures."""
     run = seen.run
     if run is not None:
         name = run.id if run.label is None else f"{run.id} ({one_line(run.label)})"
@@ -141,13 +140,13 @@ def run_lines(seen: RunSeen) -> Iterator[str]:
 
 
 def unlimited_lines(question: SizingInput) -> Iterator[str]:
-    """That a rate is a mean of which nobody can say how far it may be counted on."""
+    """Warn when the rate has no lower limit."""
     if question.replica.lower_per_s is None:
         yield "How much less it may be is not known: its blocks differ too much for a lower limit, or not at all."
 
 
 def unpaid_lines(seen: RunSeen) -> Iterator[str]:
-    """That the dollars may be of fewer accelerators than there are, or of others."""
+    """Warn when the price may not cover the accelerators that ran."""
     if seen.unpaid is not None:
         yield (
             f"{one_line(seen.unpaid[0].upper() + seen.unpaid[1:])}: the dollars here may not be what a replica costs."
@@ -157,7 +156,7 @@ def unpaid_lines(seen: RunSeen) -> Iterator[str]:
 
 
 def level_lines(seen: RunSeen) -> Iterator[str]:
-    """Which level it is, how far it may be counted on, and what is said instead of what was measured."""
+    """Yield the level that the fleet is sized by, its reservations, and the values given instead of measured ones."""
     choice, row = seen.choice, seen.choice.row
     shown, target = show_percent(row.goodput_lower), show_percent(row.target_ratio)
     which = (
@@ -177,11 +176,11 @@ def level_lines(seen: RunSeen) -> Iterator[str]:
     for left in choice.left_out:
         yield f"Not by {one_line(left.stage)}: {left.why}."
     if seen.said_instead:
-        yield f"Said, not measured: {', '.join(_said(name, *both) for name, both in seen.said_instead.items())}."
+        yield f"Said, not measured: {', '.join(_override(name, *both) for name, both in seen.said_instead.items())}."
 
 
 def _brief_lines(watched: QueueTrend | None) -> Iterator[str]:
-    """That a queue may have grown without being seen."""
+    """Warn when the level was too short to see a queue grow."""
     if watched is not None and watched.is_brief:
         window, stay = show_duration(watched.window_s), show_duration(watched.stay_s)
         yield (
@@ -192,7 +191,7 @@ def _brief_lines(watched: QueueTrend | None) -> Iterator[str]:
 
 
 def _beyond_lines(seen: RunSeen) -> Iterator[str]:
-    """Whether a replica may carry more than is counted on."""
+    """Yield how much more a replica may carry."""
     choice = seen.choice
     if choice.missed_at is not None:
         yield f"What it carries lies between this and {one_line(choice.missed_at)}, which is shown to miss its SLO."
@@ -220,13 +219,13 @@ _OPTIONS: Mapping[str, tuple[str, Callable[[float], str]]] = MappingProxyType(
 )
 
 
-def _said(name: str, said: float, measured: float) -> str:
+def _override(name: str, given: float, measured: float) -> str:
     option, shown = _OPTIONS[name]
-    return f"{option} {shown(said)} (the run: {shown(measured)})"
+    return f"{option} {shown(given)} (the run: {shown(measured)})"
 
 
 def overhead_lines(seen: RunSeen, question: SizingInput) -> Iterator[str]:
-    """Where the overhead is from; that none is counted is said too."""
+    """Yield the source of the overhead, if any."""
     if question.replica.usd_per_hour is None:
         return
     if question.overhead_ratio is None:
@@ -236,7 +235,7 @@ def overhead_lines(seen: RunSeen, question: SizingInput) -> Iterator[str]:
 
 
 def start_lines(seen: RunSeen, question: SizingInput) -> Iterator[str]:
-    """How long the run's own starts took, and what of it is planned with."""
+    """Yield how long the run's starts took and which time is planned with."""
     starts, planned_s = seen.starts, question.cold_start_s
     if starts is None or planned_s is None:
         return
@@ -249,7 +248,7 @@ def start_lines(seen: RunSeen, question: SizingInput) -> Iterator[str]:
 
 
 def signal_lines(seen: RunSeen) -> Iterator[str]:
-    """What to scale by, and what was seen of it; else what would show it."""
+    """Yield the autoscaling signal with its values in the run, or how to find one."""
     yield ""
     if not seen.signals:
         yield f"By what to scale is not known: {_UNTOLD if seen.from_records else 'the raw records were removed'}."
@@ -283,7 +282,7 @@ def _amount(signal: ScalingSignal, value: float) -> str:
 
 
 def cache_lines(seen: RunSeen, cache: KvCache | None) -> Iterator[str]:
-    """How full the cache should have been at that level, and how full it was told to be."""
+    """Compare the predicted cache usage with the measured one."""
     checked = seen.cache_checked(cache)
     if cache is None or checked is None:
         return
@@ -317,9 +316,9 @@ _FASTER = 1.1  # times: beyond it the places of a replay carry more than was sai
 def sizing_document(
     found: FleetSizing, seen: RunSeen | None = None, replayed: SimulatedHours | None = None
 ) -> dict[str, object]:
-    """All of it: rates per second, dollars, ratios; null where something is not known.
+    """Return the fleet as plain JSON: rates per second, dollars, ratios; null is unknown.
 
-    `seen` is what a stored run showed of the replica, `replayed` what a week's traffic met.
+    `seen` is what a stored run showed of a replica, `replayed` the simulation of a week's traffic.
     """
     document: dict[str, object] = {"schema": SCHEMA, **asdict(found), **run_document(seen, found.question)}
     for name in ("usd_per_million_tokens", "usd_per_million_tokens_upper"):
@@ -335,7 +334,7 @@ def sizing_document(
 
 
 def sizing_text(found: FleetSizing, seen: RunSeen | None = None, replayed: SimulatedHours | None = None) -> str:
-    """What one replica carries, the fleet at every level of the demand, and what follows from it."""
+    """Render a replica's rate, the fleet at every level of the demand, and its consequences."""
     question = found.question
     lines = [] if seen is None else [*run_lines(seen)]
     lines += _replica(found, "Always full" if _is_full(seen) else "Loaded like this all the time")
@@ -347,7 +346,7 @@ def sizing_text(found: FleetSizing, seen: RunSeen | None = None, replayed: Simul
             *overhead_lines(seen, question),
             *start_lines(seen, question),
         ]
-    lines += ["", *_table(found), "", *_notes(found)]
+    lines += ["", *aligned([_TITLES, *map(_cells, found.levels)], right_from=1), "", *_notes(found)]
     if seen is not None:
         lines += [*cache_lines(seen, question.cache), *signal_lines(seen)]
     lines += _replayed(replayed, question.replica.per_s)
@@ -355,7 +354,7 @@ def sizing_text(found: FleetSizing, seen: RunSeen | None = None, replayed: Simul
 
 
 def _is_full(seen: RunSeen | None) -> bool:
-    """Whether what a replica carries keeps it full: a rate that was offered need not."""
+    """Return True if the measured level keeps a replica full: an offered rate need not."""
     return seen is None or not seen.choice.row.is_open
 
 
@@ -372,14 +371,6 @@ def _replica(found: FleetSizing, loaded: str) -> Iterator[str]:
         upper = found.full_usd_per_million_tokens_upper
         most = "" if upper is None else f" (up to {_usd(upper)} by that limit)"
         yield f"{loaded}, 1M output tokens cost {_usd(found.full_usd_per_million_tokens)}{most}."
-
-
-def _table(found: FleetSizing) -> Iterator[str]:
-    rows = [_TITLES, *(_cells(level) for level in found.levels)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(_TITLES))]
-    for row in rows:
-        others = [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
-        yield "  ".join((row[0].ljust(widths[0]), *others))
 
 
 def _cells(level: SizedLevel) -> tuple[str, ...]:
@@ -488,7 +479,7 @@ def _replayed(found: SimulatedHours | None, carries_per_s: float) -> Iterator[st
 
 
 def _share(ratio: float | None) -> str:
-    """Never all of them by rounding alone: who waited longer is what was asked for."""
+    """Show a share; less than 100 % never rounds up to it."""
     shown = display.percent(ratio)
     return "nearly 100 %" if ratio is not None and ratio < 1 and shown == display.percent(1.0) else shown
 
@@ -498,5 +489,5 @@ def _usd(value: float) -> str:
 
 
 def _dollars(value: float) -> str:
-    """With cents, unless that would be nothing but zeros, or more digits than anyone reads."""
+    """Show dollars with cents, unless these would be all zeros or too many digits."""
     return f"{value:,.2f}" if value == 0 or _HALF_A_CENT <= value < _MOST_WRITTEN_OUT else f"{value:.3g}"

@@ -33,11 +33,9 @@ def render_text(
     load: Sequence[str] = (),
     cautions: Sequence[str] = (),
 ) -> str:
-    """Verdict and reason, then the checks, failing first, then guards that tripped or warn.
+    """Render the verdict, the checks (failing first), and the guards that tripped or warn, without control characters.
 
-    No colours, no control characters.
-
-    `quality` and `load` are what there is to say of them in short, a line each; `cautions` come before every check.
+    `quality` and `load` are the short forms of these sections; `cautions` come before the checks.
     """
     alone = against is None and len(arms_of_stored(run.suite)) == 1
     lines = [*_head(verdict, run, against, alone=alone)]
@@ -64,11 +62,11 @@ def _head(verdict: Verdict, run: Run, against: Run | None, *, alone: bool) -> It
     of_run = f" of run {one_line(reference.id)}" if against is not None else ""
     one = one_line(candidate.name)
     imported = ", of evals made elsewhere" if run.imported else ""
-    told = f"{one} alone" if alone else f"candidate {one} against {one_line(baseline.name)}{of_run}"
+    compared = f"{one} alone" if alone else f"candidate {one} against {one_line(baseline.name)}{of_run}"
     yield f"{display.MARKS[verdict.outcome]} {verdict.outcome}: {one_line(verdict.reason, _REASON_CHARACTERS)}"
     if verdict.next_step is not None:
         yield f"  what to do first: {one_line(verdict.next_step, _REASON_CHARACTERS)}"
-    yield f"  suite {one_line(run.suite_name)}: {told}, run {one_line(run.id)}{imported}"
+    yield f"  suite {one_line(run.suite_name)}: {compared}, run {one_line(run.id)}{imported}"
 
 
 def _checks(verdict: Verdict, *, alone: bool) -> Iterator[str]:
@@ -89,7 +87,7 @@ def _checks(verdict: Verdict, *, alone: bool) -> Iterator[str]:
 
 
 def row_numbers(row: CheckRow, *, alone: bool) -> str:
-    """A check's values, difference, interval, allowance and n, in a line; `alone`: of one deployment and no other."""
+    """Return a check's values, difference, interval, allowance and n in a line; `alone`: of one deployment."""
     values = row.candidate if alone or row.id == SPENT else f"candidate {row.candidate}"
     if row.baseline != display.NOT_APPLICABLE:
         values = f"baseline {row.baseline}, {values}"
@@ -108,10 +106,10 @@ def _guards(verdict: Verdict) -> Iterator[str]:
 
 
 def _differences(verdict: Verdict) -> list[str]:
-    """What differed, what nobody declared first, as it stands in the verdict; the report has all of them."""
-    told = [
+    """Return the first differences, undeclared ones first; the report has all."""
+    lines = [
         f"  differs: {one_line(one.what)}: {one_line(one.baseline)} → {one_line(one.candidate)} ({status_of(one)})"
         for one in verdict.differences
     ]
-    more = len(told) - _DIFFERENCES
-    return told[:_DIFFERENCES] + ([f"  differs: {more} more, in the report"] if more > 0 else [])
+    more = len(lines) - _DIFFERENCES
+    return lines[:_DIFFERENCES] + ([f"  differs: {more} more, in the report"] if more > 0 else [])

@@ -32,37 +32,36 @@ ASKED, HARDWARE = "the suite asks something else", "other hardware"
 
 
 def place_of(point: TrendPoint) -> Place:
-    """Where it stands; no other point of one metric does."""
+    """Return the run and stage or task that identify a point of a metric."""
     return point.run_id, point.stage, point.task
 
 
 def breaks_of(points: Sequence[TrendPoint], asked: Mapping[str, str], by: str | None = None) -> dict[Place, str]:
-    """The points, oldest first, that begin a line anew, and why: they do not compare with the one before them in it.
+    """Return the points (oldest first) that are not comparable with the one before them on their line, with the reason.
 
-    `asked` is what was asked of both arms in each run (`measurement_sha256`). Of hardware that nobody told nothing is
-    known: there what is told is held against what was last told.
+    `asked` maps runs to `measurement_sha256`. Unknown hardware is compared with the last known one.
     """
     found, line_of = dict[Place, str](), _line_of(points, by)
-    before, told = dict[_Line, TrendPoint](), dict[_Line, str | None]()
+    before, known_hardware = dict[_Line, TrendPoint](), dict[_Line, str | None]()
     for point in points:
         line, runs_on = line_of(point), point.hardware
         if (last := before.get(line)) is not None:
-            known = told.get(line) if _is_told(runs_on) else last.hardware
+            known = known_hardware.get(line) if _is_known(runs_on) else last.hardware
             if asked.get(last.run_id) != asked.get(point.run_id):
                 found[place_of(point)] = ASKED
-            elif known is not None and runs_on != known and _is_told(known) == _is_told(runs_on):
+            elif known is not None and runs_on != known and _is_known(known) == _is_known(runs_on):
                 found[place_of(point)] = HARDWARE
         before[line] = point
-        told[line] = runs_on if _is_told(runs_on) else told.get(line)
+        known_hardware[line] = runs_on if _is_known(runs_on) else known_hardware.get(line)
     return found
 
 
-def _is_told(hardware: str | None) -> bool:
+def _is_known(hardware: str | None) -> bool:
     return hardware is not None and not hardware.startswith(UNKNOWN_SERIES)
 
 
 def _line_of(points: Sequence[TrendPoint], by: str | None) -> Callable[[TrendPoint], _Line]:
-    """Gives the line that a point is of."""
+    """Return a function from a point to its line."""
     apart = _WITHIN.get(by)
     several = apart is not None and len({point.series(apart) for point in points}) > 1
 
@@ -81,11 +80,10 @@ def chart_of(
     by: str | None = None,
     breaks: Mapping[Place, str] | None = None,
 ) -> TrendChart:
-    """A line for each stage or task of each candidate of each suite, or of each series that `by` tells apart.
+    """Return a chart with a line for each stage or task of each candidate and suite, or of each series of `by`.
 
-    A series by model goes on whatever its candidate was called; in one by engine or hardware each model has lines of
-    its own. None goes through `breaks`. Over the runs in the order of the points. Raises UsageError for more lines than
-    can be told apart.
+    A series by model ignores the candidate's name; one by engine or hardware has lines for each model. No line crosses
+    its `breaks`. Raises UsageError for more lines than can be told apart.
     """
     places = {run_id: at for at, run_id in enumerate(dict.fromkeys(point.run_id for point in points))}
     line_of, ends = _line_of(points, by), dict[_Line, set[int]]()
@@ -123,7 +121,7 @@ def chart_of(
 
 
 def _names(lines: Sequence[_Line], by: str | None) -> list[str]:
-    """What stands beside each line: its series, its suite where there are several, its candidate, its stage or task."""
+    """Return the name of each line: the parts that tell it from the others."""
     one_suite = len({suite for _, suite, _, _ in lines}) == 1 and by != "suite"
     one_place = len({place for _, _, _, place in lines}) == 1 and by is not None
     wanted = [
@@ -134,7 +132,7 @@ def _names(lines: Sequence[_Line], by: str | None) -> list[str]:
 
 
 def fitting(part: str) -> str:
-    """Cut in the middle: names of models begin alike, and end with what tells them apart."""
+    """Shorten a name in the middle: names of models begin alike."""
     line = one_line(part)
     return line if len(line) <= _LONGEST_PART else f"{line[: _LONGEST_PART // 2]}…{line[1 - _LONGEST_PART // 2 :]}"
 
@@ -161,9 +159,9 @@ _LONGEST = 60
 
 @dataclass(frozen=True, slots=True)
 class TrendValue:
-    """One run's value, in the metric's own unit; `at` is the run's place, 0 for the oldest drawn.
+    """A run's value in the metric's unit; `at` is the run's place, 0 for the oldest.
 
-    `run` is which run that is, in words, for whoever points at it; `doubt` why the number is none of what ran.
+    `run` names the run, `doubt` is why the number may not describe what ran.
     """
 
     at: int
@@ -179,7 +177,7 @@ class TrendValue:
 
 @dataclass(frozen=True, slots=True)
 class TrendSeries:
-    """One line of a chart: of a stage, a task or a suite. It crosses none of its own `breaks`, which are places."""
+    """A line of a chart: a stage, a task or a suite. It is interrupted at its `breaks`, which are places."""
 
     name: str
     values: tuple[TrendValue, ...]
@@ -188,7 +186,7 @@ class TrendSeries:
 
 @dataclass(frozen=True, slots=True)
 class TrendMark:
-    """That something changed with the run at a place, as one capital letter."""
+    """A change at a run's place, as one capital letter."""
 
     at: int
     letter: str
@@ -196,10 +194,10 @@ class TrendMark:
 
 @dataclass(frozen=True, slots=True)
 class TrendChart:
-    """What a chart shows, at most `MOST_SERIES` lines; no line crosses a break.
+    """A chart of at most `MOST_SERIES` lines; no line crosses a break.
 
-    Breaks are of all lines, beside those of each. `days` has one text for each place, as `day_labels` gives them. Names
-    of lines have `longest_name` letters at most.
+    `breaks` hold for all lines. `days` has a text for each place, as `day_labels` gives them. Names have at most
+    `longest_name` letters.
     """
 
     metric: str
@@ -212,7 +210,7 @@ class TrendChart:
 
 
 def day_labels(instants: Sequence[str]) -> tuple[str, ...]:
-    """The day of each run (RFC 3339, UTC), oldest first; where all are of one day, their times, and it below one."""
+    """Return the day of each run (oldest first), or the times and one date where all are of one day."""
     if len(instants) < 2 or len({one[:10] for one in instants}) > 1:
         return tuple(one_line(one[:10]) for one in instants)
     first, *others = (one_line(one[11:16]) for one in instants)
@@ -246,7 +244,7 @@ def trend_spec(chart: TrendChart) -> Spec:
 
 
 def _unit(chart: TrendChart) -> tuple[float, str]:
-    """What values are multiplied by to be drawn, and the unit they are then in."""
+    """Return the factor from stored to drawn values, and the drawn unit."""
     name, values = chart.metric, [abs(one.value) for series in chart.series for one in series.values]
     if name.startswith("usd_"):
         return 1.0, "$"
@@ -264,7 +262,7 @@ def _unit(chart: TrendChart) -> tuple[float, str]:
 
 
 def _span(chart: TrendChart, factor: float) -> tuple[float, float]:
-    """From where to where the axis goes: around all values and limits, from 0 where that costs little."""
+    """Return the ends of the y axis: around all values and limits, from 0 where that costs little room."""
     values = [one for series in chart.series for one in series.values]
     ends = [end * factor for one in values for end in (one.value, one.lower, one.upper) if end is not None]
     low, high = min(ends, default=0.0), max(ends, default=1.0)
@@ -274,7 +272,7 @@ def _span(chart: TrendChart, factor: float) -> tuple[float, float]:
 
 
 def _days(days: Sequence[str], x: Spec) -> Iterator[Spec]:
-    """The first, the last and where there is room the middle day below the plot, each once; and which way time goes."""
+    """Yield the first, the last and (with room) the middle day below the plot, and the direction of time."""
     last = len(days) - 1
     wanted = {days[at]: at for at in (last, last // 2, 0)} if days else {}
     if len(wanted) == 3 and not _days_fit(list(wanted), WIDTH * last / len(days)):
@@ -291,19 +289,19 @@ def _days(days: Sequence[str], x: Spec) -> Iterator[Spec]:
 
 
 def _days_fit(days: Sequence[str], width: float) -> bool:
-    """Whether they lie side by side without meeting."""
+    """Return True if the labels fit side by side."""
     letters = sum(len(day.partition("\n")[0]) for day in days)
     return letters * _DAY_LETTER + _DAYS_APART * (len(days) - 1) <= width
 
 
 def _below(words: str, at: int, align: str, y: int, x: Spec) -> Spec:
-    """Words `y` pixels below the plot, at the place of a run."""
+    """Return words `y` pixels below the plot at a run's place."""
     mark: Spec = {"type": "text", "align": align, "baseline": "top", "fontSize": 11, "lineBreak": "\n"}
     return charts.layer(mark | {"y": HEIGHT + y}, [{"x": at, "day": words}], x=x, text={"field": "day"})
 
 
 def _marks(marks: Sequence[TrendMark], x: Spec) -> Iterator[Spec]:
-    """A dashed rule where something changed, with all its letters above."""
+    """Yield a dashed rule with letters wherever something changed."""
     letters: dict[int, set[str]] = {}
     for one in sorted(marks, key=lambda mark: mark.at):
         letters.setdefault(one.at, set()).add(one.letter)
@@ -314,7 +312,7 @@ def _marks(marks: Sequence[TrendMark], x: Spec) -> Iterator[Spec]:
 
 
 def _parts(series: TrendSeries, breaks: frozenset[int], metric: str, factor: float, offset: float) -> list[list[Spec]]:
-    """The values as they are drawn, `beside` their places, and cut where a line may not go through."""
+    """Return the drawn values, moved by `offset`, in parts that no line joins."""
     parts: list[list[Spec]] = []
     before: int | None = None
     for one in series.values:
@@ -329,14 +327,14 @@ def _parts(series: TrendSeries, breaks: frozenset[int], metric: str, factor: flo
 
 
 def _value_title(one: TrendValue, line: str, metric: str) -> str:
-    """Line and run with the value as the table has it."""
+    """Return line, run and value as in the table."""
     became = ("promoted" if one.promoted else "", _STATE_WORDS[_state(one)], one.doubt)
     of = ", ".join(filter(None, (one_line(line, _LONGEST), one.run, *became)))
     return one_line(f"{of}: {value_with_limits(metric, one.value, one.lower, one.upper)}")
 
 
 def _state(one: TrendValue) -> str:
-    """By its verdict, whoever promoted it all the same."""
+    """Return the verdict's effect, whoever promoted the run all the same."""
     return "let through" if one.promotes else "invalid" if one.invalid else "not"
 
 
@@ -365,7 +363,7 @@ def _line_layers(number: int, parts: list[list[Spec]], places: int, x: Spec, y: 
 
 
 def _with_limits(part: list[Spec]) -> Iterator[list[Spec]]:
-    """Stretches of values that have limits; each one a band of its own."""
+    """Yield stretches of values with limits; each has a band of its own."""
     for there, some in groupby(part, lambda value: "low" in value and "high" in value):
         if there:
             stretch = list(some)
@@ -373,7 +371,7 @@ def _with_limits(part: list[Spec]) -> Iterator[list[Spec]]:
 
 
 def _name_layers(chart: TrendChart, factor: float, low: float, high: float) -> Iterator[Spec]:
-    """Every line's name beside its last value, moved apart where they would lie on each other."""
+    """Yield each line's name beside its last value."""
     drawn = [(i, s, s.values[-1].value * factor) for i, s in enumerate(chart.series) if s.values and s.name]
     drawn.sort(key=lambda one: -one[2])
     pixels = [HEIGHT * (high - value) / (high - low) for _, _, value in drawn]
@@ -387,7 +385,7 @@ def _name_layers(chart: TrendChart, factor: float, low: float, high: float) -> I
 
 
 def _apart(pixels: Sequence[float]) -> list[float]:
-    """Places from the top down, at least a line of text apart, and inside the plot."""
+    """Return places at least a line of text apart, inside the plot."""
     placed = list[float]()
     for pixel in pixels:
         placed.append(max(pixel, placed[-1] + _LABEL_GAP) if placed else pixel)

@@ -229,8 +229,8 @@ def _others_open(verdict: Verdict) -> str:
     if verdict.outcome is not Outcome.INCONCLUSIVE:
         return ""
     more = sum(check.required and check.counted is Outcome.INCONCLUSIVE for check in verdict.checks) - 1
-    told = "1 more check is open, and says" if more == 1 else f"{more} more checks are open, and each says"
-    return f"{told} in its row what would settle it" if more > 0 else ""
+    others = "1 more check is open, and says" if more == 1 else f"{more} more checks are open, and each says"
+    return f"{others} in its row what would settle it" if more > 0 else ""
 
 
 def _mending(verdict: Verdict) -> str:

@@ -25,7 +25,7 @@ _NOTE = (
 
 @dataclass(frozen=True, slots=True)
 class CapacityPoint:
-    """One level of one side; shares from 0 to 1, `fitted` by the monotone fit over all levels."""
+    """A level of one side; shares from 0 to 1, `fitted` by the monotone fit over all levels."""
 
     role: Arm
     level: float

@@ -45,7 +45,7 @@ _SLO_NOTE = (
 
 @dataclass(frozen=True, slots=True)
 class ArmCurve:
-    """One side's requests (of `itl`, gaps) of one stage: the curve, and its quantiles at SHARES in seconds."""
+    """A side's requests (of `itl`, gaps) of one stage: the curve, and its quantiles at SHARES in seconds."""
 
     role: Arm
     curve: Ecdf
@@ -54,7 +54,7 @@ class ArmCurve:
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """One latency of one stage on both sides; `slo_s` is the bound of each request, if any."""
+    """A latency of one stage on both sides; `slo_s` is the bound of each request, if any."""
 
     stage: str
     metric: str

@@ -137,7 +137,7 @@ def _counts(counts: Mapping[str, int]) -> str:
 
 
 def _order(sides: Sides) -> str:
-    """`B C · C B`: the arms of each block in the order they ran; empty for two stored runs."""
+    """Return the arms of each block in the order they ran, as in `B C · C B`; empty for two stored runs."""
     if sides.alone or sides.baseline.run is not sides.candidate.run:
         return ""
     first_seen: dict[tuple[int, str], list[LoadObservation]] = {}
@@ -180,7 +180,7 @@ def load_end_lines(evidence: Evidence, verdict: Verdict) -> tuple[str, ...]:
 
 
 def blocks_asked(load: Load) -> str:
-    """`20`, or `at most 20 (looked at after 5, 10 and 20)`."""
+    """Return `20`, or `at most 20 (looked at after 5, 10 and 20)`."""
     if not load.looks:
         return str(load.blocks)
     *first, last = load.looks
@@ -206,7 +206,7 @@ def _load_end(ended: LoadEnd, checks: Sequence[CheckResult]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """One side's means at every level of a closed-loop sweep; `decoding` is None where one is unknown."""
+    """A side's means at every level of a closed-loop sweep; `decoding` is None where one is unknown."""
 
     levels: tuple[int, ...]
     tokens_per_s: tuple[float, ...]
@@ -315,7 +315,7 @@ def axes(rows: Sequence[StageRow]) -> tuple[Axis, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """One number of every stage. `bounds` are its SLOs or targets by stage, `scale` turns it into the drawn unit."""
+    """A number of every stage. `bounds` are its SLOs or targets by stage, `scale` turns it into the drawn unit."""
 
     anchor: str
     title: str

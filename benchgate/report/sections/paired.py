@@ -30,7 +30,7 @@ _NOTE = (
 
 @dataclass(frozen=True, slots=True)
 class PairedCheck:
-    """One check with the change in each block, in per cent of the baseline's value or in points of a share.
+    """A check with the change in each block, in per cent of the baseline's value or in points of a share.
 
     `changes` are None where the candidate alone has no finite value. `numbers` are their blocks from 1 (their places,
     where blocks were grouped), `excluded` the other blocks with the reason. `allowed` is the margin, on both sides if

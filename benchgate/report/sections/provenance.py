@@ -169,8 +169,8 @@ def _client_facts(sides: Sides) -> Iterator[tuple[str, str]]:
     if not used:
         return
     yield "processes", _range(sorted({use.workers for use in used}))
-    told = sorted({_DELAY_SOURCES.get(use.read_delay_by or "", "nobody") for use in used})
-    yield "read delay told by", ", ".join(told)
+    sources = sorted({_DELAY_SOURCES.get(use.read_delay_by or "", "nobody") for use in used})
+    yield "read delay told by", ", ".join(sources)
     starts = [use.start_uncertainty_s for use in used if use.start_uncertainty_s is not None]
     if starts:
         yield "start", f"the workers of a cluster may have begun up to {display.duration(max(starts))} apart"
@@ -232,11 +232,11 @@ def _shadow_text(shadow: Shadow) -> str:
             f"to the baseline and the candidate, {display.percent(shadow.secondary_ratio)} to the baseline once more"
         )
     rule = shadow.compare
-    told = [f"compared by {rule.by}"] if rule != Compare() else []
-    told += [f"without {', '.join(rule.ignore_paths)}"] if rule.ignore_paths else []
-    told += [f"numbers within {display.percent(rule.tolerance)}"] if rule.tolerance else []
-    told += [] if rule.case else ["upper and lower case alike"]
-    return ", ".join([asked, *told])
+    rules = [f"compared by {rule.by}"] if rule != Compare() else []
+    rules += [f"without {', '.join(rule.ignore_paths)}"] if rule.ignore_paths else []
+    rules += [f"numbers within {display.percent(rule.tolerance)}"] if rule.tolerance else []
+    rules += [] if rule.case else ["upper and lower case alike"]
+    return ", ".join([asked, *rules])
 
 
 def _helper_models(shadow: Shadow) -> Iterator[tuple[str, str]]:
@@ -273,15 +273,15 @@ def _prompts(workload: Workload) -> str:
     if workload.prompts is not None:
         return f"recorded, of {workload.prompts}, in an order drawn from the seed"
     length = shown_length(workload.input_tokens) if workload.input_tokens is not None else "no"
-    told = f"{length} tokens of random {workload.text}, each prompt different"
+    text = f"{length} tokens of random {workload.text}, each prompt different"
     prefix = workload.prefix
     if prefix is None:
-        return told
+        return text
     if prefix.prefix_tokens is not None:
         shared = f"{prefix.prefix_tokens:,} tokens"
     else:
         shared = units.as_written(display.percent(prefix.share_ratio or 0.0)) + " of each"
-    return f"{told} but for its beginning: {shared}, one of {prefix.groups:,}"
+    return f"{text} but for its beginning: {shared}, one of {prefix.groups:,}"
 
 
 def _more(workload: Workload) -> Iterator[str]:
@@ -318,5 +318,5 @@ def unjudged_slo(rows: Sequence[StageRow], executions: Executions, verdict: Verd
         if met is None or met.share is None or met.share >= row.target_ratio:
             continue
         target = units.as_written(display.percent(row.target_ratio))
-        told = f"{display.percent(met.share)} of its requests met the SLO, of which {target} is the target"
-        yield f"Goodput of {row.stage} is judged by no check: {told}."
+        met_text = f"{display.percent(met.share)} of its requests met the SLO, of which {target} is the target"
+        yield f"Goodput of {row.stage} is judged by no check: {met_text}."

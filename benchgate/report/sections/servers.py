@@ -49,7 +49,7 @@ _FAILED_AT_PX = 6.0  # below the top of the plot
 
 @dataclass(frozen=True, slots=True)
 class StageTelemetry:
-    """One stage on one side: its telemetry windows and the load observations beside them, all classes together."""
+    """A stage on one side: its telemetry windows and the load observations beside them, all classes together."""
 
     stage: str
     role: Arm
@@ -231,7 +231,7 @@ class GaugeSamples:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """One block (from 0) of one stage over its time, and why this one.
+    """A block (from 0) of one stage over its time, and why this one.
 
     `ttft` are requests by when they were due: all of them, or the slowest in each of many bins out of `requests`.
     `zero` are sentences on gauges that were always 0, which are not in `gauges`. `bottlenecks` has a line a side.

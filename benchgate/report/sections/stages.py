@@ -29,7 +29,7 @@ Executions = Mapping[tuple[str, Arm], tuple[LoadObservation, ...]]
 
 @dataclass(frozen=True, slots=True)
 class StageSummary:
-    """One stage of one arm over all its blocks. None was not measured or does not apply; +inf failed.
+    """A stage of one arm over all its blocks. None was not measured or does not apply; +inf failed.
 
     `good_*` and `goodput_ratio` are None without an SLO. `failed` counts requests by error class, those of the ramp
     included. Neither `ramp` (requests that brought the stage into steady state) nor `left` (cancelled on purpose) are
@@ -63,7 +63,7 @@ class StageSummary:
 
 @dataclass(frozen=True, slots=True)
 class StageRow:
-    """One stage on one side; `summary` and `figures` are None when it was planned and never measured.
+    """A stage on one side; `summary` and `figures` are None when it was planned and never measured.
 
     `offered` is its load as one number: requests in flight in a closed loop, per second in an open one. It is None for
     a `part_of_stage` (a traffic class, the background) and where there is no such number. `slo` and `target_ratio` are
@@ -172,7 +172,13 @@ def summarise_stage(observations: Sequence[LoadObservation], slo: Slo | None) ->
         e2e_p50_s=request_metrics.quantile(_pooled(request_metrics.e2e_s, columns), 0.5),
         input_tokens=sum(int(a.sum()) for a in input_tokens) if any(len(a) for a in input_tokens) else None,
         output_tokens=sum(int(c.output_tokens[s].sum()) for c, s in zip(columns, succeeded, strict=True)),
-        token_sources=_token_sources(columns, succeeded),
+        token_sources=_most_frequent_first(
+            Counter(
+                source or "unknown"
+                for c, s in zip(columns, succeeded, strict=True)
+                for source in c.token_source.take(np.flatnonzero(s & (c.tokenless != 1)))
+            )
+        ),
         decoding_at_once=_mean([request_metrics.mean_decoding_requests(o.requests, o.window_s) for o in observations]),
         client_cpu_share=max(o.client.cpu_share for o in observations),
         send_lag_p99_s=request_metrics.quantile(_pooled(request_metrics.client_lag_s, columns), 0.99),
@@ -206,16 +212,6 @@ def _failures(columns: Sequence[RequestColumns]) -> dict[str, int]:
         for error, finish in zip(c.error.take(failed), c.finish_reason.take(failed), strict=True):
             counts[error or f"finish {finish or 'missing'}"] += 1
     return _most_frequent_first(counts)
-
-
-def _token_sources(columns: Sequence[RequestColumns], succeeded: Sequence[BoolArray]) -> dict[str, int]:
-    return _most_frequent_first(
-        Counter(
-            source or "unknown"
-            for c, s in zip(columns, succeeded, strict=True)
-            for source in c.token_source.take(np.flatnonzero(s & (c.tokenless != 1)))
-        )
-    )
 
 
 def _most_frequent_first(counts: Counter[str]) -> dict[str, int]:
