@@ -74,7 +74,7 @@ def _side(role: Arm, evidence: Evidence, arm: Arm) -> Side:
 
 
 _UNSOUND = "The evidence cannot be used as it stands"
-_HARM_STANDS = "Nothing can be promoted by this evidence as it stands, but harm that it shows counts all the same"
+_HARM_STANDS = "This evidence cannot promote anything as it stands, but the regressions that it shows count"
 
 
 @dataclass(frozen=True, slots=True)

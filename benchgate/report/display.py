@@ -218,10 +218,10 @@ def limits_sentence(verdict: Verdict) -> str:
     """Return a sentence, without its full stop, on the level of all bounds."""
     own = {shown for check in verdict.checks if (shown := own_level(check, verdict.alpha))}
     if not own:
-        return f"Every limit is one-sided, at {level(verdict.alpha)} confidence"
+        return f"All confidence bounds are one-sided at {level(verdict.alpha)}"
     return (
-        f"Every limit is one-sided: at the confidence that stands beside it ({', '.join(sorted(own))}, for there may "
-        f"be several looks at the load), and at {level(verdict.alpha)} where none does"
+        f"All confidence bounds are one-sided: at the level given beside them ({', '.join(sorted(own))}, where the "
+        f"load had interim analyses), else at {level(verdict.alpha)}"
     )
 
 
@@ -266,8 +266,8 @@ GLOSSARY = (
     ("stage", "one level of load, held for as long as its requests take; a sweep is several of them"),
     ("block", "one pass over all stages with both sides, one right after the other; a check compares block with block"),
     ("check", "one line of the policy and what came of it; an advisory one can warn and never block"),
-    ("margin", "the most harm that a check allows; written before anything was measured"),
-    ("guard", "a look at the measurement itself: where one objects, the numbers do not count, whatever they are"),
+    ("margin", "the largest regression that a check allows; set before anything was measured"),
+    ("guard", "a check of the measurement itself: where one fails, the numbers do not count"),
     ("interval", "what the true value may be, by what was measured; a check passes only by its worse end"),
     ("in flight", "sent and not answered yet; a closed loop keeps so many requests so at any time"),
     ("open loop", "requests sent at the instants of a schedule, whatever the server does: a rate that is offered"),

@@ -35,20 +35,20 @@ from benchgate.report.sections.stages import executions_of, stage_rows
 from benchgate.suite.schema import Suite
 
 _MEANING = {
-    Outcome.PASS: "More harm than the suite allows is ruled out.",
-    Outcome.WARN: "More harm than the suite allows is ruled out; read the warnings first.",
-    Outcome.BLOCK: "Harm that the suite does not allow is shown.",
-    Outcome.INCONCLUSIVE: "More harm than the suite allows is neither shown nor ruled out.",
-    Outcome.INVALID: "The measurement itself is not sound, so it speaks neither for nor against: no promotion.",
+    Outcome.PASS: "A regression beyond the allowed margins is ruled out.",
+    Outcome.WARN: "A regression beyond the allowed margins is ruled out; read the warnings first.",
+    Outcome.BLOCK: "A regression beyond the allowed margin was demonstrated.",
+    Outcome.INCONCLUSIVE: "A regression beyond the allowed margins is neither demonstrated nor ruled out.",
+    Outcome.INVALID: "The measurement is unsound, so it says nothing about the candidate: no promotion.",
 }
 _MEANING_OF_ONE = {
     Outcome.PASS: "Every bound is shown to hold.",
     Outcome.WARN: "Every bound holds; read the warnings.",
     Outcome.BLOCK: "A bound is shown to be broken.",
-    Outcome.INCONCLUSIVE: "What was measured shows neither that every bound holds nor that one is broken.",
-    Outcome.INVALID: "The measurement itself is not sound, so it speaks neither for nor against.",
+    Outcome.INCONCLUSIVE: "The evidence shows neither that every bound holds nor that one is broken.",
+    Outcome.INVALID: "The measurement is unsound, so it says nothing about the deployment.",
 }
-_STRICT_WARNING = "The candidate is not promoted: warnings were asked to block."
+_STRICT_WARNING = "The candidate is not promoted: --strict treats warnings as blocking."
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,15 +213,15 @@ def _todo(both: Sides, verdict: Verdict, terms: Terms) -> str:
 
 
 def _objecting(verdict: Verdict) -> str:
-    """`The guard client-keeps-up objects: the numbers of load are not to be used`."""
+    """Return `Guard client-keeps-up failed: ignore the numbers of load`."""
     tripped = [guard.id for guard in verdict.guards if guard.tripped]
     if not tripped:
         return ""
-    who = f"The guard {tripped[0]} objects" if len(tripped) == 1 else f"The guards {', '.join(tripped)} object"
+    who = f"Guard {tripped[0]} failed" if len(tripped) == 1 else f"Guards {', '.join(tripped)} failed"
     parts = unusable(verdict).parts
     if not parts and verdict.outcome is Outcome.BLOCK:
-        return f"{who}: nothing could be promoted by this run, but harm that it shows counts"
-    return f"{who}: the numbers of {' and of '.join(parts)} are not to be used" if parts else who
+        return f"{who}: this run cannot promote anything, but the regressions that it shows count"
+    return f"{who}: ignore the numbers of {' and of '.join(parts)}" if parts else who
 
 
 def _others_open(verdict: Verdict) -> str:

@@ -293,4 +293,4 @@ def test_the_quality_part_has_its_plot_its_tables_and_how_it_was_asked() -> None
     at = page.text.index("Scores, items paired by their own id")
     assert page.text.index("Further left is worse") < at < page.text.index("What flipped, and how much")
     assert "The answers themselves" in page.texts_in["h3"]
-    assert "How the tasks were asked" in page.texts_in["summary"]
+    assert "Harness settings" in page.texts_in["summary"]

@@ -43,19 +43,19 @@ def test_a_level_is_never_rounded_up_to_certainty(alpha: float, told: str) -> No
 
 def test_limits_of_a_look_are_told_at_its_own_level_in_every_report() -> None:
     for text in shown(verdict_with(AT_A_LOOK, fake.check("other"))):
-        assert "one-sided, at 95 %" not in text
+        assert "one-sided at 95 %" not in text
         assert "at 99.12 %" in text
-        assert "at the confidence that stands beside it (99.12 %" in text.replace("Every limit", "every limit")
-        assert "and at 95 % where none does" in text
+        assert "at the level given beside them (99.12 %" in text
+        assert "interim analyses), else at 95 %" in text
 
 
 def test_where_all_limits_are_the_suites_own_one_sentence_says_so() -> None:
     without = replace(AT_A_LOOK, lower=None, upper=None)
     same = replace(fake.check(), limits_alpha=fake.verdict().alpha)
     for verdict in (verdict_with(fake.check()), verdict_with(without), verdict_with(same)):
-        assert limits_sentence(verdict) == "Every limit is one-sided, at 95 % confidence"
+        assert limits_sentence(verdict) == "All confidence bounds are one-sided at 95 %"
         for text in shown(verdict):
-            assert "very limit is one-sided, at 95 % confidence" in text
+            assert "ll confidence bounds are one-sided at 95 %" in text
             assert "99.12" not in text
 
 

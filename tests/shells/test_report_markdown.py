@@ -170,7 +170,7 @@ def summary_of(number: int) -> ReportView:
 def test_a_summary_has_what_a_report_has_but_for_its_charts_and_its_machinery() -> None:
     assert headings(markdown_of(hostile.view(), WHOLE)) == [
         "Checks that need attention", "Is this comparison fair?", "What differs", "Waivers", "Beyond this comparison",
-        "Passed checks", "Load", "What the servers said", "Cost", "Quality", "Fixed texts", "Shadow", "Since last time",
+        "Passed checks", "Load", "Server telemetry", "Cost", "Quality", "Fixed texts", "Shadow", "Since last time",
         "Noise", "Capacity", "The same verdict again",
     ]  # fmt: skip
 

@@ -278,7 +278,7 @@ def test_a_task_that_was_stopped_early_says_after_how_many_items() -> None:
         for o in evidence.quality
     )
     rows = rows_of(replace(evidence, quality=cut), replace(verdict, checks=()))
-    assert list(headline_of(rows))[-1] == "stopped early, because harm was certain: add after 40 of 300 items"
+    assert list(headline_of(rows))[-1] == "stopped early, because a regression was certain: add after 40 of 300 items"
     assert scores_table(rows).rows[0][1] == "40 of 300"
 
 

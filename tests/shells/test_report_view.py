@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import replace
 from datetime import date
 
@@ -8,12 +9,16 @@ import numpy as np
 import pytest
 
 from benchgate import units
+from benchgate.cli.conclude import shown
+from benchgate.cli.options import Format
+from benchgate.deciding import Decision, report_html
 from benchgate.model.deployment import Arm
 from benchgate.model.run import Evidence
 from benchgate.model.verdict import CheckResult, GuardResult, Outcome, Scale, Unit
+from benchgate.report import view as view_module
 from benchgate.report.checks import CheckRow, Strip, check_rows
 from benchgate.report.comparability import sides
-from benchgate.report.document import Terms
+from benchgate.report.document import OWN, Terms, verdict_document
 from benchgate.report.section import Example, Examples, walk
 from benchgate.report.sections.load import load_figures, slo_sentence
 from benchgate.report.sections.stages import stage_rows
@@ -261,13 +266,13 @@ def test_a_replaced_slo_is_the_one_that_is_shown() -> None:
 
 def test_how_the_load_generator_measured_is_told_where_it_was_not_as_usual() -> None:
     usual = fake.evidence()
-    assert client_facts(usual) == {"processes": "1", "read delay told by": "nobody"}
+    assert client_facts(usual) == {"processes": "1", "source of read delays": "not measured"}
     first, *others = usual.load
     client = replace(first.client, workers=3, read_delay_by="kernel", start_uncertainty_s=0.002)
     requests = replace(first.requests, reconnects=np.array([1, 2, *first.requests.reconnects[2:]]))
     told = client_facts(replace(usual, load=(replace(first, client=client, requests=requests), *others)))
     assert told["processes"] == "1 to 3"
-    assert told["read delay told by"] == "nobody, the kernel, of every answer"
+    assert told["source of read delays"] == "not measured, the kernel, of every answer"
     assert told["start"].endswith("up to 2.00 ms apart")
     assert told["requests sent again"].startswith("baseline 2, candidate 0")
 
@@ -304,3 +309,34 @@ def test_guards_that_had_nothing_to_look_at_stand_apart_from_those_that_hold() -
     assert view.fairness.fair
     assert '"known": false' in view.document_json
     assert '"known"' not in report_view(fake.evidence(), fake.verdict()).document_json
+
+
+def test_a_decision_makes_each_part_of_its_report_once_for_all_formats(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: Counter[str] = Counter()
+
+    def counted(name: str) -> None:
+        made = getattr(view_module, name)
+
+        def count(*args: object, **options: object) -> object:
+            calls[name] += 1
+            return made(*args, **options)
+
+        monkeypatch.setattr(view_module, name, count)
+
+    parts = ("quality_section", "load_section", "stage_rows", "numbers", "provenance", "check_rows")
+    for name in parts:
+        counted(name)
+    evidence, verdict = fake.evidence(), fake.verdict()
+    decision = Decision(evidence, None, verdict, OWN, verdict_document(evidence.run, verdict))
+    for output in Format:
+        shown(decision, output, decision.exit_code)
+    report_html(decision)
+    report_html(decision, in_site=True)
+    assert calls == dict.fromkeys(parts, 1)
+
+
+def test_text_alone_needs_no_more_than_the_quality_section(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(view_module, "load_section")
+    evidence, verdict = fake.evidence(), fake.verdict()
+    decision = Decision(evidence, None, verdict, OWN, verdict_document(evidence.run, verdict))
+    assert "quality: recovery" in shown(decision, Format.TEXT, decision.exit_code)

@@ -250,8 +250,8 @@ def test_what_speaks_against_comparisons_alone_says_so_of_the_load() -> None:
 def test_an_invalid_page_says_in_its_head_what_that_means_which_guard_objects_and_what_to_do() -> None:
     seen = view(Outcome.INVALID, LATE, next_step="lower the load")
     head, _, rest = page_of(seen).partition("<main")
-    assert "speaks neither for nor against" in head
-    assert "The guard client-keeps-up objects: the numbers of speed under load are not to be used" in head
+    assert "says nothing about the candidate" in head
+    assert "Guard client-keeps-up failed: ignore the numbers of speed under load" in head
     assert "lower the load" in head
     parts = dict(re.findall(r'<section id="(\w+)">(.*?)</section>', rest, re.DOTALL))
     assert {"load", "cost", "quality", "shadow"} <= set(parts)
@@ -259,7 +259,7 @@ def test_an_invalid_page_says_in_its_head_what_that_means_which_guard_objects_an
         of_load = ("load", "distributions", "attainment", "blocks", "cost")
         assert ("not to be used" in text) is (part in of_load), part
     summary = markdown_of(seen)
-    assert "The guard client-keeps-up objects" in summary.partition("###")[0]
+    assert "Guard client-keeps-up failed" in summary.partition("###")[0]
     assert summary.count("**Not to be used:** client-keeps-up speaks against these numbers.") == 2  # load and cost
     assert "**No.** The evidence cannot be used as it stands." in summary
 
@@ -269,10 +269,12 @@ def test_harm_that_is_shown_stands_though_a_guard_says_that_something_is_missing
     seen = view(Outcome.BLOCK, missing)
     head, _, rest = page_of(seen).partition("<main")
     assert (
-        "The guard all-measured objects: nothing could be promoted by this run, but harm that it shows counts" in head
+        "Guard all-measured failed: this run cannot promote anything, but the regressions that it shows count" in head
     )
     assert "not to be used" not in head + rest and "cannot be used" not in rest
-    assert "<b>No.</b> Nothing can be promoted by this evidence as it stands, but harm that it shows counts" in rest
+    assert (
+        "<b>No.</b> This evidence cannot promote anything as it stands, but the regressions that it shows count" in rest
+    )
     assert "Not to be used" not in markdown_of(seen)
     assert "not to be used" in page_of(view(Outcome.INVALID, missing))
     spoilt = view(

@@ -92,9 +92,9 @@ def test_who_tells_nothing_is_named_once() -> None:
 def test_html_and_markdown_show_it() -> None:
     evidence = told(busy)
     html = render_html(evidence, fakes.verdict())
-    assert "What the servers said of themselves" in html
+    assert "Telemetry of servers and accelerators" in html
     assert "of a mean request: queue" in html
-    assert "What the servers said" in render_markdown(evidence, fakes.verdict())
+    assert "### Server telemetry" in render_markdown(evidence, fakes.verdict())
 
 
 def test_what_telemetry_cautions_of_stands_in_the_box_of_fairness() -> None:
@@ -183,9 +183,9 @@ def test_where_nothing_waited_the_stage_of_a_failing_check_is_shown() -> None:
     found = timeline(told(calm))
     assert (found.stage, found.block, found.why) == ("c4", 0, "where a check fails")
     assert [gauged.name for gauged in found.gauges] == ["Requests running"]
-    assert found.zero == ("No look at this block found a request waiting, so no queue is drawn.",)
+    assert found.zero == ("No request was waiting in any sample of this block, so no queue is drawn.",)
     passed = timeline(told(calm), fakes.verdict(Outcome.PASS))
-    assert (passed.block, passed.why) == (fakes.BLOCKS - 1, "the last one looked at")
+    assert (passed.block, passed.why) == (fakes.BLOCKS - 1, "the last one sampled")
 
 
 def test_nobody_who_looked_three_times_leaves_no_timeline() -> None:

@@ -33,7 +33,7 @@ _NOTE = (
     "offered a deployment may idle, and then full use costs less a token. A good token is one of a request that met "
     "every SLO. The price is taken as certain; the interval is that of the throughput."
 )
-_NO_PRICE = "No price is given, so no cost can be told. Write one at each deployment of the suite, such as price: $2/h."
+_NO_PRICE = "No price is given, so the cost is unknown. Add one to each deployment of the suite, such as price: $2/h."
 
 
 def cost_section(rows: Sequence[StageRow]) -> Section | None:

@@ -85,7 +85,7 @@ def latency_section(rows: Sequence[StageRow], executions: Executions, verdict: V
         if left
         else None,
     )
-    return Section("distributions", "How long requests took", parts, link="Latency")
+    return Section("distributions", "Latency distributions", parts, link="Latency")
 
 
 def _by_weight(stages: Sequence[str], verdict: Verdict) -> list[str]:
@@ -242,7 +242,7 @@ def attainment_section(rows: Sequence[StageRow], executions: Executions, slo: st
             for _, target, _, met in found
         ),
     )
-    return Section("attainment", "Which SLO was met", (table, notes(f"{slo}. {_SLO_NOTE}")), link="SLO")
+    return Section("attainment", "SLO attainment", (table, notes(f"{slo}. {_SLO_NOTE}")), link="SLO")
 
 
 def _attained(row: StageRow, met: Attainment | None, names: Sequence[str]) -> tuple[str, ...]:

@@ -246,7 +246,7 @@ def knee_sweeps(suite: Suite, rows: Mapping[tuple[str, Arm], StageSummary | None
 def knee_line(sweep: Sweep | None) -> str:
     """Return where a side's knee lies, with the two curves that show it."""
     if sweep is None:
-        return "no knee can be told: a stage has no throughput or no latency"
+        return "no knee found: a stage has no throughput or no latency"
     found = sweep.knee
     tokens = f"{_curve(sweep.tokens_per_s)} tok/s"
     decoding = f" and {_curve(sweep.decoding)} requests decoding at once" if sweep.decoding else ""

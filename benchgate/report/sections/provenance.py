@@ -169,8 +169,8 @@ def _client_facts(sides: Sides) -> Iterator[tuple[str, str]]:
     if not used:
         return
     yield "processes", _range(sorted({use.workers for use in used}))
-    sources = sorted({_DELAY_SOURCES.get(use.read_delay_by or "", "nobody") for use in used})
-    yield "read delay told by", ", ".join(sources)
+    sources = sorted({_DELAY_SOURCES.get(use.read_delay_by or "", "not measured") for use in used})
+    yield "source of read delays", ", ".join(sources)
     starts = [use.start_uncertainty_s for use in used if use.start_uncertainty_s is not None]
     if starts:
         yield "start", f"the workers of a cluster may have begun up to {display.duration(max(starts))} apart"
@@ -202,7 +202,7 @@ def _limits(
 ) -> Iterator[str]:
     yield "It speaks of the workload, the tasks and the machine named here, and of nothing else."
     yield f"{display.limits_sentence(verdict)}."
-    yield "A true harm near half of its margin can be decided either way when little was measured."
+    yield "A true regression near half of its margin can be decided either way when little was measured."
     yield "A gain in one check never pays for a loss in another, and nothing here is a score."
     if doubt := terms.reference_doubt():
         yield f"{doubt[0].upper()}{doubt[1:]}."

@@ -63,7 +63,7 @@ def quality_section(comparison: Comparison, verdict: Verdict, suite: Suite) -> S
         flips_table(rows),
         notes(_FLIPS_NOTE.format(floor=floor)),
         _answers(pairs),
-        Fold("How the tasks were asked", (Facts(facts),)) if facts else None,
+        Fold("Harness settings", (Facts(facts),)) if facts else None,
     )
     return Section(
         "quality", "Quality", parts, summary=present(scores, Lines((*headline, *faults))), lines=headline, rank=3
@@ -188,7 +188,7 @@ def headline_of(rows: Sequence[TaskRow]) -> Iterator[str]:
         f"{row.task} after {row.counts.paired:,} of {row.counts.expected:,} items" for row in tasks if row.stopped
     ]
     if stopped:
-        yield f"stopped early, because harm was certain: {', '.join(stopped)}"
+        yield f"stopped early, because a regression was certain: {', '.join(stopped)}"
 
 
 def _whole_lines(whole: TaskRow, tasks: int) -> Iterator[str]:

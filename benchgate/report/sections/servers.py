@@ -29,7 +29,7 @@ from benchgate.report.table import Table, group_starts, number_columns, text_col
 from benchgate.suite.schema import Suite, traffic_classes
 from benchgate.suite.stages import stage_part
 
-_TABLE_NOTE = "Counters are changes from just before a stage to after it, states are what looks once a second found."
+_TABLE_NOTE = "Counters are changes over a stage; gauges are sampled once a second."
 _MIN_SAMPLES = 3
 _BINS = 80
 _DRAWN_GAUGES = {
@@ -38,9 +38,9 @@ _DRAWN_GAUGES = {
     Gauge.KV_USAGE: ("KV cache in use", "KV cache, %"),
 }
 _ALWAYS_ZERO = {
-    Gauge.WAITING: "No look at this block found a request waiting, so no queue is drawn.",
-    Gauge.RUNNING: "No look at this block found a request running.",
-    Gauge.KV_USAGE: "No look at this block found the KV cache in use.",
+    Gauge.WAITING: "No request was waiting in any sample of this block, so no queue is drawn.",
+    Gauge.RUNNING: "No request was running in any sample of this block.",
+    Gauge.KV_USAGE: "The KV cache was empty in every sample of this block.",
 }
 _SMALL = 26  # size of a mark among many
 _LONG_S = 10.0
@@ -116,7 +116,7 @@ def servers_section(
     silent = [f"Telemetry of the {line}." for side in sides for line in _silence(side)]
     return Section(
         "servers",
-        "What the servers said",
+        "Server telemetry",
         present(*charted, table, notes(_TABLE_NOTE) if table else None, fold, notes(*silent)),
         summary=present(table, Lines(bottlenecks)) if table else (),
         link="Servers",
@@ -147,7 +147,7 @@ def _client_bottleneck(executions: Sequence[LoadObservation], suite: Suite) -> s
 def _silence(side: Side) -> Iterator[str]:
     windows = side.telemetry
     if side.load and not windows:
-        yield f"{side.role.value}: nothing was read of it"
+        yield f"{side.role.value}: none was read"
     for problem in dict.fromkeys(problem for window in windows for problem in window.problems):
         missing = sum(problem in window.problems for window in windows)
         where = "" if missing == len(windows) else f" ({missing} of {len(windows)} stage executions)"
@@ -162,7 +162,7 @@ def _table(rows: Sequence[StageTelemetry]) -> Table:
         for i, row in enumerate(rows)
     )
     columns = (*text_columns("stage", "arm"), *number_columns(*shown), *text_columns("bottleneck"))
-    return Table("What the servers said of themselves", columns, named, group_starts([row.stage for row in rows]))
+    return Table("Telemetry of servers and accelerators", columns, named, group_starts([row.stage for row in rows]))
 
 
 def _number(value: float | None) -> str | None:
@@ -266,7 +266,7 @@ def timeline(
         return None
     sound = [(row, window) for row, window in sampled if (window.stage, window.block) not in paced_by_client]
     chosen, why = _chosen([window for _, window in sound or sampled], verdict)
-    why += "" if sound else "; the load generator set the pace in it, as in every block that was looked at"
+    why += "" if sound else "; the load generator set the pace in it, as in every sampled block"
     stage, block = chosen.stage, chosen.block
     here = [row for row in rows if row.stage == stage]
     windows = [(row.role, w) for row in here for w in row.windows if w.block == block]
@@ -293,7 +293,7 @@ def _chosen(windows: Sequence[TelemetryWindow], verdict: Verdict) -> tuple[Telem
         return longest, "where the queue was longest"
     failing = {stage_part(check.stage) for check in verdict.failing() if check.stage is not None}
     at_fault = next((w for w in windows if w.stage in failing), None)
-    return (at_fault, "where a check fails") if at_fault is not None else (windows[-1], "the last one looked at")
+    return (at_fault, "where a check fails") if at_fault is not None else (windows[-1], "the last one sampled")
 
 
 def _samples(gauge: Gauge, windows: Sequence[tuple[Arm, TelemetryWindow]]) -> GaugeSamples | None:
@@ -356,7 +356,7 @@ def _gauge_figure(gauge: GaugeSamples, stage: str, x: Spec) -> Figure:
         for one in gauge.samples
     ]
     top = max(max(point.y for point in points) * 1.2, 1.0)
-    caption = f"{gauge.name}, look by look, as the servers said."
+    caption = f"{gauge.name}, sample by sample, as the server reported."
     names = charts.names_beside(charts.arm_names(points, top))
     spec = charts.plot([*charts.series(points, x, top), *names], gauge.title, top)
     most = {arm: max((one.value for one in gauge.samples if one.arm is arm), default=None) for arm in Arm}
