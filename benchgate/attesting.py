@@ -10,8 +10,8 @@ from benchgate.errors import ExitCode
 from benchgate.model.deployment import Deployment, adapter_names, identity_of
 from benchgate.model.run import Run
 from benchgate.model.verdict import checks_by_result
+from benchgate.report.comparability import deployments
 from benchgate.report.document import document_json
-from benchgate.report.sides import deployments
 from benchgate.report.statement import StatedArm, StatedFile, StatedRun, Statement
 
 

@@ -11,7 +11,9 @@ import os
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from benchgate.circumstances import utc_now
 from benchgate.errors import ExitCode, PublishError, StoreError, UsageError
@@ -19,15 +21,17 @@ from benchgate.gate.judge import doubted, judge
 from benchgate.gate.summary.metric_rows import metric_rows, number_pairs
 from benchgate.model.run import Evidence, Run, RunStatus
 from benchgate.model.verdict import Verdict, Waivers
-from benchgate.report.document import document_json, verdict_document, with_exit_code
+from benchgate.report.document import OWN, Terms, document_json, verdict_document, with_exit_code
 from benchgate.report.stored_numbers import StoredNumbers, StoredSide
-from benchgate.report.terms import OWN, Terms
 from benchgate.store.repository import Store
 from benchgate.suite.schema import Suite
 from benchgate.system import write_atomic
 
+if TYPE_CHECKING:
+    from benchgate.report.view import Report
 
-@dataclass(frozen=True, slots=True, eq=False)
+
+@dataclass(frozen=True, eq=False)
 class Decision:
     """A verdict with the evidence it rests on and the terms it was asked for on.
 
@@ -50,9 +54,23 @@ class Decision:
         """The verdict's own code, on the terms it was asked for on."""
         return self.terms.exit_code(self.verdict)
 
+    @cached_property
+    def report(self) -> Report:
+        """The report of it, each part of which is made once."""
+        from benchgate.report.view import Report  # importing all its sections takes long
+
+        return Report(
+            self.evidence, self.verdict, against=self.reference, terms=self.terms, document=self.json_document
+        )
+
+    @property
+    def json_document(self) -> dict[str, object]:
+        """The verdict document for the verdict's own exit code."""
+        return with_exit_code(self.document, self.exit_code)
+
     def asked(self, *, strict: bool) -> Decision:
         """The same decision for someone to whom a WARN is, or is not, as bad as a BLOCK."""
-        return replace(self, terms=replace(self.terms, strict=strict))
+        return self if strict is self.terms.strict else replace(self, terms=replace(self.terms, strict=strict))
 
     def json(self, exit_code: ExitCode) -> str:
         """The verdict document in its one spelling, of a process that ends with this code: same store, same bytes."""
@@ -139,10 +157,9 @@ def stored_numbers(store: Store, run_id: str, against: str) -> StoredNumbers | N
 
 def report_html(decision: Decision, *, in_site: bool = False) -> str:
     """The HTML report: same store, same bytes. That of a site differs from it in its way back to the site alone."""
-    evidence, against = decision.evidence, decision.reference
-    from benchgate.report.html import render_html  # charts take long to import, and few commands draw any
+    from benchgate.report.html import page_of  # few commands render a page
 
-    return render_html(evidence, decision.verdict, against=against, terms=decision.terms, in_site=in_site)
+    return page_of(decision.report.view, in_site=in_site)
 
 
 def write_report(decision: Decision, path: Path) -> str:
@@ -165,7 +182,7 @@ def publish_decision(
 ) -> None:
     """Tell the CI system this process runs in, if any."""
     from benchgate.publish import github
-    from benchgate.report.markdown import SUMMARY_BYTES, render_markdown
+    from benchgate.report.markdown import SUMMARY_BYTES, markdown_of
 
     github.publish(
         os.environ,
@@ -174,13 +191,7 @@ def publish_decision(
         exit_code=exit_code,
         report_path=report_path,
         statement_path=statement_path,
-        render_summary=lambda: render_markdown(
-            decision.evidence,
-            decision.verdict,
-            against=decision.reference,
-            terms=decision.terms,
-            budget_bytes=SUMMARY_BYTES,
-        ),
+        render_summary=lambda: markdown_of(decision.report.view, SUMMARY_BYTES),
     )
 
 

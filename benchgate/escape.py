@@ -1,4 +1,5 @@
-r"""Text of servers, models and suites made harmless for a terminal and for the log of a CI system.
+r"""Text of servers, models and suites made harmless for terminals, CI logs, Markdown and chats; HTML is escaped by
+its templates.
 
 Two things are dangerous in a log, and each is made visible instead of being removed:
 
@@ -42,6 +43,20 @@ _COMMAND_ANYWHERE = re.compile(rf"{_HASH_COMMAND}|SPINNAKER(?=_(?:PROPERTY_|CONF
 _DANGEROUS_IN_JSON = re.compile(
     rf"[{HIDDEN_CHARACTERS}]|:(?=:)|{_HASH_COMMAND}|(?<=SPINNAKER)_(?=PROPERTY_|CONFIG_JSON)", re.IGNORECASE
 )
+_LINE_BREAKS = re.compile(r"\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
+_WORD = re.compile(r"`([a-z][a-z0-9_.-]{0,39}|benchgate [A-Za-z0-9_./@ -]{1,120})`")
+_REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+_ZERO_WIDTH_SPACE = "\N{ZERO WIDTH SPACE}"
+_ELLIPSIS = "…"
+
+# Beginnings of a mention, an issue reference, a bare link or an emoji in GitHub's dialect. GitHub decodes HTML entities
+# first, so only a character in between stops them; a backslash or an entity does not.
+_EMOJI = r"(?:[+-]1|100|1234|[\w+-]*[a-z_][\w+-]*)"
+_LIVE = re.compile(rf"(?i)@|#|://|www\.|gh-|mailto:|xmpp:|:(?={_EMOJI}:)|^:(?=:)")
+_HALF_EMOJI = re.compile(rf"(?i):{_EMOJI}$")  # a colon of ours may follow
+# Markdown structure inside a line, and the beginnings of lists. A numeric entity is always text (CommonMark 0.31, 5.2
+# and 6.4).
+_STRUCTURE = re.compile(r"[&<>`*_\[\]|\\~$]|^[-+](?=[- ]|$)|^\d(?=\d{0,8}[.)](?: |$))")
 
 
 def terminal_text(text: str) -> str:
@@ -81,3 +96,50 @@ def _visible_escape(match: re.Match[str]) -> str:
 def _json_escape(match: re.Match[str]) -> str:
     units = match[0].encode("utf-16-be", "surrogatepass").hex()
     return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
+
+
+def visible(text: str) -> str:
+    """Replace every invisible character by U+FFFD; line breaks become line feeds, tabs stay."""
+    return _HIDDEN.sub(_REPLACEMENT, _LINE_BREAKS.sub("\n", text))
+
+
+def one_line(text: str, limit: int = 400) -> str:
+    """Put the visible text on one line with single blanks, cut with an ellipsis past `limit` characters."""
+    line = " ".join(visible(text).split())
+    return line if len(line) <= limit else line[: limit - 1] + _ELLIPSIS
+
+
+def markdown_prose(text: str, limit: int = 400) -> str:
+    """Return one line that GitHub shows as it is: no mention, reference, link, image, HTML, emphasis or table break."""
+    inert = _LIVE.sub(_interrupt, one_line(text, limit))
+    inert += _ZERO_WIDTH_SPACE if _HALF_EMOJI.search(inert) else ""
+    return _STRUCTURE.sub(lambda match: f"&#{ord(match[0])};", inert)
+
+
+def quoted(sentence: str) -> str:
+    """Put backticked suite words and commands into quotation marks.
+
+    They become no code spans: untrusted text stands in such sentences too, and must not become structure.
+    """
+    return _WORD.sub("\N{LEFT DOUBLE QUOTATION MARK}\\1\N{RIGHT DOUBLE QUOTATION MARK}", sentence)
+
+
+def markdown_code(text: str, limit: int = 200) -> str:
+    """Return one line as a code span, fit for a table cell.
+
+    Backtick and cell border cannot be escaped inside a span, so they become look-alikes. An empty text becomes a dash.
+    """
+    line = one_line(text, limit).replace("`", "\N{MODIFIER LETTER GRAVE ACCENT}").replace("|", "¦")
+    return f"`{line}`" if line else "\N{EN DASH}"
+
+
+def chat_line(text: str, limit: int = 400) -> str:
+    """Return one line for Slack and the like: no mention, link or emoji; `&`, `<` and `>` are entities."""
+    inert = _LIVE.sub(_interrupt, one_line(text, limit))
+    return inert.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def _interrupt(match: re.Match[str]) -> str:
+    live = match[0]
+    cut = live.index(":") + 1 if ":" in live else len(live)
+    return live[:cut] + _ZERO_WIDTH_SPACE + live[cut:]

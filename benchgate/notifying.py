@@ -13,9 +13,8 @@ from benchgate.publish.destination import Destination, destination
 from benchgate.publish.message import Message
 from benchgate.publish.webhook import push_metrics, send_slack, send_webhook, slack_destination, webhook_key
 from benchgate.publishing import Judged, Publisher
-from benchgate.report.notice import render_notice
-from benchgate.report.results import Told
-from benchgate.report.run_metrics import render_metrics
+from benchgate.report.outputs import render_metrics, render_notice
+from benchgate.report.results import VerdictContext
 from benchgate.report.slack import render_slack
 
 
@@ -42,7 +41,7 @@ def notifiers(
 ) -> dict[str, Publisher]:
     """Everybody in `to`, by name. `link` is where the report is, or the page of the CI's run."""
     decision = judged.decision
-    told = Told(decision.evidence, decision.verdict, judged.exit_code, terms=decision.terms, link=link)
+    told = VerdictContext(decision.evidence, decision.verdict, judged.exit_code, terms=decision.terms, link=link)
 
     def webhook(_: Message) -> str:
         assert to.webhook is not None, "only then is it among those who are told"

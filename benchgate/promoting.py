@@ -15,6 +15,7 @@ from pathlib import Path
 from benchgate.circumstances import fresh_run_id, utc_now
 from benchgate.deciding import Decision, decide_stored, report_html
 from benchgate.errors import BenchgateError, EvidenceError, ExitCode, PublishError, UsageError
+from benchgate.escape import one_line
 from benchgate.model.deployment import HOW_TO_PIN, Arm, ModelIdentity, adapter_names, identity_of, sha256_of
 from benchgate.model.history import (
     Promotion,
@@ -26,7 +27,6 @@ from benchgate.model.history import (
 )
 from benchgate.model.run import Run, RunStatus, too_old_because
 from benchgate.model.verdict import Waivers
-from benchgate.report.untrusted import one_line
 from benchgate.store.repository import Store, StoredVerdict
 
 _LONGEST = 500

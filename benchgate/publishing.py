@@ -11,11 +11,11 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
 from benchgate.deciding import Decision, decide_stored
 from benchgate.errors import EvidenceError, ExitCode, PublishError, SuiteError, UsageError
+from benchgate.escape import markdown_code, markdown_prose
 from benchgate.model.deployment import Arm, sha256_of
 from benchgate.model.run import Run
 from benchgate.model.verdict import Outcome, Waivers
@@ -29,10 +29,7 @@ from benchgate.publish.github_status import publish_commit_status, publish_deplo
 from benchgate.publish.message import Annotation, Light, Message
 from benchgate.report.document import with_exit_code
 from benchgate.report.markdown import SUMMARY_BYTES, markdown_of
-from benchgate.report.results import Kind, Level, Result, Told, plain
-from benchgate.report.suite_lines import SuiteLines, suite_lines
-from benchgate.report.untrusted import markdown_code, markdown_prose
-from benchgate.report.view import ReportView, report_view
+from benchgate.report.results import Kind, Level, Result, SuiteLines, VerdictContext, plain, suite_lines
 from benchgate.store.bundle import bundle_sources
 from benchgate.store.merge import import_runs
 from benchgate.store.migrate import opened
@@ -242,7 +239,7 @@ def publishers(asked: Asked, place: Place, environment: Mapping[str, str]) -> di
     def summary(message: Message) -> str:
         if not environment.get("GITHUB_STEP_SUMMARY"):
             raise PublishError("GITHUB_STEP_SUMMARY is not set: there is no job summary to write to")
-        github.publish_summary(environment, message.text(SUMMARY_BYTES))
+        github.publish_summary(environment, lambda: message.text(SUMMARY_BYTES))
         return "job summary written"
 
     every: dict[str, tuple[bool, Publisher]] = {
@@ -268,14 +265,10 @@ def _text_of(judged: Judged, place: Place) -> Callable[[int], str]:
     """The verdict in at most so many bytes, and below it what it is of."""
     decision, footer = judged.decision, _footer(judged.aside, place)
 
-    @cache
-    def view() -> ReportView:
-        return report_view(decision.evidence, decision.verdict, terms=decision.terms)
-
     def text(budget: int) -> str:
         if judged.doubt is not None:
             return f"## benchgate: in doubt\n\n**{markdown_prose(judged.doubt, _LONGEST_DOUBT)}**\n{footer}"
-        return markdown_of(view(), budget - len(footer.encode())) + footer
+        return markdown_of(decision.report.view, budget - len(footer.encode())) + footer
 
     return text
 
@@ -295,7 +288,7 @@ def _annotations(judged: Judged, suite_file: Path | None) -> tuple[Annotation, .
     decision = judged.decision
     suite = decision.terms.suite(decision.evidence.run)
     lines = suite_lines(_text_of_suite(suite_file), suite_file.as_posix(), suite, decision.evidence)
-    told = Told(decision.evidence, decision.verdict, judged.exit_code, terms=decision.terms)
+    told = VerdictContext(decision.evidence, decision.verdict, judged.exit_code, terms=decision.terms)
     every = [one for one in told.results() if one.kind is not Kind.VERDICT]
     stops = [one for one in every if one.level.stops]
     return tuple(_annotation(one, lines) for one in (*stops, *(one for one in every if one.level is Level.WARNS)))

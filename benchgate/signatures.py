@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from benchgate.errors import BenchgateError, ExitCode, UsageError, lacking
+from benchgate.escape import one_line
 from benchgate.report.statement import PREDICATE_TYPE, TYPE, Statement
-from benchgate.report.untrusted import one_line
 
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
 _WORKFLOW = re.compile(r"(https://[^/]+/.+?)/(?:\.github/workflows)?/")  # of GitHub, and of GitLab

@@ -31,14 +31,9 @@ def pytest_configure() -> None:
 @pytest.fixture
 def no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pages without charts, which have tests of their own and cost most of a rendering's time."""
-    from benchgate.report import html
-    from benchgate.report.figures import Figures
-    from benchgate.report.view import ReportView
+    from benchgate.report.charts import Figure
 
-    def none(view: ReportView) -> Figures:
-        return Figures()
-
-    monkeypatch.setattr(html, "figures_of", none)
+    monkeypatch.setattr(Figure, "svg", "")
 
 
 @pytest.fixture(scope="module", params=["compiled", "not compiled"])

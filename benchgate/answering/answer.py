@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 from benchgate.answering.question import Question
 from benchgate.errors import UsageError
+from benchgate.escape import one_line
 from benchgate.model.deployment import Arm, adapter_names, identity_of
 from benchgate.model.history import PromotionAction, promotion_labels
 from benchgate.model.run import Run, RunStatus, too_old_because
-from benchgate.report.untrusted import one_line
 from benchgate.store.repository import Store, StoredVerdict
 
 _NEWEST = 100  # runs of a suite that are looked at for one of a candidate

@@ -49,7 +49,7 @@ def calibrate(
     """Measure a suite's baseline against itself: how much its numbers and answers differ when nothing changed."""
     from benchgate import calibrating
     from benchgate.pipeline import RunOptions
-    from benchgate.report.noise_section import noise_lines
+    from benchgate.report.sections.noise import noise_lines
 
     path = find_suite(suite)
     declared = load_suite(path, baseline)

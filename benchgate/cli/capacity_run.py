@@ -12,7 +12,7 @@ from benchgate.errors import UsageError
 if TYPE_CHECKING:
     from benchgate.model.deployment import Arm, Deployment
     from benchgate.model.run import Evidence, MetricRow, Run
-    from benchgate.report.sizing_run import NamedRun, RunSeen
+    from benchgate.report.sizing import NamedRun, RunSeen
     from benchgate.sizing.operating_point import LoadLevel
     from benchgate.sizing.signals import ColdStarts
     from benchgate.suite.schema import Suite
@@ -105,8 +105,8 @@ def _seen(
     """By `rows`; `kept` are those that the store has of it, which are held against them where both are known."""
     from benchgate.gate.checks.capacity import unused_search_note
     from benchgate.gate.summary.metric_rows import mismatches
-    from benchgate.report.client_care import client_care, widened_line
-    from benchgate.report.sizing_run import RunSeen
+    from benchgate.report.comparability import client_care, widened_line
+    from benchgate.report.sizing import RunSeen
     from benchgate.sizing.operating_point import (
         choose_operating_point,
         known_levels,
@@ -140,7 +140,7 @@ def _seen(
 
 
 def _named(run: Run, role: Arm, verdict: Mapping[str, Any]) -> NamedRun:
-    from benchgate.report.sizing_run import NamedRun
+    from benchgate.report.sizing import NamedRun
 
     return NamedRun(
         id=run.id,

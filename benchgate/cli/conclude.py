@@ -57,7 +57,7 @@ def conclude(
 
 
 def _require_explainable(decision: Decision, check: str, output: Format) -> None:
-    from benchgate.report.explained import find_check
+    from benchgate.report.checks import find_check
 
     if output not in (Format.TEXT, Format.JSON):
         raise UsageError(f"--explain prints text or json; leave --format {output} out")
@@ -174,8 +174,8 @@ def _faults(
 
 
 def _explained(decision: Decision, output: Format, code: ExitCode, name: str) -> str:
+    from benchgate.report.checks import find_check, render_explanation, with_steps
     from benchgate.report.document import document_json, with_exit_code
-    from benchgate.report.explained import find_check, render_explanation, with_steps
 
     check = find_check(decision.verdict, name)
     if output is Format.JSON:
@@ -190,28 +190,26 @@ def shown(decision: Decision, output: Format, code: ExitCode, outputs: Outputs =
     if output in _FORMS:
         told = told_of(decision, code, report_url=outputs.report_url, report=None, suite=outputs.suite)
         text = terminal_text(_shown_as_text(decision)) if output is Format.GITHUB else ""
-        return text + rendered(_FORMS[output], told)
+        return text + rendered(_FORMS[output], told, decision.report)
     if output is Format.MARKDOWN:
-        from benchgate.report.markdown import render_markdown
+        from benchgate.report.markdown import markdown_of
 
-        return render_markdown(decision.evidence, decision.verdict, against=decision.reference, terms=decision.terms)
+        return markdown_of(decision.report.view)
     return _shown_as_text(decision)
 
 
 def _shown_as_text(decision: Decision) -> str:
-    from benchgate.report.client_care import client_care
-    from benchgate.report.load_end import load_end_lines
-    from benchgate.report.quality_section import quality_lines
+    from benchgate.report.sections.load import load_end_lines
     from benchgate.report.text import render_text
 
     reference = decision.reference.run if decision.reference is not None else None
-    quality = quality_lines(decision.evidence, decision.verdict, against=decision.reference, terms=decision.terms)
+    quality = decision.report.quality
     return render_text(
         decision.verdict,
         decision.evidence.run,
         against=reference,
         terms=decision.terms,
-        quality=quality,
+        quality=() if quality is None else quality.lines,
         load=load_end_lines(decision.evidence, decision.verdict),
-        cautions=client_care(decision.terms.suite(decision.evidence.run), decision.evidence, decision.reference),
+        cautions=decision.report.cautions,
     )

@@ -92,6 +92,6 @@ def _document(found: CandidateTable, output: TrendFormat) -> str | bytes:
         from benchgate.store.export import to_csv
 
         return to_csv(COLUMNS, frontier_rows(found))
-    from benchgate.report.frontier_chart import frontier_file, frontier_png
+    from benchgate.report.frontier import frontier_file, frontier_png
 
     return frontier_png(found) if output is TrendFormat.PNG else frontier_file(found)

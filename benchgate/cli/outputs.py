@@ -18,8 +18,7 @@ from benchgate.report.formats import Output, rendered
 
 if TYPE_CHECKING:
     from benchgate.deciding import Decision
-    from benchgate.report.results import Told
-    from benchgate.report.suite_lines import SuiteLines
+    from benchgate.report.results import SuiteLines, VerdictContext
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +111,7 @@ def write_outputs(outputs: Outputs, decision: Decision, code: ExitCode, report: 
     told = told_of(decision, code, report_url=outputs.report_url, report=report, suite=outputs.suite)
     for form, file in outputs.files:
         try:
-            write_whole(file, rendered(form, told).encode(), f"the verdict as {form}")
+            write_whole(file, rendered(form, told, decision.report).encode(), f"the verdict as {form}")
             log(f"{form}: {file}")
         except PublishError as error:
             yield str(error)
@@ -120,12 +119,12 @@ def write_outputs(outputs: Outputs, decision: Decision, code: ExitCode, report: 
 
 def told_of(
     decision: Decision, code: ExitCode, *, report_url: str | None, report: Path | None, suite: Path | None
-) -> Told:
+) -> VerdictContext:
     """The decision as every form of it is made from, of a process that ends with this code."""
     from benchgate.publish.report_link import report_link
-    from benchgate.report.results import Told
+    from benchgate.report.results import VerdictContext
 
-    return Told(
+    return VerdictContext(
         evidence=decision.evidence,
         verdict=decision.verdict,
         exit_code=code,
@@ -159,7 +158,7 @@ def _file(text: str) -> tuple[Output, Path]:
 
 def _lines(decision: Decision, suite: Path) -> SuiteLines | None:
     """Where the checks stand in a file of the repository that a CI checked out, or below this folder; else None."""
-    from benchgate.report.suite_lines import suite_lines
+    from benchgate.report.results import suite_lines
     from benchgate.text_files import text_of
 
     root = next((os.environ[name] for name in _CHECKED_OUT if os.environ.get(name)), ".")

@@ -11,9 +11,9 @@ if TYPE_CHECKING:
 
 def price_lines(suite: Suite) -> list[str]:
     """A line for each arm whose price is of a file; none where the suite says its prices itself."""
-    from benchgate.report.price_words import price_and_use_told, price_source_told
+    from benchgate.report.sections.cost import price_and_use, price_source
 
-    return [f"{one.name}: {price_and_use_told(one)}, the price {price_source_told(one)}" for one in _of_a_file(suite)]
+    return [f"{one.name}: {price_and_use(one)}, the price {price_source(one)}" for one in _of_a_file(suite)]
 
 
 def price_documents(suite: Suite) -> dict[str, dict[str, object]]:

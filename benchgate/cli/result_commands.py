@@ -102,7 +102,7 @@ def report(
             deciding.write_report(decision, path)
         else:
             told = told_of(decision, decision.exit_code, report_url=report_url, report=None, suite=pointed_at)
-            deciding.write_whole(path, rendered(form, told).encode(), f"the verdict as {form}")
+            deciding.write_whole(path, rendered(form, told, decision.report).encode(), f"the verdict as {form}")
     except PublishError as error:
         log(f"benchgate: {error}")
         raise typer.Exit(int(ExitCode.PUBLISH_FAILED)) from error

@@ -116,7 +116,7 @@ def _checked_lines(checked: CheckReport, store: str, *, figures: bool) -> Iterat
 
 
 def _info_lines(sizes: Sizes, now: str) -> Iterator[str]:
-    from benchgate.report.untrusted import one_line
+    from benchgate.escape import one_line
     from benchgate.store.retention import older_than
 
     yield f"store    {sizes.address}"

@@ -86,7 +86,7 @@ def _reason(raw_older_than: str | None, keep_last: int | None, suite: str | None
 
 
 def _lines(removed: Removed, kept: Mapping[str, int], *, dry_run: bool) -> Iterator[str]:
-    from benchgate.report.untrusted import one_line
+    from benchgate.escape import one_line
 
     for run in removed.runs:
         name = one_line(run.label or "", 24)

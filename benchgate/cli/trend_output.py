@@ -14,7 +14,7 @@ from benchgate.escape import terminal_line
 
 if TYPE_CHECKING:
     from benchgate.model.run import TrendPoint
-    from benchgate.report.trend_points import Place
+    from benchgate.report.trend import Place
 
 
 _ANEW = "begins_anew"
@@ -60,7 +60,7 @@ def trend_document(
     `asked` is what each run asked, by which points do not go on from those before them: every form says so. Raises
     UsageError for a picture of more lines than can be told apart.
     """
-    from benchgate.report.trend_points import breaks_of, chart_of, place_of
+    from benchgate.report.trend import breaks_of, chart_of, place_of
 
     breaks = breaks_of(points, asked or {}, by)
     if by is not None and output in (TrendFormat.TEXT, TrendFormat.JSON, TrendFormat.CSV):
@@ -71,15 +71,16 @@ def trend_document(
         of_all = _of_all(metric, statistic)
         rows = [{**of_all, **point._asdict(), _ANEW: breaks.get(place_of(point))} for point in points]
         return _csv(rows, of_all) if output is TrendFormat.CSV else _json(rows)
-    from benchgate.report.trend_chart import whole_png, whole_svg
+    from benchgate.report.charts import png_file, svg_file
+    from benchgate.report.trend import trend_spec
 
     chart = chart_of(points, metric, statistic, by, breaks)
     if output is TrendFormat.PNG:
-        return whole_png(chart)
+        return png_file(trend_spec(chart))
     told_apart = "" if by is None else f" by {by}"
     candidates = list(dict.fromkeys(point.deployment for point in points))
     whose = f"candidate{'s' if len(candidates) > 1 else ''} {', '.join(candidates)}{told_apart}"
-    return whole_svg(chart, f"{chart.title} of the {whose}, oldest run first")
+    return svg_file(trend_spec(chart), f"{chart.title} of the {whose}, oldest run first")
 
 
 def emit(document: str | bytes, output: TrendFormat, out: Path | None) -> None:
@@ -123,8 +124,8 @@ def _text(
 
 
 def _line(point: TrendPoint, metric: str, breaks: Mapping[Place, str], *, with_limits: bool) -> str:
-    from benchgate.report.metric_values import in_its_unit, value_with_limits
-    from benchgate.report.trend_points import place_of
+    from benchgate.report.display import in_its_unit, value_with_limits
+    from benchgate.report.trend import place_of
 
     where, name = point.stage or point.task or "-", point.label or point.run_id[:13]
     value = in_its_unit(metric, point.value)
@@ -139,7 +140,7 @@ def _line(point: TrendPoint, metric: str, breaks: Mapping[Place, str], *, with_l
 
 def _of_all(metric: str, statistic: str | None) -> dict[str, str | None]:
     """What is the same of every point, so that a table needs no command line beside it."""
-    from benchgate.report.metric_values import unit_of
+    from benchgate.report.display import unit_of
 
     return {"metric": metric, "statistic": statistic, "unit": unit_of(metric)}
 

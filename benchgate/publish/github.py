@@ -62,15 +62,14 @@ def publish(
         report_path=report_path,
         statement_path=statement_path,
     )
-    if environment.get("GITHUB_STEP_SUMMARY"):
-        publish_summary(environment, render_summary())
+    publish_summary(environment, render_summary)
 
 
-def publish_summary(environment: Mapping[str, str], summary_markdown: str) -> None:
+def publish_summary(environment: Mapping[str, str], render_summary: Callable[[], str]) -> None:
     """The job summary alone, where there is one. Raises PublishError when it cannot be written."""
     try:
         if path := environment.get("GITHUB_STEP_SUMMARY"):
-            _append(Path(path), _fitting(Path(path), summary_markdown))
+            _append(Path(path), _fitting(Path(path), render_summary()))
     except OSError as exc:
         raise PublishError(f"GitHub's job files: {exc}; the verdict itself stands") from exc
 

@@ -1,17 +1,104 @@
-"""The verdict as plain JSON: what machines read, and the same bytes for the same verdict on every machine."""
+"""The verdict as plain JSON, the same bytes for the same verdict on every machine; and the terms it was given on."""
 
 from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
 
 from benchgate.errors import ExitCode
+from benchgate.gate.judge import reference_doubt
 from benchgate.model.deployment import Deployment
 from benchgate.model.run import Run
-from benchgate.model.verdict import CheckResult, Difference, GuardResult, Verdict
-from benchgate.report.sides import deployments
-from benchgate.report.terms import OWN, Terms
-from benchgate.report.waivers import waiver_document, waivers_document
+from benchgate.model.verdict import (
+    CheckResult,
+    Difference,
+    GuardResult,
+    Outcome,
+    Verdict,
+    Waiver,
+    WaiverState,
+    WaiverUse,
+    policy_sha256,
+)
+from benchgate.report.comparability import deployments
+from benchgate.suite.schema import Suite
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """Inputs of a verdict besides the evidence.
+
+    `policy` is the run's suite with a replaced gate, SLO and error budget; None when nothing was replaced.
+    `reference_outcome` is the reference run's own verdict, if any.
+    """
+
+    policy: Suite | None = None
+    reference_outcome: Outcome | None = None
+    strict: bool = False
+
+    def suite(self, run: Run) -> Suite:
+        """Return the suite that judged the run."""
+        return self.policy or Suite.from_stored(run.suite)
+
+    def exit_code(self, verdict: Verdict) -> ExitCode:
+        """Return the code of the verdict itself; failing to store or publish it has another."""
+        return verdict.outcome.exit_code(strict=self.strict)
+
+    def policy_replaced(self, run: Run, verdict: Verdict) -> bool:
+        """Return True if the run was measured under another gate, SLO or error budget."""
+        # Read and spelled again: a run of an older benchgate lacks what the language has gained since, defaults all.
+        own = Suite.from_stored(run.suite)
+        if verdict.policy_sha256 is not None and verdict.policy_sha256 != policy_sha256(own.to_stored()["gate"]):
+            return True
+        if self.policy is None:
+            return False
+        return self.slo(run) != run.suite["slo"] or self.policy.error_budget != own.error_budget
+
+    def slo(self, run: Run) -> Mapping[str, object] | None:
+        """Return the judging suite's SLO as a stored suite spells it."""
+        slo = self.suite(run).slo
+        return slo.model_dump(mode="json", by_alias=False) if slo is not None else None
+
+    def reference_doubt(self) -> str | None:
+        """Return a sentence, without its full stop, on a reference run that was not to be promoted itself."""
+        return reference_doubt(self.reference_outcome)
+
+
+OWN = Terms()
+OTHER_POLICY = (
+    "it was judged by another policy than it was measured under: whoever wrote the margins could know the numbers"
+)
+
+
+def waiver_document(waiver: Waiver) -> dict[str, object]:
+    """Return a waiver as plain JSON."""
+    return {
+        "check": waiver.check,
+        "suite": waiver.suite,
+        "deployment": waiver.deployment,
+        "ceiling": waiver.ceiling,
+        "expires": waiver.expires.isoformat(),
+        "owner": waiver.owner,
+        "issue": waiver.issue,
+        "reason": waiver.reason,
+        "approved_by": waiver.approved_by,
+        **({"release": waiver.release} if waiver.release is not None else {}),
+    }
+
+
+def waivers_document(states: Sequence[WaiverState], as_of: date) -> dict[str, object]:
+    """Return the waivers by their use; `expiring` are those that end within days."""
+    by_use = {use.value: [_waiver_state(one) for one in states if one.use is use] for use in WaiverUse}
+    expiring = [_waiver_state(one) for one in states if one.expires_soon]
+    return {"as_of": as_of.isoformat(), **by_use, "expiring": expiring}
+
+
+def _waiver_state(state: WaiverState) -> dict[str, object]:
+    return {**waiver_document(state.waiver), "why": state.why, "days_left": state.days_left}
+
 
 SCHEMA = "benchgate.verdict/1"
 _DIGITS = 12  # more would carry the last bits of different CPUs' arithmetic into the bytes
@@ -20,15 +107,14 @@ _DIGITS = 12  # more would carry the last bits of different CPUs' arithmetic int
 def verdict_document(
     run: Run, verdict: Verdict, *, against: Run | None = None, terms: Terms = OWN
 ) -> dict[str, object]:
-    """The verdict over a run, or over a run `against` a stored reference run, as plain JSON.
+    """Return the verdict over a run, or `against` a stored reference run, as plain JSON.
 
-    Infinities are the texts "inf" and "-inf"; a value that was not measured is null. Raises ValueError for NaN, which
-    no public value may be.
+    Infinities are the texts "inf" and "-inf"; unmeasured values are null. Raises ValueError for NaN.
     """
     document: dict[str, object] = {
         "schema": SCHEMA,
         "run": _run(run),
-        "against": None if against is None else _run(against) | {"outcome": _outcome(terms)},
+        "against": None if against is None else _run(against) | {"outcome": _reference_outcome(terms)},
         "arms": {arm.value: _arm(source, arm_of) for arm, (source, arm_of) in deployments(run, against).items()},
         "outcome": verdict.outcome.value,
         "reason": verdict.reason,
@@ -51,12 +137,12 @@ def verdict_document(
 
 
 def with_exit_code(document: dict[str, object], code: ExitCode) -> dict[str, object]:
-    """The document as a process that ends with `code` gives it: whatever the reason, only 0 promotes."""
+    """Set the exit code of the process; only 0 promotes."""
     return {**document, "exit_code": int(code), "promotes": code is ExitCode.OK}
 
 
 def document_json(document: dict[str, object]) -> str:
-    """The one spelling of a document: sorted keys, two spaces, ASCII only, a newline at the end."""
+    """Spell a document in its only form: sorted keys, two spaces, ASCII, a newline at the end."""
     return json.dumps(document, sort_keys=True, indent=2, ensure_ascii=True, allow_nan=False) + "\n"
 
 
@@ -77,23 +163,23 @@ def _run(run: Run) -> dict[str, object]:
     }
 
 
-def _outcome(terms: Terms) -> str | None:
+def _reference_outcome(terms: Terms) -> str | None:
     return terms.reference_outcome.value if terms.reference_outcome is not None else None
 
 
 def _arm(run: Run, deployment: Deployment) -> dict[str, object]:
-    told: dict[str, object] = {
+    document: dict[str, object] = {
         "run_id": run.id,
         "name": deployment.name,
         "model": deployment.model,
         "engine": deployment.engine,
         "fingerprint": deployment.fingerprint,
     }
-    return told | ({"price": price_document(deployment)} if deployment.price_entry else {})
+    return document | ({"price": price_document(deployment)} if deployment.price_entry else {})
 
 
 def price_document(deployment: Deployment) -> dict[str, object]:
-    """What a deployment costs by a file of prices, and by which of its entries."""
+    """Return a deployment's prices and their entry in a price file."""
     return {
         "usd_per_hour": _number(deployment.price_usd_per_hour),
         "token_prices": {kind: _number(usd) for kind, usd in deployment.token_prices.items()},
@@ -102,20 +188,7 @@ def price_document(deployment: Deployment) -> dict[str, object]:
 
 
 def _check(check: CheckResult) -> dict[str, object]:
-    document = _numbers(check)
-    if check.two_sided:
-        document["two_sided"] = True
-    if check.limits_alpha is not None:
-        document["limits_alpha"] = _number(check.limits_alpha)
-    if check.n_of is not None:
-        document["n_of"] = check.n_of
-    if check.waiver is None:
-        return document
-    return {**document, "waiver": {**waiver_document(check.waiver), "outcome": check.outcome.value}}
-
-
-def _numbers(check: CheckResult) -> dict[str, object]:
-    return {
+    document: dict[str, object] = {
         "id": check.id,
         "title": check.title,
         "family": check.family,
@@ -144,6 +217,15 @@ def _numbers(check: CheckResult) -> dict[str, object]:
         "method": check.method,
         "notes": list(check.notes),
     }
+    if check.two_sided:
+        document["two_sided"] = True
+    if check.limits_alpha is not None:
+        document["limits_alpha"] = _number(check.limits_alpha)
+    if check.n_of is not None:
+        document["n_of"] = check.n_of
+    if check.waiver is None:
+        return document
+    return {**document, "waiver": {**waiver_document(check.waiver), "outcome": check.outcome.value}}
 
 
 def _guard(guard: GuardResult) -> dict[str, object]:

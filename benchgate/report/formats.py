@@ -1,4 +1,4 @@
-"""The forms that a verdict can be written in, by name. Each is a module of its own, loaded where it is asked for."""
+"""The formats of a verdict by name; their modules are imported when one is written."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from benchgate.report.results import Told
+    from benchgate.report.results import VerdictContext
+    from benchgate.report.view import Report
 
 
 class Output(StrEnum):
-    """A form of a verdict in a file."""
+    """A format of a verdict."""
 
     HTML = "html"
     JSON = "json"
@@ -24,11 +25,11 @@ class Output(StrEnum):
 
     @property
     def file_name(self) -> str:
-        """What its file is called unless said."""
-        return _FILES[self]
+        """The name of its file by default."""
+        return _FILE_NAMES[self]
 
 
-_FILES = {
+_FILE_NAMES = {
     Output.HTML: "report.html",
     Output.JSON: "report.json",
     Output.MARKDOWN: "report.md",
@@ -41,48 +42,39 @@ _FILES = {
 }
 
 
-def rendered(output: Output, told: Told) -> str:
-    """The text of one form. Raises UsageError for a form of links where nobody knows the report's address."""
+def rendered(output: Output, context: VerdictContext, report: Report | None = None) -> str:
+    """Return the text of one format; `report` is that of the verdict, if it was made before.
+
+    Raises UsageError for a format of links when the report's address is unknown.
+    """
+    from benchgate.report import outputs, sarif, slack
+
     match output:
-        case Output.HTML | Output.JSON | Output.MARKDOWN:
-            return _read_by_people(output, told)
+        case Output.HTML | Output.MARKDOWN:
+            return _report_text(output, report or context.report)
+        case Output.JSON:
+            from benchgate.report.document import document_json, with_exit_code
+
+            return document_json(with_exit_code((report or context.report).document, context.exit_code))
         case Output.JUNIT:
-            from benchgate.report.junit import render_junit
-
-            return render_junit(told)
+            return outputs.render_junit(context)
         case Output.SARIF:
-            from benchgate.report.sarif import render_sarif
-
-            return render_sarif(told)
+            return sarif.render_sarif(context)
         case Output.ANNOTATIONS:
-            from benchgate.report.annotations import render_annotations
-
-            return render_annotations(told)
+            return outputs.render_annotations(context)
         case Output.GITLAB_METRICS:
-            from benchgate.report.gitlab import render_gitlab_metrics
-
-            return render_gitlab_metrics(told)
+            return outputs.render_gitlab_metrics(context)
         case Output.GITLAB_ANNOTATIONS:
-            from benchgate.report.gitlab import render_gitlab_annotations
-
-            return render_gitlab_annotations(told)
+            return outputs.render_gitlab_annotations(context)
         case Output.SLACK:
-            from benchgate.report.slack import render_slack
-
-            return render_slack(told)
+            return slack.render_slack(context)
 
 
-def _read_by_people(output: Output, told: Told) -> str:
-    """The report itself, short or whole, and the verdict document."""
-    if output is Output.JSON:
-        from benchgate.report.document import document_json, verdict_document, with_exit_code
-
-        document = verdict_document(told.run, told.verdict, against=told.reference, terms=told.terms)
-        return document_json(with_exit_code(document, told.exit_code))
+def _report_text(output: Output, report: Report) -> str:
     if output is Output.HTML:
-        from benchgate.report.html import render_html
+        from benchgate.report.html import page_of
 
-        return render_html(told.evidence, told.verdict, against=told.against, terms=told.terms)
-    from benchgate.report.markdown import render_markdown
+        return page_of(report.view)
+    from benchgate.report.markdown import markdown_of
 
-    return render_markdown(told.evidence, told.verdict, against=told.against, terms=told.terms)
+    return markdown_of(report.view)

@@ -11,54 +11,58 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from benchgate.escape import quoted, visible
 from benchgate.model.run import Evidence
 from benchgate.model.verdict import Verdict
-from benchgate.report.figures import figures_of
-from benchgate.report.glossary import GLOSSARY
-from benchgate.report.load_section import TWO_NUMBERS
-from benchgate.report.site_places import SITE_INDEX, suite_page
-from benchgate.report.terms import OWN, Terms
-from benchgate.report.untrusted import quoted, visible
+from benchgate.report.display import GLOSSARY
+from benchgate.report.document import OWN, Terms
 from benchgate.report.view import ReportView, report_view
 
+SITE_INDEX = "../index.html"
+"""The way from a report in a site to the site's first page."""
 _PACKAGE = Path(__file__).parent.parent
 TEMPLATES = (_PACKAGE / "_templates", _PACKAGE.parent / "reports" / "templates")
-"""Where the templates lie: in an installed package, else in a checkout."""
+"""The folders of the templates: in an installed package, else in a checkout."""
 
 
 def render_html(
-    evidence: Evidence,
-    verdict: Verdict,
-    *,
-    against: Evidence | None = None,
-    terms: Terms = OWN,
-    in_site: bool = False,
+    evidence: Evidence, verdict: Verdict, *, against: Evidence | None = None, terms: Terms = OWN, in_site: bool = False
 ) -> str:
-    """The whole report; the same inputs give the same bytes.
-
-    `in_site`: with ways back, to the first page and to its suite's.
-    """
+    """Render the whole report; the same inputs give the same bytes."""
     return page_of(report_view(evidence, verdict, against=against, terms=terms), in_site=in_site)
 
 
 def page_of(view: ReportView, *, in_site: bool = False) -> str:
-    """A report that is finished but for its markup and its charts, as a page."""
+    """Render a report as a page; `in_site` adds links to the site's first page and to the suite's."""
     environment = page_environment()
     return environment.get_template("report.html.j2").render(
         view=view,
         home=SITE_INDEX if in_site else "",
         trends=suite_page(view.banner.suite) if in_site else "",
-        figures=figures_of(view),
         glossary=GLOSSARY,
-        two_numbers=TWO_NUMBERS,
         style_hash=csp_hash(environment.get_template("report.css").render()),
         script_hash=csp_hash(environment.get_template("report.js").render()),
     )
 
 
+def hashed_name(text: str) -> str:
+    """Return 32 hex digits that stand for a name, which may be any text."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+def suite_folder(name: str) -> str:
+    """Return the folder of a suite in a site."""
+    return f"suites/{hashed_name(name)}"
+
+
+def suite_page(name: str) -> str:
+    """Return the way from a report in a site to the page of its suite."""
+    return f"../{suite_folder(name)}/index.html"
+
+
 @functools.cache
 def page_environment() -> Environment:
-    """Everything printed is escaped; what cannot be seen is shown first."""
+    """Return the environment of all pages: it escapes everything printed and shows invisible characters."""
     environment = Environment(
         loader=FileSystemLoader([path for path in TEMPLATES if path.is_dir()]),
         autoescape=True,
@@ -68,7 +72,7 @@ def page_environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters["unbroken"] = _unbroken
-    environment.filters["worded"] = _worded
+    environment.filters["worded"] = lambda sentence: quoted(_unbroken(sentence))
     return environment
 
 
@@ -77,18 +81,13 @@ def _visible(value: object) -> object:
 
 
 def _unbroken(sentence: str) -> str:
-    """A sentence in which no line ends between a number and its unit."""
+    """Keep numbers and their units on one line."""
     return re.sub(
         r"(?<=\d) (?=%|(?:[mµn]?s|points?|tok/s|req/s|tokens/s|requests/s)\b)", "\N{NO-BREAK SPACE}", sentence
     )
 
 
-def _worded(sentence: str) -> str:
-    """A sentence of the gate's, ready to be read on a page."""
-    return quoted(_unbroken(sentence))
-
-
 def csp_hash(source: str) -> str:
-    """What a Content-Security-Policy calls this style or script by."""
+    """Return the name of a style or script in a Content-Security-Policy."""
     digest = hashlib.sha256(source.encode()).digest()
     return f"sha256-{base64.b64encode(digest).decode()}"

@@ -5,33 +5,32 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from benchgate.escape import markdown_code, markdown_prose, quoted
 from benchgate.model.run import Evidence
 from benchgate.model.verdict import GuardResult, Verdict
-from benchgate.report.check_rows import CheckRow
-from benchgate.report.load_section import TWO_NUMBERS
-from benchgate.report.tables import Column, Table
-from benchgate.report.terms import OWN, Terms
-from benchgate.report.untrusted import markdown_code, markdown_prose, quoted
+from benchgate.report.checks import CheckRow
+from benchgate.report.document import OWN, Terms
+from benchgate.report.section import Lines, Part, Style
+from benchgate.report.table import Column, Table
 from benchgate.report.view import Banner, ReportView, report_view
 
 COMMENT_BYTES = 60_000
-"""What a comment on a change may hold (GitHub refuses more than 65,536 characters)."""
+"""The size limit of a comment on a change (GitHub refuses more than 65,536 characters)."""
 
 SUMMARY_BYTES = 256 * 1024
-"""What a job summary may hold: a quarter of what GitHub keeps of a step, for a step may give several verdicts."""
+"""The size limit of a job summary: a quarter of GitHub's limit for a step, which may give several verdicts."""
 
-_POOLED = f"Quantiles are over the requests of all blocks. {TWO_NUMBERS}"
 _REASON_CHARACTERS = 1000
 _FEW = 10  # checks that are still shown where all of them are too many
 
 
 @dataclass(frozen=True, slots=True)
-class _Section:
-    """A part of the summary. Where the budget ends, parts with the highest `expendable` go first or get `shorter`."""
+class _Part:
+    """A part of the summary. Over the budget, parts with the highest `rank` go first or get `shorter`."""
 
     title: str
     text: str
-    expendable: int
+    rank: int
     shorter: str = ""
 
 
@@ -43,7 +42,7 @@ def render_markdown(
     terms: Terms = OWN,
     budget_bytes: int = COMMENT_BYTES,
 ) -> str:
-    """The summary in at most `budget_bytes` of UTF-8, whatever was measured; names what had to be left out.
+    """Render the summary in at most `budget_bytes` of UTF-8; it names what had to be left out.
 
     The verdict with its reason is never dropped, even where it alone is over the budget.
     """
@@ -51,12 +50,12 @@ def render_markdown(
 
 
 def markdown_of(view: ReportView, budget_bytes: int = COMMENT_BYTES) -> str:
-    """The summary of a finished report, as `render_markdown` gives it."""
+    """Render the summary of a finished report."""
     head = _head(view)
-    kept = [section for section in _sections(view) if section.text]
+    kept = [part for part in _parts(view) if part.text]
     dropped: list[str] = []
     while kept and _size(_join(head, kept, dropped)) > budget_bytes:
-        at = max(range(len(kept)), key=lambda i: kept[i].expendable)
+        at = max(range(len(kept)), key=lambda i: kept[i].rank)
         worst = kept[at]
         if worst.shorter:
             kept[at] = replace(worst, text=worst.shorter, shorter="")
@@ -72,8 +71,8 @@ def _size(text: str) -> int:
     return len(text.encode())
 
 
-def _join(head: str, kept: Sequence[_Section], dropped: Sequence[str]) -> str:
-    parts = [head, *(f"### {section.title}\n\n{section.text}" for section in kept)]
+def _join(head: str, kept: Sequence[_Part], dropped: Sequence[str]) -> str:
+    parts = [head, *(f"### {part.title}\n\n{part.text}" for part in kept)]
     if dropped:
         parts.append(f"_Left out for length: {', '.join(dropped)}. The HTML report has everything._\n")
     return "\n".join(parts)
@@ -84,63 +83,51 @@ def _head(view: ReportView) -> str:
     of_run = f" of run {markdown_code(banner.baseline_run)}" if banner.baseline_run else ""
     objecting = f" {markdown_prose(banner.objecting)}." if banner.objecting else ""
     todo = f"**What to do:** {_sentence(banner.todo)}.\n\n" if banner.todo else ""
-    beside = "alone" if banner.alone else f"against {markdown_code(banner.baseline)}{of_run}"
+    versus = "alone" if banner.alone else f"against {markdown_code(banner.baseline)}{of_run}"
     return (
-        f"## {banner.mark} {banner.outcome}: {markdown_code(banner.candidate)} {beside}\n\n"
+        f"## {banner.mark} {banner.outcome}: {markdown_code(banner.candidate)} {versus}\n\n"
         f"**{markdown_prose(quoted(banner.reason), _REASON_CHARACTERS)}**\n\n"
-        f"{markdown_prose(banner.meaning)}{objecting} {markdown_prose(view.limits_told)}.\n\n{todo}"
+        f"{markdown_prose(banner.meaning)}{objecting} {markdown_prose(view.limits_sentence)}.\n\n{todo}"
         f"Suite {markdown_code(banner.suite)}, run {markdown_code(banner.run)}, "
         f"measured {markdown_prose(banner.when)}, exit code {banner.exit_code}.\n"
     )
 
 
-def _sections(view: ReportView) -> Iterator[_Section]:
-    """In reading order."""
+def _parts(view: ReportView) -> Iterator[_Part]:
+    """Yield the parts in reading order."""
     checks, alone = view.checks, view.banner.alone
     failing, few = checks.failing, checks.failing[:_FEW]
     every = _checks(failing, alone=alone) + _reasons(failing, view.banner) + _ids(failing)
-    spoilt = view.unusable
-    yield _Section("Checks that need attention", every, 0, shorter=_checks(few, alone=alone))
-    yield _Section("Is this measurement sound?" if alone else "Is this comparison fair?", _unfair(view), 1)
-    yield _Section("What differs", "" if alone else _differing(view), 2)
-    yield _Section("Waivers", _list(view.waivers).lstrip("\n"), 1)
-    yield _Section("Beyond this comparison", _list(view.notes), 3)
-    yield _Section("Passed checks", _checks(checks.passing, alone=alone) + _ids(checks.passing), 5)
-    if view.history is not None:
-        then = f"\n{_table(view.history.table)}" if view.history.table is not None else ""
-        yield _Section("Since last time", f"{markdown_prose(view.history.line)}.\n{then}", 3)
-    if view.quality is not None:
-        lines = [*view.quality.headline, *view.quality.faults]
-        yield _Section("Quality", _unusable(spoilt.quality) + _table(view.quality.scores) + _list(lines), 3)
-    if view.divergence is not None:
-        lines = [*([view.divergence.fault] if view.divergence.fault else []), *view.divergence.lines]
-        text = _unusable(spoilt.divergence) + _table(view.divergence.table) + _list(lines)
-        yield _Section("Fixed texts", text, 3)
-    if view.shadow is not None:
-        faults = [line for line in (view.shadow.fault, view.shadow.failed) if line]
-        text = _unusable(spoilt.shadow) + _table(view.shadow.table) + _list([*faults, *view.shadow.lines])
-        yield _Section("Shadow", text, 4)
-    if view.load is not None:
-        lines = [*([_POOLED] if view.paired is not None else []), *view.load.knees]
-        yield _Section("Load", _unusable(spoilt.load) + _table(view.load.speed) + _list(lines), 6)
-        if view.telemetry is not None and view.telemetry.table is not None:
-            told = _table(view.telemetry.table) + _list(view.telemetry.bottlenecks)
-            yield _Section("What the servers said of themselves", told, 8)
-    if view.noise is not None:
-        table = _table(view.noise.table) if view.noise.table is not None else ""
-        yield _Section("Noise", table + _list(view.noise.lines), 8)
-    if view.capacity is not None:
-        text = _unusable(spoilt.load) + _list(view.capacity.lines) + "\n" + _table(view.capacity.table)
-        yield _Section("Capacity", text, 6)
-    if view.load is not None and view.load.cost is not None:
-        text = _unusable(spoilt.load) + _table(view.load.cost) + _list(view.load.cost_lines)
-        yield _Section("Cost", text, 7)
+    yield _Part("Checks that need attention", every, 0, shorter=_checks(few, alone=alone))
+    yield _Part("Is this measurement sound?" if alone else "Is this comparison fair?", _objections(view), 1)
+    yield _Part("What differs", "" if alone else _differing(view), 2)
+    yield _Part("Waivers", _list(view.waivers).lstrip("\n"), 1)
+    yield _Part("Beyond this comparison", _list(view.notes), 3)
+    yield _Part("Passed checks", _checks(checks.passing, alone=alone) + _ids(checks.passing), 5)
+    for section in view.sections:
+        if section.summary:
+            invalid = f"**Not to be used:** {markdown_prose(section.invalidated_by)} speaks against these numbers.\n\n"
+            text = "".join(_laid_out(part) for part in section.summary)
+            yield _Part(
+                markdown_prose(section.title),
+                (invalid if section.invalidated_by else "") + text.lstrip("\n"),
+                section.rank,
+            )
     again = f"{markdown_code(view.provenance.command)}, with the `--store` that the run is in\n"
-    yield _Section("The same verdict again", again, 2)
+    yield _Part("The same verdict again", again, 2)
+
+
+def _laid_out(part: Part) -> str:
+    if isinstance(part, Table):
+        return "\n" + _table(part)
+    assert isinstance(part, Lines), "a summary has tables and sentences"
+    if part.style is Style.LIST:
+        return _list(part.lines)
+    return "\n" + "".join(f"{markdown_prose(quoted(line), _REASON_CHARACTERS)}\n" for line in part.lines)
 
 
 def _checks(rows: Sequence[CheckRow], *, alone: bool) -> str:
-    """A row each; of one deployment alone its value, and nothing that it would differ from."""
+    """Return a row for each check; one deployment alone has a value and no difference."""
     if not rows:
         return ""
     compared = ("baseline", "candidate", "difference", "interval", "allowed", "measured on")
@@ -161,36 +148,36 @@ def _checks(rows: Sequence[CheckRow], *, alone: bool) -> str:
 
 
 def _ids(rows: Sequence[CheckRow]) -> str:
-    """What `--explain` and `waive` call each, in the order of the table."""
+    """List the checks' ids in the order of the table, for `--explain` and `waive`."""
     return (
         f"\nIn order, for `--explain` and `waive`: {', '.join(markdown_code(row.id) for row in rows)}\n" if rows else ""
     )
 
 
 def _reasons(rows: Sequence[CheckRow], banner: Banner) -> str:
-    """Why each came out as it did and what to do about it, as far as the head has not said so; no advice twice."""
+    """List each check's reason and advice unless the head has them; no advice twice."""
     lines = []
-    told = {banner.todo}
+    given = {banner.todo}
     for row in rows:
         todo = row.advice_beside(banner.reason, banner.todo)
-        if not todo and row.told_in(banner.reason):
+        if not todo and row.is_reason_in(banner.reason):
             continue
-        advice = f" What to do: {'as above' if todo in told else _sentence(todo)}" if todo else ""
-        told.add(row.advice)
+        advice = f" What to do: {'as above' if todo in given else _sentence(todo)}" if todo else ""
+        given.add(row.advice)
         lines.append(f"- {row.mark} {markdown_prose(row.title)}: {_sentence(row.reason)}.{advice}\n")
     return "\n" + "".join(lines) if lines else ""
 
 
 def _sentence(text: str) -> str:
-    """A sentence of the gate's without its full stop."""
+    """Return a sentence without its full stop."""
     return markdown_prose(quoted(text), _REASON_CHARACTERS).removesuffix(".")
 
 
-def _unfair(view: ReportView) -> str:
-    """Yes is not told: then there is nothing to list."""
+def _objections(view: ReportView) -> str:
+    """List what speaks against the comparison; empty for a fair one."""
     fair = view.fairness
-    objections = [_objection(guard, view.banner) for guard in (*fair.tripped, *fair.warned)]
-    lines = _list([*fair.faults, *objections, *fair.cautions])
+    guards = [_objection(guard, view.banner) for guard in (*fair.tripped, *fair.warned)]
+    lines = _list([*fair.faults, *guards, *fair.cautions])
     answer = f"**No.** {markdown_prose(fair.unsound)}." if fair.tripped or fair.faults else "**With care.**"
     return f"{answer}\n{lines}" if lines else ""
 
@@ -201,12 +188,8 @@ def _objection(guard: GuardResult, banner: Banner) -> str:
     return f"{guard.id}: {reason}{remedy}"
 
 
-def _unusable(guards: str) -> str:
-    return f"**Not to be used:** {markdown_prose(guards)} speaks against these numbers.\n\n" if guards else ""
-
-
 def _differing(view: ReportView) -> str:
-    """Only what the gate looked at: each with whether it is part of the change."""
+    """Return the differences that the gate looked at, each with its part in the change."""
     fair = view.fairness
     columns = tuple(Column(title, numeric=False) for title in ("what", "baseline", "candidate", "is"))
     rows = tuple((row.name, row.baseline, row.candidate, row.status) for row in fair.differences if row.status)

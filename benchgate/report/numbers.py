@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 from benchgate.gate.summary.metric_rows import metric_rows
 from benchgate.model import request_metrics
 from benchgate.model.run import Evidence, LoadObservation, MetricRow
-from benchgate.report.stage_rows import Executions, StageRow
-from benchgate.report.terms import Terms
+from benchgate.report.document import Terms
+from benchgate.report.sections.stages import Executions, StageRow
 
 SCHEMA = "benchgate.numbers/1"
 _DIGITS = 12  # more would carry the last bits of different CPUs' arithmetic into the bytes
@@ -45,10 +45,10 @@ def numbers(
     against: Evidence | None,
     terms: Terms,
 ) -> Numbers:
-    """The verdict's document, every derived number of either run with its limits, and what every block came to.
+    """Return the verdict document, every derived number of both runs with limits, and every block's numbers.
 
-    Those of the run that is judged are by the SLO it is judged by, whatever it was measured under. Infinities are the
-    texts "inf" and "-inf", as in the document; what was not measured is null.
+    The judged run's numbers follow the SLO of the judging policy. Infinities are the texts "inf" and "-inf"; unmeasured
+    values are null.
     """
     suite = terms.suite(evidence.run).to_stored()
     judged = replace(evidence, run=replace(evidence.run, suite=suite))
@@ -79,7 +79,7 @@ def _metric(row: MetricRow) -> dict[str, object]:
 
 
 def _block(row: StageRow, block: LoadObservation) -> dict[str, object]:
-    """One execution of a stage; `arm` is the part it plays in this report."""
+    """Return one execution of a stage; `arm` is its side in this report."""
     columns = block.requests
     ttft, tpot, e2e = (
         request_metrics.quantiles(values, (0.5, 0.95))

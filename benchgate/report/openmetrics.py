@@ -23,7 +23,7 @@ _NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """One metric: its name, its unit as the end of its name, what it means, and its samples."""
+    """A metric family: name, unit, help text and samples."""
 
     name: str
     unit: str
@@ -31,7 +31,7 @@ class Family:
     samples: tuple[str, ...]
 
     def lines(self) -> Iterator[str]:
-        """Its part of the text."""
+        """Yield its lines."""
         yield f"# TYPE {self.name} gauge"
         if self.unit:
             yield f"# UNIT {self.name} {self.unit}"
@@ -40,24 +40,25 @@ class Family:
 
 
 def exposition(families: Iterable[Family]) -> str:
-    """The whole text, with its end."""
+    """Return the whole text."""
     return "".join(f"{line}\n" for family in families for line in family.lines()) + "# EOF\n"
 
 
 def verdict_family(outcomes: Mapping[str, Outcome | None]) -> Family:
-    """What the newest run of each suite says of itself, by suite; of one that was not decided no outcome holds."""
+    """Return each suite's newest verdict as one sample for each outcome; all are 0 without a decision."""
     name = "benchgate_verdict"
     decided = [
-        sample(name, {"suite": suite, "outcome": outcome.value}, said is outcome)
-        for suite, said in outcomes.items()
+        sample(name, {"suite": suite, "outcome": outcome.value}, found is outcome)
+        for suite, found in outcomes.items()
         for outcome in Outcome
     ]
     return Family(name, "", "1 for the outcome of the newest run of the suite.", tuple(decided))
 
 
 def metric_families(rows: Iterable[tuple[str, MetricRow]], *, digits: int = DIGITS) -> Iterator[Family]:
-    """The derived numbers of runs, each row with the name of its suite, ordered by metric; EvidenceError for a name
-    that is none.
+    """Yield the derived numbers of runs by metric; each row comes with its suite's name.
+
+    Raises EvidenceError for a malformed metric name.
     """
     samples: dict[str, list[str]] = {}
     for suite, row in sorted(rows, key=lambda one: one[1].name):
@@ -65,15 +66,15 @@ def metric_families(rows: Iterable[tuple[str, MetricRow]], *, digits: int = DIGI
         labels = {key: text for key, text in places.items() if text is not None} | {"suite": suite}
         line = sample(_named(row.name)[0], labels, row.value, digits=digits)
         samples.setdefault(row.name, []).append(line)
-    for said, lines in samples.items():
-        name, unit = _named(said)
-        yield Family(name, unit, f"{said} of docs/metrics.md.", tuple(sorted(lines)))
+    for metric, lines in samples.items():
+        name, unit = _named(metric)
+        yield Family(name, unit, f"{metric} of docs/metrics.md.", tuple(sorted(lines)))
 
 
 def sample(name: str, labels: Mapping[str, str], value: float, *, digits: int = DIGITS) -> str:
-    """One line."""
-    told = ",".join(f'{key}="{_escaped(labels[key])}"' for key in sorted(labels))
-    return f"{name}{{{told}}} {value + 0.0:.{digits}g}"
+    """Return one sample line."""
+    pairs = ",".join(f'{key}="{_escaped(labels[key])}"' for key in sorted(labels))
+    return f"{name}{{{pairs}}} {value + 0.0:.{digits}g}"
 
 
 def newest_runs_text(newest: Sequence[tuple[str, str, Outcome | None, Sequence[MetricRow]]]) -> str:
@@ -91,7 +92,7 @@ def newest_runs_text(newest: Sequence[tuple[str, str, Outcome | None, Sequence[M
 
 
 def _named(metric: str) -> tuple[str, str]:
-    """What a metric is called here, and its unit: in full, and as the end of the name, as OpenMetrics wants it."""
+    """Return a metric's OpenMetrics name, which ends with its unit, and the unit."""
     if not _NAME.fullmatch(metric):
         raise EvidenceError(f"a metric is called {ascii(metric)[:60]}; expected small letters, digits and _")
     for ending, spelled, unit in _UNITS:

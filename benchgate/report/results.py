@@ -1,32 +1,66 @@
-"""What a verdict comes to, one result after the other: itself first, then its checks, then its guards.
+"""A verdict as a list of results, for hosts that know tests, alerts and messages.
 
-This is what hosts are told that know tests, alerts and messages instead of reports. Every text here is one line that no
-terminal and no CI runner obeys, whatever a model, a server or a suite put into it.
+Every text here is one line that no terminal and no CI runner obeys.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 from benchgate.errors import ExitCode
-from benchgate.escape import terminal_line
+from benchgate.escape import one_line, terminal_line
+from benchgate.gate.policy import concrete_checks
 from benchgate.model.run import Evidence, Run
 from benchgate.model.verdict import CheckResult, GuardResult, Outcome, Verdict, Waiver
-from benchgate.report.check_rows import CheckRow, check_rows
-from benchgate.report.suite_lines import SuiteLines
-from benchgate.report.terms import OWN, Terms
+from benchgate.report.checks import CheckRow, check_rows
+from benchgate.report.document import OWN, Terms
 from benchgate.report.text import row_numbers
-from benchgate.report.untrusted import one_line
-from benchgate.suite.schema import arms_of_stored
+from benchgate.suite.schema import Suite, arms_of_stored
+from benchgate.suite.yaml import read_text
+
+if TYPE_CHECKING:
+    from benchgate.report.view import Report
+
+
+@dataclass(frozen=True, slots=True)
+class SuiteLines:
+    """A suite's file and its lines, from 1. `path` is relative to the root of the repository, with `/`.
+
+    `by_check` has the line of each check that the file writes; `gate` that of its policy, or the file's first.
+    """
+
+    path: str
+    by_check: Mapping[str, int]
+    gate: int
+
+    def line(self, check: str | None) -> int:
+        """Return the line of a check; the policy's line for a check that the file does not spell out."""
+        return self.by_check.get(check, self.gate) if check is not None else self.gate
+
+
+def suite_lines(text: str, path: str, suite: Suite, evidence: Evidence) -> SuiteLines:
+    """Find the lines of the checks in a suite's text. Raises SuiteError for malformed YAML."""
+    document = read_text(text, path)
+    gate = document.keys.get(("gate",)) or document.values.get(("gate",))
+    written = [document.values.get(("gate", "checks", i)) for i in range(len(suite.gate.checks))]
+    by_check: dict[str, int] = {}
+    for spec in concrete_checks(suite, evidence):
+        place = written[suite.gate.checks.index(spec.check)]
+        if place is not None:
+            by_check.setdefault(spec.id, place.line)
+    return SuiteLines(path, by_check, gate.line if gate is not None else 1)
+
 
 _LONGEST = 1000
 _UNKEPT = "the verdict could not be kept or published, so nothing may be promoted by it"
 
 
 class Kind(StrEnum):
-    """What a result is of."""
+    """The subject of a result."""
 
     VERDICT = "verdict"
     CHECK = "check"
@@ -34,7 +68,7 @@ class Kind(StrEnum):
 
 
 class Level(StrEnum):
-    """What a result means for the promotion. Only HOLDS is good news, and only it and WARNS let a candidate through."""
+    """Effect of a result on the promotion: only HOLDS and WARNS let a candidate through."""
 
     FAILS = "fails"  # shown to be broken
     ERRS = "errs"  # nothing could be shown: as far from good as a failure
@@ -44,15 +78,15 @@ class Level(StrEnum):
 
     @property
     def stops(self) -> bool:
-        """Whether a candidate with such a result is not promoted."""
+        """True if a candidate with such a result is not promoted."""
         return self in (Level.FAILS, Level.ERRS)
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One result. `id` is what `--explain` and `waive` call a check; `anchor` is a check's place in the HTML report.
+    """A result. `id` identifies a check in `--explain` and `waive`, `anchor` its place in the HTML report.
 
-    `family` is the kind of evidence a check rests on. `details` are further lines: its numbers, notes, its waiver.
+    `family` is a check's kind of evidence. `details` are further lines: numbers, notes, the waiver.
     """
 
     kind: Kind
@@ -69,7 +103,7 @@ class Result:
 
     @property
     def name(self) -> str:
-        """What it is called among all results of a verdict: a check by its id alone."""
+        """Its unique name among the results of a verdict."""
         return f"guard:{self.id}" if self.kind is Kind.GUARD else self.id
 
     @property
@@ -78,12 +112,12 @@ class Result:
         return f"{self.outcome}: {self.reason}"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Told:
-    """A verdict that somebody is told of, with what it rests on and how the process ends that tells of it.
+@dataclass(frozen=True, eq=False)
+class VerdictContext:
+    """A verdict with its evidence and the exit code of the process that publishes it.
 
-    `against` is the stored run that it was held against. `link` is where the HTML report is to be found, and `lines`
-    where the checks stand in the suite's file; None where nobody knows.
+    `against` is the stored run that it was compared with. `link` is the address of the HTML report, `lines` are the
+    places of the checks in the suite's file; None where unknown.
     """
 
     evidence: Evidence
@@ -94,9 +128,16 @@ class Told:
     link: str | None = None
     lines: SuiteLines | None = None
 
+    @cached_property
+    def report(self) -> Report:
+        """The report of the verdict."""
+        from benchgate.report.view import Report
+
+        return Report(self.evidence, self.verdict, against=self.against, terms=self.terms)
+
     @property
     def run(self) -> Run:
-        """The run that was judged."""
+        """The judged run."""
         return self.evidence.run
 
     @property
@@ -106,18 +147,18 @@ class Told:
 
     @property
     def alone(self) -> bool:
-        """Whether one deployment was measured, and compared with nothing."""
+        """True if one deployment was measured and compared with nothing."""
         return self.against is None and len(arms_of_stored(self.run.suite)) == 1
 
     @property
     def doubtful(self) -> bool:
-        """Whether the verdict reads like good news while the process does not end with 0."""
+        """True if the verdict promotes while the process does not end with 0."""
         return self.verdict.outcome.promotes and self.exit_code is not ExitCode.OK
 
     def results(self) -> tuple[Result, ...]:
-        """The verdict, its checks (failing first), its guards (tripped first, then those that warn).
+        """Return the verdict, its checks (failing first) and its guards (tripped first, then warnings).
 
-        Where the process does not end with 0, the first result stops the promotion, whatever the checks are.
+        Unless the process ends with 0, the first result stops the promotion.
         """
         guards = sorted(self.verdict.guards, key=lambda guard: (not guard.tripped, not guard.warns))
         strict = self.terms.strict
@@ -129,12 +170,12 @@ class Told:
 
 
 def plain(text: str, limit: int = _LONGEST) -> str:
-    """One line of visible text that is no command to a terminal or a CI runner."""
+    """Return one line of visible text that is no command to a terminal or a CI runner."""
     return terminal_line(one_line(text, limit))
 
 
 def level_of(outcome: Outcome, *, strict: bool) -> Level:
-    """What an outcome of a verdict, or of a required check, means; with `strict` a WARN is a failure."""
+    """Return the level of a verdict's or required check's outcome; `strict` makes a WARN fail."""
     if outcome is Outcome.PASS:
         return Level.HOLDS
     if outcome is Outcome.WARN:

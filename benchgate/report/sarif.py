@@ -13,24 +13,23 @@ from urllib.parse import quote
 
 from benchgate.errors import ExitCode
 from benchgate.model.run import Run
-from benchgate.report.results import Kind, Level, Result, Told, plain
-from benchgate.report.suite_lines import SuiteLines
+from benchgate.report.results import Kind, Level, Result, SuiteLines, VerdictContext, plain
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 _LEVELS = {Level.FAILS: "error", Level.ERRS: "error", Level.WARNS: "warning"}
 _MEANT = re.compile(r"[\[\]\\]")  # an embedded link begins with a bracket (section 3.11.6)
 
 
-def render_sarif(told: Told) -> str:
-    """The log; a PASS whose every guard held has no results."""
-    run, verdict = told.run, told.verdict
-    shown = [one for one in told.results() if one.level in _LEVELS]
+def render_sarif(context: VerdictContext) -> str:
+    """Render the log; a PASS without objections has no results."""
+    run, verdict = context.run, context.verdict
+    shown = [one for one in context.results() if one.level in _LEVELS]
     rules = list(dict.fromkeys(one.name for one in shown))
     titles = {one.name: one.title for one in reversed(shown)}
     driver = {
         "name": "benchgate",
         "version": plain(run.tool_version),
-        "rules": [{"id": rule, "shortDescription": {"text": _said(titles[rule])}} for rule in rules],
+        "rules": [{"id": rule, "shortDescription": {"text": _message_text(titles[rule])}} for rule in rules],
     }
     log = {
         "$schema": SCHEMA,
@@ -39,8 +38,10 @@ def render_sarif(told: Told) -> str:
             {
                 "tool": {"driver": driver},
                 "automationDetails": {"id": f"benchgate/{quote(run.suite_name, safe='', errors='replace')}/"},
-                "invocations": [{"executionSuccessful": _succeeded(told.exit_code), "exitCode": int(told.exit_code)}],
-                "results": [_result(one, rules.index(one.name), run, told.lines) for one in shown],
+                "invocations": [
+                    {"executionSuccessful": _succeeded(context.exit_code), "exitCode": int(context.exit_code)}
+                ],
+                "results": [_result(one, rules.index(one.name), run, context.lines) for one in shown],
                 "properties": {
                     "verdict": verdict.outcome.value,
                     "runId": plain(run.id),
@@ -54,10 +55,7 @@ def render_sarif(told: Told) -> str:
 
 
 def _succeeded(code: ExitCode) -> bool:
-    """Whether the process did all that it was to do (section 3.20.14): a verdict that says no is what it was asked for.
-
-    It did not where the verdict could not be kept or told.
-    """
+    """Return True unless the verdict could not be stored or published (section 3.20.14)."""
     return code is not ExitCode.PUBLISH_FAILED
 
 
@@ -77,13 +75,13 @@ def _result(one: Result, rule: int, run: Run, lines: SuiteLines | None) -> dict[
         "ruleId": name,
         "ruleIndex": rule,
         "level": _LEVELS[one.level],
-        "message": {"text": _said(". ".join(s.removesuffix(".") for s in sentences if s) + ".")},
+        "message": {"text": _message_text(". ".join(s.removesuffix(".") for s in sentences if s) + ".")},
         "locations": [location],
         "partialFingerprints": {"benchgateRule/v1": known},
         "properties": {"outcome": one.outcome, "required": one.required},
     }
 
 
-def _said(text: str) -> str:
-    """As a message's text, in which a brace begins a placeholder and a bracket a link (sections 3.11.5 and 3.11.6)."""
+def _message_text(text: str) -> str:
+    """Escape placeholders and links in a message (sections 3.11.5 and 3.11.6)."""
     return _MEANT.sub(r"\\\g<0>", text).replace("{", "{{").replace("}", "}}")

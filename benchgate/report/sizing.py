@@ -1,27 +1,308 @@
-"""A fleet for a demand as plain lines and as JSON."""
+"""A fleet for a demand, and what a stored run showed of one replica, as plain lines and as JSON."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from types import MappingProxyType
 
-from benchgate.escape import terminal_line
-from benchgate.report import show
-from benchgate.report.sizing_run import (
-    RunSeen,
-    cache_lines,
-    level_lines,
-    overhead_lines,
-    run_document,
-    run_lines,
-    signal_lines,
-    start_lines,
-    unlimited_lines,
-    unpaid_lines,
-)
-from benchgate.sizing.fleet import FleetSizing, KvCache, SizedLevel
+from benchgate.escape import one_line, terminal_line
+from benchgate.report import display
+from benchgate.report.table import aligned
+from benchgate.sizing.fleet import FleetSizing, KvCache, SizedLevel, SizingInput
+from benchgate.sizing.operating_point import OperatingPoint, QueueTrend
+from benchgate.sizing.signals import KV_USAGE, CacheCheck, CacheUse, ColdStarts, ScalingSignal, cache_check
 from benchgate.sizing.simulation import SimulatedHours
+from benchgate.stats.capacity_search import MIN_RESIDENCE_TIMES
 from benchgate.units import show_duration, show_memory, show_number, show_percent
+
+_UNTOLD = "its server told in no two blocks of that level how many waited or how full its cache was (docs/telemetry.md)"
+_LESS = (
+    "prefixes that requests share, requests that waited and held nothing, narrower numbers (--cache-dtype), or more"
+    " memory than --cache-memory says"
+)
+_MORE = (
+    "larger pages, room kept for whole answers or for past prompts, requests that failed, wider numbers"
+    " (--cache-dtype), or less memory than --cache-memory says: fewer may fit than is said here"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class NamedRun:
+    """A run and one of its deployments; `outcome` is the verdict on its candidate."""
+
+    id: str
+    label: str | None
+    suite: str
+    day: str
+    deployment: str
+    arm: str
+    outcome: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunSeen:
+    """The level that a replica's rate was read from, and what else the run tells of its arm.
+
+    `cache_use` says why where it is not known; `taken` names the numbers of the question that nobody said and the run
+    gave, `said_instead` has those that were said beside the run's own. `from_records`: the figures were made of the raw
+    records, and `unlike` is how many of those that the store keeps are not what they make. `care` are sentences without
+    ends on how well the load was measured, and `unpaid` is one on accelerators that the run's price is not of, None
+    where none are or the price is not the run's. `searched` is one on what its `load.capacity` found,
+    which is not sized by. `watched` is how long the level was, where it has a steady rate.
+    """
+
+    choice: OperatingPoint
+    run: NamedRun | None = None
+    signals: Sequence[ScalingSignal] = ()
+    starts: ColdStarts | None = None
+    cache_use: CacheUse | str = "nothing was recorded"
+    accelerators: int = 1
+    taken: Sequence[str] = ()
+    said_instead: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    from_records: bool = True
+    unlike: int = 0
+    care: Sequence[str] = ()
+    unpaid: str | None = None
+    searched: str | None = None
+    watched: QueueTrend | None = None
+
+    def cache_checked(self, cache: KvCache | None) -> CacheCheck | str | None:
+        """Compare the predicted cache with the measured one; a reason where that is unknown, None without a cache."""
+        if cache is None:
+            return None
+        return self.cache_use if isinstance(self.cache_use, str) else cache_check(self.cache_use, cache)
+
+
+def run_document(seen: RunSeen | None, question: SizingInput) -> dict[str, object]:
+    """Return what a run showed as plain JSON; unknown values are null."""
+    if seen is None:
+        return dict.fromkeys(_KEYS) | {name: [] for name in ("signals", "from_run", "left_out", "care")}
+    checked, choice = seen.cache_checked(question.cache), seen.choice
+    row = choice.row
+    of_row = {"holds": row.holds, "missed_at": choice.missed_at, "asked_for": choice.asked_for}
+    watched = None if seen.watched is None else {**asdict(seen.watched), "is_brief": seen.watched.is_brief}
+    return {
+        "run": None if seen.run is None else asdict(seen.run),
+        "figures": {"from": "records" if seen.from_records else "stored figures", "stored_unlike": seen.unlike},
+        "measured": {**asdict(row), **of_row},
+        "left_out": [asdict(one) for one in choice.left_out],
+        "care": list(seen.care),
+        "unpaid": seen.unpaid,
+        "searched": seen.searched,
+        "watched": watched,
+        "signals": [{**asdict(one), "tells": one.tells, "threshold": one.threshold} for one in seen.signals],
+        "starts": None if seen.starts is None else asdict(seen.starts),
+        "from_run": sorted(seen.taken),
+        "said_instead": {
+            name: {"said": given, "measured": measured} for name, (given, measured) in seen.said_instead.items()
+        },
+        "cache_check": {**asdict(checked.use), "predicted_ratio": checked.predicted_ratio, "differs": checked.differs}
+        if isinstance(checked, CacheCheck)
+        else None,
+        "cache_not_checked": checked if isinstance(checked, str) else None,
+    }
+
+
+_KEYS = (
+    "run", "figures", "measured", "unpaid", "searched", "watched", "starts", "said_instead", "cache_check",
+    "cache_not_checked",
+)  # fmt: skip
+
+
+def run_lines(seen: RunSeen) -> Iterator[str]:
+    """Yield the run's identity and outcome, and the source of its figures."""
+    run = seen.run
+    if run is not None:
+        name = run.id if run.label is None else f"{run.id} ({one_line(run.label)})"
+        whose = "Its verdict" if run.arm == "candidate" else "The verdict on its candidate"
+        yield (
+            f"Run {name} of suite {one_line(run.suite)}, {run.day}: {run.arm} {one_line(run.deployment)}."
+            f" {whose} is {one_line(run.outcome)}."
+        )
+        if run.outcome != "PASS":
+            yield (
+                f"That is not PASS: read why (`benchgate report {run.id}`), and size by a run that passes before the"
+                " fleet is bought."
+            )
+    if not seen.from_records:
+        yield (
+            "Its raw records were removed: this rests on the figures that the store kept, held against nothing. How"
+            " long a request stays is none of them, and whether requests piled up at its levels cannot be looked up."
+        )
+    if seen.unlike:
+        yield (
+            f"{seen.unlike:,} of the figures that the store keeps of it are not what its records make, and were not"
+            " used: `benchgate store check --figures` names them."
+        )
+    for line in seen.care:
+        yield f"{line[0].upper()}{line[1:]}."
+
+
+def unlimited_lines(question: SizingInput) -> Iterator[str]:
+    """Warn when the rate has no lower limit."""
+    if question.replica.lower_per_s is None:
+        yield "How much less it may be is not known: its blocks differ too much for a lower limit, or not at all."
+
+
+def unpaid_lines(seen: RunSeen) -> Iterator[str]:
+    """Warn when the price may not cover the accelerators that ran."""
+    if seen.unpaid is not None:
+        yield (
+            f"{one_line(seen.unpaid[0].upper() + seen.unpaid[1:])}: the dollars here may not be what a replica costs."
+            " Say `accelerators` and their price in its suite and measure again, or give --price-per-hour of all of"
+            " them."
+        )
+
+
+def level_lines(seen: RunSeen) -> Iterator[str]:
+    """Yield the level that the fleet is sized by, its reservations, and the values given instead of measured ones."""
+    choice, row = seen.choice, seen.choice.row
+    shown, target = show_percent(row.goodput_lower), show_percent(row.target_ratio)
+    which = (
+        "which --stage names, and" if choice.asked_for else "the fastest open loop" if row.is_open else "the fastest"
+    )
+    yield (
+        f"That is stage {one_line(row.stage)}, {which} whose goodput is shown to reach its target"
+        f" ({shown} at least, target {target})."
+    )
+    if not row.is_open:
+        yield (
+            "It is a closed loop: a caller asks again when it was answered, so this is the rate that came through, and"
+            " no rate of arrivals. Requests that come by themselves queue sooner: measure a stage with `rate`."
+        )
+    yield from _brief_lines(seen.watched)
+    yield from _beyond_lines(seen)
+    for left in choice.left_out:
+        yield f"Not by {one_line(left.stage)}: {left.why}."
+    if seen.said_instead:
+        yield f"Said, not measured: {', '.join(_override(name, *both) for name, both in seen.said_instead.items())}."
+
+
+def _brief_lines(watched: QueueTrend | None) -> Iterator[str]:
+    """Warn when the level was too short to see a queue grow."""
+    if watched is not None and watched.is_brief:
+        window, stay = show_duration(watched.window_s), show_duration(watched.stay_s)
+        yield (
+            f"Its blocks were watched for {window} each, less than {MIN_RESIDENCE_TIMES} times the {stay} that"
+            " their last requests stayed: too short to show that no queue grows at this rate. Measure it longer before"
+            " a fleet rests on it."
+        )
+
+
+def _beyond_lines(seen: RunSeen) -> Iterator[str]:
+    """Yield how much more a replica may carry."""
+    choice = seen.choice
+    if choice.missed_at is not None:
+        yield f"What it carries lies between this and {one_line(choice.missed_at)}, which is shown to miss its SLO."
+    elif choice.row.is_open:
+        yield (
+            "No open level right beyond it is shown to miss its SLO, so this is what was offered, and no limit: a"
+            " replica may carry much more, and the fleet may need fewer. Two deployments that hold at one offered rate"
+            " cannot be told apart in what they carry. Measure higher rates, until one misses."
+        )
+    else:
+        yield "No level right beyond it is shown to miss its SLO: it carries at least this, and may carry more."
+    if seen.searched is not None:
+        yield f"{seen.searched[0].upper()}{seen.searched[1:]}."
+
+
+_OPTIONS: Mapping[str, tuple[str, Callable[[float], str]]] = MappingProxyType(
+    {
+        "usd_per_hour": ("--price-per-hour", show_number),
+        "overhead_ratio": ("--overhead", show_percent),
+        "residence_s": ("--request-time", show_duration),
+        "tokens_per_request": ("--output-tokens", show_number),
+        "cold_start_s": ("--cold-start", show_duration),
+        "places": ("--places", "{:,.0f}".format),
+    }
+)
+
+
+def _override(name: str, given: float, measured: float) -> str:
+    option, shown = _OPTIONS[name]
+    return f"{option} {shown(given)} (the run: {shown(measured)})"
+
+
+def overhead_lines(seen: RunSeen, question: SizingInput) -> Iterator[str]:
+    """Yield the source of the overhead, if any."""
+    if question.replica.usd_per_hour is None:
+        return
+    if question.overhead_ratio is None:
+        yield "No overhead is counted: neither --overhead nor the run's `price_terms` say any."
+    elif "overhead_ratio" in seen.taken:
+        yield f"The overhead of {show_percent(question.overhead_ratio)} is that of the run's `price_terms`."
+
+
+def start_lines(seen: RunSeen, question: SizingInput) -> Iterator[str]:
+    """Yield how long the run's starts took and which time is planned with."""
+    starts, planned_s = seen.starts, question.cold_start_s
+    if starts is None or planned_s is None:
+        return
+    took = f"{show_duration(starts.median_s)} (median) and {show_duration(starts.worst_s)} (worst)"
+    yield f"Starts of its server in the run: {starts.count:,}, which took {took} from its process to its first answer."
+    if "cold_start_s" in seen.taken:
+        yield "The worst is planned with; a machine, an image and weights that must be fetched first come on top."
+    elif planned_s < starts.worst_s:
+        yield f"--cold-start says {show_duration(planned_s)}, less than the worst of them."
+
+
+def signal_lines(seen: RunSeen) -> Iterator[str]:
+    """Yield the autoscaling signal with its values in the run, or how to find one."""
+    yield ""
+    if not seen.signals:
+        yield f"By what to scale is not known: {_UNTOLD if seen.from_records else 'the raw records were removed'}."
+        return
+    first = seen.signals[0]
+    if first.threshold is not None:
+        yield f"Scale up by {first.name} of a replica, above {_amount(first, first.threshold)}. Seen in the run:"
+    else:
+        yield f"Nothing to scale by was found: {_no_signal(seen.signals)} Seen in the run:"
+    for one in seen.signals:
+        holds, beyond = one.holds, one.beyond
+        missed = (
+            f", {_amount(one, beyond.mean)} at {one_line(beyond.stage)}, which did not" if beyond is not None else ""
+        )
+        yield f"  {one.name}: {_amount(one, holds.mean)} at {one_line(holds.stage)}, which held{missed}"
+
+
+def _no_signal(signals: Sequence[ScalingSignal]) -> str:
+    beyond = next((one.beyond.stage for one in signals if one.beyond is not None), None)
+    if beyond is None:
+        stage = one_line(signals[0].holds.stage)
+        return f"no level beyond {stage} is known that misses its SLO. Measure one, at which requests wait."
+    return (
+        f"at {one_line(beyond)}, where the SLO no longer held, nothing was in every block more than 1.5 times as much,"
+        " a request that waits or half of the cache at least. Measure a level further beyond, at which requests wait."
+    )
+
+
+def _amount(signal: ScalingSignal, value: float) -> str:
+    return show_percent(value) if signal.name == KV_USAGE else show_number(value)
+
+
+def cache_lines(seen: RunSeen, cache: KvCache | None) -> Iterator[str]:
+    """Compare the predicted cache usage with the measured one."""
+    checked = seen.cache_checked(cache)
+    if cache is None or checked is None:
+        return
+    if seen.accelerators != cache.accelerators:
+        yield (
+            f"The run's deployment has {seen.accelerators:,} accelerators, and the cache is counted for"
+            f" {cache.accelerators:,} that share every layer (--tensor-parallel)."
+        )
+    if isinstance(checked, str):
+        yield f"This is not held against the run: {one_line(checked)}."
+        return
+    use, predicted = checked.use, show_percent(checked.predicted_ratio)
+    yield (
+        f"At {one_line(use.stage)} {show_number(use.in_flight)} requests of {show_number(use.request_tokens)} tokens"
+        f" were inside on the mean: {predicted} of the cache by this, {show_percent(use.measured_ratio)} by its server."
+    )
+    if checked.differs:
+        why = _LESS if use.measured_ratio < checked.predicted_ratio else _MORE
+        yield f"These are more than 1.5 times apart. It may be {why}."
+
 
 SCHEMA = "benchgate.capacity/1"
 _TITLES = (
@@ -35,9 +316,9 @@ _FASTER = 1.1  # times: beyond it the places of a replay carry more than was sai
 def sizing_document(
     found: FleetSizing, seen: RunSeen | None = None, replayed: SimulatedHours | None = None
 ) -> dict[str, object]:
-    """All of it: rates per second, dollars, ratios; null where something is not known.
+    """Return the fleet as plain JSON: rates per second, dollars, ratios; null is unknown.
 
-    `seen` is what a stored run showed of the replica, `replayed` what a week's traffic met.
+    `seen` is what a stored run showed of a replica, `replayed` the simulation of a week's traffic.
     """
     document: dict[str, object] = {"schema": SCHEMA, **asdict(found), **run_document(seen, found.question)}
     for name in ("usd_per_million_tokens", "usd_per_million_tokens_upper"):
@@ -53,7 +334,7 @@ def sizing_document(
 
 
 def sizing_text(found: FleetSizing, seen: RunSeen | None = None, replayed: SimulatedHours | None = None) -> str:
-    """What one replica carries, the fleet at every level of the demand, and what follows from it."""
+    """Render a replica's rate, the fleet at every level of the demand, and its consequences."""
     question = found.question
     lines = [] if seen is None else [*run_lines(seen)]
     lines += _replica(found, "Always full" if _is_full(seen) else "Loaded like this all the time")
@@ -65,7 +346,7 @@ def sizing_text(found: FleetSizing, seen: RunSeen | None = None, replayed: Simul
             *overhead_lines(seen, question),
             *start_lines(seen, question),
         ]
-    lines += ["", *_table(found), "", *_notes(found)]
+    lines += ["", *aligned([_TITLES, *map(_cells, found.levels)], right_from=1), "", *_notes(found)]
     if seen is not None:
         lines += [*cache_lines(seen, question.cache), *signal_lines(seen)]
     lines += _replayed(replayed, question.replica.per_s)
@@ -73,7 +354,7 @@ def sizing_text(found: FleetSizing, seen: RunSeen | None = None, replayed: Simul
 
 
 def _is_full(seen: RunSeen | None) -> bool:
-    """Whether what a replica carries keeps it full: a rate that was offered need not."""
+    """Return True if the measured level keeps a replica full: an offered rate need not."""
     return seen is None or not seen.choice.row.is_open
 
 
@@ -90,14 +371,6 @@ def _replica(found: FleetSizing, loaded: str) -> Iterator[str]:
         upper = found.full_usd_per_million_tokens_upper
         most = "" if upper is None else f" (up to {_usd(upper)} by that limit)"
         yield f"{loaded}, 1M output tokens cost {_usd(found.full_usd_per_million_tokens)}{most}."
-
-
-def _table(found: FleetSizing) -> Iterator[str]:
-    rows = [_TITLES, *(_cells(level) for level in found.levels)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(_TITLES))]
-    for row in rows:
-        others = [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
-        yield "  ".join((row[0].ljust(widths[0]), *others))
 
 
 def _cells(level: SizedLevel) -> tuple[str, ...]:
@@ -181,7 +454,7 @@ def _replayed(found: SimulatedHours | None, carries_per_s: float) -> Iterator[st
     )
     yield (
         f"{_share(found.within_ratio)} waited at most {show_duration(found.wait_s)} for a place (mean"
-        f" {show.duration(found.wait_mean_s)}, p99 {show.duration(found.wait_p99_s)})."
+        f" {display.duration(found.wait_mean_s)}, p99 {display.duration(found.wait_p99_s)})."
     )
     if found.worst_hour is not None and found.worst_per_s is not None:
         demand, within = f"{show_number(found.worst_per_s)} requests/s", _share(found.worst_within_ratio)
@@ -206,15 +479,15 @@ def _replayed(found: SimulatedHours | None, carries_per_s: float) -> Iterator[st
 
 
 def _share(ratio: float | None) -> str:
-    """Never all of them by rounding alone: who waited longer is what was asked for."""
-    shown = show.percent(ratio)
-    return "nearly 100 %" if ratio is not None and ratio < 1 and shown == show.percent(1.0) else shown
+    """Show a share; less than 100 % never rounds up to it."""
+    shown = display.percent(ratio)
+    return "nearly 100 %" if ratio is not None and ratio < 1 and shown == display.percent(1.0) else shown
 
 
 def _usd(value: float) -> str:
-    return f"${_dollars(value)}" if value >= 1 else show.usd(value)
+    return f"${_dollars(value)}" if value >= 1 else display.usd(value)
 
 
 def _dollars(value: float) -> str:
-    """With cents, unless that would be nothing but zeros, or more digits than anyone reads."""
+    """Show dollars with cents, unless these would be all zeros or too many digits."""
     return f"{value:,.2f}" if value == 0 or _HALF_A_CENT <= value < _MOST_WRITTEN_OUT else f"{value:.3g}"

@@ -11,12 +11,12 @@ import json
 from collections.abc import Sequence
 from urllib.parse import quote
 
+from benchgate.escape import chat_line
 from benchgate.model.deployment import Arm
 from benchgate.model.verdict import Outcome
-from benchgate.report import show
-from benchgate.report.results import Kind, Level, Result, Told
-from benchgate.report.sides import deployments
-from benchgate.report.untrusted import chat_line
+from benchgate.report import display
+from benchgate.report.comparability import deployments
+from benchgate.report.results import Kind, Level, Result, VerdictContext
 
 _HEADER_CHARACTERS = 150
 _TEXT_CHARACTERS = 3000
@@ -24,33 +24,33 @@ _FALLBACK_CHARACTERS = 3000
 _MOST_CHECKS = 10
 
 
-def render_slack(told: Told) -> str:
-    """The message: verdict and reason, what was compared, what needs attention, where the report is."""
-    verdict, *others = told.results()
-    mark = show.MARKS[Outcome.INVALID if told.doubtful else told.verdict.outcome]
-    head = f"{mark} {verdict.outcome}: {told.run.suite_name}"
+def render_slack(context: VerdictContext) -> str:
+    """Render the message: verdict and reason, both sides, failing checks, a link to the report."""
+    verdict, *others = context.results()
+    mark = display.MARKS[Outcome.INVALID if context.doubtful else context.verdict.outcome]
+    head = f"{mark} {verdict.outcome}: {context.run.suite_name}"
     blocks: list[dict[str, object]] = [{"type": "header", "text": _plain_text(head, _HEADER_CHARACTERS)}]
-    doubt = verdict.details[:1] if told.doubtful else ()
-    said = (verdict.reason, *doubt, verdict.advice and f"What to do first: {verdict.advice}", _compared(told))
-    blocks += [_section(text) for text in said if text]
+    doubt = verdict.details[:1] if context.doubtful else ()
+    sentences = (verdict.reason, *doubt, verdict.advice and f"What to do first: {verdict.advice}", _compared(context))
+    blocks += [_section(text) for text in sentences if text]
     blocks += _attention([one for one in others if one.level.stops or one.level is Level.WARNS])
-    if told.link is not None:
-        link = quote(told.link, safe=":/?#[]@!$'()*+,;=%-._~&").replace("&", "&amp;")  # no `<`, `>` or `|` is left
+    if context.link is not None:
+        link = quote(context.link, safe=":/?#[]@!$'()*+,;=%-._~&").replace("&", "&amp;")  # no `<`, `>` or `|` is left
         blocks.append({"type": "section", "text": {"type": "mrkdwn", "verbatim": True, "text": f"<{link}|The report>"}})
-    fallback = f"benchgate {verdict.outcome}: {verdict.reason} ({_compared(told)})"
+    fallback = f"benchgate {verdict.outcome}: {verdict.reason} ({_compared(context)})"
     message = {"text": _fitting(fallback, _FALLBACK_CHARACTERS), "blocks": blocks}
     return json.dumps(message, indent=2, sort_keys=True) + "\n"
 
 
-def _compared(told: Told) -> str:
-    arms = deployments(told.run, told.reference)
+def _compared(context: VerdictContext) -> str:
+    arms = deployments(context.run, context.reference)
     candidate, baseline = arms[Arm.CANDIDATE][1].name, arms[Arm.BASELINE][1].name
-    sides = f"{candidate} alone" if told.alone else f"candidate {candidate} against {baseline}"
-    return f"{sides}, suite {told.run.suite_name}, run {told.run.id}, exit code {int(told.exit_code)}"
+    sides = f"{candidate} alone" if context.alone else f"candidate {candidate} against {baseline}"
+    return f"{sides}, suite {context.run.suite_name}, run {context.run.id}, exit code {int(context.exit_code)}"
 
 
 def _attention(some: Sequence[Result]) -> list[dict[str, object]]:
-    """A section for each of the first; what is advisory is said to be."""
+    """Return a block for each of the first failing results."""
     blocks = []
     for one in some[:_MOST_CHECKS]:
         kind = "guard " if one.kind is Kind.GUARD else ""
@@ -71,8 +71,8 @@ def _plain_text(text: str, most: int) -> dict[str, object]:
 
 
 def _fitting(text: str, most: int) -> str:
-    """The text as it is sent, which escapes make longer, in at most so many characters."""
+    """Escape a text and cut it to a number of characters, which escapes count into."""
     limit = most
-    while len(said := chat_line(text, limit)) > most:
+    while len(escaped := chat_line(text, limit)) > most:
         limit = limit * 3 // 4
-    return said
+    return escaped

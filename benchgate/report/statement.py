@@ -28,7 +28,7 @@ _UNPRINTED = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")  # what no name ha
 
 
 class NotAStatement(BenchgateError):
-    """What should be a statement of benchgate is none, or is not as benchgate wrote it."""
+    """A file that is no statement, or not exactly as benchgate wrote it."""
 
     exit_code = ExitCode.INVALID
 
@@ -43,9 +43,9 @@ class StatedFile:
 
 @dataclass(frozen=True, slots=True)
 class StatedArm:
-    """One side: `revision` is the commit or `sha256:…` that its weights are pinned to, None where nothing pins them.
+    """An arm. `revision` is the commit or `sha256:…` that pins its weights, if any.
 
-    `adapters` are those that its load asked for, by their names. Where one of them is not pinned, nothing is.
+    `adapters` are those that its load requested, by name. If one of them is not pinned, nothing is.
     """
 
     name: str
@@ -104,7 +104,7 @@ class Statement:
         return {Outcome.PASS: "PASSED", Outcome.WARN: "WARNED"}.get(self.outcome, "FAILED")
 
     def document(self) -> dict[str, Any]:
-        """The whole statement as plain JSON."""
+        """Return the whole statement as plain JSON."""
         predicate: dict[str, Any] = {
             "result": self.result,
             "configuration": list(self._configuration()),
@@ -115,21 +115,21 @@ class Statement:
         }
         if self.url is not None:
             predicate["url"] = self.url
-        document = {
+        document: dict[str, Any] = {
             "_type": TYPE,
             "subject": list(self._subjects()),
             "predicateType": PREDICATE_TYPE,
             "predicate": predicate,
         }
-        predicate["benchgate"]["sha256"] = _own_sha256(document)
+        predicate["benchgate"]["sha256"] = hashlib.sha256(document_json(document).encode()).hexdigest()
         return document
 
     def data(self) -> bytes:
-        """The statement's one spelling: same value, same bytes."""
+        """Return the statement's only spelling."""
         return document_json(self.document()).encode()
 
     def _subjects(self) -> Iterator[dict[str, Any]]:
-        """What is vouched for. Whoever looks for one matches it by its digest."""
+        """Yield the subjects, which are matched by digest."""
         if self.report is not None:
             yield _described(self.report.name, self.report.sha256, "text/html")
         candidate = self.arms.get("candidate")
@@ -144,7 +144,7 @@ class Statement:
             yield _described("benchgate/evidence", self.run.evidence_sha256)
 
     def _configuration(self) -> Iterator[dict[str, Any]]:
-        """What it was tested by."""
+        """Yield the inputs of the test."""
         yield _described("suite", self.run.suite_sha256, "application/json")
         if self.suite_file_sha256 is not None:
             yield _described("suite-file", self.suite_file_sha256, "application/yaml")
@@ -172,7 +172,7 @@ class Statement:
 
 
 def read_statement(data: bytes, source: str) -> Statement:
-    """The statement that these bytes are. Raises NotAStatement for any that benchgate did not write just so."""
+    """Parse a statement. Raises NotAStatement unless benchgate wrote exactly these bytes."""
     try:
         if len(data) > LONGEST_BYTES:
             raise ValueError(f"it has more bytes than a statement, which has at most {LONGEST_BYTES:,}")
@@ -224,15 +224,15 @@ def _read(document: Any) -> Statement:
     )
 
 
-def _run(said: Mapping[str, Any]) -> StatedRun:
-    evidence, imported = _text_or_none(said["evidence_sha256"]), said["imported"] is True
-    rest = {name: _text(value) for name, value in said.items() if name not in ("evidence_sha256", "imported")}
+def _run(document: Mapping[str, Any]) -> StatedRun:
+    evidence, imported = _text_or_none(document["evidence_sha256"]), document["imported"] is True
+    rest = {name: _text(value) for name, value in document.items() if name not in ("evidence_sha256", "imported")}
     return StatedRun(**rest, evidence_sha256=evidence, imported=imported)
 
 
-def _arm(said: Mapping[str, Any]) -> StatedArm:
-    revision, adapters = _text_or_none(said["revision"]), tuple(map(_text, said["adapters"]))
-    rest = {name: _text(value) for name, value in said.items() if name not in ("revision", "adapters")}
+def _arm(document: Mapping[str, Any]) -> StatedArm:
+    revision, adapters = _text_or_none(document["revision"]), tuple(map(_text, document["adapters"]))
+    rest = {name: _text(value) for name, value in document.items() if name not in ("revision", "adapters")}
     return StatedArm(**rest, revision=revision, adapters=adapters)
 
 
@@ -257,11 +257,6 @@ def _described(name: str, sha256: str, media_type: str | None = None) -> dict[st
 
 
 def _plain(value: StatedRun | StatedArm | StatedFile) -> dict[str, Any]:
-    """As JSON gives it back, so that a document that was read equals one that was made."""
-    said = {field.name: getattr(value, field.name) for field in fields(value)}
-    return {name: list(one) if isinstance(one, tuple) else one for name, one in said.items()}
-
-
-def _own_sha256(document: dict[str, Any]) -> str:
-    """Over the whole statement without this hash: it shows what was changed by accident, and no forgery."""
-    return hashlib.sha256(document_json(document).encode()).hexdigest()
+    """Return a dataclass as JSON gives it back."""
+    values = {field.name: getattr(value, field.name) for field in fields(value)}
+    return {name: list(one) if isinstance(one, tuple) else one for name, one in values.items()}

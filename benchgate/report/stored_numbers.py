@@ -6,14 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from benchgate.escape import terminal_line
+from benchgate.escape import markdown_prose, one_line, terminal_line
 from benchgate.gate.summary.metric_rows import NumberPair
 from benchgate.model.deployment import Arm
 from benchgate.model.run import MetricRow, Run
 from benchgate.model.verdict import Outcome
-from benchgate.report.metric_values import with_limits
-from benchgate.report.show import MARKS
-from benchgate.report.untrusted import markdown_prose, one_line
+from benchgate.report.display import MARKS, with_limits
+from benchgate.report.table import aligned
 from benchgate.units import show_percent
 
 SCHEMA = "benchgate.stored-numbers/1"
@@ -26,9 +25,9 @@ _CHECK_KEYS = ("outcome", "baseline", "candidate", "harm", "lower", "upper", "ma
 
 @dataclass(frozen=True, slots=True)
 class StoredSide:
-    """One of two runs: its verdict of its own (the document; None where it never got one), and since when it is bare.
+    """A run with the document of its own verdict, if any.
 
-    `removed_at` and `removed_by` tell when and by which command its raw records went; None where they are there.
+    `removed_at` and `removed_by` are the time and reason of the removal of its raw records.
     """
 
     run: Run
@@ -47,10 +46,10 @@ class StoredNumbers:
 
     @property
     def reason(self) -> str:
-        """Why nothing is decided."""
+        """The reason why nothing is decided."""
         both = (self.reference, self.judged)
-        if told := [side.run for side in both if side.run.measured_by is not None]:
-            files = " and ".join(f"run {run.id} is a file of {run.measured_by}" for run in told)
+        if foreign := [side.run for side in both if side.run.measured_by is not None]:
+            files = " and ".join(f"run {run.id} is a file of {run.measured_by}" for run in foreign)
             return f"{files}: it has no records, and without them no check can be made: these are numbers to look at"
         bare = [side for side in both if side.removed_at is not None]
         gone = " and ".join(f"of run {side.run.id} on {str(side.removed_at)[:10]}" for side in bare)
@@ -58,17 +57,17 @@ class StoredNumbers:
 
     @property
     def notes(self) -> Iterator[str]:
-        """What to know of the two runs before their numbers are set side by side."""
+        """Reservations about comparing the two runs."""
         reference, judged = self.reference.run, self.judged.run
         if reference.measurement_sha256 != judged.measurement_sha256:
             yield "the two runs did not measure the same: their numbers are of different work"
         for side in (self.reference, self.judged):
-            said = side.verdict["outcome"] if side.verdict is not None else "never given"
-            yield f"run {side.run.id}: its own verdict was {said}; {side.run.status}, begun {side.run.started_at}"
+            outcome = side.verdict["outcome"] if side.verdict is not None else "never given"
+            yield f"run {side.run.id}: its own verdict was {outcome}; {side.run.status}, begun {side.run.started_at}"
 
 
 def numbers_document(numbers: StoredNumbers) -> dict[str, object]:
-    """Plain JSON. Whatever the numbers are, `promotes` is false."""
+    """Return plain JSON; `promotes` is always false."""
     return {
         "schema": SCHEMA,
         "outcome": OUTCOME.value,
@@ -121,7 +120,7 @@ def _number(row: MetricRow | None) -> dict[str, object] | None:
 
 
 def _checks(numbers: StoredNumbers) -> list[tuple[str, Mapping[str, Any] | None, Mapping[str, Any] | None]]:
-    """Every check of either run's own verdict, by its id."""
+    """Return every check of either run's own verdict by id."""
     then, now = (
         {check["id"]: check for check in (side.verdict or {}).get("checks", ())}
         for side in (numbers.reference, numbers.judged)
@@ -134,7 +133,7 @@ def _check(check: Mapping[str, Any] | None) -> dict[str, object] | None:
 
 
 def numbers_text(numbers: StoredNumbers) -> str:
-    """For a terminal."""
+    """Render for a terminal."""
     lines = [
         f"{MARKS[OUTCOME]} {OUTCOME}: {numbers.reason}",
         *(f"  note: {note}" for note in numbers.notes),
@@ -147,7 +146,7 @@ def numbers_text(numbers: StoredNumbers) -> str:
 
 
 def numbers_markdown(numbers: StoredNumbers) -> str:
-    """For a summary of a CI job."""
+    """Render for a CI job's summary."""
     tables = [
         [_HEAD, *map(_cells, numbers.pairs)],
         [("check", "baseline's run", "candidate's run"), *map(_check_cells, _checks(numbers))],
@@ -171,14 +170,11 @@ def _change(ratio: float | None) -> str:
 
 def _check_cells(row: tuple[str, Mapping[str, Any] | None, Mapping[str, Any] | None]) -> tuple[str, ...]:
     check, *both = row
-    return check, *("-" if said is None else str(said["outcome"]) for said in both)
+    return check, *("-" if one is None else str(one["outcome"]) for one in both)
 
 
 def _in_columns(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    plain = [[one_line(cell, 80) for cell in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(*plain, strict=True)]
-    for row in plain:
-        yield "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+    return aligned([[one_line(cell, 80) for cell in row] for row in rows], indent="  ")
 
 
 def _markdown_row(cells: Sequence[str]) -> str:

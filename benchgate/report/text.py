@@ -5,20 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from benchgate.errors import ExitCode
-from benchgate.escape import terminal_line
+from benchgate.escape import one_line, terminal_line
 from benchgate.gate.error_budget import SPENT
 from benchgate.model.deployment import Arm
 from benchgate.model.run import Run
 from benchgate.model.verdict import Verdict
-from benchgate.report import show
-from benchgate.report.check_rows import CheckRow, check_rows
-from benchgate.report.fairness import status_of
-from benchgate.report.levels import limits_told
-from benchgate.report.provenance import reproduce
-from benchgate.report.sides import deployments
-from benchgate.report.terms import OTHER_POLICY, OWN, Terms
-from benchgate.report.untrusted import one_line
-from benchgate.report.waivers import waiver_lines
+from benchgate.report import display
+from benchgate.report.checks import CheckRow, check_rows, waiver_lines
+from benchgate.report.comparability import deployments, status_of
+from benchgate.report.display import limits_sentence
+from benchgate.report.document import OTHER_POLICY, OWN, Terms
+from benchgate.report.sections.provenance import reproduce
 from benchgate.suite.schema import arms_of_stored
 
 _REASON_CHARACTERS = 1000
@@ -36,11 +33,9 @@ def render_text(
     load: Sequence[str] = (),
     cautions: Sequence[str] = (),
 ) -> str:
-    """Verdict and reason, then the checks, failing first, then guards that tripped or warn.
+    """Render the verdict, the checks (failing first), and the guards that tripped or warn, without control characters.
 
-    No colours, no control characters.
-
-    `quality` and `load` are what there is to say of them in short, a line each; `cautions` come before every check.
+    `quality` and `load` are the short forms of these sections; `cautions` come before the checks.
     """
     alone = against is None and len(arms_of_stored(run.suite)) == 1
     lines = [*_head(verdict, run, against, alone=alone)]
@@ -67,11 +62,11 @@ def _head(verdict: Verdict, run: Run, against: Run | None, *, alone: bool) -> It
     of_run = f" of run {one_line(reference.id)}" if against is not None else ""
     one = one_line(candidate.name)
     imported = ", of evals made elsewhere" if run.imported else ""
-    told = f"{one} alone" if alone else f"candidate {one} against {one_line(baseline.name)}{of_run}"
-    yield f"{show.MARKS[verdict.outcome]} {verdict.outcome}: {one_line(verdict.reason, _REASON_CHARACTERS)}"
+    compared = f"{one} alone" if alone else f"candidate {one} against {one_line(baseline.name)}{of_run}"
+    yield f"{display.MARKS[verdict.outcome]} {verdict.outcome}: {one_line(verdict.reason, _REASON_CHARACTERS)}"
     if verdict.next_step is not None:
         yield f"  what to do first: {one_line(verdict.next_step, _REASON_CHARACTERS)}"
-    yield f"  suite {one_line(run.suite_name)}: {told}, run {one_line(run.id)}{imported}"
+    yield f"  suite {one_line(run.suite_name)}: {compared}, run {one_line(run.id)}{imported}"
 
 
 def _checks(verdict: Verdict, *, alone: bool) -> Iterator[str]:
@@ -87,16 +82,16 @@ def _checks(verdict: Verdict, *, alone: bool) -> Iterator[str]:
         if row.advice:
             yield f"      what to do: {one_line(row.advice, _REASON_CHARACTERS)}"
     if rows:
-        yield f"  limits: {limits_told(verdict)[0].lower()}{limits_told(verdict)[1:]}"
+        yield f"  limits: {limits_sentence(verdict)[0].lower()}{limits_sentence(verdict)[1:]}"
     yield ""
 
 
 def row_numbers(row: CheckRow, *, alone: bool) -> str:
-    """A check's values, difference, interval, allowance and n, in a line; `alone`: of one deployment and no other."""
+    """Return a check's values, difference, interval, allowance and n in a line; `alone`: of one deployment."""
     values = row.candidate if alone or row.id == SPENT else f"candidate {row.candidate}"
-    if row.baseline != show.NOT_APPLICABLE:
+    if row.baseline != display.NOT_APPLICABLE:
         values = f"baseline {row.baseline}, {values}"
-    if row.change != show.NOT_APPLICABLE:
+    if row.change != display.NOT_APPLICABLE:
         values += f", {row.change} {row.direction}"
     level = f" (at {row.level})" if row.level else ""
     return f"{values}, interval {row.interval}{level}, allowed {row.allowed}, n = {row.n}"
@@ -111,10 +106,10 @@ def _guards(verdict: Verdict) -> Iterator[str]:
 
 
 def _differences(verdict: Verdict) -> list[str]:
-    """What differed, what nobody declared first, as it stands in the verdict; the report has all of them."""
-    told = [
+    """Return the first differences, undeclared ones first; the report has all."""
+    lines = [
         f"  differs: {one_line(one.what)}: {one_line(one.baseline)} → {one_line(one.candidate)} ({status_of(one)})"
         for one in verdict.differences
     ]
-    more = len(told) - _DIFFERENCES
-    return told[:_DIFFERENCES] + ([f"  differs: {more} more, in the report"] if more > 0 else [])
+    more = len(lines) - _DIFFERENCES
+    return lines[:_DIFFERENCES] + ([f"  differs: {more} more, in the report"] if more > 0 else [])

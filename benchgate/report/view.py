@@ -1,10 +1,11 @@
-"""The whole report as one value: evidence and verdict in, finished texts out. No clock, no file, no markup."""
+"""The whole report as one value: evidence and verdict in, finished text out. No clock, no file, no markup."""
 
 from __future__ import annotations
 
 import shlex
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 from benchgate.errors import ExitCode
 from benchgate.gate.comparison import compare
@@ -12,53 +13,47 @@ from benchgate.gate.evidence.client_strain import paced_by_client
 from benchgate.gate.guards.server import telemetry_notices
 from benchgate.model.run import Evidence
 from benchgate.model.verdict import WAIVED, Outcome, Verdict
-from benchgate.report import show
-from benchgate.report.attainment_section import AttainmentSection, attainment_section
-from benchgate.report.capacity_section import CapacitySection, capacity_section
-from benchgate.report.check_rows import CheckRows, check_rows
-from benchgate.report.client_care import client_care
-from benchgate.report.distribution_section import Distributions, distributions
-from benchgate.report.divergence_section import DivergenceSection, divergence_section
-from benchgate.report.document import document_json, verdict_document
-from benchgate.report.fairness import Fairness, fairness
-from benchgate.report.history_section import HistorySection, history_section
-from benchgate.report.levels import limits_told
-from benchgate.report.load_section import LoadSection, load_section
-from benchgate.report.noise_section import NoiseSection, noise_section
+from benchgate.report import display
+from benchgate.report.checks import CheckRows, check_rows, waiver_lines
+from benchgate.report.comparability import Fairness, Sides, Unusable, client_care, fairness, sides, unusable
+from benchgate.report.document import OTHER_POLICY, OWN, Terms, document_json, verdict_document
 from benchgate.report.numbers import Numbers, numbers
-from benchgate.report.paired_section import PairedSection, paired_section
-from benchgate.report.provenance import Provenance, provenance
-from benchgate.report.quality_section import QualitySection, quality_section
-from benchgate.report.shadow_section import ShadowSection, shadow_section
-from benchgate.report.sides import Sides, sides
-from benchgate.report.stage_rows import executions_of
-from benchgate.report.telemetry_section import TelemetrySection, telemetry_section, told_rows
-from benchgate.report.terms import OTHER_POLICY, OWN, Terms
-from benchgate.report.timeline_section import TimelineSection, timeline_section
-from benchgate.report.unusable import Unusable, unusable
-from benchgate.report.waivers import waiver_lines
+from benchgate.report.section import Section
+from benchgate.report.sections.capacity import capacity_section
+from benchgate.report.sections.cost import cost_section
+from benchgate.report.sections.divergence import divergence_section
+from benchgate.report.sections.history import history_section
+from benchgate.report.sections.latency import attainment_section, latency_section
+from benchgate.report.sections.load import load_section, slo_sentence
+from benchgate.report.sections.noise import noise_section
+from benchgate.report.sections.paired import paired_section
+from benchgate.report.sections.provenance import Provenance, provenance
+from benchgate.report.sections.quality import quality_section
+from benchgate.report.sections.servers import servers_section
+from benchgate.report.sections.shadow import shadow_section
+from benchgate.report.sections.stages import executions_of, stage_rows
 from benchgate.suite.schema import Suite
 
 _MEANING = {
-    Outcome.PASS: "More harm than the suite allows is ruled out.",
-    Outcome.WARN: "More harm than the suite allows is ruled out; read the warnings first.",
-    Outcome.BLOCK: "Harm that the suite does not allow is shown.",
-    Outcome.INCONCLUSIVE: "More harm than the suite allows is neither shown nor ruled out.",
-    Outcome.INVALID: "The measurement itself is not sound, so it speaks neither for nor against: no promotion.",
+    Outcome.PASS: "A regression beyond the allowed margins is ruled out.",
+    Outcome.WARN: "A regression beyond the allowed margins is ruled out; read the warnings first.",
+    Outcome.BLOCK: "A regression beyond the allowed margin was demonstrated.",
+    Outcome.INCONCLUSIVE: "A regression beyond the allowed margins is neither demonstrated nor ruled out.",
+    Outcome.INVALID: "The measurement is unsound, so it says nothing about the candidate: no promotion.",
 }
 _MEANING_OF_ONE = {
     Outcome.PASS: "Every bound is shown to hold.",
     Outcome.WARN: "Every bound holds; read the warnings.",
     Outcome.BLOCK: "A bound is shown to be broken.",
-    Outcome.INCONCLUSIVE: "What was measured shows neither that every bound holds nor that one is broken.",
-    Outcome.INVALID: "The measurement itself is not sound, so it speaks neither for nor against.",
+    Outcome.INCONCLUSIVE: "The evidence shows neither that every bound holds nor that one is broken.",
+    Outcome.INVALID: "The measurement is unsound, so it says nothing about the deployment.",
 }
-_STRICT_WARNING = "The candidate is not promoted: warnings were asked to block."
+_STRICT_WARNING = "The candidate is not promoted: --strict treats warnings as blocking."
 
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """How many checks came out one way, and how many of these are advisory."""
+    """The number of checks with one outcome, and how many of these are advisory."""
 
     outcome: str  # an Outcome, or WAIVED
     mark: str
@@ -68,12 +63,12 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class Banner:
-    """The answer, for someone who reads nothing else."""
+    """The verdict in short, for readers who read nothing else."""
 
     outcome: Outcome
     mark: str
     meaning: str
-    objecting: str  # which guards object and what is not to be used; empty where none does
+    objecting: str  # tripped guards and the numbers they invalidate; may be empty
     todo: str
     reason: str
     suite: str
@@ -89,74 +84,99 @@ class Banner:
 
 @dataclass(frozen=True, slots=True)
 class ReportView:
-    """Everything a report says, in reading order; a section is None when there is nothing of its kind."""
+    """Everything a report says; `sections` in reading order, without those that have nothing to display."""
 
     banner: Banner
     checks: CheckRows
-    limits_told: str  # a sentence without its end
+    limits_sentence: str  # without its full stop
     fairness: Fairness
-    unusable: Unusable  # the parts whose numbers are not to be used
-    waivers: tuple[str, ...]  # what there is to say of them; nothing where they were used and hold for long
-    notes: tuple[str, ...]  # what to know beyond this comparison
-    load: LoadSection | None
-    distributions: Distributions | None
-    attainment: AttainmentSection | None
-    paired: PairedSection | None
-    telemetry: TelemetrySection | None
-    timeline: TimelineSection | None
-    capacity: CapacitySection | None
-    quality: QualitySection | None
-    divergence: DivergenceSection | None
-    shadow: ShadowSection | None
-    history: HistorySection | None
-    noise: NoiseSection | None
+    unusable: Unusable
+    waivers: tuple[str, ...]  # empty where all were used and hold for long
+    notes: tuple[str, ...]  # facts beyond this comparison
+    sections: tuple[Section, ...]
     provenance: Provenance
     document_json: str
     numbers: Numbers
+
+    def section(self, anchor: str) -> Section | None:
+        """Return the section with this anchor."""
+        return next((section for section in self.sections if section.anchor == anchor), None)
+
+
+class Report:
+    """A run's report, or that of a run `against` the candidate of a stored reference run; each part is made once."""
+
+    def __init__(
+        self,
+        evidence: Evidence,
+        verdict: Verdict,
+        *,
+        against: Evidence | None = None,
+        terms: Terms = OWN,
+        document: dict[str, object] | None = None,
+    ) -> None:
+        self.evidence, self.verdict, self.against, self.terms = evidence, verdict, against, terms
+        self.suite: Suite = terms.suite(evidence.run)
+        reference = None if against is None else against.run
+        self.document = document or verdict_document(evidence.run, verdict, against=reference, terms=terms)
+
+    @cached_property
+    def quality(self) -> Section | None:
+        """The quality section."""
+        return quality_section(compare(self.evidence, self.against), self.verdict, self.suite)
+
+    @cached_property
+    def cautions(self) -> tuple[str, ...]:
+        """Bounds of the load generator that the policy widens."""
+        return client_care(self.suite, self.evidence, self.against)
+
+    @cached_property
+    def view(self) -> ReportView:
+        """The whole report."""
+        evidence, verdict, against, terms = self.evidence, self.verdict, self.against, self.terms
+        both = sides(evidence, against)
+        rows, executions = stage_rows(both, self.suite), executions_of(both)
+        spoilt = unusable(verdict)
+        paired = paired_section(evidence, verdict, self.suite) if against is None else None
+        paced = paced_by_client(self.suite, *((evidence,) if against is None else (evidence, against)))
+        sections = (
+            (load_section(rows, both, self.suite, paired=paired is not None), spoilt.load),
+            (latency_section(rows, executions, verdict), spoilt.load),
+            (attainment_section(rows, executions, slo_sentence(self.suite)), spoilt.load),
+            (paired, spoilt.load),
+            (servers_section(both, self.suite, verdict, paced), ""),
+            (capacity_section(evidence, against, self.suite, alone=both.alone), spoilt.load),
+            (cost_section(rows), spoilt.load),
+            (self.quality, spoilt.quality),
+            (divergence_section(evidence, stored=against is not None), spoilt.divergence),
+            (shadow_section(evidence, verdict.alpha) if against is None else None, spoilt.shadow),
+            (history_section(evidence, verdict) if against is None else None, ""),
+            (noise_section(evidence, verdict), ""),
+        )
+        doubt = terms.reference_doubt()
+        cautions = (*([doubt] if doubt else []), *self.cautions, *telemetry_notices(evidence, self.suite))
+        return ReportView(
+            banner=_banner(both, verdict, terms),
+            checks=check_rows(verdict),
+            limits_sentence=display.limits_sentence(verdict),
+            fairness=fairness(both, verdict, cautions),
+            unusable=spoilt,
+            waivers=tuple(waiver_lines(verdict)),
+            notes=((OTHER_POLICY, *verdict.notes) if terms.policy_replaced(evidence.run, verdict) else verdict.notes),
+            sections=tuple(replace(one, invalidated_by=guards) for one, guards in sections if one is not None),
+            provenance=provenance(
+                evidence, both, rows, executions, verdict, None if against is None else against.run, terms
+            ),
+            document_json=document_json(self.document),
+            numbers=numbers(self.document, rows, executions, evidence, against, terms),
+        )
 
 
 def report_view(
     evidence: Evidence, verdict: Verdict, *, against: Evidence | None = None, terms: Terms = OWN
 ) -> ReportView:
-    """The report of a run, or of a run against the candidate of a stored reference run."""
-    both = sides(evidence, against)
-    runs = (evidence,) if against is None else (evidence, against)
-    reference = None if against is None else against.run
-    suite = terms.suite(evidence.run)
-    load = load_section(both, suite)
-    rows = load.rows if load is not None else ()
-    seen = executions_of(both)
-    told = told_rows(both, suite)
-    document = verdict_document(evidence.run, verdict, against=reference, terms=terms)
-    return ReportView(
-        banner=_banner(both, verdict, terms),
-        checks=check_rows(verdict),
-        limits_told=limits_told(verdict),
-        fairness=fairness(both, verdict, _cautions(evidence, suite, against, terms)),
-        unusable=unusable(verdict),
-        waivers=tuple(waiver_lines(verdict)),
-        notes=((OTHER_POLICY, *verdict.notes) if terms.policy_replaced(evidence.run, verdict) else verdict.notes),
-        load=load,
-        distributions=distributions(rows, seen, verdict),
-        attainment=attainment_section(rows, seen),
-        paired=paired_section(evidence, verdict, suite) if against is None else None,
-        telemetry=telemetry_section(both, told),
-        timeline=timeline_section(told, verdict, paced_by_client(suite, *runs)),
-        capacity=capacity_section(evidence, against, suite, alone=both.alone),
-        quality=quality_section(compare(evidence, against), verdict, suite),
-        divergence=divergence_section(evidence, stored=against is not None),
-        shadow=shadow_section(evidence, verdict.alpha) if against is None else None,
-        history=history_section(evidence, verdict) if against is None else None,
-        noise=noise_section(evidence, verdict),
-        provenance=provenance(evidence, both, load, verdict, reference, terms),
-        document_json=document_json(document),
-        numbers=numbers(document, rows, seen, evidence, against, terms),
-    )
-
-
-def _cautions(evidence: Evidence, suite: Suite, against: Evidence | None, terms: Terms) -> tuple[str, ...]:
-    doubt = terms.reference_doubt()
-    return (*((doubt,) if doubt else ()), *client_care(suite, evidence, against), *telemetry_notices(evidence, suite))
+    """Return the whole report."""
+    return Report(evidence, verdict, against=against, terms=terms).view
 
 
 def _banner(both: Sides, verdict: Verdict, terms: Terms) -> Banner:
@@ -167,7 +187,7 @@ def _banner(both: Sides, verdict: Verdict, terms: Terms) -> Banner:
     meaning = _MEANING_OF_ONE if both.alone else _MEANING
     return Banner(
         outcome=verdict.outcome,
-        mark=show.MARKS[verdict.outcome],
+        mark=display.MARKS[verdict.outcome],
         meaning=_STRICT_WARNING if strictly_blocked else meaning[verdict.outcome],
         objecting=_objecting(verdict),
         todo=_todo(both, verdict, terms),
@@ -177,7 +197,7 @@ def _banner(both: Sides, verdict: Verdict, terms: Terms) -> Banner:
         candidate=both.candidate.deployment.name,
         baseline_run="" if other is run else other.id,
         run=run.id,
-        when=show.minute(run.started_at),
+        when=display.minute(run.started_at),
         exit_code=int(code),
         tally=_tally(verdict),
         alone=both.alone,
@@ -185,7 +205,7 @@ def _banner(both: Sides, verdict: Verdict, terms: Terms) -> Banner:
 
 
 def _todo(both: Sides, verdict: Verdict, terms: Terms) -> str:
-    """What to do first about a verdict that is not PASS, then how a candidate that may be promoted is."""
+    """Return the first step after a verdict that is not PASS, or how to promote the candidate."""
     keeping = "keep the baseline" if verdict.outcome is Outcome.BLOCK and not both.alone else ""
     first = verdict.next_step or _mending(verdict)
     steps = (keeping, first, _others_open(verdict), _promoting(both, verdict, terms))
@@ -193,28 +213,28 @@ def _todo(both: Sides, verdict: Verdict, terms: Terms) -> str:
 
 
 def _objecting(verdict: Verdict) -> str:
-    """`The guard client-keeps-up objects: the numbers of load are not to be used`."""
+    """Return `Guard client-keeps-up failed: ignore the numbers of load`."""
     tripped = [guard.id for guard in verdict.guards if guard.tripped]
     if not tripped:
         return ""
-    who = f"The guard {tripped[0]} objects" if len(tripped) == 1 else f"The guards {', '.join(tripped)} object"
+    who = f"Guard {tripped[0]} failed" if len(tripped) == 1 else f"Guards {', '.join(tripped)} failed"
     parts = unusable(verdict).parts
     if not parts and verdict.outcome is Outcome.BLOCK:
-        return f"{who}: nothing could be promoted by this run, but harm that it shows counts"
-    return f"{who}: the numbers of {' and of '.join(parts)} are not to be used" if parts else who
+        return f"{who}: this run cannot promote anything, but the regressions that it shows count"
+    return f"{who}: ignore the numbers of {' and of '.join(parts)}" if parts else who
 
 
 def _others_open(verdict: Verdict) -> str:
-    """That more than one check must be settled, of which each says how much more that takes."""
+    """Return how many more checks are open; each says in its row what it needs."""
     if verdict.outcome is not Outcome.INCONCLUSIVE:
         return ""
     more = sum(check.required and check.counted is Outcome.INCONCLUSIVE for check in verdict.checks) - 1
-    told = "1 more check is open, and says" if more == 1 else f"{more} more checks are open, and each says"
-    return f"{told} in its row what would settle it" if more > 0 else ""
+    others = "1 more check is open, and says" if more == 1 else f"{more} more checks are open, and each says"
+    return f"{others} in its row what would settle it" if more > 0 else ""
 
 
 def _mending(verdict: Verdict) -> str:
-    """A tripped guard's remedy, or the worst check's advice."""
+    """Return a tripped guard's remedy, or the worst check's advice."""
     remedies = [guard.remedy for guard in verdict.guards if guard.tripped and guard.remedy]
     advice = [check.advice for check in verdict.failing() if check.counted is verdict.outcome and check.advice]
     chosen = [*remedies, *advice] if verdict.outcome is Outcome.INVALID else advice
@@ -222,7 +242,7 @@ def _mending(verdict: Verdict) -> str:
 
 
 def _promoting(both: Sides, verdict: Verdict, terms: Terms) -> str:
-    """The command that records the promotion; nothing where it would refuse."""
+    """Return the command that records the promotion; nothing where it would refuse."""
     run = both.candidate.run
     lets_through = verdict.outcome.promotes and terms.exit_code(verdict) is ExitCode.OK
     own = both.baseline.run is run and not terms.policy_replaced(run, verdict)
@@ -235,7 +255,7 @@ def _promoting(both: Sides, verdict: Verdict, terms: Terms) -> str:
 
 def _tally(verdict: Verdict) -> tuple[Tally, ...]:
     worst_first = sorted(Outcome, key=lambda outcome: -outcome.severity)
-    marks = {outcome.value: show.MARKS[outcome] for outcome in worst_first} | {WAIVED: show.WAIVED_MARK}
+    marks = {outcome.value: display.MARKS[outcome] for outcome in worst_first} | {WAIVED: display.WAIVED_MARK}
     required = Counter(check.shown for check in verdict.checks if check.required)
     advisory = Counter(check.shown for check in verdict.checks if not check.required)
     counts = ((shown, mark, required[shown] + advisory[shown]) for shown, mark in marks.items())

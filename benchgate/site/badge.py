@@ -6,10 +6,10 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from benchgate.escape import one_line
 from benchgate.model.run import RunStatus
 from benchgate.model.verdict import Outcome
-from benchgate.report.show import MARKS
-from benchgate.report.untrusted import one_line
+from benchgate.report.display import MARKS
 from benchgate.site.listed import NO_VERDICT, name_of
 from benchgate.store.queries import RunSummary
 

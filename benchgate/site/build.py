@@ -13,7 +13,7 @@ from benchgate.lining_up import read_stored
 from benchgate.model.deployment import sha256_of
 from benchgate.model.history import baseline_series, current_promotions
 from benchgate.report.frontier import frontier_document
-from benchgate.report.site_places import suite_folder
+from benchgate.report.html import suite_folder
 from benchgate.site.badge import badge_json, badge_of, newest_judging
 from benchgate.site.cost_badge import cost_badge
 from benchgate.site.frontier import frontier, lined_up

@@ -10,11 +10,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from benchgate.escape import one_line
 from benchgate.model.deployment import Arm, Deployment, describe_hardware, engine_label, reports_hardware
 from benchgate.model.run import Run
-from benchgate.report.price_words import price_and_use_told
-from benchgate.report.show import minute
-from benchgate.report.untrusted import one_line
+from benchgate.report.display import minute
+from benchgate.report.sections.cost import price_and_use
 from benchgate.site.listed import name_of
 from benchgate.site.names import run_file
 from benchgate.store.queries import RunSummary
@@ -126,7 +126,7 @@ def _prices(drawn: Sequence[RunSummary], of: str) -> Iterator[tuple[int, Change]
     priced = [(at, one) for at, glance in enumerate(drawn) if (one := _priced(glance.run)) is not None]
     for (before, old), (at, new) in pairwise(priced):
         if price_of(drawn[before].run) != price_of(drawn[at].run):
-            told = _from(price_and_use_told(old), price_and_use_told(new), longest=_LONGEST_PRICE)
+            told = _from(price_and_use(old), price_and_use(new), longest=_LONGEST_PRICE)
             yield at, change("P", drawn[at], f"price of {of}: {told}")
 
 

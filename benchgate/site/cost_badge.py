@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from benchgate.escape import one_line
 from benchgate.model.deployment import Arm
-from benchgate.report import show
-from benchgate.report.untrusted import one_line
+from benchgate.report import display
 from benchgate.site.badge import UNKNOWN, Badge, made
 from benchgate.sizing.candidates import OF_LOAD, StoredRun, guard_objection, ineligible_because, unreadable_because
 from benchgate.sizing.operating_point import GOOD, PricedLevel, cost_name
@@ -28,9 +28,9 @@ def cost_badge(in_service: StoredRun | None) -> Badge:
     tokens = "good" if cost_name(Suite.from_stored(in_service.run.suite)).startswith(GOOD) else "output"
     day = one_line(in_service.run.started_at[:10])
     limits = level.usd.limits
-    told = "" if limits is None else f", {show.usd(limits.lower)} to {show.usd(limits.upper)} with 95 %"
+    told = "" if limits is None else f", {display.usd(limits.lower)} to {display.usd(limits.upper)} with 95 %"
     title = one_line(f"{of}, at full use at stage {level.stage}{told}")
-    return made(f"1M {tokens} tokens", f"{show.usd(level.usd.value)} on {day}", _COLOUR, title)
+    return made(f"1M {tokens} tokens", f"{display.usd(level.usd.value)} on {day}", _COLOUR, title)
 
 
 def _level(stored: StoredRun) -> PricedLevel | str:

@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 
 from benchgate.lining_up import newest_of_each, read_stored
 from benchgate.model.deployment import Arm
-from benchgate.report.drawing import Figure
-from benchgate.report.frontier import frontier_table, last_line, reasons, what_of
-from benchgate.report.frontier_chart import frontier_svg
+from benchgate.report.charts import Figure
+from benchgate.report.frontier import cost_subject, frontier_figure, frontier_table, last_line, reasons
 from benchgate.sizing.candidates import CandidateRow, CandidateTable, compare_candidates
 from benchgate.store.queries import RunSummary
 from benchgate.store.repository import Store
@@ -45,12 +44,12 @@ def frontier(found: CandidateTable | None) -> Frontier | None:
     if found is None:
         return None
     drawable, drawn = _drawable(found), _drawn(found)
-    caption = f"Quality against dollars per 1M {what_of(found)}, of each candidate's newest whole run."
+    caption = f"Quality against dollars per 1M {cost_subject(found)}, of each candidate's newest whole run."
     if len(drawn) < len(drawable):
         caption += (
             f" The chart has {len(drawn)} of {len(drawable)} deployments; all of them count, and are in the table."
         )
-    figure = Figure("frontier-chart", caption, frontier_svg(replace(found, rows=drawn)), frontier_table(found))
+    figure = frontier_figure(replace(found, rows=drawn), "frontier-chart", caption, frontier_table(found))
     notes = [f"Note: {note}." for note in found.notes]
     return Frontier(figure, (*reasons(found.rows, per_answer=False), *notes, last_line(found)))
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from benchgate.escape import one_line
 from benchgate.model.deployment import Arm
 from benchgate.model.history import Promotion, PromotionAction, current_promotions, promotion_labels
 from benchgate.model.run import RunStatus
 from benchgate.model.verdict import Outcome
-from benchgate.report.show import MARKS, minute
-from benchgate.report.untrusted import one_line
+from benchgate.report.display import MARKS, minute
 from benchgate.site.names import run_file
 from benchgate.site.shelf import Entry
 from benchgate.store.queries import RunSummary

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from benchgate.report.site_places import hashed_name
+from benchgate.report.html import hashed_name
 
 INDEX = "index.html"
 NO_JEKYLL = ".nojekyll"  # GitHub Pages serves files as they are where it stands

@@ -7,13 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from benchgate.escape import one_line
 from benchgate.model.deployment import Arm
 from benchgate.model.run import MetricRow, RunStatus
 from benchgate.model.verdict import Unit
-from benchgate.report import show
-from benchgate.report.metric_values import with_limits
-from benchgate.report.tables import Column, Table
-from benchgate.report.untrusted import one_line
+from benchgate.report import display
+from benchgate.report.display import with_limits
+from benchgate.report.table import Column, Table
 from benchgate.site.names import run_file
 from benchgate.site.shelf import Entry
 from benchgate.store.queries import RunSummary
@@ -59,7 +59,7 @@ def numbers_page(store: Store, glance: RunSummary, entry: Entry) -> NumbersPage:
     return NumbersPage(
         file=run_file(glance.run.id),
         why=why,
-        decided=show.minute(own[-1].decided_at or "") if own else "",
+        decided=display.minute(own[-1].decided_at or "") if own else "",
         checks=_checks(own[-1]) if own else None,
         numbers=_numbers(store.metrics(glance.run.id)),
     )
@@ -85,8 +85,8 @@ def _value(value: object, unit: object) -> str:
     """A document spells what is infinite as text, and what was not measured as null."""
     number = {"inf": math.inf, "-inf": -math.inf}.get(value) if isinstance(value, str) else value
     if not isinstance(number, int | float) or unit not in set(Unit):
-        return show.NOT_MEASURED
-    return show.value(float(number), Unit(str(unit)))
+        return display.NOT_MEASURED
+    return display.value(float(number), Unit(str(unit)))
 
 
 def _numbers(rows: Sequence[MetricRow]) -> Table | None:

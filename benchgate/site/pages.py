@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from benchgate.report.html import csp_hash, page_environment
-from benchgate.report.site_places import suite_folder
+from benchgate.report.html import csp_hash, page_environment, suite_folder
 from benchgate.site.badge import Badge
 from benchgate.site.frontier import Frontier
 from benchgate.site.listed import ListedPromotion, ListedRun

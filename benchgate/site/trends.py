@@ -11,25 +11,24 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
+from benchgate.escape import one_line
 from benchgate.gate.evidence.costs import PRICE_MISMATCH
 from benchgate.model.deployment import Arm
 from benchgate.model.run import TrendPoint
 from benchgate.model.verdict import Outcome
-from benchgate.report.drawing import NAME_LENGTH, Figure
-from benchgate.report.metric_values import in_its_unit, value_with_limits
-from benchgate.report.show import minute
-from benchgate.report.tables import Column, Table
-from benchgate.report.trend_chart import (
+from benchgate.report.charts import NAME_LENGTH, Figure
+from benchgate.report.display import in_its_unit, minute, value_with_limits
+from benchgate.report.table import Column, Table
+from benchgate.report.trend import (
     MOST_SERIES,
     TrendChart,
     TrendMark,
     TrendSeries,
     TrendValue,
-    days_told,
-    inline_svg,
+    day_labels,
+    fitting,
+    trend_figure,
 )
-from benchgate.report.trend_points import fitting
-from benchgate.report.untrusted import one_line
 from benchgate.site.changes import (
     ENDS_LINES,
     IN_THE_LIST_ALONE,
@@ -214,7 +213,7 @@ def _figure(
     chart = TrendChart(
         metric=kind.metric,
         title=kind.title,
-        days=days_told([glance.run.started_at for glance in drawn]),
+        days=day_labels([glance.run.started_at for glance in drawn]),
         series=tuple(TrendSeries(told, tuple(lines[name])) for told, name in zip(names, shown, strict=True)),
         marks=tuple(TrendMark(at, one.letter) for at, one in changes),
         breaks=breaks,
@@ -224,7 +223,7 @@ def _figure(
     if len(shown) < len(lines):
         caption += f" Of {len(lines)} lines {len(shown)} are drawn; all are in the table."
     anchor = "-".join(filter(None, (kind.metric, kind.statistic))).replace("_", "-")
-    return Figure(anchor, caption, inline_svg(chart, caption), _table(kind, lines, drawn))
+    return trend_figure(chart, anchor, caption, caption, _table(kind, lines, drawn))
 
 
 def _table(kind: Kind, lines: Mapping[str, Sequence[TrendValue]], drawn: Sequence[RunSummary]) -> Table:

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchgate.model.deployment import Arm
-from benchgate.report.sizing import sizing_text
-from benchgate.report.sizing_run import NamedRun, RunSeen
+from benchgate.report.sizing import NamedRun, RunSeen, sizing_text
 from benchgate.sizing.fleet import OUTPUT_TOKENS, REQUESTS, Demand, KvCache, Replica, SizingInput, size_demand
 from benchgate.sizing.kv_cache import cache_layout
 from benchgate.sizing.operating_point import LoadLevel, OperatingPoint, QueueTrend, choose_operating_point

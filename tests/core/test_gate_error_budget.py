@@ -15,8 +15,8 @@ from benchgate.gate.interim import ContinueLoad, StopLoad, next_step
 from benchgate.gate.judge import judge
 from benchgate.model.run import BudgetReading, Evidence, LoadEnd
 from benchgate.model.verdict import CheckResult, GuardResult, Outcome, Scale, Verdict, Waiver, Waivers
-from benchgate.report.explained import find_check, render_explanation
-from benchgate.report.terms import Terms
+from benchgate.report.checks import find_check, render_explanation
+from benchgate.report.document import Terms
 from benchgate.suite.error_budget import ErrorBudget
 from benchgate.suite.schema import Suite
 from tests.fakes.drills import drill, seen

@@ -12,9 +12,8 @@ from scipy import stats as scipy_stats
 from benchgate.errors import UsageError
 from benchgate.gate.judge import judge
 from benchgate.model.verdict import ArithmeticStep, CheckResult
-from benchgate.report.document import verdict_document
-from benchgate.report.explained import find_check, render_explanation, with_steps
-from benchgate.report.terms import Terms
+from benchgate.report.checks import find_check, render_explanation, with_steps
+from benchgate.report.document import Terms, verdict_document
 from tests.fakes.measured import Effect, SuiteText, measured
 
 CHECKS: list[dict[str, object]] = [

@@ -8,8 +8,7 @@ import pytest
 
 from benchgate.model.deployment import Arm
 from benchgate.model.run import MetricRow
-from benchgate.report.sizing import sizing_document, sizing_text
-from benchgate.report.sizing_run import NamedRun, RunSeen
+from benchgate.report.sizing import NamedRun, RunSeen, sizing_document, sizing_text
 from benchgate.sizing.fleet import OUTPUT_TOKENS, Demand, Replica, SizingInput, size_demand
 from benchgate.sizing.operating_point import (
     ExcludedLevel,

@@ -24,7 +24,7 @@ from benchgate.model.noise import (
 from benchgate.model.run import ClientUse, Evidence
 from benchgate.model.telemetry import Counter, Gauge, TelemetrySample, TelemetryWindow
 from benchgate.model.verdict import Outcome
-from benchgate.report.noise_section import noise_lines
+from benchgate.report.sections.noise import noise_lines
 from benchgate.suite.schema import Suite
 from tests.fakes.measured import HEALTHY, Effect, Noise, SuiteText, measured
 

@@ -13,7 +13,7 @@ from benchgate.gate.summary.metric_rows import metric_rows
 from benchgate.model.deployment import Arm
 from benchgate.model.run import Evidence
 from benchgate.model.verdict import CheckResult, Outcome, Unit, policy_sha256
-from benchgate.report import show
+from benchgate.report import display
 from benchgate.suite.loader import parse_suite
 from benchgate.suite.schema import Suite
 from benchgate.suite.waivers import bounded
@@ -74,7 +74,7 @@ def test_a_least_throughput_of_each_accelerator(least: str, outcome: Outcome) ->
     assert (check.id, check.outcome) == ("output_throughput@c4:per-accelerator:slo", outcome)
     assert check.candidate == pytest.approx(50, rel=0.02)
     assert check.unit is Unit.TOKENS_PER_S_EACH
-    assert show.value(check.candidate, check.unit).endswith(" tok/s per accelerator")
+    assert display.value(check.candidate, check.unit).endswith(" tok/s per accelerator")
     assert check.steps[0].value == "2 of candidate"
 
 

@@ -8,8 +8,7 @@ import pytest
 from benchgate.model.deployment import Arm
 from benchgate.model.run import Evidence, MetricRow
 from benchgate.model.telemetry import Gauge, TelemetryMetric, TelemetrySample, TelemetryWindow
-from benchgate.report.sizing import sizing_document, sizing_text
-from benchgate.report.sizing_run import RunSeen
+from benchgate.report.sizing import RunSeen, sizing_document, sizing_text
 from benchgate.sizing.fleet import OUTPUT_TOKENS, Demand, Replica, SizingInput, size_demand
 from benchgate.sizing.operating_point import (
     LoadLevel,

@@ -10,8 +10,7 @@ import pytest
 from benchgate.errors import UsageError
 from benchgate.model.deployment import Arm
 from benchgate.model.run import MetricRow
-from benchgate.report.sizing import sizing_document, sizing_text
-from benchgate.report.sizing_run import RunSeen
+from benchgate.report.sizing import RunSeen, sizing_document, sizing_text
 from benchgate.sizing.fleet import (
     OUTPUT_TOKENS,
     REQUESTS,

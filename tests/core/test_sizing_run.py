@@ -12,8 +12,7 @@ from benchgate.model.deployment import Arm
 from benchgate.model.records import RequestColumns, RequestRecord
 from benchgate.model.run import Evidence, LoadObservation, ServerStart
 from benchgate.model.telemetry import Gauge, TelemetrySample, TelemetryWindow
-from benchgate.report.sizing import sizing_document, sizing_text
-from benchgate.report.sizing_run import RunSeen
+from benchgate.report.sizing import RunSeen, sizing_document, sizing_text
 from benchgate.sizing.fleet import OUTPUT_TOKENS, Demand, KvCache, Replica, SizingInput, size_demand
 from benchgate.sizing.kv_cache import cache_layout
 from benchgate.sizing.operating_point import LoadLevel, OperatingPoint

@@ -16,8 +16,7 @@ from benchgate.cli.options import Format
 from benchgate.deciding import Decision
 from benchgate.errors import ExitCode, PublishError
 from benchgate.model.verdict import Outcome
-from benchgate.report.document import verdict_document
-from benchgate.report.terms import OWN
+from benchgate.report.document import OWN, verdict_document
 from tests.fakes import evidence as fake
 
 pytestmark = pytest.mark.beside

@@ -10,8 +10,7 @@ import pytest
 
 from benchgate.model.verdict import Outcome, Verdict
 from benchgate.report import html
-from benchgate.report.figures import Figures
-from benchgate.report.view import ReportView
+from benchgate.report.charts import Figure
 from tests.e2e.pages import DESK, IN_A_BROWSER, NO_SHADOWS, OPEN_ALL, PAPER, PHONE, served_by_jenkins, watched
 from tests.fakes import hostile
 
@@ -186,9 +185,6 @@ def test_numbers_stand_right_in_figures_of_equal_width(fresh: Page) -> None:
 
 
 def test_a_browser_finds_no_more_in_hostile_text_than_in_harmless(live: Page, monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_figures(view: ReportView) -> Figures:
-        return Figures()
-
     def elements(text: str) -> object:
         return live.evaluate(
             """(source) => [...new DOMParser().parseFromString(source, 'text/html').querySelectorAll('*')]
@@ -196,7 +192,7 @@ def test_a_browser_finds_no_more_in_hostile_text_than_in_harmless(live: Page, mo
             html.page_of(hostile.poisoned(hostile.view(), text)),
         )
 
-    monkeypatch.setattr(html, "figures_of", no_figures)
+    monkeypatch.setattr(Figure, "svg", "")
     harmless = elements(hostile.BENIGN)
     assert all(elements(text) == harmless for text in hostile.JOINED)
     escaped = html.page_environment()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from benchgate.report.site_places import suite_folder
+from benchgate.report.html import suite_folder
 from benchgate.site.build import build
 from benchgate.store.repository import Store
 from tests.e2e.pages import IN_A_BROWSER, NO_SHADOWS, OPEN_ALL, PAPER, PHONE, launched, watched

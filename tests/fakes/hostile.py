@@ -27,8 +27,8 @@ from benchgate.model.verdict import (
     WaiverState,
     WaiverUse,
 )
-from benchgate.report.capacity_section import CapacitySection
-from benchgate.report.tables import Column, Table
+from benchgate.report.section import Charts, Fold, Lines, Part, Section
+from benchgate.report.table import Table, number_columns, text_columns
 from benchgate.report.view import ReportView, report_view
 from tests.fakes import evidence as fake
 
@@ -234,11 +234,22 @@ def view() -> ReportView:
         noise=noise(BENIGN),
     )
     made = report_view(whole, replace(said, checks=(*fake.verdict().checks, *said.checks)))
-    levels = Table("levels", (Column("arm", numeric=False), Column("level")), (("candidate", "12/s"),))
-    return replace(made, capacity=CapacitySection("requests per second", 0.95, levels, ("candidate: 12/s",), ()))
+    levels = Table("levels", (*text_columns("arm"), *number_columns("level")), (("candidate", "12/s"),))
+    capacity = (Lines(("candidate: 12/s",)), levels)
+    return replace(made, sections=(*made.sections, Section("capacity", "Capacity", capacity, capacity, rank=6)))
 
 
-_CLOSED = frozenset({"anchor", "outcome", "mark", "numbers"})  # the last is JSON that was made for its place
+def without_charts(view: ReportView) -> ReportView:
+    """The report without its charts, whose number follows from the names of stages."""
+
+    def kept(parts: tuple[Part, ...]) -> tuple[Part, ...]:
+        rest = (part for part in parts if not isinstance(part, Charts))
+        return tuple(replace(part, parts=kept(part.parts)) if isinstance(part, Fold) else part for part in rest)
+
+    return replace(view, sections=tuple(replace(section, parts=kept(section.parts)) for section in view.sections))
+
+
+_CLOSED = frozenset({"anchor", "outcome", "mark", "numbers", "spec"})  # the last two were made for their place
 
 
 def _poisoned(value: object, text: str) -> object:

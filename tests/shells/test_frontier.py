@@ -277,7 +277,7 @@ def test_page_of_a_suite_shows_its_candidates_side_by_side(address: str) -> None
     page = suite_page(part, nothing, shown).decode()
     assert '<section id="frontier">' in page
     assert "<td>not shown against f16 (baseline), q4</td>" in page
-    cells = [cell for row in shown.figure.numbers.rows for cell in row]
+    cells = [cell for row in shown.figure.table.rows for cell in row]
     intervals = [cell for cell in cells if cell.endswith(")") and cell[0] in "$0123456789"]
     assert intervals and not any(" to " in cell for cell in intervals)  # it may stand below its value, in one piece
     assert 'id="frontier"' not in suite_page(part, nothing).decode()
@@ -298,7 +298,7 @@ def test_a_chart_of_many_candidates_has_the_newest_and_the_cheapest_and_the_tabl
     assert shown.lines[-1].startswith("The cheapest that passes is q1 (PASS)")
     assert [name for name in names if f">{name}</text>" in shown.figure.svg] == ["q1", "q3", "q5"]
     assert "The chart has 4 of 5 deployments; all of them count" in shown.figure.caption
-    assert {cells[0] for cells in shown.figure.numbers.rows} == {"f16 (baseline)", *names}
+    assert {cells[0] for cells in shown.figure.table.rows} == {"f16 (baseline)", *names}
 
 
 def test_a_calibration_has_no_candidate_to_compare(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from benchgate.gate.judge import judge
 from benchgate.importing import live_only
 from benchgate.model.run import Evidence
 from benchgate.model.verdict import GuardResult, Outcome
-from benchgate.report import show
+from benchgate.report import display
 from benchgate.report.text import render_text
 from benchgate.report.view import ReportView, report_view
 from benchgate.suite.schema import Suite
@@ -98,7 +98,7 @@ def test_a_report_of_an_import_says_so_first_and_shows_only_what_its_files_tell(
     view = report_view(evidence, verdict)
     assert any("made elsewhere" in caution for caution in view.fairness.cautions)
     assert "of evals made elsewhere" in render_text(verdict, evidence.run)
-    assert [cells[5] for cells in answers_of(view)] == [show.NOT_APPLICABLE] * 2
+    assert [cells[5] for cells in answers_of(view)] == [display.NOT_APPLICABLE] * 2
     titles = {group.title: dict(group.facts) for group in view.provenance.groups}
     assert "Where it ran" not in titles
     assert "time limits" not in titles["What was asked"]
@@ -113,8 +113,9 @@ def test_a_report_of_a_run_of_evals_shows_how_many_were_cut_and_where_it_ran() -
 
 
 def answers_of(view: ReportView) -> tuple[tuple[str, ...], ...]:
-    assert view.quality is not None
-    return view.quality.answers.rows
+    quality = view.section("quality")
+    assert quality is not None
+    return next(table.rows for table in quality.tables if table.caption == "The answers themselves")
 
 
 def test_an_import_refuses_a_task_file_that_it_would_not_read() -> None:

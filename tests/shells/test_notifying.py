@@ -18,8 +18,7 @@ from benchgate.notifying import Addressed, addressed, notifiers
 from benchgate.publish.message import Light, Message
 from benchgate.publish.webhook import SECRET, SLACK_URL
 from benchgate.publishing import Judged, publish_all
-from benchgate.report.document import verdict_document
-from benchgate.report.terms import OWN
+from benchgate.report.document import OWN, verdict_document
 from benchgate.store.repository import Store
 from tests.fakes import evidence as fake
 from tests.fakes import quick_command

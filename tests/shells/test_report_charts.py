@@ -12,12 +12,11 @@ from typing import Any
 from benchgate.model.deployment import Arm
 from benchgate.model.records import RequestColumns
 from benchgate.model.run import Evidence
-from benchgate.report import drawing
-from benchgate.report.drawing import TOLD, Figure, height, multiplied, stage_spec, svg_of, ticks_between
-from benchgate.report.load_axis import Across, axes
-from benchgate.report.load_charts import load_figures
-from benchgate.report.marks import Name, names_beside
-from benchgate.report.view import report_view
+from benchgate.report import charts
+from benchgate.report.charts import TITLED, Figure, Name, log_ticks, log_x, names_beside, plot, svg_of, y_field
+from benchgate.report.comparability import sides
+from benchgate.report.sections.load import Axis, axes, load_figures
+from benchgate.report.sections.stages import StageRow, stage_rows
 from benchgate.suite.schema import Suite
 from tests.fakes import evidence as fake
 from tests.fakes import hostile
@@ -28,7 +27,11 @@ SHAPED = ("#7d8796", "#3d7dd8")
 
 
 def drawn(evidence: Evidence) -> tuple[Figure, ...]:
-    return tuple(figure for sweep in load_figures(report_view(evidence, fake.verdict()).load) for figure in sweep)
+    return tuple(figure for sweep in load_figures(rows_of(evidence), {}) for figure in sweep)
+
+
+def rows_of(evidence: Evidence) -> tuple[StageRow, ...]:
+    return stage_rows(sides(evidence, None), Suite.from_stored(evidence.run.suite))
 
 
 @functools.cache
@@ -40,10 +43,8 @@ def texts(figure: Figure) -> list[str]:
     return [element.text or "" for element in ElementTree.fromstring(figure.svg).iter("text")]
 
 
-def across(evidence: Evidence) -> tuple[Across, ...]:
-    load = report_view(evidence, fake.verdict()).load
-    assert load is not None
-    return axes(load.rows)
+def across(evidence: Evidence) -> tuple[Axis, ...]:
+    return axes(rows_of(evidence))
 
 
 def test_a_sweep_has_its_latencies_its_throughput_and_its_goodput_against_what_it_offers() -> None:
@@ -70,8 +71,8 @@ def test_each_arm_is_named_on_the_chart_and_drawn_with_its_own_dash_and_shape() 
 
 def test_a_point_has_its_interval_in_the_chart_and_in_the_table() -> None:
     figure = usual()["figure-goodput"]
-    assert [column.title for column in figure.numbers.columns] == ["stage", "arm", "value", "95 % interval"]
-    stage, arm, value, interval = figure.numbers.rows[3]
+    assert [column.title for column in figure.table.columns] == ["stage", "arm", "value", "95 % interval"]
+    stage, arm, value, interval = figure.table.rows[3]
     low, _, high = interval.partition(" to ")
     assert (stage, arm, value) == ("c4", "candidate", "43.8 %")
     assert float(low.split()[0]) < 43.8 < float(high.split()[0])
@@ -135,7 +136,7 @@ def test_an_infinite_quantile_is_named_and_not_drawn() -> None:
     p50 = drawn(evidence)[0]
     assert "Not drawn, because too many requests failed: c1 candidate, c4 candidate." in p50.caption
     assert "candidate" not in texts(p50)
-    assert p50.numbers.rows[1][2] == "∞"
+    assert p50.table.rows[1][2] == "∞"
 
 
 def test_a_run_in_which_everything_failed_has_no_latency_chart() -> None:
@@ -158,10 +159,10 @@ def sweep(*stages: dict[str, object]) -> Evidence:
 
 def test_stages_of_one_kind_stand_where_their_load_is_and_others_by_their_names() -> None:
     (rates,) = across(sweep({"name": "slow", "rate_rps": 2.0}, {"name": "fast", "rate_rps": 8.0}))
-    assert (rates.title, rates.at) == ("requests offered per second", {"slow": 2.0, "fast": 8.0})
+    assert (rates.title, rates.levels) == ("requests offered per second", {"slow": 2.0, "fast": 8.0})
     (alike,) = across(sweep({"name": "short", "concurrency": 4}, {"name": "long", "concurrency": 4}))
     (alone,) = across(sweep({"name": "c4", "concurrency": 4}))
-    assert (alike.at, alike.stages, alone.stages) == ({}, ("short", "long"), ("c4",))
+    assert (alike.levels, alike.stages, alone.stages) == ({}, ("short", "long"), ("c4",))
 
 
 def test_two_kinds_of_load_have_charts_of_their_own_the_larger_one_first() -> None:
@@ -175,7 +176,7 @@ def test_two_kinds_of_load_have_charts_of_their_own_the_larger_one_first() -> No
     ]
     figures = drawn(sweep({"name": "slow", "rate_rps": 2.0}, *loops[:2]))
     anchors = [figure.anchor for figure in figures]
-    assert len({figure.numbers.caption for figure in figures}) == 12
+    assert len({figure.table.caption for figure in figures}) == 12
     assert (len(anchors), anchors[0], anchors[6]) == (12, "figure-ttft-p50", "figure-ttft-p50_2")
 
 
@@ -199,10 +200,8 @@ def test_points_of_stages_without_a_common_load_are_joined_by_no_line() -> None:
 def test_the_knee_of_each_side_stands_in_the_chart_of_throughput() -> None:
     stages = ("c1", "c2", "c4", "c8", "c16")
     suite = drill({"metric": "error_rate", "max": "1%"}, stages=stages)
-    load = report_view(measured(suite), fake.verdict()).load
-    assert load is not None
-    bent = replace(load, knee_levels={Arm.BASELINE: 4.0, Arm.CANDIDATE: 4.0})
-    plain, knee = ({f.anchor: f for f in load_figures(one)[0]}["figure-throughput"] for one in (load, bent))
+    rows, knees = rows_of(measured(suite)), {Arm.BASELINE: 4.0, Arm.CANDIDATE: 4.0}
+    plain, knee = ({f.anchor: f for f in load_figures(rows, at)[0]}["figure-throughput"] for at in ({}, knees))
     assert "knee" not in plain.caption
     assert "the knee of a side" in knee.caption
     assert "knee" in texts(knee) and "knee" not in texts(plain)
@@ -230,33 +229,33 @@ def test_hostile_stage_names_stay_text() -> None:
 
 def test_the_same_numbers_give_the_same_bytes() -> None:
     first = drawn(fake.evidence())
-    drawing._drawn.cache_clear()
+    charts._drawn.cache_clear()
     assert drawn(fake.evidence()) == first
 
 
 def test_an_axis_that_multiplies_has_round_ticks_and_few_of_them() -> None:
-    assert ticks_between(1.0, 1000.0) == [1.0, 10.0, 100.0, 1000.0]
-    assert ticks_between(20.0, 60.0) == [20.0, 30.0, 40.0, 50.0, 60.0]
-    assert ticks_between(1e-3, 1e6) == [0.001, 0.1, 10.0, 1000.0, 100000.0]
-    assert ticks_between(30.2, 58.3) == [35.0, 40.0, 45.0, 50.0, 55.0]
-    assert ticks_between(41.0, 42.0) == [41.0, 41.2, 41.4, 41.6, 41.8, 42.0]
-    axis = multiplied("x", 1.0, 16.0, at=[1.0, 16.0])["axis"]
+    assert log_ticks(1.0, 1000.0) == [1.0, 10.0, 100.0, 1000.0]
+    assert log_ticks(20.0, 60.0) == [20.0, 30.0, 40.0, 50.0, 60.0]
+    assert log_ticks(1e-3, 1e6) == [0.001, 0.1, 10.0, 1000.0, 100000.0]
+    assert log_ticks(30.2, 58.3) == [35.0, 40.0, 45.0, 50.0, 55.0]
+    assert log_ticks(41.0, 42.0) == [41.0, 41.2, 41.4, 41.6, 41.8, 42.0]
+    axis = log_x("x", 1.0, 16.0, at=[1.0, 16.0])["axis"]
     assert isinstance(axis, dict)
     assert axis["values"] == [1.0, 16.0]
 
 
 def test_what_cannot_be_seen_is_drawn_as_something_that_can() -> None:
     words = {"type": "text", "text": "a\ud800\x1b\u202eb"}
-    layer = {"data": {"values": [{"y": 1}]}, "mark": words, "encoding": {"y": height(2.0)}}
-    svg = svg_of(stage_spec([layer], "title\x07", 2.0), "label")
+    layer = {"data": {"values": [{"y": 1}]}, "mark": words, "encoding": {"y": y_field(2.0)}}
+    svg = svg_of(plot([layer], "title\x07", 2.0), "label")
     assert "a\N{REPLACEMENT CHARACTER}\N{REPLACEMENT CHARACTER}\N{REPLACEMENT CHARACTER}b" in svg
     assert svg.encode() and "\x07" not in svg
 
 
 def test_a_mark_has_its_words_as_its_title_and_the_drawing_is_otherwise_one_image() -> None:
-    mark = {"type": "point"} | TOLD
-    layer = {"data": {"values": [{"y": 1, "told": '"<b>" & c4'}]}, "mark": mark, "encoding": {"y": height(2.0)}}
-    svg = svg_of(stage_spec([layer], "title", 2.0), "label")
+    mark = {"type": "point"} | TITLED
+    layer = {"data": {"values": [{"y": 1, "title": '"<b>" & c4'}]}, "mark": mark, "encoding": {"y": y_field(2.0)}}
+    svg = svg_of(plot([layer], "title", 2.0), "label")
     (mark_of,) = ElementTree.fromstring(svg).iterfind(".//path[title]")
     assert mark_of.findtext("title") == '"<b>" & c4'
     assert svg.count("role=") == svg.count('role="img"') == 1

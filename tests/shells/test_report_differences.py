@@ -67,7 +67,7 @@ def test_the_page_and_the_summary_have_a_column_for_it_and_the_change_in_words()
     changed = replace(evidence, run=replace(evidence.run, suite=suite))
     page = render_html(changed, verdict(*DIFFERENCES))
     assert "<td>not declared: engine_version</td>" in page
-    assert "the change is: <b>4-bit &lt;weights&gt;</b>" in page
+    assert "describes it: <b>4-bit &lt;weights&gt;</b>" in page
     summary = render_markdown(changed, verdict(*DIFFERENCES))
     assert "### What differs" in summary
     assert "The suite says: 4-bit" in summary

@@ -8,10 +8,11 @@ import pytest
 
 from benchgate.model.records import DivergenceItem, DivergenceObservation
 from benchgate.model.run import Evidence
-from benchgate.report import show
-from benchgate.report.divergence_section import DivergenceSection, divergence_section
+from benchgate.report import display
 from benchgate.report.html import render_html
 from benchgate.report.markdown import render_markdown
+from benchgate.report.section import Section
+from benchgate.report.sections.divergence import divergence_section
 from tests.fakes import evidence as fakes
 
 pytestmark = pytest.mark.usefixtures("no_figures")
@@ -46,14 +47,14 @@ def evidence(seen: DivergenceObservation | None) -> Evidence:
     return replace(fakes.evidence(), divergence=seen)
 
 
-def section(seen: DivergenceObservation) -> DivergenceSection:
+def section(seen: DivergenceObservation) -> Section:
     found = divergence_section(evidence(seen))
     assert found is not None
     return found
 
 
 def cells(seen: DivergenceObservation, row: int = 0) -> dict[str, str]:
-    found = section(seen).table
+    found = section(seen).tables[0]
     assert tuple(column.title for column in found.columns) == COLUMNS
     return dict(zip(COLUMNS, found.rows[row], strict=True))
 
@@ -61,7 +62,7 @@ def cells(seen: DivergenceObservation, row: int = 0) -> dict[str, str]:
 def test_exact_divergences_are_given_with_their_tail_and_spread() -> None:
     row = cells(observed())
     assert row["mean KLD"] == "0.101" and row["largest"] == "0.2" and row["99 %"] == "0.198"
-    assert row["99.9 %"] == show.NOT_APPLICABLE  # 200 positions have none
+    assert row["99.9 %"] == display.NOT_APPLICABLE  # 200 positions have none
     assert row["same most probable token"] == "90.0 %"
     assert row["perplexity"] == "2.72 → 3.00" and row["ln of the ratio"].startswith("0.1 ± ")
 
@@ -71,20 +72,20 @@ def test_every_figure_that_a_lower_bound_went_into_says_so() -> None:
     row = cells(seen)
     assert [row[name][:2] for name in ("mean KLD", "99 %", "largest")] == ["≥ "] * 3
     assert "≥" not in row["same most probable token"] + row["perplexity"]
-    assert any("lower bound" in line for line in section(seen).lines)
-    assert not any("lower bound" in line for line in section(observed()).lines)
+    assert any("lower bound" in line for line in section(seen).sentences)
+    assert not any("lower bound" in line for line in section(observed()).sentences)
 
 
 def test_what_the_way_does_not_tell_is_a_dash_and_said() -> None:
     seen = observed(bound=True, told=False)
-    assert cells(seen)["perplexity"] == show.NOT_APPLICABLE
-    assert any("the perplexity, is not known" in line for line in section(seen).lines)
+    assert cells(seen)["perplexity"] == display.NOT_APPLICABLE
+    assert any("the perplexity, is not known" in line for line in section(seen).sentences)
 
 
 def test_baseline_asked_again_has_a_row_of_its_own() -> None:
     row = cells(observed(floor=True), row=1)
     assert (row["against the baseline"], row["mean KLD"]) == ("the baseline, asked again", "1e\N{MINUS SIGN}05")
-    assert len(section(observed()).table.rows) == 1
+    assert len(section(observed()).tables[0].rows) == 1
 
 
 def test_reading_that_failed_shows_why_and_no_figures() -> None:

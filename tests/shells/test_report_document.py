@@ -8,8 +8,7 @@ import pytest
 
 from benchgate.errors import ExitCode
 from benchgate.model.verdict import Outcome
-from benchgate.report.document import document_json, verdict_document, with_exit_code
-from benchgate.report.terms import Terms
+from benchgate.report.document import Terms, document_json, verdict_document, with_exit_code
 from benchgate.suite.schema import Suite
 from tests.fakes import evidence as fake
 from tests.fakes import hostile

@@ -14,13 +14,11 @@ import pytest
 from benchgate.errors import ExitCode
 from benchgate.model.run import Evidence
 from benchgate.model.verdict import GuardResult, Outcome, Verdict
-from benchgate.report.annotations import MOST_OF_A_KIND, render_annotations
+from benchgate.report.document import Terms
 from benchgate.report.formats import Output, rendered
-from benchgate.report.junit import render_junit
-from benchgate.report.results import Level, Told
+from benchgate.report.outputs import MOST_OF_A_KIND, render_annotations, render_junit
+from benchgate.report.results import Level, SuiteLines, VerdictContext, suite_lines
 from benchgate.report.sarif import render_sarif
-from benchgate.report.suite_lines import SuiteLines, suite_lines
-from benchgate.report.terms import Terms
 from tests.fakes import evidence as fake
 from tests.fakes import hostile
 from tests.golden import assert_golden
@@ -103,13 +101,15 @@ SARIF = {
 }
 
 
-def told(verdict: Verdict, code: ExitCode | None = None, *, strict: bool = False) -> Told:
+def told(verdict: Verdict, code: ExitCode | None = None, *, strict: bool = False) -> VerdictContext:
     terms = Terms(strict=strict)
-    return Told(fake.evidence(), verdict, terms.exit_code(verdict) if code is None else code, terms=terms, link=LINK)
+    return VerdictContext(
+        fake.evidence(), verdict, terms.exit_code(verdict) if code is None else code, terms=terms, link=LINK
+    )
 
 
-def bad(text: str) -> Told:
-    return Told(hostile.evidence(text), hostile.verdict(text), ExitCode.BLOCK, link=LINK)
+def bad(text: str) -> VerdictContext:
+    return VerdictContext(hostile.evidence(text), hostile.verdict(text), ExitCode.BLOCK, link=LINK)
 
 
 def cases(xml: str) -> dict[str, str]:

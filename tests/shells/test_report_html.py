@@ -15,8 +15,9 @@ from benchgate.gate.judge import judge
 from benchgate.model.deployment import Arm
 from benchgate.model.verdict import Outcome, Verdict
 from benchgate.report import html
-from benchgate.report.drawing import COLOURS
+from benchgate.report.charts import COLOURS
 from benchgate.report.html import page_of, render_html
+from benchgate.report.view import report_view
 from tests.fakes import evidence as fake
 from tests.fakes import hostile
 from tests.fakes.drills import drill
@@ -141,8 +142,12 @@ def test_the_same_inputs_give_the_same_bytes() -> None:
     assert render_html(fake.evidence(), fake.verdict()) == render_html(fake.evidence(), fake.verdict())
 
 
+def page_without_charts(text: str) -> str:
+    return page_of(hostile.without_charts(report_view(hostile.evidence(text), hostile.verdict(text))))
+
+
 def structure(text: str) -> Sequence[tuple[str, tuple[str, ...]]]:
-    return Page(render_html(hostile.evidence(text), hostile.verdict(text))).elements
+    return Page(page_without_charts(text)).elements
 
 
 @functools.cache
@@ -153,7 +158,7 @@ def benign_structure() -> Sequence[tuple[str, tuple[str, ...]]]:
 @pytest.mark.usefixtures("no_figures")
 @pytest.mark.parametrize("text", hostile.JOINED, ids=range(len(hostile.JOINED)))
 def test_hostile_text_never_becomes_an_element_or_an_attribute(text: str) -> None:
-    source = render_html(hostile.evidence(text), hostile.verdict(text))
+    source = page_without_charts(text)
     assert Page(source).elements == benign_structure()
     assert_harmless(source)
 
@@ -184,6 +189,10 @@ def test_the_corpus_has_texts_of_every_kind_and_a_report_with_every_part() -> No
     assert len(set(hostile.TEXTS)) == len(hostile.TEXTS) >= 60
     lacking = {field.name for field in fields(hostile.view()) if not getattr(hostile.view(), field.name)}
     assert lacking == set()
+    assert {section.anchor for section in hostile.view().sections} == {
+        "load", "distributions", "attainment", "blocks", "servers", "capacity", "cost", "quality", "divergence",
+        "shadow", "history", "noise",
+    }  # fmt: skip
 
 
 @pytest.mark.usefixtures("no_figures")
@@ -284,4 +293,4 @@ def test_the_quality_part_has_its_plot_its_tables_and_how_it_was_asked() -> None
     at = page.text.index("Scores, items paired by their own id")
     assert page.text.index("Further left is worse") < at < page.text.index("What flipped, and how much")
     assert "The answers themselves" in page.texts_in["h3"]
-    assert "How the tasks were asked" in page.texts_in["summary"]
+    assert "Harness settings" in page.texts_in["summary"]

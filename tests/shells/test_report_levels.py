@@ -9,10 +9,10 @@ import pytest
 from benchgate.model.deployment import flatten_json
 from benchgate.model.run import Evidence
 from benchgate.model.verdict import CheckResult, GuardResult, Outcome, Verdict
-from benchgate.report import show
+from benchgate.report import display
+from benchgate.report.display import level, limits_sentence
 from benchgate.report.document import verdict_document
 from benchgate.report.html import render_html
-from benchgate.report.levels import level, limits_told
 from benchgate.report.markdown import render_markdown
 from benchgate.report.text import render_text
 from benchgate.report.view import report_view
@@ -43,19 +43,19 @@ def test_a_level_is_never_rounded_up_to_certainty(alpha: float, told: str) -> No
 
 def test_limits_of_a_look_are_told_at_its_own_level_in_every_report() -> None:
     for text in shown(verdict_with(AT_A_LOOK, fake.check("other"))):
-        assert "one-sided, at 95 %" not in text
+        assert "one-sided at 95 %" not in text
         assert "at 99.12 %" in text
-        assert "at the confidence that stands beside it (99.12 %" in text.replace("Every limit", "every limit")
-        assert "and at 95 % where none does" in text
+        assert "at the level given beside them (99.12 %" in text
+        assert "interim analyses), else at 95 %" in text
 
 
 def test_where_all_limits_are_the_suites_own_one_sentence_says_so() -> None:
     without = replace(AT_A_LOOK, lower=None, upper=None)
     same = replace(fake.check(), limits_alpha=fake.verdict().alpha)
     for verdict in (verdict_with(fake.check()), verdict_with(without), verdict_with(same)):
-        assert limits_told(verdict) == "Every limit is one-sided, at 95 % confidence"
+        assert limits_sentence(verdict) == "All confidence bounds are one-sided at 95 %"
         for text in shown(verdict):
-            assert "very limit is one-sided, at 95 % confidence" in text
+            assert "ll confidence bounds are one-sided at 95 %" in text
             assert "99.12" not in text
 
 
@@ -95,7 +95,7 @@ def test_a_replaced_policy_is_said_in_every_report() -> None:
     ],
 )
 def test_the_direction_says_no_more_than_the_limits_do(changes: dict[str, object], word: str) -> None:
-    assert show.direction(replace(fake.check(), **changes)) == word  # type: ignore[arg-type]  # named by each case
+    assert display.direction(replace(fake.check(), **changes)) == word  # type: ignore[arg-type]  # named by each case
 
 
 def test_advisory_checks_are_told_apart_where_outcomes_are_counted() -> None:

@@ -19,19 +19,18 @@ from benchgate.gate.judge import judge
 from benchgate.model.deployment import Arm
 from benchgate.model.run import ClientUse, Evidence
 from benchgate.model.verdict import Outcome, Verdict
-from benchgate.report.capacity_chart import capacity_figure
-from benchgate.report.capacity_section import CapacityPoint, CapacitySection
-from benchgate.report.client_care import client_care
-from benchgate.report.distribution_charts import distribution_figures
-from benchgate.report.distribution_section import Distributions
-from benchgate.report.drawing import Figure
+from benchgate.report.charts import Figure
+from benchgate.report.comparability import client_care, sides
 from benchgate.report.html import render_html
-from benchgate.report.paired_charts import paired_figures
-from benchgate.report.paired_section import PairedSection
-from benchgate.report.tables import Table
+from benchgate.report.section import Charts, Fold, Section
+from benchgate.report.sections.capacity import CapacityPoint, capacity_figure
+from benchgate.report.sections.latency import Distribution, distribution_figures, distributions
+from benchgate.report.sections.paired import PairedCheck, paired_checks, paired_figures
+from benchgate.report.sections.stages import executions_of, stage_rows
+from benchgate.report.table import ShareBar, Table
 from benchgate.report.text import render_text
 from benchgate.report.view import ReportView, report_view
-from benchgate.suite.schema import ClientBounds
+from benchgate.suite.schema import ClientBounds, Suite
 from tests.fakes import evidence as fake
 from tests.fakes import hostile
 from tests.fakes.measured import Effect, SuiteText, measured
@@ -48,19 +47,28 @@ def texts(figure: Figure) -> set[str]:
     return {element.text or "" for element in ElementTree.fromstring(figure.svg).iter("text")}
 
 
-def shapes(view: ReportView) -> Distributions:
-    assert view.distributions is not None
-    return view.distributions
+def section(view: ReportView, anchor: str) -> Section:
+    found = view.section(anchor)
+    assert found is not None
+    return found
+
+
+def ttft_at_c4(evidence: Evidence) -> Distribution:
+    both = sides(evidence, None)
+    rows = stage_rows(both, Suite.from_stored(evidence.run.suite))
+    return distributions([row for row in rows if row.stage == "c4"], executions_of(both))[0]
 
 
 def test_the_stage_that_fails_stands_open_and_the_others_are_folded() -> None:
-    assert {one.stage for one in shapes(usual()).first} == {"c4"}
-    assert {one.stage for one in shapes(usual()).rest} == {"c1"}
-    assert [one.metric for one in shapes(usual()).first] == ["ttft", "tpot", "itl"]
+    shown, _, folded = section(usual(), "distributions").parts
+    assert isinstance(shown, Charts) and isinstance(folded, Fold) and not folded.opened
+    names = [figure.anchor for figure in shown.figures]
+    assert names == ["figure-ecdf-ttft-c4", "figure-ecdf-tpot-c4", "figure-ecdf-itl-c4"]
+    assert folded.summary == "The other stages (3 charts)"
 
 
 def test_a_curve_ends_below_the_top_by_what_failed_and_says_so() -> None:
-    ttft = shapes(usual()).first[0]
+    ttft = ttft_at_c4(fake.evidence())
     ends = {side.role: (side.curve.n, side.curve.never, side.curve.shares[-1]) for side in ttft.sides}
     assert ends == {Arm.BASELINE: (96, 0, 1.0), Arm.CANDIDATE: (96, 2, 94 / 96)}
     (figure,) = distribution_figures([ttft])
@@ -68,12 +76,12 @@ def test_a_curve_ends_below_the_top_by_what_failed_and_says_so() -> None:
     assert "2 of the candidate failed and never come" in figure.caption
     assert "The upright rule is the SLO of 50 ms." in figure.caption
     assert {"baseline", "candidate", "SLO"} <= texts(figure)
-    row = dict(zip((column.title for column in figure.numbers.columns), figure.numbers.rows[1], strict=True))
+    row = dict(zip((column.title for column in figure.table.columns), figure.table.rows[1], strict=True))
     assert (row["arm"], row["requests"], row["failed"], row["slowest"]) == ("candidate", "96", "2", "∞")
 
 
 def test_a_curve_has_a_mark_with_its_words_at_every_quantile_that_came() -> None:
-    (figure,) = distribution_figures(shapes(usual()).first[:1])
+    (figure,) = distribution_figures([ttft_at_c4(fake.evidence())])
     told = [title.text for title in ElementTree.fromstring(figure.svg).iter("title")]
     assert [one for one in told if one and one.startswith("candidate")] == [
         "candidate: 5 % within 47.0 ms",
@@ -86,9 +94,8 @@ def test_a_curve_has_a_mark_with_its_words_at_every_quantile_that_came() -> None
 
 
 def test_a_level_of_the_capacity_search_says_its_goodput_and_its_limits() -> None:
-    points = tuple(CapacityPoint(Arm.CANDIDATE, level, 0.9, 0.85, 0.94, None) for level in (2.0, 4.0))
-    section = CapacitySection("requests per second", 0.95, Table("Levels", (), ()), ("told",), points)
-    figure = capacity_figure(section)
+    points = [CapacityPoint(Arm.CANDIDATE, level, 0.9, 0.85, 0.94, None) for level in (2.0, 4.0)]
+    figure = capacity_figure(points, "requests per second", 0.95, ("told",), Table("Levels", (), ()))
     assert figure is not None
     told = [title.text for title in ElementTree.fromstring(figure.svg).iter("title")]
     assert told == [f"candidate at {level}: 90.0 % (85.0 % to 94.0 %)" for level in (2, 4)]
@@ -96,13 +103,13 @@ def test_a_level_of_the_capacity_search_says_its_goodput_and_its_limits() -> Non
 
 def test_a_run_without_load_has_none_of_its_parts() -> None:
     view = report_view(replace(fake.evidence(), load=()), fake.verdict())
-    assert (view.load, view.distributions, view.attainment, view.paired, view.timeline) == (None,) * 5
+    of_load = {"load", "distributions", "attainment", "blocks", "servers", "cost"}
+    assert not of_load & {one.anchor for one in view.sections}
 
 
 def test_where_every_request_failed_there_is_no_curve_of_that_side() -> None:
     evidence = replace(fake.evidence(), load=fake.load(failing_arm=Arm.CANDIDATE))
-    ttft = shapes(report_view(evidence, fake.verdict())).first[0]
-    (figure,) = distribution_figures([ttft])
+    (figure,) = distribution_figures([ttft_at_c4(evidence)])
     assert "96 of the candidate failed" in figure.caption
     assert "candidate: half within ∞" in figure.svg
 
@@ -112,53 +119,51 @@ def test_stages_beyond_the_eighth_are_named_and_not_drawn() -> None:
     names = [f"s{number}" for number in range(10)]
     load = tuple(replace(o, stage=name) for name in names for o in template[:2])
     view = report_view(replace(fake.evidence(), load=load), replace(fake.verdict(), checks=()))
-    assert shapes(view).left == ("s8", "s9")
+    found = section(view, "distributions")
+    assert found.sentences[-1].endswith("come first: s8, s9.")
 
 
 def test_what_was_missed_is_told_by_the_bound_that_was_missed() -> None:
     """c4 of the candidate: first tokens after 47 to 55 ms against 50, tokens 11 ms apart against 12, two failures."""
-    section = usual().attainment
-    assert section is not None
-    assert section.reasons == ("failed", "TTFT", "TPOT")
-    c4 = section.rows[3]
-    assert (c4.stage, c4.arm, c4.of) == ("c4", "candidate", "42 of 96")
-    assert c4.missed == ("2 (2.08 %)", "52 (54.2 %)", "0")
-    assert (c4.width, c4.target) == (43.75, 95.0)
-    assert section.rows[0].met == "100 %"
-    assert [row.starts for row in section.rows] == [False, False, True, False]
+    (table,) = section(usual(), "attainment").tables
+    assert [column.title for column in table.columns][-3:] == ["failed", "past TTFT", "past TPOT"]
+    stage, arm, met, _, _, good, *missed = table.rows[3]
+    assert (stage, arm, met, good) == ("c4", "candidate", "43.8 %", "42 of 96")
+    assert missed == ["2 (2.08 %)", "52 (54.2 %)", "0"]
+    assert table.bars[3] == ShareBar(43.75, 95.0)
+    assert table.rows[0][2] == "100 %"
+    assert table.starts == {2}
 
 
 def test_without_an_slo_nothing_is_said_of_one() -> None:
     evidence = fake.evidence()
     free = replace(evidence, run=replace(evidence.run, suite={**evidence.run.suite, "slo": None}))
-    assert report_view(free, fake.verdict()).attainment is None
+    assert report_view(free, fake.verdict()).section("attainment") is None
 
 
 def test_a_stage_that_was_never_measured_met_nothing_and_missed_nothing() -> None:
     view = report_view(replace(fake.evidence(), load=fake.load(stages=("c1",))), fake.verdict())
-    assert view.attainment is not None
-    unmeasured = view.attainment.rows[2]
-    assert (unmeasured.met, unmeasured.width, set(unmeasured.missed)) == ("not measured", None, {DASH})
+    (table,) = section(view, "attainment").tables
+    assert (table.rows[2][2], table.bars[2].width, set(table.rows[2][6:])) == ("not measured", None, {DASH})
 
 
-def paired(view: ReportView) -> PairedSection:
-    assert view.paired is not None
-    return view.paired
+def paired(evidence: Evidence, verdict: Verdict) -> list[PairedCheck]:
+    return paired_checks(evidence, verdict, Suite.from_stored(evidence.run.suite))
 
 
 def test_paired_blocks_show_the_change_in_each_with_the_checks_own_mean_and_margin() -> None:
-    failing, throughput = paired(usual()).first
+    failing, throughput = checks = paired(fake.evidence(), fake.verdict())
     assert (failing.title, len(failing.changes), failing.worse_is_up) == ("TTFT p50 at c4", fake.BLOCKS, True)
     assert failing.allowed == pytest.approx(10.0)
     assert failing.mean == pytest.approx(math.expm1(0.348) * 100)
     assert throughput.allowed == pytest.approx(-10.0)
     assert not throughput.worse_is_up
-    figures = paired_figures(paired(usual()).first)
+    figures = paired_figures(checks)
     assert [figure.anchor for figure in figures] == ["figure-blocks-ttft-p50-c4", "figure-blocks-output-throughput-c1"]
     assert {"no change", "margin", "mean"} <= texts(figures[0])
     assert "Higher is worse." in figures[0].caption
     assert "Lower is worse." in figures[1].caption
-    assert [row[0] for row in figures[0].numbers.rows] == ["block 1", "block 2", "block 3", "block 4", "mean", "margin"]
+    assert [row[0] for row in figures[0].table.rows] == ["block 1", "block 2", "block 3", "block 4", "mean", "margin"]
 
 
 def judged(checks: list[dict[str, object]], candidate: Effect) -> tuple[Evidence, Verdict]:
@@ -173,11 +178,10 @@ def test_a_block_without_a_value_is_named_and_a_share_is_in_points() -> None:
         {"metric": "error_rate", "margin": "5 points"},
         {"metric": "output_length", "margin": "10%"},
     ]
-    view = report_view(*judged(checks, Effect(failed=60, failed_block=2)))
-    by_id = {one.id: one for one in (*paired(view).first, *paired(view).rest)}
+    by_id = {one.id: one for one in paired(*judged(checks, Effect(failed=60, failed_block=2)))}
     assert by_id["ttft-p50@c4"].changes[2] is None
     assert by_id["error_rate@c4"].changes[2] == pytest.approx(100.0)
-    figures = {figure.anchor: figure for figure in paired_figures(tuple(by_id.values()))}
+    figures = {figure.anchor: figure for figure in paired_figures(list(by_id.values()))}
     assert "Not drawn, because the candidate's requests failed: 3." in figures["figure-blocks-ttft-p50-c4"].caption
     assert "change, points" in texts(figures["figure-blocks-error-rate-c4"])
     assert "output_length@c4" not in by_id  # in that block no request was answered by both
@@ -206,8 +210,8 @@ def strained(evidence: Evidence, block: int) -> Evidence:
 def test_blocks_keep_their_numbers_where_one_was_left_out() -> None:
     suite = SuiteText([{"metric": "ttft", "margin": "10%"}]).suite()
     evidence = strained(measured(suite), 1)
-    (figure,) = paired_figures(paired(report_view(evidence, judge(suite, evidence))).first)
-    rows = {row[0]: row[1] for row in figure.numbers.rows}
+    (figure,) = paired_figures(paired(evidence, judge(suite, evidence)))
+    rows = {row[0]: row[1] for row in figure.table.rows}
     assert [*rows] == [*(f"block {i}" for i in range(1, 9)), "mean", "margin"]
     assert rows["block 2"] == "excluded: the load generator was the bottleneck"
     assert rows["block 3"].endswith("%")
@@ -237,15 +241,14 @@ def test_a_client_that_may_be_later_than_usual_is_told_on_every_page() -> None:
 
 
 def test_a_change_that_may_go_either_way_has_a_margin_on_both_sides() -> None:
-    view = report_view(*judged([{"metric": "output_length", "margin": "10%"}], Effect(tokens=11)))
-    (figure,) = paired_figures(paired(view).first)
+    found = paired(*judged([{"metric": "output_length", "margin": "10%"}], Effect(tokens=11)))
+    (figure,) = paired_figures(found)
     assert "Either way is a change." in figure.caption
     assert [element.text for element in ElementTree.fromstring(figure.svg).iter("text")].count("margin") == 2
 
 
 def test_a_margin_far_beyond_every_point_is_told_and_does_not_flatten_them() -> None:
-    view = report_view(*judged([{"metric": "ttft", "margin": "90%"}], Effect()))
-    (figure,) = paired_figures(paired(view).first)
+    (figure,) = paired_figures(paired(*judged([{"metric": "ttft", "margin": "90%"}], Effect())))
     assert "margin +90 %." in figure.caption
     assert "The margin lies outside the plot." in figure.caption
     assert "margin" not in texts(figure)
@@ -253,13 +256,12 @@ def test_a_margin_far_beyond_every_point_is_told_and_does_not_flatten_them() -> 
 
 def test_two_stored_runs_have_no_paired_blocks() -> None:
     view = report_view(fake.evidence("run-b"), fake.verdict(Outcome.PASS), against=fake.evidence("run-a"))
-    assert view.paired is None
+    assert view.section("blocks") is None
 
 
 def test_the_cost_has_an_interval_and_the_change_of_what_a_good_token_costs() -> None:
-    load = usual().load
-    assert load is not None and load.cost is not None
-    shown = [dict(zip((c.title for c in load.cost.columns), row, strict=True)) for row in load.cost.rows]
+    (cost,) = section(usual(), "cost").tables
+    shown = [dict(zip((c.title for c in cost.columns), row, strict=True)) for row in cost.rows]
     assert shown[0]["$ per 1M output tokens"] == "$6.94"  # 2 / (3600 * 80) * 1e6
     candidate = shown[3]
     assert re.fullmatch(r"\$[\d.]+ to \$[\d.]+", candidate["95 % interval"])
@@ -315,7 +317,7 @@ def test_reproducing_is_told_for_the_page_the_check_and_the_measurement() -> Non
         f"benchgate gate {run} --explain ttft-p50@c4",
         "benchgate run SUITE",
     ]
-    assert "benchgate 0.1.0" in usual().provenance.more[-1].what
+    assert "benchgate 0.1.0" in usual().provenance.more[-1].purpose
 
 
 def test_two_stored_runs_have_the_numbers_of_both_by_their_ids() -> None:

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
+from benchgate.escape import markdown_code, markdown_prose
 from benchgate.model.run import Evidence
 from benchgate.model.verdict import Outcome, Verdict
 from benchgate.report import markdown
 from benchgate.report.markdown import COMMENT_BYTES, SUMMARY_BYTES, markdown_of, render_markdown
-from benchgate.report.untrusted import markdown_code, markdown_prose
 from benchgate.report.view import ReportView
 from tests.fakes import evidence as fake
 from tests.fakes import hostile
@@ -168,10 +168,10 @@ def summary_of(number: int) -> ReportView:
 
 
 def test_a_summary_has_what_a_report_has_but_for_its_charts_and_its_machinery() -> None:
-    assert headings(poisoned_summary(hostile.BENIGN)) == [
+    assert headings(markdown_of(hostile.view(), WHOLE)) == [
         "Checks that need attention", "Is this comparison fair?", "What differs", "Waivers", "Beyond this comparison",
-        "Passed checks", "Since last time", "Quality", "Fixed texts", "Shadow", "Load",
-        "What the servers said of themselves", "Noise", "Capacity", "Cost", "The same verdict again",
+        "Passed checks", "Load", "Server telemetry", "Cost", "Quality", "Fixed texts", "Shadow", "Since last time",
+        "Noise", "Capacity", "The same verdict again",
     ]  # fmt: skip
 
 

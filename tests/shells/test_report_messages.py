@@ -16,9 +16,8 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from benchgate.errors import ExitCode, UsageError
 from benchgate.model.verdict import Outcome
 from benchgate.publish.report_link import report_link
-from benchgate.report.gitlab import render_gitlab_annotations, render_gitlab_metrics
-from benchgate.report.notice import render_notice
-from benchgate.report.results import Told
+from benchgate.report.outputs import render_gitlab_annotations, render_gitlab_metrics, render_notice
+from benchgate.report.results import VerdictContext
 from benchgate.report.slack import render_slack
 from tests.fakes import evidence as fake
 from tests.fakes import hostile
@@ -27,12 +26,12 @@ LINK = "https://ci.example/report.html?a=1&b=2"
 JOB = "https://gitlab.example/group/project/-/jobs/7"
 
 
-def told(outcome: Outcome = Outcome.BLOCK) -> Told:
-    return Told(fake.evidence(), fake.verdict(outcome), outcome.exit_code(), link=LINK)
+def told(outcome: Outcome = Outcome.BLOCK) -> VerdictContext:
+    return VerdictContext(fake.evidence(), fake.verdict(outcome), outcome.exit_code(), link=LINK)
 
 
-def bad(text: str) -> Told:
-    return Told(hostile.evidence(text), hostile.verdict(text), ExitCode.BLOCK, link=LINK)
+def bad(text: str) -> VerdictContext:
+    return VerdictContext(hostile.evidence(text), hostile.verdict(text), ExitCode.BLOCK, link=LINK)
 
 
 def families(text: str) -> list[Metric]:

@@ -9,7 +9,7 @@ import pytest
 from benchgate.model.noise import FalseBlocks, NoiseKey, NoiseProfile, NoiseSpread, SelfDisagreement
 from benchgate.report.html import render_html
 from benchgate.report.markdown import render_markdown
-from benchgate.report.noise_section import noise_section
+from benchgate.report.sections.noise import noise_section
 from tests.fakes import evidence as fakes
 
 pytestmark = pytest.mark.usefixtures("no_figures")
@@ -42,14 +42,15 @@ def test_table_has_the_numbers_that_checks_look_at() -> None:
     section = noise_section(
         replace(fakes.evidence(), noise=PROFILE), replace(verdict, checks=(looked_at, shares, *verdict.checks[1:]))
     )
-    assert section is not None and section.table is not None
-    assert section.table.rows == (
+    assert section is not None
+    (table,) = section.tables
+    assert table.rows == (
         ("ttft p50", "c4", "4.00 % (2.92 % to 6.58 %)", "3.00 %", "10"),
         ("goodput", "c4", "1.00 points (0.729 points to 1.65 points)", "2.00 points", "10"),
     )
-    assert "3 days before this run ended" in section.lines[0]
-    assert "2 of 40 items of tiny_add came out otherwise" in section.lines[2]
-    assert "blocks 4 (at most 4.52 %" in section.lines[3]  # Clopper-Pearson, 4 of 200
+    assert "3 days before this run ended" in section.sentences[1]
+    assert "2 of 40 items of tiny_add came out otherwise" in section.sentences[3]
+    assert "blocks 4 (at most 4.52 %" in section.sentences[4]  # Clopper-Pearson, 4 of 200
 
 
 def test_report_and_summary_show_it_escaped() -> None:
@@ -64,5 +65,5 @@ def test_profile_of_numbers_that_no_check_looks_at_has_no_table() -> None:
     seen = replace(fakes.evidence(), noise=replace(PROFILE, spreads=(NoiseSpread("e2e", "p99", "c9", 0.5, 0.5, 10),)))
     section = noise_section(seen, fakes.verdict())
     assert section is not None
-    assert section.table is None
+    assert not section.tables
     assert "### Noise" in render_markdown(seen, fakes.verdict())

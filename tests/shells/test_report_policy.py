@@ -9,8 +9,8 @@ from typing import cast
 import pytest
 
 from benchgate.model.verdict import CheckResult, Scale, Unit, Verdict
-from benchgate.report import show
-from benchgate.report.check_rows import Strip, check_rows
+from benchgate.report import display
+from benchgate.report.checks import Strip, check_rows
 from benchgate.report.document import verdict_document
 from tests.fakes.evidence import run, verdict
 
@@ -41,7 +41,7 @@ def test_a_change_either_way_is_shown_as_one_and_neither_better_nor_worse() -> N
     assert shorter is not None
     assert longer.estimate == shorter.estimate
     assert shorter.label == longer.label == "52.5 % of what is allowed"
-    assert show.direction(lengths(0.0)) == "equal"
+    assert display.direction(lengths(0.0)) == "equal"
 
 
 @pytest.mark.parametrize("two_sided", [True, False])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import xml.etree.ElementTree as ElementTree
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -12,11 +13,10 @@ from benchgate.gate.judge import judge
 from benchgate.model.deployment import Arm
 from benchgate.model.run import Evidence
 from benchgate.model.verdict import Scale, Verdict
-from benchgate.report.drawing import Figure
-from benchgate.report.forest import forest_figure
-from benchgate.report.quality_section import QualitySection, quality_lines, quality_section
-from benchgate.report.task_counts import count_answers, pooled_tasks, summarise_task
-from benchgate.report.task_rows import task_rows
+from benchgate.report.charts import Figure
+from benchgate.report.section import Facts, Section, walk
+from benchgate.report.sections.quality import flips_table, forest_figure, headline_of, quality_section, scores_table
+from benchgate.report.sections.tasks import TaskRow, count_answers, pooled_tasks, summarise_task, task_rows
 from benchgate.suite.quality import TaskEntry
 from benchgate.suite.schema import Suite
 from tests.fakes import evidence as fake
@@ -37,10 +37,22 @@ def judged(
     return evidence, judge(suite, evidence)
 
 
-def section_of(evidence: Evidence, verdict: Verdict) -> QualitySection:
+def section_of(evidence: Evidence, verdict: Verdict) -> Section:
     section = quality_section(compare(evidence), verdict, Suite.from_stored(evidence.run.suite))
     assert section is not None
     return section
+
+
+def rows_of(evidence: Evidence, verdict: Verdict) -> tuple[TaskRow, ...]:
+    return task_rows(compare(evidence), verdict, Suite.from_stored(evidence.run.suite))
+
+
+def forest_of(rows: Sequence[TaskRow]) -> Figure | None:
+    return forest_figure(rows, scores_table(rows))
+
+
+def facts_of(section: Section) -> tuple[tuple[str, str], ...]:
+    return next(part.pairs for part in walk(section.parts) if isinstance(part, Facts))
 
 
 def texts(figure: Figure) -> list[str]:
@@ -120,16 +132,16 @@ def test_answers_are_counted_by_what_was_wrong_with_them() -> None:
 
 def test_a_judged_task_is_shown_with_the_limits_of_its_check() -> None:
     evidence, verdict = judged(MARGIN, MARGIN | {"task": "each", "margin": "8 points"})
-    section = section_of(evidence, verdict)
+    rows = rows_of(evidence, verdict)
     by_task = {check.task: check for check in verdict.checks if check.metric == "accuracy"}
-    for row in section.rows:
+    for row in rows:
         check = by_task[None if row.pooled else row.task]
         assert check.harm is not None
         assert check.upper is not None
         assert row.change is not None
         assert (row.change.value, row.change.lower) == (-check.harm, -check.upper)
         assert row.margin == check.margin
-    assert [row.outcome for row in section.rows] == [by_task[name].outcome for name in ("add", "sort", None)]
+    assert [row.outcome for row in rows] == [by_task[name].outcome for name in ("add", "sort", None)]
 
 
 def test_the_only_task_is_allowed_what_the_check_over_all_tasks_allows() -> None:
@@ -147,22 +159,23 @@ def test_the_only_task_is_allowed_what_the_check_over_all_tasks_allows() -> None
 
 def test_a_task_without_a_check_has_an_interval_and_no_allowance() -> None:
     evidence, verdict = judged({"metric": "shadow_excess", "margin": "5 points"})
-    section = section_of(evidence, verdict)
-    assert [row.margin for row in section.rows] == [None] * 3
-    assert all(row.change is not None and row.change.lower < -0.01 < row.change.upper for row in section.rows)
-    allowed = [column.title for column in section.scores.columns].index("allowed")
-    assert {row[allowed] for row in section.scores.rows} == {DASH}
+    rows = rows_of(evidence, verdict)
+    assert [row.margin for row in rows] == [None] * 3
+    assert all(row.change is not None and row.change.lower < -0.01 < row.change.upper for row in rows)
+    table = scores_table(rows)
+    allowed = [column.title for column in table.columns].index("allowed")
+    assert {row[allowed] for row in table.rows} == {DASH}
 
 
 def test_the_scores_say_lost_gained_and_change_with_its_sign() -> None:
     evidence, verdict = judged(MARGIN)
-    add = section_of(evidence, verdict).scores.rows[0]
+    add = scores_table(rows_of(evidence, verdict)).rows[0]
     assert add[:5] == ("add", "300", "100 %", "99.0 %", f"{MINUS}1.00 points")
     assert add[-2:] == ("3", "0")
 
 
 def test_the_short_form_names_recovery_flips_and_the_worst_task() -> None:
-    lines = quality_lines(fake.evidence(), fake.verdict())
+    lines = section_of(fake.evidence(), fake.verdict()).lines
     assert lines[0].startswith("recovery 94.8 %")
     assert "over 2 tasks, 80 items" in lines[0]
     assert lines[1].startswith("6 answers flipped (7.50 %)")
@@ -181,7 +194,7 @@ def test_the_short_form_counts_the_tasks_and_items_that_it_speaks_of() -> None:
 def _short_form(tasks: dict[str, tuple[Answers, Answers]]) -> tuple[str, ...]:
     suite = suite_of([{**MARGIN, "task": "a"}], list(tasks))
     found = evidence_of(suite, tasks)
-    return quality_lines(found, judge(suite, found))
+    return section_of(found, judge(suite, found)).lines
 
 
 def test_how_the_tasks_were_asked_is_told_once_where_it_is_the_same_and_counts_are_no_setting() -> None:
@@ -190,7 +203,7 @@ def test_how_the_tasks_were_asked_is_told_once_where_it_is_the_same_and_counts_a
         replace(o, harness={"lm_eval": "0.4.13", "num_fewshot": 5 if o.task == "tiny_add" else 0, "retries": i})
         for i, o in enumerate(evidence.quality)
     ]
-    facts = dict(section_of(replace(evidence, quality=tuple(told)), fake.verdict()).facts)
+    facts = dict(facts_of(section_of(replace(evidence, quality=tuple(told)), fake.verdict())))
     assert facts == {"lm_eval": "0.4.13", "num_fewshot": "tiny_add: 5; tiny_sort: 0"}
 
 
@@ -199,16 +212,16 @@ def test_arms_that_were_asked_otherwise_are_told_apart() -> None:
     told = [
         replace(o, harness={"endpoint": "chat" if o.arm is Arm.BASELINE else "completions"}) for o in evidence.quality
     ]
-    facts = dict(section_of(replace(evidence, quality=tuple(told)), fake.verdict()).facts)
+    facts = dict(facts_of(section_of(replace(evidence, quality=tuple(told)), fake.verdict())))
     assert facts["endpoint"] == "tiny_add: chat / completions; tiny_sort: chat / completions"
 
 
 def test_a_second_baseline_is_no_task_of_its_own() -> None:
     evidence = fake.evidence()
     again = tuple(replace(o, repeat=1) for o in evidence.quality if o.arm is Arm.BASELINE)
-    twice = section_of(replace(evidence, quality=(*again, *evidence.quality)), fake.verdict())
-    assert [row.task for row in twice.rows] == ["tiny_add", "tiny_sort", "all tasks"]
-    assert twice.scores == section_of(evidence, fake.verdict()).scores
+    twice = rows_of(replace(evidence, quality=(*again, *evidence.quality)), fake.verdict())
+    assert [row.task for row in twice] == ["tiny_add", "tiny_sort", "all tasks"]
+    assert scores_table(twice) == scores_table(rows_of(evidence, fake.verdict()))
 
 
 def test_a_group_of_tasks_stands_below_its_tasks_and_the_check_on_it_beside_it() -> None:
@@ -242,19 +255,20 @@ def test_flips_beyond_the_baselines_own_have_their_floor_and_limits() -> None:
         for o in evidence.quality
         if o.arm is Arm.BASELINE
     )
-    section = section_of(replace(evidence, quality=(*evidence.quality, *again)), verdict)
-    row = section.rows[0]
+    rows = rows_of(replace(evidence, quality=(*evidence.quality, *again)), verdict)
+    row = rows[0]
     assert row.floor_ratio == pytest.approx(6 / 300)
     # 14 differ from both answers of the baseline, 6 from one of them, and the baseline itself in those 6.
     assert row.excess is not None
     assert row.excess.value == pytest.approx((14 + 6 / 2 - 6) / 300)
     assert row.excess.lower < row.excess.value < row.excess.upper
-    assert "beyond the baseline's own" in section.headline[1]
-    titles = [column.title for column in section.flips.columns]
-    assert section.flips.rows[0][titles.index("beyond its own")] == "+3.67 points"
-    once = section_of(evidence, verdict)
-    assert (once.rows[0].excess, once.asked_twice, section.asked_twice) == (None, False, True)
-    assert "beyond its own" not in [column.title for column in once.flips.columns]
+    assert "beyond the baseline's own" in list(headline_of(rows))[1]
+    flips = flips_table(rows)
+    titles = [column.title for column in flips.columns]
+    assert flips.rows[0][titles.index("beyond its own")] == "+3.67 points"
+    once = rows_of(evidence, verdict)
+    assert once[0].excess is None
+    assert "beyond its own" not in [column.title for column in flips_table(once).columns]
 
 
 def test_a_task_that_was_stopped_early_says_after_how_many_items() -> None:
@@ -263,14 +277,14 @@ def test_a_task_that_was_stopped_early_says_after_how_many_items() -> None:
         replace(o, items=o.items[:40], harness={"stopped_early": {"items": 40}}) if o.task == "add" else o
         for o in evidence.quality
     )
-    section = section_of(replace(evidence, quality=cut), replace(verdict, checks=()))
-    assert section.headline[-1] == "stopped early, because harm was certain: add after 40 of 300 items"
-    assert section.scores.rows[0][1] == "40 of 300"
+    rows = rows_of(replace(evidence, quality=cut), replace(verdict, checks=()))
+    assert list(headline_of(rows))[-1] == "stopped early, because a regression was certain: add after 40 of 300 items"
+    assert scores_table(rows).rows[0][1] == "40 of 300"
 
 
 def test_recovery_has_an_interval_around_it() -> None:
     evidence, verdict = judged(MARGIN, wrong=tuple(range(30)))
-    row = section_of(evidence, verdict).rows[0]
+    row = rows_of(evidence, verdict)[0]
     assert row.recovery_ratio == pytest.approx(0.9)
     assert row.recovery is not None
     assert 0.86 < row.recovery.lower < 0.9 < row.recovery.upper < 0.94
@@ -280,23 +294,23 @@ def test_items_that_cannot_be_paired_have_no_interval_and_say_why() -> None:
     evidence, verdict = judged(MARGIN)
     first, *others = evidence.quality
     other = replace(first, items=tuple(replace(item, prompt_hash="other") for item in first.items))
-    section = section_of(replace(evidence, quality=(other, *others)), replace(verdict, checks=()))
-    assert section.rows[0].change is None
-    assert any("different prompts" in fault for fault in section.faults), section.faults
+    unlike = replace(evidence, quality=(other, *others))
+    assert rows_of(unlike, replace(verdict, checks=()))[0].change is None
+    assert "different prompts" in section_of(unlike, replace(verdict, checks=())).sentences[0]
 
 
 def test_of_two_stored_runs_the_candidates_are_compared() -> None:
     better, _ = judged(MARGIN, wrong=())
     worse, verdict = judged(MARGIN, wrong=tuple(range(30)))
-    section = quality_section(compare(better, worse), replace(verdict, checks=()), Suite.from_stored(worse.run.suite))
-    assert section is not None
-    assert section.scores.rows[0][2:5] == ("90.0 %", "100 %", "+10.0 points")
-    assert section.flips.rows[0][1] == "10.0 %"
+    suite = Suite.from_stored(worse.run.suite)
+    rows = task_rows(compare(better, worse), replace(verdict, checks=()), suite)
+    assert scores_table(rows).rows[0][2:5] == ("90.0 %", "100 %", "+10.0 points")
+    assert flips_table(rows).rows[0][1] == "10.0 %"
 
 
 def test_the_plot_names_every_task_and_draws_shapes_that_differ() -> None:
     evidence, verdict = judged(MARGIN, MARGIN | {"task": "each", "margin": "8 points"})
-    figure = forest_figure(section_of(evidence, verdict))
+    figure = forest_of(rows_of(evidence, verdict))
     assert figure is not None
     assert {"add", "sort", "all tasks", "change, points"} <= set(texts(figure))
     paths = ElementTree.fromstring(figure.svg).iter("path")
@@ -310,7 +324,7 @@ def test_a_task_without_an_interval_is_named_and_not_drawn() -> None:
     partial = replace(
         evidence, quality=tuple(o for o in evidence.quality if o.task == "tiny_add" or o.arm is Arm.BASELINE)
     )
-    figure = forest_figure(section_of(partial, replace(fake.verdict(), checks=())))
+    figure = forest_of(rows_of(partial, replace(fake.verdict(), checks=())))
     assert figure is not None
     assert "tiny_sort" not in texts(figure)
     assert "Not drawn, because there is no interval: tiny_sort" in figure.caption
@@ -319,7 +333,7 @@ def test_a_task_without_an_interval_is_named_and_not_drawn() -> None:
 def test_hostile_task_names_stay_text_in_the_plot() -> None:
     template = fake.quality()[:2]
     named = tuple(replace(o, task=text) for text in hostile.TEXTS for o in template)
-    figure = forest_figure(section_of(replace(fake.evidence(), quality=named), replace(fake.verdict(), checks=())))
+    figure = forest_of(rows_of(replace(fake.evidence(), quality=named), replace(fake.verdict(), checks=())))
     assert figure is not None
     root = ElementTree.fromstring(figure.svg)
     assert not [name for element in root.iter() for name in element.attrib if name.startswith("on")]
@@ -339,10 +353,10 @@ def test_of_very_many_tasks_those_that_lost_most_are_drawn() -> None:
     pair = fake.quality()[:2]
     many = tuple(replace(o, task=f"t{i:02}") for i in range(60) for o in pair)
     bad = replace(many[-1], items=tuple(replace(item, score=0.0) for item in many[-1].items))
-    section = section_of(replace(fake.evidence(), quality=(*many[:-1], bad)), replace(fake.verdict(), checks=()))
-    figure = forest_figure(section)
+    rows = rows_of(replace(fake.evidence(), quality=(*many[:-1], bad)), replace(fake.verdict(), checks=()))
+    figure = forest_of(rows)
     assert figure is not None
     drawn = [text for text in texts(figure) if text.startswith("t") and text[1:].isdigit()]
     assert (len(drawn), drawn[0]) == (39, "t59")
     assert "Of 61 rows the 40 with the largest losses are drawn." in figure.caption
-    assert len(section.scores.rows) == 61
+    assert len(figure.table.rows) == 61

@@ -11,7 +11,8 @@ from benchgate.model.records import AnswerAgreement, AnswerFacts, JudgeVerdict, 
 from benchgate.model.run import Evidence, ShadowObservation
 from benchgate.report.html import render_html
 from benchgate.report.markdown import render_markdown
-from benchgate.report.shadow_section import ShadowSection, shadow_section
+from benchgate.report.section import Example, Examples, Section, walk
+from benchgate.report.sections.shadow import shadow_section
 from tests.fakes import evidence as fake
 
 pytestmark = pytest.mark.usefixtures("no_figures")
@@ -43,23 +44,25 @@ def test_an_empty_answer_is_not_a_call_that_failed() -> None:
     failed = item(2, candidate=None, candidate_facts=None, error="candidate: HTTP 500")
     section = shadow_section(evidence(item(0), empty, failed), 0.05)
     assert section is not None
-    assert section.failed == "1 prompt had a call that failed; 1 prompt had an empty answer"
+    assert section.sentences[0] == "1 prompt had a call that failed; 1 prompt had an empty answer"
 
 
 def evidence(*items: ShadowItem) -> Evidence:
     return replace(fake.evidence(), shadow=ShadowObservation(items, len(items), None))
 
 
-def section(*items: ShadowItem) -> ShadowSection:
+def section(*items: ShadowItem) -> Section:
     found = shadow_section(evidence(*items), 0.05)
     assert found is not None
     return found
 
 
-def rows(found: ShadowSection, caption: str) -> dict[str, tuple[str, ...]]:
-    [table] = [
-        table for table in (found.table, *found.more, found.worst) if table and table.caption.startswith(caption)
-    ]
+def examples(found: Section) -> tuple[Example, ...]:
+    return tuple(one for part in walk(found.parts) if isinstance(part, Examples) for one in part.examples)
+
+
+def rows(found: Section, caption: str) -> dict[str, tuple[str, ...]]:
+    [table] = [table for table in found.tables if table.caption.startswith(caption)]
     return {row[0]: row[1:] for row in table.rows}
 
 
@@ -91,20 +94,22 @@ def test_disagreements_without_texts_are_told_by_id_and_place_the_judges_losses_
         item(3, differs=True, with_primary=parting(1, AnswerAgreement.STRUCTURE)),
         item(4, differs=True, own=parting(0)),  # where the baseline differs from itself, nothing is shown
     )  # fmt: skip
-    assert found.examples == ()
-    assert found.worst is not None
-    assert [row[0] for row in found.worst.rows] == ["p02", "p01", "p03"]
-    assert found.worst.rows[0][2:] == ("different", "3", "20", "20", "loss")
+    assert examples(found) == ()
+    worst = rows(found, "Largest disagreements")
+    assert list(worst) == ["p02", "p01", "p03"]
+    assert worst["p02"][1:] == ("different", "3", "20", "20", "loss")
 
 
 def test_texts_stand_side_by_side_with_the_first_difference_marked() -> None:
     found = section(item(1, differs=True, texts=True), item(2, texts=True))
-    assert found.worst is None
-    [example] = found.examples
+    assert not [table for table in found.tables if table.caption.startswith("Largest")]
+    [example] = examples(found)
     assert (example.baseline.same, example.baseline.other) == ("It will ", "rain today.")
     assert (example.candidate.same, example.candidate.other) == ("It will ", "snow.")
     far = "same " * 200
-    [long] = section(item(1, differs=True, texts=True, primary_text=far + "a" * 999, candidate_text=far + "b")).examples
+    [long] = examples(
+        section(item(1, differs=True, texts=True, primary_text=far + "a" * 999, candidate_text=far + "b"))
+    )
     assert len(long.baseline.same) < 220 and long.baseline.same.startswith("… ")
     assert long.baseline.other.endswith("(399 more characters)")
 

@@ -8,8 +8,9 @@ from benchgate.model.deployment import Arm
 from benchgate.model.records import RequestColumns, ShadowItem
 from benchgate.model.request_metrics import Slo
 from benchgate.model.run import ClientUse, LoadObservation, ShadowObservation
-from benchgate.report.knee_lines import knee_lines
-from benchgate.report.summary import StageSummary, summarise_shadow, summarise_stage
+from benchgate.report.sections.load import knee_line, knee_sweeps
+from benchgate.report.sections.shadow import summarise_shadow
+from benchgate.report.sections.stages import StageSummary, summarise_stage
 from tests.fakes import evidence as fake
 from tests.fakes.drills import drill
 
@@ -96,7 +97,7 @@ def shadow(*answers: tuple[str | None, str | None, str | None]) -> ShadowObserva
 def test_disagreement_is_net_of_the_baselines_own() -> None:
     summary = summarise_shadow(shadow(("a", "a", "a"), ("a", "a", "b"), ("a", "b", "a"), ("a", "b", "c")))
     assert summary.candidate_ratio == pytest.approx((0 + 1 + 0.5 + 1) / 4)
-    assert summary.itself_ratio == 0.5
+    assert summary.self_ratio == 0.5
     assert summary.excess_ratio == pytest.approx(0.125)
     assert [item.prompt_id for item in summary.differing] == ["1"]
 
@@ -108,7 +109,7 @@ def test_a_candidate_that_failed_differs_and_a_baseline_that_failed_is_left_out(
 
 def test_no_usable_prompt_gives_no_disagreement() -> None:
     summary = summarise_shadow(shadow((None, None, "a")))
-    assert (summary.candidate_ratio, summary.itself_ratio, summary.excess_ratio) == (None, None, None)
+    assert (summary.candidate_ratio, summary.self_ratio, summary.excess_ratio) == (None, None, None)
 
 
 def test_knee_is_told_with_both_curves_and_the_one_that_bends() -> None:
@@ -124,11 +125,12 @@ def test_knee_is_told_with_both_curves_and_the_one_that_bends() -> None:
         )
         for level in levels
     ]
-    lines = knee_lines(
+    sweeps = knee_sweeps(
         drill({"metric": "error_rate", "max": "1%"}, stages=stages),
         {(name, arm): summary for name, summary in zip(stages, measured, strict=True) for arm in Arm},
     )
-    assert [line.split(":")[0] for line in lines] == ["baseline", "candidate"]
+    assert list(sweeps) == list(Arm)
+    lines = [knee_line(sweep) for sweep in sweeps.values()]
     assert "knee at 4 in flight, where requests decoding at once bend" in lines[0]
     assert "at 1 · 2 · 4 · 8 · 16 in flight 1,501 · 1,502 · 1,504 · 1,508 · 1,516 tok/s" in lines[0]
     assert "0.900 · 1.80 · 3.60 · 3.60 · 3.60 requests decoding at once" in lines[0]

@@ -11,8 +11,8 @@ from benchgate.gate.error_budget import spent_checks
 from benchgate.gate.judge import doubted, judge
 from benchgate.model.run import BudgetReading
 from benchgate.model.verdict import GuardResult, Outcome, Verdict
+from benchgate.report.document import Terms
 from benchgate.report.markdown import render_markdown
-from benchgate.report.terms import Terms
 from benchgate.report.text import render_text
 from benchgate.report.view import report_view
 from benchgate.suite.error_budget import ErrorBudget

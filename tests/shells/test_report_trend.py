@@ -16,17 +16,22 @@ from benchgate.errors import UsageError
 from benchgate.model.deployment import Arm
 from benchgate.model.run import TrendPoint
 from benchgate.model.verdict import Outcome
-from benchgate.report.trend_chart import (
+from benchgate.report.charts import svg_file, svg_of
+from benchgate.report.trend import (
     MOST_SERIES,
     TrendChart,
     TrendMark,
     TrendSeries,
     TrendValue,
-    days_told,
-    inline_svg,
-    whole_svg,
+    chart_of,
+    day_labels,
+    trend_spec,
 )
-from benchgate.report.trend_points import chart_of
+
+
+def inline_svg(chart: TrendChart, label: str) -> str:
+    return svg_of(trend_spec(chart), label)
+
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -134,9 +139,9 @@ def test_lines_with_one_value_stand_beside_each_other() -> None:
 
 def test_runs_of_one_day_are_told_apart_by_their_times() -> None:
     began = ["2026-01-02T09:05:00.000Z", "2026-01-02T11:00:00.000Z", "2026-01-02T12:30:00.000Z"]
-    assert days_told(began) == ("09:05\n2026-01-02", "11:00", "12:30")
-    assert days_told([*began, "2026-01-03T00:00:00.000Z"]) == ("2026-01-02",) * 3 + ("2026-01-03",)
-    assert days_told(began[:1]) == ("2026-01-02",) and days_told([]) == ()
+    assert day_labels(began) == ("09:05\n2026-01-02", "11:00", "12:30")
+    assert day_labels([*began, "2026-01-03T00:00:00.000Z"]) == ("2026-01-02",) * 3 + ("2026-01-03",)
+    assert day_labels(began[:1]) == ("2026-01-02",) and day_labels([]) == ()
 
 
 def test_which_end_is_the_newest_is_said_in_words_and_days_do_not_meet() -> None:
@@ -196,7 +201,7 @@ def test_no_name_of_a_stage_becomes_markup() -> None:
 
 
 def test_a_picture_of_its_own_is_whole_and_on_white() -> None:
-    svg = whole_svg(chart_of([point("a", 0.1), point("b", 0.2)], "ttft_s", "p50"), "ttft")
+    svg = svg_file(trend_spec(chart_of([point("a", 0.1), point("b", 0.2)], "ttft_s", "p50")), "ttft")
     root = ElementTree.fromstring(svg)
     assert root.tag == f"{SVG}svg" and root.find(f"{SVG}rect") is not None
     assert "currentColor" not in svg

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import replace
 from datetime import date
 
@@ -8,13 +9,21 @@ import numpy as np
 import pytest
 
 from benchgate import units
+from benchgate.cli.conclude import shown
+from benchgate.cli.options import Format
+from benchgate.deciding import Decision, report_html
 from benchgate.model.deployment import Arm
 from benchgate.model.run import Evidence
 from benchgate.model.verdict import CheckResult, GuardResult, Outcome, Scale, Unit
-from benchgate.report.check_rows import CheckRow, Strip, check_rows
-from benchgate.report.load_charts import load_figures
-from benchgate.report.terms import Terms
-from benchgate.report.view import report_view
+from benchgate.report import view as view_module
+from benchgate.report.checks import CheckRow, Strip, check_rows
+from benchgate.report.comparability import sides
+from benchgate.report.document import OWN, Terms, verdict_document
+from benchgate.report.section import Example, Examples, walk
+from benchgate.report.sections.load import load_figures, slo_sentence
+from benchgate.report.sections.stages import stage_rows
+from benchgate.report.table import Table
+from benchgate.report.view import ReportView, report_view
 from benchgate.suite.schema import Suite
 from tests.fakes import evidence as fake
 
@@ -124,40 +133,46 @@ def test_a_bound_is_shown_without_the_zeros_of_a_measurement(measured: str, show
     assert units.as_written(measured) == shown
 
 
+def table(view: ReportView, anchor: str, caption: str) -> Table:
+    section = view.section(anchor)
+    assert section is not None
+    return next(table for table in section.tables if table.caption.startswith(caption))
+
+
+def examples(view: ReportView) -> tuple[Example, ...]:
+    section = view.section("shadow")
+    assert section is not None
+    return tuple(one for part in walk(section.parts) if isinstance(part, Examples) for one in part.examples)
+
+
 def test_a_stage_that_was_planned_and_never_measured_is_in_the_table() -> None:
     evidence = replace(fake.evidence(), load=fake.load(stages=("c1",)))
-    load = report_view(evidence, fake.verdict()).load
-    assert load is not None
-    assert load.speed.rows[2][:5] == ("c4", "baseline", "4 in flight", "not measured", DASH)
+    speed = table(report_view(evidence, fake.verdict()), "load", "Speed")
+    assert speed.rows[2][:5] == ("c4", "baseline", "4 in flight", "not measured", DASH)
 
 
 def test_the_order_of_the_blocks_is_what_was_observed() -> None:
-    load = report_view(fake.evidence(), fake.verdict()).load
+    load = report_view(fake.evidence(), fake.verdict()).section("load")
     assert load is not None
-    assert load.order == "B C · C B · B C · C B"
+    assert load.sentences[-1].endswith(": B C · C B · B C · C B")
 
 
 def test_cost_follows_price_and_throughput_and_is_left_out_without_a_price() -> None:
     evidence = fake.evidence()
-    load = report_view(evidence, fake.verdict()).load
-    assert load is not None
-    assert load.cost is not None
-    level, price, output, _, good, *_ = load.cost.rows[0][2:]
+    cost = table(report_view(evidence, fake.verdict()), "cost", "Cost")
+    level, price, output, _, good, *_ = cost.rows[0][2:]
     assert (level, price, output, good) == ("1 in flight", "$2.00/h", "$6.94", "$6.94")  # 2 / (3600 * 80) * 1e6
     free = {arm: replace(deployment, price_usd_per_hour=None) for arm, deployment in evidence.run.arms.items()}
-    load = report_view(replace(evidence, run=replace(evidence.run, arms=free)), fake.verdict()).load
-    assert load is not None
-    assert load.cost is None
+    section = report_view(replace(evidence, run=replace(evidence.run, arms=free)), fake.verdict()).section("cost")
+    assert section is not None and not section.tables
 
 
 def test_an_arm_without_a_price_says_so_beside_one_that_has() -> None:
     evidence = fake.evidence()
     arms = dict(evidence.run.arms)
     arms[Arm.BASELINE] = replace(arms[Arm.BASELINE], price_usd_per_hour=None)
-    load = report_view(replace(evidence, run=replace(evidence.run, arms=arms)), fake.verdict()).load
-    assert load is not None
-    assert load.cost is not None
-    assert load.cost.rows[0] == ("c1", "baseline", "1 in flight", "no price", *[DASH] * 5)
+    cost = table(report_view(replace(evidence, run=replace(evidence.run, arms=arms)), fake.verdict()), "cost", "Cost")
+    assert cost.rows[0] == ("c1", "baseline", "1 in flight", "no price", *[DASH] * 5)
 
 
 def test_what_differs_between_the_arms_is_listed_and_what_is_equal_counted() -> None:
@@ -186,15 +201,16 @@ def test_the_same_deployment_on_both_sides_is_pointed_out() -> None:
 
 
 def test_examples_are_the_prompts_where_only_the_candidate_differs() -> None:
-    section = report_view(fake.evidence(), fake.verdict()).shadow
-    assert section is not None
-    assert [example.prompt_id for example in section.examples] == ["prompt-003", "prompt-009"]
+    found = examples(report_view(fake.evidence(), fake.verdict()))
+    assert [example.prompt_id for example in found] == [
+        "prompt-003",
+        "prompt-009",
+    ]
 
 
 def test_without_texts_there_are_no_examples_and_the_limits_say_why() -> None:
     view = report_view(replace(fake.evidence(), shadow=fake.shadow(texts=False)), fake.verdict())
-    assert view.shadow is not None
-    assert view.shadow.examples == ()
+    assert examples(view) == ()
     assert any("were not kept" in limit for limit in view.provenance.limits)
 
 
@@ -242,21 +258,21 @@ def test_a_replaced_slo_is_the_one_that_is_shown() -> None:
     assert own.slo is not None
     policy = own.model_copy(update={"slo": own.slo.model_copy(update={"target_ratio": 0.5})})
     view = report_view(evidence, fake.verdict(), terms=Terms(policy=policy))
-    assert view.load is not None
-    assert {row.target_ratio for row in view.load.rows} == {0.5}
+    assert {row.target_ratio for row in stage_rows(sides(evidence, None), policy)} == {0.5}
+    assert any("the target is 50 % of" in line for section in view.sections for line in section.sentences)
     assert view.provenance.command.endswith(" --policy SUITE")
     assert any("another policy" in limit for limit in view.provenance.limits)
 
 
 def test_how_the_load_generator_measured_is_told_where_it_was_not_as_usual() -> None:
     usual = fake.evidence()
-    assert client_facts(usual) == {"processes": "1", "read delay told by": "nobody"}
+    assert client_facts(usual) == {"processes": "1", "source of read delays": "not measured"}
     first, *others = usual.load
     client = replace(first.client, workers=3, read_delay_by="kernel", start_uncertainty_s=0.002)
     requests = replace(first.requests, reconnects=np.array([1, 2, *first.requests.reconnects[2:]]))
     told = client_facts(replace(usual, load=(replace(first, client=client, requests=requests), *others)))
     assert told["processes"] == "1 to 3"
-    assert told["read delay told by"] == "nobody, the kernel, of every answer"
+    assert told["source of read delays"] == "not measured, the kernel, of every answer"
     assert told["start"].endswith("up to 2.00 ms apart")
     assert told["requests sent again"].startswith("baseline 2, candidate 0")
 
@@ -273,14 +289,14 @@ def test_a_class_with_an_slo_of_its_own_is_shown_with_it_and_with_its_target() -
     classes = {"people": {"concurrency": 4, "requests": 24, "slo": own}, "batch": {"concurrency": 1, "requests": 24}}
     stored["load"]["sweep"][1] = {"name": "c4", "classes": classes}
     load = tuple(replace(o, stage=f"c4/{name}") for o in evidence.load for name in (classes if o.stage == "c4" else ()))
-    view = report_view(replace(evidence, load=load, run=replace(evidence.run, suite=stored)), fake.verdict())
-    assert view.load is not None
-    assert view.load.slo == (
+    measured, suite = replace(evidence, load=load, run=replace(evidence.run, suite=stored)), Suite.from_stored(stored)
+    assert slo_sentence(suite) == (
         "A good request succeeds with TTFT ≤ 50 ms, TPOT ≤ 12 ms; the target is 95 % of the requests scheduled. "
         "At c4/people with TTFT ≤ 100 ms; the target is 90 % of the requests scheduled"
     )
-    assert {row.stage: row.target_ratio for row in view.load.rows} == {"c1": 0.95, "c4/people": 0.9, "c4/batch": 0.95}
-    goodput = load_figures(view.load)[0][-1]
+    rows = stage_rows(sides(measured, None), suite)
+    assert {row.stage: row.target_ratio for row in rows} == {"c1": 0.95, "c4/people": 0.9, "c4/batch": 0.95}
+    goodput = load_figures(rows, {})[0][-1]
     assert "The short line of a stage is its own target." in goodput.caption
 
 
@@ -293,3 +309,34 @@ def test_guards_that_had_nothing_to_look_at_stand_apart_from_those_that_hold() -
     assert view.fairness.fair
     assert '"known": false' in view.document_json
     assert '"known"' not in report_view(fake.evidence(), fake.verdict()).document_json
+
+
+def test_a_decision_makes_each_part_of_its_report_once_for_all_formats(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: Counter[str] = Counter()
+
+    def counted(name: str) -> None:
+        made = getattr(view_module, name)
+
+        def count(*args: object, **options: object) -> object:
+            calls[name] += 1
+            return made(*args, **options)
+
+        monkeypatch.setattr(view_module, name, count)
+
+    parts = ("quality_section", "load_section", "stage_rows", "numbers", "provenance", "check_rows")
+    for name in parts:
+        counted(name)
+    evidence, verdict = fake.evidence(), fake.verdict()
+    decision = Decision(evidence, None, verdict, OWN, verdict_document(evidence.run, verdict))
+    for output in Format:
+        shown(decision, output, decision.exit_code)
+    report_html(decision)
+    report_html(decision, in_site=True)
+    assert calls == dict.fromkeys(parts, 1)
+
+
+def test_text_alone_needs_no_more_than_the_quality_section(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(view_module, "load_section")
+    evidence, verdict = fake.evidence(), fake.verdict()
+    decision = Decision(evidence, None, verdict, OWN, verdict_document(evidence.run, verdict))
+    assert "quality: recovery" in shown(decision, Format.TEXT, decision.exit_code)

@@ -12,17 +12,15 @@ from benchgate.gate.summary.figures import Estimate
 from benchgate.model.deployment import Arm
 from benchgate.model.run import Evidence
 from benchgate.model.verdict import GuardResult, Outcome, Verdict
-from benchgate.report.cost_lines import cost_lines
-from benchgate.report.cost_table import cost_table
-from benchgate.report.glossary import GLOSSARY
-from benchgate.report.html import page_of
+from benchgate.report.comparability import sides, unusable
+from benchgate.report.display import GLOSSARY
+from benchgate.report.html import SITE_INDEX, page_of, suite_page
 from benchgate.report.markdown import markdown_of
-from benchgate.report.price_words import price_and_use_told
-from benchgate.report.site_places import SITE_INDEX, suite_page
-from benchgate.report.stage_rows import StageRow
-from benchgate.report.unusable import unusable
+from benchgate.report.sections.cost import cost_lines, cost_table, price_and_use
+from benchgate.report.sections.stages import StageRow, stage_rows
 from benchgate.report.view import ReportView, report_view
 from benchgate.stats.distributions import Limits
+from benchgate.suite.schema import Suite
 from tests.fakes import evidence as fake
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -34,9 +32,7 @@ pytestmark = pytest.mark.usefixtures("no_figures")
 
 
 def rows_of(evidence: Evidence) -> tuple[StageRow, ...]:
-    load = report_view(evidence, fake.verdict()).load
-    assert load is not None
-    return load.rows
+    return stage_rows(sides(evidence, None), Suite.from_stored(evidence.run.suite))
 
 
 def test_the_level_whose_price_counts_is_the_one_with_most_tokens_where_the_slo_is_shown_to_hold() -> None:
@@ -162,7 +158,7 @@ def test_without_an_slo_that_is_shown_to_hold_no_level_counts_before_another() -
 
 
 def test_a_class_of_traffic_is_no_level_and_its_price_is_said_to_be_the_whole_one() -> None:
-    rows = [replace(row, of_stage=row.stage == "c1") for row in rows_of(fake.evidence())]
+    rows = [replace(row, part_of_stage=row.stage == "c1") for row in rows_of(fake.evidence())]
     *_, last = cost_lines(rows)
     assert last.startswith("a class of traffic shares its deployment")
     assert not any("counts is c1" in line for line in cost_lines(rows))
@@ -195,7 +191,7 @@ def test_a_price_with_terms_is_told_with_what_it_comes_to_in_use() -> None:
 def test_a_price_that_its_terms_leave_as_it_is_stands_once_beside_its_use(said: dict[str, object], told: str) -> None:
     terms = {"list_usd_per_hour": 1.5, "commitment": "reserved", **said}
     paid = replace(fake.run().arms[Arm.CANDIDATE], price_usd_per_hour=1.5, accelerators=1, price_terms=terms)
-    assert price_and_use_told(paid) == told
+    assert price_and_use(paid) == told
 
 
 def test_a_model_that_is_paid_by_the_token_has_its_prices_and_no_full_use() -> None:
@@ -254,15 +250,16 @@ def test_what_speaks_against_comparisons_alone_says_so_of_the_load() -> None:
 def test_an_invalid_page_says_in_its_head_what_that_means_which_guard_objects_and_what_to_do() -> None:
     seen = view(Outcome.INVALID, LATE, next_step="lower the load")
     head, _, rest = page_of(seen).partition("<main")
-    assert "speaks neither for nor against" in head
-    assert "The guard client-keeps-up objects: the numbers of speed under load are not to be used" in head
+    assert "says nothing about the candidate" in head
+    assert "Guard client-keeps-up failed: ignore the numbers of speed under load" in head
     assert "lower the load" in head
     parts = dict(re.findall(r'<section id="(\w+)">(.*?)</section>', rest, re.DOTALL))
     assert {"load", "cost", "quality", "shadow"} <= set(parts)
     for part, text in parts.items():
-        assert ("not to be used" in text) is (part in ("load", "attainment", "cost")), part
+        of_load = ("load", "distributions", "attainment", "blocks", "cost")
+        assert ("not to be used" in text) is (part in of_load), part
     summary = markdown_of(seen)
-    assert "The guard client-keeps-up objects" in summary.partition("###")[0]
+    assert "Guard client-keeps-up failed" in summary.partition("###")[0]
     assert summary.count("**Not to be used:** client-keeps-up speaks against these numbers.") == 2  # load and cost
     assert "**No.** The evidence cannot be used as it stands." in summary
 
@@ -272,10 +269,12 @@ def test_harm_that_is_shown_stands_though_a_guard_says_that_something_is_missing
     seen = view(Outcome.BLOCK, missing)
     head, _, rest = page_of(seen).partition("<main")
     assert (
-        "The guard all-measured objects: nothing could be promoted by this run, but harm that it shows counts" in head
+        "Guard all-measured failed: this run cannot promote anything, but the regressions that it shows count" in head
     )
     assert "not to be used" not in head + rest and "cannot be used" not in rest
-    assert "<b>No.</b> Nothing can be promoted by this evidence as it stands, but harm that it shows counts" in rest
+    assert (
+        "<b>No.</b> This evidence cannot promote anything as it stands, but the regressions that it shows count" in rest
+    )
     assert "Not to be used" not in markdown_of(seen)
     assert "not to be used" in page_of(view(Outcome.INVALID, missing))
     spoilt = view(
@@ -322,7 +321,7 @@ def test_only_the_check_that_the_verdict_names_is_told_by_it_and_not_another_wit
         Outcome.INCONCLUSIVE, checks=(check, other), reason="q4 is not promoted: Goodput at c16: 100 % is not sure."
     )
     first, second = page_of(seen).partition("<main")[2].split('<tr class="why">')[1:3]
-    assert "told above" not in first and "told above" in second
+    assert "see the verdict above" not in first and "see the verdict above" in second
 
 
 def test_every_check_that_is_open_says_what_would_settle_it_though_the_first_has_said_the_same() -> None:

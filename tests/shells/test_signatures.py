@@ -15,9 +15,8 @@ from benchgate.attesting import statement_of
 from benchgate.deciding import Decision
 from benchgate.errors import ExitCode, UsageError
 from benchgate.model.verdict import Outcome
-from benchgate.report.document import verdict_document
+from benchgate.report.document import OWN, verdict_document
 from benchgate.report.statement import StatedFile, Statement
-from benchgate.report.terms import OWN
 from benchgate.signatures import NotSigned, Signer, require_sigstore, verify_signature
 from benchgate.verifying import Answer, Asked, verify
 from tests.fakes import evidence as fake

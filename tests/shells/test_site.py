@@ -20,7 +20,7 @@ from benchgate.deciding import decide_stored, report_html
 from benchgate.errors import PublishError, UsageError
 from benchgate.model.history import PromotionOrigin
 from benchgate.model.run import RunStatus
-from benchgate.report.site_places import suite_folder
+from benchgate.report.html import suite_folder
 from benchgate.site import reports
 from benchgate.site.build import Built, build
 from benchgate.site.names import MANIFEST, run_file

@@ -12,7 +12,7 @@ import pytest
 from benchgate.model.deployment import Arm
 from benchgate.model.run import Run, TrendPoint
 from benchgate.model.verdict import Outcome
-from benchgate.report.trend_chart import MOST_SERIES
+from benchgate.report.trend import MOST_SERIES
 from benchgate.site import names, trends
 from benchgate.site.badge import badge_of
 from benchgate.site.inputs import ReportInputs
@@ -118,7 +118,7 @@ def test_only_the_newest_runs_are_drawn_and_all_are_counted() -> None:
     found = trends.trends([glance(at) for at in range(many)], {TTFT: points([0.1] * many)}, frozenset())
     assert (found.drawn, found.measured) == (MOST_DRAWN, many)
     (figure,) = found.figures
-    assert [row[0] for row in figure.numbers.rows] == [f"pr-{at}" for at in range(many - 1, 4, -1)]
+    assert [row[0] for row in figure.table.rows] == [f"pr-{at}" for at in range(many - 1, 4, -1)]
 
 
 def test_lines_beyond_what_can_be_told_apart_are_in_the_table() -> None:
@@ -126,8 +126,8 @@ def test_lines_beyond_what_can_be_told_apart_are_in_the_table() -> None:
     of = {THROUGHPUT: [point for stage in stages for point in points([10.0, 20.0], stage)]}
     (figure,) = trends.trends([glance(0), glance(1)], of, frozenset()).figures
     assert "Of 6 lines 4 are drawn" in figure.caption
-    assert [column.title for column in figure.numbers.columns] == ["run", "began", *stages]
-    assert figure.numbers.rows[0] == ("pr-1", "2026-01-02 03:04 UTC", *["20.0/s (18.0/s to 22.0/s)"] * 6)
+    assert [column.title for column in figure.table.columns] == ["run", "began", *stages]
+    assert figure.table.rows[0] == ("pr-1", "2026-01-02 03:04 UTC", *["20.0/s (18.0/s to 22.0/s)"] * 6)
 
 
 def test_candidates_have_lines_of_their_own_and_are_held_against_themselves_alone() -> None:
@@ -145,7 +145,7 @@ def test_candidates_have_lines_of_their_own_and_are_held_against_themselves_alon
         of.append(one._replace(deployment=name))
     assert changed(runs, {TTFT: of}) == [("E", "pr-23", "engine of the candidate fast: llamacpp 2 → llamacpp 3")]
     (figure,) = trends.trends(runs, {TTFT: of}, frozenset()).figures
-    assert [column.title for column in figure.numbers.columns[2:]] == ["fast c4", "fp8 c4"]
+    assert [column.title for column in figure.table.columns[2:]] == ["fast c4", "fp8 c4"]
     assert ">fast c4</text>" in figure.svg and ">fp8 c4</text>" in figure.svg
 
 

@@ -20,9 +20,8 @@ from benchgate.errors import ExitCode, UsageError
 from benchgate.model.deployment import Arm
 from benchgate.model.verdict import ChecksByResult, GuardResult, Outcome, Verdict
 from benchgate.publish.run_url import run_url
-from benchgate.report.document import verdict_document
+from benchgate.report.document import OWN, verdict_document
 from benchgate.report.statement import NotAStatement, StatedFile, read_statement
-from benchgate.report.terms import OWN
 from tests.fakes import evidence as fake
 
 

@@ -9,17 +9,20 @@ from dataclasses import replace
 
 import pytest
 
+from benchgate.gate.evidence.client_strain import paced_by_client
 from benchgate.model.deployment import Arm
 from benchgate.model.records import RequestColumns
 from benchgate.model.run import ClientUse, Evidence, LoadObservation
 from benchgate.model.telemetry import Counter, Gauge, TelemetryMetric, TelemetrySample, TelemetryWindow
-from benchgate.model.verdict import Outcome
+from benchgate.model.verdict import Outcome, Verdict
+from benchgate.report.comparability import sides
 from benchgate.report.html import render_html
 from benchgate.report.markdown import render_markdown
-from benchgate.report.telemetry_section import TelemetrySection
-from benchgate.report.timeline_charts import timeline_figures
-from benchgate.report.timeline_section import TimelineSection
+from benchgate.report.section import Section
+from benchgate.report.sections.servers import Timeline, stage_telemetry, timeline_figures
+from benchgate.report.sections.servers import timeline as timeline_of
 from benchgate.report.view import report_view
+from benchgate.suite.schema import Suite
 from tests.fakes import evidence as fakes
 
 
@@ -43,8 +46,8 @@ def told(of: Callable[[LoadObservation], TelemetryWindow]) -> Evidence:
     return replace(evidence, telemetry=tuple(of(o) for o in evidence.load))
 
 
-def section(evidence: Evidence) -> TelemetrySection:
-    found = report_view(evidence, fakes.verdict()).telemetry
+def section(evidence: Evidence) -> Section:
+    found = report_view(evidence, fakes.verdict()).section("servers")
     assert found is not None
     return found
 
@@ -58,12 +61,11 @@ def busy(seen: LoadObservation) -> TelemetryWindow:
 
 
 def test_a_run_in_which_nobody_looked_has_no_such_part() -> None:
-    assert report_view(fakes.evidence(), fakes.verdict()).telemetry is None
+    assert report_view(fakes.evidence(), fakes.verdict()).section("servers") is None
 
 
 def test_columns_stand_for_what_was_told_and_for_nothing_else() -> None:
-    table = section(told(busy)).table
-    assert table is not None
+    (table,) = section(told(busy)).tables
     titles = [column.title for column in table.columns]
     assert titles == [
         "stage", "arm", "running", "waiting", "waiting, most", "queue wait", "power, W", "per token", "per good token",
@@ -79,21 +81,20 @@ def test_columns_stand_for_what_was_told_and_for_nothing_else() -> None:
 
 def test_who_tells_nothing_is_named_once() -> None:
     found = section(told(lambda o: silent(o) if o.arm is Arm.CANDIDATE else busy(o)))
-    assert found.silent == ("candidate: HTTP 404",)
-    assert found.table is not None
-    assert {row[1] for row in found.table.rows} == {"baseline"}
+    assert found.sentences[-1] == "Telemetry of the candidate: HTTP 404."
+    assert {row[1] for row in found.tables[0].rows} == {"baseline"}
     nobody = section(told(silent))
-    assert nobody.table is None
-    assert nobody.silent == ("baseline: HTTP 404", "candidate: HTTP 404")
+    assert not nobody.tables
+    assert nobody.sentences == ("Telemetry of the baseline: HTTP 404.", "Telemetry of the candidate: HTTP 404.")
 
 
 @pytest.mark.usefixtures("no_figures")
 def test_html_and_markdown_show_it() -> None:
     evidence = told(busy)
     html = render_html(evidence, fakes.verdict())
-    assert "What the servers said of themselves" in html
+    assert "Telemetry of servers and accelerators" in html
     assert "of a mean request: queue" in html
-    assert "What the servers said of themselves" in render_markdown(evidence, fakes.verdict())
+    assert "### Server telemetry" in render_markdown(evidence, fakes.verdict())
 
 
 def test_what_telemetry_cautions_of_stands_in_the_box_of_fairness() -> None:
@@ -115,8 +116,14 @@ def queueing(seen: LoadObservation) -> TelemetryWindow:
     return replace(busy(seen), readings=tuple(looks))
 
 
-def timeline(evidence: Evidence) -> TimelineSection:
-    found = report_view(evidence, fakes.verdict()).timeline
+def timeline_or_none(evidence: Evidence, verdict: Verdict) -> Timeline | None:
+    suite = Suite.from_stored(evidence.run.suite)
+    rows = stage_telemetry(sides(evidence, None), suite)
+    return timeline_of(rows, verdict, paced_by_client(suite, evidence))
+
+
+def timeline(evidence: Evidence, verdict: Verdict | None = None) -> Timeline:
+    found = timeline_or_none(evidence, verdict or fakes.verdict())
     assert found is not None
     return found
 
@@ -125,14 +132,14 @@ def test_the_longest_queue_is_shown_over_time_beside_what_its_users_waited_for()
     found = timeline(told(queueing))
     assert (found.stage, found.block, found.why) == ("c4", 2, "where the queue was longest")
     waiting, running, cache = found.gauges
-    assert [(look.arm, look.at_s, look.value) for look in waiting.looks] == [
+    assert [(one.arm, one.at_s, one.value) for one in waiting.samples] == [
         (Arm.BASELINE, 0.5, 0.5), (Arm.BASELINE, 1.0, 1.0), (Arm.BASELINE, 1.5, 1.5),
         (Arm.CANDIDATE, 0.5, 4.5), (Arm.CANDIDATE, 1.0, 9.0), (Arm.CANDIDATE, 1.5, 13.5),
     ]  # fmt: skip
-    assert (running.name, cache.looks[0].value) == ("Requests running", 12.5)
+    assert (running.name, cache.samples[0].value) == ("Requests running", 12.5)
     assert len(found.ttft) == 2 * fakes.REQUESTS
-    failed = [look for look in found.ttft if math.isinf(look.value)]
-    assert [(look.arm, round(look.at_s, 3)) for look in failed] == [(Arm.CANDIDATE, 0.15), (Arm.CANDIDATE, 0.18)]
+    failed = [one for one in found.ttft if math.isinf(one.value)]
+    assert [(one.arm, round(one.at_s, 3)) for one in failed] == [(Arm.CANDIDATE, 0.15), (Arm.CANDIDATE, 0.18)]
 
 
 def paced(evidence: Evidence, *blocks: int) -> Evidence:
@@ -157,7 +164,6 @@ def test_its_charts_share_one_axis_and_mark_what_failed() -> None:
     across = [re.findall(r">([0-9.]+)</text>", figure.svg.partition("seconds into the stage")[0]) for figure in figures]
     assert across[0] and all(ticks == across[0] for ticks in across)
     assert "A cross at the top is a request that failed (2 drawn)." in figures[0].caption
-    assert timeline_figures(None) == ()
 
 
 def test_every_look_and_every_request_says_what_it_was() -> None:
@@ -177,15 +183,14 @@ def test_where_nothing_waited_the_stage_of_a_failing_check_is_shown() -> None:
     found = timeline(told(calm))
     assert (found.stage, found.block, found.why) == ("c4", 0, "where a check fails")
     assert [gauged.name for gauged in found.gauges] == ["Requests running"]
-    assert found.unseen == ("No look at this block found a request waiting, so no queue is drawn.",)
-    passed = report_view(told(calm), fakes.verdict(Outcome.PASS)).timeline
-    assert passed is not None
-    assert (passed.block, passed.why) == (fakes.BLOCKS - 1, "the last one looked at")
+    assert found.zero == ("No request was waiting in any sample of this block, so no queue is drawn.",)
+    passed = timeline(told(calm), fakes.verdict(Outcome.PASS))
+    assert (passed.block, passed.why) == (fakes.BLOCKS - 1, "the last one sampled")
 
 
 def test_nobody_who_looked_three_times_leaves_no_timeline() -> None:
-    assert report_view(told(silent), fakes.verdict()).timeline is None
-    assert report_view(told(busy), fakes.verdict()).timeline is None
+    assert timeline_or_none(told(silent), fakes.verdict()) is None
+    assert timeline_or_none(told(busy), fakes.verdict()) is None
 
 
 def test_of_many_requests_the_slowest_of_each_stretch_is_kept() -> None:
@@ -196,4 +201,4 @@ def test_of_many_requests_the_slowest_of_each_stretch_is_kept() -> None:
     load = tuple(replace(o, requests=columns) if (o.stage, o.block) == ("c4", 2) else o for o in evidence.load)
     found = timeline(replace(evidence, load=load))
     assert (found.requests, len(found.ttft)) == (800, 160)
-    assert max(look.value for look in found.ttft) > 0.5
+    assert max(one.value for one in found.ttft) > 0.5

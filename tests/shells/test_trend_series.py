@@ -15,7 +15,7 @@ import pytest
 from benchgate.errors import UsageError
 from benchgate.model.deployment import Arm
 from benchgate.model.run import MetricRow
-from benchgate.report.trend_points import HARDWARE, breaks_of, chart_of
+from benchgate.report.trend import HARDWARE, breaks_of, chart_of
 from benchgate.store.repository import Store
 from tests.fakes import quick_command
 from tests.shells.store_samples import make_deployment, write_run

@@ -11,15 +11,13 @@ from benchgate.gate.judge import next_step, roll_up
 from benchgate.gate.reasons import verdict_reason
 from benchgate.model.verdict import GuardResult, Outcome, Verdict
 from benchgate.model.verdict import checks_by_result as by_result
-from benchgate.report.annotations import render_annotations
+from benchgate.report.document import Terms
 from benchgate.report.html import page_of
-from benchgate.report.junit import render_junit
 from benchgate.report.markdown import markdown_of
-from benchgate.report.notice import render_notice
-from benchgate.report.results import Kind, Level, Told
+from benchgate.report.outputs import render_annotations, render_junit, render_notice
+from benchgate.report.results import Kind, Level, VerdictContext
 from benchgate.report.sarif import render_sarif
 from benchgate.report.slack import render_slack
-from benchgate.report.terms import Terms
 from benchgate.report.text import render_text
 from benchgate.report.view import report_view
 from tests.fakes import evidence as fake
@@ -44,9 +42,9 @@ def verdict(*guards: GuardResult) -> Verdict:
     )
 
 
-def told(found: Verdict, *, strict: bool = False) -> Told:
+def told(found: Verdict, *, strict: bool = False) -> VerdictContext:
     terms = Terms(strict=strict)
-    return Told(fake.evidence(), found, terms.exit_code(found), terms=terms)
+    return VerdictContext(fake.evidence(), found, terms.exit_code(found), terms=terms)
 
 
 def test_a_warning_makes_a_pass_a_warn_and_no_more() -> None:

@@ -17,10 +17,9 @@ from benchgate.cli.statements import StatementPlace, statement_place
 from benchgate.deciding import Decision
 from benchgate.errors import BenchgateError, ExitCode, PublishError, StoreError, SuiteError, UsageError
 from benchgate.model.verdict import Outcome
-from benchgate.report.document import verdict_document
+from benchgate.report.document import OWN, verdict_document
 from benchgate.report.formats import Output
 from benchgate.report.statement import read_statement
-from benchgate.report.terms import OWN
 from benchgate.store.repository import Store
 from tests.fakes import evidence as fake
 from tests.fakes import quick_command

@@ -1,0 +1,238 @@
+"""Checks as rows of the report, their waivers, and one check's arithmetic step by step."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+from benchgate.errors import UsageError
+from benchgate.escape import one_line, terminal_line
+from benchgate.gate.error_budget import SPENT
+from benchgate.model.verdict import CheckResult, Outcome, Scale, Unit, Verdict, WaiverUse
+from benchgate.report import display
+from benchgate.report.display import own_level
+from benchgate.report.table import of_expected
+
+# The strip beside a check runs from half the allowance on the good side to twice the allowance.
+_STRIP_START, _STRIP_END = -0.5, 2.0
+_STRIP_UNITS = 100.0
+
+
+@dataclass(frozen=True, slots=True)
+class Strip:
+    """A check drawn on the scale all checks share: 0 is no harm, 1 the most that is allowed.
+
+    Positions are in hundredths of the allowance from the strip's left end, cut to it; `beyond` is -1 or 1 when the
+    estimate itself lies past its left or right end, else 0. `label` says it in words.
+    """
+
+    width: float
+    zero: float
+    limit: float
+    lower: float
+    estimate: float
+    upper: float
+    beyond: int
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class CheckRow:
+    """A check ready for layout. `reason`, `advice` and `notes` may hold backticked suite words."""
+
+    anchor: str
+    id: str  # as `--explain` and `waive` take it
+    title: str
+    outcome: str  # an Outcome, or WAIVED
+    mark: str
+    required: bool
+    baseline: str
+    candidate: str
+    change: str
+    direction: str
+    interval: str
+    level: str  # of its limits, where that is not the level of all others; else empty
+    allowed: str
+    n: str
+    reason: str
+    advice: str
+    method: str
+    notes: tuple[str, ...]
+    strip: Strip | None
+
+    def is_reason_in(self, sentence: str) -> bool:
+        """Return True if a verdict's sentence gives this check's reason under its title."""
+        return any(f"{self.title}{joint}{self.reason}" in sentence for joint in (" ", ": "))
+
+    def advice_beside(self, sentence: str, todo: str) -> str:
+        """Return the advice, or nothing where the verdict's `todo` has it.
+
+        An open check keeps its advice unless the `sentence` is about it: what settles one need not settle the next.
+        """
+        open_beside = self.outcome == Outcome.INCONCLUSIVE.value and not self.is_reason_in(sentence)
+        return self.advice if open_beside or self.advice not in todo else ""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckRows:
+    """All checks of a verdict: what needs a reader's attention, then what passed in the order of the suite."""
+
+    failing: tuple[CheckRow, ...]
+    passing: tuple[CheckRow, ...]
+
+    @property
+    def all(self) -> tuple[CheckRow, ...]:
+        """Failing first."""
+        return self.failing + self.passing
+
+
+def check_rows(verdict: Verdict) -> CheckRows:
+    """Return every check as a row with an anchor of its own."""
+    failing = verdict.failing()
+    passing = [check for check in verdict.checks if check.outcome is Outcome.PASS]
+    anchors = _anchors([*failing, *passing])
+    guards = {guard.reason: guard.id for guard in reversed(verdict.guards) if guard.tripped}
+    rows = tuple(
+        _row(check, anchor, guards, verdict.alpha) for check, anchor in zip([*failing, *passing], anchors, strict=True)
+    )
+    return CheckRows(rows[: len(failing)], rows[len(failing) :])
+
+
+def _row(check: CheckResult, anchor: str, guards: Mapping[str, str], alpha: float) -> CheckRow:
+    """Return a check's row; a tripped guard (`guards`: reason to id) is named instead of repeating its reason."""
+    absolute = check.scale is Scale.ABSOLUTE
+    guard = guards.get(check.reason) if check.outcome is Outcome.INVALID else None
+    return CheckRow(
+        anchor=anchor,
+        id=check.id,
+        title=check.title,
+        outcome=check.shown,
+        mark=display.mark(check),
+        required=check.required,
+        baseline=display.NOT_APPLICABLE if absolute else display.value(check.baseline, check.unit),
+        candidate=("production: " if check.metric == SPENT and check.candidate is not None else "")
+        + display.value(check.candidate, check.unit),
+        change=display.NOT_APPLICABLE if absolute or check.harm is None else display.change(check, check.harm),
+        direction=display.direction(check),
+        interval=display.interval(check),
+        level=own_level(check, alpha),
+        allowed=display.allowed(check),
+        n=f"{of_expected(check.n, check.n if check.n_of is None else check.n_of)} {check.n_unit}",
+        reason=check.reason if guard is None else f"see the guard {guard}",
+        advice=(check.advice or "") if guard is None else "",
+        method=check.method,
+        notes=check.notes,
+        strip=_strip(check),
+    )
+
+
+def _anchors(checks: list[CheckResult]) -> list[str]:
+    """Return `check-<id>` in letters that need no escaping in a link, numbered where two would be equal."""
+    seen: dict[str, int] = {}
+    anchors = []
+    for check in checks:
+        anchor = "check-" + (re.sub(r"[^A-Za-z0-9.-]+", "-", check.id).strip("-") or "unnamed")[:80]
+        seen[anchor] = seen.get(anchor, 0) + 1
+        anchors.append(anchor if seen[anchor] == 1 else f"{anchor}_{seen[anchor]}")
+    return anchors
+
+
+def _strip(check: CheckResult) -> Strip | None:
+    if check.harm is None or check.lower is None or check.upper is None:
+        return None
+    estimate = _share_of_allowance(check, check.harm)
+    ends = sorted((_share_of_allowance(check, check.lower), _share_of_allowance(check, check.upper)))
+    return Strip(
+        width=(_STRIP_END - _STRIP_START) * _STRIP_UNITS,
+        zero=_position(0.0),
+        limit=_position(1.0),
+        lower=_position(ends[0]),
+        estimate=_position(estimate),
+        upper=_position(ends[1]),
+        beyond=(estimate > _STRIP_END) - (estimate < _STRIP_START),
+        label=f"{display.percent(estimate)} of what is allowed",
+    )
+
+
+def _share_of_allowance(check: CheckResult, harm: float) -> float:
+    """Return the used share of the allowance: 0 is no regression, 1 the margin or SLO.
+
+    For a share that must be high, misses are used up; a rate that must be high is inverted.
+    """
+    used, allowed = harm, check.margin
+    if check.two_sided and check.harm is not None and check.harm < 0:
+        used = -harm  # the strip has one side of allowance: that towards which the value moved
+    at_least = display.higher_is_better(check.metric) if check.at_least is None else check.at_least
+    if check.scale is Scale.ABSOLUTE and at_least:
+        used, allowed = (1 - harm, 1 - check.margin) if check.unit is Unit.RATIO else (check.margin, harm)
+    if allowed <= 0:
+        return 0.0 if used <= 0 else math.inf
+    return used / allowed
+
+
+def _position(share: float) -> float:
+    return round((min(max(share, _STRIP_START), _STRIP_END) - _STRIP_START) * _STRIP_UNITS, 1)
+
+
+_LONGEST = 20_000  # of a list of numbers: who adds them up wants all of them
+
+
+def find_check(verdict: Verdict, name: str) -> CheckResult:
+    """Return the check with this id. Raises UsageError naming the nearest ids."""
+    checks = {check.id: check for check in verdict.checks}
+    if name in checks:
+        return checks[name]
+    near = get_close_matches(name, checks, n=3, cutoff=0.4)
+    hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(checks) or 'none'}"
+    raise UsageError(f"this verdict has no check {name!r}; {hint}")
+
+
+def render_explanation(verdict: Verdict, check: CheckResult) -> str:
+    """Render the verdict in a line, then the check's numbered steps as `what = formula = value`."""
+    lines = [
+        f"{display.MARKS[verdict.outcome]} {verdict.outcome}: {one_line(verdict.reason, 1000)}",
+        "",
+        f"{check.id}: {check.title}{'' if check.required else ' (advisory)'}",
+        f"  by {check.method}",
+        *_steps(check),
+        "",
+        f"{display.MARKS[check.outcome]} {check.shown}: {one_line(check.reason, 1000)}",
+        *([f"what to do: {one_line(check.advice, 1000)}"] if check.advice else []),
+    ]
+    return "".join(f"{terminal_line(line).rstrip()}\n" for line in lines)
+
+
+def with_steps(document: dict[str, object], check: CheckResult) -> dict[str, object]:
+    """Add this check's `steps` to the verdict document."""
+    steps = [{"what": step.what, "formula": step.formula, "value": step.value} for step in check.steps]
+    checks = document["checks"]
+    assert isinstance(checks, list), "a verdict document lists its checks"
+    explained = [{**one, "steps": steps} if one["id"] == check.id else one for one in checks]
+    return {**document, "checks": explained}
+
+
+def _steps(check: CheckResult) -> Iterator[str]:
+    width = len(str(len(check.steps)))
+    for number, step in enumerate(check.steps, start=1):
+        formula = f" = {one_line(step.formula, _LONGEST)}" if step.formula else ""
+        yield f"  {number:>{width}}. {one_line(step.what)}{formula} = {one_line(step.value, _LONGEST)}"
+
+
+def waiver_lines(verdict: Verdict) -> Iterator[str]:
+    """Yield a line for each waiver that was not used, names no release, or ends soon."""
+    for state in verdict.waivers:
+        waiver = state.waiver
+        of = f"the waiver of {waiver.check} ({waiver.issue}, {waiver.owner})"
+        if state.use is not WaiverUse.USED or waiver.release is None:
+            yield f"{of} is {state.use}: {state.why}"
+        if state.expires_soon:
+            yield f"{of} {_ends(state.days_left)}: it holds to the end of {waiver.expires}, UTC"
+
+
+def _ends(days_left: int) -> str:
+    if days_left == 0:
+        return "ends today"
+    return f"ends in {days_left} day{'s' if days_left > 1 else ''}"

@@ -1,0 +1,290 @@
+"""Values as people read them: units, signs, confidence levels, the mark of each outcome; and the glossary."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+
+from benchgate import units
+from benchgate.model.metric import METRICS
+from benchgate.model.run import MetricRow
+from benchgate.model.verdict import CheckResult, Outcome, Scale, Unit, Verdict
+from benchgate.stats.distributions import Limits
+from benchgate.units import show_duration, show_nats, show_number, show_percent, show_usd
+
+NOT_MEASURED = "not measured"
+NOT_APPLICABLE = "\N{EN DASH}"
+_MINUS = "\N{MINUS SIGN}"
+
+MARKS = {
+    Outcome.PASS: "●",
+    Outcome.WARN: "▲",
+    Outcome.BLOCK: "■",
+    Outcome.INCONCLUSIVE: "◆",
+    Outcome.INVALID: "✕",
+}
+"""A shape for every outcome, so that none is told by colour alone."""
+WAIVED_MARK = "◇"
+
+_HIGHER_IS_BETTER = frozenset(name for name, kind in METRICS.items() if kind.higher_is_better)
+_LARGEST_EXPONENT = 700.0  # exp() overflows a double just above
+
+
+def mark(check: CheckResult) -> str:
+    """Return the shape of a check's outcome, or of a waived check."""
+    return MARKS[check.outcome] if check.waiver is None else WAIVED_MARK
+
+
+def higher_is_better(metric: str) -> bool:
+    """Return True if a fall of this metric is a regression."""
+    return metric in _HIGHER_IS_BETTER
+
+
+def minute(instant: str) -> str:
+    """Shorten `2026-01-02T03:04:05Z` to `2026-01-02 03:04 UTC`; other texts stay as they are."""
+    match = re.fullmatch(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d):\d\d(?:\.\d+)?(?:Z|\+00:00)", instant)
+    return f"{match[1]} {match[2]} UTC" if match else instant
+
+
+def count(number: int | None) -> str:
+    """Show 12345 as `12,345`."""
+    return NOT_MEASURED if number is None else f"{number:,}"
+
+
+def duration(seconds: float | None) -> str:
+    """Show 0.0534 as `53.4 ms`."""
+    return NOT_MEASURED if seconds is None else units.show_duration(seconds)
+
+
+def percent(ratio: float | None) -> str:
+    """Show 0.0512 as `5.12 %`."""
+    return NOT_MEASURED if ratio is None else _percent(ratio)
+
+
+def signed_percent(ratio: float | None) -> str:
+    """Show 0.0512 as `+5.12 %`."""
+    if ratio is None:
+        return NOT_MEASURED
+    return _infinite(ratio) or _minus(units.show_percent(ratio, signed=True))
+
+
+def limits(found: Limits | None, shown: Callable[[float], str]) -> str:
+    """Show both limits with their common unit once; a dash without any."""
+    return NOT_APPLICABLE if found is None else _span(shown(found.lower), shown(found.upper))
+
+
+def _span(low: str, high: str) -> str:
+    unit = re.search(r" \S+$", high)
+    return f"{low.removesuffix(unit[0]) if unit else low} to {high}"
+
+
+def points(ratio: float | None) -> str:
+    """Show 0.0212 as `+2.12 points`."""
+    if ratio is None:
+        return NOT_MEASURED
+    return _infinite(ratio) or _minus(units.show_points(ratio, signed=True))
+
+
+def number(value: float | None) -> str:
+    """Show 5981.4 as `5,981`."""
+    if value is None:
+        return NOT_MEASURED
+    return _infinite(value) or units.show_number(value)
+
+
+def usd(value: float | None) -> str:
+    """Show 12.3456 as `$12.3`."""
+    if value is None:
+        return NOT_MEASURED
+    return f"${found}" if (found := _infinite(value)) else units.show_usd(value)
+
+
+def value(quantity: float | None, unit: Unit) -> str:
+    """Show a check's value in its unit."""
+    if quantity is None:
+        return NOT_MEASURED
+    if unit is Unit.SECONDS:
+        return duration(quantity)
+    if unit is Unit.RATIO:
+        return _percent(quantity)
+    if unit is Unit.USD:
+        return usd(quantity)
+    if unit in (Unit.POINTS, Unit.MULTIPLE, Unit.COUNT, Unit.NATS, Unit.PERPLEXITY):
+        return _of_drills(quantity, unit)
+    return f"{number(quantity)} {_PER_UNIT[unit]}"
+
+
+_PER_UNIT = {
+    Unit.TOKENS_PER_S: "tok/s",
+    Unit.REQUESTS_PER_S: "req/s",
+    Unit.TOKENS: "tokens",
+    Unit.TOKENS_PER_S_EACH: "tok/s per accelerator",
+    Unit.REQUESTS_PER_S_EACH: "req/s per accelerator",
+    Unit.COUNT_EACH: "per accelerator",
+}
+
+
+def _of_drills(quantity: float, unit: Unit) -> str:
+    if unit in (Unit.COUNT, Unit.PERPLEXITY):
+        return number(quantity)
+    if unit is Unit.NATS:
+        return _minus(units.show_nats(quantity))
+    return points(quantity) if unit is Unit.POINTS else _infinite(quantity) or units.show_multiple(quantity)
+
+
+def change(check: CheckResult, harm: float) -> str:
+    """Show a regression as the candidate's change, with the change's own sign.
+
+    LOG_RATIO is a percentage of the baseline, DIFFERENCE are points, ABSOLUTE is the candidate's value itself.
+    """
+    if check.scale is Scale.ABSOLUTE:
+        return value(harm, check.unit)
+    moved = -harm if higher_is_better(check.metric) else harm
+    if check.scale is Scale.DIFFERENCE:
+        return points(moved)
+    if moved > _LARGEST_EXPONENT:
+        return "+∞"
+    return _minus(units.show_percent(math.expm1(moved), signed=True))
+
+
+def interval(check: CheckResult) -> str:
+    """Show both one-sided bounds, the smaller value first; a dash without any."""
+    if check.lower is None or check.upper is None:
+        return NOT_APPLICABLE
+    ends = (check.lower, check.upper)
+    if check.scale is not Scale.ABSOLUTE and higher_is_better(check.metric):
+        ends = (check.upper, check.lower)  # a fall of the value is harm: the largest harm is the smallest value
+    return _span(change(check, ends[0]), change(check, ends[1]))
+
+
+def allowed(check: CheckResult) -> str:
+    """Show the margin in words: `a rise of at most 5 %`, `a fall of at most 2 points`, `at least 95 %`."""
+    rises = not (higher_is_better(check.metric) if check.at_least is None else check.at_least)
+    bound = units.as_written(change(check, check.margin))
+    if check.scale is Scale.ABSOLUTE:
+        return f"{'at most' if rises else 'at least'} {bound}"
+    if check.two_sided:
+        return f"a change of at most {units.as_written(units.show_percent(math.expm1(check.margin)))}"
+    return f"a {'rise' if rises else 'fall'} of at most {bound.lstrip('+' + _MINUS)}"
+
+
+def direction(check: CheckResult) -> str:
+    """Return `worse`, `better` or `equal`; empty for SLOs, which compare nothing.
+
+    `perhaps` precedes it when the bounds have both signs. A two-sided check is `higher` or `lower`.
+    """
+    if check.harm is None or check.scale is Scale.ABSOLUTE:
+        return ""
+    if check.harm == 0:
+        return "equal"
+    if check.two_sided:
+        word = "higher" if (check.harm > 0) is not higher_is_better(check.metric) else "lower"
+    else:
+        word = "worse" if check.harm > 0 else "better"
+    unsure = check.lower is not None and check.upper is not None and check.lower <= 0 <= check.upper
+    return f"perhaps {word}" if unsure else word
+
+
+def _percent(ratio: float) -> str:
+    return _infinite(ratio) or _minus(units.show_percent(ratio))
+
+
+def _infinite(number: float) -> str:
+    """Return an infinity as text: the formats of `units` know only finite numbers."""
+    if not math.isinf(number):
+        return ""
+    return "+∞" if number > 0 else "\N{MINUS SIGN}∞"
+
+
+def _minus(text: str) -> str:
+    return text.replace("-", _MINUS)
+
+
+def level(alpha: float) -> str:
+    """Show 0.05 as `95 %` and 0.00052 as `99.948 %`: two digits of the error, so nothing rounds up to 100 %."""
+    decimals = max(0, 1 - math.floor(math.log10(alpha * 100)))
+    return units.as_written(f"{100 * (1 - alpha):.{decimals}f} %")
+
+
+def own_level(check: CheckResult, alpha: float) -> str:
+    """Return the level of a check's bounds where it differs from the suite's."""
+    if check.lower is None or check.limits_alpha is None or check.limits_alpha == alpha:
+        return ""
+    return level(check.limits_alpha)
+
+
+def limits_sentence(verdict: Verdict) -> str:
+    """Return a sentence, without its full stop, on the level of all bounds."""
+    own = {shown for check in verdict.checks if (shown := own_level(check, verdict.alpha))}
+    if not own:
+        return f"All confidence bounds are one-sided at {level(verdict.alpha)}"
+    return (
+        f"All confidence bounds are one-sided: at the level given beside them ({', '.join(sorted(own))}, where the "
+        f"load had interim analyses), else at {level(verdict.alpha)}"
+    )
+
+
+_UNITS = (("_per_s", "1/s"), ("_nats", "nats"), ("_ratio", "ratio"), ("_s", "s"))
+
+
+def in_its_unit(metric: str, value: float) -> str:
+    """Show dollars, a rate, nats, a share, seconds, or a number."""
+    if metric.startswith("usd_"):
+        return show_usd(value)
+    if metric.endswith("_per_s"):
+        return f"{show_number(value)}/s"
+    if metric.endswith("_nats"):
+        return show_nats(value)
+    if metric.endswith("_ratio"):
+        return show_percent(value)
+    return show_duration(value) if metric.endswith("_s") else show_number(value)
+
+
+def unit_of(metric: str) -> str | None:
+    """Return the unit of a metric's stored values; None for a number without one, like a score."""
+    if metric.startswith("usd_"):
+        return "USD"
+    return next((unit for ending, unit in _UNITS if metric.endswith(ending)), None)
+
+
+def with_limits(row: MetricRow | None) -> str:
+    """Show a number with its 95 % interval, if any; a dash for None."""
+    return "-" if row is None else value_with_limits(row.name, row.value, row.lower, row.upper)
+
+
+def value_with_limits(metric: str, value: float, lower: float | None, upper: float | None) -> str:
+    """Show a value in its unit with its limits in brackets."""
+    shown = in_its_unit(metric, value)
+    if lower is None or upper is None:
+        return shown
+    return f"{shown} ({in_its_unit(metric, lower)} to {in_its_unit(metric, upper)})"
+
+
+GLOSSARY = (
+    ("baseline, candidate", "what serves now, and what may take its place; each is a side, or arm, of the comparison"),
+    ("stage", "one level of load, held for as long as its requests take; a sweep is several of them"),
+    ("block", "one pass over all stages with both sides, one right after the other; a check compares block with block"),
+    ("check", "one line of the policy and what came of it; an advisory one can warn and never block"),
+    ("margin", "the largest regression that a check allows; set before anything was measured"),
+    ("guard", "a check of the measurement itself: where one fails, the numbers do not count"),
+    ("interval", "what the true value may be, by what was measured; a check passes only by its worse end"),
+    ("in flight", "sent and not answered yet; a closed loop keeps so many requests so at any time"),
+    ("open loop", "requests sent at the instants of a schedule, whatever the server does: a rate that is offered"),
+    ("TTFT", "time to first token: first chunk that carries output, minus the intended send, so waiting counts"),
+    ("TPOT", "time per output token: from the first to the last output chunk over (output tokens less one)"),
+    ("ITL", "inter-token latency: every gap between two output chunks of one answer"),
+    ("E2E", "end to end: finish event minus the intended send"),
+    ("p50, p95", "the value that 50 (95) of 100 requests stay at or below; p50 is also called the median"),
+    ("success", "HTTP 200, at least one output token, finish reason stop, length or tool_calls, no error in any event"),
+    ("failures", "count as infinitely slow and as misses of every SLO; they never leave a denominator"),
+    ("throughput", "output tokens (or requests) of successful requests over the stage's window, mean of the blocks"),
+    ("SLO", "service level objective: bounds that a request must meet, and the share of requests that must"),
+    ("goodput", "requests that succeed and meet every SLO, over the requests scheduled"),
+    ("capacity", "the highest load at which enough requests meet the SLO, as far as that is shown"),
+    ("knee", "the concurrency beyond which a server does no more at once, and what is added only waits"),
+    ("flips", "items that only one side got right, over all items paired: lost by the candidate, or gained"),
+    ("recovery", "the candidate's score over the baseline's, over the same items"),
+    ("excess", "the candidate's disagreement with the baseline minus the baseline's with itself"),
+)  # fmt: skip
+"""Short forms of docs/metrics.md and docs/decisions.md, in the order in which a page needs them."""

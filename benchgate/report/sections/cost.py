@@ -1,0 +1,272 @@
+"""The cost section: what a million tokens cost at each level, at which level that counts, and what the change saves."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+
+from benchgate import units
+from benchgate.escape import one_line
+from benchgate.gate.evidence.costs import PRICE_MISMATCH, overpaid, price_mismatch
+from benchgate.gate.summary.figures import Estimate
+from benchgate.model.deployment import Arm, Deployment
+from benchgate.report import display
+from benchgate.report.section import Lines, Section, Style, notes, present
+from benchgate.report.sections.stages import StageRow, stage_table
+from benchgate.report.table import Column, Table, number_columns
+from benchgate.sizing.frontier import saving
+from benchgate.stats.meta import EstimateWithLimits, ratio
+
+_COLUMNS = (
+    Column("level", numeric=False),
+    *number_columns("price", "$ per 1M output tokens", "95 % interval", "$ per 1M good output tokens"),
+    *number_columns("95 % interval", "good tokens, against the baseline"),
+)
+_TOKEN_KINDS = ("input", "cached_input", "output")  # in the order in which they are paid for
+_PART_OF_STAGE = (
+    "a class of traffic shares its deployment with the others of its stage: its row is the whole price over its own "
+    "tokens alone"
+)
+_NOTE = (
+    "Price times accelerators over the tokens of an hour at the throughput that was measured at that level, without "
+    "overhead: every hour paid has that pace. A closed loop keeps its requests in flight; at a rate that was only "
+    "offered a deployment may idle, and then full use costs less a token. A good token is one of a request that met "
+    "every SLO. The price is taken as certain; the interval is that of the throughput."
+)
+_NO_PRICE = "No price is given, so the cost is unknown. Add one to each deployment of the suite, such as price: $2/h."
+
+
+def cost_section(rows: Sequence[StageRow]) -> Section | None:
+    """Return the section; None when no load was measured."""
+    if not rows:
+        return None
+    table, lines = cost_table(rows), Lines(cost_lines(rows))
+    if table is None:
+        return Section("cost", "Cost", (Lines((_NO_PRICE,), Style.TEXT),))
+    return Section("cost", "Cost", present(lines, table, notes(_NOTE)), summary=present(table, lines), rank=7)
+
+
+def cost_table(rows: Sequence[StageRow]) -> Table | None:
+    """Return the cost at the throughput of each level; None without any price."""
+    if not any(row.deployment.has_price for row in rows):
+        return None
+    baselines = {row.stage: row for row in rows if row.role is Arm.BASELINE}
+    cells = [(row.level, *_cells(row, baselines.get(row.stage))) for row in rows]
+    return stage_table("Cost at the throughput of each level", _COLUMNS, rows, cells)
+
+
+def _cells(row: StageRow, baseline: StageRow | None) -> tuple[str, ...]:
+    deployment, figures, none = row.deployment, row.figures, display.NOT_APPLICABLE
+    if not deployment.has_price:
+        return ("no price", *[none] * 5)
+    price = price_text(deployment)
+    if figures is None:
+        return (price, display.NOT_MEASURED, none, display.NOT_MEASURED, none, none)
+    output = _with_limits(figures.usd_per_million_output)
+    good = (none, none) if row.slo is None else _with_limits(figures.usd_per_million_good)
+    return (price, *output, *good, _change(row, baseline))
+
+
+def _with_limits(cost: Estimate | None) -> tuple[str, str]:
+    if cost is None:
+        return "no tokens", display.NOT_APPLICABLE
+    return display.usd(cost.value), display.limits(cost.limits, display.usd)
+
+
+def _change(row: StageRow, baseline: StageRow | None) -> str:
+    """Return the change of the price of good tokens, or without an SLO of all output tokens."""
+    if row.role is Arm.BASELINE or baseline is None or row.figures is None or baseline.figures is None:
+        return display.NOT_APPLICABLE
+    if row.slo is not None:
+        ours, theirs = row.figures.usd_per_million_good, baseline.figures.usd_per_million_good
+    else:
+        ours, theirs = row.figures.usd_per_million_output, baseline.figures.usd_per_million_output
+    if ours is None or theirs is None or theirs.value <= 0:
+        return display.NOT_APPLICABLE
+    return display.signed_percent(ours.value / theirs.value - 1)
+
+
+def cost_lines(rows: Sequence[StageRow]) -> tuple[str, ...]:
+    """Return, without full stops, which level's price counts and what the candidate changes there.
+
+    That level has most output tokens among those at which the candidate's goodput is shown to reach its target: the
+    fullest use, and the one that `benchgate frontier` compares at. A fleet that must withstand arrivals is sized by
+    another one where rates were offered; that one is named. Returns nothing without a price.
+    """
+    return tuple(_lines(rows)) if any(row.deployment.has_price for row in rows) else ()
+
+
+def _lines(rows: Sequence[StageRow]) -> Iterator[str]:
+    whole = [row for row in rows if not row.part_of_stage]
+    ours = [row for row in whole if row.role is Arm.CANDIDATE]
+    theirs = [row for row in whole if row.role is Arm.BASELINE]
+    name = "candidate" if any(row.role is Arm.BASELINE for row in rows) else "deployment"
+    held = [row for row in ours if _holds(row)]
+    best = max(held, key=_tokens_per_s, default=None)
+    if best is not None:
+        yield from _counting_level(best, next((row for row in theirs if row.stage == best.stage), None), name)
+        yield from _saved(best, theirs, name)
+        offered = max((row for row in held if not row.closed_loop), key=_tokens_per_s, default=best)
+        if offered.stage != best.stage:
+            yield (
+                f"`benchgate capacity` sizes a fleet by {offered.stage} ({offered.level}), the fastest rate of arrivals"
+                f" that is shown to hold: what a token costs there is in the row of {offered.stage}"
+            )
+    elif any(row.slo is None for row in ours):
+        yield "no one price is the answer, for the suite has no SLO with a target: read each with its level"
+    elif ours:
+        yield f"no one price is the answer, for the SLO is shown to hold at no level on the {name}: see each level"
+    if len(whole) < len(rows):
+        yield _PART_OF_STAGE
+    for row in whole:
+        factor, figures = row.deployment.in_use_factor, row.figures
+        counts = best is not None and row.stage == best.stage
+        if counts and factor is not None and figures is not None and figures.usd_per_million_output:
+            usd = figures.usd_per_million_output.value * factor
+            who = "baseline" if row.role is Arm.BASELINE else name
+            yield f"as the {who} is used, {use_text(row.deployment)}, that is {display.usd(usd)} per 1M output tokens"
+    for role in Arm:
+        deployment = next((row.deployment for row in rows if row.role is role), None)
+        source = None if deployment is None else price_source(deployment)
+        if source is not None:
+            yield f"the price of the {name if role is Arm.CANDIDATE else role.value} is that {source}"
+
+
+def _counting_level(best: StageRow, other: StageRow | None, name: str) -> Iterator[str]:
+    prices = [f"the {name} {_price(best)}", *([f"the baseline {_price(other)}"] if other is not None else [])]
+    where = f"{best.stage} ({best.level})" if best.level else best.stage
+    yield (
+        f"the level that counts is {where}, which has most output tokens per second of those at which the SLO is shown "
+        f"to hold on the {name}: {', '.join(prices)}"
+    )
+    if best.deployment.token_prices:
+        yield f"the {name} is paid by the token: what a level costs follows from the lengths of its prompts and answers"
+    elif best.closed_loop:
+        yield f"that is with {best.level} at any time: full use by so many requests at once, and by no more"
+    else:
+        yield "that is of a rate which was offered, and need not be full use: a fuller deployment costs less a token"
+
+
+def _saved(best: StageRow, theirs: Sequence[StageRow], name: str) -> Iterator[str]:
+    """Compare the bills of a million tokens, as `benchgate frontier` does.
+
+    Each side counts at its own best level: at the candidate's the baseline may carry less, or miss its SLO.
+    """
+    if not any(row.deployment.has_price for row in theirs):
+        return
+    held = [row for row in theirs if _holds(row)]
+    if not held:
+        yield "what that changes of the bill is not known: the SLO is shown to hold at no level on the baseline"
+        return
+    other = max(held, key=_tokens_per_s)
+    for who, row in ((name, best), ("baseline", other)):
+        if (why := price_mismatch(row.deployment)) is not None:
+            yield f"what that changes of the bill is not known, for {PRICE_MISMATCH}: the {who} {why}"
+            return
+    ours, its = (_good(row) for row in (best, other))
+    share = None if ours is None or its is None else ratio(ours, its)
+    if its is None or share is None or not math.isfinite(share.value):
+        return
+    elsewhere = ""
+    if other.stage != best.stage:
+        elsewhere = f"; the baseline's own best level is {other.stage}, at {display.usd(its.value)}"
+    yield f"on the {name} 1M good tokens cost {saving_text(saving(share))}{elsewhere}"
+    if (more := overpaid(other.deployment)) is not None:
+        yield f"the baseline {more}, so that the {name} may seem cheaper beside it"
+    yield from _saved_in_use(best.deployment, other.deployment, share)
+
+
+def _good(row: StageRow) -> EstimateWithLimits | None:
+    found = None if row.figures is None else row.figures.usd_per_million_good
+    return None if found is None else EstimateWithLimits(found.value, found.limits)
+
+
+def _saved_in_use(ours: Deployment, theirs: Deployment, share: EstimateWithLimits) -> Iterator[str]:
+    """Compare the bills at actual use, where that differs; tokens that are paid one by one are all used."""
+    factor, other = (1.0 if one.token_prices else one.in_use_factor for one in (ours, theirs))
+    if factor is None or other is None:
+        if factor is not other:
+            whose = "candidate" if factor is None else "baseline"
+            yield f"as both are used nothing is known of that: no `price_terms` say how the {whose} is"
+    elif not math.isclose(factor, other):
+        yield f"as both are used, 1M good tokens cost {saving_text(saving(share.times(factor / other)))}"
+
+
+def _price(row: StageRow) -> str:
+    """`$1.21 per 1M output tokens ($1.12 to $1.32), $1.21 per 1M good ones`."""
+    if row.figures is None or row.figures.usd_per_million_output is None:
+        return "has no tokens to price" if row.deployment.has_price else "has no price"
+    output, good = row.figures.usd_per_million_output, row.figures.usd_per_million_good
+    limits = "" if output.limits is None else f" ({display.limits(output.limits, display.usd)})"
+    price = f"{display.usd(output.value)} per 1M output tokens{limits}"
+    return price if good is None else f"{price}, {display.usd(good.value)} per 1M good ones"
+
+
+def _holds(row: StageRow) -> bool:
+    """Return True if goodput is shown to reach its target."""
+    goodput = row.figures.goodput_ratio if row.figures is not None else None
+    if goodput is None or goodput.limits is None or row.target_ratio is None or _tokens_per_s(row) <= 0:
+        return False
+    return goodput.limits.lower >= row.target_ratio
+
+
+def _tokens_per_s(row: StageRow) -> float:
+    found = row.figures.output_tokens_per_s if row.figures is not None else None
+    return 0.0 if found is None else found.value
+
+
+def price_text(deployment: Deployment) -> str:
+    """`2 accelerators at $5.00/h ($4.00/h, spot)`, or the prices of a hosted model per million tokens."""
+    if deployment.token_prices:
+        prices = {kind: deployment.token_prices[kind] for kind in _TOKEN_KINDS if kind in deployment.token_prices}
+        each = ", ".join(f"{kind.replace('_', ' ')} {display.usd(usd)}" for kind, usd in prices.items())
+        return f"per 1M tokens: {each}"
+    price = f"{display.usd(deployment.price_usd_per_hour)}/h"
+    if deployment.accelerators > 1:
+        price = f"{deployment.accelerators} accelerators at {price}"
+    terms = deployment.price_terms
+    if not terms:
+        return price
+    listed, commitment = terms.get("list_usd_per_hour"), str(terms.get("commitment", "")).replace("_", " ")
+    sums = [display.usd(listed)] if isinstance(listed, float | int) else []
+    others = [f"{usd}/h" for usd in sums if usd != display.usd(deployment.price_usd_per_hour)]
+    return f"{price} ({', '.join([*others, commitment])})"
+
+
+def price_and_use(deployment: Deployment) -> str:
+    """Return the price, and its use where that makes a token dearer."""
+    price = price_text(deployment)
+    return price if deployment.in_use_factor in (None, 1) else f"{price}, used {use_text(deployment)}"
+
+
+def use_text(deployment: Deployment) -> str:
+    """`at 50 % of its paid time and with 25 % of overhead`."""
+    terms = deployment.price_terms
+    ratios = (float(str(terms[name])) for name in ("utilisation_ratio", "overhead_ratio"))
+    share, overhead = (units.as_written(units.show_percent(one)) for one in ratios)
+    return f"at {share} of its paid time and with {overhead} of overhead"
+
+
+def price_source(deployment: Deployment) -> str | None:
+    """`of accelerator H100 in prices.yaml from 2026-07-01: $3.50/h`; None for a price in the suite itself."""
+    entry = deployment.price_entry
+    if not entry:
+        return None
+    subject = f'"{entry["deployment"]}"' if "deployment" in entry else f"accelerator {entry.get('accelerator')}"
+    days = "".join(f" {word} {entry[word]}" for word in ("from", "until") if word in entry)
+    sums = entry.get("token_prices")
+    by_token = sums.items() if isinstance(sums, Mapping) else ()
+    written = ", ".join(f"{str(kind).replace('_', ' ')} {text}" for kind, text in by_token) or str(entry.get("price"))
+    return one_line(f"of {subject} in {entry.get('file')}{days}: {written}")
+
+
+def saving_text(saving: EstimateWithLimits) -> str:
+    """`12.0 % less than the baseline beside it (8.00 % to 16.0 %)`, or that no saving is shown."""
+    less, limits = saving.value >= 0, saving.limits
+    word = "less" if less else "more"
+    amount = f"{units.show_percent(abs(saving.value))} {word} than the baseline beside it"
+    if limits is None:
+        return f"{amount} (no interval, so not shown)"
+    low, high = (limits.lower, limits.upper) if less else (-limits.upper, -limits.lower)
+    amount = f"{amount} ({units.show_percent(low)} to {units.show_percent(high)})"
+    return amount if low > 0 else f"{amount}, which is not shown to be {word} at all"

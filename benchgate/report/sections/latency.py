@@ -1,0 +1,265 @@
+"""Two sections: the distribution of TTFT, TPOT and gaps of every stage, and the share of requests that met the SLO."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from benchgate import units
+from benchgate.gate.summary.figures import FAILED, Attainment, attainment
+from benchgate.model import request_metrics
+from benchgate.model.deployment import Arm
+from benchgate.model.records import FloatArray
+from benchgate.model.request_metrics import LATENCIES
+from benchgate.model.verdict import CheckResult, Verdict
+from benchgate.report import charts, display
+from benchgate.report.charts import Figure, Spec
+from benchgate.report.section import Charts, Fold, Section, notes, present
+from benchgate.report.sections.stages import Executions, StageRow
+from benchgate.report.table import Column, ShareBar, Table, group_starts, number_columns, text_columns
+from benchgate.stats.quantiles import Ecdf, ecdf
+
+SHARES = (0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 1.0)
+"""Quantiles in the table below a curve; the last one is the slowest."""
+_NAMES = {"ttft": "TTFT", "tpot": "TPOT", "itl": "Gap between chunks"}
+_REASONS = {FAILED: "failed", "ttft": "TTFT", "tpot": "TPOT", "e2e": "E2E"}
+_MAX_STAGES = 8
+_TOP = 104.0  # per cent, and a little room above
+_TICKS = (0, 25, 50, 75, 95)
+_MAX_SPAN = 1e4  # from the left edge to the right one; quicker values stand at the left edge
+_FAR = 3.0  # an SLO so many times the slowest value lies right of the plot
+_SMALL = 22  # size of a mark at a quantile
+_ROOM = 1.06
+_ECDF_NOTE = (
+    "Every curve is of the requests of all blocks together. What failed is counted and never comes, so a curve ends at "
+    "the share that was answered. At 95 the axis has a line: where a curve crosses it is its p95."
+)
+_SLO_NOTE = (
+    "The bar is the share that met every bound, its upright mark the target. A request that failed met none; an "
+    "answered one may be past several bounds, so the parts can add up to more than what was missed."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ArmCurve:
+    """A side's requests (of `itl`, gaps) of one stage: the curve, and its quantiles at SHARES in seconds."""
+
+    role: Arm
+    curve: Ecdf
+    quantiles: tuple[float | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """A latency of one stage on both sides; `slo_s` is the bound of each request, if any."""
+
+    stage: str
+    metric: str
+    name: str
+    sides: tuple[ArmCurve, ...]
+    slo_s: float | None
+
+    @property
+    def counted(self) -> str:
+        """The unit of its counts."""
+        return "gaps" if self.metric == "itl" else "requests"
+
+
+def latency_section(rows: Sequence[StageRow], executions: Executions, verdict: Verdict) -> Section | None:
+    """Return the distributions, the stage with the worst required check open and the others folded."""
+    stages = _by_weight(list(dict.fromkeys(stage for stage, _ in executions)), verdict)
+    drawn = [distributions([row for row in rows if row.stage == stage], executions) for stage in stages[:_MAX_STAGES]]
+    found = [one for one in drawn if one]
+    if not found:
+        return None
+    figures = distribution_figures([one for group in found for one in group])
+    first, rest, left = figures[: len(found[0])], figures[len(found[0]) :], stages[_MAX_STAGES:]
+    parts = present(
+        Charts(first),
+        notes(_ECDF_NOTE),
+        Fold(f"The other stages ({len(rest)} charts)", (Charts(rest),)) if rest else None,
+        notes(f"Not drawn, because no required check looks there or others come first: {', '.join(left)}.")
+        if left
+        else None,
+    )
+    return Section("distributions", "Latency distributions", parts, link="Latency")
+
+
+def _by_weight(stages: Sequence[str], verdict: Verdict) -> list[str]:
+    """Order stages: a failing required check first, worst first; then other required ones; then as in the sweep."""
+
+    def weight(check: CheckResult) -> int:
+        return 1 + check.counted.severity * 2 + (10 if check.required else 0)
+
+    weights: dict[str, int] = {}
+    for check in verdict.checks:
+        if check.stage is not None:
+            weights[check.stage] = max(weights.get(check.stage, 0), weight(check))
+    return sorted(stages, key=lambda stage: -weights.get(stage, 0))
+
+
+def distributions(rows: Sequence[StageRow], executions: Executions) -> list[Distribution]:
+    """Return the latencies of one stage that something was measured of."""
+    found = []
+    for metric, name in _NAMES.items():
+        sides = tuple(side for row in rows if (side := _arm_curve(row, executions, metric)) is not None)
+        if any(side.curve.values for side in sides):
+            slo = rows[0].slo
+            slo_s = None if slo is None else {"ttft": slo.ttft_s, "tpot": slo.tpot_s}.get(metric)
+            found.append(Distribution(rows[0].stage, metric, name, sides, slo_s))
+    return found
+
+
+def _arm_curve(row: StageRow, executions: Executions, metric: str) -> ArmCurve | None:
+    own = executions.get((row.stage, row.role), ())
+    if not own:
+        return None
+    pooled: FloatArray = np.concatenate([LATENCIES[metric](o.requests) for o in own])
+    curve = ecdf(pooled)
+    return None if curve is None else ArmCurve(row.role, curve, request_metrics.quantiles(pooled, SHARES))
+
+
+def distribution_figures(found: Sequence[Distribution]) -> tuple[Figure, ...]:
+    """Return one chart each."""
+    anchors = charts.anchors_of(f"figure-ecdf-{one.metric}-{one.stage}" for one in found)
+    return tuple(_figure(one, anchor) for one, anchor in zip(found, anchors, strict=True))
+
+
+def _figure(one: Distribution, anchor: str) -> Figure:
+    smallest, largest, slo_s = _span(one)
+    unit, scale = ("s", 1.0) if largest >= 10 else ("ms", 1e3)
+    x = charts.log_x(f"{one.name}, {unit}", smallest * scale, largest * scale)
+    caption = f"{one.name} at {one.stage}: the share of {one.counted} that took at most so long."
+    never = [f"{side.curve.never:,} of the {side.role.value}" for side in one.sides if side.curve.never]
+    if never:  # a curve that ends low could be taken for one that was cut off
+        caption += f" {' and '.join(never)} failed and never come, so that curve ends below 100 %."
+    layers: list[Spec] = []
+    if one.slo_s is not None:
+        shown = units.as_written(display.duration(one.slo_s))
+        right = f"The SLO of {shown} lies right of the plot."
+        caption += f" {right}" if slo_s is None else f" The upright rule is the SLO of {shown}."
+    if slo_s is not None:
+        layers += charts.rule_up("SLO", round(slo_s * scale, 6), x)
+    for side in one.sides:
+        layers += [_curve(side, x, smallest, largest, scale), _quantile_marks(side, x, smallest, scale)]
+    ends = [charts.arm_name(side.role, charts.pixels(side.curve.arrived * 100, _TOP)) for side in one.sides]
+    spec = charts.plot([*layers, *charts.names_beside(ends)], "share, %", _TOP, ticks=_TICKS)
+    half, most = SHARES.index(0.5), SHARES.index(0.95)
+    words = " ".join(
+        f"{side.role.value}: half within {display.duration(side.quantiles[half])}, "
+        f"95 % within {display.duration(side.quantiles[most])}."
+        for side in one.sides
+    )
+    return Figure(anchor, caption, spec, f"{caption} {words}", _numbers(one))
+
+
+def _span(one: Distribution) -> tuple[float, float, float | None]:
+    """Return the plot's ends in seconds, and the SLO unless it lies far beyond."""
+    values = [value for side in one.sides for value in side.curve.values]
+    largest = max(max(values), 1e-9)
+    slo_s = one.slo_s if one.slo_s is not None and one.slo_s <= _FAR * largest else None
+    largest = max(largest, slo_s or 0.0)
+    positive = [value for value in (*values, *([slo_s] if slo_s is not None else [])) if value > 0]
+    smallest = max(min(positive, default=largest), largest / _MAX_SPAN)
+    return smallest / _ROOM, largest * _ROOM, slo_s
+
+
+def _curve(side: ArmCurve, x: Spec, smallest: float, largest: float, scale: float) -> Spec:
+    """Return a step at every value, from 0 at the left edge to the share that arrived at the right one."""
+    curve = side.curve
+    if not curve.values:
+        return {}
+    steps = [(max(value, smallest), share) for value, share in zip(curve.values, curve.shares, strict=True)]
+    steps = [(smallest, 0.0), *steps, (largest, curve.arrived)]
+    values = [
+        {"x": charts.rounded(at * scale), "y": round(share * 100, 3), "order": i} for i, (at, share) in enumerate(steps)
+    ]
+    line = charts.arm_line(side.role) | {"interpolate": "step-after"}
+    return charts.layer(line, values, x=x, y=charts.y_field(_TOP), order=charts.ORDER)
+
+
+def _quantile_marks(side: ArmCurve, x: Spec, smallest: float, scale: float) -> Spec:
+    values = [
+        {
+            "x": charts.rounded(max(value, smallest) * scale),
+            "y": share * 100,
+            "title": f"{side.role.value}: {f'{share * 100:g} % within' if share < 1 else 'slowest'} "
+            f"{display.duration(value)}",
+        }
+        for share, value in zip(SHARES, side.quantiles, strict=True)
+        if value is not None and math.isfinite(value)
+    ]
+    return charts.layer(charts.arm_mark(side.role, _SMALL) | charts.TITLED, values, x=x, y=charts.y_field(_TOP))
+
+
+def _numbers(one: Distribution) -> Table:
+    titles = (one.counted, "failed", *(f"p{share * 100:g}" if share < 1 else "slowest" for share in SHARES))
+    rows = [
+        (
+            one.stage,
+            side.role.value,
+            display.count(side.curve.n),
+            display.count(side.curve.never),
+            *(display.duration(value) for value in side.quantiles),
+        )
+        for side in one.sides
+    ]
+    return charts.numbers_table(f"{one.name} at {one.stage}", titles, rows)
+
+
+def attainment_section(rows: Sequence[StageRow], executions: Executions, slo: str) -> Section | None:
+    """Return how many requests met their SLO; None without an SLO, and where nothing was measured."""
+    held = [(row, row.slo, row.target_ratio) for row in rows if row.slo is not None and row.target_ratio is not None]
+    found = [
+        (row, target, bounds, attainment(executions.get((row.stage, row.role), ()), bounds))
+        for row, bounds, target in held
+    ]
+    if not any(met is not None for *_, met in found):
+        return None
+    bounded = {
+        name
+        for _, _, slo_of, _ in found
+        for name in ("ttft", "tpot", "e2e")
+        if getattr(slo_of, f"{name}_s") is not None
+    }
+    names = [name for name in _REASONS if name == FAILED or name in bounded]
+    columns = (
+        *(*text_columns("stage", "arm"), Column("met"), Column("of all scheduled", numeric=False, bar=True)),
+        *number_columns(
+            "95 % interval", "good", *(_REASONS[n] if n == FAILED else f"past {_REASONS[n]}" for n in names)
+        ),
+    )
+    table = Table(
+        "Requests that met every bound, and what the others missed",
+        columns,
+        tuple(_attained(row, met, names) for row, _, _, met in found),
+        group_starts([row.stage for row, *_ in found]),
+        tuple(
+            ShareBar(None if met is None or met.share is None else round(met.share * 100, 2), round(target * 100, 2))
+            for _, target, _, met in found
+        ),
+    )
+    return Section("attainment", "SLO attainment", (table, notes(f"{slo}. {_SLO_NOTE}")), link="SLO")
+
+
+def _attained(row: StageRow, met: Attainment | None, names: Sequence[str]) -> tuple[str, ...]:
+    return (
+        row.stage,
+        row.role.value,
+        display.percent(None if met is None else met.share),
+        "",
+        display.limits(None if met is None else met.limits, display.percent),
+        display.NOT_APPLICABLE if met is None else f"{met.good:,} of {met.scheduled:,}",
+        *(_missed(met, name) for name in names),
+    )
+
+
+def _missed(met: Attainment | None, name: str) -> str:
+    """Return how many missed the SLO for a reason; a dash where the SLO has no such bound."""
+    if met is None or name not in met.missed or not met.scheduled:
+        return display.NOT_APPLICABLE
+    count = met.missed[name]
+    return "0" if count == 0 else f"{count:,} ({display.percent(count / met.scheduled)})"

@@ -1,0 +1,488 @@
+"""The load section: speed, failures and the client of every stage on both sides, with a curve for each number."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from benchgate import units
+from benchgate.escape import one_line
+from benchgate.gate.summary.figures import CHART_STATISTICS, Estimate, StageFigures
+from benchgate.model.deployment import Arm
+from benchgate.model.run import Evidence, LoadEnd, LoadObservation
+from benchgate.model.verdict import CheckResult, Outcome, Verdict
+from benchgate.report import charts, display
+from benchgate.report.charts import Figure, Name, Point, Spec
+from benchgate.report.comparability import Sides
+from benchgate.report.document import OWN
+from benchgate.report.section import Charts, Fold, Lines, Part, Section, notes, present
+from benchgate.report.sections.stages import StageRow, StageSummary, stage_table, unmeasured
+from benchgate.report.table import Table, number_columns, text_columns
+from benchgate.stats.knee import MIN_LEVELS, NoKnee, ServerKnee, find_server_knee
+from benchgate.suite.load import Load
+from benchgate.suite.schema import Suite, traffic_classes
+from benchgate.suite.stages import SloSpec
+
+TWO_NUMBERS = (
+    "A check takes each block's own number instead, without the blocks that do not count, and the geometric mean of "
+    "these: that is why the same name can have two numbers"
+)
+IN_FLIGHT = "requests in flight"
+_ROOM_ABOVE = 1.15
+_ROOM_BESIDE = 1.15  # factor beyond the first and the last level
+_MAX_TICKS = 6
+_FAR = 3.0  # a bound so many times the largest value would press the curves flat
+_APART_PX = 5
+_LONG_MS = 10_000.0
+_SPEED_TITLES = ("output tok/s", "req/s", "TTFT p50", "TTFT p95", "TPOT p50", "E2E p50", "goodput")
+_END_REASONS = {
+    "decided": "what had to be was settled by then",
+    "invalid": "what was not settled by then is INVALID, and more blocks did not cure that",
+    "time": "the next look would have passed the suite's limit of time",
+    "cost": "the next look would have passed the suite's limit of cost",
+    "last": "there is no look after that",
+}
+
+
+def load_section(rows: Sequence[StageRow], sides: Sides, suite: Suite, *, paired: bool) -> Section | None:
+    """Return the section; None when no load was measured. `paired`: checks compare blocks of this run."""
+    if not rows:
+        return None
+    sweeps = knee_sweeps(suite, {(row.stage, row.role): row.summary for row in rows})
+    found = {arm: sweep.knee for arm, sweep in sweeps.items() if sweep is not None}
+    figures = load_figures(rows, {arm: knee.level for arm, knee in found.items() if not isinstance(knee, NoKnee)})
+    knees = tuple(f"{arm.value}: {knee_line(sweep)}" for arm, sweep in sweeps.items())
+    speed, order, slo = _speed(rows), _order(sides), slo_sentence(suite)
+    two_numbers = [TWO_NUMBERS] if paired else []
+    sentences = ["Quantiles are over the requests of all blocks, rates are means over blocks", *two_numbers]
+    brief = [f"Quantiles are over the requests of all blocks. {one}" for one in two_numbers]
+    return Section(
+        "load",
+        "Load",
+        present(
+            *_chart_parts(figures),
+            speed,
+            notes(". ".join([*sentences, *([slo] if slo else [])]) + "."),
+            notes(*(f"{line}." for line in knees)),
+            _requests(rows),
+            notes(f"Order of the blocks, B for baseline and C for candidate: {order}" if order else ""),
+        ),
+        summary=present(speed, Lines((*brief, *knees))),
+        rank=6,
+    )
+
+
+def _chart_parts(figures: Sequence[tuple[Figure, ...]]) -> Iterator[Part]:
+    if figures:
+        yield Charts(figures[0])
+        yield notes(
+            "A band, or the upright line of a point, is the 95 % interval of that number by itself: two that overlap "
+            "can still differ, because the checks compare pairs of blocks."
+        )
+        more = tuple(figure for sweep in figures[1:] for figure in sweep)
+        if more:
+            yield Fold(f"Stages of another kind ({len(more)} charts)", (Charts(more),))
+
+
+def _speed(rows: Sequence[StageRow]) -> Table:
+    cells = [(row.level, *(_speed_cells(row.summary) if row.summary else unmeasured(7))) for row in rows]
+    return stage_table("Speed", (*text_columns("level"), *number_columns(*_SPEED_TITLES)), rows, cells)
+
+
+def _speed_cells(s: StageSummary) -> tuple[str, ...]:
+    return (
+        display.number(s.output_tokens_per_s),
+        display.number(s.requests_per_s),
+        display.duration(s.ttft_p50_s),
+        display.duration(s.ttft_p95_s),
+        display.duration(s.tpot_p50_s),
+        display.duration(s.e2e_p50_s),
+        display.NOT_APPLICABLE if s.goodput_ratio is None else display.percent(s.goodput_ratio),
+    )
+
+
+def _requests(rows: Sequence[StageRow]) -> Table:
+    columns = (
+        *(*number_columns("blocks", "scheduled", "succeeded"), *text_columns("failed by class")),
+        *(*number_columns("input tokens", "output tokens"), *text_columns("counted by")),
+        *number_columns("client CPU, worst block", "client send lag p99", "client read delay p99, worst block"),
+    )
+    cells = [_request_cells(row.summary) if row.summary else unmeasured(len(columns)) for row in rows]
+    return stage_table("Requests, tokens and the client itself", columns, rows, cells)
+
+
+def _request_cells(s: StageSummary) -> tuple[str, ...]:
+    scheduled = display.count(s.scheduled)
+    scheduled += f", and {display.count(s.ramp)} of the ramp" if s.ramp else ""
+    scheduled += f", and {display.count(s.left)} broken off on purpose" if s.left else ""
+    return (
+        display.count(s.blocks),
+        scheduled,
+        display.count(s.succeeded)
+        + ("" if s.validity_ratio is None else f", {display.percent(s.validity_ratio)} valid"),
+        _counts(s.failed) or "none",
+        display.count(s.input_tokens),
+        display.count(s.output_tokens)
+        + (f", {display.percent(s.reasoning_ratio)} reasoning" if s.reasoning_ratio else ""),
+        next(iter(s.token_sources), display.NOT_APPLICABLE) if len(s.token_sources) <= 1 else _counts(s.token_sources),
+        display.percent(s.client_cpu_share),
+        display.duration(s.send_lag_p99_s),
+        display.duration(s.read_delay_p99_s),
+    )
+
+
+def _counts(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {number:,}" for name, number in counts.items())
+
+
+def _order(sides: Sides) -> str:
+    """Return the arms of each block in the order they ran, as in `B C · C B`; empty for two stored runs."""
+    if sides.alone or sides.baseline.run is not sides.candidate.run:
+        return ""
+    first_seen: dict[tuple[int, str], list[LoadObservation]] = {}
+    for observation in sorted((o for side in sides for o in side.load), key=lambda o: o.position):
+        first_seen.setdefault((observation.block, observation.stage), []).append(observation)
+    blocks: dict[int, str] = {}
+    for (block, _), pair in first_seen.items():
+        blocks.setdefault(block, " ".join(o.arm.value[0].upper() for o in pair))
+    return " · ".join(blocks[block] for block in sorted(blocks))
+
+
+def slo_sentence(suite: Suite) -> str:
+    """Return the SLO of the suite and of each class with one of its own, without the last full stop; may be empty."""
+    sentences = [] if suite.slo is None else [f"A good request succeeds with {_bounds_of(suite.slo)}"]
+    for traffic in traffic_classes(suite):
+        if traffic.has_own_slo and traffic.slo_spec is not None:
+            start = f"At {traffic.name}" if suite.slo else f"A good request of {traffic.name} succeeds"
+            sentences.append(f"{start} with {_bounds_of(traffic.slo_spec)}")
+    return ". ".join(sentences)
+
+
+def _bounds_of(slo: SloSpec) -> str:
+    bounds = (("TTFT", slo.ttft_s), ("TPOT", slo.tpot_s), ("E2E", slo.e2e_s))
+    each = ", ".join(
+        f"{name} ≤ {units.as_written(display.duration(bound))}" for name, bound in bounds if bound is not None
+    )
+    target = units.as_written(display.percent(slo.target_ratio))
+    return f"{each}; the target is {target} of the requests scheduled"
+
+
+# How many blocks the load had.
+
+
+def load_end_lines(evidence: Evidence, verdict: Verdict) -> tuple[str, ...]:
+    """Return why the load ended after so many blocks; nothing when their number is fixed."""
+    if evidence.ended is None:
+        return ()
+    replaced = OWN.policy_replaced(evidence.run, verdict)  # then other checks block than those that ended the load
+    return (_load_end(evidence.ended, () if replaced else verdict.checks),)
+
+
+def blocks_asked(load: Load) -> str:
+    """Return `20`, or `at most 20 (looked at after 5, 10 and 20)`."""
+    if not load.looks:
+        return str(load.blocks)
+    *first, last = load.looks
+    return f"at most {load.blocks} (looked at after {', '.join(map(str, first))} and {last})"
+
+
+def _load_end(ended: LoadEnd, checks: Sequence[CheckResult]) -> str:
+    """Name the blocking checks where these ended the load: others may be open."""
+    blocking = [
+        check.id
+        for check in checks
+        if check.required and check.family == "load" and check.metric != "capacity" and check.counted is Outcome.BLOCK
+    ]
+    if ended.why == "decided" and blocking:
+        why = f"{', '.join(blocking)} blocked, which more blocks do not change"
+    else:
+        why = _END_REASONS[ended.why]
+    return f"ended after {ended.blocks} of at most {ended.of} blocks: {why}"
+
+
+# The knee of each side.
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """A side's means at every level of a closed-loop sweep; `decoding` is None where one is unknown."""
+
+    levels: tuple[int, ...]
+    tokens_per_s: tuple[float, ...]
+    decoding: tuple[float, ...] | None
+    waits_s: tuple[float, ...]
+
+    @property
+    def knee(self) -> ServerKnee | NoKnee:
+        """The level at which its curves bend."""
+        return find_server_knee(self.levels, self.tokens_per_s, self.decoding, self.waits_s)
+
+
+def knee_sweeps(suite: Suite, rows: Mapping[tuple[str, Arm], StageSummary | None]) -> dict[Arm, Sweep | None]:
+    """Return the closed-loop sweep of each side; none with too few levels to have a knee.
+
+    A side is None when a stage has no throughput or no latency.
+    """
+    levels = {
+        traffic.name: traffic.schedule.concurrency
+        for traffic in traffic_classes(suite)
+        if traffic.schedule.concurrency is not None and traffic.class_name is None
+    }
+    if len(set(levels.values())) < max(MIN_LEVELS, len(levels)):
+        return {}
+    found: dict[Arm, Sweep | None] = {}
+    for arm in Arm:
+        known = [s for name in levels if (s := rows.get((name, arm))) is not None]
+        tokens = tuple(s.output_tokens_per_s for s in known if s.output_tokens_per_s)
+        waits_s = tuple(s.e2e_p50_s for s in known if s.e2e_p50_s is not None and math.isfinite(s.e2e_p50_s))
+        decoding = tuple(s.decoding_at_once for s in known if s.decoding_at_once is not None)
+        whole = min(len(tokens), len(waits_s)) == len(levels)
+        known_decoding = decoding if len(decoding) == len(levels) else None
+        found[arm] = Sweep(tuple(levels.values()), tokens, known_decoding, waits_s) if whole else None
+    return found
+
+
+def knee_line(sweep: Sweep | None) -> str:
+    """Return where a side's knee lies, with the two curves that show it."""
+    if sweep is None:
+        return "no knee found: a stage has no throughput or no latency"
+    found = sweep.knee
+    tokens = f"{_curve(sweep.tokens_per_s)} tok/s"
+    decoding = f" and {_curve(sweep.decoding)} requests decoding at once" if sweep.decoding else ""
+    seen = f"at {' · '.join(map(str, sweep.levels))} in flight {tokens}{decoding}"
+    if isinstance(found, NoKnee):
+        return f"no knee: {found.reason}; {seen}"
+    return (
+        f"knee at {found.level:g} in flight, where {found.curve.value} bend: they grow as the power "
+        f"{found.knee.slope_before:.2f} of the concurrency before it and {found.knee.slope_after:.2f} after it; {seen}"
+    )
+
+
+def _curve(values: Sequence[float]) -> str:
+    """`0.95 · 1.90 · 1,520`: commas belong to thousands."""
+    return " · ".join(display.number(value) for value in values)
+
+
+# The charts.
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """The stages of one chart: the number that each offers, or a short name for each where there is none."""
+
+    title: str
+    levels: Mapping[str, float]
+    names: Mapping[str, str]
+
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """All stages in the order of the sweep."""
+        return tuple(self.levels or self.names)
+
+    def encoding(self) -> Spec:
+        """Return the field `x` of the plot, with a tick at some of the levels."""
+        if not self.levels:
+            return charts.named_x(list(self.names.values()))
+        levels = sorted(self.levels.values())
+        step = math.ceil((len(levels) - 1) / _MAX_TICKS) or 1
+        ticks = [*levels[:-1:step], levels[-1]]
+        return charts.log_x(self.title, levels[0] / _ROOM_BESIDE, levels[-1] * _ROOM_BESIDE, ticks)
+
+    def place(self, stage: str) -> float | str:
+        """Return where a stage stands."""
+        return self.levels[stage] if self.levels else self.names[stage]
+
+
+def axes(rows: Sequence[StageRow]) -> tuple[Axis, ...]:
+    """Return an axis for the closed loops, one for the rates and one for the rest, that with most stages first.
+
+    Closed loops and rates have an axis of numbers where there are at least two different levels.
+    """
+    found = []
+    for closed, title in ((True, IN_FLIGHT), (False, "requests offered per second")):
+        levels = {row.stage: row.offered for row in rows if row.closed_loop is closed and row.offered is not None}
+        if len(levels) >= 2 and len(set(levels.values())) == len(levels):
+            found.append(Axis(title, levels, {}))
+    placed = {stage for axis in found for stage in axis.levels}
+    rest = dict.fromkeys(row.stage for row in rows if row.stage not in placed)
+    names: dict[str, str] = {}
+    for number, stage in enumerate(rest, 1):
+        name = charts.short_name(stage)
+        names[stage] = f"{name[:-4]}… {number}" if name in names.values() else name
+    return tuple(sorted([*found, *([Axis("stage", {}, names)] if rest else [])], key=lambda axis: -len(axis.stages)))
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """A number of every stage. `bounds` are its SLOs or targets by stage, `scale` turns it into the drawn unit."""
+
+    anchor: str
+    title: str
+    name: str
+    unit: str
+    better: str
+    scale: float
+    estimate: Callable[[StageFigures], Estimate | None]
+    shown: Callable[[float], str]
+    bounds: Mapping[str, float]
+    bound_name: str = ""
+
+
+def load_figures(rows: Sequence[StageRow], knees: Mapping[Arm, float]) -> tuple[tuple[Figure, ...], ...]:
+    """Return, for each sweep, TTFT and TPOT at median and p95, throughput, and goodput where there is an SLO."""
+    groups = []
+    for axis in axes(rows):
+        own = [row for row in rows if row.stage in axis.stages]
+        drawn = (_figure(curve, own, knees if axis.title == IN_FLIGHT else {}, axis) for curve in _curves(own))
+        groups.append([figure for figure in drawn if figure is not None])
+    anchors = iter(charts.anchors_of(figure.anchor for group in groups for figure in group))
+    return tuple(tuple(replace(figure, anchor=next(anchors)) for figure in group) for group in groups if group)
+
+
+def _curves(rows: Sequence[StageRow]) -> Iterator[Curve]:
+    slos = {row.stage: row.slo for row in rows if row.slo is not None}
+    bounds = {
+        "ttft": {stage: slo.ttft_s for stage, slo in slos.items() if slo.ttft_s is not None},
+        "tpot": {stage: slo.tpot_s for stage, slo in slos.items() if slo.tpot_s is not None},
+    }
+    for latency, own in bounds.items():
+        for statistic in CHART_STATISTICS:
+            yield _latency_curve(rows, latency, statistic, own)
+    yield Curve(
+        anchor="figure-throughput",
+        title="Output tokens per second",
+        name="Output tokens per second",
+        unit="tok/s",
+        better="Higher is better",
+        scale=1.0,
+        estimate=lambda figures: figures.output_tokens_per_s,
+        shown=display.number,
+        bounds={},
+    )
+    if slos:
+        yield Curve(
+            anchor="figure-goodput",
+            title="Goodput",
+            name="Goodput, the share of scheduled requests that met every SLO,",
+            unit="goodput, %",
+            better="Higher is better",
+            scale=100.0,
+            estimate=lambda figures: figures.goodput_ratio,
+            shown=display.percent,
+            bounds={row.stage: row.target_ratio for row in rows if row.target_ratio is not None},
+            bound_name="target",
+        )
+
+
+def _latency_curve(rows: Sequence[StageRow], latency: str, statistic: str, bounds: Mapping[str, float]) -> Curve:
+    def estimate_of(figures: StageFigures) -> Estimate | None:
+        return figures.quantiles.get(f"{latency}_{statistic}")
+
+    name = f"{latency.upper()} {statistic}"
+    found = [one.value for row in rows if row.figures is not None and (one := estimate_of(row.figures)) is not None]
+    longest_ms = max((value * 1e3 for value in found if math.isfinite(value)), default=0.0)
+    unit, scale = ("s", 1.0) if longest_ms >= _LONG_MS else ("ms", 1e3)
+    return Curve(
+        anchor=f"figure-{latency}-{statistic}",
+        title=name,
+        name=name,
+        unit=f"{name}, {unit}",
+        better="Lower is better",
+        scale=scale,
+        estimate=estimate_of,
+        shown=display.duration,
+        bounds=bounds,
+        bound_name="SLO",
+    )
+
+
+def _figure(curve: Curve, rows: Sequence[StageRow], knees: Mapping[Arm, float], axis: Axis) -> Figure | None:
+    measured = [
+        (row, one) for row in rows if row.figures is not None and (one := curve.estimate(row.figures)) is not None
+    ]
+    points = [_point(row, one, curve, axis) for row, one in measured if math.isfinite(one.value)]
+    if not points:
+        return None
+    top = _top(points, curve)
+    bound_words, bounds, names = _bounds(curve, axis, top)
+    beyond = [f"{row.stage} {row.role.value}" for row, one in measured if not math.isfinite(one.value)]
+    against = f"against {axis.title}" if axis.levels else "stage by stage"
+    caption = f"{curve.name} {against}. {curve.better}.{bound_words}"
+    if beyond:
+        caption += f" Not drawn, because too many requests failed: {', '.join(beyond)}."
+    upright: list[Spec] = []
+    if curve.anchor == "figure-throughput":
+        for arm in [arm for arm in reversed(Arm) if arm in knees]:  # the dashed line is drawn over the other
+            line = {"color": charts.COLOURS[arm], "strokeWidth": 1.5, "strokeDash": charts.DASHES[arm]}
+            upright += charts.rule_up("knee", knees[arm], axis.encoding(), line)
+    if upright:
+        caption += " An upright line is the knee of a side: beyond it the server does no more at once."
+    curves = charts.series(points, axis.encoding(), top, apart_px=0 if axis.levels else _APART_PX)
+    labels = charts.names_beside([*names, *charts.arm_names(points, top)])
+    spec = charts.plot([*bounds, *upright, *curves, *labels], curve.unit, top)
+    cells = [_cells(row, one, curve) for row, one in measured]
+    numbers = charts.numbers_table(f"{curve.title} {against}", ("value", "95 % interval"), cells)
+    return Figure(curve.anchor, caption, spec, f"{caption} {_ends(measured, curve)}", numbers)
+
+
+def _point(row: StageRow, estimate: Estimate, curve: Curve, axis: Axis) -> Point:
+    limits = estimate.limits
+    stage, arm, value, interval = _cells(row, estimate, curve)
+    lower = upper = None
+    if limits is not None:
+        lower = round(limits.lower * curve.scale, 6)
+        upper = round(limits.upper * curve.scale, 6) if math.isfinite(limits.upper) else 1e12  # above every plot
+    return Point(
+        row.role,
+        axis.place(row.stage),
+        round(estimate.value * curve.scale, 6),
+        joined=bool(axis.levels),
+        lower=lower,
+        upper=upper,
+        title=one_line(f"{stage}, {arm}: {value}" + (f" ({interval})" if limits is not None else "")),
+    )
+
+
+def _cells(row: StageRow, estimate: Estimate, curve: Curve) -> tuple[str, str, str, str]:
+    return row.stage, row.role.value, curve.shown(estimate.value), display.limits(estimate.limits, curve.shown)
+
+
+def _top(points: Sequence[Point], curve: Curve) -> float:
+    """Return a top above every value, and above limits and bounds that are not far off."""
+    if curve.bound_name == "target":
+        return charts.PERCENT_TOP
+    largest = max(point.y for point in points)
+    ends = [point.upper for point in points if point.upper is not None and point.upper <= _FAR * largest]
+    bounds = [bound * curve.scale for bound in curve.bounds.values() if bound * curve.scale <= _FAR * largest]
+    return max(largest, *ends, *bounds, 0.0) * _ROOM_ABOVE or 1.0
+
+
+def _bounds(curve: Curve, axis: Axis, top: float) -> tuple[str, list[Spec], list[Name]]:
+    """Return the SLOs in words and as marks: one rule where all stages share it, else a short line at each."""
+    bounds = {stage: bound * curve.scale for stage, bound in curve.bounds.items()}
+    if not bounds:
+        return "", [], []
+    inside = {stage: bound for stage, bound in bounds.items() if bound <= top}
+    if len(set(bounds.values())) > 1 or len(bounds) < len(axis.stages):
+        values = [{"x": axis.place(stage), "y": round(bound, 6)} for stage, bound in inside.items()]
+        mark: Spec = {"type": "tick", "orient": "horizontal", "size": 34, "thickness": 2, "color": charts.PAGE_COLOUR}
+        drawn = charts.layer(mark, values, x=axis.encoding(), y=charts.y_field(top))
+        return f" The short line of a stage is its own {curve.bound_name}.", [drawn], []
+    bound, shown = next(iter(bounds.values())), units.as_written(curve.shown(next(iter(curve.bounds.values()))))
+    if not inside:
+        return f" The {curve.bound_name} of {shown} lies above the plot.", [], []
+    name = Name(curve.bound_name, charts.pixels(bound, top), charts.PAGE_COLOUR)
+    return f" The rule is the {curve.bound_name} of {shown}.", [charts.rule_across(round(bound, 6), top)], [name]
+
+
+def _ends(measured: Sequence[tuple[StageRow, Estimate]], curve: Curve) -> str:
+    """Return the first and the last value of each side in words."""
+    ends = []
+    for arm in Arm:
+        own = [(row, estimate) for row, estimate in measured if row.role is arm]
+        if own:
+            first, last = own[0], own[-1]
+            to = f" to {curve.shown(last[1].value)} at {last[0].stage}" if len(own) > 1 else ""
+            ends.append(f"{arm.value}: {curve.shown(first[1].value)} at {first[0].stage}{to}")
+    return "; ".join(ends) + "."

@@ -1,0 +1,322 @@
+"""The section on the measurement: identity, workload, machine, the commands that repeat it, and its limits."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from benchgate import units
+from benchgate.gate.summary.figures import attainment
+from benchgate.model.deployment import Arm, flatten_json
+from benchgate.model.records import TokenSource
+from benchgate.model.run import Evidence, Run
+from benchgate.model.verdict import Verdict
+from benchgate.report import display
+from benchgate.report.comparability import Side, Sides
+from benchgate.report.document import OTHER_POLICY, OWN, Terms
+from benchgate.report.sections.load import blocks_asked, load_end_lines
+from benchgate.report.sections.stages import Executions, StageRow
+from benchgate.suite.load import Load
+from benchgate.suite.schema import Suite, arms_of_stored, measured_arms
+from benchgate.suite.shadow import Compare, Shadow
+from benchgate.suite.workload import Workload, shown_length
+
+_DELAY_SOURCES = {"kernel": "the kernel, of every answer", "canary": "a canary in the client's own event loop"}
+
+
+@dataclass(frozen=True, slots=True)
+class FactGroup:
+    """Named facts under a heading."""
+
+    title: str
+    facts: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command line with its purpose."""
+
+    purpose: str
+    line: str
+
+
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """Facts behind the numbers; `command` gives the verdict again, `more` the page, a check and the measurement."""
+
+    groups: tuple[FactGroup, ...]
+    command: str
+    more: tuple[Command, ...]
+    limits: tuple[str, ...]
+
+
+def provenance(
+    evidence: Evidence,
+    sides: Sides,
+    rows: Sequence[StageRow],
+    executions: Executions,
+    verdict: Verdict,
+    against: Run | None,
+    terms: Terms,
+) -> Provenance:
+    """Collect facts of the run (and of the reference run), the machine and both deployments."""
+    run = evidence.run
+    groups = [FactGroup("This run", tuple(_run_facts(run)))]
+    if against is not None:
+        groups.append(FactGroup("Reference run", tuple(_run_facts(against))))
+    groups.append(FactGroup("What was asked", tuple(_suite_facts(terms.suite(run), evidence, verdict))))
+    groups.append(
+        FactGroup("Where it was imported" if run.imported else "Where it ran", tuple(flatten_json(run.environment)))
+    )
+    groups.append(FactGroup("The load generator", tuple(_client_facts(sides))))
+    groups += [
+        FactGroup("Deployment" if sides.alone else side.role.value.capitalize(), tuple(_deployment_facts(side)))
+        for side in sides
+    ]
+    return Provenance(
+        groups=tuple(group for group in groups if group.facts),
+        command=reproduce(run, verdict, against, terms),
+        more=tuple(_more_commands(run, verdict, against)),
+        limits=(*_limits(evidence, rows, verdict, against, terms), *unjudged_slo(rows, executions, verdict)),
+    )
+
+
+def reproduce(run: Run, verdict: Verdict, against: Run | None, terms: Terms = OWN) -> str:
+    """Return the command that gives this verdict again from the store."""
+    waivers = f" --waivers FILE --as-of {verdict.as_of}" if verdict.as_of is not None else ""
+    policy = " --policy SUITE" if terms.policy_replaced(run, verdict) else ""
+    if against is None:
+        return f"benchgate gate {shlex.quote(run.id)}{policy}{waivers}"
+    if policy:
+        return f"benchgate gate {shlex.quote(run.id)} --against {shlex.quote(against.id)}{policy}{waivers}"
+    return f"benchgate compare {shlex.quote(against.id)} {shlex.quote(run.id)}{waivers}"
+
+
+def _more_commands(run: Run, verdict: Verdict, against: Run | None) -> Iterator[Command]:
+    """Yield commands for this page, the steps of its first check, and the measurement unless it was imported."""
+    held = f" --against {shlex.quote(against.id)}" if against is not None else ""
+    waivers = f" --waivers FILE --as-of {verdict.as_of}" if verdict.as_of is not None else ""
+    yield Command("This page again", f"benchgate report {shlex.quote(run.id)}{held}{waivers} --out report.html")
+    checks = (*verdict.failing(), *verdict.checks)
+    if checks:
+        step = f"benchgate gate {shlex.quote(run.id)}{held}{waivers} --explain {shlex.quote(checks[0].id)}"
+        yield Command("The arithmetic of a check, step by step", step)
+    if not run.imported:
+        suite = "The same measurement, with the suite file whose SHA-256 stands below"
+        yield Command(f"{suite}, by benchgate {run.tool_version}", "benchgate run SUITE")
+
+
+def _run_facts(run: Run) -> Iterator[tuple[str, str]]:
+    yield "run", run.id
+    if run.label is not None:
+        yield "label", run.label
+    yield "status", run.status.value
+    yield "started", run.started_at
+    yield "finished", run.finished_at or "never"
+    yield "benchgate", run.tool_version
+    yield "suite", run.suite_name
+    yield "suite SHA-256", run.suite_sha256
+    yield "measurement SHA-256", run.measurement_sha256
+    yield "plan SHA-256", run.plan_sha256
+    yield "seed", str(run.seed)
+
+
+def _suite_facts(suite: Suite, evidence: Evidence, verdict: Verdict) -> Iterator[tuple[str, str]]:
+    """Yield the suite's settings; an import sent no request, so it has no time limits."""
+    if suite.load is not None:
+        yield from workload_facts(suite.load)
+        stages = (f"{stage.name}: {stage.requests:,} requests per block and arm" for stage in suite.load.sweep)
+        yield "sweep", "; ".join(stages)
+        together = "both arms in each, same prompts and schedule, order alternating"
+        alone = len(measured_arms(suite)) == 1
+        yield "blocks", f"{blocks_asked(suite.load)}, {'of the one deployment' if alone else together}"
+        yield from (("load", line) for line in load_end_lines(evidence, verdict))
+        if suite.load.warmup == "auto":
+            least = "at least 8 requests, and 2 for each slot, per stage and arm"
+            yield "warm-up", f"{least}, until TTFT no longer falls, discarded"
+        else:
+            yield "warm-up", f"{suite.load.warmup:,} requests per stage and arm, discarded"
+    if suite.quality is not None:
+        limit = "all items" if suite.quality.limit is None else f"the first {suite.quality.limit:,} items"
+        yield "tasks", f"{', '.join(entry.task for entry in suite.quality.tasks)} ({limit} of each)"
+    if suite.divergence is not None:
+        places = f"{suite.divergence.positions:,} positions in the second halves of their pieces"
+        yield "fixed texts", f"{suite.divergence.texts}: {places}; texts not kept, only their digests"
+    if suite.shadow is not None:
+        texts = "kept" if suite.shadow.store_text else "not kept, only their digests"
+        yield "shadow", f"{suite.shadow.prompts}: {_shadow_text(suite.shadow)}; texts {texts}"
+        yield from _helper_models(suite.shadow)
+    if not evidence.run.imported:
+        yield "time limits", _time_limits(suite)
+    yield "alpha", f"{units.as_written(display.percent(suite.gate.alpha))}, one-sided"
+
+
+def _time_limits(suite: Suite) -> str:
+    limits = suite.limits
+    bounds = (
+        ("connect", limits.connect_s),
+        ("first token", limits.first_token_s),
+        ("stall", limits.stall_s),
+        ("whole request", limits.total_s),
+    )
+    return ", ".join(f"{name} {units.as_written(display.duration(bound))}" for name, bound in bounds)
+
+
+def _client_facts(sides: Sides) -> Iterator[tuple[str, str]]:
+    """Yield facts that matter to latencies; the client's speed stands with the stages."""
+    used = [observation.client for side in sides for observation in side.load]
+    if not used:
+        return
+    yield "processes", _range(sorted({use.workers for use in used}))
+    sources = sorted({_DELAY_SOURCES.get(use.read_delay_by or "", "not measured") for use in used})
+    yield "source of read delays", ", ".join(sources)
+    starts = [use.start_uncertainty_s for use in used if use.start_uncertainty_s is not None]
+    if starts:
+        yield "start", f"the workers of a cluster may have begun up to {display.duration(max(starts))} apart"
+    again = {side.role: sum(int((o.requests.reconnects > 0).sum()) for o in side.load) for side in sides}
+    if any(again.values()):
+        counts = ", ".join(f"{role.value} {count:,}" for role, count in again.items())
+        yield "requests sent again", f"{counts}: their kept-alive connection had been closed by the server"
+
+
+def _range(counts: list[int]) -> str:
+    return str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+
+
+def _deployment_facts(side: Side) -> Iterator[tuple[str, str]]:
+    deployment = side.deployment
+    yield "name", deployment.name
+    yield "model", deployment.model
+    yield "engine", deployment.engine
+    yield "url", deployment.url or ("embedded" if deployment.engine == "llamacpp" else "practice server")
+    yield "fingerprint", deployment.fingerprint
+    for name, text in flatten_json(deployment.settings):
+        yield f"declared: {name}", text
+    for name, text in flatten_json(deployment.facts):
+        yield f"server says: {name}", text
+
+
+def _limits(
+    evidence: Evidence, rows: Sequence[StageRow], verdict: Verdict, against: Run | None, terms: Terms
+) -> Iterator[str]:
+    yield "It speaks of the workload, the tasks and the machine named here, and of nothing else."
+    yield f"{display.limits_sentence(verdict)}."
+    yield "A true regression near half of its margin can be decided either way when little was measured."
+    yield "A gain in one check never pays for a loss in another, and nothing here is a score."
+    if doubt := terms.reference_doubt():
+        yield f"{doubt[0].upper()}{doubt[1:]}."
+    if terms.policy_replaced(evidence.run, verdict):
+        yield f"{OTHER_POLICY[0].upper()}{OTHER_POLICY[1:]}."
+    if verdict.as_of is not None:
+        day = f"Waivers were looked at as of {verdict.as_of} (UTC)"
+        yield f"{day}: on another day the same evidence may not be let through."
+    if len(arms_of_stored(evidence.run.suite)) == 1:
+        yield "One deployment was measured, once: nothing is compared with anything but itself."
+    if not rows:
+        yield "No load was measured: it says nothing of speed, failures or cost."
+    elif any(row.summary and set(row.summary.token_sources) - {TokenSource.USAGE.value} for row in rows):
+        yield "Some answers came without a token count; their chunks were counted, which are not tokens."
+    if not evidence.quality:
+        yield "No task was run: it says nothing of the quality of the answers."
+    if evidence.shadow is None or against is not None:
+        yield "No shadow comparison is shown: it does not say how often answers to real prompts change."
+    elif all(item.primary_text is None for item in evidence.shadow.items):
+        yield "The texts of shadow answers were not kept, so no example can be shown."
+
+
+def _shadow_text(shadow: Shadow) -> str:
+    asked = "to the baseline twice and the candidate once"
+    if shadow.secondary_ratio < 1:
+        asked = (
+            f"to the baseline and the candidate, {display.percent(shadow.secondary_ratio)} to the baseline once more"
+        )
+    rule = shadow.compare
+    rules = [f"compared by {rule.by}"] if rule != Compare() else []
+    rules += [f"without {', '.join(rule.ignore_paths)}"] if rule.ignore_paths else []
+    rules += [f"numbers within {display.percent(rule.tolerance)}"] if rule.tolerance else []
+    rules += [] if rule.case else ["upper and lower case alike"]
+    return ", ".join([asked, *rules])
+
+
+def _helper_models(shadow: Shadow) -> Iterator[tuple[str, str]]:
+    """Yield the other models that were sent texts."""
+    if shadow.similarity is not None:
+        yield "similarity", f"{shadow.similarity.model}, the same from a cosine of {shadow.similarity.same_above}"
+    if shadow.judge is not None:
+        whose = "the suite's own prompt" if shadow.judge.prompt else "benchgate's own prompt"
+        yield "judge", f"{shadow.judge.model}, {whose}, asked in both positions"
+
+
+def workload_facts(load: Load) -> Iterator[tuple[str, str]]:
+    """Yield the facts of every workload; a named one has its name before each."""
+    yield from _workload_facts(load.workload, "")
+    for name, workload in load.workloads.items():
+        yield from _workload_facts(workload, f"{name}: ")
+    for stage in load.sweep:
+        if stage.actions is not None:
+            yield f"done during {stage.name}", "; ".join(action.shown for action in stage.actions)
+
+
+def _workload_facts(workload: Workload, prefix: str) -> Iterator[tuple[str, str]]:
+    yield f"{prefix}endpoint", workload.endpoint
+    yield f"{prefix}prompts", _prompts(workload)
+    if workload.output_tokens is not None:
+        end = "whatever they say" if workload.ignore_eos else "or fewer, when they end themselves"
+        yield f"{prefix}answers", f"{shown_length(workload.output_tokens)} tokens, {end}"
+    more = list(_more(workload))
+    if more:
+        yield f"{prefix}besides", "; ".join(more)
+
+
+def _prompts(workload: Workload) -> str:
+    if workload.prompts is not None:
+        return f"recorded, of {workload.prompts}, in an order drawn from the seed"
+    length = shown_length(workload.input_tokens) if workload.input_tokens is not None else "no"
+    text = f"{length} tokens of random {workload.text}, each prompt different"
+    prefix = workload.prefix
+    if prefix is None:
+        return text
+    if prefix.prefix_tokens is not None:
+        shared = f"{prefix.prefix_tokens:,} tokens"
+    else:
+        shared = units.as_written(display.percent(prefix.share_ratio or 0.0)) + " of each"
+    return f"{text} but for its beginning: {shared}, one of {prefix.groups:,}"
+
+
+def _more(workload: Workload) -> Iterator[str]:
+    if workload.session is not None:
+        yield f"conversations of {shown_length(workload.session.turns)} turns, the model's own answers carried on"
+    if workload.leave is not None:
+        share = units.as_written(display.percent(workload.leave.share_ratio))
+        yield f"{share} of the clients leave after {workload.leave.after}"
+    if workload.generates and not workload.stream:
+        yield "answers in one piece"
+    if workload.images is not None:
+        yield f"{workload.images.count} pictures in each request"
+    if workload.tools is not None:
+        yield "tools that the model may call"
+    if workload.answer_schema is not None:
+        yield "answers held to a JSON schema" + ("" if workload.constrained else " that the engine is not told")
+    if workload.adapter is not None:
+        yield f"asked of the adapter {workload.adapter}"
+    if workload.priority is not None:
+        yield f"priority {workload.priority}"
+    if workload.tokenizer is not None:
+        yield f"lengths by the tokenizer {workload.tokenizer}"
+    if workload.body:
+        yield f"fields {', '.join(sorted(workload.body))}"
+
+
+def unjudged_slo(rows: Sequence[StageRow], executions: Executions, verdict: Verdict) -> Iterator[str]:
+    """Yield a sentence for each stage at which the candidate misses its SLO and no check judges that."""
+    judged = {check.stage for check in verdict.checks if check.metric == "goodput"}
+    for row in rows:
+        if row.role is not Arm.CANDIDATE or row.stage in judged or row.slo is None or row.target_ratio is None:
+            continue
+        met = attainment(executions.get((row.stage, row.role), ()), row.slo)
+        if met is None or met.share is None or met.share >= row.target_ratio:
+            continue
+        target = units.as_written(display.percent(row.target_ratio))
+        met_text = f"{display.percent(met.share)} of its requests met the SLO, of which {target} is the target"
+        yield f"Goodput of {row.stage} is judged by no check: {met_text}."
