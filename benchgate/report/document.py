@@ -118,7 +118,7 @@ def verdict_document(
         "arms": {arm.value: _arm(source, arm_of) for arm, (source, arm_of) in deployments(run, against).items()},
         "outcome": verdict.outcome.value,
         "reason": verdict.reason,
-        "alpha": _number(verdict.alpha),
+        "alpha": json_number(verdict.alpha),
         "policy_sha256": verdict.policy_sha256,
         "policy_replaced": terms.policy_replaced(run, verdict),
         "slo": terms.slo(run),
@@ -181,8 +181,8 @@ def _arm(run: Run, deployment: Deployment) -> dict[str, object]:
 def price_document(deployment: Deployment) -> dict[str, object]:
     """Return a deployment's prices and their entry in a price file."""
     return {
-        "usd_per_hour": _number(deployment.price_usd_per_hour),
-        "token_prices": {kind: _number(usd) for kind, usd in deployment.token_prices.items()},
+        "usd_per_hour": json_number(deployment.price_usd_per_hour),
+        "token_prices": {kind: json_number(usd) for kind, usd in deployment.token_prices.items()},
         "entry": deployment.price_entry,
     }
 
@@ -203,15 +203,15 @@ def _check(check: CheckResult) -> dict[str, object]:
         "advice": check.advice,
         "unit": check.unit.value,
         "scale": check.scale.value,
-        "baseline": _number(check.baseline),
-        "candidate": _number(check.candidate),
-        "harm": _number(check.harm),
-        "lower": _number(check.lower),
-        "upper": _number(check.upper),
-        "margin": _number(check.margin),
+        "baseline": json_number(check.baseline),
+        "candidate": json_number(check.candidate),
+        "harm": json_number(check.harm),
+        "lower": json_number(check.lower),
+        "upper": json_number(check.upper),
+        "margin": json_number(check.margin),
         "at_least": check.at_least,
-        "p_value": _number(check.p_value),
-        "p_holm": _number(check.p_holm),
+        "p_value": json_number(check.p_value),
+        "p_holm": json_number(check.p_holm),
         "n": check.n,
         "n_unit": check.n_unit,
         "method": check.method,
@@ -220,7 +220,7 @@ def _check(check: CheckResult) -> dict[str, object]:
     if check.two_sided:
         document["two_sided"] = True
     if check.limits_alpha is not None:
-        document["limits_alpha"] = _number(check.limits_alpha)
+        document["limits_alpha"] = json_number(check.limits_alpha)
     if check.n_of is not None:
         document["n_of"] = check.n_of
     if check.waiver is None:
@@ -251,7 +251,8 @@ def _difference(one: Difference) -> dict[str, object]:
     }
 
 
-def _number(value: float | None) -> float | str | None:
+def json_number(value: float | None) -> float | str | None:
+    """Round to 12 digits; infinities are texts. Raises ValueError for NaN."""
     if value is None:
         return None
     if math.isnan(value):

@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from benchgate.gate.summary.metric_rows import metric_rows
 from benchgate.model import request_metrics
 from benchgate.model.run import Evidence, LoadObservation, MetricRow
-from benchgate.report.document import Terms
+from benchgate.report.document import Terms, json_number
 from benchgate.report.sections.stages import Executions, StageRow
 
 SCHEMA = "benchgate.numbers/1"
-_DIGITS = 12  # more would carry the last bits of different CPUs' arithmetic into the bytes
 _ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
 
 
@@ -71,9 +69,9 @@ def _metric(row: MetricRow) -> dict[str, object]:
         "arm": row.arm.value,
         "name": row.name,
         **{name: place for name, place in places.items() if place is not None},
-        "value": _number(row.value),
-        "lower": _number(row.lower),
-        "upper": _number(row.upper),
+        "value": json_number(row.value),
+        "lower": json_number(row.lower),
+        "upper": json_number(row.upper),
         "n": row.n,
     }
 
@@ -90,21 +88,13 @@ def _block(row: StageRow, block: LoadObservation) -> dict[str, object]:
         "arm": row.role.value,
         "block": block.block + 1,
         "position": block.position,
-        "window_s": _number(block.window_s),
+        "window_s": json_number(block.window_s),
         "scheduled": len(columns),
         "ramp": len(block.ramp),
         "succeeded": int(request_metrics.succeeded(columns).sum()),
         "good": None if row.slo is None else int(request_metrics.meets_slo(columns, row.slo).sum()),
-        "output_tokens_per_s": _number(request_metrics.output_tokens_per_s(columns, block.window_s)),
-        "ttft_s": {"p50": _number(ttft[0]), "p95": _number(ttft[1])},
-        "tpot_s": {"p50": _number(tpot[0]), "p95": _number(tpot[1])},
-        "e2e_s": {"p50": _number(e2e[0]), "p95": _number(e2e[1])},
+        "output_tokens_per_s": json_number(request_metrics.output_tokens_per_s(columns, block.window_s)),
+        "ttft_s": {"p50": json_number(ttft[0]), "p95": json_number(ttft[1])},
+        "tpot_s": {"p50": json_number(tpot[0]), "p95": json_number(tpot[1])},
+        "e2e_s": {"p50": json_number(e2e[0]), "p95": json_number(e2e[1])},
     }
-
-
-def _number(value: float | None) -> float | str | None:
-    if value is None:
-        return None
-    if math.isinf(value):
-        return "inf" if value > 0 else "-inf"
-    return float(f"{value:.{_DIGITS}g}") + 0.0
