@@ -281,4 +281,3 @@ def test_export_does_not_write_through_a_planted_link(address: str, run: Run, tm
     (tmp_path / ".x.jsonl.part").symlink_to(victim)
     written(address, tmp_path / "x.jsonl", FileFormat.JSONL, run.id)
     assert (victim.read_text("utf-8"), (tmp_path / "x.jsonl").is_symlink()) == ("mine", False)
-    assert not (tmp_path / ".x.jsonl.part").exists()
