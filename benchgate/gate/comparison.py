@@ -88,8 +88,7 @@ class Comparison(ABC):
     def mapped(self, change: Callable[[Evidence], Evidence]) -> Comparison:
         """Return the same comparison with every run changed."""
 
-    @abstractmethod
-    def test_mean(
+    def mean_test(
         self,
         regressions: Sequence[FloatArray],
         alpha: float,
@@ -101,8 +100,13 @@ class Comparison(ABC):
     ) -> MeanTest | None:
         """Test the mean regression, less a shift of each block, against a margin; None without an answer.
 
-        `regressions` has one value per block for each of `runs`. With `sign` -1 improvements are tested.
+        `regressions` has one value per block for each of `runs`: of one run its paired blocks are tested by Student's
+        t, of two runs their difference by Welch's. With `sign` -1 improvements are tested.
         """
+        if len(regressions) == 1:
+            return paired_t(sign * regressions[0] - shift, alpha, margin=margin, trace=trace)
+        judged, reference = regressions
+        return two_sample_t(sign * reference + shift, sign * judged, alpha, margin=margin, trace=trace)
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,19 +129,6 @@ class LiveBaseline(Comparison):
     def mapped(self, change: Callable[[Evidence], Evidence]) -> Comparison:
         """Return the comparison within the changed run."""
         return LiveBaseline(change(self.judged))
-
-    def test_mean(
-        self,
-        regressions: Sequence[FloatArray],
-        alpha: float,
-        *,
-        margin: float = 0.0,
-        shift: FloatArray | float = 0.0,
-        sign: int = 1,
-        trace: Trace | None = None,
-    ) -> MeanTest | None:
-        """Test paired blocks by Student's t."""
-        return paired_t(sign * regressions[0] - shift, alpha, margin=margin, trace=trace)
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,20 +156,6 @@ class TiedRuns(Comparison):
     def mapped(self, change: Callable[[Evidence], Evidence]) -> Comparison:
         """Return the comparison of the changed runs."""
         return type(self)(change(self.judged), change(self.reference))
-
-    def test_mean(
-        self,
-        regressions: Sequence[FloatArray],
-        alpha: float,
-        *,
-        margin: float = 0.0,
-        shift: FloatArray | float = 0.0,
-        sign: int = 1,
-        trace: Trace | None = None,
-    ) -> MeanTest | None:
-        """Test the difference of both runs by Welch's t."""
-        judged, reference = regressions
-        return two_sample_t(sign * reference + shift, sign * judged, alpha, margin=margin, trace=trace)
 
 
 @dataclass(frozen=True, eq=False)

@@ -267,11 +267,11 @@ def http_client(target: Target | None, timeout: httpx2.Timeout, limits: httpx2.L
 
 def _retry_after_s(value: str) -> float:
     """Read a `Retry-After` header: seconds, or a date. 0 for anything else."""
-    if value.isdigit():
-        return float(value)
     try:
+        if value.isascii() and value.isdigit():
+            return float(value)
         return parsedate_to_datetime(value).timestamp() - time.time()
-    except ValueError:
+    except (ValueError, OverflowError, OSError):  # the last two for years that the system's clock has no second for
         return 0.0
 
 

@@ -145,7 +145,7 @@ def against_baseline(
     trace.observed("1. over blocks: the difference in each", differences[0])
     for reference in differences[1:]:
         trace.observed("the same in the reference run", reference)
-    test = comparison.test_mean(differences, alpha, margin=margin if breach else 0.0, trace=trace)
+    test = comparison.mean_test(differences, alpha, margin=margin if breach else 0.0, trace=trace)
     intervals = widened(test.limits, ours, theirs, alpha, trace) if test is not None else None
     if test is None or intervals is None:
         raise unmeasured(metric, stage, theirs, ours)

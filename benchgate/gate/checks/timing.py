@@ -232,7 +232,7 @@ def against_baseline(
 
     def test(shift: FloatArray | float, margin: float, sign: int, trace: Trace) -> MeanTest | None:
         regressions = [pairs.harm for pairs in measured]
-        return comparison.test_mean(regressions, alpha, margin=margin, shift=shift, sign=sign, trace=trace)
+        return comparison.mean_test(regressions, alpha, margin=margin, shift=shift, sign=sign, trace=trace)
 
     each = "block" if judged.together == 1 else f"group of at least {judged.together} blocks"
     trace = estimate.trace
@@ -242,7 +242,7 @@ def against_baseline(
     trace.observed(f"regression in each {each}, {ratio}", judged.harm)
     for reference in measured[1:]:
         trace.observed("the same in the reference run", reference.harm)
-    if not test_regression(estimate, test, allowed, two_sided=estimate.rule.two_sided):
+    if not apply_test(estimate, test, allowed, two_sided=estimate.rule.two_sided):
         raise too_few(len(judged.harm))
     trace_margin(estimate, measure, spec)
     estimate.notes += judged.notes(measure, estimate.n)
@@ -256,7 +256,7 @@ Test = Callable[["FloatArray | float", float, int, Trace], "MeanTest | None"]
 """Test of a mean regression less a shift (of each block, or of all) over a margin; with sign -1 of an improvement."""
 
 
-def test_regression(estimate: Estimate, test: Test, allowed: Allowance, *, two_sided: bool) -> bool:
+def apply_test(estimate: Estimate, test: Test, allowed: Allowance, *, two_sided: bool) -> bool:
     """Fill in value, limits and p-value by a test; False if it has no answer.
 
     With a least change the two limits answer two questions: is what passes the allowance of each block below 0 (the
@@ -535,7 +535,7 @@ def between_runs(
     trace.made("regression: the difference of their means", "{} - {}".format(*means), estimate.value)
     for part in between:
         trace.made("variance between runs, by the noise profile", f"{part.freedom:g} degrees of freedom", part.variance)
-    if (len(pairs.harm) == 1 and within is None) or not test_regression(
+    if (len(pairs.harm) == 1 and within is None) or not apply_test(
         estimate, test, allowed, two_sided=estimate.rule.two_sided
     ):
         reason = f"stage {stage}: what there is tells nothing of how much this varies within a run"

@@ -18,15 +18,23 @@ from benchgate.model.records import ErrorClass, FloatArray
 from benchgate.suite.schema import Limits
 
 _PARALLEL_CONNECTS = 32
-_OPEN_AFTER_NS = 1_000_000_000  # without any connection for this long, and after
-_OPEN_AFTER = 3  # attempts, the circuit breaker opens: requests fail at once, but for one attempt every
+
+# The circuit breaker opens after this long and this many attempts without any connection. Requests then fail at once,
+# but for one attempt in each interval. A target that had accepted connections may be restarting: it is given up later.
+_OPEN_AFTER_NS = 1_000_000_000
+_OPEN_AFTER_ATTEMPTS = 3
 _ATTEMPT_EVERY_NS = 1_000_000_000
-_GIVE_UP_NS = 300_000_000_000  # without a connection, of a target that had accepted some: it may be restarting
-_IDLE_NS = 1_000_000_000  # servers grant an unused connection seconds: gunicorn 2, uvicorn, node and llama.cpp 5
-_SHORTEST_AT_ONCE_NS = 10_000_000  # a close waits for turns of the server's loop and of ours, on a near way too
-_CLOSING_AT_ONCE_NS = 50_000_000  # and longer for a server that closes after every answer, when it comes to it
-_CONNECTS_AT_ONCE = 3  # times as long as connecting, which is one round trip at least, a close may take to come
-_LONGEST_AT_ONCE_NS = 300_000_000  # however far away: a slow connect must not hide what was dropped after work on it
+_GIVE_UP_NS = 300_000_000_000
+
+_IDLE_NS = 1_000_000_000  # servers keep an unused connection for seconds: gunicorn 2, uvicorn, node and llama.cpp 5
+
+# How long after an answer a close still counts as one that the server made at once: several times the connect (which
+# is at least one round trip), within these bounds. A server that closes after every answer is granted more. The upper
+# bound keeps a slow connect from hiding connections that were dropped later.
+_CONNECTS_AT_ONCE = 3
+_SHORTEST_AT_ONCE_NS = 10_000_000
+_CLOSING_AT_ONCE_NS = 50_000_000
+_LONGEST_AT_ONCE_NS = 300_000_000
 
 Begin = Callable[[Limits], Exchange]
 """Makes the exchange of one request, which ends within these limits."""
@@ -215,7 +223,7 @@ class _Down(NamedTuple):
     @property
     def breaker_is_open(self) -> bool:
         """Return True if the target counts as down."""
-        return self.attempts >= _OPEN_AFTER and self.last_ns - self.since_ns >= _OPEN_AFTER_NS
+        return self.attempts >= _OPEN_AFTER_ATTEMPTS and self.last_ns - self.since_ns >= _OPEN_AFTER_NS
 
 
 def _raise_open_files_limit() -> None:
