@@ -1,4 +1,4 @@
-"""Atomic writes: a reader finds the old file or the new one, whole, and never a part of either."""
+"""Files: read text within a limit, and write atomically (a reader finds the old file or the new one, never a part)."""
 
 from __future__ import annotations
 
@@ -11,6 +11,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
+
+SUITE_BYTES = 2**20
+"""Limit of a file in the suite language: its limit in characters, of four bytes each."""
+
+RECORDED_BYTES = 2**30
+"""Limit of a file of prompts or texts, which is held in memory whole."""
 
 _TEMPORARY = re.compile(r"\.(.+)\.[0-9a-f]{16}\.part", re.DOTALL)
 
@@ -74,3 +80,28 @@ def temporary_for(file: Path) -> Path | None:
     """Return the path that a file was a temporary file for, by its name; None for any other file."""
     match = _TEMPORARY.fullmatch(file.name)
     return None if match is None else file.with_name(match[1])
+
+
+class NotTextError(OSError):
+    """A file that exists and cannot be read as text; `strerror` says why, as for other errors of files."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(why)
+        self.strerror = why
+
+
+def read_text_file(file: Path, limit_bytes: int = SUITE_BYTES, encoding: str = "utf-8") -> str:
+    """Return the text of a regular file, with every line ended by `\\n`.
+
+    A device or pipe is refused: it may give bytes without end, or never one. Raises OSError where the file cannot be
+    read or is too large, UnicodeDecodeError where it is no text.
+    """
+    with open(file, "rb", opener=lambda path, flags: os.open(path, flags | os.O_NONBLOCK)) as opened:
+        found = os.fstat(opened.fileno())
+        if not stat.S_ISREG(found.st_mode):
+            raise NotTextError("it is no regular file")
+        data = opened.read(limit_bytes + 1) if found.st_size <= limit_bytes else None
+    if data is None or len(data) > limit_bytes:
+        raise NotTextError(f"it is larger than {limit_bytes:,} bytes")
+    text = data.decode(encoding)
+    return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text

@@ -24,10 +24,11 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchgate import pipeline, resuming
 from benchgate.errors import BenchgateError
 from benchgate.model.run import Evidence, Run, RunStatus
-from benchgate.pipeline import RunOptions
+from benchgate.pipeline import resume
+from benchgate.pipeline import run as pipeline
+from benchgate.pipeline.run import RunOptions
 from benchgate.store.repository import Store
 from benchgate.suite.loader import parse_suite
 from benchgate.suite.schema import Suite
@@ -117,7 +118,7 @@ def child(place: Place, what: str, witness: Path) -> None:
     if what == "run":
         pipeline.run_suite(suite, place.folder, options, Witness(witness))
     else:
-        resuming.resume_suite(suite, place.folder, options, Witness(witness))
+        resume.resume_suite(suite, place.folder, options, Witness(witness))
 
 
 def begun(witness: Path, process: subprocess.Popen[bytes]) -> None:

@@ -24,9 +24,9 @@ from pathlib import Path
 from typing import Any
 from zlib import crc32
 
-from benchgate import pipeline
 from benchgate.errors import BenchgateError
 from benchgate.model.verdict import Verdict
+from benchgate.pipeline import run as pipeline
 from benchgate.sim.process import serve_sim
 from benchgate.suite.loader import parse_suite
 from benchgate.suite.simulator import SimSettings

@@ -26,9 +26,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from benchgate import pipeline
 from benchgate.model import request_metrics
 from benchgate.model.run import LoadObservation
+from benchgate.pipeline import run as pipeline
 from benchgate.sim.process import serve_sim
 from benchgate.sim.settings import sim_settings
 from benchgate.suite.loader import parse_suite

@@ -29,11 +29,11 @@ from pathlib import Path
 
 import numpy as np
 
-from benchgate.deciding import decide_stored, report_html
 from benchgate.gate.summary.metric_rows import metric_rows
 from benchgate.model.deployment import Arm
 from benchgate.model.history import Promotion, PromotionAction, PromotionGrounds, PromotionOrigin
 from benchgate.model.run import RunStatus, new_run_id
+from benchgate.pipeline.judge import decide_stored, report_html
 from benchgate.site.build import Built, build
 from benchgate.site.names import MANIFEST
 from benchgate.store.repository import Store

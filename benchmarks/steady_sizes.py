@@ -21,9 +21,9 @@ from pathlib import Path
 
 import numpy as np
 
-from benchgate import pipeline
 from benchgate.model import request_metrics
 from benchgate.model.records import RequestColumns
+from benchgate.pipeline import run as pipeline
 from benchgate.sim.process import serve_sim
 from benchgate.sim.settings import sim_settings
 from benchgate.stats.means import paired_t

@@ -26,9 +26,9 @@ from pathlib import Path
 import numpy as np
 from sqlalchemy import Table, bindparam, insert, text, update
 
-from benchgate import deciding
 from benchgate.model.deployment import Arm
 from benchgate.model.run import MetricRow, Run, new_run_id
+from benchgate.pipeline import judge as deciding
 from benchgate.report.stored_numbers import numbers_document, numbers_text
 from benchgate.store import results, rows, tables
 from benchgate.store.database import Address, Database

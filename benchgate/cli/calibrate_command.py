@@ -8,11 +8,10 @@ from typing import Annotated
 import typer
 
 from benchgate.cli import options
-from benchgate.cli.measure_commands import load_suite
 from benchgate.cli.places import find_suite
 from benchgate.cli.progress import make_progress
 from benchgate.cli.saying import log, say, say_json
-from benchgate.cli.suite_files import placed_in
+from benchgate.cli.suite_files import load_suite, placed_in
 from benchgate.errors import ExitCode
 
 
@@ -47,16 +46,16 @@ def calibrate(
     output: Annotated[ProfileFormat, typer.Option("--format", help="How to print it.")] = ProfileFormat.TEXT,
 ) -> None:
     """Measure a suite's baseline against itself: how much its numbers and answers differ when nothing changed."""
-    from benchgate import calibrating
-    from benchgate.pipeline import RunOptions
+    from benchgate.pipeline import calibrate
+    from benchgate.pipeline.run import RunOptions
     from benchgate.report.sections.noise import noise_lines
 
     path = find_suite(suite)
     declared = load_suite(path, baseline)
     asked = RunOptions(store, work_dir.resolve(), label, cluster, allow_actions, allow_code)
-    part = calibrating.Part(only.value) if only is not None else None
+    part = calibrate.Part(only.value) if only is not None else None
     with placed_in(path), make_progress(f"{declared.baseline} vs itself") as progress:
-        found = calibrating.calibrate(declared, path.parent, asked, progress, times=times, only=part)
+        found = calibrate.calibrate(declared, path.parent, asked, progress, times=times, only=part)
     if found.profile is None:
         fault = found.evidence.target_faults[0] if found.evidence.target_faults else None
         why = f": {fault.reason}" if fault is not None else ""

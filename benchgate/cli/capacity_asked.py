@@ -188,10 +188,10 @@ def _config(path: Path) -> dict[str, object]:
 
 
 def _text(path: Path) -> str:
-    from benchgate.text_files import text_of
+    from benchgate.system import read_text_file
 
     try:
-        return text_of(path, _MOST_BYTES)
+        return read_text_file(path, _MOST_BYTES)
     except FileNotFoundError:
         raise UsageError(f"{path}: there is no such file") from None
     except OSError as error:

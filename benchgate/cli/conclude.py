@@ -19,7 +19,7 @@ from benchgate.escape import terminal_text
 from benchgate.report.formats import Output, rendered
 
 if TYPE_CHECKING:
-    from benchgate.deciding import Decision
+    from benchgate.pipeline.judge import Decision
 
 
 _FORMS = {Format.JUNIT: Output.JUNIT, Format.GITHUB: Output.ANNOTATIONS, Format.GITLAB: Output.GITLAB_METRICS}
@@ -124,7 +124,7 @@ def say_as(output: Format) -> Callable[[str], None]:
 
 
 def _withdrawn() -> list[str]:
-    from benchgate.publish import github
+    from benchgate.integrations import github
 
     try:
         github.withdraw_outputs(os.environ)
@@ -146,7 +146,7 @@ def _faults(
 
     What is written says how the process ends as far as that is known by then, which at first is with `code`.
     """
-    from benchgate import deciding
+    from benchgate.pipeline import judge as deciding
 
     if decision.store_fault is not None:
         yield decision.store_fault

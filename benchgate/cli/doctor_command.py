@@ -97,7 +97,7 @@ def _of_the_machine(store: str, work_dir: Path) -> Iterator[Symptom]:
 
 
 def _of_the_suite(reference: str, store: str, *, allow_code: bool, replica_log: Path | None) -> Iterator[Symptom]:
-    from benchgate.cli.measure_commands import load_suite
+    from benchgate.cli.suite_files import load_suite
     from benchgate.doctor.budget import examine_budget
     from benchgate.doctor.deployments import examine_deployments
     from benchgate.doctor.machine import State
@@ -116,11 +116,11 @@ def _of_the_suite(reference: str, store: str, *, allow_code: bool, replica_log: 
 
 
 def _of_the_plan(suite: Suite, path: Path, store: str, *, allow_code: bool) -> Iterator[Symptom]:
-    from benchgate import pipeline
     from benchgate.cli.suite_files import placed_in
     from benchgate.doctor.machine import State, Symptom
     from benchgate.doctor.planned import examine_plan
     from benchgate.errors import BenchgateError
+    from benchgate.pipeline import run as pipeline
 
     try:
         with placed_in(path):

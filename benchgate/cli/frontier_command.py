@@ -43,8 +43,8 @@ def frontier(
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Write it to this file instead.")] = None,
 ) -> None:
     """Compare candidates by quality and cost; name the cheapest that passes."""
-    from benchgate.cli.measure_commands import read_suite
-    from benchgate.lining_up import chosen, read_stored
+    from benchgate.cli.suite_files import read_suite
+    from benchgate.pipeline.compare_runs import chosen, read_stored
     from benchgate.sizing.candidates import compare_candidates
     from benchgate.store.repository import Store
 
@@ -67,8 +67,8 @@ def _judged(store: Store, run: Run, policy: Suite) -> Mapping[str, Any] | None:
 
     UsageError for a policy with another SLO: the numbers that the store keeps count good tokens by the run's own.
     """
-    from benchgate import deciding
     from benchgate.model.run import RunStatus
+    from benchgate.pipeline import judge as deciding
     from benchgate.suite.schema import Suite
 
     if policy.slo is not None and policy.slo != Suite.from_stored(run.suite).slo:

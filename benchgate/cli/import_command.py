@@ -35,11 +35,11 @@ def import_samples(
     output: options.FormatOption = Format.TEXT,
 ) -> None:
     """Judge evals that lm-eval made elsewhere, as a run of their own; exits with the verdict's code."""
-    from benchgate import pipeline
-    from benchgate.cli.measure_commands import load_suite
+    from benchgate.cli.suite_files import load_suite
     from benchgate.model.deployment import Arm
+    from benchgate.pipeline import run as pipeline
     from benchgate.suite.yaml import read_text
-    from benchgate.text_files import text_of
+    from benchgate.system import read_text_file
 
     path = find_suite(suite)
     declared = load_suite(path)
@@ -47,7 +47,7 @@ def import_samples(
     outputs = asked_outputs(write, report_url, report, path)
     if declared.candidates:
         raise UsageError(f"{path} has several candidates, and an import is of one; name it as its `candidate`")
-    document = read_text(text_of(path), str(path))
+    document = read_text(read_text_file(path), str(path))
     sides = {Arm.BASELINE: baseline, Arm.CANDIDATE: candidate}
     run_options = pipeline.RunOptions(store, Path(), label, waivers=waivers_for_run(waivers, declared))
     with clear_old_results(report, place, outputs):

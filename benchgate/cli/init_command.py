@@ -69,8 +69,8 @@ def _begin(
     file: Path | None, urls: tuple[str | None, str | None], models: list[str], keys: list[str], folder: Path
 ) -> None:
     """A suite for two endpoints with its evals, a file of waivers and a workflow, once both have answered."""
-    from benchgate.beginning.meeting import Named, meet
-    from benchgate.beginning.writing import places, texts, write_all
+    from benchgate.init.files import places, texts, write_all
+    from benchgate.init.probe import Named, meet
     from benchgate.model.deployment import Arm
 
     first, second = urls
@@ -97,7 +97,7 @@ def _of_both(option: str, given: list[str]) -> tuple[str | None, str | None]:
 
 
 def _next_commands(suite: Path) -> str:
-    from benchgate.beginning.workflow import CALLED
+    from benchgate.init.workflow import CALLED
 
     said = shlex.quote(str(suite))
     return (

@@ -21,14 +21,14 @@ from benchgate.cli.saying import log, log_text, say
 from benchgate.cli.several import conclude_each
 from benchgate.cli.statements import statement_place
 from benchgate.cli.stored_numbers import end_with_numbers
-from benchgate.cli.suite_files import missing_files, placed_in
-from benchgate.cli.waiver_files import today, waivers_for_run, waivers_for_stored
+from benchgate.cli.suite_files import load_suite, missing_files, placed_in, read_suite
+from benchgate.cli.waiver_files import waivers_for_run, waivers_for_stored
 from benchgate.errors import ExitCode, SuiteError, UsageError
 
 if TYPE_CHECKING:
-    from benchgate.deciding import Decision
     from benchgate.model.verdict import Waivers
-    from benchgate.pipeline import RunOptions
+    from benchgate.pipeline.judge import Decision
+    from benchgate.pipeline.run import RunOptions
     from benchgate.plan.preview import Preview
     from benchgate.suite.schema import Suite
 
@@ -131,7 +131,7 @@ def compare(
             given = _Given(store, work_dir, cluster, allow_actions, allow_code, tolerated, waivers, clear)
             decision = _measure(path, baseline, candidate, given, label)
     else:
-        from benchgate import deciding
+        from benchgate.pipeline import judge as deciding
         from benchgate.store.repository import Store
 
         of_measuring: dict[str, object] = {
@@ -171,8 +171,8 @@ def validate(
     allow_code: options.AllowCodeOption = False,
 ) -> None:
     """Check suites, and their data once they are right: every problem of either at once, with its place."""
-    from benchgate import pipeline
-    from benchgate.spending import budget_lines
+    from benchgate.pipeline import run as pipeline
+    from benchgate.pipeline.error_budget import budget_lines
     from benchgate.suite.default_checks import default_checks, line_of
     from benchgate.suite.rules.suite import each_candidate
 
@@ -213,9 +213,9 @@ def validate(
 def warn(suite: Suite, path: Path) -> None:
     """Write what is measured less well than it looks to stderr, a line for each with its place in the suite."""
     from benchgate.suite.rules.load import suite_warnings
-    from benchgate.text_files import text_of
+    from benchgate.system import read_text_file
 
-    log(*(str(warning) for warning in suite_warnings(suite, text_of(path), str(path))))
+    log(*(str(warning) for warning in suite_warnings(suite, read_text_file(path), str(path))))
 
 
 def _asked(found: Preview) -> str:
@@ -263,31 +263,6 @@ def demo(
         raise typer.Exit(int(ExitCode.PUBLISH_FAILED if lost else ExitCode.INVALID))
 
 
-def load_suite(path: Path, baseline: str | None = None, candidate: str | None = None) -> Suite:
-    """Read and parse a suite file, with all that it takes from others: as a run would be that begins today.
-
-    `baseline` and `candidate` are arms other than its own, which then need no price.
-    """
-    from benchgate.pricing import with_prices
-    from benchgate.suite.rules.suite import with_arms
-
-    suite = with_arms(read_suite(path), baseline, candidate)
-    with placed_in(path):
-        return with_prices(suite, path.parent, today())
-
-
-def read_suite(path: Path) -> Suite:
-    """The same without the prices that stand in a file: for whoever asks only who is judged, and by what."""
-    from benchgate.suite.loader import parse_suite
-    from benchgate.text_files import text_of
-
-    try:
-        text = text_of(path)
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"the suite {path} cannot be read: {error}") from error
-    return parse_suite(text, str(path))
-
-
 @dataclass(frozen=True, slots=True)
 class _Given:
     """What the command line says of every run of a suite."""
@@ -303,7 +278,7 @@ class _Given:
 
     def options(self, label: str | None, again: str = "") -> RunOptions:
         """The options of one run, which the command `again` begins."""
-        from benchgate.pipeline import RunOptions
+        from benchgate.pipeline.run import RunOptions
 
         return RunOptions(
             store=self.store,
@@ -332,7 +307,7 @@ class _Given:
 
 def _require_all(path: Path, baseline: str | None, candidates: Sequence[str], given: _Given) -> None:
     """Whatever stands against measuring any of the candidates, told before the first of them is measured."""
-    from benchgate import pipeline
+    from benchgate.pipeline import run as pipeline
 
     for name in candidates:
         suite = load_suite(path, baseline, name)
@@ -341,7 +316,7 @@ def _require_all(path: Path, baseline: str | None, candidates: Sequence[str], gi
 
 
 def _measure(path: Path, baseline: str | None, candidate: str | None, given: _Given, label: str | None) -> Decision:
-    from benchgate import pipeline
+    from benchgate.pipeline import run as pipeline
 
     suite = load_suite(path, baseline, candidate)
     with placed_in(path), make_progress(f"{suite.baseline} vs {suite.candidate}") as progress:
@@ -365,7 +340,7 @@ def _require_one_run(resume: bool, said: str, several: Sequence[str], label: str
 def _go_on(
     path: Path, baseline: str | None, candidate: str | None, given: _Given, run: str | None, *, without_spool: bool
 ) -> Decision:
-    from benchgate.resuming import resume_suite
+    from benchgate.pipeline.resume import resume_suite
     from benchgate.suite.rules.suite import with_arms
 
     suite = with_arms(read_suite(path), baseline, candidate)

@@ -17,7 +17,7 @@ from benchgate.errors import ExitCode, PublishError, SuiteError, UsageError
 from benchgate.report.formats import Output, rendered
 
 if TYPE_CHECKING:
-    from benchgate.deciding import Decision
+    from benchgate.pipeline.judge import Decision
     from benchgate.report.results import SuiteLines, VerdictContext
 
 
@@ -92,7 +92,7 @@ def clear_old_results(
 
 def require_link(forms: Sequence[Output], report_url: str | None, report: Path | None) -> None:
     """Raises UsageError for a `--report-url` that is none, and for links where nobody says the report's address."""
-    from benchgate.publish.report_link import report_link
+    from benchgate.integrations.report_link import report_link
 
     link = report_link(os.environ, report_url, report) if forms or report_url is not None else None
     if link is None and Output.GITLAB_ANNOTATIONS in forms:
@@ -104,7 +104,7 @@ def require_link(forms: Sequence[Output], report_url: str | None, report: Path |
 
 def write_outputs(outputs: Outputs, decision: Decision, code: ExitCode, report: Path | None) -> Iterator[str]:
     """Write each, of a process that ends with this code; the reason for each that could not be written."""
-    from benchgate.deciding import write_whole
+    from benchgate.pipeline.judge import write_whole
 
     if not outputs.files:
         return
@@ -121,7 +121,7 @@ def told_of(
     decision: Decision, code: ExitCode, *, report_url: str | None, report: Path | None, suite: Path | None
 ) -> VerdictContext:
     """The decision as every form of it is made from, of a process that ends with this code."""
-    from benchgate.publish.report_link import report_link
+    from benchgate.integrations.report_link import report_link
     from benchgate.report.results import VerdictContext
 
     return VerdictContext(
@@ -137,7 +137,7 @@ def told_of(
 
 def suite_of(file: Path, decision: Decision) -> Path:
     """The file, of the suite that was judged by. Raises UsageError, or SuiteError, for another one."""
-    from benchgate.cli.measure_commands import read_suite
+    from benchgate.cli.suite_files import read_suite
     from benchgate.model.verdict import policy_sha256
 
     if policy_sha256(read_suite(file).to_stored()["gate"]) != decision.verdict.policy_sha256:
@@ -159,12 +159,12 @@ def _file(text: str) -> tuple[Output, Path]:
 def _lines(decision: Decision, suite: Path) -> SuiteLines | None:
     """Where the checks stand in a file of the repository that a CI checked out, or below this folder; else None."""
     from benchgate.report.results import suite_lines
-    from benchgate.text_files import text_of
+    from benchgate.system import read_text_file
 
     root = next((os.environ[name] for name in _CHECKED_OUT if os.environ.get(name)), ".")
     try:
         path = suite.resolve().relative_to(Path(root).resolve())
-        text = text_of(suite)
+        text = read_text_file(suite)
         return suite_lines(text, path.as_posix(), decision.terms.suite(decision.evidence.run), decision.evidence)
     except (ValueError, OSError, SuiteError):  # it was read before: whatever became of it since costs the lines alone
         return None

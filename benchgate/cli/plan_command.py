@@ -39,9 +39,10 @@ def plan(
 
     Exits with 2 when the load generator here cannot deliver it, or a required check cannot carry its margin.
     """
-    from benchgate import pipeline
-    from benchgate.cli.measure_commands import load_suite, warn
-    from benchgate.spending import budget_lines
+    from benchgate.cli.measure_commands import warn
+    from benchgate.cli.suite_files import load_suite
+    from benchgate.pipeline import run as pipeline
+    from benchgate.pipeline.error_budget import budget_lines
     from benchgate.suite.rules.suite import each_candidate
 
     path = find_suite(suite)

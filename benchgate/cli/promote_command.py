@@ -16,7 +16,7 @@ from benchgate.errors import UsageError
 from benchgate.escape import terminal_line
 
 if TYPE_CHECKING:
-    from benchgate.promoting import Recorded
+    from benchgate.release.promote import Recorded
     from benchgate.store.repository import Store
 
 
@@ -42,12 +42,12 @@ def promote(
     output: given.OutputOption = CareFormat.TEXT,
 ) -> None:
     """Judge a stored run once more and record its promotion; exits with the verdict's code where that says no."""
-    from benchgate import promoting
-    from benchgate.following import follow
+    from benchgate.integrations.hook import hook_command
+    from benchgate.integrations.origin import origin_of, unprotected_because
     from benchgate.model.deployment import Arm
     from benchgate.model.run import MAX_PROMOTION_AGE_S
-    from benchgate.publish.hook import hook_command
-    from benchgate.publish.origin import origin_of, unprotected_because
+    from benchgate.release import promote
+    from benchgate.release.post_promotion import follow
     from benchgate.store.repository import Store
 
     rests_on = {"--report": report, "--override": override, "--waivers": waivers, "--as-of": as_of, "--strict": strict}
@@ -62,9 +62,9 @@ def promote(
     with Store.open(store, create=False) as opened:
         run_id = _named(opened, run, withdraw=withdraw)
         if reason is not None:
-            recorded = promoting.withdraw(opened, run_id, origin, reason)
+            recorded = promote.withdraw(opened, run_id, origin, reason)
         else:
-            recorded = promoting.promote(
+            recorded = promote.promote(
                 opened,
                 run_id,
                 origin,
@@ -81,7 +81,7 @@ def promote(
         else:
             say("".join(_lines(recorded, doubt)))
         if hook is not None:
-            promoting.require_to_follow(opened, recorded, again=again, override=override)
+            promote.require_to_follow(opened, recorded, again=again, override=override)
             candidate = opened.run(run_id).arms[Arm.CANDIDATE]
             follow(hook, recorded.promotion, candidate, os.environ, hook_limit_s)
 

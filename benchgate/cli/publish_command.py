@@ -20,9 +20,9 @@ from benchgate.cli.waiver_files import waivers_for_stored
 from benchgate.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
-    from benchgate.publish.github_place import Place
-    from benchgate.publish.message import Message
-    from benchgate.publishing import Asked, Judged, Publisher
+    from benchgate.integrations.github_place import Place
+    from benchgate.integrations.message import Message
+    from benchgate.release.publish import Asked, Judged, Publisher
     from benchgate.store.repository import Store
 
 
@@ -53,9 +53,9 @@ def publish(
     output: options.FormatOption = Format.TEXT,
 ) -> None:
     """Judge a stored run again and tell of it; exits with 0 when all is published, whatever the verdict is."""
-    from benchgate.notifying import Addressed, addressed, notifiers
-    from benchgate.publish.github_place import place_of
-    from benchgate.publishing import Asked, judge_to_publish, message_of, publishers
+    from benchgate.integrations.github_place import place_of
+    from benchgate.release.notify import Addressed, addressed, notifiers
+    from benchgate.release.publish import Asked, judge_to_publish, message_of, publishers
 
     asked = Asked(comment, check_run, commit_status, deployment, summary)
     elsewhere = addressed(webhook, push_metrics, slack=slack)
@@ -108,7 +108,7 @@ def _opened(run: str, address: str) -> Iterator[tuple[Store, str]]:
 
     A file of any other name is no bundle: it may lie in the repository under the label of a run.
     """
-    from benchgate.publishing import store_of_bundle
+    from benchgate.release.publish import store_of_bundle
     from benchgate.store.bundle import SUFFIX, looks_like_bundle
     from benchgate.store.repository import Store
 
@@ -146,7 +146,7 @@ def _conclude(
 
 def _tell(message: Message, to: Mapping[str, Publisher]) -> bool:
     """Tell everybody who was asked for; whether anything failed. What became of each is told on standard error."""
-    from benchgate.publishing import publish_all
+    from benchgate.release.publish import publish_all
 
     failed = False
     for one in publish_all(message, to):
@@ -158,7 +158,7 @@ def _tell(message: Message, to: Mapping[str, Publisher]) -> bool:
 
 def _candidates(suite: str, candidate: str | None) -> list[tuple[str, str]]:
     """The suite's name and that of each candidate. UsageError for one that it has not."""
-    from benchgate.cli.measure_commands import read_suite
+    from benchgate.cli.suite_files import read_suite
     from benchgate.suite.messages import suggestion
 
     known = read_suite(find_suite(suite))
@@ -173,7 +173,7 @@ def _tell_of_each(
     names: list[tuple[str, str]], asked: Asked, place: Place, key: str | None, *, ended: bool, required: bool
 ) -> ExitCode:
     """Tell of each candidate that is being measured, or of which this `ended` without a verdict."""
-    from benchgate.publishing import publishers, without_verdict
+    from benchgate.release.publish import publishers, without_verdict
 
     to = publishers(asked, place, os.environ)
     messages = [without_verdict(suite, name, place, ended=ended, key=key) for suite, name in names]

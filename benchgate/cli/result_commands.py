@@ -47,8 +47,8 @@ def gate(
     output: options.FormatOption = Format.TEXT,
 ) -> None:
     """Judge a stored run again; exits with the verdict's code."""
-    from benchgate import deciding
-    from benchgate.cli.measure_commands import read_suite
+    from benchgate.cli.suite_files import read_suite
+    from benchgate.pipeline import judge as deciding
     from benchgate.store.repository import Store
 
     policy_file = find_suite(policy) if policy is not None else None
@@ -85,7 +85,7 @@ def report(
     store: options.StoreOption = options.STORE,
 ) -> None:
     """Write the HTML report of a stored run or comparison, or its verdict in another form."""
-    from benchgate import deciding
+    from benchgate.pipeline import judge as deciding
     from benchgate.store.repository import Store
 
     require_link([form], report_url, None)

@@ -16,7 +16,7 @@ from benchgate.cli.statements import NOWHERE, StatementPlace
 from benchgate.errors import ExitCode, PublishError
 
 if TYPE_CHECKING:
-    from benchgate.deciding import Decision
+    from benchgate.pipeline.judge import Decision
 
 _WORST_FIRST = (ExitCode.PUBLISH_FAILED, ExitCode.BLOCK, ExitCode.INVALID, ExitCode.INCONCLUSIVE, ExitCode.OK)
 
@@ -99,14 +99,14 @@ def worst(codes: Iterable[ExitCode]) -> ExitCode:
 
 
 def _withdraw() -> None:
-    from benchgate.publish import github
+    from benchgate.integrations import github
 
     github.withdraw_outputs(os.environ)
 
 
 def _published(done: Sequence[Concluded], code: ExitCode) -> ExitCode:
     """Tell the CI system once more, last and thereby for good, of the candidate that decides."""
-    from benchgate.publish import github
+    from benchgate.integrations import github
 
     decides = max((one for one in done if one.code is code), key=lambda one: one.decision.verdict.outcome.severity)
     try:

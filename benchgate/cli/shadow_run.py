@@ -9,17 +9,16 @@ import typer
 
 from benchgate.cli import options
 from benchgate.cli.conclude import conclude
-from benchgate.cli.measure_commands import load_suite
 from benchgate.cli.options import Format
 from benchgate.cli.outputs import clear_old_results
 from benchgate.cli.places import find_suite, refuse_unwritable
 from benchgate.cli.progress import make_progress
 from benchgate.cli.several import conclude_each
 from benchgate.cli.statements import statement_place
-from benchgate.cli.suite_files import placed_in
+from benchgate.cli.suite_files import load_suite, placed_in
 
 if TYPE_CHECKING:
-    from benchgate.deciding import Decision
+    from benchgate.pipeline.judge import Decision
 
 
 def run(
@@ -35,7 +34,7 @@ def run(
     output: options.FormatOption = Format.TEXT,
 ) -> None:
     """Ask both deployments the recorded prompts of a suite, and judge by its shadow checks alone."""
-    from benchgate import pipeline
+    from benchgate.pipeline import run as pipeline
     from benchgate.suite.rules.suite import only_shadow, with_arms
 
     path = find_suite(suite)

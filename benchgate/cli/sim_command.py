@@ -35,11 +35,11 @@ def sim(
         return
     from benchgate.sim.server import run_sim
     from benchgate.sim.settings import ListenAddress, parse_settings
-    from benchgate.text_files import text_of
+    from benchgate.system import read_text_file
 
     address = ListenAddress(host=host, port=port, uds=uds, cert=cert, key=key, client_ca=client_ca)
     try:
-        text = None if file is None else text_of(file)
+        text = None if file is None else read_text_file(file)
     except (OSError, UnicodeDecodeError) as error:
         reason = (error.strerror if isinstance(error, OSError) else None) or error
         raise UsageError(f"{file} cannot be read: {reason}") from error

@@ -12,7 +12,7 @@ from benchgate.cli.places import refuse_device, refuse_unwritable, remove_old
 from benchgate.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
-    from benchgate.deciding import Decision
+    from benchgate.pipeline.judge import Decision
 
 SUFFIX = ".intoto.json"
 
@@ -80,9 +80,9 @@ def write_statement(
 
     Raises PublishError when it cannot be written.
     """
-    from benchgate.attesting import statement_of
-    from benchgate.deciding import write_whole
-    from benchgate.publish.run_url import run_url
+    from benchgate.integrations.run_url import run_url
+    from benchgate.pipeline.judge import write_whole
+    from benchgate.release.attest import statement_of
     from benchgate.report.statement import StatedFile
 
     stated = statement_of(

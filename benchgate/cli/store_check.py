@@ -50,7 +50,7 @@ def info(store: options.StoreOption = options.STORE, output: CareFormatOption = 
     """Tell a store's schema, its sizes by table, its runs, and how much `gc` could free."""
     from dataclasses import asdict
 
-    from benchgate.circumstances import utc_now
+    from benchgate.pipeline.environment import utc_now
 
     now = utc_now()
     with _opened(store) as opened:

@@ -35,7 +35,7 @@ def gc(
     output: CareFormatOption = CareFormat.TEXT,
 ) -> None:
     """Remove raw records of old runs; what was concluded stays, and promoted runs and the newest keep theirs."""
-    from benchgate.circumstances import utc_now
+    from benchgate.pipeline.environment import utc_now
     from benchgate.store.repository import Store
     from benchgate.store.retention import Removed
 

@@ -18,7 +18,7 @@ from benchgate.errors import ExitCode, SuiteError, UsageError
 from benchgate.escape import terminal_line
 
 if TYPE_CHECKING:
-    from benchgate.adopting import Adopted, Told
+    from benchgate.pipeline.import_load import Adopted, Told
 
 _MOST_NAMED = 3  # of the fields that were left out for one reason
 
@@ -42,8 +42,8 @@ def import_files(
     store: options.StoreOption = options.STORE,
 ) -> None:
     """Take in runs that `store export` wrote, or numbers from files of other tools; what is known stays."""
-    from benchgate.adopting import Told, require_sane
-    from benchgate.imports.formats import require_known
+    from benchgate.importers.formats import require_known
+    from benchgate.pipeline.import_load import Told, require_sane
     from benchgate.store.bundle import bundle_files, looks_like_bundle
 
     told = Told(suite, deployment, model, label, price, accelerators, measured_at)
@@ -91,7 +91,7 @@ def _tried(refused: Counter[ExitCode]) -> Iterator[None]:
 
 def _import_of_tool(store: str, file: Path, told: Told, tool: str | None) -> None:
     """Takes a file in and prints its run and what was taken; what was not, and why, on stderr."""
-    from benchgate.adopting import adopt
+    from benchgate.pipeline.import_load import adopt
 
     adopted = adopt(store, file, told, tool)
     say(terminal_line(_became(adopted)) + "\n")

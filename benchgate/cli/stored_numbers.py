@@ -26,7 +26,7 @@ def end_with_numbers(
 
     Raises UsageError for any of `decision_options`, by their names, that was given.
     """
-    from benchgate import deciding
+    from benchgate.pipeline import judge as deciding
     from benchgate.report.document import document_json
     from benchgate.report.stored_numbers import OUTCOME, numbers_document, numbers_markdown, numbers_text
 

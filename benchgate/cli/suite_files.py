@@ -9,9 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from benchgate.cli.waiver_files import today
 from benchgate.errors import BudgetError, Problem, SuiteError, UsageError
 
 if TYPE_CHECKING:
+    from benchgate.suite.schema import Suite
     from benchgate.suite.yaml import Document, Plain
 
 _FILE_KEYS = frozenset({"prompts", "prompt", "texts", "trace", "file"})
@@ -71,10 +73,10 @@ def missing_files(suite: Path) -> list[Problem]:
 def _document(suite: Path) -> Document | None:
     """The text of the suite; None where it is no YAML."""
     from benchgate.suite.yaml import read_text
-    from benchgate.text_files import text_of
+    from benchgate.system import read_text_file
 
     try:
-        return read_text(text_of(suite), str(suite))
+        return read_text(read_text_file(suite), str(suite))
     except (OSError, UnicodeDecodeError, SuiteError):
         return None
 
@@ -121,3 +123,28 @@ def _names_a_file(path: tuple[str | int, ...], name: str) -> bool:
     if path[:2] == ("quality", "tasks"):
         return name.endswith(_TASK_SUFFIXES)
     return path[-1] in _FILE_KEYS and path[0] in ("load", "shadow", "divergence")
+
+
+def load_suite(path: Path, baseline: str | None = None, candidate: str | None = None) -> Suite:
+    """Read and parse a suite file, with all that it takes from others: as a run would be that begins today.
+
+    `baseline` and `candidate` are arms other than its own, which then need no price.
+    """
+    from benchgate.pipeline.suite_file import with_prices
+    from benchgate.suite.rules.suite import with_arms
+
+    suite = with_arms(read_suite(path), baseline, candidate)
+    with placed_in(path):
+        return with_prices(suite, path.parent, today())
+
+
+def read_suite(path: Path) -> Suite:
+    """The same without the prices that stand in a file: for whoever asks only who is judged, and by what."""
+    from benchgate.suite.loader import parse_suite
+    from benchgate.system import read_text_file
+
+    try:
+        text = read_text_file(path)
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"the suite {path} cannot be read: {error}") from error
+    return parse_suite(text, str(path))

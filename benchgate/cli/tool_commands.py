@@ -63,10 +63,10 @@ def load(
     store: options.StoreOption = options.STORE,
 ) -> None:
     """Load-test one server; with --slo, judge its goodput and exit with the verdict's code."""
-    from benchgate.circumstances import usable_cpus
     from benchgate.load.http.library import missing_warning
     from benchgate.load.standalone.options import LoadOptions
     from benchgate.load.standalone.run import run_load_test
+    from benchgate.pipeline.environment import usable_cpus
     from benchgate.suite.deployment import resolve_secret
 
     refuse_unwritable(json_file)
@@ -166,7 +166,7 @@ def _exit_code(result: Mapping[str, Any]) -> ExitCode:
 
 def _client(store: str) -> ClientProfile | None:
     """What one load generator process delivers here, if a store says so. A load test needs no store to run."""
-    from benchgate.circumstances import known_client_at
+    from benchgate.pipeline.environment import known_client_at
 
     try:
         return known_client_at(store)

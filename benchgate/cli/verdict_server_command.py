@@ -25,7 +25,7 @@ def verdict_server(
     strict: options.StrictOption = False,
 ) -> None:
     """Answer Flagger and Argo Rollouts whether a run may be promoted, from the store, which is only read."""
-    from benchgate.answering.server import Served, VerdictServer, opened
+    from benchgate.release.server import Served, VerdictServer, opened
     from benchgate.units import parse_duration_s
 
     try:

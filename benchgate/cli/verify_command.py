@@ -19,10 +19,10 @@ from benchgate.escape import terminal_line
 
 if TYPE_CHECKING:
     from benchgate.model.verdict import Waivers
+    from benchgate.release.signatures import Signer
+    from benchgate.release.verify import Part, Verified
     from benchgate.report.statement import Statement
-    from benchgate.signatures import Signer
     from benchgate.store.repository import Store
-    from benchgate.verifying import Part, Verified
 
 
 def verify(
@@ -56,8 +56,8 @@ def verify(
     output: Annotated[CareFormat, typer.Option("--format", help="How to print what was found.")] = CareFormat.TEXT,
 ) -> None:
     """Hold a statement against report, suite, store and signature; 0 where all holds and the verdict promotes."""
-    from benchgate import verifying
-    from benchgate.cli.measure_commands import read_suite
+    from benchgate.cli.suite_files import read_suite
+    from benchgate.release import verify
     from benchgate.report.statement import read_statement
     from benchgate.store.repository import Store
 
@@ -68,7 +68,7 @@ def verify(
     data = _read(statement)
     stated = read_statement(data, str(statement))
     with Store.open(store, create=False) if store is not None else nullcontext() as opened:
-        asked = verifying.Asked(
+        asked = verify.Asked(
             run=run,
             candidate=candidate,
             revision=revision,
@@ -79,7 +79,7 @@ def verify(
             policy=None if policy is None else read_suite(find_suite(policy)),
             waivers=_waivers(waivers, stated, opened),
         )
-        found = verifying.verify(stated, data, asked)
+        found = verify.verify(stated, data, asked)
     _refuse_unchecked(found, required)
     code = _code(found, strict=strict)
     if output is CareFormat.JSON:
@@ -93,7 +93,7 @@ def _signer(
     bundle: Path | None, identity: str | None, issuer: str | None, trust_root: Path | None, repository: str | None
 ) -> Signer | None:
     """Who must have signed. A signature by just anybody shows nothing, so both names are required."""
-    from benchgate.signatures import Signer, require_sigstore
+    from benchgate.release.signatures import Signer, require_sigstore
 
     if bundle is None:
         of_one = {"--identity": identity, "--issuer": issuer, "--trust-root": trust_root, "--repository": repository}
@@ -111,7 +111,7 @@ def _signer(
 
 
 def _required(names: str | None) -> tuple[Part, ...]:
-    from benchgate.verifying import Part
+    from benchgate.release.verify import Part
 
     known = [part.value for part in Part]
     asked = [name.strip() for name in names.split(",")] if names is not None else []
@@ -124,7 +124,7 @@ def _required(names: str | None) -> tuple[Part, ...]:
 
 
 def _refuse_unchecked(found: Verified, required: tuple[Part, ...]) -> None:
-    from benchgate.verifying import unchecked
+    from benchgate.release.verify import unchecked
 
     if missing := unchecked(found.lines, required):
         raise UsageError(

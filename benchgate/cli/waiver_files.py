@@ -53,10 +53,10 @@ def waivers_for_stored(path: Path | None, as_of: str | None, run: Run) -> Waiver
 def read_waivers(path: Path, as_of: date) -> WaiverFile:
     """Read a file of waivers. UsageError where it cannot be read, SuiteError with every mistake in it."""
     from benchgate.suite.waivers import parse_waivers
-    from benchgate.text_files import text_of
+    from benchgate.system import read_text_file
 
     try:
-        text = text_of(path)
+        text = read_text_file(path)
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"the file of waivers {path} cannot be read: {error}") from error
     return parse_waivers(text, str(path), as_of)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from benchgate.circumstances import utc_now
 from benchgate.doctor.machine import State, Symptom
 from benchgate.errors import BudgetError, SuiteError, UsageError
 from benchgate.model.run import BudgetReading
-from benchgate.spending import read_spent
+from benchgate.pipeline.environment import utc_now
+from benchgate.pipeline.error_budget import read_spent
 from benchgate.suite.schema import Suite
 from benchgate.units import as_written, show_percent
 

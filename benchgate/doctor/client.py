@@ -10,16 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from benchgate.circumstances import client_machine, utc_now
 from benchgate.errors import BenchgateError, TargetError
 from benchgate.gate.evidence.client_strain import saturation_reasons
 from benchgate.load.results import StageResult
 from benchgate.load.workers import run_stage
-from benchgate.measuring_load import Progress
 from benchgate.model import request_metrics
 from benchgate.model.client import ClientProfile, ClientStep
 from benchgate.model.deployment import Arm
 from benchgate.model.request import text_request
+from benchgate.pipeline.environment import client_machine, utc_now
+from benchgate.pipeline.measure_load import Progress
 from benchgate.plan.model import PlannedRequest, PlannedStage
 from benchgate.sim.process import Sim, serve_sim
 from benchgate.sim.settings import sim_settings

@@ -9,12 +9,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from benchgate.deploying import endpoints_of
 from benchgate.doctor.machine import State, Symptom
 from benchgate.errors import TargetError, UsageError
 from benchgate.gate.guards.text import unexpected_names
 from benchgate.model.deployment import Arm
 from benchgate.model.request import GENERATING_ENDPOINTS, Endpoint
+from benchgate.pipeline.deployments import endpoints_of
 from benchgate.suite.deployment import DeploymentSpec
 from benchgate.suite.schema import Suite, traffic_classes
 from benchgate.suite.shadow import Judge, Similarity

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from benchgate.circumstances import known_client, usable_cpus
 from benchgate.errors import BenchgateError, lacking
 from benchgate.load.client_delay import audit_refusal
 from benchgate.load.http.library import DISABLED_BY, library
 from benchgate.model.client import ClientProfile
+from benchgate.pipeline.environment import known_client, usable_cpus
 from benchgate.store.database import Address
 from benchgate.store.repository import Store
 from benchgate.targets.address import ServerAddress

@@ -9,8 +9,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchgate.circumstances import usable_cpus
 from benchgate.doctor.machine import State, Symptom
+from benchgate.pipeline.environment import usable_cpus
 from benchgate.units import show_percent, show_size
 
 _GIB = 1024**3

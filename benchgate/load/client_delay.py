@@ -16,9 +16,9 @@ from benchgate.load.http.library import library
 from benchgate.model.records import FloatArray, IntArray
 from benchgate.model.request_metrics import quantile
 from benchgate.model.run import ClientUse
-from benchgate.stamping import kernel_stamps
 from benchgate.targets.address import ServerAddress
 from benchgate.timers import Ticker
+from benchgate.timestamps import kernel_stamps
 
 _MOST_KEPT = 2**20
 _LEAST_STAMPED = 0.9  # of the reads: the kernel takes a moment to begin with it

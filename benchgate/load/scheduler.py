@@ -18,7 +18,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from time import monotonic_ns
 
-from benchgate.clocks import monotonic_of
 from benchgate.load.client_delay import EventLoopProbe, with_stamps
 from benchgate.load.decode.body import Read
 from benchgate.load.decode.record import chunks_so_far, failure_and_content, progress_of
@@ -33,6 +32,7 @@ from benchgate.plan.model import ClientCancellation, PlannedRequest
 from benchgate.suite.schema import Limits
 from benchgate.targets.dialect import Target
 from benchgate.timers import Alarm
+from benchgate.timestamps import monotonic_of
 
 _NS = 1_000_000_000
 

@@ -24,9 +24,9 @@ from benchgate.quality.logprobs import next_token, text_positions, vocabulary_to
 from benchgate.stats.divergence import exact_kld, kld_lower_bound, same_top1, shared_tokens
 from benchgate.suite.formats import parse_rows
 from benchgate.suite.schema import Divergence, Limits
+from benchgate.system import RECORDED_BYTES, read_text_file
 from benchgate.targets.client import RETRY, AsyncJsonClient
 from benchgate.targets.dialect import Target
-from benchgate.text_files import RECORDED_BYTES, text_of
 
 _TEXT_KEYS = ("id", "text")
 _GIVE_UP_AFTER = 5
@@ -53,7 +53,7 @@ def load_texts(path: Path, settings: Divergence) -> tuple[FixedText, ...]:
     """
     source = str(path)
     try:
-        content = text_of(path, RECORDED_BYTES)
+        content = read_text_file(path, RECORDED_BYTES)
     except (OSError, UnicodeDecodeError) as exc:
         reason = f"the texts cannot be read ({exc}); `divergence.texts` names a JSONL file beside the suite"
         raise SuiteError([Problem(source, None, None, "", reason)]) from exc

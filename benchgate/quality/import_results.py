@@ -25,7 +25,7 @@ from benchgate.quality.import_samples import (
 )
 from benchgate.quality.tasks.gated_metric import metric_fault, scale_of
 from benchgate.suite.quality import Quality, TaskEntry
-from benchgate.text_files import RECORDED_BYTES, text_of
+from benchgate.system import RECORDED_BYTES, read_text_file
 
 _MEAN_TOLERANCE = 1e-6  # of a mean that was written as text
 _SEEDS = ("random_seed", "numpy_seed", "torch_seed", "fewshot_seed")
@@ -157,7 +157,7 @@ def _problems(path: Path, faults: Iterable[str]) -> list[Problem]:
 
 def _text(path: Path) -> str:
     try:
-        return text_of(path, RECORDED_BYTES)
+        return read_text_file(path, RECORDED_BYTES)
     except (OSError, UnicodeDecodeError) as exc:
         raise SuiteError([Problem(str(path), None, None, "", f"cannot be read: {exc}")]) from exc
 

@@ -41,11 +41,11 @@ from benchgate.shadow.replies import (
 from benchgate.suite.deployment import DeploymentSpec
 from benchgate.suite.schema import Limits
 from benchgate.suite.shadow import Judge, Shadow, Similarity
+from benchgate.system import read_text_file
 from benchgate.targets.address import ServerAddress
 from benchgate.targets.client import AsyncJsonClient
 from benchgate.targets.dialect import PATHS, Target, ask_body, target_of
 from benchgate.targets.error_messages import RequestError
-from benchgate.text_files import text_of
 
 Choice = Literal["A", "B", "tie"]
 
@@ -320,7 +320,7 @@ def load_judge_prompt(path: Path) -> str:
     """Read a suite's own prompt. Raises SuiteError if it is unreadable or lacks a place for one of the three texts."""
     source = str(path)
     try:
-        text = text_of(path)
+        text = read_text_file(path)
     except (OSError, UnicodeDecodeError) as exc:
         what = f"the judge's prompt cannot be read ({exc}); `shadow.judge.prompt` names a text file beside the suite"
         raise SuiteError([Problem(source, None, None, "", what)]) from exc

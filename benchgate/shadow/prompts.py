@@ -16,8 +16,8 @@ from benchgate.errors import Problem, SuiteError
 from benchgate.plan.items import ShadowPrompt
 from benchgate.suite.formats import Row, parse_rows, schema_problem
 from benchgate.suite.schema import Suite
+from benchgate.system import RECORDED_BYTES, read_text_file
 from benchgate.targets.validity import response_schema, tool_schemas
-from benchgate.text_files import RECORDED_BYTES, text_of
 
 ROLES = frozenset({"system", "developer", "user", "assistant", "tool", "function"})
 REQUEST_FIELDS = ("tools", "tool_choice", "parallel_tool_calls", "response_format", "stop")
@@ -36,7 +36,7 @@ def load_prompts(path: Path) -> tuple[ShadowPrompt, ...]:
     """
     source = str(path)
     try:
-        text = text_of(path, RECORDED_BYTES)
+        text = read_text_file(path, RECORDED_BYTES)
     except (OSError, UnicodeDecodeError) as exc:
         # The error's own words would repeat the bytes.
         why = f"byte {exc.start} is not UTF-8" if isinstance(exc, UnicodeDecodeError) else exc.strerror

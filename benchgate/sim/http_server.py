@@ -18,10 +18,9 @@ from pathlib import Path
 from time import monotonic_ns
 from typing import Protocol, cast
 
-from benchgate.clocks import monotonic_of
 from benchgate.errors import UsageError
 from benchgate.sim.settings import ListenAddress
-from benchgate.stamping import ANCILLARY_BYTES, ask_for_stamps, stamp_ns
+from benchgate.timestamps import ANCILLARY_BYTES, ask_for_stamps, monotonic_of, stamp_ns
 
 LARGEST_HEAD_BYTES = 64 * 2**10
 LARGEST_BODY_BYTES = 64 * 2**20

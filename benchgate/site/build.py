@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from benchgate.lining_up import read_stored
 from benchgate.model.deployment import sha256_of
 from benchgate.model.history import baseline_series, current_promotions
+from benchgate.pipeline.compare_runs import read_stored
 from benchgate.report.frontier import frontier_document
 from benchgate.report.html import suite_folder
 from benchgate.site.badge import badge_json, badge_of, newest_judging

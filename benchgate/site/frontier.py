@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from benchgate.lining_up import newest_of_each, read_stored
 from benchgate.model.deployment import Arm
+from benchgate.pipeline.compare_runs import newest_of_each, read_stored
 from benchgate.report.charts import Figure
 from benchgate.report.frontier import cost_subject, frontier_figure, frontier_table, last_line, reasons
 from benchgate.sizing.candidates import CandidateRow, CandidateTable, compare_candidates

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
-from benchgate.deciding import decide_stored, report_html
 from benchgate.errors import BenchgateError, PublishError
 from benchgate.escaped_streams import escape_streams
+from benchgate.pipeline.judge import decide_stored, report_html
 from benchgate.site.shelf import write_whole
 from benchgate.store.repository import Store
 

@@ -1,4 +1,4 @@
-"""The one-way rule, held by reading every import: a room enters only the floors below it, and the core does no I/O."""
+"""The import rules of ARCHITECTURE.md, held by reading every import: one way, no cycles, a core without I/O."""
 
 from __future__ import annotations
 
@@ -14,30 +14,20 @@ import pytest
 
 PACKAGE = Path(__file__).parents[2] / "benchgate"
 
-FLOORS: tuple[frozenset[str], ...] = tuple(
-    frozenset(floor.split())
-    for floor in (
-        "errors escape units",
-        "model",
-        "stats suite",
-        "plan gate",
-        "sizing",
-        "child_process escaped_streams stamping system timers clocks",
-        "targets text_files",
-        "embedded sim",
-        "imports load quality shadow store report publish telemetry",
-        "preflight",
-        "acting circumstances deploying done following lining_up looking pricing signatures sitting spending spools",
-        "measuring_load unchanged",
-        "adopting measuring deciding importing foretelling",
-        "answering attesting promoting publishing recording site",
-        "beginning doctor notifying pipeline verifying",
-        "calibrating resuming",
-        "cli",
-        "__main__",
-    )
-)
-CORE = frozenset({"errors", "escape", "units", "model", "stats", "suite", "plan", "gate", "sizing"})
+# From the bottom up. A layer is a list of tiers: packages of one tier do not import each other, but for SHARED.
+LAYERS: dict[str, tuple[str, ...]] = {
+    "base": ("errors escape units system timestamps timers child_process", "escaped_streams"),
+    "core": ("model", "stats suite", "plan gate", "sizing"),
+    "adapters": ("load quality shadow telemetry embedded sim targets store importers integrations report",),
+    "pipeline": ("pipeline",),
+    "use cases": ("release site doctor init",),
+    "interface": ("cli", "__main__"),
+}
+TIERS = tuple(frozenset(tier.split()) for tiers in LAYERS.values() for tier in tiers)
+SHARED = "targets"
+"""The adapter that the other adapters may use: how to reach a deployment."""
+
+CORE = frozenset({"errors", "escape", "units", *" ".join(LAYERS["core"]).split()})
 
 # fmt: off
 OUTSIDE_WORLD = frozenset({
@@ -108,32 +98,34 @@ def runs_later(node: ast.AST) -> bool:
     return isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
 
 
-def room_of(module: str) -> str | None:
-    """The part of benchgate that a module belongs to; None for the package itself and for other libraries."""
+def package_of(module: str) -> str | None:
+    """Return the package or single module of benchgate that a module belongs to; None for other libraries."""
     parts = module.split(".")
     return parts[1] if parts[0] == "benchgate" and len(parts) > 1 and parts[1] != "__version__" else None
 
 
-def floor_of(room: str) -> int:
-    """Height of a room; a room that no floor names must be given one before it can be judged."""
-    for height, floor in enumerate(FLOORS):
-        if room in floor:
+def tier_of(package: str) -> int:
+    """Return the height of a package; one that no tier names must be given a place before it can be judged."""
+    for height, tier in enumerate(TIERS):
+        if package in tier:
             return height
-    raise AssertionError(f"benchgate/{room} stands on no floor; place it in FLOORS here and in ARCHITECTURE.md")
+    raise AssertionError(f"benchgate/{package} has no layer; place it in LAYERS here and in ARCHITECTURE.md")
 
 
 def wrong_way(found: Import) -> bool:
-    """True when an import points up, or sideways into another room of the same floor."""
-    source, target = room_of(found.importer), room_of(found.target)
+    """Return True if an import points up, or sideways into another package of the same tier."""
+    source, target = package_of(found.importer), package_of(found.target)
     if source is None or target is None or source == target:
         return source is None and target is not None
-    return floor_of(target) >= floor_of(source)
+    if tier_of(target) == tier_of(source):
+        return target != SHARED
+    return tier_of(target) > tier_of(source)
 
 
 def reaches_outside(found: Import) -> bool:
     """True when a module of the core imports something that does I/O, reads a clock or draws unseeded numbers."""
     outside = found.target.split(".")[0] in OUTSIDE_WORLD and not found.target.startswith(PURE_PARTS)
-    return outside and room_of(found.importer) in CORE
+    return outside and package_of(found.importer) in CORE
 
 
 def too_early(found: Import) -> bool:
@@ -190,7 +182,7 @@ def test_the_core_imports_nothing_that_touches_the_outside_world() -> None:
 
 
 def test_the_core_reads_no_file_clock_or_global_randomness() -> None:
-    core = {name: path for name, path in MODULES.items() if room_of(name) in CORE}
+    core = {name: path for name, path in MODULES.items() if package_of(name) in CORE}
     found = {name: list(impurities_of(path.read_text(encoding="utf-8"))) for name, path in core.items()}
     assert {name: lines for name, lines in found.items() if lines} == {}
     assert len(core) > len(CORE)  # the walk saw the core
@@ -217,7 +209,7 @@ def test_the_command_line_starts_without_heavy_libraries() -> None:
         ("benchgate.stats.means", "from benchgate.gate.judge import decide"),  # up
         ("benchgate.load.workers", "from benchgate.store.repository import Repository"),  # sideways
         ("benchgate.model.run", "from benchgate import cli"),  # up, by the package
-        ("benchgate.model.run", "def late():\n    import benchgate.pipeline"),  # hidden in a function
+        ("benchgate.model.run", "def late():\n    import benchgate.pipeline.run"),  # hidden in a function
         ("benchgate.model.run", "if TYPE_CHECKING:\n    from benchgate.store import tables"),  # for a type only
         ("benchgate.gate.judge", "from ..report import html"),  # relative
         ("benchgate", "from benchgate.model import run"),  # the package itself imports nothing
@@ -230,7 +222,7 @@ def test_an_import_pointing_the_wrong_way_is_seen(importer: str, line: str) -> N
 @pytest.mark.parametrize(
     ("importer", "line"),
     [
-        ("benchgate.pipeline", "from benchgate.store import repository"),
+        ("benchgate.pipeline.run", "from benchgate.store import repository"),
         ("benchgate.load.workers", "from benchgate.targets.dialect import Dialect"),
         ("benchgate.gate.judge", "from . import rule"),
         ("benchgate.gate.judge", "from benchgate.gate.decision import Rule"),
@@ -242,9 +234,9 @@ def test_an_import_pointing_down_is_let_through(importer: str, line: str) -> Non
     assert [wrong_way(found) for found in imports_of(importer, line)] == [False]
 
 
-def test_a_room_without_a_floor_is_an_error() -> None:
+def test_a_package_without_a_layer_is_an_error() -> None:
     (found,) = imports_of("benchgate.cli.app", "import benchgate.attic")
-    with pytest.raises(AssertionError, match="attic stands on no floor"):
+    with pytest.raises(AssertionError, match="attic has no layer"):
         wrong_way(found)
 
 
@@ -266,3 +258,34 @@ def test_the_other_checks_see_what_they_look_for() -> None:
         "line 1: np.random.rand",
     ]
     assert list(impurities_of("np.random.default_rng(1)")) == []
+
+
+def cycles() -> list[list[str]]:
+    """Return the import cycles among modules, lazy imports included."""
+    known = set(MODULES)
+    graph: dict[str, set[str]] = {name: set() for name in known}
+    for found in all_imports():
+        target = found.target if found.target in known else found.target.rpartition(".")[0]
+        if target in known and target != found.importer and MODULES[target].name != "__init__.py":
+            graph[found.importer].add(target)
+    remaining = dict(graph)
+    while free := [name for name, targets in remaining.items() if not targets & set(remaining)]:
+        for name in free:
+            del remaining[name]
+    # What is left lies on a cycle or leads to one; walking it always ends on one.
+    result = []
+    while remaining:
+        path = [min(remaining)]
+        while (following := min(remaining[path[-1]] & set(remaining))) not in path:
+            path.append(following)
+        result.append(path[path.index(following) :])
+        for name in result[-1]:
+            del remaining[name]
+        while free := [name for name, targets in remaining.items() if not targets & set(remaining)]:
+            for name in free:
+                del remaining[name]
+    return result
+
+
+def test_there_are_no_import_cycles() -> None:
+    assert cycles() == []

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from benchgate.deploying import declared
 from benchgate.errors import SuiteError
 from benchgate.gate.summary.metric_rows import metric_rows
 from benchgate.model.deployment import Arm, Deployment
+from benchgate.pipeline.deployments import declared
 from benchgate.suite.loader import parse_suite
 from benchgate.suite.schema import Suite
 from tests.fakes.measured import Effect, Noise, SuiteText, measured

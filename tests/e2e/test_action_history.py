@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from benchgate.deciding import decide_stored
+from benchgate.pipeline.judge import decide_stored
 from benchgate.store.repository import Store
 from tests.e2e.ci_scripts import put_scripts, write_program
 from tests.e2e.command import here

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from benchgate.calibrating import Calibration, Part, calibration_of
 from benchgate.errors import ExitCode, UsageError
 from benchgate.model.noise import FalseBlocks, NoiseProfile, NoiseSpread
 from benchgate.model.run import Evidence
+from benchgate.pipeline.calibrate import Calibration, Part, calibration_of
 from benchgate.store.repository import Store
 from benchgate.suite.loader import parse_suite
 from benchgate.suite.schema import measured_arms
@@ -130,7 +130,7 @@ def test_profile_is_printed_as_lines_and_as_data(calibrated: Path, monkeypatch: 
     known = profile_of(calibrated)
     seen = evidence_of(calibrated)
     monkeypatch.setattr(
-        "benchgate.calibrating.calibrate", lambda *_, **__: Calibration(seen, known)
+        "benchgate.pipeline.calibrate.calibrate", lambda *_, **__: Calibration(seen, known)
     )  # measures nothing
     found = here(calibrated, "calibrate", "noisy.yaml", "--format", "json", "--only", "load", "--baseline", "prod")
     assert NoiseProfile.from_json(json.loads(found.stdout)) == known

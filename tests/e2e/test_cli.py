@@ -60,8 +60,8 @@ def test_help_loads_nothing_heavy() -> None:
 
 def test_a_verdict_from_the_store_loads_nothing_that_measures() -> None:
     """scipy's statistics take longer to load than all the rest, and every command that judges would wait for them."""
-    unwanted = ("scipy.stats", "scipy.optimize", "httpx2", "uvloop", "benchgate.measuring", "benchgate.load")
-    code = f"import sys, benchgate.deciding; print([m for m in {unwanted!r} if m in sys.modules])"
+    unwanted = ("scipy.stats", "scipy.optimize", "httpx2", "uvloop", "benchgate.pipeline.measure", "benchgate.load")
+    code = f"import sys, benchgate.pipeline.judge; print([m for m in {unwanted!r} if m in sys.modules])"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert loaded.strip() == "[]"
 

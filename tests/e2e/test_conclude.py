@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from benchgate import deciding
 from benchgate.cli import interruption, several
 from benchgate.cli.conclude import finish
 from benchgate.cli.options import Format
-from benchgate.deciding import Decision
 from benchgate.errors import ExitCode, PublishError
 from benchgate.model.verdict import Outcome
+from benchgate.pipeline import judge as deciding
+from benchgate.pipeline.judge import Decision
 from benchgate.report.document import OWN, verdict_document
 from tests.fakes import evidence as fake
 

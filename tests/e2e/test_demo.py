@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from benchgate.cli import measure_commands
-from benchgate.deciding import Decision
 from benchgate.model.verdict import Outcome
+from benchgate.pipeline.judge import Decision
 from tests.e2e.command import here
 from tests.e2e.test_conclude import decision
 

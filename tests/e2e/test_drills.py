@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from benchgate import pipeline
 from benchgate.model.verdict import Outcome
+from benchgate.pipeline import run as pipeline
 from benchgate.suite.loader import parse_suite
 from benchgate.suite.schema import Suite
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from benchgate import pipeline
-from benchgate.deciding import Decision
 from benchgate.model.run import LoadEnd, RunStatus
 from benchgate.model.verdict import Outcome
-from benchgate.pipeline import RunOptions
+from benchgate.pipeline import run as pipeline
+from benchgate.pipeline.judge import Decision
+from benchgate.pipeline.run import RunOptions
 from benchgate.store.repository import Store
 from benchgate.suite.loader import parse_suite
 from tests.e2e.command import here

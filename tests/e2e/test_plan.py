@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from benchgate.circumstances import client_machine, utc_now
 from benchgate.cli.plan_checks import check_lines
 from benchgate.model.client import ClientProfile, ClientStep
+from benchgate.pipeline.environment import client_machine, utc_now
 from benchgate.plan.check_power import CheckPower
 from benchgate.plan.power import PromotionChance
 from benchgate.store.repository import Store

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from benchgate.deciding import decide_stored, write_report
 from benchgate.model.deployment import Arm
 from benchgate.model.run import MetricRow
+from benchgate.pipeline.judge import decide_stored, write_report
 from benchgate.store.repository import Store
 from tests.e2e.command import STORE, here
 from tests.fakes.promotable import BLOCKED, begun, days_ago

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from benchgate.deciding import decide_stored
+from benchgate.pipeline.judge import decide_stored
 from benchgate.store.repository import Store
 from tests.e2e.command import STORE, here
 from tests.fakes.promotable import BLOCKED, begun, days_ago

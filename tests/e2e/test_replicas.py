@@ -12,13 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from benchgate import pipeline, resuming
-from benchgate.deciding import Decision, decide_stored
 from benchgate.errors import UsageError
 from benchgate.model.deployment import Arm
 from benchgate.model.run import AT_THE_END, AT_THE_START, REPLICAS
 from benchgate.model.verdict import GuardResult, Outcome
-from benchgate.pipeline import RunOptions
+from benchgate.pipeline import resume
+from benchgate.pipeline import run as pipeline
+from benchgate.pipeline.judge import Decision, decide_stored
+from benchgate.pipeline.run import RunOptions
 from benchgate.sim.process import Sim, serve_sim
 from benchgate.sim.settings import sim_settings
 from benchgate.store.repository import Store
@@ -226,7 +227,7 @@ def test_a_run_that_goes_on_keeps_the_counts_from_before(tmp_path: Path, plain: 
     with pytest.raises(KeyboardInterrupt):
         pipeline.run_suite(suite, tmp_path, options(tmp_path), Ends())
     three.start(0)
-    decision = resuming.resume_suite(suite, tmp_path, options(tmp_path), Watching())
+    decision = resume.resume_suite(suite, tmp_path, options(tmp_path), Watching())
     found = [(one.when, one.count) for one in decision.evidence.replicas]
     before = [(AT_THE_START, 3), ("before block 1", 3), ("before block 2", 2)]
     after = [(AT_THE_START, 3), ("before block 2", 3), ("before block 3", 3), (AT_THE_END, 3)]

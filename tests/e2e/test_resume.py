@@ -15,13 +15,14 @@ from typing import Any
 
 import pytest
 
-from benchgate import pipeline, resuming, unchanged
-from benchgate.circumstances import utc_now
-from benchgate.deciding import Decision, decide_stored
 from benchgate.errors import TargetError, UsageError
 from benchgate.model.deployment import Arm
 from benchgate.model.run import SESSION_BEGUN, DeploymentFault, LoadObservation, Resumption, RunStatus
-from benchgate.pipeline import RunOptions
+from benchgate.pipeline import resume, resume_checks
+from benchgate.pipeline import run as pipeline
+from benchgate.pipeline.environment import utc_now
+from benchgate.pipeline.judge import Decision, decide_stored
+from benchgate.pipeline.run import RunOptions
 from benchgate.sim.process import serve_sim
 from benchgate.sim.settings import sim_settings
 from benchgate.store.evidence import JournalEvent
@@ -115,7 +116,7 @@ def begun(folder: Path, text: str, after: int) -> str:
 def gone_on(folder: Path, text: str, ref: str | None = None) -> tuple[Decision, Ends]:
     watching = Ends()
     suite = parse_suite(text, "resumed.yaml")
-    return resuming.resume_suite(suite, folder, options(folder), watching, ref), watching
+    return resume.resume_suite(suite, folder, options(folder), watching, ref), watching
 
 
 def events(folder: Path, run_id: str, kind: str) -> list[Any]:
@@ -204,10 +205,10 @@ def test_what_changed_is_said_and_nothing_is_written(
     suite = parse_suite(suite_text, "resumed.yaml")
     by_others = replace(options(tmp_path), cluster="tcp://127.0.0.1:1")
     with pytest.raises(UsageError, match="its load was sent by this machine and would be by a cluster"):
-        resuming.resume_suite(suite, tmp_path, by_others, Ends())
+        resume.resume_suite(suite, tmp_path, by_others, Ends())
     with monkeypatch.context() as patch:
-        patch.setattr(unchanged, "__version__", "9.9")
-        patch.setattr(unchanged, "environment_facts", lambda: {"cpu": "another"})
+        patch.setattr(resume_checks, "__version__", "9.9")
+        patch.setattr(resume_checks, "environment_facts", lambda: {"cpu": "another"})
         with pytest.raises(UsageError, match=r"benchgate was \S+ and is 9\.9\n  this machine's"):
             gone_on(tmp_path, suite_text)
     with opened(tmp_path) as store:
@@ -314,9 +315,9 @@ def test_a_killed_run_is_marked_by_the_next_one_and_goes_on_once(tmp_path: Path,
     (tmp_path / "lost").rename(spool)
     elsewhere, gone = replace(options(tmp_path), work_dir=tmp_path / "elsewhere"), str(tmp_path / "gone.db")
     with pytest.raises(UsageError, match=f"`benchgate store recover {spool} --store {gone}`, and then it can"):
-        resuming.resume_suite(suite, tmp_path, replace(options(tmp_path), store=gone), ends)
+        resume.resume_suite(suite, tmp_path, replace(options(tmp_path), store=gone), ends)
     with pytest.raises(KeyboardInterrupt):
-        resuming.resume_suite(suite, tmp_path, elsewhere, ends, older[:13])
+        resume.resume_suite(suite, tmp_path, elsewhere, ends, older[:13])
     assert ends.notes[-1].startswith(f"run {older} was cut short again; it went on once, and does so no more")
     with pytest.raises(UsageError, match=r"is over, though not complete \(it went on once already, and was"):
         gone_on(tmp_path, text, older)

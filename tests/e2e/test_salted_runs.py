@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from benchgate import pipeline, resuming
-from benchgate.deciding import Decision
 from benchgate.model.deployment import Arm
 from benchgate.model.run import RunStatus
 from benchgate.model.verdict import Outcome
+from benchgate.pipeline import resume
+from benchgate.pipeline import run as pipeline
+from benchgate.pipeline.judge import Decision
 from benchgate.plan.salt import run_salt
 from benchgate.plan.schedule import measurement_sha256
 from benchgate.store.repository import Store
@@ -143,7 +144,7 @@ def test_a_resumed_run_sends_the_words_that_it_began_with(
     before = prompts(plain)
     with Store.open(str(tmp_path / STORE), create=False) as store:
         (begun,) = store.resumable_runs("salted")
-    evidence = resuming.resume_suite(suite, tmp_path, options(tmp_path), Ends()).evidence
+    evidence = resume.resume_suite(suite, tmp_path, options(tmp_path), Ends()).evidence
     run = evidence.run
     assert (run.id, run.status, run.load_salt) == (begun.id, RunStatus.COMPLETE, begun.load_salt)
     after = prompts(plain)

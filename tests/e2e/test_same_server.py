@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from benchgate.deploying import same_server
 from benchgate.model.deployment import Arm
+from benchgate.pipeline.deployments import same_server
 from benchgate.targets.dialect import DIALECTS, Target
 
 pytestmark = pytest.mark.beside  # nothing is measured

@@ -11,9 +11,9 @@ import pytest
 from benchgate.cli import measure_commands
 from benchgate.cli.options import Format
 from benchgate.cli.several import conclude_each
-from benchgate.deciding import Decision
 from benchgate.errors import ExitCode, UsageError
 from benchgate.model.verdict import Outcome
+from benchgate.pipeline.judge import Decision
 from benchgate.suite.loader import parse_suite
 from benchgate.suite.rules.suite import each_candidate, with_arms
 from tests.e2e.command import here

@@ -13,8 +13,6 @@ from typing import Any
 
 import pytest
 
-from benchgate import pipeline
-from benchgate.deciding import Decision
 from benchgate.load.results import StageResult
 from benchgate.load.shards import Shard
 from benchgate.load.standalone.options import LoadOptions
@@ -23,7 +21,9 @@ from benchgate.load.standalone.search import SearchOptions, run_search
 from benchgate.load.warmup import MOST_ROUNDS, mean_service_s
 from benchgate.load.workers import Fleet
 from benchgate.model.deployment import Arm
-from benchgate.pipeline import RunOptions
+from benchgate.pipeline import run as pipeline
+from benchgate.pipeline.judge import Decision
+from benchgate.pipeline.run import RunOptions
 from benchgate.sim.process import Sim, serve_sim
 from benchgate.sim.settings import sim_settings
 from benchgate.suite.loader import parse_suite

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from benchgate.integrations.message import Annotation, Light, Message
 from benchgate.model.verdict import Outcome
-from benchgate.publish.message import Annotation, Light, Message
 
 _LIGHTS = {Outcome.PASS: Light.SUCCESS, Outcome.WARN: Light.SUCCESS, Outcome.INVALID: Light.ERROR}
 

@@ -13,12 +13,12 @@ from typing import Any
 
 from sqlalchemy import insert
 
-from benchgate import promoting
-from benchgate.deciding import decide_stored
 from benchgate.model.deployment import Arm
 from benchgate.model.history import Promotion, PromotionAction, PromotionGrounds, PromotionOrigin
 from benchgate.model.run import RunStatus
 from benchgate.model.verdict import Outcome
+from benchgate.pipeline.judge import decide_stored
+from benchgate.release import promote as promotion
 from benchgate.store import rows, tables
 from benchgate.store.migrate import opened
 from benchgate.store.repository import Store
@@ -28,7 +28,7 @@ _PLAN = b'{"blocks":[]}'
 CHECK: dict[str, object] = {"metric": "ttft", "margin": "10%"}
 BLOCKED = Effect(slowdown=2.0)
 
-promote = partial(promoting.promote, max_age_s=math.inf)
+promote = partial(promotion.promote, max_age_s=math.inf)
 """Of a run of any age, which the runs here are: their days are stated."""
 
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from benchgate.publish.delivery import Clock
-from benchgate.publish.destination import Destination, destination
+from benchgate.integrations.delivery import Clock
+from benchgate.integrations.destination import Destination, destination
 from tests.fakes import certificates
 
 HANG_UP = 0

@@ -6,11 +6,11 @@ import hashlib
 import uuid
 from dataclasses import replace
 
-from benchgate.deciding import decide_stored
 from benchgate.gate.summary.metric_rows import metric_rows
 from benchgate.model.deployment import Arm
 from benchgate.model.history import Promotion, PromotionAction, PromotionGrounds, PromotionOrigin
 from benchgate.model.run import Evidence, RunStatus
+from benchgate.pipeline.judge import decide_stored
 from benchgate.store.repository import Store
 from tests.fakes.measured import HEALTHY, Effect, Noise, SuiteText, measured
 

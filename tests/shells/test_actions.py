@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from benchgate.acting import Acts, bring_back
 from benchgate.errors import TargetError
 from benchgate.load.results import ClassResult, StageResult
 from benchgate.model.deployment import Arm
 from benchgate.model.records import RequestColumns
 from benchgate.model.run import ClientUse
+from benchgate.pipeline.actions import Acts, bring_back
 from benchgate.sim.process import serve_sim
 from benchgate.sim.settings import sim_settings
 from benchgate.suite.deployment import DeploymentSpec

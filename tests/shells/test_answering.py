@@ -13,13 +13,13 @@ from urllib.parse import quote
 import httpx2
 import pytest
 
-from benchgate.answering.answer import NoRun, answer
-from benchgate.answering.question import question
-from benchgate.answering.server import Served, VerdictServer
-from benchgate.deciding import decide_stored
 from benchgate.errors import UsageError
 from benchgate.model.history import PromotionAction, PromotionGrounds
 from benchgate.model.run import RunStatus
+from benchgate.pipeline.judge import decide_stored
+from benchgate.release.answer import NoRun, answer
+from benchgate.release.question import question
+from benchgate.release.server import Served, VerdictServer
 from benchgate.store.repository import Store
 from tests.fakes.measured import SuiteText
 from tests.fakes.promotable import BLOCKED, CHECK, begun, judged, write_record
@@ -242,7 +242,7 @@ def test_a_request_that_is_none_is_answered_and_is_no_defect(tmp_path: Path, ask
 def test_whoever_sends_a_byte_now_and_then_is_left_when_the_time_is_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("benchgate.answering.server._LONGEST_S", 0.1)
+    monkeypatch.setattr("benchgate.release.server._LONGEST_S", 0.1)
     with serving(str(tmp_path / "none.sqlite")) as (url, _), connected(url) as client:
         client.settimeout(0.02)
         sent = 0

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from benchgate.circumstances import client_machine, known_client_at, utc_now
 from benchgate.doctor import client, machine
 from benchgate.doctor.budget import examine_budget
 from benchgate.doctor.client import client_step, measure_client
@@ -21,6 +20,7 @@ from benchgate.model.client import ClientProfile, ClientStep
 from benchgate.model.records import ErrorClass, RequestColumns, RequestRecord, TokenSource
 from benchgate.model.request import text_request
 from benchgate.model.run import ClientUse
+from benchgate.pipeline.environment import client_machine, known_client_at, utc_now
 from benchgate.plan.model import PlannedRequest, PlannedStage
 from benchgate.store.repository import Store
 from benchgate.suite.loader import parse_suite

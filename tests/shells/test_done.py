@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from benchgate.done import Begun, Done, done_so_far
 from benchgate.model.deployment import Arm
 from benchgate.model.run import DeploymentFault, LoadObservation, QualityObservation, ServerStart
+from benchgate.pipeline.checkpoint import Begun, Done, done_so_far
 from benchgate.plan.schedule import make_plan
 from benchgate.store.evidence import JournalEntry, JournalEvent
 from benchgate.suite.loader import parse_suite

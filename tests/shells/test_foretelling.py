@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from benchgate.circumstances import environment_facts
-from benchgate.deploying import declared
-from benchgate.foretelling import known_at, known_in
 from benchgate.model.deployment import Arm
 from benchgate.model.noise import NoiseProfile, NoiseSpread, noise_key
 from benchgate.model.run import LOAD_ENDED, Run, RunStatus
+from benchgate.pipeline.deployments import declared
+from benchgate.pipeline.environment import environment_facts
+from benchgate.pipeline.prior_noise import known_at, known_in
 from benchgate.plan.check_power import NO_KNOWN_NOISE
 from benchgate.plan.schedule import make_plan, measurement_sha256
 from benchgate.store.repository import Store

@@ -6,8 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from benchgate.gate.summary.metric_rows import metric_rows
-from benchgate.lining_up import newest_of_each, read_stored
 from benchgate.model.history import Promotion, PromotionAction
+from benchgate.pipeline.compare_runs import newest_of_each, read_stored
 from benchgate.store.repository import Store
 from tests.fakes.promotable import begun
 from tests.fakes.quick_command import answer

@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from benchgate.gate.judge import judge
-from benchgate.importing import live_only
 from benchgate.model.run import Evidence
 from benchgate.model.verdict import GuardResult, Outcome
+from benchgate.pipeline.import_evals import live_only
 from benchgate.report import display
 from benchgate.report.text import render_text
 from benchgate.report.view import ReportView, report_view

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from benchgate.errors import UsageError
-from benchgate.imports.formats import FORMATS, read_file
+from benchgate.importers.formats import FORMATS, read_file
 from benchgate.model.deployment import Arm
 
 FIXTURES = Path(__file__).parents[1] / "fixtures/imports"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from benchgate.errors import SuiteError, UsageError
-from benchgate.imports.formats import read_file
+from benchgate.importers.formats import read_file
 from tests.shells.test_imports_read import FIXTURES, altered, numbers
 
 
@@ -147,7 +147,7 @@ def test_yaml_that_is_none_and_bytes_that_are_no_text_are_refused(tmp_path: Path
 
 
 def test_a_file_too_large_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("benchgate.imports.fields.MOST_BYTES", 100)
+    monkeypatch.setattr("benchgate.importers.fields.MOST_BYTES", 100)
     with pytest.raises(UsageError, match="more than 100 bytes"):
         read_file(FIXTURES / "vllm.json")
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import pytest
 
-from benchgate import stamping
+from benchgate import timestamps
 from benchgate.load import client_delay as stamps
 from benchgate.load.client_delay import ReadDelays, audit_refusal
 from benchgate.load.results import StageResult
@@ -41,11 +41,11 @@ pytestmark = pytest.mark.skipif(
 def kernel_that_stamps() -> Iterator[None]:
     """The kernel begins to stamp some time after it was asked, and goes on while any socket asks for it."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking, socket.socket(type=socket.SOCK_DGRAM) as sender:
-        stamping.ask_for_stamps(asking)
+        timestamps.ask_for_stamps(asking)
         asking.bind(("127.0.0.1", 0))
         for _ in range(1000):
             sender.sendto(b"now", asking.getsockname())
-            if stamping.stamp_ns(asking.recvmsg(8, 256)[1]) is not None:
+            if timestamps.stamp_ns(asking.recvmsg(8, 256)[1]) is not None:
                 break
             time.sleep(0.01)
         else:

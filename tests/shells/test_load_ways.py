@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchgate.preflight import run_problems, written_problems
+from benchgate.pipeline.preflight import run_problems, written_problems
 from benchgate.suite.loader import parse_suite
 from benchgate.suite.schema import Suite
 from tests.fakes.certificates import CA, CLIENT_CERT, CLIENT_KEY

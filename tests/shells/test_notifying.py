@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from benchgate import notifying
-from benchgate.deciding import Decision
 from benchgate.errors import PublishError, UsageError
+from benchgate.integrations.message import Light, Message
+from benchgate.integrations.webhook import SECRET, SLACK_URL
 from benchgate.model.verdict import Outcome
-from benchgate.notifying import Addressed, addressed, notifiers
-from benchgate.publish.message import Light, Message
-from benchgate.publish.webhook import SECRET, SLACK_URL
-from benchgate.publishing import Judged, publish_all
+from benchgate.pipeline.judge import Decision
+from benchgate.release import notify
+from benchgate.release.notify import Addressed, addressed, notifiers
+from benchgate.release.publish import Judged, publish_all
 from benchgate.report.document import OWN, verdict_document
 from benchgate.store.repository import Store
 from tests.fakes import evidence as fake
@@ -32,7 +32,7 @@ MESSAGE = Message("tiny-q4", "q4", "run-1", Outcome.BLOCK, Light.FAILURE, "BLOCK
 
 @pytest.fixture(autouse=True)
 def quick_report(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(notifying, "report_html", lambda decision: "<!doctype html>")
+    monkeypatch.setattr(notify, "report_html", lambda decision: "<!doctype html>")
 
 
 def judged(outcome: Outcome = Outcome.BLOCK, doubt: str | None = None) -> Judged:

@@ -12,19 +12,19 @@ from pathlib import Path
 
 import pytest
 
-from benchgate.cli.measure_commands import load_suite, read_suite
-from benchgate.deploying import declared
+from benchgate.cli.suite_files import load_suite, read_suite
 from benchgate.errors import SuiteError, UsageError
 from benchgate.model.deployment import Arm
 from benchgate.model.run import new_run_id, start_day
-from benchgate.pipeline import RunOptions
-from benchgate.pricing import require_priced, with_prices
-from benchgate.publishing import judge_to_publish
+from benchgate.pipeline.deployments import declared
+from benchgate.pipeline.resume import resume_suite
+from benchgate.pipeline.run import RunOptions
+from benchgate.pipeline.suite_file import require_priced, with_prices
+from benchgate.release.publish import judge_to_publish
+from benchgate.release.verify import Answer, Asked, Line, verify
 from benchgate.report.statement import read_statement
-from benchgate.resuming import resume_suite
 from benchgate.store.repository import Store
 from benchgate.suite.schema import Suite
-from benchgate.verifying import Answer, Asked, Line, verify
 from tests.e2e.command import STORE, here
 from tests.fakes import quick_command
 from tests.shells.store_samples import PLAN, make_deployment, make_run

@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from benchgate import promoting
-from benchgate.deciding import decide_stored, report_html, write_report
-from benchgate.deploying import declared
 from benchgate.errors import ExitCode, SuiteError, UsageError
 from benchgate.model.deployment import PinStatus, identity_of
 from benchgate.model.history import PromotionAction, PromotionOrigin
 from benchgate.model.run import RunStatus
 from benchgate.model.verdict import Outcome, Waiver, Waivers
-from benchgate.promoting import NotPromoted, withdraw
+from benchgate.pipeline.deployments import declared
+from benchgate.pipeline.judge import decide_stored, report_html, write_report
+from benchgate.release import promote as promotion
+from benchgate.release.promote import NotPromoted, withdraw
 from benchgate.store.repository import Store
 from benchgate.suite.loader import parse_suite
 from tests.fakes.measured import Effect, SuiteText
@@ -118,7 +118,7 @@ def test_calibration_import_and_run_that_was_cut_short_are_refused(store: Store)
 
 def test_run_that_ended_too_long_ago_is_refused_and_an_override_is_no_way_around(store: Store) -> None:
     old, late = passed(store, day=days_ago(40)), passed(store, day=days_ago(20))
-    a_month = partial(promoting.promote, store, origin=MAIN, max_age_s=30 * 86_400.0)
+    a_month = partial(promotion.promote, store, origin=MAIN, max_age_s=30 * 86_400.0)
     for override in (None, "the old one is on fire"):
         with pytest.raises(NotPromoted, match=r"days ago, more than 30\.0 days; measure it again") as refused:
             a_month(run_id=old, override=override)

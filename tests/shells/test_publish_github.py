@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from benchgate.errors import ExitCode, PublishError
+from benchgate.integrations.github import SUMMARY_LIMIT_BYTES, publish, publish_outputs, withdraw_outputs
 from benchgate.model.verdict import Outcome
-from benchgate.publish.github import SUMMARY_LIMIT_BYTES, publish, publish_outputs, withdraw_outputs
 from tests.fakes import evidence as fake
 
 

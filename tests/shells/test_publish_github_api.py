@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from benchgate.errors import PublishError
-from benchgate.publish.github_api import GitHubApi, base_url
-from benchgate.publish.github_comment import publish_comment
-from benchgate.publish.github_refusals import Purpose
+from benchgate.integrations.github_api import GitHubApi, base_url
+from benchgate.integrations.github_comment import publish_comment
+from benchgate.integrations.github_refusals import Purpose
 from tests.fakes.github_api import TOKEN, FakeGitHub
 from tests.fakes.messages import message
 

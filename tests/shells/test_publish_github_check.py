@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from benchgate.errors import PublishError
+from benchgate.integrations.github_api import GitHubApi
+from benchgate.integrations.github_check import publish_check
+from benchgate.integrations.github_status import publish_commit_status, publish_deployment_status
+from benchgate.integrations.message import Message, Overtaken
 from benchgate.model.verdict import Outcome
-from benchgate.publish.github_api import GitHubApi
-from benchgate.publish.github_check import publish_check
-from benchgate.publish.github_status import publish_commit_status, publish_deployment_status
-from benchgate.publish.message import Message, Overtaken
 from tests.fakes.github_api import Asked, FakeGitHub
 from tests.fakes.messages import message
 

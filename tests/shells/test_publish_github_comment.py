@@ -12,10 +12,10 @@ from dataclasses import replace
 import pytest
 
 from benchgate.errors import PublishError
+from benchgate.integrations.github_api import GitHubApi
+from benchgate.integrations.github_comment import publish_comment
+from benchgate.integrations.message import Message, Overtaken
 from benchgate.model.verdict import Outcome
-from benchgate.publish.github_api import GitHubApi
-from benchgate.publish.github_comment import publish_comment
-from benchgate.publish.message import Message, Overtaken
 from tests.fakes.github_api import BOT, Asked, FakeGitHub
 from tests.fakes.messages import message
 

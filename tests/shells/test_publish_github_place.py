@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from benchgate.errors import PublishError, UsageError
-from benchgate.publish.github_place import place_of
+from benchgate.integrations.github_place import place_of
 
 HEAD, MERGE = "a" * 40, "b" * 40
 JOB = {

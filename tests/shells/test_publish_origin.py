@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from benchgate.errors import UsageError
+from benchgate.integrations.origin import origin_of, unprotected_because
 from benchgate.model.history import PromotionOrigin
-from benchgate.publish.origin import origin_of, unprotected_because
 
 GITHUB = {
     "GITHUB_ACTIONS": "true",

@@ -13,9 +13,9 @@ import httpx2
 import pytest
 
 from benchgate.errors import PublishError, UsageError
-from benchgate.publish import delivery
-from benchgate.publish.destination import addresses, destination
-from benchgate.publish.webhook import (
+from benchgate.integrations import delivery
+from benchgate.integrations.destination import addresses, destination
+from benchgate.integrations.webhook import (
     SECRET,
     SLACK_URL,
     push_metrics,

@@ -11,10 +11,10 @@ from subprocess import CompletedProcess
 
 import pytest
 
-from benchgate.deciding import decide_stored
 from benchgate.errors import ExitCode
 from benchgate.model.run import new_run_id
-from benchgate.publishing import judge_to_publish
+from benchgate.pipeline.judge import decide_stored
+from benchgate.release.publish import judge_to_publish
 from benchgate.store.bundle import export_bundle
 from benchgate.store.migrate import opened
 from benchgate.store.repository import Store

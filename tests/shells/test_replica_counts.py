@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from benchgate.deploying import Replicas
 from benchgate.doctor.deployments import examine_deployments
 from benchgate.doctor.machine import State, Symptom
 from benchgate.errors import SuiteError, TargetError, UsageError
 from benchgate.model.deployment import Arm
+from benchgate.pipeline.deployments import Replicas
 from benchgate.sim.process import Sim, serve_sim
 from benchgate.sim.settings import sim_settings
 from benchgate.suite.deployment import DeploymentSpec

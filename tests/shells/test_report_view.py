@@ -11,10 +11,10 @@ import pytest
 from benchgate import units
 from benchgate.cli.conclude import shown
 from benchgate.cli.options import Format
-from benchgate.deciding import Decision, report_html
 from benchgate.model.deployment import Arm
 from benchgate.model.run import Evidence
 from benchgate.model.verdict import CheckResult, GuardResult, Outcome, Scale, Unit
+from benchgate.pipeline.judge import Decision, report_html
 from benchgate.report import view as view_module
 from benchgate.report.checks import CheckRow, Strip, check_rows
 from benchgate.report.comparability import sides

@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import pytest
 
-from benchgate.deploying import declared
 from benchgate.errors import TargetError
 from benchgate.gate.comparison import compare
 from benchgate.gate.guards import run_guards
@@ -17,6 +16,7 @@ from benchgate.model.deployment import Arm
 from benchgate.model.records import ErrorClass, RequestColumns
 from benchgate.model.run import Evidence
 from benchgate.model.verdict import GuardResult
+from benchgate.pipeline.deployments import declared
 from benchgate.plan.items import ShadowPrompt
 from benchgate.plan.model import PlannedStage
 from benchgate.plan.schedule import make_plan

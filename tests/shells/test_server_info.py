@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from benchgate.deploying import TargetDown, require_unchanged, said_by
 from benchgate.model.deployment import Arm
 from benchgate.model.run import CHANGED
+from benchgate.pipeline.deployments import TargetDown, require_unchanged, said_by
 from benchgate.suite.schema import Suite
 from benchgate.targets.dialect import DIALECTS, Target
 from benchgate.targets.server_info import weights_name

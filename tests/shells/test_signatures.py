@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from benchgate.attesting import statement_of
-from benchgate.deciding import Decision
 from benchgate.errors import ExitCode, UsageError
 from benchgate.model.verdict import Outcome
+from benchgate.pipeline.judge import Decision
+from benchgate.release.attest import statement_of
+from benchgate.release.signatures import NotSigned, Signer, require_sigstore, verify_signature
+from benchgate.release.verify import Answer, Asked, verify
 from benchgate.report.document import OWN, verdict_document
 from benchgate.report.statement import StatedFile, Statement
-from benchgate.signatures import NotSigned, Signer, require_sigstore, verify_signature
-from benchgate.verifying import Answer, Asked, verify
 from tests.fakes import evidence as fake
 from tests.fakes.sigstore_world import IDENTITY, ISSUER, SigstoreWorld
 

@@ -13,7 +13,7 @@ import pytest
 
 from benchgate.sim.http_server import ArrivalClock, Connection, FairQueue, Request, listen
 from benchgate.sim.settings import ListenAddress
-from benchgate.stamping import ask_for_stamps, kernel_stamps, stamp_ns
+from benchgate.timestamps import ask_for_stamps, kernel_stamps, stamp_ns
 
 MS = 1_000_000
 ROOM = memoryview(bytearray(2**16))
@@ -77,7 +77,7 @@ def test_a_stamp_says_nothing_once_the_time_of_day_was_set(
 ) -> None:
     server, client = pair
     for step_ns in (3_600_000 * MS, -3_600_000 * MS):
-        monkeypatch.setattr("benchgate.clocks.time_ns", lambda step_ns=step_ns: time.time_ns() + step_ns)
+        monkeypatch.setattr("benchgate.timestamps.time_ns", lambda step_ns=step_ns: time.time_ns() + step_ns)
         client.sendall(b"POST")
         before_ns = monotonic_ns()
         assert before_ns <= ArrivalClock(server).came_ns(ROOM) <= monotonic_ns()

@@ -16,10 +16,10 @@ import typer
 from sqlalchemy import text
 
 from benchgate.cli import site_command
-from benchgate.deciding import decide_stored, report_html
 from benchgate.errors import PublishError, UsageError
 from benchgate.model.history import PromotionOrigin
 from benchgate.model.run import RunStatus
+from benchgate.pipeline.judge import decide_stored, report_html
 from benchgate.report.html import suite_folder
 from benchgate.site import reports
 from benchgate.site.build import Built, build

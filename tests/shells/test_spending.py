@@ -10,7 +10,7 @@ import pytest
 
 from benchgate.errors import BudgetError, ExitCode, StoreError, SuiteError, UsageError
 from benchgate.model.run import BudgetReading, RunStatus
-from benchgate.spending import budget_lines, read_spent, require_askable
+from benchgate.pipeline.error_budget import budget_lines, read_spent, require_askable
 from benchgate.store.repository import Store
 from benchgate.suite.loader import parse_suite
 from benchgate.suite.schema import Suite
@@ -148,7 +148,7 @@ def test_server_that_is_not_there_hangs_up_or_does_not_end_is_no_zero(monkeypatc
     assert "could not be asked" in refusal(lambda received: [CLOSE])
     endless = b"HTTP/1.1 200 OK\r\ncontent-length: 4000000\r\n\r\n" + b" " * 1_500_000
     assert "larger than 1048576 bytes" in refusal(lambda received: [endless])
-    monkeypatch.setattr("benchgate.spending._LONGEST_S", 0.1)
+    monkeypatch.setattr("benchgate.pipeline.error_budget._LONGEST_S", 0.1)
     assert "no answer within 100 ms" in refusal(lambda received: [1.0, CLOSE])
 
 

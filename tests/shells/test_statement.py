@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from benchgate.attesting import statement_of
 from benchgate.cli.conclude import finish
 from benchgate.cli.options import Format
 from benchgate.cli.several import conclude_each
 from benchgate.cli.statements import StatementPlace, statement_place
-from benchgate.deciding import Decision
 from benchgate.errors import ExitCode, UsageError
+from benchgate.integrations.run_url import run_url
 from benchgate.model.deployment import Arm
 from benchgate.model.verdict import ChecksByResult, GuardResult, Outcome, Verdict
-from benchgate.publish.run_url import run_url
+from benchgate.pipeline.judge import Decision
+from benchgate.release.attest import statement_of
 from benchgate.report.document import OWN, verdict_document
 from benchgate.report.statement import NotAStatement, StatedFile, read_statement
 from tests.fakes import evidence as fake

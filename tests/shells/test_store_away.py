@@ -20,7 +20,7 @@ from benchgate.errors import StoreError
 from benchgate.model.deployment import Arm
 from benchgate.model.records import RequestColumns
 from benchgate.model.run import RunStatus
-from benchgate.recording import recorded
+from benchgate.pipeline.recording import recorded
 from benchgate.store import database, lifecycle
 from benchgate.store.database import Address
 from benchgate.store.repository import RunWriter, Store

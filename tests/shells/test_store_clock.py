@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from benchgate.circumstances import utc_now
 from benchgate.errors import EvidenceError, StoreError, UsageError
 from benchgate.model.deployment import Arm
 from benchgate.model.run import MetricRow, Run, RunStatus
 from benchgate.model.verdict import Outcome
+from benchgate.pipeline.environment import utc_now
 from benchgate.store import clock
 from benchgate.store.merge import RunSource, copy_store, import_runs
 from benchgate.store.migrate import opened

@@ -13,21 +13,21 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from benchgate.done import Done
 from benchgate.errors import EvidenceError, StoreError, UsageError
-from benchgate.measuring import Sitting
 from benchgate.model.deployment import Arm, Deployment
 from benchgate.model.run import SESSION_BEGUN, BudgetReading, DeploymentFault, Resumption, Run, RunStatus
-from benchgate.resuming import ResumedSitting
+from benchgate.pipeline.checkpoint import Done
+from benchgate.pipeline.measure import Sitting
+from benchgate.pipeline.resume import ResumedSitting
+from benchgate.pipeline.resume_checks import processes_before, same_processes
+from benchgate.pipeline.session import moved, sitting_of
+from benchgate.pipeline.spools import SpoolFound, bring_in
 from benchgate.sim.process import serve_sim
 from benchgate.sim.settings import sim_settings
-from benchgate.sitting import moved, sitting_of
-from benchgate.spools import SpoolFound, bring_in
 from benchgate.store.repository import RunWriter, Store
 from benchgate.suite.loader import parse_suite
 from benchgate.targets.dialect import DIALECTS, Target
 from benchgate.telemetry.sources import Sources, process_marker
-from benchgate.unchanged import processes_before, same_processes
 from tests.shells.store_samples import DONE_AT, PLAN, make_deployment, make_load, make_run, make_shadow
 
 pytest_plugins = ["tests.shells.store_databases"]

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from benchgate.deciding import decide_stored
 from benchgate.model.run import Evidence, Resumption, RunStatus
 from benchgate.model.verdict import Outcome
+from benchgate.pipeline.judge import decide_stored
 from benchgate.store.repository import RunWriter, Store
 from tests.fakes.measured import SuiteText, measured
 from tests.shells.store_samples import PLAN, make_load, make_run, write_run

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from sqlalchemy import select
 
-from benchgate import deciding
-from benchgate.adopting import Adopted, Told, adopt
 from benchgate.errors import UsageError
 from benchgate.model.deployment import Arm
 from benchgate.model.run import RunStatus
+from benchgate.pipeline import judge as deciding
+from benchgate.pipeline.import_load import Adopted, Told, adopt
 from benchgate.report.stored_numbers import numbers_document
 from benchgate.store import tables
 from benchgate.store.bundle import bundle_sources, export_bundle

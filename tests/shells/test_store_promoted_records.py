@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from benchgate.circumstances import utc_now
 from benchgate.errors import EvidenceError
 from benchgate.model.history import PromotionAction, PromotionOrigin
 from benchgate.model.run import RunStatus
+from benchgate.pipeline.environment import utc_now
 from benchgate.store.repository import Store
 from benchgate.store.retention import Policy, older_than
 from tests.fakes.promotable import begun, judged, promote, write_record
@@ -39,7 +39,7 @@ def test_run_is_not_promoted_once_its_records_went_while_it_was_judged(
         assert gone.run_id == run_id
         return utc_now()
 
-    monkeypatch.setattr("benchgate.promoting.utc_now", meanwhile)
+    monkeypatch.setattr("benchgate.release.promote.utc_now", meanwhile)
     with pytest.raises(EvidenceError, match="its raw records were removed"):
         promote(store, run_id, PromotionOrigin("anna", "main", protected=True))
     assert store.promotions() == []

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from sqlalchemy import insert, text
 
-from benchgate import promoting
-from benchgate.circumstances import utc_now
 from benchgate.errors import EvidenceError, ExitCode, PublishError, StoreError, UsageError
 from benchgate.model.deployment import Arm
 from benchgate.model.history import Promotion, PromotionAction, PromotionOrigin
 from benchgate.model.run import MetricRow, RunStatus
 from benchgate.model.verdict import Outcome
-from benchgate.promoting import NotPromoted, require_to_follow, withdraw
+from benchgate.pipeline.environment import utc_now
+from benchgate.release import promote as promotion
+from benchgate.release.promote import NotPromoted, require_to_follow, withdraw
 from benchgate.store import rows, tables
 from benchgate.store.merge import copy_store
 from benchgate.store.migrate import opened
@@ -38,7 +38,7 @@ TAKEN_BACK: dict[str, Any] = {"deed": PromotionAction.WITHDRAWN, "grounds": None
 @pytest.fixture(autouse=True)
 def short_reports(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is hashed of a report is claimed in `test_promoting`; to render one takes longer than all else here."""
-    monkeypatch.setattr(promoting, "report_html", lambda decision: decision.evidence.run.id)
+    monkeypatch.setattr(promotion, "report_html", lambda decision: decision.evidence.run.id)
 
 
 def passed(store: Store, *, day: str = "2026-01-01") -> str:
@@ -187,7 +187,7 @@ def test_promotion_of_a_time_to_come_is_refused_wherever_it_comes_from(
 ) -> None:
     run_id = passed(store)
     with monkeypatch.context() as clock:
-        clock.setattr("benchgate.promoting.utc_now", lambda: FUTURE)
+        clock.setattr("benchgate.release.promote.utc_now", lambda: FUTURE)
         with pytest.raises(EvidenceError, match=r"is of 2099-01-01.* set the clock of the machine"):
             promote(store, run_id, MAIN)
     assert store.promotions() == []

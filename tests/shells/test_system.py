@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from benchgate import deciding
 from benchgate.errors import StoreError
+from benchgate.pipeline import judge as deciding
 from benchgate.site import shelf
 from benchgate.store.output_file import output_file
 from benchgate.system import atomic_file, write_atomic

@@ -19,7 +19,7 @@ from benchgate.load.results import StageResult
 from benchgate.model.deployment import Arm
 from benchgate.model.run import LoadObservation
 from benchgate.model.telemetry import Counter, Gauge, TelemetryWindow
-from benchgate.preflight import run_problems
+from benchgate.pipeline.preflight import run_problems
 from benchgate.sim.process import serve_sim
 from benchgate.sim.settings import ListenAddress, sim_settings
 from benchgate.suite.deployment import DeploymentSpec, Embedded

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from benchgate.cli.measure_commands import read_suite
+from benchgate.cli.suite_files import read_suite
 from benchgate.cli.waiver_files import read_waivers, today
 from benchgate.errors import BenchgateError
 from benchgate.load.inputs.prompts import load_prompts_file
-from benchgate.pricing import read_prices
+from benchgate.pipeline.suite_file import read_prices
 from benchgate.shadow.prompts import load_prompts
-from benchgate.text_files import RECORDED_BYTES, text_of
+from benchgate.system import RECORDED_BYTES, read_text_file
 
 METRICS: dict[str, Callable[[Path], object]] = {
     "suite": read_suite,
@@ -49,7 +49,7 @@ def _sized(file: Path, n_bytes: int) -> None:
 def test_a_text_has_one_kind_of_line_end(tmp_path: Path) -> None:
     file = tmp_path / "of.txt"
     file.write_bytes(b"one\r\ntwo\rthree\n")
-    assert text_of(file) == "one\ntwo\nthree\n"
-    assert text_of(file, 15) and file.stat().st_size == 15
+    assert read_text_file(file) == "one\ntwo\nthree\n"
+    assert read_text_file(file, 15) and file.stat().st_size == 15
     with pytest.raises(OSError, match="larger than 14 bytes"):
-        text_of(file, 14)
+        read_text_file(file, 14)

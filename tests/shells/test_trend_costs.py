@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from benchgate.deciding import decide_stored
 from benchgate.errors import BenchgateError, EvidenceError
+from benchgate.pipeline.judge import decide_stored
 from benchgate.store.repository import Store
 from tests.fakes import evidence as fake
 from tests.fakes import quick_command

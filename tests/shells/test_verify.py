@@ -15,18 +15,18 @@ import typer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchgate.attesting import statement_of
 from benchgate.cli.options import CareFormat
 from benchgate.cli.verify_command import verify as command
-from benchgate.deciding import Decision, decide_stored, write_report
 from benchgate.errors import BenchgateError, ExitCode, UsageError
 from benchgate.model.deployment import sha256_of
 from benchgate.model.verdict import ChecksByResult, Outcome, Waiver, Waivers
+from benchgate.pipeline.judge import Decision, decide_stored, write_report
+from benchgate.release.attest import statement_of
+from benchgate.release.verify import Answer, Asked, Line, Verified, verify
 from benchgate.report.statement import StatedArm, StatedFile, Statement, read_statement
 from benchgate.store.repository import Store
 from benchgate.suite.loader import parse_suite
 from benchgate.suite.rules.suite import only_shadow, with_arms
-from benchgate.verifying import Answer, Asked, Line, Verified, verify
 from tests.fakes.measured import Effect, SuiteText
 from tests.fakes.promotable import BLOCKED, judged
 

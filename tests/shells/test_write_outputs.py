@@ -9,14 +9,14 @@ from xml.etree import ElementTree
 
 import pytest
 
-from benchgate import deciding
 from benchgate.cli.conclude import finish
 from benchgate.cli.options import Format
 from benchgate.cli.outputs import Outputs, asked_outputs, clear_old_results
 from benchgate.cli.statements import StatementPlace, statement_place
-from benchgate.deciding import Decision
 from benchgate.errors import BenchgateError, ExitCode, PublishError, StoreError, SuiteError, UsageError
 from benchgate.model.verdict import Outcome
+from benchgate.pipeline import judge as deciding
+from benchgate.pipeline.judge import Decision
 from benchgate.report.document import OWN, verdict_document
 from benchgate.report.formats import Output
 from benchgate.report.statement import read_statement

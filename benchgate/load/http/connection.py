@@ -22,8 +22,8 @@ from benchgate.load.http.exchange import OWN_ERRNOS, Exchange, Failure, Response
 from benchgate.load.http.parser import Head, MalformedResponse, split_head
 from benchgate.load.http.reader import CLOSED, DATA, Reader
 from benchgate.model.records import ErrorClass
-from benchgate.stamping import ask_for_stamps
 from benchgate.targets.address import DIRECT, Route, ServerAddress, tls_context, tls_fault
+from benchgate.timestamps import ask_for_stamps
 
 _NS = 1_000_000_000
 _SOON_S = 0.001  # the loop's timers go by whole milliseconds

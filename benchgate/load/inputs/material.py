@@ -24,9 +24,9 @@ from benchgate.suite.formats import parse_json, schema_problem
 from benchgate.suite.load import Load, TrafficClass
 from benchgate.suite.schema import Suite, declared_context_tokens
 from benchgate.suite.workload import Lengths
+from benchgate.system import RECORDED_BYTES, read_text_file
 from benchgate.targets.dialect import target_of
 from benchgate.targets.tokenizer import file_vocabulary, server_vocabulary
-from benchgate.text_files import RECORDED_BYTES, text_of
 
 _T = TypeVar("_T")
 _PICTURES = {".png": "png", ".jpg": "jpeg", ".jpeg": "jpeg", ".webp": "webp", ".gif": "gif"}
@@ -174,7 +174,7 @@ def _unfit(
 def _json(path: Path, key: str) -> object:
     source = str(path)
     try:
-        return parse_json(text_of(path, RECORDED_BYTES, "utf-8-sig"))
+        return parse_json(read_text_file(path, RECORDED_BYTES, "utf-8-sig"))
     except json.JSONDecodeError as error:
         problem = Problem(source, error.lineno, error.colno, "", f"not JSON: {error.msg}; `{key}` names a JSON file")
     except (OSError, UnicodeDecodeError) as error:

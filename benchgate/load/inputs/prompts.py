@@ -15,7 +15,7 @@ from benchgate.errors import Problem, SuiteError
 from benchgate.load.inputs.tabular import MOST_PROBLEMS, MOST_TOKENS, RowError
 from benchgate.plan.model import RecordedRequest
 from benchgate.suite.formats import parse_object
-from benchgate.text_files import RECORDED_BYTES, text_of
+from benchgate.system import RECORDED_BYTES, read_text_file
 
 _OWN = ("id", "prompt", "system", "output_tokens")
 _SPEAKERS = {"human": "user", "user": "user", "gpt": "assistant", "chatgpt": "assistant", "assistant": "assistant",
@@ -32,7 +32,7 @@ def load_prompts_file(path: Path, *, conversing: bool) -> tuple[RecordedRequest,
     """
     source = str(path)
     try:
-        text = text_of(path, RECORDED_BYTES, "utf-8-sig")
+        text = read_text_file(path, RECORDED_BYTES, "utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         what = f"the prompts cannot be read ({error}); `prompts` names a JSON or JSONL file beside the suite"
         raise SuiteError([Problem(source, None, None, "", what)]) from error

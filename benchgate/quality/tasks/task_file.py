@@ -25,7 +25,7 @@ from benchgate.quality.tasks.gated_metric import LOCAL_METRICS, gated_task
 from benchgate.suite.formats import Row, parse_rows
 from benchgate.suite.quality import Quality, TaskEntry
 from benchgate.suite.yaml import Document, Fault, read_text
-from benchgate.text_files import RECORDED_BYTES, text_of
+from benchgate.system import RECORDED_BYTES, read_text_file
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -409,7 +409,7 @@ def _rows(spec: TaskFile, split: str, path: Path) -> tuple[list[Row], list[Probl
 def file_text(path: Path, referrer: str) -> tuple[str | None, list[Problem]]:
     """Return the text of a file, or its problem; `referrer` is where the file is named."""
     try:
-        return text_of(path, RECORDED_BYTES), []
+        return read_text_file(path, RECORDED_BYTES), []
     except (OSError, UnicodeDecodeError) as exc:
         reason = exc.strerror if isinstance(exc, OSError) else str(exc)
         return None, [Problem(str(path), None, None, "", f"cannot be read ({reason}); it is named as {referrer}")]

@@ -1,0 +1,164 @@
+"""The baseline against itself, measured like any run: how much its numbers and answers differ when nothing changed.
+
+What comes of it is a noise profile. The run itself is kept like any other, and never says anything of a candidate.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+
+import numpy as np
+from pydantic import TypeAdapter, ValidationError
+
+from benchgate.errors import StoreError, UsageError
+from benchgate.gate.calibration import disagreements, false_blocks, spreads
+from benchgate.model.deployment import Arm, engine_version_of
+from benchgate.model.noise import NoiseProfile, noise_key
+from benchgate.model.run import Evidence, RunStatus
+from benchgate.pipeline.measure_load import Progress
+from benchgate.pipeline.run import RunOptions, measured_run, read_plan, require_runnable
+from benchgate.plan.schedule import measurement_sha256
+from benchgate.store.repository import Store
+from benchgate.suite.checks import Check
+from benchgate.suite.load import Blocks, Load
+from benchgate.suite.quality import Quality
+from benchgate.suite.schema import Suite, measured_arms
+from benchgate.suite.shadow import Shadow
+
+FEWEST_PAIRS = 10
+"""Of fewer a standard deviation is known too badly: of 10 the true one may be two thirds more, of 5 more than twice."""
+
+
+_DRAWS, _FEWEST_DRAWS = 200, 40
+_REQUESTS_DRAWN = 10_000_000
+
+
+class Part(StrEnum):
+    """What can be calibrated alone."""
+
+    LOAD = "load"
+    QUALITY = "quality"
+    SHADOW = "shadow"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Calibration:
+    """What was measured, and the profile that came of it; None where a deployment was not there to the end."""
+
+    evidence: Evidence
+    profile: NoiseProfile | None
+
+
+def calibrate(
+    suite: Suite,
+    suite_dir: Path,
+    options: RunOptions,
+    progress: Progress,
+    *,
+    times: int | None = None,
+    only: Part | None = None,
+) -> Calibration:
+    """Measure the suite's baseline against itself, `times` pairs of blocks, and keep its noise profile in the store.
+
+    Raises UsageError for what cannot be calibrated. The profile holds for runs of the suite as it stands.
+    """
+    own, options = calibration_of(suite, times, only), replace(options, calibration=True)
+    require_runnable(own, suite_dir, options)
+    as_it_stands = read_plan(suite, suite_dir, fetch=True, allow_code=options.allow_code)
+    plan = read_plan(own, suite_dir, fetch=True, allow_code=options.allow_code)
+    with Store.open(options.store) as store:
+        kept = measured_run(store, own, suite_dir, plan, options, progress)
+        if kept.fault is not None:
+            raise StoreError(f"{kept.fault}; no profile comes of it: calibrate again")
+        evidence = kept.evidence
+        if evidence.run.status is not RunStatus.COMPLETE or evidence.target_faults:
+            return Calibration(evidence, None)
+        profile = profile_of(suite, evidence, measurement_sha256(suite, as_it_stands), progress)
+        store.save_noise_profile(profile)
+        return Calibration(store.evidence(evidence.run.id), profile)
+
+
+def calibration_of(suite: Suite, times: int | None, only: Part | None) -> Suite:
+    """The suite that is measured instead: both arms its baseline, a fixed number of pairs, nothing that ends early.
+
+    Starts, capacity searches, fixed texts and a judge of answers are left out: no figure of a profile comes of them.
+    """
+    _check(times)
+    load = _load(suite.load, times) if only in (None, Part.LOAD) else None
+    quality = _quality(suite.quality) if only in (None, Part.QUALITY) else None
+    shadow = _shadow(suite.shadow) if only in (None, Part.SHADOW) else None
+    if load is None and quality is None and shadow is None:
+        what = "a `load` with a `sweep`, `quality` or `shadow`" if only is None else f"`{only.value}`"
+        raise UsageError(f"there is nothing to calibrate in {suite.suite}: it has no {what}")
+    if times is not None and load is None:
+        raise UsageError("--times counts pairs of blocks of a load, and none is measured here; leave it out")
+    own = suite.model_copy(
+        update={
+            "candidate": suite.baseline,
+            "candidates": (),
+            "start": None,
+            "error_budget": None,
+            "load": load,
+            "quality": quality,
+            "divergence": None,
+            "shadow": shadow,
+        }
+    )
+    return own if len(measured_arms(own)) == len(Arm) else _comparing(own)
+
+
+def _comparing(suite: Suite) -> Suite:
+    """With a check that compares, for where bounds alone stand one deployment would be measured once."""
+    check = Check(metric="request_throughput", margin="5%", required=False)  # type: ignore[arg-type]  # as it is written
+    gate = suite.gate.model_copy(update={"checks": (*suite.gate.checks, check)})
+    return suite.model_copy(update={"gate": gate})
+
+
+def _check(times: int | None) -> None:
+    try:
+        TypeAdapter(Blocks | None).validate_python(times)
+    except ValidationError:
+        raise UsageError(f"--times {times} is not a number of pairs; expected 2 to 200") from None
+
+
+def _load(load: Load | None, times: int | None) -> Load | None:
+    if load is None or not load.sweep:
+        return None
+    blocks = times if times is not None else max(load.blocks, FEWEST_PAIRS)
+    return load.model_copy(update={"blocks": blocks, "looks": (), "limit": None, "capacity": None})
+
+
+def _quality(quality: Quality | None) -> Quality | None:
+    return None if quality is None else quality.model_copy(update={"repeat_baseline": False, "stop_early": False})
+
+
+def _shadow(shadow: Shadow | None) -> Shadow | None:
+    return None if shadow is None else shadow.model_copy(update={"secondary_ratio": 1.0, "judge": None})
+
+
+def profile_of(suite: Suite, calibration: Evidence, measurement: str, progress: Progress) -> NoiseProfile:
+    """The figures of a calibration; `suite` is the one that was calibrated, with its own policy."""
+    run, draws = calibration.run, _draws(calibration)
+    if calibration.load:
+        progress.begin("orders of the pairs, decided", draws)
+    deployment = run.arms[Arm.BASELINE]
+    return NoiseProfile(
+        key=noise_key(deployment, run.environment, measurement),
+        measured_at=run.finished_at or run.started_at,
+        run_id=run.id,
+        blocks=len({execution.block for execution in calibration.load}),
+        spreads=spreads(calibration, suite),
+        disagreement=disagreements(calibration),
+        false_block=false_blocks(
+            suite, calibration, np.random.default_rng([suite.seed, 0]), draws=draws, progress=progress.step
+        ),
+        engine_version=engine_version_of(deployment),
+    )
+
+
+def _draws(calibration: Evidence) -> int:
+    """As many as say something of small shares, fewer where each one takes long: it looks at every request."""
+    requests = sum(execution.recorded for execution in calibration.load)
+    return max(_FEWEST_DRAWS, min(_DRAWS, _REQUESTS_DRAWN // max(requests, 1)))

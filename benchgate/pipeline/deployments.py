@@ -1,0 +1,369 @@
+"""Brings deployments up: starts those that are ours, waits for the others, and keeps what they say they are."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from benchgate import child_process
+from benchgate.embedded.server import MODEL_ALIAS, serve
+from benchgate.embedded.weights import weights_file
+from benchgate.errors import EmbeddedError, TargetError, UsageError
+from benchgate.model.deployment import Arm, Deployment, flatten_json
+from benchgate.model.request import Endpoint
+from benchgate.model.run import CHANGED, NOT_ALL_READY, ONE_SERVER, REPLICAS, DeploymentFault, ReplicaCount, ServerStart
+from benchgate.pipeline.preflight import require_context_fits
+from benchgate.plan.schedule import Plan
+from benchgate.sim.process import start_sim
+from benchgate.store.repository import RunWriter
+from benchgate.suite.deployment import DeploymentSpec, written_out
+from benchgate.suite.schema import Start, Suite, measured_arms, traffic_classes
+from benchgate.targets.address import ServerAddress
+from benchgate.targets.dialect import Target, dialect_of, target_of
+from benchgate.targets.probe import liveness_problem, server_facts, wait_ready
+from benchgate.telemetry.replicas import Counted, ReplicaCounter, replica_counter
+from benchgate.telemetry.sources import accelerator_facts, sources_of
+from benchgate.units import show_duration
+
+_NOTE_EVERY_S = 5.0
+_COUNT_AGAIN_S = 0.25
+
+Keep = Callable[[Arm, Deployment], None]
+"""Takes in what a deployment is, as it said when it answered."""
+
+_THIS_MACHINE = "this machine"
+_LOOPBACK = frozenset({"127.0.0.1", "::1", "0.0.0.0", "::"})  # a server on one of them answers on the others
+
+
+class TargetDown(Exception):
+    """A deployment stopped answering; measuring on would only record its absence again and again.
+
+    `faults` are what is known of it, and of others that are not there either.
+    """
+
+    def __init__(self, fault: DeploymentFault, *others: DeploymentFault) -> None:
+        super().__init__(fault.reason)
+        self.faults = (fault, *others)
+
+
+class Replicas:
+    """Counts the replicas of each deployment that declares their number, throughout a run.
+
+    `log` takes the output of commands that count; `waiting` is called with a line while some are missing.
+    """
+
+    def __init__(self, log: Path, waiting: Callable[[str], None]) -> None:
+        self._log = log
+        self._waiting = waiting
+        self._counters: dict[Arm, ReplicaCounter] = {}
+
+    def add(self, spec: DeploymentSpec, target: Target) -> None:
+        """Count this deployment too, where it declares `ready`. Raises UsageError for a reference that is not set."""
+        counter = replica_counter(spec, target, os.environ, self._log)
+        if counter is not None:
+            self._counters[target.arm] = counter
+
+    def await_all(self, arm: Arm, ready_s: float) -> Counted:
+        """Count until there are as many as declared, for at most `ready_s`; return the last count.
+
+        Raises TargetError where there is no way to count them.
+        """
+        if (counter := self._counters.get(arm)) is None:
+            return Counted(None)
+        wanted, before = counter.ready.replicas, None
+        began_s = last_s = time.monotonic()
+        while True:
+            counted = counter.count()
+            now_s = time.monotonic()
+            if counted.count == wanted or now_s + _COUNT_AGAIN_S >= began_s + ready_s:
+                return counted
+            if counted != before or now_s - last_s >= _NOTE_EVERY_S:
+                before, last_s = counted, now_s
+                shown = ReplicaCount(arm, "", None, counted.count, wanted, counted.problem).shown
+                self._waiting(f"the {arm} has {shown} after {now_s - began_s:.0f} s of {ready_s:g}")
+            time.sleep(_COUNT_AGAIN_S)
+
+    def require_all(self, arm: Arm, ready_s: float) -> None:
+        """Wait for as many as declared. Raises TargetError with the count where they are not there in time."""
+        counted = self.await_all(arm, ready_s)
+        counter = self._counters.get(arm)
+        if counter is None or counted.count == counter.ready.replicas:
+            return
+        wanted = counter.ready.replicas
+        found = "an unknown number" if counted.count is None else str(counted.count)
+        why = f" ({counted.problem})" if counted.problem is not None else ""
+        raise TargetError(f"{found} of {wanted} {NOT_ALL_READY} after {ready_s:g} s{why}")
+
+    def record(self, writer: RunWriter, when: str, *, block: int | None = None, only: Arm | None = None) -> None:
+        """Count every deployment once, or `only` that of one arm, and write each count into the run's journal."""
+        for arm, counter in self._counters.items():
+            if only in (None, arm):
+                counted = counter.count()
+                one = ReplicaCount(arm, when, block, counted.count, counter.ready.replicas, counted.problem)
+                writer.event(REPLICAS, one.document())
+
+
+def declared(suite: Suite, name: str) -> Deployment:
+    """What the suite says of a deployment, as the run remembers it; no secret, not even its reference."""
+    spec = suite.deployments[name]
+    asked = _declared_of_requests(spec) | ({"revision": spec.revision} if spec.revision is not None else {})
+    model, ours = spec.model or "", dict[str, object]()
+    if spec.embedded is not None:
+        model, ours = MODEL_ALIAS, spec.embedded.model_dump(mode="json")
+    elif spec.sim is not None:
+        model, ours = spec.sim.model, spec.sim.identity()
+    return Deployment(
+        name=name,
+        model=model,
+        engine=spec.engine,
+        url=spec.url,
+        settings={**ours, **asked},
+        price_usd_per_hour=spec.usd_per_hour,
+        accelerators=spec.accelerators,
+        token_prices={} if spec.token_prices is None else spec.token_prices.to_stored(),
+        price_terms={} if spec.price is None or spec.price_terms is None else spec.price_terms.to_stored(spec.price),
+        price_entry=spec.price_entry,
+    )
+
+
+def _declared_of_requests(spec: DeploymentSpec) -> dict[str, object]:
+    """How requests to this deployment differ from its engine's usual ones; empty when they do not."""
+    said: dict[str, object] = {"extra": spec.extra, "leave_out": list(spec.leave_out)}
+    said["headers"] = written_out(spec.headers)
+    said["proxy"] = spec.proxy is not None  # that there is one: its address may be a secret
+    if spec.max_tokens_field != "max_tokens":
+        said["max_tokens_field"] = spec.max_tokens_field
+    return {key: value for key, value in said.items() if value}
+
+
+def bring_up(
+    stack: ExitStack,
+    suite: Suite,
+    plan: Plan,
+    arm: Arm,
+    keep: Keep,
+    log_dir: Path,
+    weights_dir: Path,
+    suite_dir: Path,
+    told: Callable[[str], None],
+    waiting: Callable[[str], None],
+    replicas: Replicas,
+) -> Target:
+    """Start the arm if it is ours to start, wait until it answers a real completion, and `keep` what it says it is."""
+    name = suite.baseline if arm is Arm.BASELINE else suite.candidate
+    spec = suite.deployments[name]
+    deployment = declared(suite, name)
+    try:
+        if spec.url is None:
+            target = stack.enter_context(_served(arm, f"{arm}-{name}", spec, weights_dir, log_dir))
+        else:
+            target = target_of(arm, spec, os.environ, suite_dir)
+        limits, facts = suite.limits, dict[str, object]()
+        for endpoint, adapter in _asked_of(suite):
+            asked = target if adapter is None else replace(target, model=adapter)
+            said = wait_ready(
+                asked, endpoint=endpoint, ready_s=limits.ready_s, connect_s=limits.connect_s, waiting=waiting
+            )
+            facts = facts or said
+        replicas.add(spec, target)
+        replicas.require_all(arm, limits.ready_s)
+    except (EmbeddedError, TargetError) as fault:
+        raise TargetDown(DeploymentFault(arm, "at the start", str(fault))) from fault
+    require_context_fits(suite, plan, arm, facts)
+    facts |= accelerator_facts(sources_of(spec, target, os.environ), target)
+    found = replace(deployment, facts=facts)
+    for side in Arm if len(measured_arms(suite)) == 1 else (arm,):  # measured once, one deployment is both arms
+        keep(side, found)
+    told(f"{arm} {name} answers")
+    return target
+
+
+def bring_all_up(
+    stack: ExitStack,
+    suite: Suite,
+    plan: Plan,
+    arms: Sequence[Arm],
+    keep: Keep,
+    log_dir: Path,
+    weights_dir: Path,
+    suite_dir: Path,
+    told: Callable[[str], None],
+    waiting: Callable[[str], None],
+    replicas: Replicas,
+) -> dict[Arm, Target]:
+    """The same for every arm in turn. Raises TargetDown at the first that is not there, and others that are not."""
+    targets: dict[Arm, Target] = {}
+    for arm in arms:
+        try:
+            targets[arm] = bring_up(
+                stack, suite, plan, arm, keep, log_dir, weights_dir, suite_dir, told, waiting, replicas
+            )
+        except TargetDown as down:
+            left = [other for other in arms if other is not arm and other not in targets]
+            raise TargetDown(*down.faults, *_down_too(suite, left, suite_dir)) from down
+    return targets
+
+
+def _down_too(suite: Suite, arms: Sequence[Arm], suite_dir: Path) -> Iterator[DeploymentFault]:
+    """By one look at each: whoever mends one of two should know of both. What is ours to start is never down before."""
+    for arm in arms:
+        spec = suite.deployments[suite.baseline if arm is Arm.BASELINE else suite.candidate]
+        if spec.url is None:
+            continue
+        try:
+            target = target_of(arm, spec, os.environ, suite_dir)
+            reason = liveness_problem(target, endpoint=endpoints_of(suite)[0])
+        except TargetError as fault:
+            reason = str(fault)
+        if reason is not None:
+            yield DeploymentFault(arm, "at the start", f"by one look at it: {reason}")
+
+
+@contextmanager
+def _served(arm: Arm, name: str, spec: DeploymentSpec, weights_dir: Path, log_dir: Path) -> Iterator[Target]:
+    """What benchgate starts itself, for the length of the block. Raises EmbeddedError and TargetError."""
+    if spec.embedded is not None:
+        with serve(spec.embedded, name=name, cache_dir=weights_dir, log_dir=log_dir) as server:
+            yield Target(arm, server.url, server.model, dialect_of(spec))
+        return
+    assert spec.sim is not None, "a deployment without an address is one of the two: the suite was validated"
+    try:
+        sim = start_sim(spec.sim)
+    except UsageError as fault:
+        raise TargetError(f"the deployment {name!r} did not start: {fault}") from fault
+    try:
+        yield Target(arm, sim.url, spec.sim.model, dialect_of(spec))
+    finally:
+        child_process.stop(sim.process)
+
+
+def measure_starts(
+    suite: Suite,
+    wanted: Start,
+    arms: Sequence[Arm],
+    writer: RunWriter,
+    log_dir: Path,
+    weights_dir: Path,
+    told: Callable[[str], None],
+    first: int = 0,
+) -> None:
+    """Start every arm's server over and over, the arms in turn, and keep how long each took to a good completion.
+
+    Those before number `first` were measured earlier.
+    Weights are made before; that the system still has them in memory from the last start is part of what is measured.
+    """
+    for number in range(first, wanted.times):
+        for arm in arms if number % 2 == 0 else tuple(reversed(arms)):
+            name = suite.baseline if arm is Arm.BASELINE else suite.candidate
+            spec, limits = suite.deployments[name], suite.limits
+            try:
+                if spec.embedded is not None:
+                    weights_file(spec.embedded.weights, spec.embedded.extra_layers, weights_dir)
+                began_s = time.monotonic()
+                with _served(arm, f"{arm}-{name}-start-{number + 1}", spec, weights_dir, log_dir) as target:
+                    if spec.sim is not None:  # an embedded one has completed a request already
+                        wait_ready(target, endpoint="completions", ready_s=limits.ready_s, connect_s=limits.connect_s)
+                    took_s = time.monotonic() - began_s
+            except (EmbeddedError, TargetError) as fault:
+                raise TargetDown(DeploymentFault(arm, "at the start", str(fault))) from fault
+            writer.add_start(ServerStart(arm, number, took_s))
+            told(f"{arm} {name} start {number + 1} of {wanted.times}: {show_duration(took_s)}")
+
+
+def require_two(suite: Suite, targets: dict[Arm, Target]) -> None:
+    """Two names for one server would pass whatever the candidate is; one name for both arms is meant so.
+
+    The suite's rules see two equal addresses as they are written; here references are resolved and hosts looked up.
+    """
+    if suite.baseline != suite.candidate and same_server(targets[Arm.BASELINE], targets[Arm.CANDIDATE]):
+        reason = f"{ONE_SERVER}; correct the url or the model of one of them"
+        raise TargetDown(DeploymentFault(Arm.CANDIDATE, "at the start", reason))
+
+
+def _asked_of(suite: Suite) -> tuple[tuple[Endpoint, str | None], ...]:
+    """Every endpoint with every adapter that is asked there, those of the model itself first."""
+    if suite.load is None:
+        return tuple((endpoint, None) for endpoint in endpoints_of(suite))
+    asked = {(traffic.workload.endpoint, traffic.workload.adapter) for traffic in traffic_classes(suite)}
+    return tuple(sorted(asked, key=lambda one: (one[1] is not None, one[0], one[1] or "")))
+
+
+def endpoints_of(suite: Suite) -> tuple[Endpoint, ...]:
+    """The endpoints to ask whether a target is there, at least one: those that the suite will measure."""
+    if suite.load is not None:
+        return tuple(dict.fromkeys(traffic.workload.endpoint for traffic in traffic_classes(suite)))
+    if suite.quality is None and suite.shadow is None and suite.divergence is not None:
+        return ("completions",)
+    return (suite.quality.endpoint,) if suite.quality is not None else ("chat",)
+
+
+def require_alive(suite: Suite, target: Target, when: str) -> None:
+    """Raises TargetDown when the target does not answer any more."""
+    reason = liveness_problem(target, endpoint=endpoints_of(suite)[0])
+    if reason is not None:
+        raise TargetDown(DeploymentFault(target.arm, when, reason))
+
+
+def said_by(suite: Suite, targets: Mapping[Arm, Target]) -> dict[Arm, dict[str, object]]:
+    """What each deployment that is not ours says of itself now; nobody else can change one that benchgate started."""
+    names = {Arm.BASELINE: suite.baseline, Arm.CANDIDATE: suite.candidate}
+    return {
+        arm: server_facts(target) for arm, target in targets.items() if suite.deployments[names[arm]].url is not None
+    }
+
+
+def require_unchanged(suite: Suite, targets: Mapping[Arm, Target], said: Mapping[Arm, Mapping[str, object]]) -> None:
+    """Raises TargetDown when a deployment says something else of itself than it said at the start.
+
+    What it no longer says is not known to have changed: a server need not answer such questions when it is busy.
+    """
+    for arm, now in said_by(suite, targets).items():
+        before, after = dict(flatten_json(said[arm])), dict(flatten_json(now))
+        changed = [name for name, value in before.items() if after.get(name, value) != value]
+        if changed:
+            told = "; ".join(f"{name} was {before[name]} and is {after[name]}" for name in changed)
+            raise TargetDown(DeploymentFault(arm, "after the last measurement", f"{CHANGED}: {told}"))
+
+
+def same_server(one: Target, other: Target) -> bool:
+    """Same model, port (or socket) and path, at one host, with the same headers where those are written out.
+
+    Hosts are one when they are spelled alike, or when an address and a name, or two names of this machine, meet in an
+    address. Two other names that do may be two servers behind one proxy, which tells them apart by name; a gateway may
+    tell by a header.
+    """
+    ours, theirs = ServerAddress.of(one.url), ServerAddress.of(other.url)
+    if (one.model, one.open_headers, ours.prefix) != (other.model, other.open_headers, theirs.prefix):
+        return False
+    if ours.socket is not None or theirs.socket is not None:
+        return _file(ours.socket) == _file(theirs.socket)
+    if _port(ours) != _port(theirs):
+        return False
+    names = ours.host.rstrip("."), theirs.host.rstrip(".")
+    if names[0] == names[1]:
+        return True
+    shared = _addresses(names[0]) & _addresses(names[1])
+    return bool(shared) and (_THIS_MACHINE in shared or any(name in shared for name in names))
+
+
+def _file(path: str | None) -> str | None:
+    """A socket's own path, however it is reached."""
+    return None if path is None else str(Path(path).resolve())
+
+
+def _port(address: ServerAddress) -> int:
+    return address.port or (443 if address.scheme == "https" else 80)
+
+
+def _addresses(host: str) -> frozenset[str]:
+    """The addresses of a host, those of the loopback interface as one; none when it cannot be looked up."""
+    try:
+        found = {str(entry[4][0]) for entry in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)}
+    except OSError:
+        return frozenset()
+    return frozenset(_THIS_MACHINE if address in _LOOPBACK else address for address in found)
