@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.ci_scripts import ACTION, ROOT, read_yaml, run_lines, step_named
+from tests.fakes.action_steps import ACTION, GATE, ROOT, read_yaml, run_shell, step_named
 
 pytestmark = pytest.mark.beside
 
-GATE = read_yaml(ROOT / ".github/workflows/gate.yml")
+SETUP = read_yaml(ROOT / ".github/actions/setup/action.yml")
 DEMO = read_yaml(ROOT / ".github/workflows/gate-demo.yml")
 ASKED, NOT_ASKED = ("true", "success"), ("false", "skipped")
 NOT_A_FORK = (
@@ -62,7 +62,7 @@ def test_the_required_job_is_good_only_after_a_gate_that_passed_and_all_that_was
         "PROMOTE": promote[1],
     }
     assert set(env) == set(step["env"])
-    assert run_lines(tmp_path, step["run"], env).green is good
+    assert run_shell(tmp_path, step["run"], env).green is good
 
 
 def test_the_required_job_always_runs_and_looks_at_every_job_that_decides() -> None:
@@ -114,16 +114,39 @@ def test_only_the_jobs_that_tell_may_write_and_they_run_nothing_of_the_callers()
     }
     assert writing == {"begin": {"checks"}, "publish": {"pull-requests", "checks"}}
     for name in writing:
-        programs = [line for step in GATE["jobs"][name]["steps"] for line in step.get("run", "").splitlines()]
-        assert {line.split()[0] for line in programs if line.startswith("./")} <= {
-            "./benchgate-action/scripts/install",
-            "./benchgate-action/scripts/ci-history",
-            "./benchgate-action/scripts/ci-publish",
+        steps = GATE["jobs"][name]["steps"]
+        programs = {step["uses"].split("@")[0] if "uses" in step else step["run"].split()[0] for step in steps}
+        assert programs == {
+            "actions/checkout",
+            "./benchgate-action/.github/actions/setup",
+            "./benchgate-action/scripts/action",
         }
 
 
-def test_the_reusable_workflow_hands_the_action_inputs_that_it_has() -> None:
+def test_the_reusable_workflow_hands_its_actions_inputs_that_they_have() -> None:
     assert set(step_named(GATE["jobs"]["gate"], "gate")["with"]) <= set(ACTION["inputs"])
+    for job in ("publish", "promote"):
+        assert set(step_named(GATE["jobs"][job], "setup")["with"]) == set(SETUP["inputs"])
+
+
+@pytest.mark.parametrize("job", ["publish", "promote"])
+def test_later_jobs_take_the_very_evidence_that_the_gate_left_and_nothing_else_of_its_name(job: str) -> None:
+    assert GATE["jobs"]["gate"]["outputs"]["evidence-id"] == "${{ steps.evidence.outputs.artifact-id }}"
+    assert step_named(GATE["jobs"]["gate"], "evidence")["with"]["path"] == "${{ runner.temp }}/benchgate-evidence"
+    handed = step_named(GATE["jobs"][job], "setup")["with"]
+    assert handed["evidence-id"] == "${{ needs.gate.outputs.evidence-id }}"
+    step = step_named(SETUP["runs"], "evidence")
+    assert step["with"] == {"artifact-ids": "${{ inputs.evidence-id }}", "path": "evidence"}
+    assert step["if"] == "${{ inputs.evidence-id != '' }}"  # without an id everything would be downloaded
+
+
+def test_the_history_is_read_only_where_a_branch_keeps_it() -> None:
+    assert step_named(SETUP["runs"], "history")["if"] == "${{ inputs.history-branch != '' }}"
+    handed = {job: step_named(GATE["jobs"][job], "setup")["with"]["history-branch"] for job in ("publish", "promote")}
+    assert handed == {
+        "publish": "${{ needs.gate.outputs.run-id != '' && inputs.history-branch || '' }}",
+        "promote": "${{ inputs.history-branch }}",
+    }
 
 
 @pytest.mark.parametrize("name", ["gate", "history", "attest"])
@@ -163,7 +186,7 @@ def test_the_demos_required_job_is_green_only_after_a_gate_that_ran_and_passed(
         "HARMFUL": "${{ needs.harmful.result }}",
         "VERDICT": "${{ needs.gate.outputs.verdict }}",
     }
-    assert run_lines(tmp_path, step["run"], {"GATE": gate, "HARMFUL": harmful, "VERDICT": verdict}).green is green
+    assert run_shell(tmp_path, step["run"], {"GATE": gate, "HARMFUL": harmful, "VERDICT": verdict}).green is green
 
 
 @pytest.mark.parametrize(
@@ -180,7 +203,7 @@ def test_the_demos_required_job_is_green_only_after_a_gate_that_ran_and_passed(
 def test_the_harmful_candidate_must_be_blocked(tmp_path: Path, outcome: str, verdict: str, green: bool) -> None:
     step = step_named(DEMO["jobs"]["harmful"], "stopped")
     assert step["env"] == {"OUTCOME": "${{ steps.gate.outcome }}", "VERDICT": "${{ steps.gate.outputs.verdict }}"}
-    assert run_lines(tmp_path, step["run"], {"OUTCOME": outcome, "VERDICT": verdict}).green is green
+    assert run_shell(tmp_path, step["run"], {"OUTCOME": outcome, "VERDICT": verdict}).green is green
 
 
 def test_the_demos_required_job_runs_whatever_happened_before_it() -> None:
