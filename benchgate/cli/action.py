@@ -132,6 +132,10 @@ class Step:
             raise UsageError(f"input fail-on is none of {', '.join(_TOLERATED)}")
         return value
 
+    def strict(self) -> list[str]:
+        """Return the option with which a WARN is a BLOCK, if a WARN is to fail the step."""
+        return ["--strict"] if self.fail_on() == "warn" else []
+
     def run_id(self) -> str:
         """Return the id of the gate's run, empty if it has none. Raises UsageError for text that is no id."""
         value = self.input("run-id")
@@ -139,9 +143,10 @@ class Step:
             raise UsageError("input run-id is not the id of a run")
         return value
 
-    def options(self, *named: tuple[str, str]) -> list[str]:
-        """Return `--name=value` for every value that is not empty."""
-        return [f"{option}={value}" for option, value in named if value]
+    def options(self, *names: str, **renamed: str) -> list[str]:
+        """Return `--name=value` for each input that is not empty; `renamed` holds the inputs of other options."""
+        inputs = {**{name: name for name in names}, **renamed}
+        return [f"--{option}={value}" for option, name in inputs.items() if (value := self.input(name))]
 
     def variable(self, name: str) -> str:
         """Return a variable that GitHub sets in every job. Raises UsageError."""
@@ -172,20 +177,12 @@ def gate(step: Step) -> int:
     the step and never the verdict.
     """
     fail_on = step.fail_on()
-    junit = step.input("junit-path")
-    options = step.options(
-        ("--work-dir", str(step.work_dir)),
-        ("--baseline", step.input("baseline")),
-        ("--candidate", step.input("candidate")),
-        ("--report", step.input("report-path")),
-        ("--statement", step.input("statement-path")),
-        ("--write", junit and f"junit={junit}"),
-        ("--label", step.input("label")),
-        ("--waivers", step.input("waivers")),
+    options = [f"--work-dir={step.work_dir}"]
+    options += step.options(
+        "baseline", "candidate", "label", "waivers", report="report-path", statement="statement-path"
     )
-    if fail_on == "warn":
-        options.append("--strict")
-    options += [*step.input("args").split(), "--", step.required("suite")]
+    options += [f"--write=junit={path}" for path in [step.input("junit-path")] if path]
+    options += [*step.strict(), *step.input("args").split(), "--", step.required("suite")]
     outputs_file = Path(step.variable("GITHUB_OUTPUT"))
     step = replace(step, environment={**step.environment, **_secret_variables(step.input("variables"))})
 
@@ -260,22 +257,20 @@ def _read_outputs(path: Path) -> dict[str, str]:
 
 def publish_begin(step: Step) -> int:
     """Set the check run in progress, before there is anything to judge."""
-    options = step.options(("--begin", step.required("suite")), ("--candidate", step.input("candidate")))
-    return step.call("publish", "--check-run", *options)
+    return step.call("publish", "--check-run", f"--begin={step.required('suite')}", *step.options("candidate"))
 
 
 def publish(step: Step) -> int:
     """Judge the run again from its bundle in evidence/ and publish the verdict, or that there is none."""
-    suite, run_id = step.required("suite"), step.run_id()
+    suite, run_id, strict = step.required("suite"), step.run_id(), step.strict()
     options = [f"--{name}" for name in ("comment", "check-run") if step.flag(name)]
-    strict = ["--strict"] if step.fail_on() == "warn" else []
     bundle = Path("evidence", f"{run_id}.json")
     if not run_id or not bundle.is_file():
-        options += step.options(("--no-verdict", suite), ("--candidate", step.input("candidate")))
-        return step.call("publish", *options)
-    lines = suite if Path(suite).is_file() else ""  # the check run points at lines of the suite
-    options += [*strict, *step.options(("--suite", lines), ("--waivers", step.input("waivers")))]
-    return step.call("store", "import", str(bundle)) or step.call("publish", *options, "--", run_id)
+        return step.call("publish", *options, f"--no-verdict={suite}", *step.options("candidate"))
+    if Path(suite).is_file():  # the check run points at its lines
+        options.append(f"--suite={suite}")
+    options += [*strict, *step.options("waivers"), "--", run_id]
+    return step.call("store", "import", str(bundle)) or step.call("publish", *options)
 
 
 def promote(step: Step) -> int:
@@ -284,9 +279,7 @@ def promote(step: Step) -> int:
     Returns the verdict's own code if that says no.
     """
     run_id = step.run_id() or step.required("run-id")
-    options = [f"--report={step.required('report')}"]
-    options += ["--strict"] if step.fail_on() == "warn" else []
-    options += step.options(("--waivers", step.input("waivers")))
+    options = [f"--report={step.required('report')}", *step.strict(), *step.options("waivers")]
     options += ["--require-pinned"] if step.flag("require-pinned") else []
     promoted = Path("promoted")  # if the checkout has one, it was not promoted here
     if promoted.is_dir() and not promoted.is_symlink():

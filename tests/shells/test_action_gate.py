@@ -122,17 +122,9 @@ def test_inputs_reach_benchgate_as_single_arguments(tmp_path: Path) -> None:
             f"--work-dir={tmp_path / 'benchgate'}",
             "--baseline=f16",
             f"--candidate={hostile}",
-            "--report=benchgate-report.html",
-            "--statement=s.json",
-            "--write=junit=j.xml",
             "--waivers=w.yaml",
-            "--strict",
-            "--format",
-            "json",
-            "--work-dir",
-            "*",
-            "--",
-            "--help",
+            *("--report=benchgate-report.html", "--statement=s.json", "--write=junit=j.xml"),
+            *("--strict", "--format", "json", "--work-dir", "*", "--", "--help"),
         ]
     ]
     assert not any(name.startswith("INPUT_") for name in benchgate.environment)

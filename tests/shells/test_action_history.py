@@ -6,7 +6,6 @@ import os
 import subprocess
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -101,16 +100,6 @@ def test_two_jobs_that_push_at_once_both_keep_their_run(
     assert git(remote, "rev-list", "--count", BRANCH).strip() == "3"  # nobody wrote over anybody
 
 
-@dataclass(frozen=True)
-class InProcess:
-    """The real command line, in this process."""
-
-    folder: Path
-
-    def __call__(self, arguments: Sequence[str], environment: Mapping[str, str]) -> int:
-        return here(self.folder, *arguments).returncode
-
-
 def test_a_verdict_that_one_job_knew_of_a_run_stays_when_another_pushes_that_run(tmp_path: Path, remote: Path) -> None:
     job = tmp_path / "job"
     job.mkdir()
@@ -123,8 +112,11 @@ def test_a_verdict_that_one_job_knew_of_a_run_stays_when_another_pushes_that_run
     measured, judged = job / "measured" / f"{run_id}.json", job / "judged" / f"{run_id}.json"
     assert measured.read_bytes() != judged.read_bytes()
 
+    def real(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
+        return here(job, *arguments).returncode
+
     for file in (judged, measured):  # the later job knows less
-        assert history(job, remote, "push", str(file), benchgate=InProcess(job)) == 0
+        assert history(job, remote, "push", str(file), benchgate=real) == 0
     assert git(remote, "show", f"{BRANCH}:runs/{run_id}.json").encode() == judged.read_bytes()
 
 

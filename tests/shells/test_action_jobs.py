@@ -100,7 +100,7 @@ def test_a_verdict_is_judged_again_from_its_bundle_and_published() -> None:
     assert result.green
     assert benchgate.calls == [
         ["store", "import", f"evidence/{RUN}.json"],
-        ["publish", "--comment", "--check-run", "--strict", "--suite=suite.yaml", "--waivers=w.yaml", "--", RUN],
+        ["publish", "--comment", "--check-run", "--suite=suite.yaml", "--strict", "--waivers=w.yaml", "--", RUN],
     ]
 
 
