@@ -228,3 +228,8 @@ def test_a_statement_is_split_for_the_signer_and_its_own_file_is_a_subject() -> 
 def test_another_kind_of_statement_is_not_signed(change: dict[str, object]) -> None:
     result = attest(**change)
     assert (result.status, result.outputs) == (2, {})
+
+
+def test_the_hidden_command_hands_its_words_on() -> None:
+    code, printed, _ = quick_command.answer("action", "history", "push")
+    assert (code, printed) == (13, "::error title=benchgate::push needs the bundles to keep.\n")
