@@ -95,7 +95,7 @@ def main(arguments: Sequence[str], variables: Mapping[str, str], benchgate: Prog
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step of a job: its inputs, its other variables, and benchgate as a child process."""
+    """A step of a job: its inputs, its other variables, and benchgate as a child process."""
 
     inputs: Mapping[str, str]
     environment: Mapping[str, str]
@@ -440,7 +440,7 @@ def _find_bundles(paths: Sequence[str]) -> list[Path]:
 
 
 def split_statement(step: Step, path: Path) -> int:
-    """Write the parts of a statement that actions/attest takes beside it: the predicate, and the subjects as checksums.
+    """Write the parts of a statement that actions/attest takes next to it: the predicate, and the subjects as checksums.
 
     The statement's own file is one more subject, so that it can be looked up by itself. Raises UsageError for another
     kind of statement, or a subject that is not a plain name with a SHA-256.
