@@ -440,7 +440,7 @@ def _find_bundles(paths: Sequence[str]) -> list[Path]:
 
 
 def split_statement(step: Step, path: Path) -> int:
-    """Write the parts of a statement that actions/attest takes next to it: the predicate, and the subjects as checksums.
+    """Write the parts of a statement that actions/attest takes: the predicate, and the subjects as checksums.
 
     The statement's own file is one more subject, so that it can be looked up by itself. Raises UsageError for another
     kind of statement, or a subject that is not a plain name with a SHA-256.

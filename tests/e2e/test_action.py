@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
+import subprocess
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -13,6 +15,7 @@ import pytest
 
 from tests.fakes.action_steps import (
     ACTION,
+    GATE,
     REPOSITORY,
     ROOT,
     StepResult,
@@ -143,6 +146,31 @@ def test_a_pass_is_green_with_its_report_and_its_summary(tmp_path: Path) -> None
     assert json.loads(result.outputs["summary-json"])["verdict"] == "pass"
     assert result.outputs["checks-failed"] == ""
     assert (workspace / "checks.xml").read_bytes().startswith(b"<?xml")
+    require_promotable_and_kept(tmp_path, workspace, result.outputs["run-id"])
+
+
+def require_promotable_and_kept(tmp_path: Path, workspace: Path, run_id: str) -> None:
+    """Run the last steps of gate.yml and history.yml with the files of a gate that passed."""
+    job, bundle = tmp_path / "later", f"{run_id}.json"
+    put_checkout(job / "benchgate-action", INSTALLED)
+    shutil.copytree(workspace / "kept", job / "evidence")
+    shutil.copy(workspace / "report.html", job / "evidence")
+    inputs = {"INPUT_RUN_ID": run_id, "INPUT_REPORT": "evidence/report.html", "INPUT_REQUIRE_PINNED": "false"}
+    inputs |= {"INPUT_FAIL_ON": "inconclusive", "GITHUB_ACTOR": "octocat"}
+    promoted = run_shell(job, step_named(GATE["jobs"]["promote"], "promote")["run"], inputs)
+    assert promoted.green, promoted.printed
+    assert (job / "promoted" / bundle).read_bytes() != (job / "evidence" / bundle).read_bytes()
+
+    remote = tmp_path / "remote.git"
+    subprocess.run(["git", "init", "--quiet", "--bare", str(remote)], check=True)
+    (job / "promoted").rename(job / "kept")
+    keep = read_yaml(ROOT / ".github/workflows/history.yml")["jobs"]["keep"]
+    inputs = {"INPUT_HISTORY_BRANCH": "history", "INPUT_HISTORY_REMOTE": str(remote)}
+    pushed = run_shell(job, step_named(keep, "push")["run"], inputs)
+    assert pushed.green, pushed.printed
+    show = ["git", "-C", str(remote), "show", f"history:runs/{bundle}"]
+    kept = subprocess.run(show, capture_output=True, check=True).stdout
+    assert kept == (job / "kept" / bundle).read_bytes()
 
 
 @pytest.mark.parametrize(

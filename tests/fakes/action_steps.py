@@ -133,18 +133,18 @@ def run_action_step(
 ) -> StepResult:
     """Run a step of action.yml by its shell. `program` is the installed benchgate; None installs none."""
     checkout = scratch / "benchgate-action"
-    put_checkout(checkout)
-    if program is not None:
-        write_program(checkout / ".venv/bin/benchgate", program)
+    put_checkout(checkout, program)
     lines = step_named(ACTION["runs"], name)["run"]
     return run_shell(scratch / "workspace", lines, {"GITHUB_ACTION_PATH": str(checkout), **env}, kill_at=kill_at)
 
 
-def put_checkout(checkout: Path) -> None:
-    """Link what steps use of benchgate's repository, without its environment, into the place of a checkout."""
+def put_checkout(checkout: Path, program: str | None = None) -> None:
+    """Link what steps use of the repository into the place of a checkout; `program` is the installed benchgate."""
     checkout.mkdir(parents=True)
     for name in ("scripts", "benchgate"):
         (checkout / name).symlink_to(ROOT / name)
+    if program is not None:
+        write_program(checkout / ".venv/bin/benchgate", program)
 
 
 def write_program(path: Path, text: str) -> None:
