@@ -110,12 +110,22 @@ def metrics_table() -> str:
                 {"run": "run", "sweep": "sweep", "stage": "stage", "task": "eval task"}[metric.scope],
                 f"`{metric.family}`" + (f", {metric.requires}" if metric.requires else ""),
                 metric.margin or "",
-                ", ".join(f"`{bound}`" for bound in metric.bounds),
+                ", ".join(f"`{bound}`" for bound in metric.bounds) + _unit_of_bounds(metric),
                 _regression(metric),
             ]
             for metric in METRICS.values()
         ],
     )
+
+
+_BOUNDS = {
+    "duration": "duration", "rate": "rate, like `100/s`", "percentage": "percentage", "whole number": "whole number",
+    "level": "rate, or number in flight", "nats": "nats, like `0.1 nats`", "money": "dollars, like `$3`",
+}  # fmt: skip
+
+
+def _unit_of_bounds(metric: Metric) -> str:
+    return f": {_BOUNDS[metric.bound_type]}" if metric.bound_type is not None else ""
 
 
 def _regression(metric: Metric) -> str:
