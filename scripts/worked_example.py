@@ -55,7 +55,7 @@ class PairedT:
 @cache
 def verdict_of(example: Example) -> Verdict:
     """Return benchgate's verdict: median TTFT with a margin of 10%, five blocks, one interim analysis."""
-    check = {"metric": "ttft", "statistic": "p50", "stage": STAGE, "margin": f"{MARGIN:.0%}"}
+    check: dict[str, object] = {"metric": "ttft", "statistic": "p50", "stage": STAGE, "margin": f"{MARGIN:.0%}"}
     suite = load_suite([check], [STAGE], [len(BASELINE_MS)])
     run = run_of(suite)
     if example.interrupted:
