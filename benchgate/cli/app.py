@@ -14,26 +14,20 @@ from benchgate import __version__
 from benchgate.cli import (
     calibrate_command,
     capacity_command,
-    doctor_command,
-    frontier_command,
+    doctor,
+    history,
     import_command,
-    init_command,
+    init,
+    load,
     measure_commands,
     plan_command,
     promote_command,
     publish_command,
     result_commands,
-    schema_command,
-    shadow_commands,
+    shadow,
     shadow_run,
-    sim_command,
-    site_command,
-    store_check,
-    store_commands,
-    store_gc,
-    store_import,
-    store_recover,
-    tool_commands,
+    sim,
+    store,
     verdict_server_command,
     verify_command,
     waive_command,
@@ -56,7 +50,7 @@ app = typer.Typer(
     "published, 2 usage or suite error, 1 a defect of benchgate's own. Everything but 0 blocks a promotion.",
 )
 app.command()(measure_commands.demo)
-app.command()(init_command.init)
+app.command()(init.init)
 app.command()(measure_commands.run)
 app.command()(measure_commands.compare)
 app.command("import")(import_command.import_samples)
@@ -70,26 +64,17 @@ app.command()(promote_command.promote)
 app.command()(verify_command.verify)
 app.command("verdict-server")(verdict_server_command.verdict_server)
 app.command()(waive_command.waive)
-app.command()(doctor_command.doctor)
-app.command()(result_commands.trend)
-app.command()(site_command.site)
+app.command()(doctor.doctor)
+app.command()(history.trend)
+app.command()(history.site)
 app.command()(capacity_command.capacity)
-app.command()(frontier_command.frontier)
-app.command()(schema_command.schema)
-app.command()(tool_commands.load)
-app.command()(sim_command.sim)
-store_app = typer.Typer(help="Care for the store.", no_args_is_help=True)
-store_app.command()(store_commands.upgrade)
-store_app.command()(store_commands.export)
-store_app.command("import")(store_import.import_files)
-store_app.command()(store_commands.copy)
-store_app.command()(store_recover.recover)
-store_app.command()(store_check.check)
-store_app.command()(store_check.info)
-store_app.command()(store_gc.gc)
-app.add_typer(store_app, name="store")
-shadow_commands.shadow_app.command()(shadow_run.run)
-app.add_typer(shadow_commands.shadow_app, name="shadow")
+app.command()(history.frontier)
+app.command()(init.schema)
+app.command()(load.load)
+app.command()(sim.sim)
+app.add_typer(store.store_app, name="store")
+shadow.shadow_app.command()(shadow_run.run)
+app.add_typer(shadow.shadow_app, name="shadow")
 
 
 @app.callback(invoke_without_command=True)

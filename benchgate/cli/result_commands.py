@@ -1,8 +1,7 @@
-"""Commands over what is stored: gate, report, trend. No server is asked anything."""
+"""Commands over what is stored: gate and report. No server is asked anything."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -16,10 +15,8 @@ from benchgate.cli.places import find_suite
 from benchgate.cli.saying import log, say
 from benchgate.cli.statements import statement_place
 from benchgate.cli.stored_numbers import end_with_numbers
-from benchgate.cli.trend_narrowing import narrowed, nearest_of
-from benchgate.cli.trend_output import TrendBy, TrendFormat, emit, require_place, trend_document
 from benchgate.cli.waiver_files import waivers_for_stored
-from benchgate.errors import ExitCode, PublishError, UsageError
+from benchgate.errors import ExitCode, PublishError
 from benchgate.report.formats import Output, rendered
 
 RunArgument = Annotated[
@@ -107,95 +104,3 @@ def report(
         log(f"benchgate: {error}")
         raise typer.Exit(int(ExitCode.PUBLISH_FAILED)) from error
     say(f"{path}\n")
-
-
-def trend(
-    metric: Annotated[
-        str, typer.Argument(help="What to follow over the stored runs.")
-    ] = "usd_per_million_output_tokens",
-    suite: Annotated[str | None, typer.Option("--suite", help="Only runs of the suite of this name.")] = None,
-    stage: Annotated[str | None, typer.Option("--stage", help="Only this load stage.")] = None,
-    task: Annotated[str | None, typer.Option("--task", help="Only this eval task.")] = None,
-    statistic: Annotated[
-        str | None, typer.Option("--statistic", help="Of a latency: p50 (unless said), p90, p95, p99 or mean.")
-    ] = None,
-    by: Annotated[TrendBy | None, typer.Option("--by", help="What tells the series apart.")] = None,
-    deployment: Annotated[str | None, typer.Option("--deployment", help="Only candidates of this name.")] = None,
-    model: Annotated[str | None, typer.Option("--model", help="Only this model, or revision of it.")] = None,
-    engine: Annotated[str | None, typer.Option("--engine", help="Only this engine, or version of it.")] = None,
-    hardware: Annotated[str | None, typer.Option("--hardware", help="Only on this hardware.")] = None,
-    store: options.StoreOption = options.STORE,
-    output: Annotated[TrendFormat, typer.Option("--format", help="How to print the points.")] = TrendFormat.TEXT,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Write it to this file instead.")] = None,
-) -> None:
-    """Follow one metric of the candidates over the stored runs."""
-    from benchgate.gate.summary.metric_rows import IMPORTED_METRICS, TREND_METRICS
-    from benchgate.model.deployment import Arm
-    from benchgate.store.repository import Store
-
-    require_place(output, out)
-    served = {"deployment": deployment, "model": model, "engine": engine, "hardware": hardware}
-    _require_known("metric", metric, (*TREND_METRICS, *IMPORTED_METRICS))
-    statistic = _statistic(metric, statistic)
-    with Store.open(store, create=False) as opened:
-        points = opened.trend(metric, suite=suite, statistic=statistic, stage=stage, task=task, arm=Arm.CANDIDATE)
-        kept = points or opened.trend(metric, suite=suite, statistic=statistic, arm=Arm.CANDIDATE)
-        everywhere = kept or opened.trend(metric, statistic=statistic, arm=Arm.CANDIDATE)
-        _require_kept("suite", suite, metric, [point.suite for point in everywhere])
-        _require_kept("stage", stage, metric, [point.stage for point in kept])
-        _require_kept("task", task, metric, [point.task for point in kept])
-        points = narrowed(points, metric, served)
-        measured = opened.measurements({point.run_id for point in points})
-    if points or output in (TrendFormat.JSON, TrendFormat.CSV):
-        emit(trend_document(points, output, metric, statistic, by, measured), output, out)
-        return
-    nothing = _none_has(metric, suite, stage if kept else None, task if kept else None)
-    if out is not None or output is not TrendFormat.TEXT:
-        raise UsageError(nothing)
-    log(nothing)
-
-
-def _statistic(metric: str, asked: str | None) -> str | None:
-    """Which statistic of a metric to follow: of a latency the median, unless another is asked for."""
-    from benchgate.gate.summary.metric_rows import LATENCY_TRENDS, MEAN_METRICS
-    from benchgate.model.metric import MEAN, QUANTILES
-
-    if metric not in LATENCY_TRENDS:
-        if asked is not None:
-            raise UsageError(f"--statistic is of a latency, and {metric} is none; leave it out")
-        return None
-    if asked is not None:
-        paired = metric.removesuffix("_s") in MEAN_METRICS
-        _require_known("statistic", asked, (*QUANTILES, MEAN) if paired else tuple(QUANTILES))
-    return asked or "p50"
-
-
-def _require_kept(what: str, name: str | None, metric: str, known: Sequence[str | None]) -> None:
-    """A suite, stage or task that no stored run has this metric of is a slip, where others have it."""
-    names = list(dict.fromkeys(one for one in known if one is not None))
-    if name is None or name in names or not known:
-        return
-    if not names:
-        raise UsageError(f"{metric} is of no {what}; leave --{what} out")
-    raise UsageError(f"no stored run has {metric} of a {what} {name!r}; {nearest_of(name, names)}")
-
-
-def _none_has(metric: str, suite: str | None, stage: str | None, task: str | None) -> str:
-    """Why there is nothing to show, and what would give it."""
-    runs = "no stored run" + (f" of the suite {suite!r}" if suite is not None else "")
-    place = " ".join(f"of {what} {name}" for what, name in (("stage", stage), ("task", task)) if name is not None)
-    remedy = ""
-    if metric.startswith("usd_"):
-        with_terms = " with `price_terms`, which say how it is used," if metric.endswith("_in_use") else ""
-        remedy = f"; a `price`{with_terms} in the suite's deployments gives it, and others need none: "
-        remedy += "benchgate trend requests_per_s"
-    return f"{runs} has {' '.join(filter(None, (metric, place)))}{remedy}"
-
-
-def _require_known(what: str, name: str, known: Sequence[str]) -> None:
-    import difflib
-
-    if name not in known:
-        near = difflib.get_close_matches(name, known, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
-        raise UsageError(f"no {what} {name!r} is kept for trends; {hint}")
