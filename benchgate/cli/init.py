@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from benchgate.cli.places import shipped_suites_dir
+from benchgate.cli.options import shipped_suites_dir
 from benchgate.cli.saying import log, say, say_json
 from benchgate.errors import UsageError
 

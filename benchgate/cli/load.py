@@ -12,7 +12,7 @@ import typer
 
 from benchgate.cli import options
 from benchgate.cli.interruption import interrupted_code
-from benchgate.cli.places import refuse_unwritable
+from benchgate.cli.options import refuse_unwritable
 from benchgate.cli.saying import log, say_json_text
 from benchgate.errors import BenchgateError, ExitCode, PublishError, UsageError
 from benchgate.escape import json_text

@@ -16,8 +16,7 @@ import typer
 
 from benchgate.cli import options
 from benchgate.cli.commands import gate_command, run_command
-from benchgate.cli.options import CareFormat
-from benchgate.cli.places import suites_called
+from benchgate.cli.options import CareFormat, suites_called
 from benchgate.cli.saying import log, log_text, say, say_json
 from benchgate.errors import ExitCode, StoreError, SuiteError, UsageError
 from benchgate.escape import terminal_line

@@ -242,25 +242,26 @@ def _read(problems: list[Problem], read: Callable[[], _T]) -> _T | None:
         return None
 
 
-def check_suite(suite: Suite, suite_dir: Path, source: str, *, allow_code: bool = False) -> Preview:
-    """What a run of the suite would ask, once its files are found to be there and fit. Looks at no store: what its
-    checks can show is by what is assumed of deployments.
+def preview_suite(
+    suite: Suite,
+    suite_dir: Path,
+    store_address: str,
+    *,
+    source: str | None = None,
+    asking: bool = True,
+    allow_code: bool = False,
+) -> Preview:
+    """Return what a run would send, and whether this machine can. Makes no store, and sends no request of the run.
 
-    Raises SuiteError for data files and certificates, and for an audit of an address that rules one out.
+    With `source`, the suite's file, data files and certificates are checked too. Raises SuiteError for all problems.
     """
-    problems = [Problem(source, None, None, "", problem) for problem in written_problems(suite, suite_dir)]
+    problems = [Problem(source, None, None, "", text) for text in written_problems(suite, suite_dir)] if source else []
     try:
-        plan = read_plan(suite, suite_dir, asking=False, allow_code=allow_code)
+        plan = read_plan(suite, suite_dir, asking=asking, allow_code=allow_code)
     except SuiteError as error:
         raise SuiteError([*problems, *error.problems]) from error
     if problems:
         raise SuiteError(problems)
-    return preview(suite, plan, None, usable_cpus(), judged_checks(suite, plan))
-
-
-def preview_suite(suite: Suite, suite_dir: Path, store_address: str, *, allow_code: bool = False) -> Preview:
-    """What a run of the suite would ask, and whether this machine can. Makes no store, and sends no request of it."""
-    plan = read_plan(suite, suite_dir, allow_code=allow_code)
     client, known = known_client_at(store_address), known_at(store_address, suite, plan)
     return preview(suite, plan, client, usable_cpus(), judged_checks(suite, plan), known)
 
