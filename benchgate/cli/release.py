@@ -165,8 +165,9 @@ def _opened(run: str, address: str) -> Iterator[tuple[Store, str]]:
         return
     if "/" in run:
         raise UsageError(f"{run} is no id and no label of a run, and a bundle is called ….json")
+    _require_fixed_name(run)
     with Store.open(address, create=False) as opened:
-        yield opened, _whole_id(opened, run)
+        yield opened, opened.resolve(run, whole=True)
 
 
 def _publish_verdict(
@@ -293,7 +294,8 @@ def promote(
     origin = origin_of(os.environ, by=by, ref=ref, commit=commit, protected=protected, user=_user())
     doubt = unprotected_because(os.environ)
     with Store.open(store, create=False) as opened:
-        run_id = _whole_id(opened, run, or_promoted=withdraw is not None)
+        _require_fixed_name(run, or_promoted=withdraw is not None)
+        run_id = opened.resolve(run, whole=True)
         if withdraw is not None:
             recorded = promote.withdraw(opened, run_id, origin, withdraw)
         else:
@@ -328,11 +330,10 @@ def _duration_s(option: str, text: str) -> float:
         raise UsageError(f"{option}: {error}") from error
 
 
-def _whole_id(store: Store, run: str, *, or_promoted: bool = False) -> str:
-    """Return the id of the run that was judged. Raises UsageError for `@latest` and the like, which may be newer."""
+def _require_fixed_name(run: str, *, or_promoted: bool = False) -> None:
+    """Raise UsageError for `@latest` and the like, which may be a newer run than the one that was judged."""
     if run.startswith("@") and not (or_promoted and run == "@promoted"):
         raise UsageError(f"{run} may mean another run by now than the one that was judged; name it by its id or label")
-    return store.resolve(run, whole=True)
 
 
 def _user() -> str | None:

@@ -1,6 +1,6 @@
 """JSON Schema 2020-12 of suites, waiver files and price files, for completion and checks in editors.
 
-It has keys, types of values and spellings of quantities. Rules between sections need `benchgate validate`.
+It has keys, types of values and spellings of quantities. Rules between sections need `benchgate plan`.
 """
 
 from __future__ import annotations

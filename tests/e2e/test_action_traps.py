@@ -163,7 +163,7 @@ def test_what_another_program_writes_among_the_outputs_does_not_reach_the_caller
 
 def test_files_that_are_asked_for_are_asked_of_benchgate(tmp_path: Path) -> None:
     run_gate(tmp_path, PASSES, waivers="w.yaml", junit_path="j.xml", statement_path="s.json")
-    assert {"--waivers=w.yaml", "--write=junit=j.xml", "--statement=s.json"} <= set(arguments_of(tmp_path))
+    assert {"--waivers=w.yaml", "--write=junit=j.xml", "--write=intoto=s.json"} <= set(arguments_of(tmp_path))
 
 
 def test_every_input_of_the_action_is_handed_on_by_the_environment() -> None:

@@ -87,16 +87,6 @@ def test_the_suite_in_the_readme_is_a_suite_of_fifteen_lines() -> None:
         (["trend", "ttft_s", "--statistic", "p96"], "no statistic 'p96'"),
         (["trend", "itl_s", "--statistic", "mean"], "no statistic 'mean'"),
         (["trend", "error_ratio", "--statistic", "p95"], "--statistic is of a latency"),
-        *(
-            (["compare", "a", "b", *words], f"{words[0]} is for a run that is measured now")
-            for words in (
-                ["--cluster", "tcp://here:8786"],
-                ["--work-dir", "elsewhere"],
-                ["--allow-actions"],
-                ["--allow-code"],
-                ["--label", "friday"],
-            )
-        ),
         (["store", "upgrade", "--store", "mistyped/store.db"], "there is no benchgate store at"),
         (["unknown"], "unknown"),
     ],
@@ -113,19 +103,19 @@ def test_a_mistake_on_the_command_line_is_named_and_exits_with_2(
 
 def test_a_wrong_suite_shows_every_problem_with_its_place(tmp_path: Path) -> None:
     (tmp_path / "wrong.yaml").write_text("suite: x\nsede: 1\ndeployments: {a: {embedded: {weights: f15}}}\n")
-    result = here(tmp_path, "validate", "wrong.yaml")
+    result = here(tmp_path, "plan", "wrong.yaml")
     assert result.returncode == 2
     for place in ("wrong.yaml:2:1", "wrong.yaml:3:", "seed", "f16"):
         assert place in result.stderr
 
 
-def test_validate_reports_every_suite_also_beside_one_that_is_not_there(tmp_path: Path) -> None:
+def test_plan_reports_every_suite_also_beside_one_that_is_not_there(tmp_path: Path) -> None:
     (tmp_path / "bad.yaml").write_text("suite: x\nsede: 1\n")
-    result = here(tmp_path, "validate", "bad.yaml", "nosuch.yaml", "drills/cold-start")
+    result = here(tmp_path, "plan", "bad.yaml", "nosuch.yaml", "drills/cold-start")
     assert result.returncode == 2
     assert "bad.yaml:2:1: sede" in result.stderr
     assert "there is no suite file 'nosuch.yaml'" in result.stderr
-    assert "valid; " in result.stdout
+    assert "drills/cold-start.yaml: plan " in result.stdout
 
 
 def test_a_load_test_in_which_nothing_succeeded_is_no_success(tmp_path: Path) -> None:

@@ -148,7 +148,7 @@ def told_again(folder: Path) -> None:
     assert (folder / STORE).exists()
 
 
-@pytest.mark.parametrize("words", [("validate",), ("plan",), ("plan", "--format", "json")])
+@pytest.mark.parametrize("words", [("plan",), ("plan", "--format", "json")])
 def test_a_suite_says_nothing_to_the_log_of_who_checks_it(tmp_path: Path, words: tuple[str, ...]) -> None:
     write_suite(tmp_path, "http://127.0.0.1:9")
     right = here(tmp_path, words[0], "suite.yaml", *words[1:])

@@ -358,8 +358,8 @@ def asked(path: Path, question: str, unknown: Any) -> Any:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("--run", "abcd"), "--run is about the run that --resume goes on with"),
-        (("--without-spool",), "--without-spool is about the run that --resume goes on with"),
+        (("--run", "abcd"), "--run is about the run that --resume continues"),
+        (("--ignore-missing-spool",), "--ignore-missing-spool is about the run that --resume continues"),
         (("--resume", "--label", "new"), "leave --label out"),
         (("--resume",), "there is no benchgate store"),
     ],

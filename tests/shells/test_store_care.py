@@ -377,7 +377,7 @@ def test_a_bared_run_is_compared_by_its_numbers_and_never_passes(kept: Path) -> 
             "candidate": None,
         }
     ]
-    gate = here(kept, "gate", "second", "--against", "first", "--store", "benchgate.db")
+    gate = here(kept, "compare", "first", "second", "--store", "benchgate.db")
     assert (gate.returncode, gate.stdout.startswith("◆ INCONCLUSIVE")) == (11, True)
     with Store.open(str(kept / "benchgate.db")) as store:
         assert [len(store.verdicts(run.id)) for run in store.runs()] == [1, 2, 1]
