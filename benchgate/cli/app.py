@@ -13,7 +13,7 @@ import typer
 from benchgate import __version__
 from benchgate.cli import (
     calibrate_command,
-    capacity_command,
+    capacity,
     doctor,
     history,
     import_command,
@@ -67,7 +67,7 @@ app.command()(waive_command.waive)
 app.command()(doctor.doctor)
 app.command()(history.trend)
 app.command()(history.site)
-app.command()(capacity_command.capacity)
+app.command()(capacity.capacity)
 app.command()(history.frontier)
 app.command()(init.schema)
 app.command()(load.load)

@@ -136,6 +136,7 @@ class Language(StrEnum):
     SUITE = "suite"
     WAIVERS = "waivers"
     PRICES = "prices"
+    DEMAND = "demand"
 
 
 class SchemaFormat(StrEnum):
@@ -149,7 +150,12 @@ def schema(
     output: Annotated[SchemaFormat, typer.Option("--format", help="How to print it.")] = SchemaFormat.JSON,
 ) -> None:
     """Print the JSON Schema (2020-12) by which editors complete a suite and mark its mistakes."""
-    from benchgate.suite.json_schema import prices_schema, suite_schema, waivers_schema
+    from benchgate.suite.json_schema import demand_schema, prices_schema, suite_schema, waivers_schema
 
-    schemas = {Language.SUITE: suite_schema, Language.WAIVERS: waivers_schema, Language.PRICES: prices_schema}
+    schemas = {
+        Language.SUITE: suite_schema,
+        Language.WAIVERS: waivers_schema,
+        Language.PRICES: prices_schema,
+        Language.DEMAND: demand_schema,
+    }
     say_json(schemas[language](), ensure_ascii=False)
