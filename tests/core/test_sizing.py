@@ -189,7 +189,7 @@ def test_text_says_fleet_cache_and_the_level_it_was_read_from() -> None:
         "One replica carries 700 output tokens/s (lower 95 % limit 600), at $1.20/h.",
         "stage c8, the fastest whose goodput is shown to reach its target (95.5 % at least, target 95.0 %)",
         "plus 2 spare replicas",
-        "be 1 ahead",
+        "stay 1 ahead",
         "a request of 8,192 tokens 2.68 GB: 16 of them fit into 42.9 GB",
         "In the cache a token takes 328 kB",
         "$/1M tok: cost of that fleet in a month over the tokens of a month",

@@ -33,7 +33,7 @@ SIMULATED: dict[str, Any] = {
         "cooldown": "5min", "request_time_cv": 1, "seed": 0,
     },
 }  # fmt: skip
-STRANGE = (
+STRANGE: tuple[object, ...] = (
     0,
     -1,
     "nan",
