@@ -102,7 +102,7 @@ def _next_commands(suite: Path) -> str:
 
     said = shlex.quote(str(suite))
     return (
-        f"both answered; next: `benchgate doctor --suite {said}` (what could spoil a run), `benchgate plan {said}` "
+        f"both answered; next: `benchgate doctor {said}` (what could spoil a run), `benchgate plan {said}` "
         f"(what would be asked), `benchgate run {said} --report report.html`. "
         f"The workflow names {CALLED}: put the repository and commit that you trust there"
     )
