@@ -15,7 +15,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from benchgate import __version__
-from benchgate.cli import capacity_command, doctor, gate, history, init, load, plan, release, run, shadow, sim, store
+from benchgate.cli import capacity, doctor, gate, history, init, load, plan, release, run, shadow, sim, store
 from benchgate.cli.interruption import interrupted_code, unwind_on_termination
 from benchgate.cli.saying import log_text, say
 from benchgate.errors import BenchgateError, ExitCode
@@ -119,7 +119,7 @@ COMMANDS: dict[str, tuple[Callable[..., None] | tuple[str, typer.Typer], ...]] =
     "Measure": (plan.plan, run.run, run.calibrate),
     "Judge": (gate.gate, gate.compare, gate.report, gate.waive),
     "Release": (release.publish, release.promote, release.verify, release.verdict_server),
-    "History and cost": (history.trend, history.frontier, capacity_command.capacity, history.site),
+    "History and cost": (history.trend, history.frontier, capacity.capacity, history.site),
     "Tools": (load.load, sim.sim, init.schema, ("store", store.store_app), ("shadow", shadow.shadow_app)),
 }
 

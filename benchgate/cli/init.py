@@ -102,7 +102,7 @@ def _next_commands(suite: Path) -> str:
 
     said = shlex.quote(str(suite))
     return (
-        f"both answered; next: `benchgate doctor --suite {said}` (what could spoil a run), `benchgate plan {said}` "
+        f"both answered; next: `benchgate doctor {said}` (what could spoil a run), `benchgate plan {said}` "
         f"(what would be asked), `benchgate run {said} --report report.html`. "
         f"The workflow names {CALLED}: put the repository and commit that you trust there"
     )
@@ -136,6 +136,7 @@ class Language(StrEnum):
     SUITE = "suite"
     WAIVERS = "waivers"
     PRICES = "prices"
+    DEMAND = "demand"
 
 
 class SchemaFormat(StrEnum):
@@ -149,7 +150,12 @@ def schema(
     output: Annotated[SchemaFormat, typer.Option("--format", help="How to print it.")] = SchemaFormat.JSON,
 ) -> None:
     """Print the JSON Schema (2020-12) by which editors complete a suite and mark its mistakes."""
-    from benchgate.suite.json_schema import prices_schema, suite_schema, waivers_schema
+    from benchgate.suite.json_schema import demand_schema, prices_schema, suite_schema, waivers_schema
 
-    schemas = {Language.SUITE: suite_schema, Language.WAIVERS: waivers_schema, Language.PRICES: prices_schema}
+    schemas = {
+        Language.SUITE: suite_schema,
+        Language.WAIVERS: waivers_schema,
+        Language.PRICES: prices_schema,
+        Language.DEMAND: demand_schema,
+    }
     say_json(schemas[language](), ensure_ascii=False)

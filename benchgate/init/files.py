@@ -55,7 +55,7 @@ def _way_on(there: Sequence[Path], found: Sequence[Path]) -> str:
     if suite not in there:
         return elsewhere
     go_on = shlex.quote(str(suite))
-    return f"to go on with that suite, `benchgate doctor --suite {go_on}` and `benchgate run {go_on}`; else {elsewhere}"
+    return f"to go on with that suite, `benchgate doctor {go_on}` and `benchgate run {go_on}`; else {elsewhere}"
 
 
 def texts(folder: Path, suite: Path, baseline: Met, candidate: Met) -> dict[Path, str]:

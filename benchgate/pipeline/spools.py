@@ -26,7 +26,7 @@ def unstored(work_dir: Path, ref: str | None, address: str, store: Store | None 
     if not found:
         return ""
     named = ", ".join(map(str, found[:_NAMED])) + (f" and {len(found) - _NAMED} more" if found[_NAMED:] else "")
-    command = ["benchgate", "store", "recover", str(found[0])]
+    command = ["benchgate", "store", "import", str(found[0])]
     where = Address.parse(address)
     command += ["--store", where.shown] if where.shown_is_whole else []  # a password is not repeated
     return (

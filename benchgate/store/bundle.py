@@ -39,7 +39,7 @@ SCHEMAS = ("0006",)
 """Schemas whose bundles are read; the last is written. A schema that adds a column defines its value in older ones."""
 
 MAX_BYTES = 2**30
-"""A bundle is in memory as a whole; a larger run goes from store to store by `benchgate store copy`."""
+"""A bundle is in memory as a whole; a larger run goes from store to store by `benchgate store import`."""
 
 _EXPECTED = "what `benchgate store export` wrote"
 _LARGEST = sys.float_info.max
@@ -68,7 +68,7 @@ def write_bundle(whole: WholeRun) -> bytes:
     if len(data) > MAX_BYTES:
         raise EvidenceError(
             f"run {whole.id}: its bundle would have {len(data):,} bytes, and at most {MAX_BYTES:,} are read; "
-            "bring it into another store with `benchgate store copy`"
+            "bring it into another store with `benchgate store import`"
         )
     return data
 

@@ -166,7 +166,7 @@ class RunWriter:
         if self._spool is None or self._away is None:
             return self._lost
         address = self._database.address
-        command = ["benchgate", "store", "recover", str(self._spool.path)]
+        command = ["benchgate", "store", "import", str(self._spool.path)]
         if address.shown_is_whole:
             remedy = f"`{shlex.join([*command, '--store', address.shown])}`"
         else:

@@ -112,8 +112,8 @@ def test_no_command_prints_a_word_of_a_server_or_a_suite_raw(tmp_path: Path) -> 
         ran = {
             words: here(tmp_path, *words)
             for words in (
-                ("doctor", "--suite", "suite.yaml"),
-                ("doctor", "--suite", "suite.yaml", "--format", "json"),
+                ("doctor", "suite.yaml"),
+                ("doctor", "suite.yaml", "--format", "json"),
                 ("run", "suite.yaml", "--report", "report.html"),
                 load,
                 (*load, "--slo", "ttft=1s", "--json", "load.json"),

@@ -314,7 +314,7 @@ def test_a_killed_run_is_marked_by_the_next_one_and_goes_on_once(tmp_path: Path,
         gone_on(tmp_path, text, older)
     (tmp_path / "lost").rename(spool)
     elsewhere, gone = replace(options(tmp_path), work_dir=tmp_path / "elsewhere"), str(tmp_path / "gone.db")
-    with pytest.raises(UsageError, match=f"`benchgate store recover {spool} --store {gone}`, and then it can"):
+    with pytest.raises(UsageError, match=f"`benchgate store import {spool} --store {gone}`, and then it can"):
         resume.resume_suite(suite, tmp_path, replace(options(tmp_path), store=gone), ends)
     with pytest.raises(KeyboardInterrupt):
         resume.resume_suite(suite, tmp_path, elsewhere, ends, older[:13])
