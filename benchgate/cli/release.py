@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 def publish(
     run: Annotated[
         str | None,
-        typer.Argument(metavar="RUN", help="Stored run by its whole id or label, or a bundle (….json) of one."),
+        typer.Argument(metavar="RUN", help="Stored run by its whole id or label, or its bundle, a .json file."),
     ] = None,
     comment: Annotated[bool, typer.Option("--comment", help="Update one comment on the pull request.")] = False,
     check_run: Annotated[bool, typer.Option("--check-run", help="Conclude a check run of the commit.")] = False,
@@ -46,7 +46,7 @@ def publish(
     ] = None,
     summary: Annotated[bool, typer.Option("--summary", help="Write the job summary of this step.")] = False,
     webhook: Annotated[
-        str | None, typer.Option("--webhook", metavar="URL", help="Post it, signed by BENCHGATE_WEBHOOK_SECRET.")
+        str | None, typer.Option("--webhook", metavar="URL", help="Post it to this address, signed (docs/outputs.md).")
     ] = None,
     slack: Annotated[bool, typer.Option("--slack", help="Post it to the address in BENCHGATE_SLACK_URL.")] = False,
     push_metrics: Annotated[
@@ -86,7 +86,7 @@ def publish(
     store: options.StoreOption = options.STORE,
     output: Annotated[Format, typer.Option("--format", help="Format of standard output.")] = Format.TEXT,
 ) -> None:
-    """Post a verdict to GitHub, Slack, a webhook
+    """Post a verdict to GitHub, Slack, a webhook.
 
     Judges the run again. Exits with 0 once everything is published, whatever the verdict.
 
@@ -267,7 +267,7 @@ def promote(
     store: options.StoreOption = options.STORE,
     output: options.CareFormatOption = CareFormat.TEXT,
 ) -> None:
-    """Record that a candidate is in service
+    """Record that a candidate is in service.
 
     Judges the run again first, and exits with the verdict's code where that does not allow a promotion.
 
@@ -374,7 +374,7 @@ def verify(
     statement: Annotated[Path, typer.Argument(metavar="STATEMENT", help="Statement of a verdict, FILE.intoto.json.")],
     run: Annotated[str | None, typer.Option("--run", help="Expected run, its whole id.")] = None,
     candidate: Annotated[str | None, typer.Option("--candidate", help="Expected candidate.")] = None,
-    revision: Annotated[str | None, typer.Option("--revision", help="Expected weights: a commit, or sha256:….")] = None,
+    revision: Annotated[str | None, typer.Option("--revision", help="Expected weights: a commit or a sha256.")] = None,
     report: Annotated[Path | None, typer.Option("--report", help="Expected HTML report.")] = None,
     suite: Annotated[str | None, typer.Option("--suite", help="Expected suite.")] = None,
     store: Annotated[
@@ -406,7 +406,7 @@ def verify(
     strict: options.StrictOption = False,
     output: options.CareFormatOption = CareFormat.TEXT,
 ) -> None:
-    """Check a verdict's signed statement
+    """Check a verdict's signed statement.
 
     Compares it with report, suite, store and signature. Exits with 0 if all agree and the verdict allows a promotion.
 
@@ -560,7 +560,7 @@ def verdict_server(
     store: options.StoreOption = options.STORE,
     strict: options.StrictOption = False,
 ) -> None:
-    """Serve verdicts to Flagger and Argo Rollouts
+    """Serve verdicts to Flagger and Argo Rollouts.
 
     Answers over HTTP whether a run may be promoted. Only reads the store.
 
