@@ -83,10 +83,10 @@ def test_the_suite_in_the_readme_is_a_suite_of_fifteen_lines() -> None:
         (["load", "http://127.0.0.1:9", "--model", "m"], "exactly one of"),
         (["load", "http://127.0.0.1:9/v1/", "--model", "m"], 'ends in /v1, which benchgate adds itself; write "http:'),
         (["load", "http://127.0.0.1:9", "--model", "m", "--api-key-env", "NO_SUCH_VARIABLE"], "NO_SUCH_VARIABLE"),
-        (["trend", "--format", "yaml"], "yaml"),
+        (["trend", "ttft_s", "--format", "yaml"], "yaml"),
         (["trend", "ttft_s", "--statistic", "p96"], "no statistic 'p96'"),
         (["trend", "itl_s", "--statistic", "mean"], "no statistic 'mean'"),
-        (["trend", "error_ratio", "--statistic", "p95"], "--statistic is of a latency"),
+        (["trend", "error_ratio", "--statistic", "p95"], "--statistic applies to latencies"),
         *(
             (["compare", "a", "b", *words], f"{words[0]} is for a run that is measured now")
             for words in (
