@@ -104,11 +104,15 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
-        (("--stage", "nope"), 2, "no stored run has usd_per_million_output_tokens of a stage 'nope'; there are c1"),
+        (
+            ("usd_per_million_output_tokens", "--stage", "nope"),
+            2,
+            "no stored run has usd_per_million_output_tokens of a stage 'nope'; there are c1",
+        ),
         (("ttft_s", "--stage", "c2"), 2, "of a stage 'c2'; there are c1"),
         (("accuracy_ratio", "--task", "sort"), 2, "of a task 'sort'; there are add"),
-        (("accuracy_ratio", "--stage", "c1"), 2, "accuracy_ratio is of no stage; leave --stage out"),
-        (("usd_per_million_good_tokens",), 0, "a `price` in the suite's deployments gives it"),
+        (("accuracy_ratio", "--stage", "c1"), 2, "accuracy_ratio has no stage; leave --stage out"),
+        (("usd_per_million_good_tokens",), 0, "a `price` in the suite's deployments adds it"),
         (("goodput_ratio",), 0, "no stored run has goodput_ratio\n"),
         (("ttft_s", "--suite", "other"), 2, "no stored run has ttft_s of a suite 'other'; there are "),
         (("goodput_ratio", "--suite", "other"), 0, "no stored run of the suite 'other' has goodput_ratio"),

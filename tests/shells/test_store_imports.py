@@ -214,8 +214,8 @@ def test_the_command_tells_what_it_took_and_trend_shows_it(tmp_path: Path) -> No
     assert [(one["metric"], one["statistic"], one["unit"], one["value"]) for one in points] == [
         ("ttft_sent_s", "p50", "s", 0.2)
     ]
-    cost = here(tmp_path, "trend", "--store", store)
-    assert "others need none: benchgate trend requests_per_s" in cost.stderr
+    cost = here(tmp_path, "trend", "usd_per_million_output_tokens", "--store", store)
+    assert "other metrics need none: benchgate trend requests_per_s" in cost.stderr
     assert here(tmp_path, "trend", "requests_per_s", "--store", store).returncode == 0
     run_id = done.stdout.split(" ", 1)[0]
     assert here(tmp_path, "gate", run_id, "--store", store).returncode == 2
