@@ -7,6 +7,7 @@ everything heavy inside the command, so that `--help` answers at once.
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from collections.abc import Iterator, MutableMapping
 from importlib import import_module
@@ -116,10 +117,10 @@ class Commands(TyperGroup):
 
 
 class LazyCommands(MutableMapping[str, Any]):
-    """The commands of COMMANDS, each imported when it is looked up."""
+    """The commands of COMMANDS, each imported when it is looked up, and `loaded` ones."""
 
-    def __init__(self) -> None:
-        self._loaded: dict[str, Any] = {}
+    def __init__(self, loaded: MutableMapping[str, Any]) -> None:
+        self._loaded = dict(loaded)
         self._known = {name: (panel, *row) for panel, rows in COMMANDS.items() for name, row in rows.items()}
 
     def __getitem__(self, name: str) -> Any:
@@ -146,10 +147,10 @@ class LazyCommands(MutableMapping[str, Any]):
         raise TypeError("commands stay")
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._known)
+        return iter({**self._known, **self._loaded})
 
     def __len__(self) -> int:
-        return len(self._known)
+        return len({**self._known, **self._loaded})
 
 
 class RootCommands(Commands):
@@ -157,7 +158,7 @@ class RootCommands(Commands):
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
-        self.commands = LazyCommands()
+        self.commands = LazyCommands(self.commands)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Print or write the help."""
@@ -218,6 +219,14 @@ app = typer.Typer(
     epilog="Exit codes: 0 PASS or WARN, 10 BLOCK, 11 INCONCLUSIVE, 12 INVALID, 13 verdict not stored or not published, "
     "2 usage or suite error, 1 a defect of benchgate. Everything but 0 blocks a promotion.",
 )
+
+
+@app.command("action", hidden=True, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def _action(context: typer.Context) -> None:
+    """Run a step of action.yml or of the reusable workflows (docs/github-actions.md)."""
+    from benchgate.cli import action
+
+    raise typer.Exit(action.main(context.args, os.environ))
 
 
 @app.callback(invoke_without_command=True)

@@ -36,7 +36,8 @@ def all_commands() -> dict[str, Any]:
     found: dict[str, Any] = {}
 
     def walk(words: str, command: Any) -> None:
-        found[words] = command
+        if not command.hidden:
+            found[words] = command
         for name, sub in getattr(command, "commands", {}).items():
             walk(f"{words} {name}", sub)
 
