@@ -18,7 +18,9 @@ from benchgate.report.table import aligned
 
 
 def init(
-    file: Annotated[Path | None, typer.Argument(help="File to write [default: standard output].")] = None,
+    file: Annotated[
+        Path | None, typer.Argument(metavar="FILE", help="File to write [default: standard output].")
+    ] = None,
     drill: Annotated[str | None, typer.Option("--drill", help="Write this drill instead.")] = None,
     list_drills: Annotated[bool, typer.Option("--list", help="List the drills.")] = False,
     baseline: Annotated[str | None, typer.Option("--baseline", help="Address of the accepted deployment.")] = None,
@@ -30,11 +32,11 @@ def init(
     ] = None,
     folder: Annotated[Path | None, typer.Option("--dir", help="Repository folder to write into.")] = None,
 ) -> None:
-    """Write a first suite.
+    """Write a first suite
 
     For two endpoints it also writes what CI needs; without them, a commented template.
 
-    Example: benchgate init --baseline http://old:8000 --candidate http://new:8000
+    Example: benchgate init --baseline http://old:8000 --candidate URL
     """
     if baseline is not None or candidate is not None:
         if drill is not None or list_drills:
@@ -134,10 +136,12 @@ class SchemaFormat(StrEnum):
 
 
 def schema(
-    language: Annotated[Language, typer.Argument(help="Language of the file.")] = Language.SUITE,
+    language: Annotated[
+        Language, typer.Argument(metavar="LANGUAGE", help="suite, waivers, prices or demand.")
+    ] = Language.SUITE,
     output: Annotated[SchemaFormat, typer.Option("--format", help="Output format.")] = SchemaFormat.JSON,
 ) -> None:
-    """Print the JSON Schema of a file.
+    """Print the JSON Schema of a file
 
     Editors complete keys by it and mark mistakes.
 

@@ -26,7 +26,7 @@ _SEARCH_DEFAULTS: dict[str, Any] = {"target": "95%", "resolution": "10%", "probe
 
 
 def load(
-    url: Annotated[str, typer.Argument(help="Base address of an OpenAI-compatible server.")],
+    url: Annotated[str, typer.Argument(metavar="URL", help="Base address of an OpenAI-compatible server.")],
     model: Annotated[str, typer.Option("--model", help="Model name.")],
     engine: Annotated[str, typer.Option("--engine", help="Dialect of the server, or auto.")] = "auto",
     concurrency: Annotated[int | None, typer.Option("--concurrency", help="Requests in flight (closed loop).")] = None,
@@ -84,11 +84,11 @@ def load(
     least: Annotated[str | None, typer.Option("--min", help="Required capacity: judge --search by it.")] = None,
     store: options.StoreOption = options.STORE,
 ) -> None:
-    """Load-test one server.
+    """Load-test one server
 
     With --slo it judges the server's goodput and exits with the verdict's code.
 
-    Example: benchgate load http://localhost:8000 --model m --rate 8/s --requests 500
+    Example: benchgate load http://gpu:8000 --model m --rate 8/s --duration 60s
     """
     from benchgate.load.http.library import missing_warning
     from benchgate.load.standalone.options import LoadOptions

@@ -19,10 +19,12 @@ if TYPE_CHECKING:
 
     from benchgate.shadow.drift import Change, Drift
 
-shadow_app = typer.Typer(help="Sample recorded prompts; detect drift.", no_args_is_help=True)
+shadow_app = typer.Typer(help="Sample recorded prompts and detect drift", no_args_is_help=True)
 
 
-LogsArgument = Annotated[list[Path], typer.Argument(help="Request logs: JSON Lines or vLLM's own, also as .gz.")]
+LogsArgument = Annotated[
+    list[Path], typer.Argument(metavar="LOG", help="Request logs: JSON Lines or vLLM's own, also as .gz.")
+]
 RulesOption = Annotated[
     str | None,
     typer.Option("--rules", help="Redaction rules: key, email, iban, card, phone, ip, or none [default: all but ip]."),
@@ -45,7 +47,7 @@ def sample(
     redact: RedactOption = None,
     output: ReportFormatOption = CareFormat.TEXT,
 ) -> None:
-    """Sample prompts from request logs.
+    """Sample prompts from request logs
 
     The sample is stratified, deduplicated and redacted.
 
@@ -64,14 +66,14 @@ def sample(
 
 
 def drift(
-    sample: Annotated[Path, typer.Argument(help="Sample of `shadow sample`.")],
+    sample: Annotated[Path, typer.Argument(metavar="SAMPLE", help="Sample of `shadow sample`.")],
     logs: LogsArgument,
     rules: RulesOption = None,
     redact: RedactOption = None,
     strict: Annotated[bool, typer.Option("--strict", help="Treat WARN like BLOCK (exit 10).")] = False,
     output: ReportFormatOption = CareFormat.TEXT,
 ) -> None:
-    """Compare a sample with current traffic.
+    """Compare a sample with current traffic
 
     Exits with 10 if they differ, with 11 for too few prompts.
 

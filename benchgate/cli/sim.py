@@ -12,7 +12,7 @@ from benchgate.errors import UsageError
 
 
 def sim(
-    file: Annotated[Path | None, typer.Argument(help="Settings, YAML [default: all defaults].")] = None,
+    file: Annotated[Path | None, typer.Argument(metavar="FILE", help="Settings, YAML [default: all defaults].")] = None,
     assignments: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Override a setting, like itl=20ms; may be repeated."),
@@ -27,7 +27,7 @@ def sim(
     ] = None,
     list_faults: Annotated[bool, typer.Option("--list-faults", help="Print every fault and exit.")] = False,
 ) -> None:
-    """Run a simulated inference server.
+    """Run a simulated inference server
 
     It speaks OpenAI's API with stated costs, limits and faults, and reports the ground truth of its load.
 
