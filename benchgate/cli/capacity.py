@@ -33,14 +33,14 @@ _LONGER = 1.05  # mean output lengths of the same requests seldom differ by more
 
 
 def capacity(
-    demand: Annotated[Path, typer.Option("--demand", help="Demand file, YAML (docs/capacity.md).")],
-    run: Annotated[str | None, typer.Argument(help="Stored run that measured a replica.")] = None,
+    demand: Annotated[Path, typer.Option("--demand", metavar="FILE", help="Demand file, YAML (docs/capacity.md).")],
+    run: Annotated[str | None, typer.Argument(metavar="RUN", help="Stored run that measured a replica.")] = None,
     arm: Annotated[str | None, typer.Option("--arm", help="candidate (default) or baseline of the run.")] = None,
     stage: Annotated[str | None, typer.Option("--stage", help="Size by this stage instead of the best one.")] = None,
     store: options.StoreOption = options.STORE,
     output: Annotated[CareFormat, typer.Option("--format", help="Output format.")] = CareFormat.TEXT,
 ) -> None:
-    """Size a fleet for a demand.
+    """Size a fleet for a demand
 
     Example: benchgate capacity @latest --demand demand.yaml
     """

@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 
 
 def doctor(
-    suite: Annotated[str | None, typer.Argument(help="Suite whose deployments and plan to check too.")] = None,
+    suite: Annotated[
+        str | None, typer.Argument(metavar="SUITE", help="Suite whose deployments and plan to check too.")
+    ] = None,
     client: Annotated[
         bool, typer.Option("--client", help="Measure the load generator here, and store the result.")
     ] = False,
@@ -36,7 +38,7 @@ def doctor(
     allow_code: options.AllowCodeOption = False,
     output: Annotated[CareFormat, typer.Option("--format", help="Output format.")] = CareFormat.TEXT,
 ) -> None:
-    """Check this machine and a suite's servers.
+    """Check this machine and a suite's servers
 
     Prints what could invalidate a run, each with a remedy. Exits with 2 for a failed check.
 

@@ -45,7 +45,7 @@ def gate(
     explain: options.ExplainOption = None,
     store: options.StoreOption = options.STORE,
 ) -> None:
-    """Judge a stored run again.
+    """Judge a stored run again
 
     Same store and same gate give the same verdict, byte for byte.
 
@@ -65,7 +65,7 @@ def compare(
     explain: options.ExplainOption = None,
     store: options.StoreOption = options.STORE,
 ) -> None:
-    """Judge a stored run against another.
+    """Judge a stored run against another
 
     To measure two deployments now, use `benchgate run SUITE --baseline NAME --candidate NAME`.
 
@@ -92,7 +92,7 @@ def report(
     strict: options.StrictOption = False,
     store: options.StoreOption = options.STORE,
 ) -> None:
-    """Write the report of a stored run.
+    """Write the report of a stored run
 
     HTML, or another format of its verdict.
 
@@ -135,7 +135,7 @@ def waive(
     file: Annotated[Path, typer.Option("--file", help="File of waivers to add it to.")] = Path("waivers.yaml"),
     store: options.StoreOption = options.STORE,
 ) -> None:
-    """Tolerate a failed check until a day.
+    """Tolerate a failed check until a day
 
     Adds an entry to a file of waivers, which is then reviewed and committed.
 

@@ -174,7 +174,7 @@ def trend(
     output: Annotated[TrendFormat, typer.Option("--format", help="Output format.")] = TrendFormat.TEXT,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Output file.")] = None,
 ) -> None:
-    """Plot a metric over past runs.
+    """Plot a metric over past runs
 
     Example: benchgate trend ttft_s --stage c8 --format svg -o ttft.svg
     """
@@ -285,7 +285,7 @@ def frontier(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[SUITE or RUN...]",
+            metavar="SUITE|RUN",
             help="Suite whose candidates to compare, or stored runs [default: suite of @latest].",
             show_default=False,
         ),
@@ -300,7 +300,7 @@ def frontier(
     output: Annotated[TrendFormat, typer.Option("--format", help="Output format.")] = TrendFormat.TEXT,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Output file.")] = None,
 ) -> None:
-    """Compare candidates by quality and cost.
+    """Compare candidates by quality and cost
 
     Names the cheapest candidate that passes.
 
@@ -361,10 +361,10 @@ def _document(found: CandidateTable, output: TrendFormat) -> str | bytes:
 
 
 def site(
-    out: Annotated[Path, typer.Argument(help="Output folder: empty, or made by this command.")],
+    out: Annotated[Path, typer.Argument(metavar="FOLDER", help="Output folder: empty, or made by this command.")],
     store: options.StoreOption = options.STORE,
 ) -> None:
-    """Build a static site of the store's history.
+    """Build a static site of the store's history
 
     Running it again updates the site.
 

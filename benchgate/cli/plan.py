@@ -40,7 +40,7 @@ def plan(
     offline: Annotated[bool, typer.Option("--offline", help="Do not ask servers for their tokenizers.")] = False,
     output: options.CareFormatOption = CareFormat.TEXT,
 ) -> None:
-    """Check suites; show what a run would cost.
+    """Check suites; show what a run would cost
 
     Lists every mistake in the suites and their data, with file, line and column. Exits with 2 for a mistake, for load
     that this machine cannot generate, and for a required check that cannot pass. Sends no request of the run.

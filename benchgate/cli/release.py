@@ -86,7 +86,7 @@ def publish(
     store: options.StoreOption = options.STORE,
     output: Annotated[Format, typer.Option("--format", help="Format of standard output.")] = Format.TEXT,
 ) -> None:
-    """Post a verdict to GitHub, Slack, a webhook.
+    """Post a verdict to GitHub, Slack, a webhook
 
     Judges the run again. Exits with 0 once everything is published, whatever the verdict.
 
@@ -267,7 +267,7 @@ def promote(
     store: options.StoreOption = options.STORE,
     output: options.CareFormatOption = CareFormat.TEXT,
 ) -> None:
-    """Record that a candidate is in service.
+    """Record that a candidate is in service
 
     Judges the run again first, and exits with the verdict's code where that does not allow a promotion.
 
@@ -406,7 +406,7 @@ def verify(
     strict: options.StrictOption = False,
     output: options.CareFormatOption = CareFormat.TEXT,
 ) -> None:
-    """Check a verdict's signed statement.
+    """Check a verdict's signed statement
 
     Compares it with report, suite, store and signature. Exits with 0 if all agree and the verdict allows a promotion.
 
@@ -560,7 +560,7 @@ def verdict_server(
     store: options.StoreOption = options.STORE,
     strict: options.StrictOption = False,
 ) -> None:
-    """Serve verdicts to Flagger and Argo Rollouts.
+    """Serve verdicts to Flagger and Argo Rollouts
 
     Answers over HTTP whether a run may be promoted. Only reads the store.
 

@@ -58,7 +58,7 @@ def run(
     ] = False,
     label: options.LabelOption = None,
 ) -> None:
-    """Measure both deployments, judge the candidate.
+    """Measure both deployments, judge the candidate
 
     Of several candidates each has its own run and report, and the worst verdict decides the exit code.
 
@@ -119,7 +119,7 @@ def calibrate(
     label: options.LabelOption = None,
     output: options.CareFormatOption = CareFormat.TEXT,
 ) -> None:
-    """Measure the noise of a suite's baseline.
+    """Measure the noise of a suite's baseline
 
     The noise profile tells `plan` which regressions a run can detect.
 
@@ -151,7 +151,7 @@ def demo(
         list[str] | None, typer.Option("--candidate", help="Judge only these of q8_0, q2_k, padded.")
     ] = None,
 ) -> None:
-    """Try benchgate on three small models.
+    """Try benchgate on three small models
 
     One quantised candidate passes, one has broken weights, one answers too late.
 

@@ -54,7 +54,7 @@ class ExportFormat(StrEnum):
 
 
 def upgrade(store: options.StoreOption = options.STORE) -> None:
-    """Upgrade a store to this version's schema.
+    """Upgrade a store to this version's schema
 
     An SQLite file is backed up beside it first.
 
@@ -68,7 +68,7 @@ def upgrade(store: options.StoreOption = options.STORE) -> None:
 
 
 def export(
-    runs: Annotated[list[str] | None, typer.Argument(metavar="[RUN]...", help="Runs: ids, labels, @latest.")] = None,
+    runs: Annotated[list[str] | None, typer.Argument(metavar="RUN", help="Runs: ids, labels, @latest.")] = None,
     to: Annotated[Path | None, typer.Option("--to", help="Output folder, or file for a single run.")] = None,
     output: Annotated[ExportFormat, typer.Option("--format", help="File format.")] = ExportFormat.BUNDLE,
     every: Annotated[bool, typer.Option("--all", help="Export every run, or every run of --suite.")] = False,
@@ -78,7 +78,7 @@ def export(
     ] = False,
     store: options.StoreOption = options.STORE,
 ) -> None:
-    """Write runs to files.
+    """Write runs to files
 
     A bundle holds a run whole, for `store import` elsewhere; the other formats are for other programs.
 
@@ -119,7 +119,7 @@ def _chosen(database: Database, runs: list[str], *, every: bool, suite: str | No
 def import_runs(
     sources: Annotated[
         list[str],
-        typer.Argument(metavar="SOURCE...", help="Bundles, spools, stores, result files of other tools, folders."),
+        typer.Argument(metavar="SOURCE", help="Bundles, spools, stores, result files of other tools, folders."),
     ],
     tool: Annotated[str | None, typer.Option("--from", help="Tool that wrote the result files.")] = None,
     suite: Annotated[str | None, typer.Option("--suite", help="Suite name for result files.")] = None,
@@ -135,7 +135,7 @@ def import_runs(
     ] = None,
     store: options.StoreOption = options.STORE,
 ) -> None:
-    """Import bundles, spools, stores or result files.
+    """Import bundles, spools, stores, result files
 
     Known runs stay as they are. A source that is refused does not keep others out.
 
@@ -326,7 +326,7 @@ def check(
     figures: Annotated[bool, typer.Option("--figures", help="Also recompute every metric; takes longer.")] = False,
     output: CareFormatOption = CareFormat.TEXT,
 ) -> None:
-    """Verify every hash and link of a store.
+    """Verify every hash and link of a store
 
     Changes nothing. Exits with 13 for a finding.
 
@@ -370,7 +370,7 @@ def _check_lines(checked: CheckReport, store: str, *, figures: bool) -> Iterator
 
 
 def info(store: options.StoreOption = options.STORE, output: CareFormatOption = CareFormat.TEXT) -> None:
-    """Print a store's schema, size and runs.
+    """Print a store's schema, size and runs
 
     Also prints how much `store gc` could free.
 
@@ -443,7 +443,7 @@ def gc(
     store: options.StoreOption = options.STORE,
     output: CareFormatOption = CareFormat.TEXT,
 ) -> None:
-    """Remove raw records of old runs.
+    """Remove raw records of old runs
 
     Verdicts and metrics stay. Promoted runs and the newest run of each suite keep their records.
 
@@ -511,7 +511,7 @@ def _removal_lines(removed: Removed, kept: Mapping[str, int], *, dry_run: bool) 
     yield f"kept: {others}" if others else "no other run has raw records"
 
 
-store_app = typer.Typer(help="Manage the result store.", no_args_is_help=True)
+store_app = typer.Typer(help="Manage the result store", no_args_is_help=True)
 store_app.command("import")(import_runs)
 for _command in (export, check, info, gc, upgrade):
     store_app.command()(_command)
