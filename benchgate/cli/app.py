@@ -39,6 +39,7 @@ from benchgate.cli import (
     waive_command,
 )
 from benchgate.cli.arguments import Commands
+from benchgate.cli.commands import spelled
 from benchgate.cli.interruption import interrupted_code, unwind_when_told
 from benchgate.cli.saying import log_text, say
 from benchgate.errors import BenchgateError, ExitCode
@@ -107,7 +108,7 @@ def main() -> None:
         app()
     except BenchgateError as error:
         if not isinstance(error.__cause__, BrokenPipeError):  # whoever read standard output has seen enough
-            log_text(f"benchgate: {error}")
+            log_text(f"benchgate: {spelled(error)}")
         sys.exit(error.exit_code)
     except SystemExit as left:
         sys.exit(interrupted_code() if left.code == ExitCode.INTERRUPTED else left.code)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from benchgate.cli.commands import spelled
 from benchgate.cli.interruption import interrupted_code
 from benchgate.cli.options import Format
 from benchgate.cli.outputs import NOTHING, Outputs, told_of, write_outputs
@@ -146,12 +147,12 @@ def _faults(
 
     What is written says how the process ends as far as that is known by then, which at first is with `code`.
     """
-    from benchgate.pipeline import judge as deciding
+    from benchgate.pipeline.judge import publish_decision, write_report
 
     if decision.store_fault is not None:
-        yield decision.store_fault
+        yield spelled(decision.store_fault)
     try:
-        written = None if report is None else (report, deciding.write_report(decision, report))
+        written = None if report is None else (report, write_report(decision, report))
     except PublishError as error:
         yield str(error)
         yield from write_outputs(outputs, decision, ExitCode.PUBLISH_FAILED, report)
@@ -167,7 +168,7 @@ def _faults(
             write_statement(decision, code, statement, stated, written)
             log(f"statement: {stated}")
         if publish:
-            deciding.publish_decision(decision, report, exit_code=code, statement_path=stated)
+            publish_decision(decision, report, exit_code=code, statement_path=stated)
     except PublishError as error:
         yield str(error)
         yield from _withdrawn() if publish else ()  # outputs may be told, and the summary not

@@ -120,11 +120,11 @@ def _of_the_plan(suite: Suite, path: Path, store: str, *, allow_code: bool) -> I
     from benchgate.doctor.machine import State, Symptom
     from benchgate.doctor.planned import examine_plan
     from benchgate.errors import BenchgateError
-    from benchgate.pipeline import run as pipeline
+    from benchgate.pipeline.preflight import preview_suite
 
     try:
         with placed_in(path):
-            found = pipeline.preview_suite(suite, path.parent, store, allow_code=allow_code)
+            found = preview_suite(suite, path.parent, store, allow_code=allow_code)
     except BenchgateError as error:
         yield Symptom("plan", State.FAIL, str(error), "correct that; `benchgate plan` tells the same")
         return

@@ -68,7 +68,7 @@ def _judged(store: Store, run: Run, policy: Suite) -> Mapping[str, Any] | None:
     UsageError for a policy with another SLO: the numbers that the store keeps count good tokens by the run's own.
     """
     from benchgate.model.run import RunStatus
-    from benchgate.pipeline import judge as deciding
+    from benchgate.pipeline.judge import decide_stored
     from benchgate.suite.schema import Suite
 
     if policy.slo is not None and policy.slo != Suite.from_stored(run.suite).slo:
@@ -78,7 +78,7 @@ def _judged(store: Store, run: Run, policy: Suite) -> Mapping[str, Any] | None:
         )
     if run.status is not RunStatus.COMPLETE:
         return None
-    return deciding.decide_stored(store, run.id, policy=policy, keep=False).document
+    return decide_stored(store, run.id, policy=policy, keep=False).document
 
 
 def _document(found: CandidateTable, output: TrendFormat) -> str | bytes:

@@ -37,7 +37,8 @@ def import_samples(
     """Judge evals that lm-eval made elsewhere, as a run of their own; exits with the verdict's code."""
     from benchgate.cli.suite_files import load_suite
     from benchgate.model.deployment import Arm
-    from benchgate.pipeline import run as pipeline
+    from benchgate.pipeline.import_evals import import_suite
+    from benchgate.pipeline.run import RunOptions
     from benchgate.suite.yaml import read_text
     from benchgate.system import read_text_file
 
@@ -49,7 +50,7 @@ def import_samples(
         raise UsageError(f"{path} has several candidates, and an import is of one; name it as its `candidate`")
     document = read_text(read_text_file(path), str(path))
     sides = {Arm.BASELINE: baseline, Arm.CANDIDATE: candidate}
-    run_options = pipeline.RunOptions(store, Path(), label, waivers=waivers_for_run(waivers, declared))
+    run_options = RunOptions(store, Path(), label, waivers=waivers_for_run(waivers, declared))
     with clear_old_results(report, place, outputs):
-        decision = pipeline.import_suite(declared, document, sides, run_options)
+        decision = import_suite(declared, document, sides, run_options)
     conclude(decision, output, strict=strict, report=report, publish=True, statement=place, outputs=outputs)

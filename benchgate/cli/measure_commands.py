@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from benchgate.cli import options
-from benchgate.cli.commands import completed, run_command
+from benchgate.cli.commands import completed, resume_command, run_command, spelled
 from benchgate.cli.conclude import conclude, finish
 from benchgate.cli.options import Format
 from benchgate.cli.outputs import asked_outputs, clear_old_results
@@ -23,7 +23,7 @@ from benchgate.cli.statements import statement_place
 from benchgate.cli.stored_numbers import end_with_numbers
 from benchgate.cli.suite_files import load_suite, missing_files, placed_in, read_suite
 from benchgate.cli.waiver_files import waivers_for_run, waivers_for_stored
-from benchgate.errors import ExitCode, SuiteError, UsageError
+from benchgate.errors import ExitCode, RunInterrupted, StoreError, SuiteError, UsageError
 
 if TYPE_CHECKING:
     from benchgate.model.verdict import Waivers
@@ -131,7 +131,7 @@ def compare(
             given = _Given(store, work_dir, cluster, allow_actions, allow_code, tolerated, waivers, clear)
             decision = _measure(path, baseline, candidate, given, label)
     else:
-        from benchgate.pipeline import judge as deciding
+        from benchgate.pipeline.judge import decide_stored
         from benchgate.store.repository import Store
 
         of_measuring: dict[str, object] = {
@@ -153,7 +153,7 @@ def compare(
             of_decisions |= {"--explain": explain, "--waivers": waivers, "--as-of": as_of}
             end_with_numbers(opened, judged, against, output, of_decisions)
             tolerated = waivers_for_stored(waivers, as_of, opened.run(judged))
-            decision = deciding.decide_stored(opened, judged, against, waivers=tolerated)
+            decision = decide_stored(opened, judged, against, waivers=tolerated)
     conclude(
         decision,
         output,
@@ -171,8 +171,8 @@ def validate(
     allow_code: options.AllowCodeOption = False,
 ) -> None:
     """Check suites, and their data once they are right: every problem of either at once, with its place."""
-    from benchgate.pipeline import run as pipeline
     from benchgate.pipeline.error_budget import budget_lines
+    from benchgate.pipeline.preflight import check_suite
     from benchgate.suite.default_checks import default_checks, line_of
     from benchgate.suite.rules.suite import each_candidate
 
@@ -186,8 +186,7 @@ def validate(
                 raise SuiteError([*error.problems, *missing_files(path)]) from error
             with placed_in(path):
                 each = [
-                    pipeline.check_suite(one, path.parent, str(path), allow_code=allow_code)
-                    for one in each_candidate(suite)
+                    check_suite(one, path.parent, str(path), allow_code=allow_code) for one in each_candidate(suite)
                 ]
         except (SuiteError, UsageError) as error:
             problems.append(str(error))
@@ -276,8 +275,8 @@ class _Given:
     waiver_file: Path | None = None
     before_measuring: Callable[[], None] = lambda: None
 
-    def options(self, label: str | None, again: str = "") -> RunOptions:
-        """The options of one run, which the command `again` begins."""
+    def options(self, label: str | None) -> RunOptions:
+        """The options of one run."""
         from benchgate.pipeline.run import RunOptions
 
         return RunOptions(
@@ -288,7 +287,6 @@ class _Given:
             allow_actions=self.allow_actions,
             allow_code=self.allow_code,
             waivers=self.waivers,
-            again=again,
             before_measuring=self.before_measuring,
         )
 
@@ -307,21 +305,29 @@ class _Given:
 
 def _require_all(path: Path, baseline: str | None, candidates: Sequence[str], given: _Given) -> None:
     """Whatever stands against measuring any of the candidates, told before the first of them is measured."""
-    from benchgate.pipeline import run as pipeline
+    from benchgate.pipeline.run import require_runnable
 
     for name in candidates:
         suite = load_suite(path, baseline, name)
         with placed_in(path):
-            pipeline.require_runnable(suite, path.parent, given.options(None))
+            require_runnable(suite, path.parent, given.options(None))
 
 
 def _measure(path: Path, baseline: str | None, candidate: str | None, given: _Given, label: str | None) -> Decision:
-    from benchgate.pipeline import run as pipeline
+    from benchgate.pipeline.run import run_suite
 
     suite = load_suite(path, baseline, candidate)
     with placed_in(path), make_progress(f"{suite.baseline} vs {suite.candidate}") as progress:
-        again = given.command(path, baseline, candidate)
-        return pipeline.run_suite(suite, path.parent, given.options(label, again), progress)
+        command = given.command(path, baseline, candidate)
+        try:
+            decision = run_suite(suite, path.parent, given.options(label), progress)
+        except RunInterrupted as interrupted:
+            again = resume_command(command, interrupted.run_id)
+            progress.note(f"run {interrupted.run_id} was interrupted; resume it with `{again}`")
+            raise
+        if (fault := decision.store_fault) is None:
+            return decision
+        return replace(decision, store_fault=StoreError(spelled(fault, begun_by=command)))
 
 
 def _require_one_run(resume: bool, said: str, several: Sequence[str], label: str | None) -> None:

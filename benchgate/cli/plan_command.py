@@ -41,15 +41,15 @@ def plan(
     """
     from benchgate.cli.measure_commands import warn
     from benchgate.cli.suite_files import load_suite
-    from benchgate.pipeline import run as pipeline
     from benchgate.pipeline.error_budget import budget_lines
+    from benchgate.pipeline.preflight import preview_suite
     from benchgate.suite.rules.suite import each_candidate
 
     path = find_suite(suite)
     declared = load_suite(path)
     with placed_in(path):
         found = {
-            one.candidate: pipeline.preview_suite(one, path.parent, store, allow_code=allow_code)
+            one.candidate: preview_suite(one, path.parent, store, allow_code=allow_code)
             for one in each_candidate(declared)
         }
         budget = budget_lines(declared)

@@ -48,7 +48,7 @@ def gate(
 ) -> None:
     """Judge a stored run again; exits with the verdict's code."""
     from benchgate.cli.suite_files import read_suite
-    from benchgate.pipeline import judge as deciding
+    from benchgate.pipeline.judge import decide_stored
     from benchgate.store.repository import Store
 
     policy_file = find_suite(policy) if policy is not None else None
@@ -63,7 +63,7 @@ def gate(
             of_decisions |= {"--policy": policy, "--explain": explain, "--waivers": waivers, "--as-of": as_of}
             end_with_numbers(opened, run_id, reference, output, of_decisions)
         tolerated = waivers_for_stored(waivers, as_of, opened.run(run_id))
-        decision = deciding.decide_stored(opened, run_id, reference, policy=suite, waivers=tolerated)
+        decision = decide_stored(opened, run_id, reference, policy=suite, waivers=tolerated)
     conclude(decision, output, strict=strict, report=report, explain=explain, statement=place, outputs=outputs)
 
 
@@ -85,7 +85,7 @@ def report(
     store: options.StoreOption = options.STORE,
 ) -> None:
     """Write the HTML report of a stored run or comparison, or its verdict in another form."""
-    from benchgate.pipeline import judge as deciding
+    from benchgate.pipeline.judge import decide_stored, write_report, write_whole
     from benchgate.store.repository import Store
 
     require_link([form], report_url, None)
@@ -94,15 +94,15 @@ def report(
         run_id = opened.resolve(run)
         reference = opened.resolve_beside(against, run_id) if against is not None else None
         tolerated = waivers_for_stored(waivers, as_of, opened.run(run_id))
-        decision = deciding.decide_stored(opened, run_id, reference, waivers=tolerated, keep=False)
+        decision = decide_stored(opened, run_id, reference, waivers=tolerated, keep=False)
     decision = decision.asked(strict=strict)
     pointed_at = None if suite is None else suite_of(suite, decision)
     try:
         if form is Output.HTML:
-            deciding.write_report(decision, path)
+            write_report(decision, path)
         else:
             told = told_of(decision, decision.exit_code, report_url=report_url, report=None, suite=pointed_at)
-            deciding.write_whole(path, rendered(form, told, decision.report).encode(), f"the verdict as {form}")
+            write_whole(path, rendered(form, told, decision.report).encode(), f"the verdict as {form}")
     except PublishError as error:
         log(f"benchgate: {error}")
         raise typer.Exit(int(ExitCode.PUBLISH_FAILED)) from error

@@ -34,7 +34,7 @@ def run(
     output: options.FormatOption = Format.TEXT,
 ) -> None:
     """Ask both deployments the recorded prompts of a suite, and judge by its shadow checks alone."""
-    from benchgate.pipeline import run as pipeline
+    from benchgate.pipeline.run import RunOptions, run_suite
     from benchgate.suite.rules.suite import only_shadow, with_arms
 
     path = find_suite(suite)
@@ -46,11 +46,9 @@ def run(
         name: str | None, own_label: str | None, before_measuring: Callable[[], None] = lambda: None
     ) -> Decision:
         armed = with_arms(narrowed, baseline, name)
-        run_options = pipeline.RunOptions(
-            store, work_dir.resolve(), own_label, part=True, before_measuring=before_measuring
-        )
+        run_options = RunOptions(store, work_dir.resolve(), own_label, part=True, before_measuring=before_measuring)
         with placed_in(path), make_progress(f"{armed.baseline} vs {armed.candidate}") as progress:
-            return pipeline.run_suite(armed, path.parent, run_options, progress)
+            return run_suite(armed, path.parent, run_options, progress)
 
     if candidate is not None or not narrowed.candidates:
         with clear_old_results(report, place) as clear:

@@ -26,11 +26,11 @@ def end_with_numbers(
 
     Raises UsageError for any of `decision_options`, by their names, that was given.
     """
-    from benchgate.pipeline import judge as deciding
+    from benchgate.pipeline.judge import stored_numbers
     from benchgate.report.document import document_json
     from benchgate.report.stored_numbers import OUTCOME, numbers_document, numbers_markdown, numbers_text
 
-    numbers = deciding.stored_numbers(store, run_id, against)
+    numbers = stored_numbers(store, run_id, against)
     if numbers is None:
         return
     for option, value in decision_options.items():

@@ -16,7 +16,7 @@ from benchgate.cli.suite_files import load_suite, read_suite
 from benchgate.errors import SuiteError, UsageError
 from benchgate.model.deployment import Arm
 from benchgate.model.run import new_run_id, start_day
-from benchgate.pipeline.deployments import declared
+from benchgate.pipeline.deployments import declared_deployment
 from benchgate.pipeline.resume import resume_suite
 from benchgate.pipeline.run import RunOptions
 from benchgate.pipeline.suite_file import require_priced, with_prices
@@ -75,11 +75,15 @@ def test_a_deployment_takes_the_price_of_the_day_unless_it_says_one(tmp_path: Pa
     assert paid(unpriced, JUNE, tmp_path) == [4.0, 4.0, 1.0]
     assert paid(unpriced, JULY, tmp_path) == [4.0, None, 1.0]
     filled = with_prices(unpriced, tmp_path, JULY)
-    assert declared(filled, "new").token_prices == {"input": 0.15, "cached_input": 0.15, "output": 0.6}
-    assert declared(filled, "own").price_usd_per_hour == 1.0
+    assert declared_deployment(filled, "new").token_prices == {"input": 0.15, "cached_input": 0.15, "output": 0.6}
+    assert declared_deployment(filled, "own").price_usd_per_hour == 1.0
     assert Suite.from_stored(filled.to_stored()).to_stored() == filled.to_stored()
-    assert declared(filled, "old").price_entry == {"file": "prices.yaml", "accelerator": "H100", "price": "$4/h"}
-    assert declared(filled, "own").price_entry == {}
+    assert declared_deployment(filled, "old").price_entry == {
+        "file": "prices.yaml",
+        "accelerator": "H100",
+        "price": "$4/h",
+    }
+    assert declared_deployment(filled, "own").price_entry == {}
     with pytest.raises(UsageError, match=r"the prices of old, new stand in prices\.yaml, which was not read"):
         require_priced(unpriced)
     require_priced(filled)
