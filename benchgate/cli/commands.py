@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchgate.cli.places import DEFAULT_STORE
+from benchgate.cli.options import STORE
 from benchgate.errors import BenchgateError, Command
 
 _OF_A_SUITE = ("plan", "calibrate")
@@ -79,6 +79,6 @@ def _of_store(store: str) -> list[str]:
     """
     from benchgate.store.database import Address
 
-    if store in (DEFAULT_STORE, os.environ.get("BENCHGATE_STORE")):
+    if store in (STORE, os.environ.get("BENCHGATE_STORE")):
         return []
     return ["--store", Address.parse(store).shown]

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchgate.cli.waiver_files import today
+from benchgate.cli.inputs import today
 from benchgate.errors import BudgetError, Problem, SuiteError, UsageError
 
 if TYPE_CHECKING:

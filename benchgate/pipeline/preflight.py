@@ -82,24 +82,26 @@ def _read(problems: list[Problem], read: Callable[[], _T]) -> _T | None:
         return None
 
 
-def check_suite(suite: Suite, suite_dir: Path, source: str, *, allow_code: bool = False) -> Preview:
-    """Return the requests and check power of a run, using assumed noise: opens no store and contacts no server.
+def preview_suite(
+    suite: Suite,
+    suite_dir: Path,
+    store_address: str,
+    *,
+    source: str | None = None,
+    use_tokenizer_server: bool = True,
+    allow_code: bool = False,
+) -> Preview:
+    """Return the requests and check power of a run on this machine. Creates no store and sends none of the requests.
 
-    Raises SuiteError for data files and certificates, and for an audit of an address that rules one out.
+    With `source`, the suite's file, data files and certificates are checked too. Raises SuiteError for all problems.
     """
-    problems = [Problem(source, None, None, "", problem) for problem in written_problems(suite, suite_dir)]
+    problems = [Problem(source, None, None, "", text) for text in written_problems(suite, suite_dir)] if source else []
     try:
-        plan = read_plan(suite, suite_dir, use_tokenizer_server=False, allow_code=allow_code)
+        plan = read_plan(suite, suite_dir, use_tokenizer_server=use_tokenizer_server, allow_code=allow_code)
     except SuiteError as error:
         raise SuiteError([*problems, *error.problems]) from error
     if problems:
         raise SuiteError(problems)
-    return preview(suite, plan, None, usable_cpus(), judged_checks(suite, plan))
-
-
-def preview_suite(suite: Suite, suite_dir: Path, store_address: str, *, allow_code: bool = False) -> Preview:
-    """Return the requests and check power of a run on this machine. Creates no store and sends none of the requests."""
-    plan = read_plan(suite, suite_dir, allow_code=allow_code)
     client, noise = known_client_at(store_address), known_noise_at(store_address, suite, plan)
     return preview(suite, plan, client, usable_cpus(), judged_checks(suite, plan), noise)
 

@@ -24,7 +24,7 @@ from benchgate.release.signatures import NotSigned, Signer, read_file, verify_si
 from benchgate.report.statement import Statement
 from benchgate.store.repository import Store
 from benchgate.suite.loader import parse_suite
-from benchgate.suite.rules.suite import only_shadow, with_arms
+from benchgate.suite.rules.suite import only_part, with_arms
 from benchgate.suite.schema import Suite
 
 
@@ -220,13 +220,14 @@ def _not_measured(file: Path, error: Exception) -> Line:
 
 
 def _meant(suite: Suite, baseline: str | None, candidate: str) -> Iterator[Suite]:
-    """What a command may have measured of a suite: all of it, or for two of its deployments; or its shadow part."""
+    """Yield what a command may have measured of a suite: all of it, other arms, or one part."""
     yield suite
     with suppress(UsageError):  # it has no such deployments, and then it was not this suite
         suite = with_arms(suite, baseline, candidate)
     yield suite
-    with suppress(UsageError):
-        yield only_shadow(suite)
+    for part in ("load", "quality", "shadow"):
+        with suppress(UsageError):
+            yield only_part(suite, part)
 
 
 def _own_arms(statement: Statement) -> tuple[str | None, str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchgate.cli.plan_checks import check_lines
+from benchgate.cli.plan import check_lines
 from benchgate.model.client import ClientProfile, ClientStep
 from benchgate.pipeline.environment import client_machine, utc_now
 from benchgate.plan.check_power import CheckPower

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchgate.cli.store_commands import ExportFormat
+from benchgate.cli.store import ExportFormat
 from benchgate.store.export import FileFormat
 from benchgate.store.repository import Store
 from tests.e2e.command import here

@@ -53,7 +53,7 @@ def of_list(name: str, **said: Any) -> Evidence:
 def _lately() -> Iterator[None]:
     """A day on which the runs here are of late: an older one is told of."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("benchgate.cli.frontier_command.today", lambda: date(2026, 1, 10))
+        patch.setattr("benchgate.cli.history.today", lambda: date(2026, 1, 10))
         yield
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from benchgate.cli.places import refuse_unwritable
-from benchgate.cli.searching import search_exit_code
+from benchgate.cli.load import search_exit_code
+from benchgate.cli.options import refuse_unwritable
 from benchgate.errors import ExitCode, UsageError
 from benchgate.load.standalone.options import LoadOptions
 from tests.fakes import quick_command

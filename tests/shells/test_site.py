@@ -15,7 +15,7 @@ import pytest
 import typer
 from sqlalchemy import text
 
-from benchgate.cli import site_command
+from benchgate.cli import history
 from benchgate.errors import PublishError, UsageError
 from benchgate.model.history import PromotionOrigin
 from benchgate.model.run import RunStatus
@@ -304,7 +304,7 @@ def test_a_damaged_run_has_a_page_that_says_so_and_is_tried_again(
     again = built(address, site)
     assert list(again.faults) == [run_id] and again.changes.written == 0
     with pytest.raises(typer.Exit) as left:
-        site_command.site(site, address)
+        history.site(site, address)
     told = capsys.readouterr()
     assert left.value.exit_code == 13
     assert told.out == f"{site / 'index.html'}: 0 files written, 9 as they were, 0 removed\n"

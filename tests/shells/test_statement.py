@@ -10,10 +10,8 @@ from typing import Any
 
 import pytest
 
-from benchgate.cli.conclude import finish
 from benchgate.cli.options import Format
-from benchgate.cli.several import conclude_each
-from benchgate.cli.statements import StatementPlace, statement_place
+from benchgate.cli.output import OutputOptions, conclude_each, finish
 from benchgate.errors import ExitCode, StoreError, UsageError
 from benchgate.integrations.run_url import run_url
 from benchgate.model.deployment import Arm
@@ -214,12 +212,10 @@ def test_true_report_and_statement_of_an_earlier_run_are_gone_before_the_next_on
     def crash(_: str) -> Decision:
         raise RuntimeError("a defect")
 
-    place = statement_place(tmp_path / "s.json", tmp_path / "r.html")
+    output = OutputOptions(report=tmp_path / "r.html", statement=tmp_path / "s.json")
     assert len(list(tmp_path.iterdir())) == len(names)
     with pytest.raises(RuntimeError):
-        conclude_each(
-            ("q8",), crash, Format.TEXT, strict=False, report=tmp_path / "r.html", publish=False, statement=place
-        )
+        conclude_each(("q8",), crash, output)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -228,8 +224,8 @@ def test_it_stands_beside_the_report_with_the_hash_of_the_file(
 ) -> None:
     outputs = tmp_path / "outputs"
     monkeypatch.setenv("GITHUB_OUTPUT", str(outputs))
-    report, place = tmp_path / "out" / "report.html", StatementPlace(suite_file_sha256="5" * 64)
-    code = finish(decision(), Format.TEXT, strict=False, report=report, publish=True, statement=place)
+    report = tmp_path / "out" / "report.html"
+    code = finish(decision(), OutputOptions(report=report, suite_file_sha256="5" * 64, publish=True))
     stated = read_statement((tmp_path / "out" / "report.html.intoto.json").read_bytes(), "x")
     assert (code, stated.result, stated.suite_file_sha256) == (ExitCode.OK, "PASSED", "5" * 64)
     assert stated.report == StatedFile("report.html", hashlib.sha256(report.read_bytes()).hexdigest())
@@ -238,12 +234,11 @@ def test_it_stands_beside_the_report_with_the_hash_of_the_file(
 
 
 def test_without_a_report_it_is_in_the_folder_of_the_run_or_where_it_was_asked_for(tmp_path: Path) -> None:
-    made, work = decision(), StatementPlace(work_dir=tmp_path / "work")
-    finish(made, Format.TEXT, strict=False, report=None, show=len, statement=work)
+    made = decision()
+    finish(made, OutputOptions(work_dir=tmp_path / "work"), show=len)
     left = tmp_path / "work" / made.evidence.run.id / "verdict.intoto.json"
     assert read_statement(left.read_bytes(), "x").report is None
-    named = StatementPlace(file=tmp_path / "s.json", work_dir=tmp_path / "other")
-    finish(made, Format.TEXT, strict=False, report=None, show=len, statement=named)
+    finish(made, OutputOptions(statement=tmp_path / "s.json", work_dir=tmp_path / "other"), show=len)
     assert (tmp_path / "s.json").read_bytes() == left.read_bytes()
     assert not (tmp_path / "other").exists()
 
@@ -252,8 +247,7 @@ def test_one_that_cannot_be_written_ends_with_13_and_the_verdict_is_printed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "file").write_text("")
-    place = StatementPlace(file=tmp_path / "file" / "s.json")
-    code = finish(decision(), Format.JSON, strict=False, report=None, statement=place)
+    code = finish(decision(), OutputOptions(Format.JSON, statement=tmp_path / "file" / "s.json"))
     said = capsys.readouterr()
     assert (code, json.loads(said.out)["outcome"]) == (ExitCode.PUBLISH_FAILED, "PASS")
     assert "the verdict stands, but the statement could not be written" in said.err
@@ -261,24 +255,23 @@ def test_one_that_cannot_be_written_ends_with_13_and_the_verdict_is_printed(
 
 def test_each_of_several_candidates_has_its_own(tmp_path: Path) -> None:
     made = {"q8": decision(), "q2": decision(fake.verdict(Outcome.BLOCK))}
-    place = StatementPlace(file=tmp_path / "s.json")
-    conclude_each(tuple(made), made.__getitem__, Format.TEXT, strict=False, report=None, publish=False, statement=place)
+    conclude_each(tuple(made), made.__getitem__, OutputOptions(statement=tmp_path / "s.json"))
     found = {name: read_statement((tmp_path / f"s-{name}.json").read_bytes(), "x").result for name in made}
     assert found == {"q8": "PASSED", "q2": "FAILED"}
 
 
 def test_a_place_that_cannot_be_is_refused_before_anything_is_measured(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="is a folder"):
-        statement_place(tmp_path, None)
+        OutputOptions.parse(write=[f"intoto={tmp_path}"])
     with pytest.raises(UsageError, match="give each a file of its own"):
-        statement_place(tmp_path / "x", tmp_path / "x")
+        OutputOptions.parse(report=tmp_path / "x", write=[f"intoto={tmp_path}/x"])
     suite = tmp_path / "s.yaml"
     suite.write_bytes(b"suite: x")
-    with pytest.raises(UsageError, match="--report and the suite both name"):
-        statement_place(None, suite, suite=suite)
-    place = statement_place(None, None, suite=suite)
-    assert place.suite_file_sha256 == "c5fae45d3e67322f3c460e04c264224b772a6250a9c8df08a413316775da4475"
-    assert place.path(None, "run") is None
+    with pytest.raises(UsageError, match="the suite and --report both name"):
+        OutputOptions(report=suite).of_run(suite, tmp_path)
+    output = OutputOptions().of_run(suite, tmp_path)
+    assert output.suite_file_sha256 == "c5fae45d3e67322f3c460e04c264224b772a6250a9c8df08a413316775da4475"
+    assert output.publish and OutputOptions().statement_path("run") is None
 
 
 @pytest.mark.parametrize(

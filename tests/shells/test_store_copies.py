@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import insert, text
 from sqlalchemy.engine import make_url
 
-from benchgate.cli.store_commands import tell
+from benchgate.cli.store import tell
 from benchgate.errors import EvidenceError, UsageError
 from benchgate.store import tables
 from benchgate.store.bundle import bundle_sources, export_bundle

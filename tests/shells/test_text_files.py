@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from benchgate.cli.inputs import read_waivers, today
 from benchgate.cli.suite_files import read_suite
-from benchgate.cli.waiver_files import read_waivers, today
 from benchgate.errors import BenchgateError
 from benchgate.load.inputs.prompts import load_prompts_file
 from benchgate.pipeline.suite_file import read_prices

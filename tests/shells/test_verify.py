@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchgate.cli.options import CareFormat
-from benchgate.cli.verify_command import verify as command
+from benchgate.cli.release import verify as command
 from benchgate.errors import BenchgateError, ExitCode, UsageError
 from benchgate.model.deployment import sha256_of
 from benchgate.model.verdict import ChecksByResult, Outcome, Waiver, Waivers
@@ -26,7 +26,7 @@ from benchgate.release.verify import Answer, Asked, Line, Verified, verify
 from benchgate.report.statement import StatedArm, StatedFile, Statement, read_statement
 from benchgate.store.repository import Store
 from benchgate.suite.loader import parse_suite
-from benchgate.suite.rules.suite import only_shadow, with_arms
+from benchgate.suite.rules.suite import only_part, with_arms
 from tests.fakes.measured import Effect, SuiteText
 from tests.fakes.promotable import BLOCKED, judged
 
@@ -120,7 +120,7 @@ def test_one_changed_byte_of_the_report_is_found(data: st.DataObject, folder: Pa
 def of_suite(decision: Decision, text: str = SUITE, *, shadow: bool = False) -> Statement:
     """As if the suite had been measured, its own arms or those of the decision."""
     suite = parse_suite(text, "suite.yaml")
-    measured = with_arms(only_shadow(suite) if shadow else suite, "old", "other")
+    measured = with_arms(only_part(suite, "shadow") if shadow else suite, "old", "other")
     made = stated(decision, suite=hashlib.sha256(text.encode()).hexdigest())
     arms = {
         "baseline": replace(made.arms["baseline"], name="old"),
@@ -305,8 +305,8 @@ def test_warning_that_holds_ends_with_10_where_warnings_are_as_bad(folder: Path,
         ({"require": "store"}, "--require store: nothing was compared"),
         ({"require": "reprot"}, "did you mean 'report'"),
         ({"identity": "anna"}, "add --bundle FILE"),
-        ({"bundle": Path("b.json")}, "say who must have"),
-        ({"bundle": Path("b.json"), "identity": "anna", "issuer": ""}, "say who must have"),
+        ({"bundle": Path("b.json")}, "any signature would pass"),
+        ({"bundle": Path("b.json"), "identity": "anna", "issuer": ""}, "any signature would pass"),
         ({"waivers": Path("w.yaml")}, "add --store"),
         ({"report": Path("nowhere.html")}, "cannot be read"),
     ],

@@ -1,4 +1,4 @@
-"""The file of waivers that a command is given, read as of a day; and what of it does not fit the suite."""
+"""Files that a command takes beside the suite: waivers, read as of a day, and prices."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from benchgate.cli.saying import log
 from benchgate.errors import UsageError
 
 if TYPE_CHECKING:
+    from benchgate.model.deployment import Deployment
     from benchgate.model.run import Run
     from benchgate.model.verdict import Waivers
     from benchgate.suite.schema import Suite
@@ -18,35 +19,34 @@ if TYPE_CHECKING:
 
 
 def today() -> date:
-    """The day it is now, in UTC."""
+    """Return the current day in UTC."""
     return datetime.now(UTC).date()
 
 
 def waivers_for_run(path: Path | None, suite: Suite) -> Waivers | None:
-    """The waivers for what is about to be measured; what does not fit the suite is told on standard error."""
+    """Return the waivers for a new run; log those that do not fit the suite."""
     if path is None:
         return None
     file = read_waivers(path, today())
-    _tell(file, suite)
+    _log_misfits(file, suite)
     return file.waivers
 
 
 def waivers_for_stored(path: Path | None, as_of: str | None, run: Run) -> Waivers | None:
-    """The waivers for a stored run, as of a day between the one on which it was measured and today.
+    """Return the waivers for a stored run, as of a day between its measurement and today.
 
-    Raises UsageError for a day outside, and for one on which a waiver of this suite and candidate held that has expired
-    by today: none comes back to life by looking at it from before.
+    Raises UsageError for a day outside, and for one that would revive a waiver that has expired by today.
     """
     if path is None:
         if as_of is not None:
-            raise UsageError("--as-of is the day on which waivers are looked at; add --waivers, or leave it out")
+            raise UsageError("--as-of is the day as of which waivers are evaluated; add --waivers, or leave it out")
         return None
     from benchgate.suite.schema import Suite
 
     day = _day(as_of, run)
     file = read_waivers(path, day)
     _refuse_revival(file, day, run)
-    _tell(file, Suite.from_stored(run.suite))
+    _log_misfits(file, Suite.from_stored(run.suite))
     return file.waivers
 
 
@@ -87,18 +87,18 @@ def _refuse_revival(file: WaiverFile, day: date, run: Run) -> None:
         if waiver.names(run.suite_name, candidate) and waiver.days_left(day) >= 0 > waiver.days_left(now):
             where = f"{file.source}:{line}:{column}"
             raise UsageError(
-                f"--as-of {day}: the waiver of {waiver.check} ({where}) expired at the end of {waiver.expires}, and no "
-                "look from before brings it back; leave --as-of out"
+                f"--as-of {day}: the waiver of {waiver.check} ({where}) expired at the end of {waiver.expires}, and an "
+                "earlier day does not revive it; leave --as-of out"
             )
 
 
-def _tell(file: WaiverFile, suite: Suite) -> None:
+def _log_misfits(file: WaiverFile, suite: Suite) -> None:
     notes = (f"{file.source}: {note}" for note in file.notes)
     log(*(f"benchgate: {line}" for line in (*notes, *_misfits(file, suite))))
 
 
 def _misfits(file: WaiverFile, suite: Suite) -> Iterator[str]:
-    """Waivers of this suite that no check or deployment of it answers to, with the nearest that there is."""
+    """Yield a line for each waiver of this suite whose check or deployment it does not have, with the nearest."""
     from benchgate.gate.policy import specs_over
     from benchgate.suite.messages import suggestion
 
@@ -113,3 +113,24 @@ def _misfits(file: WaiverFile, suite: Suite) -> Iterator[str]:
             yield f'{where}: {suite.suite} has no deployment "{waiver.deployment}"; {near}'
         if waiver.check not in ids:
             yield f'{where}: {suite.suite} has no check "{waiver.check}"; {suggestion(waiver.check, ids)}'
+
+
+def price_lines(suite: Suite) -> list[str]:
+    """Return a line for each arm whose price comes from a file; none where the suite states its prices itself."""
+    from benchgate.report.sections.cost import price_and_use, price_source
+
+    return [f"{one.name}: {price_and_use(one)}, the price {price_source(one)}" for one in _priced_by_file(suite)]
+
+
+def price_documents(suite: Suite) -> dict[str, dict[str, object]]:
+    """Return the prices that come from a file as plain JSON, by deployment."""
+    from benchgate.report.document import price_document
+
+    return {one.name: price_document(one) for one in _priced_by_file(suite)}
+
+
+def _priced_by_file(suite: Suite) -> list[Deployment]:
+    from benchgate.pipeline.deployments import declared_deployment
+
+    arms = dict.fromkeys((suite.baseline, *(suite.candidates or (suite.candidate,))))
+    return [deployment for name in arms if (deployment := declared_deployment(suite, name)).price_entry]

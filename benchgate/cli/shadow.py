@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from benchgate.cli.places import refuse_unwritable
+from benchgate.cli.options import refuse_unwritable
 from benchgate.cli.saying import log, say, say_json
 from benchgate.errors import ExitCode, UsageError
 from benchgate.escape import terminal_line

@@ -12,7 +12,7 @@ import typer
 
 from benchgate.cli import options
 from benchgate.cli.commands import completed
-from benchgate.cli.places import find_suite
+from benchgate.cli.options import find_suite
 from benchgate.cli.saying import say, say_json
 from benchgate.errors import ExitCode, UsageError
 from benchgate.escape import terminal_line

@@ -1,17 +1,18 @@
-"""A suite to begin with: for two endpoints that are asked who they are, the smallest one, or a drill that ships."""
+"""`benchgate init` and `benchgate schema`: first files of a repository, and the JSON Schema of each language."""
 
 from __future__ import annotations
 
 import difflib
 import os
 import shlex
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from benchgate.cli.places import shipped_suites_dir
-from benchgate.cli.saying import log, say
+from benchgate.cli.options import shipped_suites_dir
+from benchgate.cli.saying import log, say, say_json
 from benchgate.errors import UsageError
 
 _DRILLS = "drills"
@@ -127,3 +128,28 @@ def _drill(name: str) -> Path:
 def _shows(path: Path) -> str:
     """What a drill says of itself in its first line."""
     return path.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")
+
+
+class Language(StrEnum):
+    """Whose schema."""
+
+    SUITE = "suite"
+    WAIVERS = "waivers"
+    PRICES = "prices"
+
+
+class SchemaFormat(StrEnum):
+    """How a schema is printed."""
+
+    JSON = "json"
+
+
+def schema(
+    language: Annotated[Language, typer.Argument(help="Of suites, or of files of waivers or prices.")] = Language.SUITE,
+    output: Annotated[SchemaFormat, typer.Option("--format", help="How to print it.")] = SchemaFormat.JSON,
+) -> None:
+    """Print the JSON Schema (2020-12) by which editors complete a suite and mark its mistakes."""
+    from benchgate.suite.json_schema import prices_schema, suite_schema, waivers_schema
+
+    schemas = {Language.SUITE: suite_schema, Language.WAIVERS: waivers_schema, Language.PRICES: prices_schema}
+    say_json(schemas[language](), ensure_ascii=False)
