@@ -106,7 +106,8 @@ class RunInterrupted(KeyboardInterrupt):
 class Problem:
     """One mistake in a suite: its place, what was found, what was expected, what to do.
 
-    `line` and `column` count from 1; None without a place (a missing file, say).
+    `line` and `column` count from 1; None without a place (a missing file, say). `source` is empty for the suite that
+    is being used, whose file the problem's author does not know.
     """
 
     source: str
@@ -116,8 +117,8 @@ class Problem:
     message: str
 
     def __str__(self) -> str:
-        place = ":".join(str(part) for part in (self.source, self.line, self.column) if part is not None)
-        return f"{place}: {self.path}: {self.message}" if self.path else f"{place}: {self.message}"
+        place = ":".join(str(part) for part in (self.source or None, self.line, self.column) if part is not None)
+        return ": ".join(part for part in (place, self.path, self.message) if part)
 
 
 _MAX_PER_FILE = 20

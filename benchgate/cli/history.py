@@ -311,13 +311,13 @@ def frontier(
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Write it to this file instead.")] = None,
 ) -> None:
     """Compare candidates by quality and cost; name the cheapest that passes."""
-    from benchgate.cli.suite_files import read_suite
     from benchgate.pipeline.compare_runs import chosen, read_stored
+    from benchgate.pipeline.suite_file import read_suite
     from benchgate.sizing.candidates import compare_candidates
     from benchgate.store.repository import Store
 
     require_place(output, out)
-    suite = read_suite(find_suite(policy)) if policy is not None else None
+    suite = read_suite(find_suite(policy)).suite if policy is not None else None
     with Store.open(store, create=False) as opened:
         picked = chosen(opened, names or [])
         anew = {run.id: None if suite is None else _judged(opened, run, suite) for run in picked.runs}

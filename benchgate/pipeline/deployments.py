@@ -151,7 +151,7 @@ def require_context_fits(suite: Suite, plan: Plan, arm: Arm, facts: Mapping[str,
         f"request {longest.index} of {longest.level} asks for {tokens}, and the context of the {arm} holds {context:,} "
         "(its max_model_len); shorten it, or take its row out of the file"
     )
-    raise SuiteError([Problem(suite.suite, None, None, "load", message)])
+    raise SuiteError([Problem("", None, None, "load", message)])
 
 
 def bring_up(

@@ -16,12 +16,13 @@ from benchgate.pipeline.deployments import declared_deployment
 from benchgate.pipeline.environment import utc_now
 from benchgate.pipeline.judge import Decision, decide_stored
 from benchgate.pipeline.run import RunOptions, describe_run, recorded_run
+from benchgate.pipeline.suite_file import SuiteFile
 from benchgate.plan.items import Scale
 from benchgate.quality.import_results import Imported, read_arm
 from benchgate.quality.tasks.gated_metric import scale_of
 from benchgate.store.repository import Store
 from benchgate.suite.schema import Suite
-from benchgate.suite.yaml import Document, Fault
+from benchgate.suite.yaml import Fault
 
 _NEEDS_RUN = "needs a live run, and an import has evals only; remove it"
 _TASK_FILE = (
@@ -39,14 +40,14 @@ class ImportedRun:
     arms: Mapping[Arm, Deployment]
 
 
-def import_suite(suite: Suite, document: Document, sides: Mapping[Arm, Path], options: RunOptions) -> Decision:
+def import_suite(file: SuiteFile, sides: Mapping[Arm, Path], options: RunOptions) -> Decision:
     """Import both arms' eval results as a run, and judge it.
 
-    `document` is the suite's text, for the place of keys that an import does not support. Raises SuiteError for those
-    and for every mistake in the files.
+    Raises SuiteError for keys of the suite that an import does not support, and for every mistake in the results.
     """
+    suite = file.suite
     if faults := live_only(suite):
-        raise SuiteError([document.problem(fault) for fault in faults])
+        raise SuiteError([file.document.problem(fault) for fault in faults])
     found = read_import(suite, sides)
     evals = {"seed": suite.seed, "quality": suite.to_stored()["quality"]}
     plan_sha256 = hashlib.sha256(found.plan).hexdigest()

@@ -87,15 +87,15 @@ def preview_suite(
     suite_dir: Path,
     store_address: str,
     *,
-    source: str | None = None,
+    check_files: bool = False,
     use_tokenizer_server: bool = True,
     allow_code: bool = False,
 ) -> Preview:
     """Return the requests and check power of a run on this machine. Creates no store and sends none of the requests.
 
-    With `source`, the suite's file, data files and certificates are checked too. Raises SuiteError for all problems.
+    With `check_files`, data files and certificates are checked too. Raises SuiteError for all problems.
     """
-    problems = [Problem(source, None, None, "", text) for text in written_problems(suite, suite_dir)] if source else []
+    problems = written_problems(suite, suite_dir) if check_files else []
     try:
         plan = read_plan(suite, suite_dir, use_tokenizer_server=use_tokenizer_server, allow_code=allow_code)
     except SuiteError as error:
@@ -130,7 +130,7 @@ def require_ready(
             "functions of its task files, or what the models write; read it, and add --allow-code to let it"
         )
     if problems := run_problems(suite, suite_dir, os.environ):
-        raise UsageError("\n".join(problems))
+        raise SuiteError(problems)
     assessors_of(suite.shadow, os.environ, suite_dir, None)
     require_askable(suite, suite_dir, os.environ)
 
@@ -153,26 +153,29 @@ def _refuse_commands(suite: Suite) -> None:
                 )
 
 
-def written_problems(suite: Suite, suite_dir: Path) -> list[str]:
+def written_problems(suite: Suite, suite_dir: Path) -> list[Problem]:
     """Return problems of the suite and its files alone: certificates, and an audit that an address rules out.
 
     References to variables are not followed: the machine that checks a suite need not hold its secrets.
     """
-    problems: list[str] = []
+    problems: list[Problem] = []
     for name, spec in _arms(suite):
         if spec.tls is not None:
-            problems += _named(name, _tls_problems(spec, suite_dir))
+            try:
+                tls_context(route_of(spec, None, suite_dir))
+            except UsageError as error:
+                problems.append(_problem(f"deployments.{name}", str(error)))
         if _audits(suite) and (address := _address(spec.url, {})) is not None:
             problems += _unaudited(name, never_stamped(address))
     return problems
 
 
-def run_problems(suite: Suite, suite_dir: Path, environment: Mapping[str, str]) -> list[str]:
+def run_problems(suite: Suite, suite_dir: Path, environment: Mapping[str, str]) -> list[Problem]:
     """Return what would keep this machine, with these variables, from running the suite now."""
-    problems: list[str] = []
+    problems: list[Problem] = []
     for name, spec in _arms(suite):
-        problems += _named(name, _target_problems(spec, suite_dir, environment))
-        problems += _named(name, _page_problems(spec, environment))
+        problems += _target_problems(f"deployments.{name}", spec, suite_dir, environment)
+        problems += _page_problems(f"deployments.{name}", spec, environment)
         if _audits(suite) and (address := _address(spec.url or _EMBEDDED_URL, environment)) is not None:
             problems += _unaudited(name, audit_refusal(address))
     return problems
@@ -182,53 +185,49 @@ def _arms(suite: Suite) -> list[tuple[str, DeploymentSpec]]:
     return [(name, suite.deployments[name]) for name in dict.fromkeys((suite.baseline, suite.candidate))]
 
 
-def _named(name: str, found: Iterator[str]) -> list[str]:
-    return [f"deployments.{name}: {problem}" for problem in found]
+def _problem(path: str, message: str) -> Problem:
+    return Problem("", None, None, path, message)
 
 
-def _tls_problems(spec: DeploymentSpec, suite_dir: Path) -> Iterator[str]:
-    try:
-        tls_context(route_of(spec, None, suite_dir))
-    except UsageError as exc:
-        yield str(exc)
-
-
-def _target_problems(spec: DeploymentSpec, suite_dir: Path, environment: Mapping[str, str]) -> Iterator[str]:
+def _target_problems(
+    path: str, spec: DeploymentSpec, suite_dir: Path, environment: Mapping[str, str]
+) -> Iterator[Problem]:
     """Yield every variable that is not set; if all are, the first reason why the target cannot be built."""
     if spec.url is None:
         return
     unset = False
-    for text in (spec.url, spec.api_key or "", spec.proxy or "", *spec.headers.values()):
+    keys = {"url": spec.url, "api_key": spec.api_key, "proxy": spec.proxy}
+    for key, text in (keys | {f"headers.{name}": text for name, text in spec.headers.items()}).items():
         try:
-            resolve_secret(text, environment)
-        except UsageError as exc:
+            resolve_secret(text or "", environment)
+        except UsageError as error:
             unset = True
-            yield str(exc)
+            yield _problem(f"{path}.{key}", str(error))
     if unset:
         return
     try:
-        target_of(Arm.CANDIDATE, spec, environment, suite_dir)  # of either arm alike
-    except UsageError as exc:
-        yield str(exc)
+        target_of(Arm.CANDIDATE, spec, environment, suite_dir)  # the arm does not matter
+    except UsageError as error:
+        yield _problem(path, str(error))
 
 
-def _page_problems(spec: DeploymentSpec, environment: Mapping[str, str]) -> Iterator[str]:
+def _page_problems(path: str, spec: DeploymentSpec, environment: Mapping[str, str]) -> Iterator[Problem]:
     """Yield metrics pages whose variable is not set or holds no address."""
     of_replicas = (("ready.metrics", text) for text in (spec.ready.metrics if spec.ready is not None else ()))
     for key, text in (("metrics", spec.metrics), ("gpu", spec.gpu), *of_replicas):
         try:
             if text is not None:
                 resolve_page(key, text, environment)
-        except UsageError as exc:
-            yield str(exc)
+        except UsageError as error:
+            yield _problem(f"{path}.{key}", str(error))
 
 
 def _audits(suite: Suite) -> bool:
     return suite.load is not None and suite.load.audit
 
 
-def _unaudited(name: str, refusal: str | None) -> list[str]:
-    return [] if refusal is None else [f"load.audit: {name} cannot be audited: {refusal}"]
+def _unaudited(name: str, refusal: str | None) -> list[Problem]:
+    return [] if refusal is None else [_problem("load.audit", f"{name} cannot be audited: {refusal}")]
 
 
 def _address(url: str | None, environment: Mapping[str, str]) -> ServerAddress | None:
