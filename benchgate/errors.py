@@ -45,13 +45,14 @@ class Command(StrEnum):
     CALIBRATE = "calibrate"
     COPY = "store copy"
     DOCTOR_CLIENT = "doctor --client"
-    FIND_DAMAGE = "store check"
     GATE = "gate"
     IMPORT = "store import"
     PLAN = "plan"
+    PROMOTE = "promote"
     RECOVER = "store recover"
     RESUME = "run --resume"
     RUN = "run"
+    TREND = "trend"
     UPGRADE = "store upgrade"
 
 

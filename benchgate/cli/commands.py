@@ -42,7 +42,7 @@ def spelled(error: BenchgateError, *, begun_by: str | None = None) -> str:
         else:
             words = ["benchgate", *remedy.command.split(), *([remedy.subject] if remedy.subject else [])]
             command = shlex.join([*words, *(_of_store(remedy.store) if remedy.store else [])])
-        unshown = " and the --store, or BENCHGATE_STORE, of this run" if remedy.store == "" else ""
+        unshown = " and its --store, or BENCHGATE_STORE" if remedy.store == "" else ""
         parts.append(f"{remedy.purpose} with `{command}`{unshown}")
     return "; ".join(parts)
 

@@ -241,9 +241,8 @@ def _with_spools(error: UsageError, options: RunOptions, ref: str | None, store:
         return error
     more = f" and {len(found) - _MAX_SPOOLS_NAMED} more" if len(found) > _MAX_SPOOLS_NAMED else ""
     spools = ", ".join(map(str, found[:_MAX_SPOOLS_NAMED])) + more
-    address = Address.parse(options.store)
-    store_shown = address.shown if address.shown_is_whole else ""  # a password is not repeated
-    recover = Remedy("bring it in before the run is resumed,", Command.RECOVER, str(found[0]), store_shown)
+    address = Address.parse(options.store).shown_if_whole  # a password is not repeated
+    recover = Remedy("bring it in before the run is resumed,", Command.RECOVER, str(found[0]), address)
     message = f"{error}. What a run had measured that this store does not have is in {spools}"
     return UsageError(message, remedies=(recover,))
 

@@ -164,8 +164,7 @@ class RunWriter:
         """What the store lacks of the run, with the remedies; None where it has everything."""
         if self._spool is None or self._away is None:
             return self._lost
-        address = self._database.address
-        store = address.shown if address.shown_is_whole else ""
+        store = self._database.address.shown_if_whole
         recover = Remedy("bring it into the store", Command.RECOVER, str(self._spool.path), store)
         resume = () if self._lost is None else self._lost.remedies
         why = self._away if self._lost is None else self._lost.message

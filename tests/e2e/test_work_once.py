@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ruamel.yaml import YAML
 
 from benchgate.pipeline import suite_file
 from benchgate.report.view import Report
 from benchgate.store.writer import RunWriter
-from benchgate.suite import yaml
+from benchgate.suite.loader import parse_suite
 from tests.fakes import quick_command
 
 pytestmark = pytest.mark.beside
@@ -52,8 +53,8 @@ def counts(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
         return call
 
-    monkeypatch.setattr(yaml.YAML, "compose", counting("YAML files", yaml.YAML.compose))
-    monkeypatch.setattr(suite_file, "parse_suite", counting("suites", suite_file.parse_suite))
+    monkeypatch.setattr(YAML, "compose", counting("YAML files", YAML.compose))
+    monkeypatch.setattr(suite_file, "parse_suite", counting("suites", parse_suite))
     monkeypatch.setattr(suite_file, "read_prices", counting("prices", suite_file.read_prices))
     monkeypatch.setattr(RunWriter, "evidence", counting("evidence", RunWriter.evidence))
     view = Report.__dict__["view"]
