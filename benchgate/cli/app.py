@@ -18,6 +18,7 @@ import typer.main
 from typer.core import TyperCommand, TyperGroup
 
 from benchgate import __version__
+from benchgate.cli.commands import spelled
 from benchgate.cli.interruption import interrupted_code, unwind_on_termination
 from benchgate.cli.saying import log_text, say
 from benchgate.errors import BenchgateError, ExitCode
@@ -244,7 +245,7 @@ def main() -> None:
         app()
     except BenchgateError as error:
         if not isinstance(error.__cause__, BrokenPipeError):  # the reader of standard output has left
-            log_text(f"benchgate: {error}")
+            log_text(f"benchgate: {spelled(error)}")
         sys.exit(error.exit_code)
     except SystemExit as left:
         sys.exit(interrupted_code() if left.code == ExitCode.INTERRUPTED else left.code)

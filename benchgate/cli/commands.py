@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchgate.cli.options import STORE
+from benchgate.errors import BenchgateError, Command
 
 _OF_A_SUITE = ("plan", "calibrate")
 _OF_A_STORE = ("plan", "calibrate", "doctor --client", "store upgrade")
@@ -27,6 +28,28 @@ def run_command(
     for option, value in said:
         words += [option, value] if value is not None else []
     return shlex.join([*words, *(option for option, given in flags if given)])
+
+
+def spelled(error: BenchgateError, *, begun_by: str | None = None) -> str:
+    """The message of an error with the commands that mend it, as they can be typed.
+
+    `begun_by` is the command that began the run which an error is about, where that is known.
+    """
+    parts = [error.message]
+    for remedy in error.remedies:
+        if remedy.command is Command.RESUME:
+            command = resume_command(begun_by or "benchgate run SUITE", str(remedy.subject))
+        else:
+            words = ["benchgate", *remedy.command.split(), *([remedy.subject] if remedy.subject else [])]
+            command = shlex.join([*words, *(_of_store(remedy.store) if remedy.store else [])])
+        unshown = " and its --store, or BENCHGATE_STORE" if remedy.store == "" else ""
+        parts.append(f"{remedy.purpose} with `{command}`{unshown}")
+    return "; ".join(parts)
+
+
+def resume_command(begun_by: str, run_id: str) -> str:
+    """`benchgate run suite.yaml --resume --run RUN`, from the command that began the run."""
+    return f"{begun_by} --resume --run {run_id}"
 
 
 def gate_command(run_id: str, *, store: str) -> str:

@@ -22,6 +22,7 @@ from benchgate.units import show_duration, show_number
 if TYPE_CHECKING:
     from benchgate.doctor.machine import Symptom
     from benchgate.model.client import ClientProfile, ClientStep
+    from benchgate.pipeline.suite_file import SuiteFile
     from benchgate.suite.schema import Suite
 
 
@@ -86,34 +87,33 @@ def _machine_symptoms(store: str, work_dir: Path) -> Iterator[Symptom]:
 
 
 def _suite_symptoms(reference: str, store: str, *, allow_code: bool, replica_log: Path | None) -> Iterator[Symptom]:
-    from benchgate.cli.suite_files import load_suite
     from benchgate.doctor.budget import examine_budget
     from benchgate.doctor.deployments import examine_deployments
     from benchgate.doctor.machine import State
     from benchgate.doctor.planned import examine_scoring
+    from benchgate.pipeline.suite_file import load_suite
     from benchgate.suite.rules.suite import each_candidate
 
-    path = find_suite(reference)
-    suite = load_suite(path)
+    file = load_suite(find_suite(reference))
+    suite, path = file.suite, file.path
     yield examine_budget(suite, path.parent, os.environ)
     found = list(examine_deployments(suite, path.parent, os.environ, replica_log=replica_log))
     yield from found
-    planned = [list(_plan_symptoms(one, path, store, allow_code=allow_code)) for one in each_candidate(suite)]
+    planned = [list(_plan_symptoms(file, one, store, allow_code=allow_code)) for one in each_candidate(suite)]
     if all(symptom.state is not State.FAIL for symptom in found):
         planned += [list(examine_scoring(one, path.parent, os.environ)) for one in each_candidate(suite)]
     yield from dict.fromkeys(symptom for symptoms in planned for symptom in symptoms)
 
 
-def _plan_symptoms(suite: Suite, path: Path, store: str, *, allow_code: bool) -> Iterator[Symptom]:
-    from benchgate.cli.suite_files import placed_in
+def _plan_symptoms(file: SuiteFile, suite: Suite, store: str, *, allow_code: bool) -> Iterator[Symptom]:
     from benchgate.doctor.machine import State, Symptom
     from benchgate.doctor.planned import examine_plan
     from benchgate.errors import BenchgateError
-    from benchgate.pipeline import run as pipeline
+    from benchgate.pipeline.preflight import preview_suite
 
     try:
-        with placed_in(path):
-            found = pipeline.preview_suite(suite, path.parent, store, allow_code=allow_code)
+        with file.located_errors():
+            found = preview_suite(suite, file.folder, store, allow_code=allow_code)
     except BenchgateError as error:
         yield Symptom("plan", State.FAIL, str(error), "fix that; `benchgate plan` reports the same")
         return

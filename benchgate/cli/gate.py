@@ -16,7 +16,6 @@ from benchgate.cli.inputs import read_waivers, today, waivers_for_stored
 from benchgate.cli.options import Format, find_suite, refuse_unwritable
 from benchgate.cli.output import OutputOptions, ReportUrlOption, finish, require_link, verdict_context, with_output
 from benchgate.cli.saying import log, say, say_json_text, say_markdown
-from benchgate.cli.suite_files import read_suite
 from benchgate.errors import ExitCode, PublishError, UsageError
 from benchgate.report.formats import Output, rendered
 from benchgate.system import write_atomic
@@ -182,10 +181,11 @@ def _judge(
     output: OutputOptions,
 ) -> None:
     from benchgate.pipeline.judge import decide_stored
+    from benchgate.pipeline.suite_file import read_suite
     from benchgate.store.repository import Store
 
     policy_file = find_suite(policy) if policy is not None else None
-    suite = read_suite(policy_file) if policy_file is not None else None
+    suite = read_suite(policy_file).suite if policy_file is not None else None
     output = output.of_policy(policy_file)
     with output.cleared_on_failure(), Store.open(store, create=False) as opened:
         run_id = opened.resolve(run)
@@ -235,8 +235,9 @@ def _end_with_numbers(
 
 def _require_judged_by(file: Path, decision: Decision) -> None:
     from benchgate.model.verdict import policy_sha256
+    from benchgate.pipeline.suite_file import read_suite
 
-    if policy_sha256(read_suite(file).to_stored()["gate"]) != decision.verdict.policy_sha256:
+    if policy_sha256(read_suite(file).suite.to_stored()["gate"]) != decision.verdict.policy_sha256:
         raise UsageError(f"--suite {file}: this verdict was reached by another gate; leave --suite out")
 
 

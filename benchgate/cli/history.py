@@ -306,13 +306,13 @@ def frontier(
 
     Example: benchgate frontier chat-suite --format svg -o frontier.svg
     """
-    from benchgate.cli.suite_files import read_suite
     from benchgate.pipeline.compare_runs import chosen, read_stored
+    from benchgate.pipeline.suite_file import read_suite
     from benchgate.sizing.candidates import compare_candidates
     from benchgate.store.repository import Store
 
     require_place(output, out)
-    suite = read_suite(find_suite(policy)) if policy is not None else None
+    suite = read_suite(find_suite(policy)).suite if policy is not None else None
     with Store.open(store, create=False) as opened:
         picked = chosen(opened, names or [])
         anew = {run.id: None if suite is None else _judged(opened, run, suite) for run in picked.runs}
@@ -331,7 +331,7 @@ def _judged(store: Store, run: Run, policy: Suite) -> Mapping[str, Any] | None:
     Raises UsageError for a policy with another SLO: the stored metrics count good tokens by the run's own.
     """
     from benchgate.model.run import RunStatus
-    from benchgate.pipeline import judge as deciding
+    from benchgate.pipeline.judge import decide_stored
     from benchgate.suite.schema import Suite
 
     if policy.slo is not None and policy.slo != Suite.from_stored(run.suite).slo:
@@ -341,7 +341,7 @@ def _judged(store: Store, run: Run, policy: Suite) -> Mapping[str, Any] | None:
         )
     if run.status is not RunStatus.COMPLETE:
         return None
-    return deciding.decide_stored(store, run.id, policy=policy, keep=False).document
+    return decide_stored(store, run.id, policy=policy, keep=False).document
 
 
 def _document(found: CandidateTable, output: TrendFormat) -> str | bytes:

@@ -130,7 +130,7 @@ def price_documents(suite: Suite) -> dict[str, dict[str, object]]:
 
 
 def _priced_by_file(suite: Suite) -> list[Deployment]:
-    from benchgate.pipeline.deployments import declared
+    from benchgate.pipeline.deployments import declared_deployment
 
     arms = dict.fromkeys((suite.baseline, *(suite.candidates or (suite.candidate,))))
-    return [deployment for name in arms if (deployment := declared(suite, name)).price_entry]
+    return [deployment for name in arms if (deployment := declared_deployment(suite, name)).price_entry]

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Self
 
 import typer
 
+from benchgate.cli.commands import spelled
 from benchgate.cli.interruption import interrupted_code
 from benchgate.cli.options import Format, StrictOption, refuse_unwritable
 from benchgate.cli.saying import log, say, say_escaped, say_json_text, say_markdown
@@ -402,7 +403,7 @@ def _write_all(decision: Decision, code: ExitCode, output: OutputOptions, *, pub
     from benchgate.pipeline.judge import publish_decision, write_report
 
     if decision.store_fault is not None:
-        yield decision.store_fault
+        yield spelled(decision.store_fault)
     report_sha256 = None
     try:
         if output.report is not None:

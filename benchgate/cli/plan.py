@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from benchgate.cli import options
-from benchgate.cli.commands import completed
+from benchgate.cli.commands import completed, spelled
 from benchgate.cli.inputs import price_documents, price_lines
 from benchgate.cli.options import CareFormat, find_suite
 from benchgate.cli.saying import log, log_text, say, say_json
-from benchgate.cli.suite_files import load_suite, missing_files, placed_in
 from benchgate.errors import ExitCode, SuiteError, UsageError
 from benchgate.units import as_written, show_duration, show_number, show_percent, show_points
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from benchgate.pipeline.suite_file import SuiteFile
     from benchgate.plan.check_power import CheckPower
     from benchgate.plan.power import PromotionChance
     from benchgate.plan.preview import Preview, RunCost, RunCostRange, StagePreview
@@ -52,16 +52,17 @@ def plan(
     for reference in suites:
         try:
             path = find_suite(reference)
-            declared, found = _previews(path, store, allow_code=allow_code, offline=offline)
+            file, found = _previews(path, store, allow_code=allow_code, offline=offline)
         except (SuiteError, UsageError) as error:
-            problems.append(str(error))
+            problems.append(spelled(error))
             continue
+        declared = file.suite
         if output is CareFormat.JSON:
             of_suite = {"suite": str(path)} if len(suites) > 1 else {}
             documents += [{**of_suite, **one} for one in _documents(declared, found)]
         else:
             _show(path, declared, found, store)
-        _warn(declared, path)
+        _warn(file)
         refused = dict.fromkeys(line for one in found.values() for line in (*one.problems, *one.refused))
         problems += [completed(f"benchgate: {path}: {line}", suite=path, store=store) for line in refused]
     if output is CareFormat.JSON:
@@ -73,21 +74,22 @@ def plan(
         raise typer.Exit(int(ExitCode.USAGE))
 
 
-def _previews(path: Path, store: str, *, allow_code: bool, offline: bool) -> tuple[Suite, Mapping[str, Preview]]:
+def _previews(path: Path, store: str, *, allow_code: bool, offline: bool) -> tuple[SuiteFile, Mapping[str, Preview]]:
     """Return the suite and the plan of each candidate. Raises SuiteError with every problem, missing files included."""
-    from benchgate.pipeline.run import preview_suite
+    from benchgate.pipeline.preflight import preview_suite
+    from benchgate.pipeline.suite_file import load_suite, missing_files
     from benchgate.suite.rules.suite import each_candidate
 
     try:
-        declared = load_suite(path)
+        file = load_suite(path)
     except SuiteError as error:
         raise SuiteError([*error.problems, *missing_files(path)]) from error
-    with placed_in(path):
-        return declared, {
+    with file.located_errors():
+        return file, {
             one.candidate: preview_suite(
-                one, path.parent, store, source=str(path), asking=not offline, allow_code=allow_code
+                one, path.parent, store, check_files=True, use_tokenizer_server=not offline, allow_code=allow_code
             )
-            for one in each_candidate(declared)
+            for one in each_candidate(file.suite)
         }
 
 
@@ -118,12 +120,11 @@ def _show(path: Path, declared: Suite, found: Mapping[str, Preview], store: str)
     log(*(completed(f"benchgate: {line}", suite=path, store=store) for line in doubts))
 
 
-def _warn(suite: Suite, path: Path) -> None:
+def _warn(file: SuiteFile) -> None:
     """Log what is measured less well than it looks, with its place in the suite."""
     from benchgate.suite.rules.load import suite_warnings
-    from benchgate.system import read_text_file
 
-    log(*(str(warning) for warning in suite_warnings(suite, read_text_file(path), str(path))))
+    log(*(str(warning) for warning in suite_warnings(file.suite, file.text, str(file.path))))
 
 
 def _texts(source: str, found: Mapping[str, Preview], candidates: Sequence[str]) -> Iterator[str]:

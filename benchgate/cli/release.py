@@ -17,7 +17,6 @@ from benchgate.cli.inputs import waivers_for_stored
 from benchgate.cli.options import CareFormat, Format, find_suite
 from benchgate.cli.output import OutputOptions, printer, show_or_log, shown
 from benchgate.cli.saying import log, say, say_json
-from benchgate.cli.suite_files import read_suite
 from benchgate.errors import ExitCode, UsageError
 from benchgate.escape import terminal_line
 
@@ -201,9 +200,10 @@ def _publish_all(message: Message, to: Mapping[str, Publisher]) -> bool:
 
 def _candidates(suite: str, candidate: str | None) -> list[tuple[str, str]]:
     """Return the names of the suite and each candidate. Raises UsageError for an unknown candidate."""
+    from benchgate.pipeline.suite_file import read_suite
     from benchgate.suite.messages import suggestion
 
-    known = read_suite(find_suite(suite))
+    known = read_suite(find_suite(suite)).suite
     names = (candidate,) if candidate is not None else known.candidates or (known.candidate,)
     if candidate is not None and candidate not in known.deployments:
         near = suggestion(candidate, known.deployments)
@@ -412,6 +412,7 @@ def verify(
 
     Example: benchgate verify report.html.intoto.json --report report.html --suite suite.yaml
     """
+    from benchgate.pipeline.suite_file import read_suite
     from benchgate.release import verify
     from benchgate.report.statement import read_statement
     from benchgate.store.repository import Store
@@ -431,7 +432,7 @@ def verify(
             suite=None if suite is None else find_suite(suite),
             store=opened,
             signer=signer,
-            policy=None if policy is None else read_suite(find_suite(policy)),
+            policy=None if policy is None else read_suite(find_suite(policy)).suite,
             waivers=_stated_waivers(waivers, stated, opened),
         )
         found = verify.verify(stated, data, asked)

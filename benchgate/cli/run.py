@@ -10,20 +10,19 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from benchgate.cli import options
-from benchgate.cli.commands import run_command
+from benchgate.cli.commands import resume_command, run_command, spelled
 from benchgate.cli.inputs import waivers_for_run
 from benchgate.cli.options import CareFormat, Format, Part, find_suite
 from benchgate.cli.output import OutputOptions, conclude_each, finish, with_output
 from benchgate.cli.progress import make_progress
 from benchgate.cli.saying import log, say, say_json
-from benchgate.cli.suite_files import load_suite, placed_in, read_suite
-from benchgate.errors import ExitCode, UsageError
+from benchgate.errors import ExitCode, RunInterrupted, StoreError, UsageError
 
 if TYPE_CHECKING:
     from benchgate.model.verdict import Waivers
     from benchgate.pipeline.judge import Decision
     from benchgate.pipeline.run import RunOptions
-    from benchgate.suite.schema import Suite
+    from benchgate.pipeline.suite_file import SuiteFile
 
 DEMO_EXPECTED = {"q8_0": ("PASS", "WARN"), "q2_k": ("BLOCK",), "padded": ("BLOCK",)}
 
@@ -64,6 +63,8 @@ def run(
 
     Example: benchgate run suite.yaml --report report.html
     """
+    from benchgate.pipeline.suite_file import read_suite
+
     path = find_suite(suite)
     output = output.of_run(path, work_dir)
     arguments = RunArguments(
@@ -73,34 +74,36 @@ def run(
         _refuse_beside_samples(arguments, resume)
         raise typer.Exit(int(_judge_samples(path, samples, arguments, label, output)))
     if resume or resumed is not None or ignore_missing_spool:
-        declared = read_suite(path)  # a resumed run has the prices of the day on which it began
+        file = read_suite(path)  # a resumed run has the prices of the day on which it began
         option = "--run" if resumed is not None else "--ignore-missing-spool"
-        several = declared.candidates if candidate is None else ()
+        several = file.suite.candidates if candidate is None else ()
         _require_one_run(resume, option, several, label, only)
-        arguments = replace(arguments, waivers=waivers_for_run(waivers, declared))
+        arguments = replace(arguments, waivers=waivers_for_run(waivers, file.suite))
         with output.cleared_on_failure() as clear:
             arguments = replace(arguments, before_measuring=clear)
-            decision = _resume(path, declared, arguments, resumed, ignore_missing_spool)
+            decision = _resume(file.with_arms(baseline, candidate), arguments, resumed, ignore_missing_spool)
         raise typer.Exit(int(finish(decision, output)))
-    declared = arguments.load(path)
-    arguments = replace(arguments, waivers=waivers_for_run(waivers, declared))
-    if not declared.candidates:
+    file = arguments.load(path)
+    candidates = file.suite.candidates
+    arguments = replace(arguments, waivers=waivers_for_run(waivers, file.suite))
+    if not candidates:
         with output.cleared_on_failure() as clear:
-            decision = _measure(path, declared, replace(arguments, before_measuring=clear), label)
+            decision = _measure(file, replace(arguments, before_measuring=clear), label)
         raise typer.Exit(int(finish(decision, output)))
     if output.format in (Format.JUNIT, Format.GITLAB):
         raise UsageError(
-            f"--format {output.format} is of one candidate, and {path} has {len(declared.candidates)}: use --write, "
+            f"--format {output.format} is of one candidate, and {path} has {len(candidates)}: use --write, "
             "or --candidate"
         )
-    each = {name: replace(arguments, candidate=name) for name in declared.candidates}
-    _require_runnable(path, each.values())
+    each = {name: file.with_arms(None, name) for name in candidates}
+    _require_runnable(each.values(), arguments)
 
     def measure(name: str) -> Decision:
-        # Loaded again: prices hold for one day, and an earlier candidate may have taken the night.
-        return _measure(path, each[name].load(path), each[name], None if label is None else f"{label}-{name}")
+        # An earlier candidate may have taken the night, and prices hold for one day.
+        own_label = None if label is None else f"{label}-{name}"
+        return _measure(each[name].priced_today(), replace(arguments, candidate=name), own_label)
 
-    raise typer.Exit(int(conclude_each(declared.candidates, measure, output)))
+    raise typer.Exit(int(conclude_each(candidates, measure, output)))
 
 
 def calibrate(
@@ -126,14 +129,15 @@ def calibrate(
     Example: benchgate calibrate suite.yaml --times 20
     """
     from benchgate.pipeline import calibrate
+    from benchgate.pipeline.suite_file import load_suite
     from benchgate.report.sections.noise import noise_lines
 
-    path = find_suite(suite)
-    declared = load_suite(path, baseline)
+    file = load_suite(find_suite(suite), baseline)
     arguments = RunArguments(store, work_dir, cluster, allow_actions, allow_code)
     part = calibrate.Part(only.value) if only is not None else None
-    with placed_in(path), make_progress(f"{declared.baseline} vs itself") as progress:
-        found = calibrate.calibrate(declared, path.parent, arguments.options(label), progress, times=times, only=part)
+    with file.located_errors(), make_progress(f"{file.suite.baseline} vs itself") as progress:
+        run_options = arguments.options(label)
+        found = calibrate.calibrate(file.suite, file.folder, run_options, progress, times=times, only=part)
     if found.profile is None:
         fault = found.evidence.target_faults[0] if found.evidence.target_faults else None
         why = f": {fault.reason}" if fault is not None else ""
@@ -157,15 +161,17 @@ def demo(
 
     Example: benchgate demo --candidate q2_k
     """
+    from benchgate.pipeline.suite_file import load_suite
+
     chosen = candidate or list(DEMO_EXPECTED)
     unknown = [name for name in chosen if name not in DEMO_EXPECTED]
     if unknown:
         raise UsageError(f"the demo has no candidate {unknown[0]!r}; it has {', '.join(DEMO_EXPECTED)}")
-    path = find_suite("demo")
+    file = load_suite(find_suite("demo"))
     arguments = RunArguments(str(out / "benchgate.db"), out / "work")
     rows, surprises, lost = [], 0, False
     for name in chosen:
-        decision = _measure(path, load_suite(path, None, name), arguments, f"demo-{name}")
+        decision = _measure(file.with_arms(None, name), arguments, f"demo-{name}")
         report = out / f"report-{name}.html"
         code = finish(decision, OutputOptions(report=report))
         outcome = decision.verdict.outcome
@@ -199,15 +205,16 @@ class RunArguments:
     waiver_file: Path | None = None
     before_measuring: Callable[[], None] = lambda: None
 
-    def load(self, path: Path) -> Suite:
-        """Return the suite that these arguments make of the file."""
+    def load(self, path: Path) -> SuiteFile:
+        """Read the suite, and return it as these arguments change it."""
+        from benchgate.pipeline.suite_file import load_suite
         from benchgate.suite.rules.suite import only_part
 
-        suite = load_suite(path, self.baseline, self.candidate)
-        return suite if self.only is None else only_part(suite, self.only.value)
+        file, only = load_suite(path, self.baseline, self.candidate), self.only
+        return file if only is None else file.changed(lambda suite: only_part(suite, only.value))
 
-    def options(self, label: str | None, again: str = "") -> RunOptions:
-        """Return the pipeline's options of one run; `again` is the command that repeats it."""
+    def options(self, label: str | None) -> RunOptions:
+        """Return the pipeline's options of one run."""
         from benchgate.pipeline.run import RunOptions
 
         return RunOptions(
@@ -218,7 +225,6 @@ class RunArguments:
             allow_actions=self.allow_actions,
             allow_code=self.allow_code,
             waivers=self.waivers,
-            again=again,
             part=self.only is not None,
             before_measuring=self.before_measuring,
         )
@@ -237,35 +243,37 @@ class RunArguments:
         return run_command(path, store=self.store, said=said, flags=flags)
 
 
-def _measure(path: Path, suite: Suite, arguments: RunArguments, label: str | None) -> Decision:
+def _measure(file: SuiteFile, arguments: RunArguments, label: str | None) -> Decision:
     from benchgate.pipeline.run import run_suite
 
-    run_options = arguments.options(label, arguments.command(path))
-    with placed_in(path), make_progress(f"{suite.baseline} vs {suite.candidate}") as progress:
-        return run_suite(suite, path.parent, run_options, progress)
+    command, suite = arguments.command(file.path), file.suite
+    with file.located_errors(), make_progress(f"{suite.baseline} vs {suite.candidate}") as progress:
+        try:
+            decision = run_suite(suite, file.folder, arguments.options(label), progress)
+        except RunInterrupted as interrupted:
+            again = resume_command(command, interrupted.run_id)
+            progress.note(f"run {interrupted.run_id} was interrupted; resume it with `{again}`")
+            raise
+    if (fault := decision.store_fault) is None:
+        return decision
+    return replace(decision, store_fault=StoreError(spelled(fault, begun_by=command)))
 
 
-def _require_runnable(path: Path, each: Iterable[RunArguments]) -> None:
+def _require_runnable(each: Iterable[SuiteFile], arguments: RunArguments) -> None:
     """Raise for a candidate that cannot be measured, before the first one is."""
     from benchgate.pipeline.run import require_runnable
 
-    for arguments in each:
-        suite = arguments.load(path)
-        with placed_in(path):
-            require_runnable(suite, path.parent, arguments.options(None))
+    for file in each:
+        with file.located_errors():
+            require_runnable(file.suite, file.folder, arguments.options(None))
 
 
-def _resume(
-    path: Path, declared: Suite, arguments: RunArguments, run: str | None, ignore_missing_spool: bool
-) -> Decision:
+def _resume(file: SuiteFile, arguments: RunArguments, run: str | None, ignore_missing_spool: bool) -> Decision:
     from benchgate.pipeline.resume import resume_suite
-    from benchgate.suite.rules.suite import with_arms
 
-    suite = with_arms(declared, arguments.baseline, arguments.candidate)
-    with placed_in(path), make_progress(f"{suite.baseline} vs {suite.candidate}") as progress:
-        return resume_suite(
-            suite, path.parent, arguments.options(None), progress, run, without_spool=ignore_missing_spool
-        )
+    suite, run_options = file.suite, arguments.options(None)
+    with file.located_errors(), make_progress(f"{suite.baseline} vs {suite.candidate}") as progress:
+        return resume_suite(suite, file.folder, run_options, progress, run, without_spool=ignore_missing_spool)
 
 
 def _require_one_run(resume: bool, option: str, several: tuple[str, ...], label: str | None, only: Part | None) -> None:
@@ -301,20 +309,18 @@ def _judge_samples(
     path: Path, samples: tuple[str, str], arguments: RunArguments, label: str | None, output: OutputOptions
 ) -> ExitCode:
     from benchgate.model.deployment import Arm
-    from benchgate.pipeline.run import import_suite
-    from benchgate.suite.yaml import read_text
-    from benchgate.system import read_text_file
+    from benchgate.pipeline.import_evals import import_suite
+    from benchgate.pipeline.suite_file import load_suite
 
     folders = dict(text.partition("=")[::2] for text in samples)
     if sorted(folders) != sorted(Arm) or not all(folders.values()):
         raise UsageError(
             f"--samples {' '.join(samples)}: expected a folder of each arm, like baseline=evals/f16 candidate=evals/q8"
         )
-    declared = load_suite(path)
-    if declared.candidates:
+    file = load_suite(path)
+    if file.suite.candidates:
         raise UsageError(f"{path} has several candidates, and --samples are of one; name it as its `candidate`")
-    document = read_text(read_text_file(path), str(path))
-    run_options = replace(arguments, waivers=waivers_for_run(arguments.waiver_file, declared)).options(label)
+    run_options = replace(arguments, waivers=waivers_for_run(arguments.waiver_file, file.suite)).options(label)
     with output.cleared_on_failure():
-        decision = import_suite(declared, document, {arm: Path(folders[arm]) for arm in Arm}, run_options)
+        decision = import_suite(file, {arm: Path(folders[arm]) for arm in Arm}, run_options)
     return finish(decision, output)

@@ -18,7 +18,8 @@ from benchgate.model.deployment import Arm, engine_version_of
 from benchgate.model.noise import NoiseProfile, noise_key
 from benchgate.model.run import Evidence, RunStatus
 from benchgate.pipeline.measure_load import Progress
-from benchgate.pipeline.run import RunOptions, measured_run, read_plan, require_runnable
+from benchgate.pipeline.preflight import read_plan
+from benchgate.pipeline.run import RunOptions, measure_run, require_runnable
 from benchgate.plan.schedule import measurement_sha256
 from benchgate.store.repository import Store
 from benchgate.suite.checks import Check
@@ -66,16 +67,16 @@ def calibrate(
     """
     own, options = calibration_of(suite, times, only), replace(options, calibration=True)
     require_runnable(own, suite_dir, options)
-    as_it_stands = read_plan(suite, suite_dir, fetch=True, allow_code=options.allow_code)
+    full_plan = read_plan(suite, suite_dir, fetch=True, allow_code=options.allow_code)
     plan = read_plan(own, suite_dir, fetch=True, allow_code=options.allow_code)
     with Store.open(options.store) as store:
-        kept = measured_run(store, own, suite_dir, plan, options, progress)
-        if kept.fault is not None:
-            raise StoreError(f"{kept.fault}; no profile comes of it: calibrate again")
-        evidence = kept.evidence
+        measured = measure_run(store, own, suite_dir, plan, options, progress)
+        if (fault := measured.fault) is not None:
+            raise StoreError(f"no noise profile was made: {fault.message}", remedies=fault.remedies)
+        evidence = measured.evidence
         if evidence.run.status is not RunStatus.COMPLETE or evidence.target_faults:
             return Calibration(evidence, None)
-        profile = profile_of(suite, evidence, measurement_sha256(suite, as_it_stands), progress)
+        profile = profile_of(suite, evidence, measurement_sha256(suite, full_plan), progress)
         store.save_noise_profile(profile)
         return Calibration(store.evidence(evidence.run.id), profile)
 

@@ -39,7 +39,7 @@ _LONGEST_S = 30.0
 _LARGEST_BYTES = 2**20
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _MOST_BARE = 10.0  # of a number without its unit: 40 is a percentage that lacks its sign
-_AT = "error_budget.spent"
+_KEY = "error_budget.spent"
 
 
 def budget_lines(suite: Suite) -> list[str]:
@@ -89,7 +89,7 @@ def _from_file(path: Path) -> float:
             text = file.read(_LARGEST_BYTES).decode("utf-8")
         found = parse_json(text)
     except (OSError, UnicodeDecodeError) as exc:
-        reason = f"what is spent cannot be read ({exc}); `{_AT}.file` names a JSON file beside the suite"
+        reason = f"what is spent cannot be read ({exc}); `{_KEY}.file` names a JSON file beside the suite"
         raise SuiteError([Problem(str(path), None, None, "", reason)]) from exc
     except json.JSONDecodeError as exc:
         raise _wrong(path, f"not JSON: {exc.msg}; {_EXPECTED}", exc.lineno, exc.colno) from None
@@ -135,9 +135,10 @@ def _target(spec: Prometheus, folder: Path, environment: Mapping[str, str]) -> T
         target = target_of(Arm.BASELINE, known, environment, folder)
         ServerAddress.of(target.url)
     except UsageError as exc:
-        raise UsageError(f"{_AT}.prometheus: {exc}") from None
+        exc.message = f"{_KEY}.prometheus: {exc.message}"
+        raise
     except TargetError as exc:
-        raise UsageError(f"{_AT}.prometheus.url: {exc}") from None
+        raise UsageError(f"{_KEY}.prometheus.url: {exc}") from None
     return target
 
 
@@ -147,20 +148,21 @@ def _asked(spec: Prometheus, target: Target, where: str) -> float:
         with JsonClient(target, connect_s=_CONNECT_S, total_s=_LONGEST_S, max_body_bytes=_LARGEST_BYTES) as client:
             response = client.send("GET", f"{_QUERY}?{urlencode({'query': spec.query})}")
     except RequestError as exc:
-        raise BudgetError(_told(where, f"could not be asked: {exc}")) from None
+        raise _unread(where, f"could not be asked: {exc}") from None
     status, body = response.status, response.body
     if status != 200:
         words = one_line(error_text(body), secret=target.secrets)
         elsewhere = "; redirects are not followed, so write the address it leads to" if 300 <= status < 400 else ""
-        raise BudgetError(_told(where, f"answers HTTP {status}: {words}{elsewhere}"))
+        raise _unread(where, f"answers HTTP {status}: {words}{elsewhere}")
     try:
         return _number(json_object(body))
     except ValueError as exc:
-        raise BudgetError(_told(where, one_line(str(exc), secret=target.secrets))) from None
+        raise _unread(where, one_line(str(exc), secret=target.secrets)) from None
 
 
-def _told(where: str, reason: str) -> str:
-    return f"{_AT}: {where} {reason}; without it nobody knows what production has left, so nothing was measured"
+def _unread(where: str, reason: str) -> BudgetError:
+    message = f"{_KEY}: {where} {reason}; without it nobody knows what production has left, so nothing was measured"
+    return BudgetError(message, path=("error_budget", "spent"))
 
 
 def _number(document: dict[str, object] | None) -> float:

@@ -12,9 +12,9 @@ import pytest
 from benchgate.cli import interruption, output
 from benchgate.cli.options import Format
 from benchgate.cli.output import OutputOptions, finish
-from benchgate.errors import ExitCode, PublishError
+from benchgate.errors import ExitCode, PublishError, StoreError
 from benchgate.model.verdict import Outcome
-from benchgate.pipeline import judge as deciding
+from benchgate.pipeline import judge
 from benchgate.pipeline.judge import Decision
 from benchgate.report.document import OWN, verdict_document
 from tests.fakes import evidence as fake
@@ -27,7 +27,8 @@ REPORT = Path("report.html")
 
 def decision(outcome: Outcome = Outcome.PASS, store_fault: str | None = None) -> Decision:
     evidence, verdict = fake.evidence(), fake.verdict(outcome)
-    return Decision(evidence, None, verdict, OWN, verdict_document(evidence.run, verdict), store_fault)
+    fault = None if store_fault is None else StoreError(store_fault)
+    return Decision(evidence, None, verdict, OWN, verdict_document(evidence.run, verdict), fault)
 
 
 def failing(error: BaseException) -> Callable[..., None]:
@@ -62,7 +63,7 @@ def test_a_verdict_that_was_not_kept_or_published_is_printed_with_code_13(
     report_error: PublishError | None,
 ) -> None:
     if report_error is not None:
-        monkeypatch.setattr(deciding, "write_report", failing(report_error))
+        monkeypatch.setattr(judge, "write_report", failing(report_error))
     report = REPORT if report_error is not None else None
     assert finish(decision(store_fault=store_fault), OutputOptions(Format.JSON, False, report=report)) == 13
     said = printed(capsys)
@@ -73,7 +74,7 @@ def test_a_verdict_that_was_not_kept_or_published_is_printed_with_code_13(
 def test_a_crash_after_the_verdict_does_not_swallow_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: BaseException, code: int
 ) -> None:
-    monkeypatch.setattr(deciding, "write_report", failing(error))
+    monkeypatch.setattr(judge, "write_report", failing(error))
     with pytest.raises(type(error)):
         finish(decision(), OutputOptions(Format.JSON, False, report=REPORT))
     said = printed(capsys)
@@ -86,7 +87,7 @@ def test_a_termination_while_publishing_is_printed_with_its_own_code(
     """As `main` has it: SIGTERM comes as a KeyboardInterrupt, and the process ends with 143 and not with 130."""
     before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     monkeypatch.setattr(interruption, "_code", ExitCode.INTERRUPTED)
-    monkeypatch.setattr(deciding, "write_report", lambda *_: signal.raise_signal(signal.SIGTERM))
+    monkeypatch.setattr(judge, "write_report", lambda *_: signal.raise_signal(signal.SIGTERM))
     try:
         interruption.unwind_on_termination()
         with pytest.raises(KeyboardInterrupt):

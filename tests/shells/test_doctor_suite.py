@@ -21,7 +21,7 @@ from benchgate.doctor.deployments import examine_deployments
 from benchgate.doctor.machine import State, Symptom
 from benchgate.doctor.resources import examine_resources
 from benchgate.doctor.store_file import examine_store_file
-from benchgate.pipeline.run import preview_suite
+from benchgate.pipeline.preflight import preview_suite
 from benchgate.store.repository import Store
 from benchgate.suite.loader import parse_suite
 from benchgate.suite.schema import Suite

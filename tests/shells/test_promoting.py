@@ -16,7 +16,7 @@ from benchgate.model.deployment import PinStatus, identity_of
 from benchgate.model.history import PromotionAction, PromotionOrigin
 from benchgate.model.run import RunStatus
 from benchgate.model.verdict import Outcome, Waiver, Waivers
-from benchgate.pipeline.deployments import declared
+from benchgate.pipeline.deployments import declared_deployment
 from benchgate.pipeline.judge import decide_stored, report_html, write_report
 from benchgate.release import promote as promotion
 from benchgate.release.promote import NotPromoted, withdraw
@@ -200,8 +200,8 @@ load: {workload: {input: 8, output: 8}, sweep: [{stage: c1, concurrency: 1, requ
 
 def test_revision_that_a_suite_declares_is_what_its_runs_remember() -> None:
     suite = parse_suite(ADDRESSES.replace("REVISION", COMMIT), "suite.yaml")
-    assert identity_of(declared(suite, "awq")).revision == COMMIT
-    assert identity_of(declared(suite, "stable")).pin is PinStatus.UNKNOWN
+    assert identity_of(declared_deployment(suite, "awq")).revision == COMMIT
+    assert identity_of(declared_deployment(suite, "stable")).pin is PinStatus.UNKNOWN
     stored = suite.to_stored()["deployments"]
     assert ("revision" in stored["stable"], stored["awq"]["revision"]) == (False, COMMIT)
     with pytest.raises(SuiteError, match="means nothing for an embedded deployment"):

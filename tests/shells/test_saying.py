@@ -13,17 +13,7 @@ import pytest
 
 from benchgate.cli.commands import completed, run_command
 from benchgate.cli.saying import say
-from benchgate.cli.suite_files import placed_in
-from benchgate.errors import BudgetError, PublishError, UsageError
-
-SUITE = """\
-suite: placed
-deployments:
-  old: {url: "${env:OLD_URL}", model: m}
-error_budget:
-  objective: 99%
-  spent: {prometheus: {url: "${env:PROM}", query: up}}
-"""
+from benchgate.errors import PublishError
 
 
 def test_what_an_encoding_lacks_is_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,24 +65,6 @@ def test_process_whose_reader_has_gone_ends_with_13_and_no_word(words: list[str]
 def test_standard_error_that_is_full_changes_no_exit_code() -> None:
     with Path("/dev/full").open("w") as full:
         assert process(["gate", "--store", "nowhere.db"], subprocess.PIPE, full)[0] == 2
-
-
-def test_what_a_suite_refers_to_is_told_with_its_place(tmp_path: Path) -> None:
-    path = tmp_path / "suite.yaml"
-    path.write_text(SUITE)
-    with pytest.raises(BudgetError) as asked, placed_in(path):
-        raise BudgetError("error_budget.spent: Prometheus at http://p:9090 does not answer")
-    assert str(asked.value) == f"{path}:6:10: error_budget.spent: Prometheus at http://p:9090 does not answer"
-    with pytest.raises(UsageError) as unset, placed_in(path):
-        raise UsageError("error_budget.spent.prometheus: the environment variable PROM is not set; set it")
-    assert str(unset.value).startswith(f"{path}:6:29: error_budget.spent.prometheus: the environment variable PROM is ")
-    for message in ("the environment variable OTHER is not set", "no such store"):
-        with pytest.raises(UsageError) as elsewhere, placed_in(path):
-            raise UsageError(message)
-        assert str(elsewhere.value) == message
-    path.unlink()
-    with pytest.raises(BudgetError, match=r"^error_budget"), placed_in(path):
-        raise BudgetError("error_budget.spent: it is gone")
 
 
 def test_printed_commands_name_suite_and_store(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from benchgate.cli.options import Format
 from benchgate.cli.output import OutputOptions, conclude_each, finish
-from benchgate.errors import ExitCode, UsageError
+from benchgate.errors import ExitCode, StoreError, UsageError
 from benchgate.integrations.run_url import run_url
 from benchgate.model.deployment import Arm
 from benchgate.model.verdict import ChecksByResult, GuardResult, Outcome, Verdict
@@ -26,7 +26,8 @@ from tests.fakes import evidence as fake
 def decision(verdict: Verdict | None = None, *, store_fault: str | None = None) -> Decision:
     evidence, said = fake.evidence(), verdict or fake.verdict(Outcome.PASS)
     document = verdict_document(evidence.run, said)
-    return Decision(evidence, None, said, OWN, document, store_fault, evidence_sha256="e1" * 32)
+    fault = None if store_fault is None else StoreError(store_fault)
+    return Decision(evidence, None, said, OWN, document, fault, evidence_sha256="e1" * 32)
 
 
 def document(made: Decision, code: ExitCode | None = None) -> dict[str, Any]:

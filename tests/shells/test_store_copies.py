@@ -109,7 +109,7 @@ def test_file_is_written_over_only_by_what_holds_as_much(
         export_bundle(less, run.id, file)
         export_bundle(more, run.id, file)
         fuller = file.read_bytes()
-        with pytest.raises(EvidenceError, match="it holds a verdict that the store lacks; take it in first"):
+        with pytest.raises(EvidenceError, match="it holds a verdict that the store lacks; import it first"):
             export_bundle(less, run.id, file)
         assert file.read_bytes() == fuller
         list(import_runs(lambda: less, bundle_sources([file])))

@@ -13,8 +13,8 @@ from sqlalchemy import select
 from benchgate.errors import UsageError
 from benchgate.model.deployment import Arm
 from benchgate.model.run import RunStatus
-from benchgate.pipeline import judge as deciding
 from benchgate.pipeline.import_load import Adopted, Told, adopt
+from benchgate.pipeline.judge import decide_stored, stored_numbers
 from benchgate.report.stored_numbers import numbers_document
 from benchgate.store import tables
 from benchgate.store.bundle import bundle_sources, export_bundle
@@ -152,7 +152,7 @@ def test_nothing_is_ever_judged_of_it(store_address: str) -> None:
         with pytest.raises(UsageError, match="nothing can be judged of it"):
             store.evidence(run_id)
         with pytest.raises(UsageError, match="nothing can be judged of it"):
-            deciding.decide_stored(store, run_id)
+            decide_stored(store, run_id)
         with pytest.raises(UsageError, match="the store has no run of its own yet, only imports"):
             store.resolve("@latest")
         assert store.verdicts(run_id) == []
@@ -163,7 +163,7 @@ def test_beside_a_measured_run_it_is_numbers_that_promote_nobody(store_address: 
     with Store.open(store_address) as store:
         measured = write_run(store)
         for judged, against in ((run_id, measured.id), (measured.id, run_id)):
-            numbers = deciding.stored_numbers(store, judged, against)
+            numbers = stored_numbers(store, judged, against)
             assert numbers is not None
             document = numbers_document(numbers)
             assert (document["outcome"], document["promotes"]) == ("INCONCLUSIVE", False)

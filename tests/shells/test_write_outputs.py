@@ -13,7 +13,7 @@ from benchgate.cli.options import Format
 from benchgate.cli.output import OutputOptions, finish
 from benchgate.errors import BenchgateError, ExitCode, PublishError, StoreError, SuiteError, UsageError
 from benchgate.model.verdict import Outcome
-from benchgate.pipeline import judge as deciding
+from benchgate.pipeline import judge
 from benchgate.pipeline.judge import Decision
 from benchgate.report.document import OWN, verdict_document
 from benchgate.report.formats import Output
@@ -29,7 +29,8 @@ SUITE = "suite: made-up\ngate:\n  checks:\n    - metric: ttft\n      margin: 10%
 
 def decision(outcome: Outcome = Outcome.PASS, store_fault: str | None = None) -> Decision:
     evidence, verdict = fake.evidence(), fake.verdict(outcome)
-    return Decision(evidence, None, verdict, OWN, verdict_document(evidence.run, verdict), store_fault)
+    fault = None if store_fault is None else StoreError(store_fault)
+    return Decision(evidence, None, verdict, OWN, verdict_document(evidence.run, verdict), fault)
 
 
 def _full(*_: object) -> None:
@@ -162,7 +163,7 @@ def test_each_host_s_form_can_be_printed(capsys: pytest.CaptureFixture[str]) -> 
 def test_outputs_are_red_where_store_or_report_failed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, report_fails: bool
 ) -> None:
-    monkeypatch.setattr(deciding, "write_report", _full)
+    monkeypatch.setattr(judge, "write_report", _full)
     report = tmp_path / "report.html" if report_fails else None
     made = decision(store_fault=None if report_fails else "disk full")
     output = OutputOptions(report=report, files=((Output.JUNIT, tmp_path / "a.xml"),))
