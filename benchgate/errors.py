@@ -43,13 +43,11 @@ class Command(StrEnum):
     """Commands that mend a problem. Their options are the command line's own business."""
 
     CALIBRATE = "calibrate"
-    COPY = "store copy"
     DOCTOR_CLIENT = "doctor --client"
     GATE = "gate"
     IMPORT = "store import"
     PLAN = "plan"
     PROMOTE = "promote"
-    RECOVER = "store recover"
     RESUME = "run --resume"
     RUN = "run"
     TREND = "trend"

@@ -76,7 +76,7 @@ def asked(requests: int, seed: int) -> tuple[float, float]:
     # Who has its place gets its first token with the end of a step of all that are inside. What the quickest got it in
     # is no measure of that: the few who came to an empty replica had no step to wait for.
     services = ((last_ns - first_ns) / 1e9 + _STEP_S)[order]
-    fleet = Scaling(_PLACES, _REPLICAS, _REPLICAS, balance=Balancer.IN_TURN)
+    fleet = Scaling(_PLACES, _REPLICAS, _REPLICAS, balancer=Balancer.ROUND_ROBIN)
     found = simulate_traffic(arrivals, services, fleet, float(arrivals[-1]))
     return float(np.maximum(ttft_s - _STEP_S, 0).mean()), float(found.waits_s.mean())
 

@@ -1,26 +1,67 @@
 """The command line: its commands in groups, their help, and the exit code of every error.
 
-Results go to stdout, progress and problems to stderr. Everything heavy is imported inside the commands, so that
-`--help` answers at once.
+Results go to stdout, progress and problems to stderr. A command's module is imported when the command is called, and
+everything heavy inside the command, so that `--help` answers at once.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, MutableMapping
+from importlib import import_module
 from typing import Any
 
 import typer
+import typer.main
 from typer.core import TyperCommand, TyperGroup
 
 from benchgate import __version__
-from benchgate.cli import capacity_command, doctor, gate, history, init, load, plan, release, run, shadow, sim, store
 from benchgate.cli.commands import spelled
 from benchgate.cli.interruption import interrupted_code, unwind_on_termination
 from benchgate.cli.saying import log_text, say
 from benchgate.errors import BenchgateError, ExitCode
 from benchgate.escaped_streams import escape_streams, raw_stream
+
+COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
+    "Start": {
+        "init": ("init:init", "Write a first suite, explained line by line"),
+        "demo": ("run:demo", "Try benchgate on three small models"),
+        "doctor": ("doctor:doctor", "Check this machine and a suite's servers"),
+    },
+    "Measure": {
+        "plan": ("plan:plan", "Check suites; show what a run would cost"),
+        "run": ("run:run", "Measure both deployments, judge the candidate"),
+        "calibrate": ("run:calibrate", "Measure the noise of a suite's baseline"),
+    },
+    "Judge": {
+        "gate": ("gate:gate", "Judge a stored run again"),
+        "compare": ("gate:compare", "Judge a stored run against another"),
+        "report": ("gate:report", "Write the report of a stored run"),
+        "waive": ("gate:waive", "Tolerate a failed check until a day"),
+    },
+    "Release": {
+        "publish": ("release:publish", "Post a verdict to GitHub, Slack, a webhook"),
+        "promote": ("release:promote", "Record that a candidate is in service"),
+        "verify": ("release:verify", "Check a verdict's signed statement"),
+        "verdict-server": ("release:verdict_server", "Serve verdicts to Flagger and Argo Rollouts"),
+    },
+    "History and cost": {
+        "trend": ("history:trend", "Plot a metric over past runs"),
+        "frontier": ("history:frontier", "Compare candidates by quality and cost"),
+        "capacity": ("capacity:capacity", "Size a fleet for a demand"),
+        "site": ("history:site", "Write all runs as a static site"),
+    },
+    "Tools": {
+        "load": ("load:load", "Load-test one server"),
+        "sim": ("sim:sim", "Run a simulated server"),
+        "schema": ("init:schema", "Print the JSON Schema of suites"),
+        "store": ("store:store_app", "Manage the result store"),
+        "shadow": ("shadow:shadow_app", "Draw and check recorded prompts"),
+    },
+}
+"""Module, name and summary of every command, by its section in the help."""
 
 _KINDS = {
     "int_parsing": "a whole number",
@@ -42,11 +83,8 @@ class Command(TyperCommand):
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Print or write the help."""
-        with _panels() as on_terminal:
-            if on_terminal:
-                _print_panels(self, ctx)
-            else:
-                super().format_help(ctx, formatter)
+        if not _print_panels(self, ctx):
+            super().format_help(ctx, formatter)
 
 
 class Commands(TyperGroup):
@@ -54,11 +92,8 @@ class Commands(TyperGroup):
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Print or write the help."""
-        with _panels() as on_terminal:
-            if on_terminal:
-                _print_panels(self, ctx)
-            else:
-                super().format_help(ctx, formatter)
+        if not _print_panels(self, ctx):
+            super().format_help(ctx, formatter)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the commands of each section."""
@@ -82,21 +117,81 @@ class Commands(TyperGroup):
             raise typer.BadParameter(message, ctx=refused.ctx, param=refused.param) from refused
 
 
-@contextlib.contextmanager
-def _panels() -> Iterator[bool]:
-    """Yield True on a terminal, with standard output unescaped: help texts are our own, colours are control codes."""
+class LazyCommands(MutableMapping[str, Any]):
+    """The commands of COMMANDS, each imported when it is looked up, and `loaded` ones."""
+
+    def __init__(self, loaded: MutableMapping[str, Any]) -> None:
+        self._loaded = dict(loaded)
+        self._known = {name: (panel, *row) for panel, rows in COMMANDS.items() for name, row in rows.items()}
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._loaded:
+            panel, target, summary = self._known[name]
+            module, attribute = target.split(":")
+            found = getattr(import_module(f"benchgate.cli.{module}"), attribute)
+            holder = typer.Typer(rich_markup_mode=None)
+            if isinstance(found, typer.Typer):
+                for info in found.registered_commands:
+                    info.cls = Command
+                    info.short_help = (info.callback.__doc__ or "").split("\n", 1)[0].removesuffix(".")
+                holder.add_typer(found, name=name, cls=Commands, short_help=summary, rich_help_panel=panel)
+            else:
+                holder.command(name, cls=Command, short_help=summary, rich_help_panel=panel)(found)
+                holder.callback()(lambda: None)  # or the command would be all of it
+            self._loaded[name] = typer.main.get_group(holder).commands[name]
+        return self._loaded[name]
+
+    def __setitem__(self, name: str, command: Any) -> None:
+        self._loaded[name] = command
+
+    def __delitem__(self, name: str) -> None:
+        raise TypeError("commands stay")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter({**self._known, **self._loaded})
+
+    def __len__(self) -> int:
+        return len({**self._known, **self._loaded})
+
+
+class RootCommands(Commands):
+    """All commands, imported one by one; the help has their summaries without importing any."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self.commands = LazyCommands(self.commands)
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Print or write the help."""
+        whole = self.commands
+        self.commands = {
+            name: TyperCommand(name, short_help=summary, rich_help_panel=panel)
+            for panel, rows in COMMANDS.items()
+            for name, (_, summary) in rows.items()
+        }
+        try:
+            super().format_help(ctx, formatter)
+        finally:
+            self.commands = whole
+
+
+def _print_panels(command: Any, ctx: Any) -> bool:
+    """Print the help in panels if standard output is a terminal; return True if it was."""
     raw = raw_stream("stdout")
     if raw is None or not raw.isatty():
-        yield False
-        return
-    with contextlib.redirect_stdout(raw):
-        yield True
-
-
-def _print_panels(command: Any, ctx: Any) -> None:
+        return False
     from typer import rich_utils
 
-    rich_utils.rich_format_help(obj=command, ctx=ctx, markup_mode="rich")
+    for param in command.get_params(ctx):  # a narrow column of types leaves room for the words
+        kind = param.display_type_rich(ctx) or ""
+        if getattr(param, "is_flag", False):
+            param.metavar = ""
+        elif param.metavar is None and "|" in kind:
+            param.metavar = "WORD"
+            param.help = f"{param.help} One of {', '.join(kind.strip('<>').split('|'))}."
+    with contextlib.redirect_stdout(raw):  # unescaped: help texts are our own, and colours are control codes
+        rich_utils.rich_format_help(obj=command, ctx=ctx, markup_mode="rich")
+    return True
 
 
 def _validation_message(cause: BaseException | None) -> str | None:
@@ -115,18 +210,9 @@ def _validation_message(cause: BaseException | None) -> str | None:
     return str(context["error"]) if kind == "value_error" else None
 
 
-COMMANDS: dict[str, tuple[Callable[..., None] | tuple[str, typer.Typer], ...]] = {
-    "Start": (init.init, run.demo, doctor.doctor),
-    "Measure": (plan.plan, run.run, run.calibrate),
-    "Judge": (gate.gate, gate.compare, gate.report, gate.waive),
-    "Release": (release.publish, release.promote, release.verify, release.verdict_server),
-    "History and cost": (history.trend, history.frontier, capacity_command.capacity, history.site),
-    "Tools": (load.load, sim.sim, init.schema, ("store", store.store_app), ("shadow", shadow.shadow_app)),
-}
-
 app = typer.Typer(
     name="benchgate",
-    cls=Commands,
+    cls=RootCommands,
     help="Measure a baseline and a candidate deployment of an LLM, and decide whether the candidate may be promoted.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -134,14 +220,14 @@ app = typer.Typer(
     epilog="Exit codes: 0 PASS or WARN, 10 BLOCK, 11 INCONCLUSIVE, 12 INVALID, 13 verdict not stored or not published, "
     "2 usage or suite error, 1 a defect of benchgate. Everything but 0 blocks a promotion.",
 )
-for _panel, _commands in COMMANDS.items():
-    for _command in _commands:
-        if isinstance(_command, tuple):
-            for _info in _command[1].registered_commands:
-                _info.cls = Command
-            app.add_typer(_command[1], name=_command[0], cls=Commands, rich_help_panel=_panel)
-        else:
-            app.command(cls=Command, rich_help_panel=_panel)(_command)
+
+
+@app.command("action", hidden=True, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def _action(context: typer.Context) -> None:
+    """Run a step of action.yml or of the reusable workflows (docs/github-actions.md)."""
+    from benchgate.cli import action
+
+    raise typer.Exit(action.main(context.args, os.environ))
 
 
 @app.callback(invoke_without_command=True)

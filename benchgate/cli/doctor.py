@@ -1,10 +1,10 @@
-"""`benchgate doctor`: would anything spoil a run, of this machine or of a suite, and how much load can be generated?"""
+"""`benchgate doctor`: checks of this machine and of a suite, and the speed of the load generator."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from enum import StrEnum
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,10 +12,11 @@ import typer
 
 from benchgate.cli import options
 from benchgate.cli.commands import completed
-from benchgate.cli.options import find_suite
+from benchgate.cli.options import CareFormat, find_suite
 from benchgate.cli.saying import say, say_json
 from benchgate.errors import ExitCode, UsageError
 from benchgate.escape import terminal_line
+from benchgate.report.table import aligned
 from benchgate.units import show_duration, show_number
 
 if TYPE_CHECKING:
@@ -25,60 +26,48 @@ if TYPE_CHECKING:
     from benchgate.suite.schema import Suite
 
 
-class DoctorFormat(StrEnum):
-    """How findings are printed."""
-
-    TEXT = "text"
-    JSON = "json"
-
-
 def doctor(
-    client: Annotated[
-        bool, typer.Option("--client", help="Measure what the load generator delivers here, and keep it in the store.")
-    ] = False,
     suite: Annotated[
-        str | None, typer.Option("--suite", help="Look at all that a run of this suite needs, too.")
+        str | None, typer.Argument(metavar="SUITE", help="Suite whose deployments and plan to check too.")
     ] = None,
+    client: Annotated[
+        bool, typer.Option("--client", help="Measure the load generator here, and store the result.")
+    ] = False,
     store: options.StoreOption = options.STORE,
     work_dir: options.WorkDirOption = options.WORK_DIR,
     allow_actions: options.AllowActionsOption = False,
     allow_code: options.AllowCodeOption = False,
-    output: Annotated[DoctorFormat, typer.Option("--format", help="How to print the findings.")] = DoctorFormat.TEXT,
+    output: Annotated[CareFormat, typer.Option("--format", help="Output format.")] = CareFormat.TEXT,
 ) -> None:
-    """Look for what would spoil a run, on this machine and in a suite's deployments, and say what to do about it."""
-    if not client:
-        log = work_dir / "replicas.log" if allow_actions else None
-        _examine(store, suite, work_dir, output, allow_code=allow_code, replica_log=log)
-    elif suite is not None:
-        raise UsageError("--suite is of no part of --client, which measures this machine alone; leave one of them out")
-    else:
-        _measure(store, output)
+    """Check this machine and a suite's servers
 
+    Prints what could invalidate a run, each with a remedy. Exits with 2 for a failed check.
 
-def _examine(
-    store: str, suite: str | None, work_dir: Path, output: DoctorFormat, *, allow_code: bool, replica_log: Path | None
-) -> None:
-    from dataclasses import asdict
-
-    from benchgate.doctor.machine import State
-
-    symptoms = list(_of_the_machine(store, work_dir))
+    Example: benchgate doctor suite.yaml
+    """
+    if client and suite is not None:
+        raise UsageError("--client measures this machine alone; leave out the suite or --client")
+    if client:
+        _measure_client(store, output)
+        return
+    symptoms = list(_machine_symptoms(store, work_dir))
     if suite is not None:
-        symptoms += _of_the_suite(suite, store, allow_code=allow_code, replica_log=replica_log)
-    width = max(16, *(len(symptom.name) for symptom in symptoms))
-    if output is DoctorFormat.JSON:
+        log = work_dir / "replicas.log" if allow_actions else None
+        symptoms += _suite_symptoms(suite, store, allow_code=allow_code, replica_log=log)
+    if output is CareFormat.JSON:
         say_json([asdict(symptom) for symptom in symptoms])
     else:
+        rows: list[tuple[str, str, str]] = []
         for symptom in symptoms:
-            say(terminal_line(f"{symptom.state:5} {symptom.name:{width}} {symptom.found}") + "\n")
+            rows.append((symptom.state, symptom.name, symptom.found))
             if symptom.remedy is not None:
-                remedy = completed(symptom.remedy, suite=None, store=store)
-                say(terminal_line(f"{'':{width + 6}} → {remedy}") + "\n")
-    if any(symptom.state is State.FAIL for symptom in symptoms):
+                rows.append(("", "", f"→ {completed(symptom.remedy, suite=None, store=store)}"))
+        say("".join(f"{terminal_line(row)}\n" for row in aligned(rows)))
+    if any(symptom.state == "FAIL" for symptom in symptoms):
         raise typer.Exit(int(ExitCode.USAGE))
 
 
-def _of_the_machine(store: str, work_dir: Path) -> Iterator[Symptom]:
+def _machine_symptoms(store: str, work_dir: Path) -> Iterator[Symptom]:
     from benchgate.doctor.machine import examine
     from benchgate.doctor.resources import examine_resources
     from benchgate.doctor.store_file import examine_store_file
@@ -91,13 +80,13 @@ def _of_the_machine(store: str, work_dir: Path) -> Iterator[Symptom]:
     try:
         path = Address.parse(store).path
     except BenchgateError:
-        path = None  # what is wrong with it is told above
+        path = None  # `examine` reports the address
     if path is not None:
         folders["store folder"] = path.parent
     yield from examine_resources(folders)
 
 
-def _of_the_suite(reference: str, store: str, *, allow_code: bool, replica_log: Path | None) -> Iterator[Symptom]:
+def _suite_symptoms(reference: str, store: str, *, allow_code: bool, replica_log: Path | None) -> Iterator[Symptom]:
     from benchgate.doctor.budget import examine_budget
     from benchgate.doctor.deployments import examine_deployments
     from benchgate.doctor.machine import State
@@ -110,13 +99,13 @@ def _of_the_suite(reference: str, store: str, *, allow_code: bool, replica_log: 
     yield examine_budget(suite, path.parent, os.environ)
     found = list(examine_deployments(suite, path.parent, os.environ, replica_log=replica_log))
     yield from found
-    planned = [list(_of_the_plan(file, one, store, allow_code=allow_code)) for one in each_candidate(suite)]
+    planned = [list(_plan_symptoms(file, one, store, allow_code=allow_code)) for one in each_candidate(suite)]
     if all(symptom.state is not State.FAIL for symptom in found):
         planned += [list(examine_scoring(one, path.parent, os.environ)) for one in each_candidate(suite)]
     yield from dict.fromkeys(symptom for symptoms in planned for symptom in symptoms)
 
 
-def _of_the_plan(file: SuiteFile, suite: Suite, store: str, *, allow_code: bool) -> Iterator[Symptom]:
+def _plan_symptoms(file: SuiteFile, suite: Suite, store: str, *, allow_code: bool) -> Iterator[Symptom]:
     from benchgate.doctor.machine import State, Symptom
     from benchgate.doctor.planned import examine_plan
     from benchgate.errors import BenchgateError
@@ -126,12 +115,12 @@ def _of_the_plan(file: SuiteFile, suite: Suite, store: str, *, allow_code: bool)
         with file.located_errors():
             found = preview_suite(suite, file.folder, store, allow_code=allow_code)
     except BenchgateError as error:
-        yield Symptom("plan", State.FAIL, str(error), "correct that; `benchgate plan` tells the same")
+        yield Symptom("plan", State.FAIL, str(error), "fix that; `benchgate plan` reports the same")
         return
     yield from examine_plan(suite, found)
 
 
-def _measure(store: str, output: DoctorFormat) -> None:
+def _measure_client(store: str, output: CareFormat) -> None:
     from benchgate.cli.progress import make_progress
     from benchgate.doctor.client import measure_client
     from benchgate.store.repository import Store
@@ -140,30 +129,24 @@ def _measure(store: str, output: DoctorFormat) -> None:
         with make_progress("load generator") as progress:
             profile = measure_client(progress)
         opened.save_client_profile(profile)
-    if output is DoctorFormat.JSON:
+    if output is CareFormat.JSON:
         say_json(profile.to_json(), sort_keys=True, allow_nan=False)
     else:
-        say("\n".join(_lines(profile)) + "\n")
+        say("".join(f"{line}\n" for line in _client_lines(profile)))
 
 
-def _lines(profile: ClientProfile) -> Iterator[str]:
-    rows = [_HEADINGS, *map(_row, profile.steps)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADINGS))]
-    for row in rows:
-        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+def _client_lines(profile: ClientProfile) -> Iterator[str]:
+    yield from aligned([_HEADINGS, *map(_row, profile.steps)])
     yield ""
     if profile.tokens_per_s is None or profile.requests_per_s is None:
-        yield "the load generator was the bottleneck at the smallest load: stop what else runs here, and measure again"
+        yield "the load generator was the bottleneck at the smallest load: stop other work on this machine and repeat"
         return
     tokens, requests = show_number(profile.tokens_per_s), show_number(profile.requests_per_s)
-    able = f"{_least(profile.streams_limited)}{tokens} tokens/s in {profile.streams:,} streams, and "
-    able += f"{_least(profile.requests_limited)}{requests} requests/s"
-    yield f"one worker delivers {able}; kept in the store"
-
-
-def _least(limited: bool) -> str:
-    """What goes before a number beyond which nothing is known."""
-    return "" if limited else "at least "
+    at_least = ["" if limited else "at least " for limited in (profile.streams_limited, profile.requests_limited)]
+    yield (
+        f"one worker delivers {at_least[0]}{tokens} tokens/s in {profile.streams:,} streams, and"
+        f" {at_least[1]}{requests} requests/s; kept in the store"
+    )
 
 
 _HEADINGS = ("load", "tokens/s", "delivered", "CPU per token", "read delay p99", "TTFT p99 - truth", "")

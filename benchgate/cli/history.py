@@ -17,6 +17,7 @@ from benchgate.cli.options import find_suite
 from benchgate.cli.saying import log, say, say_json_text
 from benchgate.errors import ExitCode, UsageError
 from benchgate.escape import terminal_line
+from benchgate.report.table import aligned
 
 if TYPE_CHECKING:
     from benchgate.model.run import Run, TrendPoint
@@ -25,12 +26,12 @@ if TYPE_CHECKING:
     from benchgate.store.repository import Store
     from benchgate.suite.schema import Suite
 
-_ANEW = "begins_anew"
-"""The column that says why a point does not go on from the one before it."""
+_BREAK = "begins_anew"  # column with the reason why a point is not comparable with the one before it
+_SITE_PROGRESS = 50  # reports between two lines of progress
 
 
 class TrendFormat(StrEnum):
-    """How the points of a trend are printed."""
+    """Output format of a trend or a frontier."""
 
     TEXT = "text"
     JSON = "json"
@@ -40,7 +41,7 @@ class TrendFormat(StrEnum):
 
 
 class TrendBy(StrEnum):
-    """What tells the series of a trend apart: texts that every point has."""
+    """Property that separates the series of a trend."""
 
     SUITE = "suite"
     MODEL = "model"
@@ -50,7 +51,7 @@ class TrendBy(StrEnum):
 
 
 def require_place(output: TrendFormat, out: Path | None) -> None:
-    """Raises UsageError for pixels that no file was named for: a terminal shows none."""
+    """Raise UsageError for a PNG without a file."""
     if output is TrendFormat.PNG and out is None:
         raise UsageError("--format png is written to a file: name it with -o FILE")
 
@@ -63,10 +64,10 @@ def trend_document(
     by: TrendBy | None = None,
     asked: Mapping[str, str] | None = None,
 ) -> str | bytes:
-    """What is printed or written; points of one series stand together, which JSON and CSV name in a column.
+    """Return the output; points of one series stand together.
 
-    `asked` is what each run asked, by which points do not go on from those before them: every form says so. Raises
-    UsageError for a picture of more lines than can be told apart.
+    `asked` identifies what each run measured: points after a change are not comparable with those before, and every
+    format says so. Raises UsageError for a chart with too many lines.
     """
     from benchgate.report.trend import breaks_of, chart_of, place_of
 
@@ -76,23 +77,30 @@ def trend_document(
     if output is TrendFormat.TEXT:
         return _text(points, metric, statistic, by, breaks)
     if output in (TrendFormat.JSON, TrendFormat.CSV):
-        of_all = _of_all(metric, statistic)
-        rows = [{**of_all, **point._asdict(), _ANEW: breaks.get(place_of(point))} for point in points]
-        return _csv(rows, of_all) if output is TrendFormat.CSV else _json(rows)
+        from benchgate.model.run import TrendPoint
+        from benchgate.report.display import unit_of
+        from benchgate.store.export import to_csv
+
+        common = {"metric": metric, "statistic": statistic, "unit": unit_of(metric)}
+        rows = [{**common, **point._asdict(), _BREAK: breaks.get(place_of(point))} for point in points]
+        if output is TrendFormat.JSON:
+            return json.dumps(rows, indent=2, sort_keys=True) + "\n"
+        columns = (*common, *TrendPoint._fields, _BREAK)
+        return to_csv(columns, (tuple(row[column] for column in columns) for row in rows))
     from benchgate.report.charts import png_file, svg_file
     from benchgate.report.trend import trend_spec
 
     chart = chart_of(points, metric, statistic, by, breaks)
     if output is TrendFormat.PNG:
         return png_file(trend_spec(chart))
-    told_apart = "" if by is None else f" by {by}"
+    series = "" if by is None else f" by {by}"
     candidates = list(dict.fromkeys(point.deployment for point in points))
-    whose = f"candidate{'s' if len(candidates) > 1 else ''} {', '.join(candidates)}{told_apart}"
+    whose = f"candidate{'s' if len(candidates) > 1 else ''} {', '.join(candidates)}{series}"
     return svg_file(trend_spec(chart), f"{chart.title} of the {whose}, oldest run first")
 
 
 def emit(document: str | bytes, output: TrendFormat, out: Path | None) -> None:
-    """Writes it to a file, whole or not at all, and says where; or prints it."""
+    """Write the output to a file atomically and log its name, or print it."""
     if out is None:
         text = document if isinstance(document, str) else document.decode()
         (say_json_text if output is TrendFormat.JSON else say)(text)
@@ -104,7 +112,7 @@ def emit(document: str | bytes, output: TrendFormat, out: Path | None) -> None:
 
 
 def _series(points: Sequence[TrendPoint], by: TrendBy) -> dict[str, list[TrendPoint]]:
-    """By series, that of the oldest point first."""
+    """Group points by series, that of the oldest point first."""
     found: dict[str, list[TrendPoint]] = {}
     for point in points:
         found.setdefault(point.series(by), []).append(point)
@@ -118,73 +126,58 @@ def _text(
     by: TrendBy | None,
     breaks: Mapping[Place, str],
 ) -> str:
-    titles = f"{'started':24}  {'run':20} {'suite':18} {'candidate':14} {'verdict':12} {'stage or task':14}"
-    lines = [f"{titles} {metric if statistic is None else f'{metric} {statistic}'}"]
-    if by is None:
-        with_limits = metric.startswith("usd_")  # a cost without them is taken for a price
-        lines += [_line(point, metric, breaks, with_limits=with_limits) for point in points]
-    else:
-        for name, some in _series(points, by).items():
-            runs = len({point.run_id for point in some})
-            lines += ["", f"{by} {name}, {runs:,} {'run' if runs == 1 else 'runs'}:"]
-            lines += [_line(point, metric, breaks, with_limits=True) for point in some]
+    with_limits = by is not None or metric.startswith("usd_")  # a cost without its interval looks like a price
+    value = metric if statistic is None else f"{metric} {statistic}"
+    titles = ("started", "run", "suite", "candidate", "verdict", "stage or task", value)
+    heading, *rows = aligned([titles, *(_cells(point, metric, breaks, with_limits=with_limits) for point in points)])
+    lines = [heading]
+    previous = None
+    for point, row in zip(points, rows, strict=True):
+        if by is not None and point.series(by) != previous:
+            previous = point.series(by)
+            runs = len({other.run_id for other in points if other.series(by) == previous})
+            lines += ["", f"{by} {previous}, {runs:,} {'run' if runs == 1 else 'runs'}:"]
+        lines.append(row)
     return "".join(f"{terminal_line(line)}\n" for line in lines)
 
 
-def _line(point: TrendPoint, metric: str, breaks: Mapping[Place, str], *, with_limits: bool) -> str:
+def _cells(point: TrendPoint, metric: str, breaks: Mapping[Place, str], *, with_limits: bool) -> tuple[str, ...]:
     from benchgate.report.display import in_its_unit, value_with_limits
     from benchgate.report.trend import place_of
 
-    where, name = point.stage or point.task or "-", point.label or point.run_id[:13]
     value = in_its_unit(metric, point.value)
     if with_limits:
         value = value_with_limits(metric, point.value, point.lower, point.upper)
-    told = [f"({word})" for word in (point.promoted, point.doubt) if word is not None]
+    notes = [f"({word})" for word in (point.promoted, point.doubt) if word is not None]
     if (why := breaks.get(place_of(point))) is not None:
-        told.append(f"({why} than before)")
-    of = f"{point.suite:18} {point.deployment:14} {point.outcome or '-':12} {where:14}"
-    return "  ".join((f"{point.started_at}  {name:20} {of} {value}", *told))
-
-
-def _of_all(metric: str, statistic: str | None) -> dict[str, str | None]:
-    """What is the same of every point, so that a table needs no command line beside it."""
-    from benchgate.report.display import unit_of
-
-    return {"metric": metric, "statistic": statistic, "unit": unit_of(metric)}
-
-
-def _json(rows: Sequence[Mapping[str, object]]) -> str:
-    return json.dumps(rows, indent=2, sort_keys=True) + "\n"
-
-
-def _csv(rows: Sequence[Mapping[str, object]], of_all: Mapping[str, str | None]) -> str:
-    from benchgate.model.run import TrendPoint
-    from benchgate.store.export import to_csv
-
-    columns = (*of_all, *TrendPoint._fields, _ANEW)
-    return to_csv(columns, (tuple(row[column] for column in columns) for row in rows))
+        notes.append(f"({why} than before)")
+    run, place = point.label or point.run_id[:13], point.stage or point.task or "-"
+    return (
+        point.started_at, run, point.suite, point.deployment, point.outcome or "-", place, "  ".join((value, *notes)),
+    )  # fmt: skip
 
 
 def trend(
-    metric: Annotated[
-        str, typer.Argument(help="What to follow over the stored runs.")
-    ] = "usd_per_million_output_tokens",
-    suite: Annotated[str | None, typer.Option("--suite", help="Only runs of the suite of this name.")] = None,
+    metric: Annotated[str, typer.Argument(metavar="METRIC", help="Metric, like ttft_s.")],
+    suite: Annotated[str | None, typer.Option("--suite", help="Only runs of this suite.")] = None,
     stage: Annotated[str | None, typer.Option("--stage", help="Only this load stage.")] = None,
     task: Annotated[str | None, typer.Option("--task", help="Only this eval task.")] = None,
     statistic: Annotated[
-        str | None, typer.Option("--statistic", help="Of a latency: p50 (unless said), p90, p95, p99 or mean.")
+        str | None, typer.Option("--statistic", help="Statistic of a latency: p50 (default), p90, p95, p99 or mean.")
     ] = None,
-    by: Annotated[TrendBy | None, typer.Option("--by", help="What tells the series apart.")] = None,
-    deployment: Annotated[str | None, typer.Option("--deployment", help="Only candidates of this name.")] = None,
+    by: Annotated[TrendBy | None, typer.Option("--by", help="Property that separates the series.")] = None,
+    deployment: Annotated[str | None, typer.Option("--deployment", help="Only this candidate.")] = None,
     model: Annotated[str | None, typer.Option("--model", help="Only this model, or revision of it.")] = None,
     engine: Annotated[str | None, typer.Option("--engine", help="Only this engine, or version of it.")] = None,
     hardware: Annotated[str | None, typer.Option("--hardware", help="Only on this hardware.")] = None,
     store: options.StoreOption = options.STORE,
-    output: Annotated[TrendFormat, typer.Option("--format", help="How to print the points.")] = TrendFormat.TEXT,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Write it to this file instead.")] = None,
+    output: Annotated[TrendFormat, typer.Option("--format", help="Output format.")] = TrendFormat.TEXT,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Output file.")] = None,
 ) -> None:
-    """Follow one metric of the candidates over the stored runs."""
+    """Plot a metric over past runs
+
+    Example: benchgate trend ttft_s --stage c8 --format svg -o ttft.svg
+    """
     from benchgate.gate.summary.metric_rows import IMPORTED_METRICS, TREND_METRICS
     from benchgate.model.deployment import Arm
     from benchgate.store.repository import Store
@@ -212,13 +205,13 @@ def trend(
 
 
 def _statistic(metric: str, asked: str | None) -> str | None:
-    """Which statistic of a metric to follow: of a latency the median, unless another is asked for."""
+    """Return the statistic to follow: of a latency the median by default."""
     from benchgate.gate.summary.metric_rows import LATENCY_TRENDS, MEAN_METRICS
     from benchgate.model.metric import MEAN, QUANTILES
 
     if metric not in LATENCY_TRENDS:
         if asked is not None:
-            raise UsageError(f"--statistic is of a latency, and {metric} is none; leave it out")
+            raise UsageError(f"--statistic applies to latencies, and {metric} is none; leave it out")
         return None
     if asked is not None:
         paired = metric.removesuffix("_s") in MEAN_METRICS
@@ -227,23 +220,23 @@ def _statistic(metric: str, asked: str | None) -> str | None:
 
 
 def _require_kept(what: str, name: str | None, metric: str, known: Sequence[str | None]) -> None:
-    """A suite, stage or task that no stored run has this metric of is a slip, where others have it."""
+    """Raise UsageError for a suite, stage or task without this metric, where others have it."""
     names = list(dict.fromkeys(one for one in known if one is not None))
     if name is None or name in names or not known:
         return
     if not names:
-        raise UsageError(f"{metric} is of no {what}; leave --{what} out")
+        raise UsageError(f"{metric} has no {what}; leave --{what} out")
     raise UsageError(f"no stored run has {metric} of a {what} {name!r}; {nearest_of(name, names)}")
 
 
 def _none_has(metric: str, suite: str | None, stage: str | None, task: str | None) -> str:
-    """Why there is nothing to show, and what would give it."""
+    """Return why there is nothing to show, and a remedy."""
     runs = "no stored run" + (f" of the suite {suite!r}" if suite is not None else "")
     place = " ".join(f"of {what} {name}" for what, name in (("stage", stage), ("task", task)) if name is not None)
     remedy = ""
     if metric.startswith("usd_"):
-        with_terms = " with `price_terms`, which say how it is used," if metric.endswith("_in_use") else ""
-        remedy = f"; a `price`{with_terms} in the suite's deployments gives it, and others need none: "
+        with_terms = " with `price_terms`" if metric.endswith("_in_use") else ""
+        remedy = f"; a `price`{with_terms} in the suite's deployments adds it; other metrics need none: "
         remedy += "benchgate trend requests_per_s"
     return f"{runs} has {' '.join(filter(None, (metric, place)))}{remedy}"
 
@@ -261,28 +254,25 @@ _ENDS_OF_WORDS = ("@", " ", ": ")
 
 
 def narrowed(points: Sequence[TrendPoint], metric: str, asked: Mapping[str, str | None]) -> list[TrendPoint]:
-    """The points of what is asked for by `model`, `engine` and `hardware`; None is any.
+    """Return the points with these properties; None is any.
 
-    A text is asked for whole or by its first words: `vllm` is every version of it, `org/name` every revision, `this
-    machine` each that is one. Raises UsageError for one that no point is of, with those that there are.
+    A name matches whole or by its first words: `vllm` is every version of it, `org/name` every revision. Raises
+    UsageError for a name without a point, with the nearest one or all.
     """
     kept = list(points)
     for what, name in asked.items():
         if name is None or not kept:
             continue
         there = dict.fromkeys(point.series(what) for point in kept)
-        kept = [point for point in kept if _is(point.series(what), name)]
+        starts = tuple(f"{name}{end}" for end in _ENDS_OF_WORDS) if name else ()
+        kept = [point for point in kept if point.series(what) == name or point.series(what).startswith(starts)]
         if not kept:
             raise UsageError(f"no stored run has {metric} of {what} {name!r}; {nearest_of(name, list(there))}")
     return kept
 
 
-def _is(told: str, name: str) -> bool:
-    return told == name or (bool(name) and told.startswith(tuple(f"{name}{end}" for end in _ENDS_OF_WORDS)))
-
-
 def nearest_of(name: str, there: Sequence[str]) -> str:
-    """The one that is most like what was asked for, whole or by its first words, or all that there are."""
+    """Return `did you mean …?` with the most similar name, whole or by its first words, or all names."""
     import difflib
 
     beginnings = (one for whole in there for one in (whole, *(whole.rpartition(end)[0] for end in _ENDS_OF_WORDS)))
@@ -295,22 +285,27 @@ def frontier(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[SUITE or RUN...]",
-            help="The suite whose candidates to compare, or stored runs; the suite of @latest unless said.",
+            metavar="SUITE|RUN",
+            help="Suite whose candidates to compare, or stored runs [default: suite of @latest].",
             show_default=False,
         ),
     ] = None,
     in_use: Annotated[
-        bool, typer.Option("--in-use", help="Count dollars as each deployment is used, by its `price_terms`.")
+        bool, typer.Option("--in-use", help="Cost in use, by `price_terms`, instead of at full use.")
     ] = False,
     policy: Annotated[
-        str | None, typer.Option("--policy", help="Judge all of them by this suite's gate section, each anew.")
+        str | None, typer.Option("--policy", help="Judge all of them by this suite's gate section.")
     ] = None,
     store: options.StoreOption = options.STORE,
-    output: Annotated[TrendFormat, typer.Option("--format", help="How to print the table.")] = TrendFormat.TEXT,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Write it to this file instead.")] = None,
+    output: Annotated[TrendFormat, typer.Option("--format", help="Output format.")] = TrendFormat.TEXT,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Output file.")] = None,
 ) -> None:
-    """Compare candidates by quality and cost; name the cheapest that passes."""
+    """Compare candidates by quality and cost
+
+    Names the cheapest candidate that passes.
+
+    Example: benchgate frontier chat-suite --format svg -o frontier.svg
+    """
     from benchgate.pipeline.compare_runs import chosen, read_stored
     from benchgate.pipeline.suite_file import read_suite
     from benchgate.sizing.candidates import compare_candidates
@@ -326,14 +321,14 @@ def frontier(
             for run in picked.runs
         ]
     found = compare_candidates(stored, in_use=in_use, as_of=today())
-    by = () if policy is None else (f"judged anew by the policy of {policy}, without waivers; no run keeps that",)
+    by = () if policy is None else (f"judged by the policy of {policy}, without waivers; not stored",)
     emit(_document(replace(found, notes=(*by, *picked.notes, *found.notes)), output), output, out)
 
 
 def _judged(store: Store, run: Run, policy: Suite) -> Mapping[str, Any] | None:
-    """Its verdict by another policy, which is not kept; None of one that is not whole, whose own may stand.
+    """Return a run's verdict by another policy, without storing it; None for an incomplete run.
 
-    UsageError for a policy with another SLO: the numbers that the store keeps count good tokens by the run's own.
+    Raises UsageError for a policy with another SLO: the stored metrics count good tokens by the run's own.
     """
     from benchgate.model.run import RunStatus
     from benchgate.pipeline.judge import decide_stored
@@ -341,8 +336,8 @@ def _judged(store: Store, run: Run, policy: Suite) -> Mapping[str, Any] | None:
 
     if policy.slo is not None and policy.slo != Suite.from_stored(run.suite).slo:
         raise UsageError(
-            f"the policy's `slo` is not that of run {run.id}, by which its good tokens are counted; leave it out of"
-            " the policy, or measure again"
+            f"the policy's `slo` differs from that of run {run.id}, which counts its good tokens; remove it from the"
+            " policy, or measure again"
         )
     if run.status is not RunStatus.COMPLETE:
         return None
@@ -365,25 +360,27 @@ def _document(found: CandidateTable, output: TrendFormat) -> str | bytes:
     return frontier_png(found) if output is TrendFormat.PNG else frontier_file(found)
 
 
-_TOLD_EVERY = 50  # reports
-
-
 def site(
-    out: Annotated[Path, typer.Argument(help="Folder for the pages: empty, or one that this command made.")],
+    out: Annotated[Path, typer.Argument(metavar="FOLDER", help="Output folder: empty, or made by this command.")],
     store: options.StoreOption = options.STORE,
 ) -> None:
-    """Build, or bring up to date, a static site of all runs, promotions and trends in the store."""
+    """Build a static site of the store's history
+
+    Running it again updates the site.
+
+    Example: benchgate site public/
+    """
     from benchgate.site.build import build
 
-    built = build(store, out, _tell)
+    built = build(store, out, _log_progress)
     of = built.changes
-    say(f"{out / 'index.html'}: {of.written:,} files written, {of.kept:,} as they were, {of.removed:,} removed\n")
+    say(f"{out / 'index.html'}: {of.written:,} files written, {of.kept:,} unchanged, {of.removed:,} removed\n")
     for run_id, why in built.faults.items():
-        log(f"benchgate: no report can be made of run {run_id}: {why}")
+        log(f"benchgate: run {run_id} has no report: {why}")
     if built.faults:
         raise typer.Exit(int(ExitCode.PUBLISH_FAILED))
 
 
-def _tell(done: int, of: int) -> None:
-    if done % _TOLD_EVERY == 0 or done == of:
+def _log_progress(done: int, of: int) -> None:
+    if done % _SITE_PROGRESS == 0 or done == of:
         log(f"benchgate: {done:,} of {of:,} reports")

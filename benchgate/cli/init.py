@@ -14,44 +14,48 @@ import typer
 from benchgate.cli.options import shipped_suites_dir
 from benchgate.cli.saying import log, say, say_json
 from benchgate.errors import UsageError
-
-_DRILLS = "drills"
-_FIRST = "first"
+from benchgate.report.table import aligned
 
 
 def init(
-    file: Annotated[Path | None, typer.Argument(help="File to write; standard output unless said.")] = None,
-    drill: Annotated[str | None, typer.Option("--drill", help="Write this drill instead of a first suite.")] = None,
-    list_drills: Annotated[bool, typer.Option("--list", help="Print every drill and what it shows.")] = False,
-    baseline: Annotated[
-        str | None, typer.Option("--baseline", help="Address of the accepted deployment, to be asked what it is.")
+    file: Annotated[
+        Path | None, typer.Argument(metavar="FILE", help="File to write [default: standard output].")
     ] = None,
-    candidate: Annotated[str | None, typer.Option("--candidate", help="Address of the one to be judged.")] = None,
-    model: Annotated[
-        list[str] | None, typer.Option("--model", help="Model to ask for; twice where the two have two names.")
-    ] = None,
+    drill: Annotated[str | None, typer.Option("--drill", help="Write this drill instead.")] = None,
+    list_drills: Annotated[bool, typer.Option("--list", help="List the drills.")] = False,
+    baseline: Annotated[str | None, typer.Option("--baseline", help="Address of the accepted deployment.")] = None,
+    candidate: Annotated[str | None, typer.Option("--candidate", help="Address of the deployment to judge.")] = None,
+    model: Annotated[list[str] | None, typer.Option("--model", help="Model name; twice if the two differ.")] = None,
     api_key_env: Annotated[
-        list[str] | None, typer.Option("--api-key-env", help="Variable that holds the API key; twice for two keys.")
+        list[str] | None,
+        typer.Option("--api-key-env", help="Environment variable with the API key; twice for two keys."),
     ] = None,
-    folder: Annotated[Path | None, typer.Option("--dir", help="Folder of the repository to write into.")] = None,
+    folder: Annotated[Path | None, typer.Option("--dir", help="Repository folder to write into.")] = None,
 ) -> None:
-    """Write a suite with comments to begin with: for two endpoints, with all that CI needs, or a drill."""
+    """Write a first suite
+
+    For two endpoints it also writes what CI needs; without them, a commented template.
+
+    Example: benchgate init --baseline http://old:8000 --candidate URL
+    """
     if baseline is not None or candidate is not None:
         if drill is not None or list_drills:
             raise UsageError("a drill has its own deployments; leave out --baseline and --candidate, or the drill")
-        _begin(file, (baseline, candidate), model or [], api_key_env or [], folder or Path())
+        _init_from_endpoints(file, (baseline, candidate), model or [], api_key_env or [], folder or Path())
         return
-    said: tuple[tuple[str, object], ...] = (("--model", model), ("--api-key-env", api_key_env), ("--dir", folder))
-    for option, given in said:
-        if given:
-            raise UsageError(f"{option} is for endpoints that are asked; add --baseline URL and --candidate URL")
+    probing: dict[str, object] = {"--model": model, "--api-key-env": api_key_env, "--dir": folder}
+    for option, value in probing.items():
+        if value:
+            raise UsageError(f"{option} is for endpoints; add --baseline URL and --candidate URL")
     if list_drills:
         if file is not None or drill is not None:
             given = f"the file {str(file)!r}" if file is not None else "--drill"
-            raise UsageError(f"--list only prints the drills there are; leave out {given}, or leave out --list")
-        say("".join(f"{name:18} {_shows(path)}\n" for name, path in _drills().items()))
+            raise UsageError(f"--list only prints the drills; leave out {given}, or leave out --list")
+        rows = [(name, path.read_text(encoding="utf-8").partition("\n")[0][2:]) for name, path in _drills().items()]
+        say("".join(f"{line}\n" for line in aligned(rows)))
         return
-    text = (_template() if drill is None else _drill(drill)).read_text(encoding="utf-8")
+    template = shipped_suites_dir() / "templates" / "first.yaml" if drill is None else _drill(drill)
+    text = template.read_text(encoding="utf-8")
     if file is None:
         say(text)
         return
@@ -63,15 +67,16 @@ def init(
         raise UsageError(f"{file} is there already; name another file") from None
     except OSError as error:
         raise UsageError(f"{file} cannot be written: {error.strerror}") from error
-    log(f"{file} is written; see what it would ask with `benchgate plan {file}`")
+    log(f"wrote {file}; `benchgate plan {file}` shows what it would measure")
 
 
-def _begin(
+def _init_from_endpoints(
     file: Path | None, urls: tuple[str | None, str | None], models: list[str], keys: list[str], folder: Path
 ) -> None:
-    """A suite for two endpoints with its evals, a file of waivers and a workflow, once both have answered."""
+    """Write a suite for two endpoints with its evals, a waiver file and a workflow, once both have responded."""
     from benchgate.init.files import places, texts, write_all
     from benchgate.init.probe import Named, meet
+    from benchgate.init.workflow import CALLED
     from benchgate.model.deployment import Arm
 
     first, second = urls
@@ -81,39 +86,29 @@ def _begin(
     suite = file or Path("suite.yaml")
     if suite.is_absolute() or ".." in suite.parts:
         raise UsageError(f"{suite} is not inside the folder that is written into; choose that with --dir")
-    places(folder, suite)  # before anybody is asked anything
-    model, key = _of_both("--model", models), _of_both("--api-key-env", keys)
+    places(folder, suite)  # before any request
+    model, key = _baseline_and_candidate("--model", models), _baseline_and_candidate("--api-key-env", keys)
     named = Named(Arm.BASELINE, first, model[0], key[0]), Named(Arm.CANDIDATE, second, model[1], key[1])
     files = texts(folder, suite, *meet(named, os.environ))
     write_all(files)
     say("".join(f"{path}\n" for path in files))
-    log(_next_commands(folder / suite))
+    quoted = shlex.quote(str(folder / suite))
+    log(
+        f"both responded; next: `benchgate doctor {quoted}` (what could invalidate a run), `benchgate plan {quoted}` "
+        f"(what would be measured), `benchgate run {quoted} --report report.html`. "
+        f"The workflow names {CALLED}: put the repository and commit that you trust there"
+    )
 
 
-def _of_both(option: str, given: list[str]) -> tuple[str | None, str | None]:
-    """One for both, or one for each: the baseline's first."""
+def _baseline_and_candidate(option: str, given: list[str]) -> tuple[str | None, str | None]:
+    """Return the values of both deployments, from one for both or one for each."""
     if len(given) > 2:
         raise UsageError(f"{option} is given {len(given)} times, and there are two deployments; give it once or twice")
     return (given[0], given[-1]) if given else (None, None)
 
 
-def _next_commands(suite: Path) -> str:
-    from benchgate.init.workflow import CALLED
-
-    said = shlex.quote(str(suite))
-    return (
-        f"both answered; next: `benchgate doctor --suite {said}` (what could spoil a run), `benchgate plan {said}` "
-        f"(what would be asked), `benchgate run {said} --report report.html`. "
-        f"The workflow names {CALLED}: put the repository and commit that you trust there"
-    )
-
-
-def _template() -> Path:
-    return shipped_suites_dir() / "templates" / f"{_FIRST}.yaml"
-
-
 def _drills() -> dict[str, Path]:
-    return {path.stem: path for path in sorted((shipped_suites_dir() / _DRILLS).glob("*.yaml"))}
+    return {path.stem: path for path in sorted((shipped_suites_dir() / "drills").glob("*.yaml"))}
 
 
 def _drill(name: str) -> Path:
@@ -125,31 +120,39 @@ def _drill(name: str) -> Path:
     raise UsageError(f"there is no drill {name!r}; {hint}")
 
 
-def _shows(path: Path) -> str:
-    """What a drill says of itself in its first line."""
-    return path.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")
-
-
 class Language(StrEnum):
-    """Whose schema."""
+    """Language of a schema."""
 
     SUITE = "suite"
     WAIVERS = "waivers"
     PRICES = "prices"
+    DEMAND = "demand"
 
 
 class SchemaFormat(StrEnum):
-    """How a schema is printed."""
+    """Format of a schema."""
 
     JSON = "json"
 
 
 def schema(
-    language: Annotated[Language, typer.Argument(help="Of suites, or of files of waivers or prices.")] = Language.SUITE,
-    output: Annotated[SchemaFormat, typer.Option("--format", help="How to print it.")] = SchemaFormat.JSON,
+    language: Annotated[
+        Language, typer.Argument(metavar="LANGUAGE", help="suite, waivers, prices or demand.")
+    ] = Language.SUITE,
+    output: Annotated[SchemaFormat, typer.Option("--format", help="Output format.")] = SchemaFormat.JSON,
 ) -> None:
-    """Print the JSON Schema (2020-12) by which editors complete a suite and mark its mistakes."""
-    from benchgate.suite.json_schema import prices_schema, suite_schema, waivers_schema
+    """Print the JSON Schema of a file
 
-    schemas = {Language.SUITE: suite_schema, Language.WAIVERS: waivers_schema, Language.PRICES: prices_schema}
+    Editors complete keys by it and mark mistakes.
+
+    Example: benchgate schema suite > suite.schema.json
+    """
+    from benchgate.suite.json_schema import demand_schema, prices_schema, suite_schema, waivers_schema
+
+    schemas = {
+        Language.SUITE: suite_schema,
+        Language.WAIVERS: waivers_schema,
+        Language.PRICES: prices_schema,
+        Language.DEMAND: demand_schema,
+    }
     say_json(schemas[language](), ensure_ascii=False)

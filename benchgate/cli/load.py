@@ -21,95 +21,79 @@ from benchgate.model.verdict import Outcome
 if TYPE_CHECKING:
     from benchgate.model.client import ClientProfile
 
-UrlArgument = Annotated[str, typer.Argument(help="Base address of an OpenAI-compatible server.")]
-ModelOption = Annotated[str, typer.Option("--model", help="Model name to ask for.")]
-EngineOption = Annotated[str, typer.Option("--engine", help="Dialect of the server, or auto.")]
-ConcurrencyOption = Annotated[int | None, typer.Option("--concurrency", help="Requests in flight (closed loop).")]
-RateOption = Annotated[str | None, typer.Option("--rate", help="Requests per second (open loop), like 8/s.")]
-ArrivalOption = Annotated[
-    str | None, typer.Option("--arrival", help="poisson (unless said), constant or gamma:CV; of --rate.")
-]
-TraceOption = Annotated[str | None, typer.Option("--trace", help="Recorded file to replay (open loop).")]
-SpeedOption = Annotated[float | None, typer.Option("--speed", help="How much faster than recorded; of --trace.")]
-RequestsOption = Annotated[int | None, typer.Option("--requests", help="How many requests to send.")]
-DurationOption = Annotated[str | None, typer.Option("--duration", help="How long to send, like 60s.")]
-InputTokensOption = Annotated[int, typer.Option("--input-tokens", help="Length of each prompt.")]
-OutputTokensOption = Annotated[int, typer.Option("--output-tokens", help="Length of each answer.")]
-EndpointOption = Annotated[str, typer.Option("--endpoint", help="chat, completions, responses or embeddings.")]
-WorkersOption = Annotated[str, typer.Option("--workers", help="Load generator processes, or auto.")]
-SloOption = Annotated[str | None, typer.Option("--slo", help="What a good request meets: ttft=500ms,tpot=80ms.")]
-JsonFileOption = Annotated[Path | None, typer.Option("--json", help="Write the result to this file as well.")]
-SeedOption = Annotated[int, typer.Option("--seed", help="Seed of prompts and arrivals.")]
-SaltOption = Annotated[
-    int | None,
-    typer.Option(
-        "--salt", help="Changes the words of prompts; drawn anew unless given, 0 for none.", show_default=False
-    ),
-]
-ApiKeyEnvOption = Annotated[str | None, typer.Option("--api-key-env", help="Variable that holds the API key.")]
-HeaderOption = Annotated[
-    list[str] | None, typer.Option("--header", help="NAME:VALUE for every request; a secret as ${env:VARIABLE}.")
-]
-CaOption = Annotated[str | None, typer.Option("--ca", help="CA certificates to trust instead of the system's.")]
-CertOption = Annotated[str | None, typer.Option("--cert", help="Client certificate to show, PEM.")]
-KeyOption = Annotated[str | None, typer.Option("--key", help="Key of the client certificate, PEM.")]
-ProxyOption = Annotated[str | None, typer.Option("--proxy", help="HTTP proxy; none is taken from the environment.")]
-WarmupOption = Annotated[
-    str, typer.Option("--warmup", help="Requests sent before, in no figure; auto goes on until TTFT no longer falls.")
-]
-AuditOption = Annotated[bool, typer.Option("--audit", help="Let the kernel stamp arrivals; report the read delay.")]
-SearchOption = Annotated[str | None, typer.Option("--search", help="Find the capacity over rate or concurrency.")]
-LowestOption = Annotated[str | None, typer.Option("--from", help="Where --search begins, like 1/s.")]
-HighestOption = Annotated[str | None, typer.Option("--to", help="How far --search goes, like 64/s.")]
-TargetOption = Annotated[str | None, typer.Option("--target", help="Share of good requests that --search wants.")]
-ResolutionOption = Annotated[str | None, typer.Option("--resolution", help="How near --search comes, like 10%.")]
-ProbeOption = Annotated[int | None, typer.Option("--probe", help="Most requests per level of --search.")]
-BudgetOption = Annotated[int | None, typer.Option("--budget", help="Most requests of a whole --search.")]
-LeastOption = Annotated[str | None, typer.Option("--min", help="Judge the capacity that --search finds by this.")]
+_SPELT = {"lowest": "from", "highest": "to", "least": "min"}
+_SEARCH_DEFAULTS: dict[str, Any] = {"target": "95%", "resolution": "10%", "probe": 1000}
 
 
 def load(
-    url: UrlArgument,
-    model: ModelOption,
-    engine: EngineOption = "auto",
-    concurrency: ConcurrencyOption = None,
-    rate: RateOption = None,
-    arrival: ArrivalOption = None,
-    trace: TraceOption = None,
-    speed: SpeedOption = None,
-    requests: RequestsOption = None,
-    duration: DurationOption = None,
-    input_tokens: InputTokensOption = 100,
-    output_tokens: OutputTokensOption = 128,
-    endpoint: EndpointOption = "chat",
-    workers: WorkersOption = "auto",
+    url: Annotated[str, typer.Argument(metavar="URL", help="Base address of an OpenAI-compatible server.")],
+    model: Annotated[str, typer.Option("--model", help="Model name.")],
+    engine: Annotated[str, typer.Option("--engine", help="Dialect of the server, or auto.")] = "auto",
+    concurrency: Annotated[int | None, typer.Option("--concurrency", help="Requests in flight (closed loop).")] = None,
+    rate: Annotated[str | None, typer.Option("--rate", help="Requests per second (open loop), like 8/s.")] = None,
+    arrival: Annotated[
+        str | None, typer.Option("--arrival", help="Arrivals of --rate: poisson (default), constant or gamma:CV.")
+    ] = None,
+    trace: Annotated[str | None, typer.Option("--trace", help="Trace file to replay (open loop).")] = None,
+    speed: Annotated[float | None, typer.Option("--speed", help="Speed factor of --trace.")] = None,
+    requests: Annotated[int | None, typer.Option("--requests", help="Number of requests.")] = None,
+    duration: Annotated[str | None, typer.Option("--duration", help="Measured time, like 60s.")] = None,
+    input_tokens: Annotated[int, typer.Option("--input-tokens", help="Length of each prompt.")] = 100,
+    output_tokens: Annotated[int, typer.Option("--output-tokens", help="Length of each response.")] = 128,
+    endpoint: Annotated[str, typer.Option("--endpoint", help="chat, completions, responses or embeddings.")] = "chat",
+    workers: Annotated[str, typer.Option("--workers", help="Load generator processes, or auto.")] = "auto",
     cluster: options.ClusterOption = None,
-    slo: SloOption = None,
-    json_file: JsonFileOption = None,
-    seed: SeedOption = 0,
-    salt: SaltOption = None,
-    api_key_env: ApiKeyEnvOption = None,
-    header: HeaderOption = None,
-    ca: CaOption = None,
-    cert: CertOption = None,
-    key: KeyOption = None,
-    proxy: ProxyOption = None,
-    audit: AuditOption = False,
-    warmup: WarmupOption = "auto",
-    search: SearchOption = None,
-    lowest: LowestOption = None,
-    highest: HighestOption = None,
-    target: TargetOption = None,
-    resolution: ResolutionOption = None,
-    probe: ProbeOption = None,
-    budget: BudgetOption = None,
-    least: LeastOption = None,
+    slo: Annotated[str | None, typer.Option("--slo", help="SLO of a good request: ttft=500ms,tpot=80ms.")] = None,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write the result to this file too.")] = None,
+    seed: Annotated[int, typer.Option("--seed", help="Seed of prompts and arrivals.")] = 0,
+    salt: Annotated[
+        int | None,
+        typer.Option("--salt", help="Seed of the words of prompts; random by default, 0 for none.", show_default=False),
+    ] = None,
+    api_key_env: Annotated[
+        str | None, typer.Option("--api-key-env", help="Environment variable with the API key.")
+    ] = None,
+    header: Annotated[
+        list[str] | None, typer.Option("--header", help="NAME:VALUE for every request; a secret as ${env:VARIABLE}.")
+    ] = None,
+    ca: Annotated[str | None, typer.Option("--ca", help="CA certificates to trust instead of the system's.")] = None,
+    cert: Annotated[str | None, typer.Option("--cert", help="Client certificate, PEM.")] = None,
+    key: Annotated[str | None, typer.Option("--key", help="Key of the client certificate, PEM.")] = None,
+    proxy: Annotated[str | None, typer.Option("--proxy", help="HTTP proxy; the environment's is not used.")] = None,
+    audit: Annotated[
+        bool, typer.Option("--audit", help="Report the read delay by kernel timestamps of arrivals.")
+    ] = False,
+    warmup: Annotated[
+        str, typer.Option("--warmup", help="Requests before the measurement; auto sends until TTFT is stable.")
+    ] = "auto",
+    search: Annotated[
+        str | None, typer.Option("--search", help="Search the capacity over rate or concurrency.")
+    ] = None,
+    lowest: Annotated[str | None, typer.Option("--from", help="Lowest level of --search, like 1/s.")] = None,
+    highest: Annotated[str | None, typer.Option("--to", help="Highest level of --search, like 64/s.")] = None,
+    target: Annotated[
+        str | None, typer.Option("--target", help="Share of good requests for --search [default: 95%].")
+    ] = None,
+    resolution: Annotated[
+        str | None, typer.Option("--resolution", help="Resolution of --search [default: 10%].")
+    ] = None,
+    probe: Annotated[
+        int | None, typer.Option("--probe", help="Most requests per level of --search [default: 1000].")
+    ] = None,
+    budget: Annotated[int | None, typer.Option("--budget", help="Most requests of a whole --search.")] = None,
+    least: Annotated[str | None, typer.Option("--min", help="Required capacity: judge --search by it.")] = None,
     store: options.StoreOption = options.STORE,
 ) -> None:
-    """Load-test one server; with --slo, judge its goodput and exit with the verdict's code."""
+    """Load-test one server
+
+    With --slo it judges the server's goodput and exits with the verdict's code.
+
+    Example: benchgate load http://gpu:8000 --model m --rate 8/s --duration 60s
+    """
     from benchgate.load.http.library import missing_warning
     from benchgate.load.standalone.options import LoadOptions
     from benchgate.load.standalone.run import run_load_test
+    from benchgate.load.standalone.search import SearchOptions, run_search
     from benchgate.pipeline.environment import usable_cpus
     from benchgate.suite.deployment import resolve_secret
 
@@ -119,8 +103,7 @@ def load(
     api_key = None
     if api_key_env is not None:
         api_key = resolve_secret(f"${{env:{api_key_env}}}", os.environ, "--api-key-env")
-
-    asked: dict[str, Any] = dict(
+    test: dict[str, Any] = dict(
         url=url,
         model=model,
         engine=engine,
@@ -147,30 +130,28 @@ def load(
         proxy=proxy,
         audit=audit,
         warmup=warmup,
-        client=_client(store) if workers == "auto" and cluster is None else None,
+        client=_client_profile(store) if workers == "auto" and cluster is None else None,
         cpus=usable_cpus(),
     )
-    wanted = {
-        "lowest": lowest,
-        "highest": highest,
-        "target": target,
-        "resolution": resolution,
-        "probe": probe,
-        "budget": budget,
-        "least": least,
-    }
+    levels = dict(lowest=lowest, highest=highest, target=target, resolution=resolution)
+    limits = dict(probe=probe, budget=budget, least=least)
+    given = {name: value for name, value in {**levels, **limits}.items() if value is not None}
     if search is None:
-        refuse_without_search(wanted)
-        result = run_load_test(LoadOptions.parse(**asked), tell)
+        if given:
+            name = next(iter(given))
+            raise UsageError(f"--{_SPELT.get(name, name)} needs --search; leave it out, or add --search")
+        result: Mapping[str, Any] = run_load_test(LoadOptions.parse(**test), log_progress)
+        code = _exit_code(result)
     else:
-        result = searched(search, wanted, asked)
-    code = _exit_code(result) if search is None else search_exit_code(result)
-    _tell(result, json_file)
+        values: dict[str, Any] = {**levels, **limits} | _SEARCH_DEFAULTS | given
+        result = run_search(SearchOptions.parse(over=search, load=test, **values), log_progress)
+        code = search_exit_code(result)
+    _write(result, json_file)
     raise typer.Exit(int(code))
 
 
-def _tell(result: Mapping[str, Any], json_file: Path | None) -> None:
-    """Write a result to a file where one is named, and print it: each whatever becomes of the other."""
+def _write(result: Mapping[str, Any], json_file: Path | None) -> None:
+    """Print a result, and write it to a file if one is named; a failed write does not keep it from being printed."""
     text = json_text(json.dumps(result, indent=2, allow_nan=False)) + "\n"
     try:
         if json_file is not None:
@@ -182,11 +163,11 @@ def _tell(result: Mapping[str, Any], json_file: Path | None) -> None:
 
 
 def _exit_code(result: Mapping[str, Any]) -> ExitCode:
-    """How a load test ends, with the reasons on stderr. A saturated client's numbers are its own, --slo or not."""
+    """Return the exit code of a load test and log the reasons. A saturated client makes it INVALID, --slo or not."""
     from benchgate.load.standalone.run import SATURATION_REMEDY
 
     if result["partial"]:
-        log("benchgate: interrupted; the document holds what was answered by then")
+        log("benchgate: interrupted; the document holds what was measured by then")
         return interrupted_code()
     code = ExitCode.OK
     if result["client"]["saturated"]:
@@ -208,57 +189,38 @@ def _exit_code(result: Mapping[str, Any]) -> ExitCode:
     return code
 
 
-def _client(store: str) -> ClientProfile | None:
-    """What one load generator process delivers here, if a store says so. A load test needs no store to run."""
+def _client_profile(store: str) -> ClientProfile | None:
+    """Return the stored speed of a load generator process here, if known. A load test needs no store."""
     from benchgate.pipeline.environment import known_client_at
 
     try:
         return known_client_at(store)
     except BenchgateError as error:
-        log(f"benchgate: what the load generator delivers here is not known: {error}")
+        log(f"benchgate: the speed of the load generator here is unknown: {error}")
         return None
 
 
-_SPELT = {"lowest": "from", "highest": "to", "least": "min"}
-_USUAL: dict[str, Any] = {"target": "95%", "resolution": "10%", "probe": 1000}
-
-
-def refuse_without_search(wanted: Mapping[str, object]) -> None:
-    """An option of the search that would change nothing is a mistake."""
-    for name, value in wanted.items():
-        if value is not None:
-            raise UsageError(f"--{_SPELT.get(name, name)} means nothing without --search; leave it out")
-
-
-def searched(over: str, wanted: Mapping[str, Any], load: Mapping[str, Any]) -> dict[str, object]:
-    """Search one server; the document."""
-    from benchgate.load.standalone.search import SearchOptions, run_search
-
-    given: dict[str, Any] = {name: value if value is not None else _USUAL.get(name) for name, value in wanted.items()}
-    return run_search(SearchOptions.parse(over=over, load=load, **given), tell)
-
-
 def search_exit_code(result: Mapping[str, Any]) -> ExitCode:
-    """0 for a search that ended, whatever it found, unless a `--min` asks for a verdict. What it found is told."""
+    """Return the exit code of a search and log its findings: 0 if it ended, unless `--min` requires a capacity."""
     if result["partial"]:
-        tell("interrupted; the document holds what was known by then")
+        log_progress("interrupted; the document holds what was measured by then")
         return interrupted_code()
     if result["fault"] is not None:
-        tell(str(result["fault"]))
+        log_progress(str(result["fault"]))
         return ExitCode.INVALID
     for line in _findings(result):
-        tell(line)
+        log_progress(line)
     if "verdict" not in result:
         return ExitCode.OK
     verdict = result["verdict"]
     code = Outcome(verdict["outcome"]).exit_code()
     if code is not ExitCode.OK:
-        tell(f"{verdict['outcome']}: {verdict['reason']}")
+        log_progress(f"{verdict['outcome']}: {verdict['reason']}")
     return code
 
 
 def _findings(result: Mapping[str, Any]) -> Iterator[str]:
-    """The bracket, or why there is none, and what would mend that."""
+    """Yield the bracket, or why there is none, with a remedy."""
     capacity, over, why = result["capacity"], result["search"]["over"], _ENDED.get(result["stop"], "")
     lower, upper = (None if capacity[end] is None else _level(capacity[end], over) for end in ("lower", "upper"))
     if lower is not None and upper is not None:
@@ -268,20 +230,20 @@ def _findings(result: Mapping[str, Any]) -> Iterator[str]:
     elif upper is not None:
         yield f"the capacity is below {upper}{why}"
     else:
-        yield f"no level was shown to meet the target or to miss it{why}"
+        yield f"no level was shown to meet or to miss the target{why}"
     if result["requests_needed"] is not None:
         yield f"about {result['requests_needed']:,} requests at one level would show more (--probe)"
     unclear = [probe for probe in result["probes"] if probe["standing"] in ("open", "unresolved")]
     short = ", ".join(_level(probe["level"], over) for probe in unclear if probe["window_short"])
     if short:
-        yield f"watched for less than 10 s, or 10 % of its looks: {short}; more requests (--probe) watch longer"
+        yield f"measured for less than 10 s, or 10 % of its looks: {short}; give it more requests (--probe)"
 
 
 _ENDED = {
     "never_breached": ": the highest level met the target; search further (--to)",
-    "unmet_at_minimum": ": the lowest level missed the target; begin lower (--from)",
-    "unresolved": "; the levels left to look at stayed unresolved",
-    "probes_exhausted": "; the search looked at as many levels as it may",
+    "unmet_at_minimum": ": the lowest level missed the target; start lower (--from)",
+    "unresolved": "; the remaining levels stayed unresolved",
+    "probes_exhausted": "; the search tried its maximum number of levels",
     "budget_exhausted": "; the --budget is spent",
 }
 
@@ -290,6 +252,6 @@ def _level(level: float, over: str) -> str:
     return f"{level:g}/s" if over == "rate" else f"{level:g} in flight"
 
 
-def tell(line: str) -> None:
+def log_progress(line: str) -> None:
     """Write a line of progress to stderr."""
     log(f"benchgate: {line}")

@@ -52,14 +52,26 @@ RunArgument = Annotated[
 ]
 StoreOption = Annotated[
     str,
-    typer.Option("--store", envvar="BENCHGATE_STORE", help="SQLite file or database URL."),
+    typer.Option(
+        "--store",
+        metavar="URL",
+        envvar="BENCHGATE_STORE",
+        help="SQLite file or database URL.",
+        show_default="benchgate.db in .benchgate",
+    ),
 ]
-WorkDirOption = Annotated[Path, typer.Option("--work-dir", help="Folder for logs, statements and made weights.")]
+WorkDirOption = Annotated[
+    Path, typer.Option("--work-dir", metavar="DIR", help="Folder for logs, statements and made weights.")
+]
 CareFormatOption = Annotated[CareFormat, typer.Option("--format", help="Format of standard output.")]
 StrictOption = Annotated[bool, typer.Option("--strict", help="Treat WARN like BLOCK (exit 10).")]
-LabelOption = Annotated[str | None, typer.Option("--label", help="Name to find this run by later.")]
-BaselineOption = Annotated[str | None, typer.Option("--baseline", help="Deployment of the suite to use as baseline.")]
-CandidateOption = Annotated[str | None, typer.Option("--candidate", help="Deployment of the suite to judge.")]
+LabelOption = Annotated[str | None, typer.Option("--label", metavar="NAME", help="Name to find this run by later.")]
+BaselineOption = Annotated[
+    str | None, typer.Option("--baseline", metavar="NAME", help="Deployment of the suite to use as baseline.")
+]
+CandidateOption = Annotated[
+    str | None, typer.Option("--candidate", metavar="NAME", help="Deployment of the suite to judge.")
+]
 AllowActionsOption = Annotated[bool, typer.Option("--allow-actions", help="Run the suite's own commands.")]
 AllowCodeOption = Annotated[
     bool, typer.Option("--allow-code", help="Let evals execute code (the suite's `allow_unsafe_code`).")

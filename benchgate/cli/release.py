@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 def publish(
     run: Annotated[
         str | None,
-        typer.Argument(metavar="RUN", help="Stored run by its whole id or label, or a bundle (….json) of one."),
+        typer.Argument(metavar="RUN", help="Stored run by its whole id or label, or its bundle, a .json file."),
     ] = None,
     comment: Annotated[bool, typer.Option("--comment", help="Update one comment on the pull request.")] = False,
     check_run: Annotated[bool, typer.Option("--check-run", help="Conclude a check run of the commit.")] = False,
@@ -45,7 +45,7 @@ def publish(
     ] = None,
     summary: Annotated[bool, typer.Option("--summary", help="Write the job summary of this step.")] = False,
     webhook: Annotated[
-        str | None, typer.Option("--webhook", metavar="URL", help="Post it, signed by BENCHGATE_WEBHOOK_SECRET.")
+        str | None, typer.Option("--webhook", metavar="URL", help="Post it to this address, signed (docs/outputs.md).")
     ] = None,
     slack: Annotated[bool, typer.Option("--slack", help="Post it to the address in BENCHGATE_SLACK_URL.")] = False,
     push_metrics: Annotated[
@@ -164,8 +164,9 @@ def _opened(run: str, address: str) -> Iterator[tuple[Store, str]]:
         return
     if "/" in run:
         raise UsageError(f"{run} is no id and no label of a run, and a bundle is called ….json")
+    _require_fixed_name(run)
     with Store.open(address, create=False) as opened:
-        yield opened, _whole_id(opened, run)
+        yield opened, opened.resolve(run, whole=True)
 
 
 def _publish_verdict(
@@ -293,7 +294,8 @@ def promote(
     origin = origin_of(os.environ, by=by, ref=ref, commit=commit, protected=protected, user=_user())
     doubt = unprotected_because(os.environ)
     with Store.open(store, create=False) as opened:
-        run_id = _whole_id(opened, run, or_promoted=withdraw is not None)
+        _require_fixed_name(run, or_promoted=withdraw is not None)
+        run_id = opened.resolve(run, whole=True)
         if withdraw is not None:
             recorded = promote.withdraw(opened, run_id, origin, withdraw)
         else:
@@ -328,11 +330,10 @@ def _duration_s(option: str, text: str) -> float:
         raise UsageError(f"{option}: {error}") from error
 
 
-def _whole_id(store: Store, run: str, *, or_promoted: bool = False) -> str:
-    """Return the id of the run that was judged. Raises UsageError for `@latest` and the like, which may be newer."""
+def _require_fixed_name(run: str, *, or_promoted: bool = False) -> None:
+    """Raise UsageError for `@latest` and the like, which may be a newer run than the one that was judged."""
     if run.startswith("@") and not (or_promoted and run == "@promoted"):
         raise UsageError(f"{run} may mean another run by now than the one that was judged; name it by its id or label")
-    return store.resolve(run, whole=True)
 
 
 def _user() -> str | None:
@@ -373,7 +374,7 @@ def verify(
     statement: Annotated[Path, typer.Argument(metavar="STATEMENT", help="Statement of a verdict, FILE.intoto.json.")],
     run: Annotated[str | None, typer.Option("--run", help="Expected run, its whole id.")] = None,
     candidate: Annotated[str | None, typer.Option("--candidate", help="Expected candidate.")] = None,
-    revision: Annotated[str | None, typer.Option("--revision", help="Expected weights: a commit, or sha256:….")] = None,
+    revision: Annotated[str | None, typer.Option("--revision", help="Expected weights: a commit or a sha256.")] = None,
     report: Annotated[Path | None, typer.Option("--report", help="Expected HTML report.")] = None,
     suite: Annotated[str | None, typer.Option("--suite", help="Expected suite.")] = None,
     store: Annotated[

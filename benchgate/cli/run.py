@@ -38,8 +38,8 @@ def run(
         tuple[str, str] | None,
         typer.Option(
             "--samples",
-            metavar="baseline=DIR candidate=DIR",
-            help="Judge evals that `lm_eval --output_path DIR --log_samples` ran elsewhere; send nothing.",
+            metavar="ARM=DIR...",
+            help="baseline=DIR candidate=DIR: judge what `lm_eval --log_samples` wrote elsewhere; send nothing.",
         ),
     ] = None,
     store: options.StoreOption = options.STORE,
@@ -57,7 +57,7 @@ def run(
     ] = False,
     label: options.LabelOption = None,
 ) -> None:
-    """Measure two deployments and judge the candidate
+    """Measure both deployments, judge the candidate
 
     Of several candidates each has its own run and report, and the worst verdict decides the exit code.
 

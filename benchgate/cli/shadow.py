@@ -1,14 +1,13 @@
-"""`benchgate shadow`: draw a set of recorded prompts, and tell whether it still looks like the traffic."""
+"""`benchgate shadow`: samples of recorded prompts, and drift between a sample and current traffic."""
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from benchgate.cli.options import refuse_unwritable
+from benchgate.cli.options import CareFormat, refuse_unwritable
 from benchgate.cli.saying import log, say, say_json
 from benchgate.errors import ExitCode, UsageError
 from benchgate.escape import terminal_line
@@ -19,65 +18,66 @@ if TYPE_CHECKING:
 
     from benchgate.shadow.drift import Change, Drift
 
-shadow_app = typer.Typer(
-    help="Recorded prompts: draw a set, look whether it is still true, run it.", no_args_is_help=True
-)
-
-
-class ReportFormat(StrEnum):
-    """How the report is printed."""
-
-    TEXT = "text"
-    JSON = "json"
+shadow_app = typer.Typer(help="Sample recorded prompts and detect drift", no_args_is_help=True)
 
 
 LogsArgument = Annotated[
-    list[Path], typer.Argument(help="Logs of requests: JSON Lines, or what vLLM logs; .gz as they are.")
+    list[Path], typer.Argument(metavar="LOG", help="Request logs: JSON Lines or vLLM's own, also as .gz.")
 ]
 RulesOption = Annotated[
     str | None,
-    typer.Option("--rules", help="Of key, email, iban, card, phone and ip, or none; all but ip unless said."),
+    typer.Option("--rules", help="Redaction rules: key, email, iban, card, phone, ip, or none [default: all but ip]."),
 ]
 RedactOption = Annotated[
-    list[str] | None, typer.Option("--redact", help="A rule of one's own, NAME=REGEX; several may be given.")
+    list[str] | None, typer.Option("--redact", help="Own redaction rule, NAME=REGEX; may be repeated.")
 ]
-ReportFormatOption = Annotated[ReportFormat, typer.Option("--format", help="How to print the report.")]
+ReportFormatOption = Annotated[CareFormat, typer.Option("--format", help="Output format.")]
 
 
 def sample(
     logs: LogsArgument,
-    out: Annotated[Path, typer.Option("--out", "-o", help="File to write the sample to; it must not be there yet.")],
-    size: Annotated[int, typer.Option("--size", min=1, max=100_000, help="How many prompts to draw.")] = 256,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Same logs, same seed: the same sample.")] = 0,
+    out: Annotated[Path, typer.Option("--out", "-o", help="New file for the sample.")],
+    size: Annotated[int, typer.Option("--size", min=1, max=100_000, help="Number of prompts.")] = 256,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Same logs, same seed: same sample.")] = 0,
     near: Annotated[
-        str | None, typer.Option("--near", help="Leave out prompts that are so much like one drawn, like 80%.")
+        str | None, typer.Option("--near", help="Leave out prompts this similar to a drawn one, like 80%.")
     ] = None,
     rules: RulesOption = None,
     redact: RedactOption = None,
-    output: ReportFormatOption = ReportFormat.TEXT,
+    output: ReportFormatOption = CareFormat.TEXT,
 ) -> None:
-    """Draw prompts from logs: stratified, without duplicates, redacted; the report says what was done."""
+    """Sample prompts from request logs
+
+    The sample is stratified, deduplicated and redacted.
+
+    Example: benchgate shadow sample requests.jsonl -o prompts.jsonl
+    """
     from benchgate.shadow.redaction import redactor_of
     from benchgate.shadow.sampling import describe, draw_sample, refuse_existing, write_sample
 
     refuse_existing(out)
     refuse_unwritable(out)
     redactor = redactor_of(rules, redact or ())
-    drawn = draw_sample(logs, redactor, size=size, seed=seed, near=_similarity(near), on_file=_tell)
+    drawn = draw_sample(logs, redactor, size=size, seed=seed, near=_similarity(near), on_file=_log_progress)
     write_sample(out, drawn.rows)
     report = describe(drawn) | {"out": str(out)}
     _print(report, output, _sample_lines(report))
 
 
 def drift(
-    sample: Annotated[Path, typer.Argument(help="A set of recorded prompts, as `shadow sample` writes it.")],
+    sample: Annotated[Path, typer.Argument(metavar="SAMPLE", help="Sample of `shadow sample`.")],
     logs: LogsArgument,
     rules: RulesOption = None,
     redact: RedactOption = None,
     strict: Annotated[bool, typer.Option("--strict", help="Treat WARN like BLOCK (exit 10).")] = False,
-    output: ReportFormatOption = ReportFormat.TEXT,
+    output: ReportFormatOption = CareFormat.TEXT,
 ) -> None:
-    """Does a set still look like what is asked now? Exits with 10 when it does not, 11 when too little is known."""
+    """Compare a sample with current traffic
+
+    Exits with 10 if they differ, with 11 for too few prompts.
+
+    Example: benchgate shadow drift prompts.jsonl today.jsonl
+    """
     from dataclasses import asdict
 
     from benchgate.model.verdict import Outcome
@@ -88,7 +88,7 @@ def drift(
     from benchgate.shadow.request_log import LogSummary
 
     was = traits_of_sample(load_prompts(sample))
-    found = compared(was, traits_of_logs(logs, redactor_of(rules, redact or ()), LogSummary(), _tell))
+    found = compared(was, traits_of_logs(logs, redactor_of(rules, redact or ()), LogSummary(), _log_progress))
     code = found.outcome.exit_code()
     if strict and found.outcome is Outcome.WARN:
         code = ExitCode.BLOCK
@@ -100,7 +100,7 @@ shadow_app.command()(sample)
 shadow_app.command()(drift)
 
 
-def _tell(line: str) -> None:
+def _log_progress(line: str) -> None:
     log(f"benchgate: {line}")
 
 
@@ -118,23 +118,24 @@ def _similarity(near: str | None) -> float | None:
     return ratio
 
 
-def _print(report: Mapping[str, Any], output: ReportFormat, lines: Iterator[str]) -> None:
-    if output is ReportFormat.JSON:
+def _print(report: Mapping[str, Any], output: CareFormat, lines: Iterator[str]) -> None:
+    if output is CareFormat.JSON:
         say_json(report, sort_keys=True, allow_nan=False)
     else:
         say("".join(f"{terminal_line(line)}\n" for line in lines))
 
 
 def _sample_lines(report: Mapping[str, Any]) -> Iterator[str]:
-    yield f"{report['out']}: {report['rows']:,} prompts, of {report['distinct']:,} that differ; only you can read it"
-    yield f"read      {report['lines']:,} lines: {report['requests']:,} requests, {report['duplicates']:,} asked before"
+    yield f"{report['out']}: {report['rows']:,} prompts of {report['distinct']:,} distinct ones; readable only by you"
+    yield f"read      {report['lines']:,} lines: {report['requests']:,} requests, {report['duplicates']:,} duplicates"
     if report["other_lines"]:
         yield f"          {report['other_lines']:,} other lines of a server's log"
     if report["cut_at"] is not None:
         cut = f"several prompts of a server's log have exactly {report['cut_at']:,} characters, and none has more"
-        yield f"          {cut}: was it written with --max-log-len? Then they are not what was asked"
+        yield f"          {cut}: was it written with --max-log-len? Then they are truncated"
     if report["near"] is not None:
-        yield f"          {report['near_duplicates']:,} left out, {show_percent(report['near'])} or more like one drawn"
+        similar = show_percent(report["near"])
+        yield f"          {report['near_duplicates']:,} left out, {similar} or more similar to a drawn one"
     for kind in ("bad_lines", "left_out"):
         for each in report[kind]:
             label = "bad" if kind == "bad_lines" else "left out"
@@ -144,7 +145,7 @@ def _sample_lines(report: Mapping[str, Any]) -> Iterator[str]:
     for each in report["redacted"]:
         yield f"redacted  {each['replacements']:6,} in {each['prompts']:,} prompts  {each['rule']}"
     if not report["redacted"]:
-        yield "redacted  nothing: no rule was asked for"
+        yield "redacted  nothing: no rule was given"
 
 
 def _places(reason: Mapping[str, Any]) -> str:
@@ -153,20 +154,20 @@ def _places(reason: Mapping[str, Any]) -> str:
 
 
 _SENTENCES = {
-    "PASS": "the set looks like what is asked now",
-    "WARN": "what is asked now has begun to differ from the set; look at what changed, and draw again soon",
-    "BLOCK": "the set no longer looks like what is asked now; draw it again",
-    "INCONCLUSIVE": "too few prompts to tell whether the set still looks like what is asked now; give more of them",
+    "PASS": "the sample matches current traffic",
+    "WARN": "current traffic begins to differ from the sample; see what changed, and sample again soon",
+    "BLOCK": "the sample no longer matches current traffic; sample again",
+    "INCONCLUSIVE": "too few prompts to compare the sample with current traffic; give more logs",
 }
 
 
 def _drift_lines(found: Drift) -> Iterator[str]:
     yield f"{found.outcome.value}: {_SENTENCES[found.outcome.value]}"
-    yield f"{found.sample_n:,} prompts of the set against {found.now_n:,} that differ in the logs"
+    yield f"{found.sample_n:,} prompts of the sample, {found.now_n:,} distinct ones in the logs"
     for each in found.changes:
         yield f"{each.outcome.value:12} {each.of:9} {_change(each)}"
 
 
 def _change(each: Change) -> str:
-    share = f"{each.most}: {show_percent(each.share_sample)} of the set, {show_percent(each.share_now)} now"
-    return f"index {each.index:.3f} (0.25 is drift; chance alone makes up to {each.chance:.3f}); {share}"
+    share = f"{each.most}: {show_percent(each.share_sample)} of the sample, {show_percent(each.share_now)} now"
+    return f"index {each.index:.3f} (0.25 is drift; up to {each.chance:.3f} by chance); {share}"

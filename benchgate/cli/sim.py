@@ -1,4 +1,4 @@
-"""The simulated server as a command."""
+"""`benchgate sim`: the simulated server."""
 
 from __future__ import annotations
 
@@ -12,22 +12,27 @@ from benchgate.errors import UsageError
 
 
 def sim(
-    file: Annotated[
-        Path | None, typer.Argument(help="Settings of the server, as a YAML file; all defaults without one.")
-    ] = None,
+    file: Annotated[Path | None, typer.Argument(metavar="FILE", help="Settings, YAML [default: all defaults].")] = None,
     assignments: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Override a setting, like itl=20ms; may be repeated."),
     ] = None,
-    port: Annotated[int, typer.Option("--port", help="TCP port; 0 is any free one.")] = 0,
+    port: Annotated[int, typer.Option("--port", help="TCP port; 0 for any free one.")] = 0,
     host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
     uds: Annotated[str | None, typer.Option("--uds", help="Listen on this Unix socket instead.")] = None,
-    cert: Annotated[str | None, typer.Option("--cert", help="Certificate file: speak TLS.")] = None,
+    cert: Annotated[str | None, typer.Option("--cert", help="Certificate file, for TLS.")] = None,
     key: Annotated[str | None, typer.Option("--key", help="Key file of the certificate.")] = None,
-    client_ca: Annotated[str | None, typer.Option("--client-ca", help="Demand client certificates of this CA.")] = None,
+    client_ca: Annotated[
+        str | None, typer.Option("--client-ca", help="Require client certificates of this CA.")
+    ] = None,
     list_faults: Annotated[bool, typer.Option("--list-faults", help="Print every fault and exit.")] = False,
 ) -> None:
-    """Run a simulated server: OpenAI's API with stated costs, limits and faults, and the ground truth of its load."""
+    """Run a simulated inference server
+
+    It speaks OpenAI's API with stated costs, limits and faults, and reports the ground truth of its load.
+
+    Example: benchgate sim sim.yaml --set decode=18ms --port 8112
+    """
     from benchgate.suite import simulator_faults
 
     if list_faults:

@@ -1,4 +1,4 @@
-"""Results of lm-eval (`results_….json`): what each task came to. Samples are judged whole by `benchgate import`."""
+"""Results of lm-eval (`results_….json`): a score of each task. `benchgate run --samples` judges whole samples."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _REASONS = {
     "_stderr": "a standard error over items; benchgate makes intervals of the items themselves",
     "$.groups": "a mean over tasks, and benchgate's numbers are of tasks",
     ".alias": "a name",
-    "$.config": "how the tasks were asked, which `benchgate import` holds against a suite",
+    "$.config": "how the tasks were asked, which `benchgate run --samples` holds against a suite",
     "acc_norm": "benchgate takes one metric of a task; give it by name in a suite and import the samples",
     "$.results": "neither `acc` nor the only `exact_match` of its task, whose items are right or wrong",
 }

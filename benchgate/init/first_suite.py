@@ -21,9 +21,8 @@ _TTFT_TIMES, _TPOT_TIMES = 3, 2  # as slow as a lone request
 
 _TEXT = """\
 # May `next` replace `current`? Written by `benchgate init` from what both answered. Every key: docs/suites.md.
-#   benchgate validate {file}   every mistake in this file, with its line
-#   benchgate plan {file}       what would be asked, and what the checks can show; nothing is sent
-#   benchgate run {file}        measures both and decides
+#   benchgate plan {file}   lists every mistake in this file, and what a run would send and detect; sends nothing
+#   benchgate run {file}    measures both and decides
 # Editors complete and mark this file by what `benchgate schema` prints (docs/suites.md, in an editor).
 suite: {name}
 
@@ -64,7 +63,7 @@ quality:
 
 gate:
   # No checks are written, so the usual ones hold, required at this stage (docs/suites.md, usual checks): latencies,
-  # throughput, failures and accuracy against `current`, and the slo. `benchgate validate {file}` prints them.
+  # throughput, failures and accuracy against `current`, and the slo. `benchgate plan {file}` prints them.
   operating: {open_stage}
 """
 

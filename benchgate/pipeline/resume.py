@@ -242,7 +242,7 @@ def _with_spools(error: UsageError, options: RunOptions, ref: str | None, store:
     more = f" and {len(found) - _MAX_SPOOLS_NAMED} more" if len(found) > _MAX_SPOOLS_NAMED else ""
     spools = ", ".join(map(str, found[:_MAX_SPOOLS_NAMED])) + more
     address = Address.parse(options.store).shown_if_whole  # a password is not repeated
-    recover = Remedy("bring it in before the run is resumed,", Command.RECOVER, str(found[0]), address)
+    recover = Remedy("bring it in before the run is resumed,", Command.IMPORT, str(found[0]), address)
     message = f"{error}. What a run had measured that this store does not have is in {spools}"
     return UsageError(message, remedies=(recover,))
 
@@ -271,8 +271,8 @@ def recover_spools(store: Store, run: Run, spool: Path, *, without_spool: bool) 
     if not without_spool:
         raise UsageError(
             f"run {run.id} was ended without a word, and what it measured is kept in {pending} too, which is not "
-            f"there: go on where that file is, or put it at {spool}. Where it is lost, --without-spool goes on with "
-            "what the store has, and the verdict tells that something may be missing"
+            f"there: go on where that file is, or put it at {spool}. Where it is lost, --ignore-missing-spool goes on "
+            "with what the store has, and the verdict warns that records may be missing"
         )
     return SpoolState.LOST
 

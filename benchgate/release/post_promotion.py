@@ -25,7 +25,7 @@ def follow(
     except PublishError as error:
         raise PublishError(
             f"the promotion of run {promotion.run_id} is recorded and stands, but {error}; what follows a promotion is "
-            "done once more by the same command with --again"
+            "done once more by the same command with --repeat"
         ) from error
 
 

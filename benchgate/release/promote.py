@@ -126,7 +126,7 @@ def require_to_follow(store: Store, recorded: Recorded, *, again: bool, override
     elif stands[-1] != one.run_id:
         why = f"run {stands[-1]} was promoted after it; to go back to this one, --withdraw that first"
     elif not recorded.new and not again:
-        why = "it was recorded before, and nothing says what was done then; add --again to do it now"
+        why = "it was recorded before, and nothing says what was done then; add --repeat to do it now"
     if why is not None:
         raise PublishError(f"nothing follows the promotion of run {one.run_id}: {why}")
 
@@ -168,7 +168,7 @@ def _require_recent(run: Run, max_age_s: float) -> None:
 def _require_not_withdrawn(store: Store, run: Run, *, again: bool) -> None:
     if not again and promotion_labels(store.promotions(run.suite_name)).get(run.id) == PromotionAction.WITHDRAWN:
         raise NotPromoted(
-            f"run {run.id} was promoted, and that was withdrawn; --again promotes it all the same",
+            f"run {run.id} was promoted, and that was withdrawn; --repeat promotes it all the same",
             ExitCode.PUBLISH_FAILED,
         )
 

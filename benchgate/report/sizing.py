@@ -18,12 +18,12 @@ from benchgate.units import show_duration, show_memory, show_number, show_percen
 
 _UNTOLD = "its server told in no two blocks of that level how many waited or how full its cache was (docs/telemetry.md)"
 _LESS = (
-    "prefixes that requests share, requests that waited and held nothing, narrower numbers (--cache-dtype), or more"
-    " memory than --cache-memory says"
+    "shared prefixes, requests that waited and held nothing, narrower numbers (`cache.dtype`), or more memory than"
+    " `cache.memory`"
 )
 _MORE = (
-    "larger pages, room kept for whole answers or for past prompts, requests that failed, wider numbers"
-    " (--cache-dtype), or less memory than --cache-memory says: fewer may fit than is said here"
+    "larger pages, room kept for whole responses or for past prompts, failed requests, wider numbers (`cache.dtype`),"
+    " or less memory than `cache.memory`: fewer requests may fit than predicted"
 )
 
 
@@ -44,8 +44,8 @@ class NamedRun:
 class RunSeen:
     """The level that a replica's rate was read from, and what else the run tells of its arm.
 
-    `cache_use` says why where it is not known; `taken` names the numbers of the question that nobody said and the run
-    gave, `said_instead` has those that were said beside the run's own. `from_records`: the figures were made of the raw
+    `cache_use` says why where it is not known; `taken` names the figures that the demand file leaves out and the run
+    gave, `overridden` has those that it states beside the run's own. `from_records`: the figures were made of the raw
     records, and `unlike` is how many of those that the store keeps are not what they make. `care` are sentences without
     ends on how well the load was measured, and `unpaid` is one on accelerators that the run's price is not of, None
     where none are or the price is not the run's. `searched` is one on what its `load.capacity` found,
@@ -59,7 +59,7 @@ class RunSeen:
     cache_use: CacheUse | str = "nothing was recorded"
     accelerators: int = 1
     taken: Sequence[str] = ()
-    said_instead: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    overridden: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     from_records: bool = True
     unlike: int = 0
     care: Sequence[str] = ()
@@ -94,9 +94,7 @@ def run_document(seen: RunSeen | None, question: SizingInput) -> dict[str, objec
         "signals": [{**asdict(one), "tells": one.tells, "threshold": one.threshold} for one in seen.signals],
         "starts": None if seen.starts is None else asdict(seen.starts),
         "from_run": sorted(seen.taken),
-        "said_instead": {
-            name: {"said": given, "measured": measured} for name, (given, measured) in seen.said_instead.items()
-        },
+        "overridden": {name: {"stated": given, "measured": ours} for name, (given, ours) in seen.overridden.items()},
         "cache_check": {**asdict(checked.use), "predicted_ratio": checked.predicted_ratio, "differs": checked.differs}
         if isinstance(checked, CacheCheck)
         else None,
@@ -105,7 +103,7 @@ def run_document(seen: RunSeen | None, question: SizingInput) -> dict[str, objec
 
 
 _KEYS = (
-    "run", "figures", "measured", "unpaid", "searched", "watched", "starts", "said_instead", "cache_check",
+    "run", "figures", "measured", "unpaid", "searched", "watched", "starts", "overridden", "cache_check",
     "cache_not_checked",
 )  # fmt: skip
 
@@ -150,8 +148,8 @@ def unpaid_lines(seen: RunSeen) -> Iterator[str]:
     if seen.unpaid is not None:
         yield (
             f"{one_line(seen.unpaid[0].upper() + seen.unpaid[1:])}: the dollars here may not be what a replica costs."
-            " Say `accelerators` and their price in its suite and measure again, or give --price-per-hour of all of"
-            " them."
+            " State `accelerators` and their price in its suite and measure again, or set `replica.price` to the price"
+            " of all of them."
         )
 
 
@@ -175,8 +173,8 @@ def level_lines(seen: RunSeen) -> Iterator[str]:
     yield from _beyond_lines(seen)
     for left in choice.left_out:
         yield f"Not by {one_line(left.stage)}: {left.why}."
-    if seen.said_instead:
-        yield f"Said, not measured: {', '.join(_override(name, *both) for name, both in seen.said_instead.items())}."
+    if seen.overridden:
+        yield f"Stated, not measured: {', '.join(_override(name, *both) for name, both in seen.overridden.items())}."
 
 
 def _brief_lines(watched: QueueTrend | None) -> Iterator[str]:
@@ -207,21 +205,21 @@ def _beyond_lines(seen: RunSeen) -> Iterator[str]:
         yield f"{seen.searched[0].upper()}{seen.searched[1:]}."
 
 
-_OPTIONS: Mapping[str, tuple[str, Callable[[float], str]]] = MappingProxyType(
+_KEYS_OF: Mapping[str, tuple[str, Callable[[float], str]]] = MappingProxyType(
     {
-        "usd_per_hour": ("--price-per-hour", show_number),
-        "overhead_ratio": ("--overhead", show_percent),
-        "residence_s": ("--request-time", show_duration),
-        "tokens_per_request": ("--output-tokens", show_number),
-        "cold_start_s": ("--cold-start", show_duration),
-        "places": ("--places", "{:,.0f}".format),
+        "usd_per_hour": ("price", "${:,.2f}/h".format),
+        "overhead_ratio": ("overhead", show_percent),
+        "residence_s": ("request_time", show_duration),
+        "tokens_per_request": ("output_tokens", show_number),
+        "cold_start_s": ("cold_start", show_duration),
+        "slots": ("slots", "{:,.0f}".format),
     }
 )
 
 
 def _override(name: str, given: float, measured: float) -> str:
-    option, shown = _OPTIONS[name]
-    return f"{option} {shown(given)} (the run: {shown(measured)})"
+    key, show = _KEYS_OF[name]
+    return f"`{key}` {show(given)} (the run: {show(measured)})"
 
 
 def overhead_lines(seen: RunSeen, question: SizingInput) -> Iterator[str]:
@@ -229,7 +227,7 @@ def overhead_lines(seen: RunSeen, question: SizingInput) -> Iterator[str]:
     if question.replica.usd_per_hour is None:
         return
     if question.overhead_ratio is None:
-        yield "No overhead is counted: neither --overhead nor the run's `price_terms` say any."
+        yield "No overhead is counted: neither `replica.overhead` nor the run's `price_terms` state one."
     elif "overhead_ratio" in seen.taken:
         yield f"The overhead of {show_percent(question.overhead_ratio)} is that of the run's `price_terms`."
 
@@ -244,7 +242,7 @@ def start_lines(seen: RunSeen, question: SizingInput) -> Iterator[str]:
     if "cold_start_s" in seen.taken:
         yield "The worst is planned with; a machine, an image and weights that must be fetched first come on top."
     elif planned_s < starts.worst_s:
-        yield f"--cold-start says {show_duration(planned_s)}, less than the worst of them."
+        yield f"`replica.cold_start` is {show_duration(planned_s)}, less than the worst of them."
 
 
 def signal_lines(seen: RunSeen) -> Iterator[str]:
@@ -289,7 +287,7 @@ def cache_lines(seen: RunSeen, cache: KvCache | None) -> Iterator[str]:
     if seen.accelerators != cache.accelerators:
         yield (
             f"The run's deployment has {seen.accelerators:,} accelerators, and the cache is counted for"
-            f" {cache.accelerators:,} that share every layer (--tensor-parallel)."
+            f" {cache.accelerators:,} that share every layer (`cache.tensor_parallel`)."
         )
     if isinstance(checked, str):
         yield f"This is not held against the run: {one_line(checked)}."
@@ -310,22 +308,22 @@ _TITLES = (
     *("in flight", "$/h", "$/month", "$/1M tok"),
 )
 _HALF_A_CENT, _MOST_WRITTEN_OUT = 0.005, 1e12
-_FASTER = 1.1  # times: beyond it the places of a replay carry more than was said or measured
+_FASTER = 1.1  # beyond this ratio the simulated slots serve notably more than was stated or measured
 
 
 def sizing_document(
-    found: FleetSizing, seen: RunSeen | None = None, replayed: SimulatedHours | None = None
+    found: FleetSizing, seen: RunSeen | None = None, simulated: SimulatedHours | None = None
 ) -> dict[str, object]:
     """Return the fleet as plain JSON: rates per second, dollars, ratios; null is unknown.
 
-    `seen` is what a stored run showed of a replica, `replayed` the simulation of a week's traffic.
+    `seen` is what a stored run showed of a replica, `simulated` the simulation of its hours.
     """
     document: dict[str, object] = {"schema": SCHEMA, **asdict(found), **run_document(seen, found.question)}
     for name in ("usd_per_million_tokens", "usd_per_million_tokens_upper"):
         document[f"loaded_{name}"] = document[f"full_{name}"]
         if not _is_full(seen):
             document[f"full_{name}"] = None
-    document["replayed"] = None if replayed is None else asdict(replayed)
+    document["simulated"] = None if simulated is None else asdict(simulated)
     cache = found.question.cache
     if cache is not None:
         names = ("bytes_per_token", "bytes_per_request", "requests_that_fit", "accelerators", "times_kept")
@@ -333,7 +331,7 @@ def sizing_document(
     return document
 
 
-def sizing_text(found: FleetSizing, seen: RunSeen | None = None, replayed: SimulatedHours | None = None) -> str:
+def sizing_text(found: FleetSizing, seen: RunSeen | None = None, simulated: SimulatedHours | None = None) -> str:
     """Render a replica's rate, the fleet at every level of the demand, and its consequences."""
     question = found.question
     lines = [] if seen is None else [*run_lines(seen)]
@@ -349,7 +347,7 @@ def sizing_text(found: FleetSizing, seen: RunSeen | None = None, replayed: Simul
     lines += ["", *aligned([_TITLES, *map(_cells, found.levels)], right_from=1), "", *_notes(found)]
     if seen is not None:
         lines += [*cache_lines(seen, question.cache), *signal_lines(seen)]
-    lines += _replayed(replayed, question.replica.per_s)
+    lines += _simulated(simulated, question.replica.per_s)
     return "".join(f"{terminal_line(line).rstrip()}\n" for line in lines)
 
 
@@ -390,7 +388,7 @@ def _notes(found: FleetSizing) -> Iterator[str]:
     question = found.question
     spares = f"{question.spares} spare replica{'s' if question.spares != 1 else ''}"
     factor = show_number(question.safety_factor)
-    yield f"With factor: {factor} times the demand. With spares: and {spares}; these are what is paid."
+    yield f"With factor: {factor} times the demand. With spares: plus {spares}; this fleet is paid for."
     by_lower = [
         f"{_usd(level.sized.by_lower_usd_per_month)} for the {level.name}"
         for level in found.levels
@@ -399,18 +397,21 @@ def _notes(found: FleetSizing) -> Iterator[str]:
     if by_lower:
         yield f"By lower limit a month would cost {', '.join(by_lower)}."
     if any(level.usd_per_million_tokens is not None for level in found.levels):
-        yield "$/1M tok: what that fleet costs in a month over the tokens of a month, which come by the mean."
+        yield "$/1M tok: cost of that fleet in a month over the tokens of a month at the mean demand."
     elif question.replica.usd_per_hour is None:
-        yield "No dollars: what a replica costs is not known; give --price-per-hour."
+        yield "No dollars: the price of a replica is unknown; set `replica.price`."
     elif question.tokens_per_request is None:
-        yield "$/1M tok follows from the tokens of an answer; give --output-tokens."
+        yield "$/1M tok needs the output tokens of a request; set `replica.output_tokens`."
     if found.ahead is not None and question.cold_start_s is not None:
         starts = show_duration(question.cold_start_s)
-        yield f"A replica takes {starts} to start: be {found.ahead:,} ahead of the demand where it rises steepest."
+        yield f"A replica takes {starts} to start: stay {found.ahead:,} ahead of the demand where it rises steepest."
     elif question.cold_start_s is None and (question.demand.growth_per_s2 or 0.0) > 0:
-        yield "How far to be ahead where the demand rises is not known: give --cold-start, or a run that timed starts."
+        yield (
+            "How many replicas to start ahead of rising demand is unknown: set `replica.cold_start`, or use a run that"
+            " timed starts."
+        )
     if question.residence_s is not None and all(level.in_flight is None for level in found.levels):
-        yield "How many are in flight follows from the tokens of an answer; give --output-tokens."
+        yield "The requests in flight need the output tokens of a request; set `replica.output_tokens`."
     if question.cache is not None:
         yield from _cache(question.cache, found.levels)
 
@@ -440,41 +441,41 @@ def _cache(cache: KvCache, levels: Sequence[SizedLevel]) -> Iterator[str]:
         )
 
 
-def _replayed(found: SimulatedHours | None, carries_per_s: float) -> Iterator[str]:
+def _simulated(found: SimulatedHours | None, carries_per_s: float) -> Iterator[str]:
     if found is None:
         return
     scaling, service = found.scaling, found.service
-    look, starts, fewer = (show_duration(s) for s in (scaling.look_s, scaling.cold_start_s, scaling.cooldown_s))
+    interval, starts, fewer = (show_duration(s) for s in (scaling.interval_s, scaling.cold_start_s, scaling.cooldown_s))
     yield ""
     yield (
-        f"Replayed: {found.requests:,} requests of {show_duration(service.mean_s)} each on the mean (cv"
-        f" {show_number(service.cv)}) against {scaling.least:,} to {scaling.most:,} replicas of"
-        f" {scaling.places:,} places ({scaling.balance}), of which {show_percent(scaling.target_ratio)} shall be taken;"
-        f" a look every {look}, a start takes {starts}, fewer after {fewer}."
+        f"Simulated: {found.requests:,} requests of {show_duration(service.mean_s)} mean time (cv"
+        f" {show_number(service.cv)}) on {scaling.min_replicas:,} to {scaling.max_replicas:,} replicas of"
+        f" {scaling.slots:,} slots ({scaling.balancer}). The autoscaler fills {show_percent(scaling.target_ratio)} of"
+        f" the slots and decides every {interval}; a start takes {starts}, a removal waits for {fewer}."
     )
     yield (
-        f"{_share(found.within_ratio)} waited at most {show_duration(found.wait_s)} for a place (mean"
+        f"{_share(found.within_ratio)} waited at most {show_duration(found.wait_s)} for a slot (mean"
         f" {display.duration(found.wait_mean_s)}, p99 {display.duration(found.wait_p99_s)})."
     )
     if found.worst_hour is not None and found.worst_per_s is not None:
         demand, within = f"{show_number(found.worst_per_s)} requests/s", _share(found.worst_within_ratio)
-        yield f"The worst is row {found.worst_hour} below the heading, {demand}: {within}."
+        yield f"The worst hour is row {found.worst_hour} below the heading, {demand}: {within}."
     if found.left_inside:
         yield (
-            f"When the hours ended {found.left_inside:,} requests were not answered yet, {found.left_waiting:,} of them"
-            f" in line: the fleet goes on for {show_duration(found.over_s)} until all are, which is paid too."
+            f"When the hours ended, {found.left_inside:,} requests were unanswered, {found.left_waiting:,} of them in"
+            f" the queue: the fleet runs for {show_duration(found.over_s)} more, which is paid too."
         )
-    if found.places_per_s > carries_per_s * _FASTER:
+    if found.slots_per_s > carries_per_s * _FASTER:
         yield (
-            f"Here a replica takes up to {show_number(found.places_per_s)} requests/s (places over request time), and"
-            f" {show_number(carries_per_s)} is what it was to carry: with fewer places they wait longer."
+            f"A simulated replica serves up to {show_number(found.slots_per_s)} requests/s (slots over request time),"
+            f" more than the {show_number(carries_per_s)} of this replica: with fewer slots requests wait longer."
         )
     dollars = "" if found.usd is None else f", ${_dollars(found.usd)}"
     if found.usd_per_month is not None:
         dollars += f" (${_dollars(found.usd_per_month)} in a month of such hours)"
     yield (
         f"Paid: {show_number(found.replica_hours)} replica hours{dollars}; at most {found.highest:,} replicas at once."
-        f" More were asked for {found.scaled_up:,} times, and some let go {found.scaled_down:,} times."
+        f" {found.scaled_up:,} scale-ups, {found.scaled_down:,} scale-downs."
     )
 
 

@@ -68,7 +68,7 @@ def write_bundle(whole: WholeRun) -> bytes:
     if len(data) > MAX_BYTES:
         raise EvidenceError(
             f"run {whole.id}: its bundle would have {len(data):,} bytes, and at most {MAX_BYTES:,} are read",
-            remedies=(Remedy("bring it into another store", Command.COPY),),
+            remedies=(Remedy("bring it into another store", Command.IMPORT),),
         )
     return data
 

@@ -165,7 +165,7 @@ class RunWriter:
         if self._spool is None or self._away is None:
             return self._lost
         store = self._database.address.shown_if_whole
-        recover = Remedy("bring it into the store", Command.RECOVER, str(self._spool.path), store)
+        recover = Remedy("bring it into the store", Command.IMPORT, str(self._spool.path), store)
         resume = () if self._lost is None else self._lost.remedies
         why = self._away if self._lost is None else self._lost.message
         return StoreError(f"{why}; what was measured is kept in {self._spool.path}", remedies=(recover, *resume))

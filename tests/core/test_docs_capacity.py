@@ -10,12 +10,15 @@ import pytest
 
 from benchgate.model.deployment import Arm
 from benchgate.report.sizing import NamedRun, RunSeen, sizing_text
-from benchgate.sizing.fleet import OUTPUT_TOKENS, REQUESTS, Demand, KvCache, Replica, SizingInput, size_demand
+from benchgate.sizing.fleet import REQUESTS, Demand, KvCache, Replica, SizingInput, size_demand
 from benchgate.sizing.kv_cache import cache_layout
 from benchgate.sizing.operating_point import LoadLevel, OperatingPoint, QueueTrend, choose_operating_point
 from benchgate.sizing.signals import KV_USAGE, TOKENS, WAITING, ScalingSignal, SignalRange
+from benchgate.suite.demand_file import DemandFile
 from benchgate.suite.loader import parse_suite
+from benchgate.suite.messages import Slot, sections
 from tests.core.test_cost_fleet import LLAMA_70B
+from tests.fakes.quick_command import answer
 
 PAGE = (Path(__file__).parents[2] / "docs" / "capacity.md").read_text(encoding="utf-8")
 
@@ -52,9 +55,39 @@ def test_answer_of_the_page_is_what_the_command_says_of_that_run() -> None:
     assert [one.tells for one in SIGNALS] == [True, True, False]
 
 
-def test_answer_without_a_run_is_what_the_command_says() -> None:
-    said = sizing_text(size_demand(SizingInput(OUTPUT_TOKENS, Demand(5000), Replica(700, None, 1.2))))
-    assert f"```\n{said}```\n" in PAGE
+def test_first_demand_file_of_the_page_gives_its_output(tmp_path: Path) -> None:
+    code, output, _ = answer("capacity", "--demand", str(written(tmp_path)[0]))
+    assert (code, f"```\n{output}```\n" in PAGE) == (0, True)
+
+
+def test_second_demand_file_of_the_page_is_simulated(tmp_path: Path) -> None:
+    (tmp_path / "week.csv").write_text("requests_per_s\n1\n9\n")
+    code, output, _ = answer("capacity", "--demand", str(written(tmp_path)[1]))
+    assert (code, "Simulated: " in output) == (0, True)
+
+
+def test_table_of_the_page_has_every_key_with_its_default() -> None:
+    rows = dict(re.findall(r"^\| `([a-z0-9_.]+)` \| (.*?) \|", PAGE, re.MULTILINE))
+    expected = {}
+    for place, section in sections(Slot(DemandFile, ())):
+        for name, field in section.model_fields.items():
+            path = f"{place}.{name}".removeprefix(".")
+            if not path.startswith(("demand.requests_per_s.", "demand.output_tokens_per_s.")):
+                expected[path] = field
+    assert [path for path in expected if not any(row.startswith(path) for row in rows)] == []
+    assert [row for row in rows if row not in expected] == []
+    assert {path: rows[path] for path, field in expected.items() if path in rows and field.is_required()} == {
+        path: "required" for path, field in expected.items() if path in rows and field.is_required()
+    }
+
+
+def written(folder: Path) -> list[Path]:
+    """Write the demand files of the page."""
+    texts = re.findall(r"^```yaml\n(demand: .*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+    files = [folder / f"{number}.yaml" for number, _ in enumerate(texts)]
+    for file, text in zip(files, texts, strict=True):
+        file.write_text(text, encoding="utf-8")
+    return files
 
 
 def test_suite_of_the_page_is_of_the_servers_that_it_starts() -> None:

@@ -277,19 +277,19 @@ def test_answer_says_how_its_level_was_chosen_and_what_a_closed_loop_is() -> Non
     )
 
 
-def test_answer_says_what_was_said_instead_of_measured() -> None:
+def test_answer_says_what_was_overridden_of_measured() -> None:
     instead = {
         "tokens_per_request": (100.0, 50.0), "residence_s": (5.0, 2.0), "overhead_ratio": (0.1, 0.25),
-        "usd_per_hour": (4.0, 2.0), "cold_start_s": (60.0, 70.0), "places": (8, 28),
+        "usd_per_hour": (4.0, 2.0), "cold_start_s": (60.0, 70.0), "slots": (8, 28),
     }  # fmt: skip
-    seen = RunSeen(OperatingPoint(ROW), said_instead=instead)
+    seen = RunSeen(OperatingPoint(ROW), overridden=instead)
     assert (
-        "Said, not measured: --output-tokens 100 (the run: 50.0), --request-time 5.00 s (the run: 2.00 s),"
-        " --overhead 10.0 % (the run: 25.0 %), --price-per-hour 4.00 (the run: 2.00),"
-        " --cold-start 60.0 s (the run: 70.0 s), --places 8 (the run: 28)."
+        "Stated, not measured: `output_tokens` 100 (the run: 50.0), `request_time` 5.00 s (the run: 2.00 s),"
+        " `overhead` 10.0 % (the run: 25.0 %), `price` $4.00/h (the run: $2.00/h),"
+        " `cold_start` 60.0 s (the run: 70.0 s), `slots` 8 (the run: 28)."
     ) in text(seen)
     document = sizing_document(size_demand(QUESTION), seen)
-    assert document["said_instead"]["residence_s"] == {"said": 5.0, "measured": 2.0}  # type: ignore[index]  # JSON
+    assert document["overridden"]["residence_s"] == {"stated": 5.0, "measured": 2.0}  # type: ignore[index]  # JSON
 
 
 def test_answer_says_what_its_figures_rest_on() -> None:

@@ -169,7 +169,7 @@ def test_what_is_not_known_is_not_told() -> None:
     assert (found.full_usd_per_million_tokens, found.levels[0].in_flight, found.ahead) == (None, None, None)
     text = sizing_text(found)
     assert "$" not in text.replace("$/", "")
-    assert "give --output-tokens" in text
+    assert "set `replica.output_tokens`" in text
     assert size_demand(a_question(unit=REQUESTS)).levels[0].usd_per_million_tokens is None
 
 
@@ -188,11 +188,11 @@ def test_text_says_fleet_cache_and_the_level_it_was_read_from() -> None:
     for said in (
         "One replica carries 700 output tokens/s (lower 95 % limit 600), at $1.20/h.",
         "stage c8, the fastest whose goodput is shown to reach its target (95.5 % at least, target 95.0 %)",
-        "and 2 spare replicas",
-        "be 1 ahead",
+        "plus 2 spare replicas",
+        "stay 1 ahead",
         "a request of 8,192 tokens 2.68 GB: 16 of them fit into 42.9 GB",
         "In the cache a token takes 328 kB",
-        "$/1M tok: what that fleet costs in a month over the tokens of a month",
+        "$/1M tok: cost of that fleet in a month over the tokens of a month",
         "Each replica would have 277 requests in flight",
     ):
         assert said in text

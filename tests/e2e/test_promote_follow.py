@@ -59,8 +59,8 @@ def test_hook_runs_once_for_a_promotion_that_is_recorded_and_again_only_when_ask
     assert (read["run_id"], read["grounds"], read["candidate"]["model"]) == (passed, said["grounds"], "org/chat")
     assert ran(tmp_path) == [f"promoted PASS true {COMMIT}"]
     before = here(tmp_path, *asked)
-    assert (before.returncode, len(ran(tmp_path))) == (13, 1) and "add --again to do it now" in before.stderr
-    again = here(tmp_path, *asked, "--again")
+    assert (before.returncode, len(ran(tmp_path))) == (13, 1) and "add --repeat to do it now" in before.stderr
+    again = here(tmp_path, *asked, "--repeat")
     assert (again.returncode, len(ran(tmp_path))) == (0, 2), again.stderr
     assert f"model org/chat at {COMMIT}, by the suite" in again.stdout
 
@@ -68,7 +68,7 @@ def test_hook_runs_once_for_a_promotion_that_is_recorded_and_again_only_when_ask
 def test_hook_never_runs_for_a_run_that_is_refused_and_is_told_of_an_override(tmp_path: Path) -> None:
     _, blocked = runs(tmp_path)
     command = hook(tmp_path)
-    for more, code in ((("--again",), 10), (("--require-pinned",), 12)):
+    for more, code in ((("--repeat",), 10), (("--require-pinned",), 12)):
         assert here(tmp_path, "promote", blocked, "--run-hook", command, *more).returncode == code
     assert ran(tmp_path) == []
     forced = here(tmp_path, "promote", blocked, "--run-hook", command, "--override", "the old one is on fire")
@@ -81,9 +81,9 @@ def test_hook_that_fails_leaves_the_promotion_recorded_and_ends_with_13(tmp_path
     passed, _ = runs(tmp_path)
     failed = here(tmp_path, "promote", passed, "--run-hook", hook(tmp_path, "exit 3"))
     assert failed.returncode == 13 and "promoted" in failed.stdout
-    for words in ("is recorded and stands", "the hook ended with status 3", "with --again"):
+    for words in ("is recorded and stands", "the hook ended with status 3", "with --repeat"):
         assert words in failed.stderr
-    assert here(tmp_path, "promote", passed, "--run-hook", hook(tmp_path), "--again").returncode == 0
+    assert here(tmp_path, "promote", passed, "--run-hook", hook(tmp_path), "--repeat").returncode == 0
     with Store.open(str(tmp_path / STORE)) as store:
         assert [one.run_id for one in store.promotions()] == [passed]  # by the first of two commands
 
@@ -128,7 +128,7 @@ def test_hook_for_mlflow_tags_a_version_then_moves_the_alias_and_reads_it_back(
     [
         (["--run-hook", "no-such-program-here"], "there is no program"),
         (["--run-hook", "sh", "--hook-timeout", "soon"], "--hook-timeout"),
-        (["--withdraw", "--reason", "x", "--run-hook", "sh"], "--run-hook is of a promotion"),
+        (["--withdraw", "x", "--run-hook", "sh"], "--run-hook is of a promotion"),
     ],
 )
 def test_mistakes_in_what_follows_end_with_2_and_record_nothing(

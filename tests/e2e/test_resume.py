@@ -316,7 +316,7 @@ def test_a_killed_run_is_marked_by_the_next_one_and_goes_on_once(tmp_path: Path,
     with pytest.raises(UsageError, match=f"that this store does not have is in {spool}") as lost:
         resume.resume_suite(suite, tmp_path, replace(options(tmp_path), store=gone), ends)
     (remedy,) = lost.value.remedies
-    assert (remedy.command, remedy.subject, remedy.store) == (Command.RECOVER, str(spool), gone)
+    assert (remedy.command, remedy.subject, remedy.store) == (Command.IMPORT, str(spool), gone)
     with pytest.raises(KeyboardInterrupt):
         resume.resume_suite(suite, tmp_path, elsewhere, ends, older[:13])
     assert ends.notes[-1].startswith(f"run {older} was cut short again; it went on once, and does so no more")
@@ -359,8 +359,8 @@ def asked(path: Path, question: str, unknown: Any) -> Any:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("--run", "abcd"), "--run is about the run that --resume goes on with"),
-        (("--without-spool",), "--without-spool is about the run that --resume goes on with"),
+        (("--run", "abcd"), "--run is about the run that --resume continues"),
+        (("--ignore-missing-spool",), "--ignore-missing-spool is about the run that --resume continues"),
         (("--resume", "--label", "new"), "leave --label out"),
         (("--resume",), "there is no benchgate store"),
     ],

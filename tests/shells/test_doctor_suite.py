@@ -1,4 +1,4 @@
-"""`doctor --suite`: what a suite's deployments and plan lack, each with its remedy, and no secret anywhere."""
+"""`doctor SUITE`: what a suite's deployments and plan lack, each with its remedy, and no secret anywhere."""
 
 from __future__ import annotations
 
@@ -352,11 +352,11 @@ def test_command_tells_all_of_a_suite_and_fails_with_it(tmp_path: Path) -> None:
     with ScriptedServer(sound) as server:
         url = server.url
         (tmp_path / "suite.yaml").write_text(SUITE.format(old=url, more="", concurrency=4))
-        well = here(tmp_path, "doctor", "--suite", "suite.yaml", "--format", "json")
+        well = here(tmp_path, "doctor", "suite.yaml", "--format", "json")
     assert well.returncode == 0, well.stdout
     names = [symptom["name"] for symptom in json.loads(well.stdout)]
     assert {"python", "memory", "work folder", "old chat", "old stream", "new", "files for streams"} <= set(names)
-    down = here(tmp_path, "doctor", "--suite", "suite.yaml")
+    down = here(tmp_path, "doctor", "suite.yaml")
     assert down.returncode == 2
     (line,) = (line for line in down.stdout.splitlines() if line.startswith("FAIL"))
     assert url in line and "refused" in line

@@ -224,12 +224,12 @@ def test_candidates_are_judged_anew_by_one_policy_where_it_is_given(tmp_path: Pa
     policy = tmp_path / "policy.yaml"
     policy.write_text(POLICY, encoding="utf-8")
     said = asked(address, "first", "second", "--policy", str(policy)).stdout
-    assert f"Note: judged anew by the policy of {policy}, without waivers; no run keeps that." in said
+    assert f"Note: judged by the policy of {policy}, without waivers; not stored." in said
     last = "Nothing is the cheapest that passes: no candidate passes by its own verdict: 2 INVALID."
     assert said.splitlines()[-1] == last
     assert "The cheapest that passes is q4 (PASS)" in asked(address, "first", "second").stdout  # it was not kept
     policy.write_text(POLICY.replace("50ms", "51ms"), encoding="utf-8")
-    with pytest.raises(BenchgateError, match="the policy's `slo` is not that of run"):
+    with pytest.raises(BenchgateError, match="the policy's `slo` differs from that of run"):
         asked(address, "first", "--policy", str(policy))
 
 

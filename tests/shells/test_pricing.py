@@ -160,10 +160,9 @@ def test_a_suite_that_nothing_prices_is_refused_by_its_line_before_anything_is_m
     assert told.returncode == 2 and "prices.yaml:4:5:" in told.stderr, told.stderr
     assert not (tmp_path / ".benchgate").exists()
     suite.write_text(SUITE.replace("prices.yaml", "price.yaml"))
-    for command in ("plan", "validate"):
-        told = here(tmp_path, command, "suite.yaml")
-        assert told.returncode == 2 and "suite.yaml:6:9: prices: " in told.stderr, told.stderr
-        assert "the file of prices cannot be read" in told.stderr
+    told = here(tmp_path, "plan", "suite.yaml")
+    assert told.returncode == 2 and "suite.yaml:6:9: prices: " in told.stderr, told.stderr
+    assert "the file of prices cannot be read" in told.stderr
 
 
 def test_a_run_that_goes_on_has_the_prices_of_its_beginning(tmp_path: Path) -> None:
@@ -207,7 +206,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a suite that was measured today, its statement and its store."""
     folder = tmp_path_factory.mktemp("measured")
     put(folder, of_today("$3/h"))
-    done = here(folder, "run", "suite.yaml", "--statement", "said.json", "--label", "today")
+    done = here(folder, "run", "suite.yaml", "--write", "intoto=said.json", "--label", "today")
     assert done.returncode in (0, 10, 11, 12), done.stderr
     return folder
 
@@ -248,7 +247,7 @@ def test_a_verdict_says_of_which_entry_each_price_is(measured: Path) -> None:
     assert json.loads(told("json"))["arms"]["candidate"]["price"] == priced
 
 
-def test_a_plan_and_a_validation_say_of_which_entry_each_price_is(tmp_path: Path) -> None:
+def test_a_plan_says_of_which_entry_each_price_is(tmp_path: Path) -> None:
     hourly = "prices:\n  - {accelerator: H100, price: $3.50/h, from: 2026-01-01}\n"
     hosted = "  - {deployment: new, token_prices: {input: $0.15/M, output: $0.60/M}}\n"
     suite = put(tmp_path, hourly + hosted)
@@ -259,11 +258,11 @@ def test_a_plan_and_a_validation_say_of_which_entry_each_price_is(tmp_path: Path
         assert result.exit_code == 0, result.output
         return result.stdout
 
-    for text in (told("validate"), told("plan", "--store", store)):
-        listed = "the price of accelerator H100 in prices.yaml from 2026-01-01: $3.50/h"
-        assert f"old: $3.50/h, {listed}" in text
-        assert 'the price of "new" in prices.yaml: input $0.15/M, output $0.60/M' in text
-        assert "own:" not in text
+    text = told("plan", "--store", store)
+    listed = "the price of accelerator H100 in prices.yaml from 2026-01-01: $3.50/h"
+    assert f"old: $3.50/h, {listed}" in text
+    assert 'the price of "new" in prices.yaml: input $0.15/M, output $0.60/M' in text
+    assert "own:" not in text
     prices = json.loads(told("plan", "--store", store, "--format", "json"))["prices"]
     assert prices["old"]["usd_per_hour"] == 3.5
     assert prices["old"]["entry"]["price"] == "$3.50/h"

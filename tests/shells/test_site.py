@@ -307,8 +307,8 @@ def test_a_damaged_run_has_a_page_that_says_so_and_is_tried_again(
         history.site(site, address)
     told = capsys.readouterr()
     assert left.value.exit_code == 13
-    assert told.out == f"{site / 'index.html'}: 0 files written, 9 as they were, 0 removed\n"
-    assert f"no report can be made of run {run_id}: run {run_id}" in told.err
+    assert told.out == f"{site / 'index.html'}: 0 files written, 9 unchanged, 0 removed\n"
+    assert f"run {run_id} has no report: run {run_id}" in told.err
 
 
 @pytest.mark.slow

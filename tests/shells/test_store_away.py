@@ -111,7 +111,7 @@ def test_run_goes_on_when_its_database_is_full_and_the_store_gets_all_of_it_late
         assert notes[0].startswith(f"the store {address}: database or disk is full; make room on its disk")
         assert notes[0].endswith(f"the run goes on, and is kept in {spool}")
         assert fault is not None
-        assert fault.remedies == (Remedy("bring it into the store", Command.RECOVER, str(spool), address),)
+        assert fault.remedies == (Remedy("bring it into the store", Command.IMPORT, str(spool), address),)
         assert len(store.evidence(run.id).load) < 4
         found = store.recover(spool)
         assert (found.added + found.present, found.status, found.is_over) == (4, RunStatus.COMPLETE, True)
@@ -184,7 +184,7 @@ def test_postgres_that_dies_in_the_middle_gets_everything_when_it_is_back(
         brief.close()
         assert (brief.fault, second.exists(), spool.exists()) == (None, False, True)
         assert fault is not None
-        assert [one.command for one in fault.remedies] == [Command.RECOVER]
+        assert [one.command for one in fault.remedies] == [Command.IMPORT]
         assert len(notes) == 2
         half = store.evidence(lasting.run_id)
         assert (len(half.load), half.run.status) == (1, RunStatus.RUNNING)
@@ -329,7 +329,7 @@ def test_run_that_is_cut_short_while_its_store_is_away_says_where_it_is_kept(add
             measure(writer, large=True)
             writer.suspend()
             writer.close()
-        assert "benchgate store recover" in notes[-1]
+        assert "benchgate store import" in notes[-1]
         assert store.recover(spool).added == 1
         assert (store.run(run.id).status, len(store.evidence(run.id).load)) == (RunStatus.PARTIAL, 1)
 
@@ -356,7 +356,7 @@ def test_command_that_recovers_shows_no_password(postgres_address: str, spool: P
             writer.finish(RunStatus.COMPLETE, DONE_AT)
             connection.execute("ALTER TABLE elsewhere RENAME TO observation")
         assert writer.fault is not None
-        assert writer.fault.remedies == (Remedy("bring it into the store", Command.RECOVER, str(spool), ""),)
+        assert writer.fault.remedies == (Remedy("bring it into the store", Command.IMPORT, str(spool), ""),)
         assert "search_path" not in str(writer.fault)
         writer.close()
         assert (store.recover(spool).added, len(store.evidence(run.id).load)) == (1, 1)

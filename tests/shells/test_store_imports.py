@@ -214,8 +214,8 @@ def test_the_command_tells_what_it_took_and_trend_shows_it(tmp_path: Path) -> No
     assert [(one["metric"], one["statistic"], one["unit"], one["value"]) for one in points] == [
         ("ttft_sent_s", "p50", "s", 0.2)
     ]
-    cost = here(tmp_path, "trend", "--store", store)
-    assert "others need none: benchgate trend requests_per_s" in cost.stderr
+    cost = here(tmp_path, "trend", "usd_per_million_output_tokens", "--store", store)
+    assert "other metrics need none: benchgate trend requests_per_s" in cost.stderr
     assert here(tmp_path, "trend", "requests_per_s", "--store", store).returncode == 0
     run_id = done.stdout.split(" ", 1)[0]
     assert here(tmp_path, "gate", run_id, "--store", store).returncode == 2
@@ -281,7 +281,7 @@ def test_each_of_several_files_is_tried_whatever_becomes_of_the_others(tmp_path:
     assert done.returncode == 2
     assert "there is no file or folder nothing" in done.stderr
     assert "in/cut.json:2:" in done.stderr
-    assert done.stderr.splitlines()[-1] == "benchgate: 2 of 5 were refused, with nothing of them taken in"
+    assert done.stderr.splitlines()[-1] == "benchgate: 2 refused; nothing of them was imported"
     with Store.open(str(tmp_path / "b.db")) as store:
         assert {run.measured_by for run in store.runs()} == {"vllm", "sglang", "lm-eval"}
 
@@ -291,11 +291,11 @@ def test_a_bundle_that_is_broken_ends_with_13_and_no_store_is_made_for_it(tmp_pa
     done = here(tmp_path, "store", "import", "run.json", "--store", "s.db")
     assert (done.returncode, "run.json: this is not a bundle" in done.stderr) == (13, True)
     done = here(tmp_path, "store", "import", "run.json", str(FIXTURES / "k6.json"), "--store", "s.db")
-    assert (done.returncode, "2 of 2 were refused" in done.stderr) == (13, True)
+    assert (done.returncode, "2 refused; nothing of them was imported" in done.stderr) == (13, True)
     done = here(tmp_path, "store", "import", "run.json", "--from", "vllm", "--store", "s.db")
     assert (done.returncode, "run.json:1:" in done.stderr) == (2, True)
     (tmp_path / "spool.jsonl").write_text("not a spool\n", encoding="utf-8")
-    done = here(tmp_path, "store", "recover", "spool.jsonl", "--store", "s.db")
+    done = here(tmp_path, "store", "import", "spool.jsonl", "--store", "s.db")
     assert (done.returncode, "spool.jsonl:1: this is no benchgate-spool/1" in done.stderr) == (13, True)
     assert list(tmp_path.glob("s.db*")) == []
 
@@ -303,4 +303,4 @@ def test_a_bundle_that_is_broken_ends_with_13_and_no_store_is_made_for_it(tmp_pa
 def test_options_of_a_tools_file_are_refused_of_bundles(tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text('{"arm":[]}', encoding="utf-8")
     done = here(tmp_path, "store", "import", "run.json", "--suite", "mine", "--store", "s.db")
-    assert (done.returncode, "--suite is of files of other tools" in done.stderr) == (2, True)
+    assert (done.returncode, "--suite is for result files of other tools" in done.stderr) == (2, True)

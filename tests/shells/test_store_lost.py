@@ -47,7 +47,7 @@ def test_when_neither_store_nor_spool_takes_more_the_run_ends_with_what_was_kept
         assert_same_requests(kept.load[0].requests, LARGE)
         assert fault is not None
         assert "neither the store nor the spool" in fault.message
-        assert [one.command for one in fault.remedies] == [Command.RECOVER]
+        assert [one.command for one in fault.remedies] == [Command.IMPORT]
         found = store.recover(spool)
         assert (found.added, found.status, found.is_over) == (1, RunStatus.PARTIAL, False)
         assert len(store.evidence(run.id).load) == 1
@@ -63,7 +63,7 @@ def test_what_was_lost_stays_told_when_the_store_has_all_that_was_kept(address: 
         writer.finish(RunStatus.PARTIAL, DONE_AT)
         writer.close()
         assert "neither the store nor the spool" in str(writer.fault)
-        assert "recover" not in str(writer.fault)
+        assert "store import" not in str(writer.fault)
         assert (len(store.evidence(run.id).load), store.run(run.id).status) == (1, RunStatus.PARTIAL)
 
 

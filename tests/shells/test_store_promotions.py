@@ -103,7 +103,7 @@ def test_withdrawal_makes_promoted_mean_the_one_before(store: Store) -> None:
     assert store.resolve("@promoted") == store.resolve("@promoted", suite="made-up") == first
     with pytest.raises(UsageError, match="not promoted, so there is nothing to withdraw"):
         withdraw(store, second, MAIN, "again")
-    with pytest.raises(NotPromoted, match="was promoted, and that was withdrawn; --again") as refused:
+    with pytest.raises(NotPromoted, match="was promoted, and that was withdrawn; --repeat") as refused:
         promote(store, second, MAIN)  # by a job that is started over, say
     assert (refused.value.exit_code, store.resolve("@promoted")) == (ExitCode.PUBLISH_FAILED, first)
     assert promote(store, second, MAIN, again=True).new and store.resolve("@promoted") == second
