@@ -271,8 +271,8 @@ def recover_spools(store: Store, run: Run, spool: Path, *, without_spool: bool) 
     if not without_spool:
         raise UsageError(
             f"run {run.id} was ended without a word, and what it measured is kept in {pending} too, which is not "
-            f"there: go on where that file is, or put it at {spool}. Where it is lost, --without-spool goes on with "
-            "what the store has, and the verdict tells that something may be missing"
+            f"there: go on where that file is, or put it at {spool}. Where it is lost, --ignore-missing-spool goes on "
+            "with what the store has, and the verdict warns that records may be missing"
         )
     return SpoolState.LOST
 

@@ -63,7 +63,7 @@ def test_what_was_lost_stays_told_when_the_store_has_all_that_was_kept(address: 
         writer.finish(RunStatus.PARTIAL, DONE_AT)
         writer.close()
         assert "neither the store nor the spool" in str(writer.fault)
-        assert "import" not in str(writer.fault)
+        assert "store import" not in str(writer.fault)
         assert (len(store.evidence(run.id).load), store.run(run.id).status) == (1, RunStatus.PARTIAL)
 
 
