@@ -47,7 +47,7 @@ def promote(
     from benchgate.model.deployment import Arm
     from benchgate.model.run import MAX_PROMOTION_AGE_S
     from benchgate.release import promote
-    from benchgate.release.post_promotion import follow
+    from benchgate.release.promote import run_promotion_hook
     from benchgate.store.repository import Store
 
     rests_on = {"--report": report, "--override": override, "--waivers": waivers, "--as-of": as_of, "--strict": strict}
@@ -81,9 +81,9 @@ def promote(
         else:
             say("".join(_lines(recorded, doubt)))
         if hook is not None:
-            promote.require_to_follow(opened, recorded, again=again, override=override)
+            promote.require_current(opened, recorded, again=again, override=override)
             candidate = opened.run(run_id).arms[Arm.CANDIDATE]
-            follow(hook, recorded.promotion, candidate, os.environ, hook_limit_s)
+            run_promotion_hook(hook, recorded.promotion, candidate, os.environ, hook_limit_s)
 
 
 def _require_fitting(of_a_promotion: Mapping[str, object], reason: str | None, *, withdraw: bool) -> None:

@@ -22,7 +22,7 @@ from benchgate.errors import ExitCode, UsageError
 if TYPE_CHECKING:
     from benchgate.integrations.github_place import Place
     from benchgate.integrations.message import Message
-    from benchgate.release.publish import Asked, Judged, Publisher
+    from benchgate.release.publish import GitHubTargets, Judged, Publisher
     from benchgate.store.repository import Store
 
 
@@ -54,12 +54,19 @@ def publish(
 ) -> None:
     """Judge a stored run again and tell of it; exits with 0 when all is published, whatever the verdict is."""
     from benchgate.integrations.github_place import place_of
-    from benchgate.release.notify import Addressed, addressed, notifiers
-    from benchgate.release.publish import Asked, judge_to_publish, message_of, publishers
+    from benchgate.release.publish import (
+        GitHubTargets,
+        WebTargets,
+        judge_to_publish,
+        message_of,
+        notifiers,
+        parse_web_targets,
+        publishers,
+    )
 
-    asked = Asked(comment, check_run, commit_status, deployment, summary)
-    elsewhere = addressed(webhook, push_metrics, slack=slack)
-    if asked == Asked() and elsewhere == Addressed():
+    asked = GitHubTargets(comment, check_run, commit_status, deployment, summary)
+    elsewhere = parse_web_targets(webhook, push_metrics, slack=slack)
+    if asked == GitHubTargets() and elsewhere == WebTargets():
         raise UsageError(
             "nothing to publish to; add --comment, --check-run, --commit-status, --deployment, --summary, --webhook, "
             "--slack or --push-metrics"
@@ -151,7 +158,7 @@ def _tell(message: Message, to: Mapping[str, Publisher]) -> bool:
     failed = False
     for one in publish_all(message, to):
         failed = failed or one.fault is not None
-        said = f"{one.name}: {one.said}" if one.fault is None else f"benchgate: not published: {one.name}: {one.fault}"
+        said = f"{one.name}: {one.done}" if one.fault is None else f"benchgate: not published: {one.name}: {one.fault}"
         log(said)
     return failed
 
@@ -170,7 +177,7 @@ def _candidates(suite: str, candidate: str | None) -> list[tuple[str, str]]:
 
 
 def _tell_of_each(
-    names: list[tuple[str, str]], asked: Asked, place: Place, key: str | None, *, ended: bool, required: bool
+    names: list[tuple[str, str]], asked: GitHubTargets, place: Place, key: str | None, *, ended: bool, required: bool
 ) -> ExitCode:
     """Tell of each candidate that is being measured, or of which this `ended` without a verdict."""
     from benchgate.release.publish import publishers, without_verdict

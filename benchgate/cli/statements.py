@@ -82,8 +82,7 @@ def write_statement(
     """
     from benchgate.integrations.run_url import run_url
     from benchgate.pipeline.judge import write_whole
-    from benchgate.release.attest import statement_of
-    from benchgate.report.statement import StatedFile
+    from benchgate.release.attest import StatedFile, statement_of
 
     stated = statement_of(
         decision,

@@ -25,7 +25,7 @@ def verdict_server(
     strict: options.StrictOption = False,
 ) -> None:
     """Answer Flagger and Argo Rollouts whether a run may be promoted, from the store, which is only read."""
-    from benchgate.release.server import Served, VerdictServer, opened
+    from benchgate.release.server import ServerSettings, VerdictServer, opened
     from benchgate.units import parse_duration_s
 
     try:
@@ -35,7 +35,7 @@ def verdict_server(
     with opened(store):
         pass  # a store that is not there is told now, and not to whoever asks first
     try:
-        server = VerdictServer(host, port, Served(store, max_age_s, strict, _tell))
+        server = VerdictServer(host, port, ServerSettings(store, max_age_s, strict, _tell))
     except (OSError, OverflowError) as error:
         raise UsageError(f"--host {host} --port {port}: nothing can listen there: {error}") from error
     with server:

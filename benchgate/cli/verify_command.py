@@ -19,9 +19,8 @@ from benchgate.escape import terminal_line
 
 if TYPE_CHECKING:
     from benchgate.model.verdict import Waivers
-    from benchgate.release.signatures import Signer
-    from benchgate.release.verify import Part, Verified
-    from benchgate.report.statement import Statement
+    from benchgate.release.attest import Statement
+    from benchgate.release.verify import Part, Signer, Verified
     from benchgate.store.repository import Store
 
 
@@ -58,7 +57,7 @@ def verify(
     """Hold a statement against report, suite, store and signature; 0 where all holds and the verdict promotes."""
     from benchgate.cli.suite_files import read_suite
     from benchgate.release import verify
-    from benchgate.report.statement import read_statement
+    from benchgate.release.attest import read_statement
     from benchgate.store.repository import Store
 
     signer = _signer(bundle, identity, issuer, trust_root, repository)
@@ -68,7 +67,7 @@ def verify(
     data = _read(statement)
     stated = read_statement(data, str(statement))
     with Store.open(store, create=False) if store is not None else nullcontext() as opened:
-        asked = verify.Asked(
+        asked = verify.VerifyRequest(
             run=run,
             candidate=candidate,
             revision=revision,
@@ -93,7 +92,7 @@ def _signer(
     bundle: Path | None, identity: str | None, issuer: str | None, trust_root: Path | None, repository: str | None
 ) -> Signer | None:
     """Who must have signed. A signature by just anybody shows nothing, so both names are required."""
-    from benchgate.release.signatures import Signer, require_sigstore
+    from benchgate.release.verify import Signer, require_sigstore
 
     if bundle is None:
         of_one = {"--identity": identity, "--issuer": issuer, "--trust-root": trust_root, "--repository": repository}
@@ -151,7 +150,7 @@ def _code(found: Verified, *, strict: bool) -> ExitCode:
 
 
 def _read(statement: Path) -> bytes:
-    from benchgate.report.statement import LONGEST_BYTES
+    from benchgate.release.attest import LONGEST_BYTES
 
     try:
         with statement.open("rb") as opened:
@@ -169,7 +168,7 @@ def _lines(found: Verified, code: ExitCode, source: str) -> Iterator[str]:
     )
     yield terminal_line(f"{head}, {sides}{waived}, judged by benchgate {said.tool_version}") + "\n"
     for line in found.lines:
-        yield terminal_line(f"  {line.part:10} {line.answer.value:14} {line.told}") + "\n"
+        yield terminal_line(f"  {line.part:10} {line.answer.value:14} {line.text}") + "\n"
         if line.remedy is not None:
             yield terminal_line(f"  {'':25} {line.remedy}") + "\n"
     yield _end(found, code)
@@ -192,7 +191,7 @@ def _document(found: Verified, code: ExitCode) -> dict[str, object]:
         "outcome": said.outcome.value,
         "stated_exit_code": said.exit_code.value,
         "lines": [
-            {"part": line.part, "answer": line.answer.value, "told": line.told, "remedy": line.remedy}
+            {"part": line.part, "answer": line.answer.value, "told": line.text, "remedy": line.remedy}
             for line in found.lines
         ],
         "holds": found.holds,

@@ -19,9 +19,8 @@ from benchgate.integrations.run_url import run_url
 from benchgate.model.deployment import Arm
 from benchgate.model.verdict import ChecksByResult, GuardResult, Outcome, Verdict
 from benchgate.pipeline.judge import Decision
-from benchgate.release.attest import statement_of
+from benchgate.release.attest import NotAStatement, StatedFile, read_statement, statement_of
 from benchgate.report.document import OWN, verdict_document
-from benchgate.report.statement import NotAStatement, StatedFile, read_statement
 from tests.fakes import evidence as fake
 
 

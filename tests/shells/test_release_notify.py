@@ -15,9 +15,8 @@ from benchgate.integrations.message import Light, Message
 from benchgate.integrations.webhook import SECRET, SLACK_URL
 from benchgate.model.verdict import Outcome
 from benchgate.pipeline.judge import Decision
-from benchgate.release import notify
-from benchgate.release.notify import Addressed, addressed, notifiers
-from benchgate.release.publish import Judged, publish_all
+from benchgate.release import publish
+from benchgate.release.publish import Judged, WebTargets, notifiers, parse_web_targets, publish_all
 from benchgate.report.document import OWN, verdict_document
 from benchgate.store.repository import Store
 from tests.fakes import evidence as fake
@@ -32,7 +31,7 @@ MESSAGE = Message("tiny-q4", "q4", "run-1", Outcome.BLOCK, Light.FAILURE, "BLOCK
 
 @pytest.fixture(autouse=True)
 def quick_report(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(notify, "report_html", lambda decision: "<!doctype html>")
+    monkeypatch.setattr(publish, "report_html", lambda decision: "<!doctype html>")
 
 
 def judged(outcome: Outcome = Outcome.BLOCK, doubt: str | None = None) -> Judged:
@@ -44,10 +43,10 @@ def test_each_receiver_gets_its_own_form_of_the_same_verdict() -> None:
     with receiving([200]) as receiver:
         here = f"http://localhost:{receiver.port}"
         environment = {**TOLD, SLACK_URL: f"{here}/services/hidden"}
-        to = addressed(f"{here}/hook", f"{here}/gateway", slack=True)
+        to = parse_web_targets(f"{here}/hook", f"{here}/gateway", slack=True)
         done = list(publish_all(MESSAGE, notifiers(judged(), to, LINK, environment, clock=receiver.clock)))
     assert [(one.name, one.fault) for one in done] == [("webhook", None), ("slack", None), ("push-metrics", None)]
-    assert all(one.said is not None and "hidden" not in one.said for one in done)
+    assert all(one.done is not None and "hidden" not in one.done for one in done)
     hook, slack, metrics = (body for _, _, _, body in receiver.seen)
     data = json.loads(hook)["data"]
     assert (data["verdict"], data["promotes"], data["url"]) == ("BLOCK", False, LINK)
@@ -59,7 +58,7 @@ def test_each_receiver_gets_its_own_form_of_the_same_verdict() -> None:
 def test_a_pass_in_doubt_is_told_as_what_it_is() -> None:
     with receiving([200]) as receiver:
         here = f"http://localhost:{receiver.port}"
-        to = addressed(f"{here}/hook", here, slack=False)
+        to = parse_web_targets(f"{here}/hook", here, slack=False)
         doubtful = judged(Outcome.PASS, "its newest stored verdict is BLOCK")
         list(publish_all(MESSAGE, notifiers(doubtful, to, None, TOLD, clock=receiver.clock)))
     hook, metrics = (body for _, _, _, body in receiver.seen)
@@ -72,13 +71,13 @@ def test_a_pass_in_doubt_is_told_as_what_it_is() -> None:
 @pytest.mark.parametrize(
     ("to", "environment", "says"),
     [
-        (addressed("https://ci.example/hook", None, slack=False), {}, f"{SECRET} is not set"),
-        (Addressed(slack=True), {}, f"{SLACK_URL} is not set"),
-        (Addressed(slack=True), {SLACK_URL: "http://hooks.example/hidden"}, "plain http"),
+        (parse_web_targets("https://ci.example/hook", None, slack=False), {}, f"{SECRET} is not set"),
+        (WebTargets(slack=True), {}, f"{SLACK_URL} is not set"),
+        (WebTargets(slack=True), {SLACK_URL: "http://hooks.example/hidden"}, "plain http"),
     ],
 )
 def test_what_the_environment_lacks_is_a_fault_of_that_receiver_alone(
-    to: Addressed, environment: Mapping[str, str], says: str
+    to: WebTargets, environment: Mapping[str, str], says: str
 ) -> None:
     (tell,) = notifiers(judged(), to, LINK, environment).values()
     with pytest.raises(PublishError, match=says) as failed:
@@ -88,9 +87,9 @@ def test_what_the_environment_lacks_is_a_fault_of_that_receiver_alone(
 
 def test_what_is_no_address_is_refused_at_once() -> None:
     with pytest.raises(UsageError, match="--webhook: its address is plain http"):
-        addressed("http://ci.example/hook", None, slack=False)
+        parse_web_targets("http://ci.example/hook", None, slack=False)
     with pytest.raises(UsageError, match="--push-metrics: expected an address"):
-        addressed(None, "gateway:9091", slack=False)
+        parse_web_targets(None, "gateway:9091", slack=False)
 
 
 def test_publish_tells_what_it_can_and_fails_for_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,7 +104,7 @@ def test_publish_tells_what_it_can_and_fails_for_the_rest(tmp_path: Path, monkey
             "publish", run_id, "--webhook", f"http://localhost:{receiver.port}/", "--slack", "--store", store
         )
     assert (told.exit_code, unsigned.exit_code) == (0, 13)
-    assert f"slack: taken by http://localhost:{receiver.port}" in told.stderr
+    assert f"slack: sent to http://localhost:{receiver.port}" in told.stderr
     assert f"not published: webhook: {SECRET} is not set" in unsigned.stderr
     assert "BLOCK" in told.stdout
     assert "BLOCK" in unsigned.stdout

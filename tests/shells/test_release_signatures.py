@@ -14,11 +14,17 @@ import pytest
 from benchgate.errors import ExitCode, UsageError
 from benchgate.model.verdict import Outcome
 from benchgate.pipeline.judge import Decision
-from benchgate.release.attest import statement_of
-from benchgate.release.signatures import NotSigned, Signer, require_sigstore, verify_signature
-from benchgate.release.verify import Answer, Asked, verify
+from benchgate.release.attest import StatedFile, Statement, statement_of
+from benchgate.release.verify import (
+    Answer,
+    NotSigned,
+    Signer,
+    VerifyRequest,
+    require_sigstore,
+    verify,
+    verify_signature,
+)
 from benchgate.report.document import OWN, verdict_document
-from benchgate.report.statement import StatedFile, Statement
 from tests.fakes import evidence as fake
 from tests.fakes.sigstore_world import IDENTITY, ISSUER, SigstoreWorld
 
@@ -59,7 +65,7 @@ def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPat
 
 def test_whole_statement_that_was_signed_by_whom_it_should_be_holds(tmp_path: Path, world: SigstoreWorld) -> None:
     said = statement()
-    asked = Asked(signer=signer(tmp_path, world, world.bundle(said.data())))
+    asked = VerifyRequest(signer=signer(tmp_path, world, world.bundle(said.data())))
     found = verify(said, said.data(), asked)
     assert [line.answer for line in found.lines if line.part == "signature"] == [Answer.HOLDS]
     assert (found.holds, found.exit_code) == (True, ExitCode.OK)

@@ -21,9 +21,8 @@ from benchgate.errors import BenchgateError, ExitCode, UsageError
 from benchgate.model.deployment import sha256_of
 from benchgate.model.verdict import ChecksByResult, Outcome, Waiver, Waivers
 from benchgate.pipeline.judge import Decision, decide_stored, write_report
-from benchgate.release.attest import statement_of
-from benchgate.release.verify import Answer, Asked, Line, Verified, verify
-from benchgate.report.statement import StatedArm, StatedFile, Statement, read_statement
+from benchgate.release.attest import StatedArm, StatedFile, Statement, read_statement, statement_of
+from benchgate.release.verify import Answer, Line, Verified, VerifyRequest, verify
 from benchgate.store.repository import Store
 from benchgate.suite.loader import parse_suite
 from benchgate.suite.rules.suite import only_shadow, with_arms
@@ -74,7 +73,7 @@ def stated(decision: Decision, report: StatedFile | None = None, suite: str | No
     return statement_of(decision, decision.exit_code, report=report, suite_file_sha256=suite)
 
 
-def held(statement: Statement, asked: Asked) -> Verified:
+def held(statement: Statement, asked: VerifyRequest) -> Verified:
     return verify(statement, statement.data(), asked)
 
 
@@ -89,17 +88,17 @@ def answers(found: Verified, part: str) -> list[Answer]:
 def test_what_was_written_holds_and_what_was_not_given_is_not_checked(
     store: Store, passed: Decision, page: tuple[Path, StatedFile]
 ) -> None:
-    found = held(stated(passed, page[1]), Asked(report=page[0], store=store))
+    found = held(stated(passed, page[1]), VerifyRequest(report=page[0], store=store))
     assert (found.holds, found.exit_code) == (True, ExitCode.OK)
     assert answers(found, "report") == [Answer.HOLDS]
     assert answers(found, "store") == [Answer.HOLDS] * 3  # evidence, verdict, and the report made anew
     assert answers(found, "suite") == answers(found, "signature") == [Answer.UNCHECKED]
-    assert "anybody can write one" in of(found, "signature")[0].told
-    assert not held(stated(passed), Asked()).holds
+    assert "anybody can write one" in of(found, "signature")[0].text
+    assert not held(stated(passed), VerifyRequest()).holds
 
 
 def test_verdict_that_does_not_promote_holds_with_its_own_code(store: Store, blocked: Decision) -> None:
-    found = held(stated(blocked), Asked(store=store))
+    found = held(stated(blocked), VerifyRequest(store=store))
     assert (found.holds, found.exit_code) == (True, ExitCode.BLOCK)
 
 
@@ -113,7 +112,7 @@ def test_one_changed_byte_of_the_report_is_found(data: st.DataObject, folder: Pa
     flip = data.draw(st.integers(1, 255))
     changed = folder / "changed.html"
     changed.write_bytes(true[:place] + bytes([true[place] ^ flip]) + true[place + 1 :])
-    found = held(stated(passed, report), Asked(report=changed))
+    found = held(stated(passed, report), VerifyRequest(report=changed))
     assert (found.holds, found.exit_code) == (False, ExitCode.INVALID)
 
 
@@ -134,19 +133,19 @@ def test_suite_is_held_by_its_bytes_and_by_what_it_says_of_the_two_that_were_mea
 ) -> None:
     file = tmp_path / "suite.yaml"
     file.write_text(SUITE)
-    assert answers(held(of_suite(passed), Asked(suite=file)), "suite") == [Answer.HOLDS, Answer.HOLDS]
-    part = held(of_suite(passed, shadow=True), Asked(suite=file))
+    assert answers(held(of_suite(passed), VerifyRequest(suite=file)), "suite") == [Answer.HOLDS, Answer.HOLDS]
+    part = held(of_suite(passed, shadow=True), VerifyRequest(suite=file))
     assert answers(part, "suite") == [Answer.HOLDS, Answer.BROKEN]
-    assert "only the shadow part" in of(part, "suite")[1].told
+    assert "only the shadow part" in of(part, "suite")[1].text
 
 
 def test_one_changed_byte_of_the_suite_is_found_a_comment_too(tmp_path: Path, passed: Decision) -> None:
     file, statement, data = tmp_path / "suite.yaml", of_suite(passed), SUITE.encode()
     for place in (*range(0, len(data), 29), data.index(b"nightly"), len(data) - 1):
         file.write_bytes(data[:place] + bytes([data[place] ^ (1 << place % 7)]) + data[place + 1 :])
-        assert held(statement, Asked(suite=file)).exit_code is ExitCode.INVALID
+        assert held(statement, VerifyRequest(suite=file)).exit_code is ExitCode.INVALID
     file.write_text(SUITE.replace("nightly", "daily"))
-    assert answers(held(statement, Asked(suite=file)), "suite") == [Answer.BROKEN, Answer.HOLDS]
+    assert answers(held(statement, VerifyRequest(suite=file)), "suite") == [Answer.BROKEN, Answer.HOLDS]
 
 
 def test_where_only_what_a_suite_says_is_stated_another_margin_is_found_and_its_bytes_are_not_checked(
@@ -154,15 +153,15 @@ def test_where_only_what_a_suite_says_is_stated_another_margin_is_found_and_its_
 ) -> None:
     file, statement = tmp_path / "suite.yaml", replace(of_suite(passed), suite_file_sha256=None)
     file.write_text(SUITE)
-    assert answers(held(statement, Asked(suite=file)), "suite") == [Answer.UNCHECKED, Answer.HOLDS]
+    assert answers(held(statement, VerifyRequest(suite=file)), "suite") == [Answer.UNCHECKED, Answer.HOLDS]
     file.write_text(SUITE.replace("max: 1%", "max: 9%"))
-    assert answers(held(statement, Asked(suite=file)), "suite") == [Answer.UNCHECKED, Answer.BROKEN]
+    assert answers(held(statement, VerifyRequest(suite=file)), "suite") == [Answer.UNCHECKED, Answer.BROKEN]
 
 
 def test_report_where_none_is_stated_and_a_suite_that_is_none_do_not_hold(tmp_path: Path, passed: Decision) -> None:
     file = tmp_path / "x"
     file.write_bytes(b"\xff")
-    found = held(stated(passed), Asked(report=file, suite=file))
+    found = held(stated(passed), VerifyRequest(report=file, suite=file))
     assert answers(found, "report") == [Answer.BROKEN]
     assert answers(found, "suite") == [Answer.UNCHECKED, Answer.BROKEN]
 
@@ -180,7 +179,7 @@ def test_report_where_none_is_stated_and_a_suite_that_is_none_do_not_hold(tmp_pa
 def test_statement_that_says_otherwise_than_the_store_does_not_hold(
     store: Store, passed: Decision, changes: dict[str, object]
 ) -> None:
-    found = held(replace(stated(passed), **changes), Asked(store=store))  # type: ignore[arg-type]  # any field
+    found = held(replace(stated(passed), **changes), VerifyRequest(store=store))  # type: ignore[arg-type]  # any field
     assert Answer.BROKEN in answers(found, "store") and found.exit_code is ExitCode.INVALID
 
 
@@ -189,17 +188,17 @@ def test_pass_that_was_forged_of_a_blocked_run_is_found_by_its_store(
 ) -> None:
     forged = replace(stated(passed), run=stated(blocked).run, arms=stated(blocked).arms)
     assert read_statement(forged.data(), "x").result == "PASSED"  # by itself nothing is wrong with it
-    found = held(forged, Asked(store=store))
+    found = held(forged, VerifyRequest(store=store))
     assert found.exit_code is ExitCode.INVALID
-    assert "judged again is BLOCK" in of(found, "store")[1].told
+    assert "judged again is BLOCK" in of(found, "store")[1].text
 
 
 def test_run_that_the_store_lacks_or_has_with_other_evidence_does_not_hold(store: Store, passed: Decision) -> None:
     statement = stated(passed)
     absent = replace(statement, run=replace(statement.run, id="gone"))
-    assert "the store has no run" in of(held(absent, Asked(store=store)), "store")[0].told
+    assert "the store has no run" in of(held(absent, VerifyRequest(store=store)), "store")[0].text
     other = replace(statement, run=replace(statement.run, evidence_sha256="0" * 64))
-    assert answers(held(other, Asked(store=store)), "store")[0] is Answer.BROKEN
+    assert answers(held(other, VerifyRequest(store=store)), "store")[0] is Answer.BROKEN
 
 
 @pytest.mark.parametrize("what", ["run", "candidate", "revision"])
@@ -214,11 +213,11 @@ def test_true_statement_of_something_else_than_was_meant_does_not_hold(
     }
     arms = {**made.arms, "candidate": replace(made.arms["candidate"], revision=said["revision"])}
     meant: dict[str, Any] = {what: said[what]}
-    asked = Asked(store=store, **meant)
+    asked = VerifyRequest(store=store, **meant)
     assert answers(held(replace(made, arms=arms) if what == "revision" else made, asked), what) == [Answer.HOLDS]
     for other in ("another", ""):
         unlike: dict[str, Any] = {what: other}
-        found = held(made, Asked(store=store, **unlike))
+        found = held(made, VerifyRequest(store=store, **unlike))
         assert (found.exit_code, answers(found, what)) == (ExitCode.INVALID, [Answer.BROKEN])
 
 
@@ -226,7 +225,7 @@ def test_verdict_over_evals_that_were_made_elsewhere_is_none_to_deploy_by(
     passed: Decision, page: tuple[Path, StatedFile]
 ) -> None:
     made = stated(passed, page[1])
-    found = held(replace(made, run=replace(made.run, imported=True)), Asked(report=page[0]))
+    found = held(replace(made, run=replace(made.run, imported=True)), VerifyRequest(report=page[0]))
     assert (found.exit_code, answers(found, "evals")) == (ExitCode.INVALID, [Answer.BROKEN])
 
 
@@ -235,10 +234,10 @@ def test_another_policy_holds_only_where_it_is_given(store: Store, blocked: Deci
     decision = decide_stored(store, blocked.evidence.run.id, policy=lenient, keep=False)
     statement = stated(decision)
     assert (decision.verdict.outcome, statement.policy_replaced) == (Outcome.PASS, True)
-    assert held(statement, Asked(store=store)).exit_code is ExitCode.INVALID
-    assert held(statement, Asked(store=store, policy=lenient)).exit_code is ExitCode.OK
+    assert held(statement, VerifyRequest(store=store)).exit_code is ExitCode.INVALID
+    assert held(statement, VerifyRequest(store=store, policy=lenient)).exit_code is ExitCode.OK
     with pytest.raises(UsageError, match="leave it out"):
-        held(stated(blocked), Asked(store=store, policy=lenient))
+        held(stated(blocked), VerifyRequest(store=store, policy=lenient))
 
 
 def test_verdict_that_rests_on_waivers_is_judged_again_with_them(store: Store) -> None:
@@ -249,9 +248,11 @@ def test_verdict_that_rests_on_waivers_is_judged_again_with_them(store: Store) -
     statement = stated(decide_stored(store, run_id, waivers=waivers, keep=False))
     assert (statement.result, statement.waivers_as_of) == ("WARNED", "2026-01-05")
     with pytest.raises(UsageError, match="add --waivers FILE"):
-        held(statement, Asked(store=store))
-    assert held(statement, Asked(store=store, waivers=waivers)).exit_code is ExitCode.OK
-    assert held(statement, Asked(store=store, waivers=Waivers((), date(2026, 1, 5)))).exit_code is ExitCode.INVALID
+        held(statement, VerifyRequest(store=store))
+    assert held(statement, VerifyRequest(store=store, waivers=waivers)).exit_code is ExitCode.OK
+    assert (
+        held(statement, VerifyRequest(store=store, waivers=Waivers((), date(2026, 1, 5)))).exit_code is ExitCode.INVALID
+    )
 
 
 def test_comparison_with_another_run_is_made_again(store: Store, passed: Decision) -> None:
@@ -259,7 +260,7 @@ def test_comparison_with_another_run_is_made_again(store: Store, passed: Decisio
     decision = decide_stored(store, judged(store)[0], against, keep=False)
     statement = stated(decision)
     assert statement.against is not None and statement.against.id == against
-    assert held(statement, Asked(store=store)).holds
+    assert held(statement, VerifyRequest(store=store)).holds
 
 
 def left(folder: Path, statement: Statement) -> Path:

@@ -59,7 +59,7 @@ def test_hook_runs_once_for_a_promotion_that_is_recorded_and_again_only_when_ask
     assert (read["run_id"], read["grounds"], read["candidate"]["model"]) == (passed, said["grounds"], "org/chat")
     assert ran(tmp_path) == [f"promoted PASS true {COMMIT}"]
     before = here(tmp_path, *asked)
-    assert (before.returncode, len(ran(tmp_path))) == (13, 1) and "add --again to do it now" in before.stderr
+    assert (before.returncode, len(ran(tmp_path))) == (13, 1) and "add --again to run it now" in before.stderr
     again = here(tmp_path, *asked, "--again")
     assert (again.returncode, len(ran(tmp_path))) == (0, 2), again.stderr
     assert f"model org/chat at {COMMIT}, by the suite" in again.stdout
