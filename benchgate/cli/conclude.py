@@ -124,10 +124,10 @@ def say_as(output: Format) -> Callable[[str], None]:
 
 
 def _withdrawn() -> list[str]:
-    from benchgate.integrations import github
+    from benchgate.integrations import github_outputs
 
     try:
-        github.withdraw_outputs(os.environ)
+        github_outputs.withdraw_outputs(os.environ)
     except PublishError as error:
         return [str(error)]
     return []

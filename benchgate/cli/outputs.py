@@ -92,7 +92,7 @@ def clear_old_results(
 
 def require_link(forms: Sequence[Output], report_url: str | None, report: Path | None) -> None:
     """Raises UsageError for a `--report-url` that is none, and for links where nobody says the report's address."""
-    from benchgate.integrations.report_link import report_link
+    from benchgate.integrations.ci import report_link
 
     link = report_link(os.environ, report_url, report) if forms or report_url is not None else None
     if link is None and Output.GITLAB_ANNOTATIONS in forms:
@@ -121,7 +121,7 @@ def told_of(
     decision: Decision, code: ExitCode, *, report_url: str | None, report: Path | None, suite: Path | None
 ) -> VerdictContext:
     """The decision as every form of it is made from, of a process that ends with this code."""
-    from benchgate.integrations.report_link import report_link
+    from benchgate.integrations.ci import report_link
     from benchgate.report.results import VerdictContext
 
     return VerdictContext(

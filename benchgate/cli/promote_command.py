@@ -42,8 +42,8 @@ def promote(
     output: given.OutputOption = CareFormat.TEXT,
 ) -> None:
     """Judge a stored run once more and record its promotion; exits with the verdict's code where that says no."""
+    from benchgate.integrations.ci import origin_of, unprotected_because
     from benchgate.integrations.hook import hook_command
-    from benchgate.integrations.origin import origin_of, unprotected_because
     from benchgate.model.deployment import Arm
     from benchgate.model.run import MAX_PROMOTION_AGE_S
     from benchgate.release import promote

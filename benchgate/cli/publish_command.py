@@ -20,8 +20,8 @@ from benchgate.cli.waiver_files import waivers_for_stored
 from benchgate.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
-    from benchgate.integrations.github_place import Place
-    from benchgate.integrations.message import Message
+    from benchgate.integrations.ci import Place
+    from benchgate.integrations.github_feedback import Message
     from benchgate.release.publish import GitHubTargets, Judged, Publisher
     from benchgate.store.repository import Store
 
@@ -53,7 +53,7 @@ def publish(
     output: options.FormatOption = Format.TEXT,
 ) -> None:
     """Judge a stored run again and tell of it; exits with 0 when all is published, whatever the verdict is."""
-    from benchgate.integrations.github_place import place_of
+    from benchgate.integrations.ci import place_of
     from benchgate.release.publish import (
         GitHubTargets,
         WebTargets,

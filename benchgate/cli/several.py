@@ -99,18 +99,18 @@ def worst(codes: Iterable[ExitCode]) -> ExitCode:
 
 
 def _withdraw() -> None:
-    from benchgate.integrations import github
+    from benchgate.integrations import github_outputs
 
-    github.withdraw_outputs(os.environ)
+    github_outputs.withdraw_outputs(os.environ)
 
 
 def _published(done: Sequence[Concluded], code: ExitCode) -> ExitCode:
     """Tell the CI system once more, last and thereby for good, of the candidate that decides."""
-    from benchgate.integrations import github
+    from benchgate.integrations import github_outputs
 
     decides = max((one for one in done if one.code is code), key=lambda one: one.decision.verdict.outcome.severity)
     try:
-        github.publish_outputs(
+        github_outputs.publish_outputs(
             os.environ,
             verdict=decides.decision.verdict,
             run_id=decides.decision.evidence.run.id,

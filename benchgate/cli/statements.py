@@ -80,7 +80,7 @@ def write_statement(
 
     Raises PublishError when it cannot be written.
     """
-    from benchgate.integrations.run_url import run_url
+    from benchgate.integrations.ci import run_url
     from benchgate.pipeline.judge import write_whole
     from benchgate.release.attest import StatedFile, statement_of
 

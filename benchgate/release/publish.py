@@ -15,16 +15,29 @@ from pathlib import Path
 
 from benchgate.errors import EvidenceError, ExitCode, PublishError, SuiteError, UsageError
 from benchgate.escape import markdown_code, markdown_prose
-from benchgate.integrations import github
-from benchgate.integrations.delivery import CLOCK, Clock
-from benchgate.integrations.destination import Destination, destination
-from benchgate.integrations.github_api import GitHubApi
-from benchgate.integrations.github_check import publish_check
-from benchgate.integrations.github_comment import publish_comment
-from benchgate.integrations.github_place import Place
-from benchgate.integrations.github_status import publish_commit_status, publish_deployment_status
-from benchgate.integrations.message import Annotation, Light, Message
-from benchgate.integrations.webhook import push_metrics, send_slack, send_webhook, slack_destination, webhook_key
+from benchgate.integrations import github_outputs
+from benchgate.integrations.ci import Place
+from benchgate.integrations.github import GitHubApi
+from benchgate.integrations.github_feedback import (
+    Annotation,
+    Light,
+    Message,
+    publish_check,
+    publish_comment,
+    publish_commit_status,
+    publish_deployment_status,
+)
+from benchgate.integrations.webhook import (
+    CLOCK,
+    Clock,
+    Destination,
+    destination,
+    push_metrics,
+    send_slack,
+    send_webhook,
+    slack_destination,
+    webhook_key,
+)
 from benchgate.model.deployment import Arm, sha256_of
 from benchgate.model.run import Run
 from benchgate.model.verdict import Outcome, Waivers
@@ -240,7 +253,7 @@ def publishers(targets: GitHubTargets, place: Place, environment: Mapping[str, s
     def summary(message: Message) -> str:
         if not environment.get("GITHUB_STEP_SUMMARY"):
             raise PublishError("GITHUB_STEP_SUMMARY is not set: there is no job summary to write to")
-        github.publish_summary(environment, lambda: message.text(SUMMARY_BYTES))
+        github_outputs.publish_summary(environment, lambda: message.text(SUMMARY_BYTES))
         return "job summary written"
 
     every: dict[str, tuple[bool, Publisher]] = {

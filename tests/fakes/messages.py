@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchgate.integrations.message import Annotation, Light, Message
+from benchgate.integrations.github_feedback import Annotation, Light, Message
 from benchgate.model.verdict import Outcome
 
 _LIGHTS = {Outcome.PASS: Light.SUCCESS, Outcome.WARN: Light.SUCCESS, Outcome.INVALID: Light.ERROR}

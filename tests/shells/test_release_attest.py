@@ -15,7 +15,7 @@ from benchgate.cli.options import Format
 from benchgate.cli.several import conclude_each
 from benchgate.cli.statements import StatementPlace, statement_place
 from benchgate.errors import ExitCode, UsageError
-from benchgate.integrations.run_url import run_url
+from benchgate.integrations.ci import run_url
 from benchgate.model.deployment import Arm
 from benchgate.model.verdict import ChecksByResult, GuardResult, Outcome, Verdict
 from benchgate.pipeline.judge import Decision

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from benchgate.errors import PublishError, UsageError
-from benchgate.integrations.message import Light, Message
+from benchgate.integrations.github_feedback import Light, Message
 from benchgate.integrations.webhook import SECRET, SLACK_URL
 from benchgate.model.verdict import Outcome
 from benchgate.pipeline.judge import Decision

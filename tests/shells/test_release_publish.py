@@ -115,7 +115,7 @@ def test_a_blocked_run_is_told_everywhere_from_its_bundle_alone_and_the_job_is_g
     assert github.statuses[SHA][0]["state"] == github.deployments[5][0]["state"] == "failure"
     again = publish(tmp_path, job, bundle, "--comment", "--exit-verdict")
     assert again.returncode == 10
-    assert "says it already" in again.stderr
+    assert "is up to date" in again.stderr
 
 
 def test_a_run_that_passes_is_green_by_its_id_and_strict_means_what_it_means_to_the_gate(

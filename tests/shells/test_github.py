@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from benchgate.errors import PublishError
-from benchgate.integrations.github_api import GitHubApi, base_url
-from benchgate.integrations.github_comment import publish_comment
-from benchgate.integrations.github_refusals import Purpose
+from benchgate.integrations.github import GitHubApi, Purpose, base_url
+from benchgate.integrations.github_feedback import publish_comment
 from tests.fakes.github_api import TOKEN, FakeGitHub
 from tests.fakes.messages import message
 
@@ -109,7 +108,7 @@ def test_a_server_that_stays_broken_is_given_up_after_five_tries(github: FakeGit
 
 
 def test_a_server_too_slow_to_end_its_answer_is_given_up(github: FakeGitHub) -> None:
-    with pytest.raises(PublishError, match=r"127\.0\.0\.1:\d+ could not be asked: its answer does not end"):
+    with pytest.raises(PublishError, match=r"127\.0\.0\.1:\d+ could not be reached: its answer does not end"):
         listed(github, Waits(step_s=170.0))
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchgate.errors import ExitCode, PublishError
-from benchgate.integrations.github import SUMMARY_LIMIT_BYTES, publish, publish_outputs, withdraw_outputs
+from benchgate.integrations.github_outputs import SUMMARY_LIMIT_BYTES, publish, publish_outputs, withdraw_outputs
 from benchgate.model.verdict import Outcome
 from tests.fakes import evidence as fake
 

@@ -13,11 +13,12 @@ import httpx2
 import pytest
 
 from benchgate.errors import PublishError, UsageError
-from benchgate.integrations import delivery
-from benchgate.integrations.destination import addresses, destination
+from benchgate.integrations import webhook
 from benchgate.integrations.webhook import (
     SECRET,
     SLACK_URL,
+    addresses,
+    destination,
     push_metrics,
     send_slack,
     send_webhook,
@@ -100,7 +101,7 @@ def test_slack_is_never_told_twice_where_it_may_have_heard() -> None:
 
 
 def test_a_server_that_answers_byte_by_byte_is_not_waited_for_longer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(delivery, "_TRY_S", 0.3)
+    monkeypatch.setattr(webhook, "_TRY_S", 0.3)
 
     def respond(_: Received) -> Iterator[bytes | float]:
         yield b"HTTP/1.1 200 OK\r\nX: "
@@ -250,7 +251,7 @@ def test_a_minute_is_all_there_is_for_any_number_of_addresses(monkeypatch: pytes
         receiver.clock.sleep(min(5.0, max(0.0, limit_s)))
         raise httpx2.ConnectTimeout("nobody") if limit_s > 0 else TimeoutError
 
-    monkeypatch.setattr(delivery, "_answered", silent)
+    monkeypatch.setattr(webhook, "_answered", silent)
     with pytest.raises(PublishError, match="in time"):
         send_webhook(destination("https://harmless.example/", "--webhook"), "{}", KEY, clock=receiver.clock)
     assert sum(min(5.0, max(0.0, one)) for one in limits) == 60.0

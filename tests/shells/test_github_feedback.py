@@ -1,29 +1,192 @@
-"""Check runs and statuses: nothing older stays green, nothing but a PASS or WARN is green, nothing is told twice."""
+"""Comments, check runs and statuses of one verdict on GitHub: ours alone, never green for an older run."""
 
 from __future__ import annotations
 
+import copy
+import itertools
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from benchgate.errors import PublishError
-from benchgate.integrations.github_api import GitHubApi
-from benchgate.integrations.github_check import publish_check
-from benchgate.integrations.github_status import publish_commit_status, publish_deployment_status
-from benchgate.integrations.message import Message, Overtaken
+from benchgate.integrations.github import GitHubApi
+from benchgate.integrations.github_feedback import (
+    Message,
+    Overtaken,
+    publish_check,
+    publish_comment,
+    publish_commit_status,
+    publish_deployment_status,
+)
 from benchgate.model.verdict import Outcome
-from tests.fakes.github_api import Asked, FakeGitHub
+from tests.fakes.github_api import BOT, Asked, FakeGitHub
 from tests.fakes.messages import message
 
-SHA = "c0ffee" * 6 + "c0de"
-NAME = "benchgate/chat/awq"
+MARK = "<!-- benchgate:chat:awq -->"
 
 
 @pytest.fixture
 def github() -> Iterator[FakeGitHub]:
     with FakeGitHub() as server:
         yield server
+
+
+def comment_on(github: FakeGitHub, said: Message) -> str:
+    with GitHubApi(github.environment, sleep=lambda wait_s: None) as api:
+        return publish_comment(api, 7, said)
+
+
+def bodies(github: FakeGitHub) -> list[str]:
+    return [one["body"] for one in github.comments[7]]
+
+
+def test_one_comment_is_updated_over_five_runs_and_left_alone_when_it_says_the_same(github: FakeGitHub) -> None:
+    for i in range(130):
+        github.comment(f"{i}", "somebody")
+    comment_on(github, message(said="run 0"))
+    for i in range(1, 5):
+        assert comment_on(github, message(said=f"run {i}")).endswith("updated")
+    assert len(github.comments[7]) == 131
+    assert bodies(github)[130] == f"{MARK}\n<!-- benchgate-says:success:run-1 -->\n## PASS: awq\n\nrun 4\n"
+    github.asked.clear()
+    assert comment_on(github, message(said="run 4")).endswith("is up to date")
+    assert github.changes() == []
+
+
+@pytest.mark.parametrize("good", [Outcome.PASS, Outcome.WARN])
+@pytest.mark.parametrize("bad", [Outcome.BLOCK, Outcome.INCONCLUSIVE, Outcome.INVALID])
+def test_good_news_that_turns_bad_is_a_new_comment_and_the_old_one_leads_to_it(
+    github: FakeGitHub, good: Outcome, bad: Outcome
+) -> None:
+    comment_on(github, message(good))
+    assert comment_on(github, message(bad)).startswith("new comment")
+    old, new = github.comments[7]
+    assert old["body"].startswith("<!-- benchgate-superseded:chat:awq -->\n## " + good)
+    assert new["html_url"] in old["body"]
+    assert f"## {bad}" in new["body"]
+    comment_on(github, message(bad, said="again"))
+    comment_on(github, message(good, said="mended"))
+    assert len(github.comments[7]) == 2
+    assert f"## {good}: awq\n\nmended" in bodies(github)[1]
+
+
+def test_an_old_green_is_not_told_over_a_newer_comment(github: FakeGitHub) -> None:
+    comment_on(github, message(Outcome.BLOCK, run_id="run-2"))
+    before = bodies(github)
+    with pytest.raises(Overtaken, match="run run-2 was measured after run run-1"):
+        comment_on(github, message(run_id="run-1"))
+    assert bodies(github) == before
+
+
+class TwoAtOnce(FakeGitHub):
+    """Tells nobody what is there until two have asked, so that neither sees what the other makes of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._both, self._first = threading.Barrier(2), itertools.count()
+
+    def answer(self, asked: Asked) -> tuple[int, object, dict[str, str]] | None:
+        answer = copy.deepcopy(super().answer(asked))  # as it is now, and not as it will be when it is sent
+        if asked.method == "GET" and next(self._first) < 2:
+            self._both.wait(30)
+        return answer
+
+
+@pytest.mark.parametrize(
+    "second", [message(), message(Outcome.BLOCK, run_id="run-2"), message(run_id="run-2")], ids=["same", "bad", "good"]
+)
+def test_of_two_first_comments_at_the_same_moment_that_of_the_newest_run_stays_alone(second: Message) -> None:
+    with TwoAtOnce() as github, ThreadPoolExecutor(2) as jobs:
+        told = [jobs.submit(comment_on, github, said) for said in (message(), second)]
+        wrong = [job.exception() for job in told]
+        assert wrong[1] is None and (wrong[0] is None or isinstance(wrong[0], Overtaken))
+        marked = [body for body in bodies(github) if body.startswith(MARK)]
+        (kept,) = marked
+        assert f":{second.run_id} -->" in kept and second.text(100) in kept
+        assert len(bodies(github)) == 2
+        (link,) = [one["html_url"] for one in github.comments[7] if one["body"] == kept]
+        assert all(link in body for body in bodies(github) if body != kept)
+
+
+class Forestalling(FakeGitHub):
+    """Somebody else's job is a moment earlier."""
+
+    def answer(self, asked: Asked) -> tuple[int, object, dict[str, str]] | None:
+        if asked.method == "POST" and asked.path.endswith("/comments"):
+            self.comment(f"{MARK}\n<!-- benchgate-says:success:run-1 -->\n## PASS")
+        return super().answer(asked)
+
+
+def test_of_one_run_that_is_told_twice_at_once_the_oldest_comment_stays() -> None:
+    with Forestalling() as github:
+        assert comment_on(github, message()).endswith("of another job stays in its place")
+        theirs, ours = bodies(github)
+    assert theirs.startswith(MARK) and ours.startswith("<!-- benchgate-superseded:chat:awq -->")
+
+
+def test_a_comment_of_somebody_else_with_our_mark_is_not_ours(github: FakeGitHub) -> None:
+    for login in ("mallory", "github-actions", "other-app[bot]"):
+        github.comment(f"{MARK}\n<!-- benchgate-says:success -->\n## PASS", login)
+    before = bodies(github)
+    comment_on(github, message(Outcome.BLOCK))
+    assert bodies(github)[:3] == before
+    assert len(github.comments[7]) == 4
+
+
+def test_a_mark_anywhere_but_at_the_beginning_is_not_ours(github: FakeGitHub) -> None:
+    github.comment(f"somebody said {MARK}")
+    comment_on(github, message())
+    assert len(github.comments[7]) == 2
+
+
+def test_suites_and_candidates_have_comments_of_their_own(github: FakeGitHub) -> None:
+    named = [
+        message(),
+        message(candidate="int8"),
+        message(suite="code"),
+        message(suite="chat:awq", candidate="x"),
+        message(candidate="-->"),
+        message(key="eu"),
+    ]
+    for said in (*named, *named):
+        comment_on(github, said)
+    assert len(github.comments[7]) == 6
+    assert bodies(github)[4].startswith("<!-- benchgate:chat:--%3E -->\n")
+    assert bodies(github)[5].startswith("<!-- benchgate:chat:awq:eu -->\n")
+
+
+def test_a_job_that_was_killed_between_new_and_old_is_tidied_up_by_the_next(github: FakeGitHub) -> None:
+    for light in ("success", "failure"):
+        github.comment(f"{MARK}\n<!-- benchgate-says:{light}:run-0 -->\n## old", BOT)
+    comment_on(github, message(Outcome.BLOCK))
+    first, second = bodies(github)
+    assert first.startswith("<!-- benchgate-superseded:")
+    assert second.startswith(MARK)
+
+
+def test_a_text_that_is_too_long_is_said_shorter(github: FakeGitHub) -> None:
+    long = replace(message(), text=lambda budget: "漢" * (70_000 if budget > 30_000 else budget // 3))
+    comment_on(github, long)
+    assert len(bodies(github)[0]) == len(f"{MARK}\n<!-- benchgate-says:success:run-1 -->\n") + 10_000
+    hopeless = replace(message(said="other"), text=lambda budget: "x" * 70_000)
+    with pytest.raises(PublishError, match="body is too long"):
+        comment_on(github, hopeless)
+
+
+def test_a_pull_request_that_is_not_there_is_told(github: FakeGitHub) -> None:
+    with (
+        GitHubApi(github.environment) as api,
+        pytest.raises(PublishError, match=r"the comment on pull request 8: GitHub says Not Found; there is no /repos/"),
+    ):
+        publish_comment(api, 8, message())
+
+
+SHA = "c0ffee" * 6 + "c0de"
+NAME = "benchgate/chat/awq"
 
 
 def publish(github: FakeGitHub, said: Message) -> str:
@@ -152,7 +315,7 @@ def standing(github: FakeGitHub, where: str) -> list[object]:
 def test_an_old_green_is_not_told_over_what_is_newer_and_an_old_red_is(github: FakeGitHub, where: str) -> None:
     newer, older = message(Outcome.BLOCK, run_id="run-2"), message(run_id="run-1")
     assert tell(github, where, newer) == ["failure"]
-    with pytest.raises(Overtaken, match="run run-2 was measured after run run-1 and was told of"):
+    with pytest.raises(Overtaken, match="run run-2 was measured after run run-1 and was posted"):
         tell(github, where, older)
     assert standing(github, where) == ["failure"]
     tell(github, where, message(run_id="run-3"))
@@ -162,7 +325,7 @@ def test_an_old_green_is_not_told_over_what_is_newer_and_an_old_red_is(github: F
 @pytest.mark.parametrize("where", ["check run", "commit"])
 def test_a_run_that_was_told_before_measuring_began_again_makes_nothing_green(github: FakeGitHub, where: str) -> None:
     before = tell(github, where, message(), message(), message(None))
-    with pytest.raises(Overtaken, match="after run run-1 was told of, measuring began once more"):
+    with pytest.raises(Overtaken, match="after run run-1 was posted, a new measurement began"):
         tell(github, where, message())
     assert standing(github, where) == before
     assert tell(github, where, message(run_id="run-2"))[-1] == "success"
