@@ -69,8 +69,8 @@ def _begin(
     file: Path | None, urls: tuple[str | None, str | None], models: list[str], keys: list[str], folder: Path
 ) -> None:
     """A suite for two endpoints with its evals, a file of waivers and a workflow, once both have answered."""
-    from benchgate.init.files import places, texts, write_all
-    from benchgate.init.probe import Named, meet
+    from benchgate.init.files import new_paths, render_files, write_files
+    from benchgate.init.probe import EndpointOption, probe_endpoints
     from benchgate.model.deployment import Arm
 
     first, second = urls
@@ -80,11 +80,14 @@ def _begin(
     suite = file or Path("suite.yaml")
     if suite.is_absolute() or ".." in suite.parts:
         raise UsageError(f"{suite} is not inside the folder that is written into; choose that with --dir")
-    places(folder, suite)  # before anybody is asked anything
+    new_paths(folder, suite)  # before anybody is asked anything
     model, key = _of_both("--model", models), _of_both("--api-key-env", keys)
-    named = Named(Arm.BASELINE, first, model[0], key[0]), Named(Arm.CANDIDATE, second, model[1], key[1])
-    files = texts(folder, suite, *meet(named, os.environ))
-    write_all(files)
+    named = (
+        EndpointOption(Arm.BASELINE, first, model[0], key[0]),
+        EndpointOption(Arm.CANDIDATE, second, model[1], key[1]),
+    )
+    files = render_files(folder, suite, *probe_endpoints(named, os.environ))
+    write_files(files)
     say("".join(f"{path}\n" for path in files))
     log(_next_commands(folder / suite))
 
@@ -97,7 +100,7 @@ def _of_both(option: str, given: list[str]) -> tuple[str | None, str | None]:
 
 
 def _next_commands(suite: Path) -> str:
-    from benchgate.init.workflow import CALLED
+    from benchgate.init.files import CALLED
 
     said = shlex.quote(str(suite))
     return (

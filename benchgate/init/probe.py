@@ -1,4 +1,4 @@
-"""Two endpoints that somebody names, asked who they are: what a first suite is made from, or why none can be made."""
+"""The two endpoints of a first suite, probed for their models, engine and speed."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _UNNAMED = "unnamed"  # the model of a target that is not asked for a completion
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
-    """An endpoint as the command line names it. `url` may be a reference; `key` is the variable that holds its key."""
+class EndpointOption:
+    """An endpoint of the command line. `url` may be a reference; `key` is the variable that holds its key."""
 
     arm: Arm
     url: str
@@ -32,16 +32,18 @@ class Named:
 
 
 @dataclass(frozen=True, slots=True)
-class Met:
-    """An endpoint that answered: how a suite says it, and how a lone request of a few dozen tokens went."""
+class ProbedEndpoint:
+    """An endpoint that answered: its part of a suite, and the result of a lone short request."""
 
     spec: DeploymentSpec
     trial: Trial
-    context_tokens: int | None  # that it says it holds
+    context_tokens: int | None  # as the server reports it
 
 
-def meet(named: tuple[Named, Named], environment: Mapping[str, str], *, within_s: float = WITHIN_S) -> tuple[Met, Met]:
-    """Both, each asked a handful of short requests. Raises UsageError: what is wrong with either, and what to do."""
+def probe_endpoints(
+    named: tuple[EndpointOption, EndpointOption], environment: Mapping[str, str], *, within_s: float = WITHIN_S
+) -> tuple[ProbedEndpoint, ProbedEndpoint]:
+    """Probe both endpoints with a handful of short requests. Raises UsageError with the faults of either."""
     met, wrong = [], []
     for one in named:
         try:
@@ -56,7 +58,7 @@ def meet(named: tuple[Named, Named], environment: Mapping[str, str], *, within_s
     return first, second
 
 
-def _met(named: Named, environment: Mapping[str, str], within_s: float) -> Met:
+def _met(named: EndpointOption, environment: Mapping[str, str], within_s: float) -> ProbedEndpoint:
     try:
         spec = DeploymentSpec(url=named.url, model=named.model or _UNNAMED, api_key=_reference(named.key))
     except ValidationError as error:
@@ -71,7 +73,7 @@ def _met(named: Named, environment: Mapping[str, str], within_s: float) -> Met:
     model = named.model or _only_model(where, listing.models, target)
     spec = spec.model_copy(update={"model": model, "engine": listing.engine})
     target = replace(target, model=model, dialect=DIALECTS[listing.engine])
-    return Met(spec, _tried(where, target, named, within_s), _context_tokens(target))
+    return ProbedEndpoint(spec, _tried(where, target, named, within_s), _context_tokens(target))
 
 
 def _reference(variable: str | None) -> str | None:
@@ -90,16 +92,15 @@ def _only_model(where: str, models: tuple[str, ...], target: Target) -> str:
     raise UsageError(f"{where} serves {len(models)} models: {', '.join(models[:_MOST_SHOWN])}{more}; {once}")
 
 
-def _tried(where: str, target: Target, named: Named, within_s: float) -> Trial:
-    """A stream, or where the server has none a whole answer."""
+def _tried(where: str, target: Target, named: EndpointOption, within_s: float) -> Trial:
     trial = try_completion(target, "chat", stream=True, within_s=within_s)
     if trial.fault is not None:
         raise UsageError(f"{where} {_trouble(trial.fault, named)}")
     return trial
 
 
-def _trouble(fault: Fault, named: Named) -> str:
-    """What stands in the way of an endpoint, and what to do."""
+def _trouble(fault: Fault, named: EndpointOption) -> str:
+    """Describe a fault, and what to do."""
     if fault.trouble is Trouble.AUTH:
         if named.key is None:
             remedy = "put its key in a variable of the environment and name that: --api-key-env SERVING_KEY"
@@ -120,5 +121,5 @@ def _trouble(fault: Fault, named: Named) -> str:
 
 
 def _context_tokens(target: Target) -> int | None:
-    told = server_facts(target).get("max_model_len")
-    return told if isinstance(told, int) and told > 0 else None
+    reported = server_facts(target).get("max_model_len")
+    return reported if isinstance(reported, int) and reported > 0 else None
