@@ -78,9 +78,7 @@ def _examine(
 
 
 def _of_the_machine(store: str, work_dir: Path) -> Iterator[Symptom]:
-    from benchgate.doctor.machine import examine
-    from benchgate.doctor.resources import examine_resources
-    from benchgate.doctor.store_file import examine_store_file
+    from benchgate.doctor.machine import examine, examine_resources, examine_store_file
     from benchgate.errors import BenchgateError
     from benchgate.store.database import Address
 
@@ -99,9 +97,8 @@ def _of_the_machine(store: str, work_dir: Path) -> Iterator[Symptom]:
 def _of_the_suite(reference: str, store: str, *, allow_code: bool, replica_log: Path | None) -> Iterator[Symptom]:
     from benchgate.cli.suite_files import load_suite
     from benchgate.doctor.budget import examine_budget
-    from benchgate.doctor.deployments import examine_deployments
     from benchgate.doctor.machine import State
-    from benchgate.doctor.planned import examine_scoring
+    from benchgate.doctor.suite import examine_deployments, examine_scoring
     from benchgate.suite.rules.suite import each_candidate
 
     path = find_suite(reference)
@@ -118,7 +115,7 @@ def _of_the_suite(reference: str, store: str, *, allow_code: bool, replica_log: 
 def _of_the_plan(suite: Suite, path: Path, store: str, *, allow_code: bool) -> Iterator[Symptom]:
     from benchgate.cli.suite_files import placed_in
     from benchgate.doctor.machine import State, Symptom
-    from benchgate.doctor.planned import examine_plan
+    from benchgate.doctor.suite import examine_plan
     from benchgate.errors import BenchgateError
     from benchgate.pipeline import run as pipeline
 

@@ -1,20 +1,25 @@
-"""The deployments of a suite, each asked a handful of short requests: would a run get what it needs of them?"""
+"""Checks of a suite before a run: its deployments, by short requests, and this machine's fitness for its plan."""
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
+import resource
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
 from benchgate.doctor.machine import State, Symptom
-from benchgate.errors import TargetError, UsageError
+from benchgate.errors import BenchgateError, TargetError, UsageError, lacking
 from benchgate.gate.guards.text import unexpected_names
 from benchgate.model.deployment import Arm
 from benchgate.model.request import GENERATING_ENDPOINTS, Endpoint
 from benchgate.pipeline.deployments import endpoints_of
+from benchgate.plan.preview import Preview
+from benchgate.quality.loglikelihood import probe_scoring
+from benchgate.quality.tasks.loading import load_tasks
 from benchgate.suite.deployment import DeploymentSpec
 from benchgate.suite.schema import Suite, traffic_classes
 from benchgate.suite.shadow import Judge, Similarity
@@ -50,10 +55,10 @@ def examine_deployments(
     within_s: float = WITHIN_S,
     replica_log: Path | None = None,
 ) -> Iterator[Symptom]:
-    """What each deployment that a run of the suite would ask shows of itself. Never shows a key.
+    """Yield checks of each deployment of a suite, without showing a key.
 
-    `folder` is where the suite stands. What benchgate starts itself is not started for this. A command that counts
-    replicas is run only with a `replica_log` for its output.
+    `folder` is the suite's. Deployments that benchgate starts itself are not started. A command that counts replicas is
+    run only with a `replica_log` for its output.
     """
     for arm, name in _compared(suite):
         spec = suite.deployments[name]
@@ -63,27 +68,27 @@ def examine_deployments(
             continue
         try:
             target = target_of(arm, spec, environment, folder)
-            yield from _of_one(suite, name, spec, target, environment, min(within_s, suite.limits.ready_s))
+            yield from _deployment_symptoms(suite, name, spec, target, environment, min(within_s, suite.limits.ready_s))
             yield from _replicas(name, spec, target, environment, replica_log)
         except (UsageError, TargetError) as error:
             yield Symptom(name, State.FAIL, str(error), _UNRESOLVED)
-    yield from _helpers(suite, folder, environment, within_s)
+    yield from _shadow_helpers(suite, folder, environment, within_s)
 
 
-def _helpers(suite: Suite, folder: Path, environment: Mapping[str, str], within_s: float) -> Iterator[Symptom]:
-    """The endpoints that look at the answers of a shadow comparison: one answer of each."""
+def _shadow_helpers(suite: Suite, folder: Path, environment: Mapping[str, str], within_s: float) -> Iterator[Symptom]:
+    """Check judge and similarity model of a shadow comparison by one answer each."""
     shadow = suite.shadow
-    asked: tuple[tuple[str, Endpoint, Judge | Similarity | None], ...] = (
+    helpers: tuple[tuple[str, Endpoint, Judge | Similarity | None], ...] = (
         ("judge", "chat", shadow.judge if shadow is not None else None),
         ("similarity", "embeddings", shadow.similarity if shadow is not None else None),
     )
-    for name, endpoint, said in asked:
-        if said is None:
+    for name, endpoint, helper in helpers:
+        if helper is None:
             continue
         try:
-            spec = DeploymentSpec(url=said.url, model=said.model, api_key=said.api_key, headers=said.headers)
+            spec = DeploymentSpec(url=helper.url, model=helper.model, api_key=helper.api_key, headers=helper.headers)
             target = target_of(Arm.CANDIDATE, spec, environment, folder)
-            yield _answered(name, show_address(target.url), endpoint, target, Listing(None), within_s)
+            yield _answer(name, show_address(target.url), endpoint, target, Listing(None), within_s)
         except (UsageError, TargetError) as error:
             yield Symptom(name, State.FAIL, str(error), _UNRESOLVED)
 
@@ -93,7 +98,7 @@ def _compared(suite: Suite) -> list[tuple[Arm, str]]:
     return [(Arm.BASELINE if name == suite.baseline else Arm.CANDIDATE, name) for name in names]
 
 
-def _of_one(
+def _deployment_symptoms(
     suite: Suite, name: str, spec: DeploymentSpec, target: Target, environment: Mapping[str, str], within_s: float
 ) -> Iterator[Symptom]:
     where = show_address(target.url)
@@ -101,10 +106,10 @@ def _of_one(
     if listing.fault is not None:
         yield _faulty(name, where, listing.fault)
         return
-    yield from _of_the_way(name, spec, target, listing)
+    yield from _connection_symptoms(name, spec, target, listing)
     answers = True
     for endpoint in _endpoints(suite):
-        found = _answered(f"{name} {endpoint}", where, endpoint, target, listing, within_s, spec.answers_as)
+        found = _answer(f"{name} {endpoint}", where, endpoint, target, listing, within_s, spec.answers_as)
         answers = answers and found.state is not State.FAIL
         yield found
     if answers:
@@ -121,9 +126,9 @@ def _replicas(
     counter = replica_counter(spec, target, environment, log or Path(os.devnull))
     if counter is None:
         return
-    wanted = counter.ready.replicas
+    declared = counter.ready.replicas
     if counter.ready.command is not None and log is None:
-        found = f"{wanted} are declared, and counted by the command {counter.ready.command!r}, which was not run"
+        found = f"{declared} are declared, and counted by the command {counter.ready.command!r}, which was not run"
         yield Symptom(f"{name} replicas", State.WARN, found, "read it, and add --allow-actions to let it count them")
         return
     try:
@@ -134,15 +139,14 @@ def _replicas(
     if counted.count is None:
         remedy = "a count that cannot be taken makes the load INVALID; mend what counts them"
         yield Symptom(f"{name} replicas", State.FAIL, f"not counted: {counted.problem}", remedy)
-    elif counted.count != wanted:
+    elif counted.count != declared:
         remedy = "bring all of them up, or correct `ready.replicas`; a run waits for them (`limits.ready`)"
-        yield Symptom(f"{name} replicas", State.FAIL, f"{counted.count} of {wanted} replicas", remedy)
+        yield Symptom(f"{name} replicas", State.FAIL, f"{counted.count} of {declared} replicas", remedy)
     else:
-        yield Symptom(f"{name} replicas", State.OK, f"{wanted} of {wanted} replicas")
+        yield Symptom(f"{name} replicas", State.OK, f"{declared} of {declared} replicas")
 
 
 def _endpoints(suite: Suite) -> dict[Endpoint, None]:
-    """All that a run of the suite asks at."""
     of_quality: tuple[Endpoint, ...] = () if suite.quality is None else (suite.quality.endpoint,)
     return dict.fromkeys((*endpoints_of(suite), *of_quality))
 
@@ -151,8 +155,8 @@ def _faulty(name: str, where: str, fault: Fault) -> Symptom:
     return Symptom(name, State.FAIL, f"{where}: {fault.reason}", _REMEDIES[fault.trouble])
 
 
-def _of_the_way(name: str, spec: DeploymentSpec, target: Target, listing: Listing) -> Iterator[Symptom]:
-    """Who answers, its certificate, secrets on the way, and its clock."""
+def _connection_symptoms(name: str, spec: DeploymentSpec, target: Target, listing: Listing) -> Iterator[Symptom]:
+    """Check engine, certificate, unencrypted keys, and the server's clock."""
     if listing.engine not in ("openai", spec.engine):
         found = f"by its models it is {listing.engine}, and the suite says {spec.engine}"
         remedy = f"write `engine: {listing.engine}`: each engine is asked in its own words"
@@ -171,13 +175,13 @@ def _of_the_way(name: str, spec: DeploymentSpec, target: Target, listing: Listin
     ahead_s = listing.clock_ahead_s
     if ahead_s is not None:
         off = abs(ahead_s) > CLOCK_S
-        said = f"{show_duration(abs(ahead_s))} {'ahead of' if ahead_s > 0 else 'behind'} ours"
-        found = f"its clock is {said}" if off else f"its clock agrees with ours to {CLOCK_S:g} s"
+        offset = f"{show_duration(abs(ahead_s))} {'ahead of' if ahead_s > 0 else 'behind'} ours"
+        found = f"its clock is {offset}" if off else f"its clock agrees with ours to {CLOCK_S:g} s"
         set_both = "set both by NTP: its logs and our times would not fit together" if off else None
         yield Symptom(f"{name} clock", State.WARN if off else State.OK, found, set_both)
 
 
-def _answered(
+def _answer(
     name: str,
     where: str,
     endpoint: Endpoint,
@@ -207,10 +211,10 @@ def _answered(
 
 
 def _streamed(suite: Suite) -> list[Endpoint]:
-    """The endpoints whose streams a run would time."""
+    """Return the endpoints whose streams a run would time."""
     workloads = [traffic.workload for traffic in traffic_classes(suite)]
-    asked = dict.fromkeys(workload.endpoint for workload in workloads if workload.streams)
-    return [endpoint for endpoint in asked if endpoint in STREAMED]
+    endpoints = dict.fromkeys(workload.endpoint for workload in workloads if workload.streams)
+    return [endpoint for endpoint in endpoints if endpoint in STREAMED]
 
 
 def _stream(name: str, endpoint: Endpoint, trial: Trial, where: str) -> Symptom:
@@ -230,7 +234,7 @@ def _stream(name: str, endpoint: Endpoint, trial: Trial, where: str) -> Symptom:
 
 
 def _metrics(name: str, spec: DeploymentSpec, target: Target, environment: Mapping[str, str]) -> Iterator[Symptom]:
-    """The page of the server's own metrics, where there is one to be read."""
+    """Check the page of the server's own metrics, if there is one."""
     page = sources_of(spec, target, environment).page
     if page is None:
         return
@@ -238,8 +242,89 @@ def _metrics(name: str, spec: DeploymentSpec, target: Target, environment: Mappi
     try:
         with PageSource(page, target) as source:
             fetched = source.fetch()
-        told = read_page(fetched.text, target.model, fetched.start_time)
+        values = read_page(fetched.text, target.model, fetched.start_time)
     except (UnreadError, BadPageError) as error:
         yield Symptom(f"{name} metrics", State.WARN, str(error), remedy)
         return
-    yield Symptom(f"{name} metrics", State.OK, f"a page of {told.engine} with {len(told.values)} values that are read")
+    yield Symptom(
+        f"{name} metrics", State.OK, f"a page of {parsed.engine} with {len(parsed.values)} values that are read"
+    )
+
+
+_OTHER_FILES = 256  # open beside the streams: libraries, the store, pipes of other processes
+
+
+def examine_plan(suite: Suite, found: Preview) -> Iterator[Symptom]:
+    """Yield what this machine lacks for a plan. Contacts no server."""
+    yield from _offered_load(found)
+    yield _files_for_streams(suite)
+    for what, module, extra in _packages(suite):
+        there = importlib.util.find_spec(module) is not None
+        remedy = None if there else lacking(f"needed for {what}", extra)
+        yield Symptom(extra, State.OK if there else State.FAIL, f"{module} {'is' if there else 'is not'} there", remedy)
+    if found.to_fetch:
+        yield _data_sets(found.to_fetch)
+    for line in found.refused:
+        yield Symptom("checks", State.FAIL, line, "`benchgate plan` tells how much each check takes")
+
+
+def _offered_load(found: Preview) -> Iterator[Symptom]:
+    """Compare the load with the client's profile; `examine` reports a missing profile."""
+    remedy = "ask for less, give it more `workers`, or send from several machines (`--cluster`)"
+    for line in found.problems:
+        yield Symptom("offered load", State.FAIL, line, remedy)
+    for line in found.unknowns:
+        yield Symptom("offered load", State.WARN, line, "measure further: `benchgate doctor --client`")
+    if found.stages and found.client_measured_at is not None and not found.problems and not found.unknowns:
+        yield Symptom("offered load", State.OK, "within what the load generator delivers here")
+
+
+def _files_for_streams(suite: Suite) -> Symptom:
+    """Check the limit of open files: one for every request in flight, unknown for an open loop."""
+    stages = suite.load.sweep if suite.load is not None else ()
+    flights = [
+        stage.concurrency or sum(one.concurrency or 0 for one in (stage.classes or {}).values()) for stage in stages
+    ]
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = max(flights, default=0) + _OTHER_FILES
+    if hard == resource.RLIM_INFINITY or hard >= needed:
+        return Symptom("files for streams", State.OK, f"{needed:,} are enough for the closed loops")
+    remedy = f"raise the hard limit (`ulimit -Hn`, or `nofile` in limits.conf) to {needed:,} or more"
+    return Symptom("files for streams", State.FAIL, f"at most {hard:,}, and the suite needs {needed:,}", remedy)
+
+
+def _packages(suite: Suite) -> Iterator[tuple[str, str, str]]:
+    if suite.quality is not None:
+        yield "`quality`", "lm_eval", "eval"
+    if any(spec.embedded is not None for spec in suite.deployments.values()):
+        yield "embedded deployments", "xllamacpp", "demo"
+
+
+def _data_sets(names: tuple[str, ...]) -> Symptom:
+    listed = ", ".join(names)
+    if any(
+        os.environ.get(name, "").upper() in ("1", "TRUE", "YES", "ON")
+        for name in ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE")
+    ):
+        remedy = "fetch them where the hub can be reached, or unset HF_HUB_OFFLINE and HF_DATASETS_OFFLINE"
+        return Symptom("data sets", State.FAIL, f"not on this machine, which is told to stay offline: {listed}", remedy)
+    remedy = "a run fetches them before it asks any server; `benchgate plan` names what is missing"
+    return Symptom("data sets", State.WARN, f"not on this machine yet: {listed}", remedy)
+
+
+def examine_scoring(suite: Suite, folder: Path, environment: Mapping[str, str]) -> Iterator[Symptom]:
+    """Check that the deployments can score given texts, if a task of the suite needs it."""
+    names = {Arm.BASELINE: suite.baseline, Arm.CANDIDATE: suite.candidate}
+    if suite.quality is None or any(suite.deployments[name].url is None for name in names.values()):
+        return
+    try:
+        tasks = load_tasks(folder, suite.quality, fetch=False)
+        targets = {arm: target_of(arm, suite.deployments[name], environment, folder) for arm, name in names.items()}
+        faults = probe_scoring(targets, tasks, suite.limits)
+    except BenchgateError as error:
+        yield Symptom("log-probs", State.FAIL, str(error), "correct the suite; until then a run ends without a verdict")
+        return
+    for arm, fault in faults.items():
+        yield Symptom(f"{names[arm]} log-probs", State.FAIL, fault, "use another endpoint, engine or kind of task")
+    if not faults and any(task.output_type != "generate_until" for task in tasks):
+        yield Symptom("log-probs", State.OK, "both score given texts")
