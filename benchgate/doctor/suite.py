@@ -242,13 +242,12 @@ def _metrics(name: str, spec: DeploymentSpec, target: Target, environment: Mappi
     try:
         with PageSource(page, target) as source:
             fetched = source.fetch()
-        values = read_page(fetched.text, target.model, fetched.start_time)
+        page_values = read_page(fetched.text, target.model, fetched.start_time)
     except (UnreadError, BadPageError) as error:
         yield Symptom(f"{name} metrics", State.WARN, str(error), remedy)
         return
-    yield Symptom(
-        f"{name} metrics", State.OK, f"a page of {parsed.engine} with {len(parsed.values)} values that are read"
-    )
+    found = f"a page of {page_values.engine} with {len(page_values.values)} values that are read"
+    yield Symptom(f"{name} metrics", State.OK, found)
 
 
 _OTHER_FILES = 256  # open beside the streams: libraries, the store, pipes of other processes
