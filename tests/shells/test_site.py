@@ -23,7 +23,7 @@ from benchgate.pipeline.judge import decide_stored, report_html
 from benchgate.report.html import suite_folder
 from benchgate.site import reports
 from benchgate.site.build import Built, build
-from benchgate.site.names import MANIFEST, run_file
+from benchgate.site.folder import MANIFEST, run_file
 from benchgate.site.reports import Rendered
 from benchgate.store.database import Address, Database
 from benchgate.store.repository import Store

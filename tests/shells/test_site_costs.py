@@ -11,7 +11,7 @@ import pytest
 from benchgate.gate.summary.metric_rows import metric_rows
 from benchgate.model.deployment import Arm
 from benchgate.model.run import Run, RunStatus
-from benchgate.site.cost_badge import cost_badge
+from benchgate.site.badges import cost_badge
 from benchgate.site.trends import METRICS, trends
 from benchgate.sizing.candidates import StoredRun
 from tests.fakes.right_sized import candidate
@@ -42,7 +42,7 @@ def told(*prices: dict[str, Any]) -> list[tuple[str, str, str]]:
 def test_another_price_is_told_with_both_and_drawn_on_costs_alone() -> None:
     runs = paid({"price_usd_per_hour": 4.0}, {"price_usd_per_hour": 2.6})
     found = trends(runs, {COST: points([2.0, 1.3]), TTFT: points([0.1, 0.1])}, frozenset())
-    assert [(one.letter, one.run, one.told) for one in found.changes] == [
+    assert [(one.letter, one.run, one.description) for one in found.changes] == [
         ("P", "pr-1", "price of the candidate: $4.00/h → $2.60/h")
     ]
     drawn = {figure.anchor: (">P</text>" in figure.svg) for figure in found.figures}

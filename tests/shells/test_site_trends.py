@@ -13,9 +13,9 @@ from benchgate.model.deployment import Arm
 from benchgate.model.run import Run, TrendPoint
 from benchgate.model.verdict import Outcome
 from benchgate.report.trend import MOST_SERIES
-from benchgate.site import names, trends
-from benchgate.site.badge import badge_of
-from benchgate.site.inputs import ReportInputs
+from benchgate.site import folder, trends
+from benchgate.site.badges import badge_of
+from benchgate.site.build import ReportInputs
 from benchgate.site.trends import METRICS, MOST_DRAWN, Kind
 from benchgate.store.queries import Overview, RunSummary, StoredOutcome
 from tests.fakes import evidence as fake
@@ -46,7 +46,7 @@ def points(values: Sequence[float], stage: str = "c4") -> list[TrendPoint]:
 
 def changed(runs: Sequence[RunSummary], of: dict[Kind, list[TrendPoint]]) -> list[tuple[str, str, str]]:
     found = trends.trends(runs, of, frozenset())
-    return [(change.letter, change.run, change.told) for change in found.changes]
+    return [(change.letter, change.run, change.description) for change in found.changes]
 
 
 def test_a_level_that_changed_is_marked_with_its_run_and_both_levels() -> None:
@@ -74,11 +74,11 @@ def test_other_hardware_engine_and_questions_are_marked_and_level_is_looked_for_
 @pytest.mark.parametrize(
     ("old", "new", "ends_lines", "told"),
     [
-        ({"url": "http://a"}, {"url": "http://b"}, False, "A: another address, hardware not told"),
+        ({"url": "http://a"}, {"url": "http://b"}, False, "A: another address, hardware not reported"),
         ({"url": "http://a"}, {"url": "http://b", "facts": {"accelerator_names": ["A100"]}}, False, "A: another"),
         ({"facts": {"accelerator_names": ["A100"]}}, {"url": "http://b"}, False, "A: another address"),
         ({"url": "http://a"}, {"url": "http://a", "accelerators": 2}, True, "accelerators 1 → accelerators 2"),
-        ({"url": None}, {"url": "http://b"}, True, " → not told, at an address"),
+        ({"url": None}, {"url": "http://b"}, True, " → not reported, at an address"),
         (*({"url": where, "facts": {"accelerator_names": ["A100"]}} for where in ("http://a", "http://b")), False, ""),
     ],
 )
@@ -91,7 +91,9 @@ def test_an_address_alone_is_no_other_hardware(
     ]
     runs = [glance(at, arms=some) for at, some in enumerate(arms)]
     found = trends.trends(runs, {TTFT: points([0.1, 0.1])}, frozenset())
-    said = [f"{one.letter}: {one.told}" for one in found.changes if one.letter != "P"]  # twice as many are paid for
+    said = [
+        f"{one.letter}: {one.description}" for one in found.changes if one.letter != "P"
+    ]  # twice as many are paid for
     assert [told in one for one in said] == [True] * bool(told)
     (figure,) = found.figures
     assert (">H</text>" in figure.svg, ">A</text>" in figure.svg) == (ends_lines, False)
@@ -109,7 +111,7 @@ def test_hardware_is_held_against_what_was_last_told_and_addresses_are_one_line_
     ]
     assert changed([glance(at, arms=some) for at, some in enumerate(arms)], {TTFT: points([0.1] * 4)}) == [
         ("H", "pr-3", "hardware of the candidate: 1 x A100 → 1 x H100"),
-        ("A", "pr-3", "another address, hardware not told, as with 2 of the runs before it"),
+        ("A", "pr-3", "another address, hardware not reported, as with 2 of the runs before it"),
     ]
 
 
@@ -179,10 +181,10 @@ def test_a_badge_is_of_what_is_in_service_where_that_is_recorded_and_says_so() -
 
 def test_files_are_called_by_ids_and_hashes_alone() -> None:
     uuid = "0190b2c4-7d1e-7a3b-9c5f-2e8d6a4b1f03"
-    assert names.run_file(uuid) == f"runs/{uuid}.html"
+    assert folder.run_file(uuid) == f"runs/{uuid}.html"
     for odd in ("../../etc/passwd", uuid.upper(), "nul", "", "\ud800", f"{uuid}/x"):
-        assert names.is_ours(names.run_file(odd)) and names.run_file(odd) != f"runs/{odd}.html"
-    assert not any(map(names.is_ours, ("runs/../index.html", "/index.html", "CNAME", "runs/_x.html", "index.html\n")))
+        assert folder.is_ours(folder.run_file(odd)) and folder.run_file(odd) != f"runs/{odd}.html"
+    assert not any(map(folder.is_ours, ("runs/../index.html", "/index.html", "CNAME", "runs/_x.html", "index.html\n")))
 
 
 def test_a_report_rests_on_what_was_known_when_its_run_began_and_on_nothing_later() -> None:

@@ -1,14 +1,15 @@
-"""The folder of a site: which files of it are ours, which are as they must be, and how they are written and removed.
+"""The folder of a site: its files, their names, and how they are written and removed.
 
-A manifest beside the pages says what each was made from. A file is written under another name and renamed when it is
-whole. What is to be written is in the manifest before it is written, so that a build that was killed leaves nothing
-behind that the next one would not know.
+A manifest lists the inputs of each file. A file is written under a temporary name and renamed. Every file is in the
+manifest before it is written, so a build that was killed leaves nothing that the next one does not know. Names are made
+from ids alone, never from a label or a name that somebody chose.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -16,7 +17,9 @@ from itertools import takewhile
 from pathlib import Path
 
 from benchgate.errors import PublishError, UsageError
-from benchgate.site.names import MANIFEST, is_ours
+from benchgate.escape import one_line
+from benchgate.report.html import hashed_name
+from benchgate.store.queries import RunSummary
 from benchgate.system import temporary_for, write_atomic
 
 SCHEMA = "benchgate.site/1"
@@ -25,7 +28,7 @@ _NO_CONTENT = {".git"}  # a branch that has no files yet
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A file: the SHA-256 of what it was made from (None: not made yet), its size, and what a report says in it.
+    """A file: the SHA-256 of its inputs (None before it is made), its size, and the outcome in a report.
 
     `fault` is why a run has no report; then its page is made of numbers.
     """
@@ -38,7 +41,7 @@ class Entry:
 
 @dataclass(slots=True)
 class Changes:
-    """How many files were written, left as they were, and removed."""
+    """Numbers of files that were written, kept and removed."""
 
     written: int = 0
     kept: int = 0
@@ -46,8 +49,8 @@ class Changes:
 
 
 @dataclass(slots=True)
-class Shelf:
-    """An open site. `entries` are the files of it by their path from its folder."""
+class OutputFolder:
+    """An open site with the entries of its files by their relative paths."""
 
     folder: Path
     entries: dict[str, Entry]
@@ -55,7 +58,7 @@ class Shelf:
     _seen: set[str] = field(default_factory=set)
 
     def entry(self, path: str, inputs: str) -> Entry | None:
-        """The file's entry where it is there as it was made, from these inputs; else None."""
+        """Return the file's entry if the file exists as it was made from these inputs; else None."""
         known = self.entries.get(path)
         if known is None or known.inputs != inputs:
             return None
@@ -64,10 +67,7 @@ class Shelf:
         return known if there else None
 
     def claim(self, paths: Iterable[str]) -> None:
-        """Says in the manifest that these files are ours, before any of them is written.
-
-        Raises UsageError where one is there that is not.
-        """
+        """Add files to the manifest before any of them is written. Raises UsageError if another file is in the way."""
         for path in paths:
             file = self.place(path)
             if path not in self.entries and (file.exists() or file.is_symlink()):
@@ -76,7 +76,7 @@ class Shelf:
         self.save()
 
     def place(self, path: str) -> Path:
-        """Where a file of the site is. UsageError where a link on the way leads out of it."""
+        """Return the path of a file. Raises UsageError for a link on the way, which may lead elsewhere."""
         file = self.folder / path
         for parent in takewhile(lambda one: one != self.folder, file.parents):
             if parent.is_symlink():
@@ -84,12 +84,12 @@ class Shelf:
         return file
 
     def keep(self, path: str) -> None:
-        """The file stays as it is."""
+        """Keep a file as it is."""
         self._seen.add(path)
         self.changes.kept += 1
 
     def put(self, path: str, content: bytes, inputs: str | None = None, fault: str | None = None) -> None:
-        """Writes a file of ours, unless that is what it holds. Without `inputs` its own hash stands for them."""
+        """Write a file unless it is up to date. Without `inputs` its own hash takes their place."""
         inputs = inputs or hashlib.sha256(content).hexdigest()
         if self.entry(path, inputs) is not None:
             self.keep(path)
@@ -98,16 +98,16 @@ class Shelf:
         self.written(path, Entry(inputs, len(content), fault=fault))
 
     def written(self, path: str, entry: Entry) -> None:
-        """Takes down that a file was written."""
+        """Record a written file."""
         self.entries[path] = entry
         self._seen.add(path)
         self.changes.written += 1
 
     def tidy(self) -> None:
-        """Removes the files of ours that no longer belong, and folders that are empty then."""
+        """Remove files that no longer belong to the site, and folders that are empty then."""
         for path in sorted(self.entries.keys() - self._seen):
             file = self.place(path)
-            with _told(file, "removed"):
+            with _os_errors(file, "removed"):
                 if file.is_file() or file.is_symlink():
                     file.unlink()
                     self.changes.removed += 1
@@ -117,40 +117,40 @@ class Shelf:
         for file in self.folder.rglob(".*.part"):  # a build that was killed while it wrote left them
             target = temporary_for(file)
             if target is not None and is_ours(target.relative_to(self.folder).as_posix()):
-                with _told(file, "removed"):
+                with _os_errors(file, "removed"):
                     file.unlink()
 
     def save(self) -> None:
-        """Writes the manifest as things are now."""
-        said = {path: {k: v for k, v in asdict(one).items() if v is not None} for path, one in self.entries.items()}
-        document = {"schema": SCHEMA, "files": said}
+        """Write the manifest."""
+        entries = {path: {k: v for k, v in asdict(one).items() if v is not None} for path, one in self.entries.items()}
+        document = {"schema": SCHEMA, "files": entries}
         write_whole(self.folder / MANIFEST, (json.dumps(document, indent=1, sort_keys=True) + "\n").encode())
 
 
 @contextmanager
-def opened(folder: Path) -> Iterator[Shelf]:
-    """A site to build into; its manifest tells what was done, also when that ended early.
+def opened(folder: Path) -> Iterator[OutputFolder]:
+    """Open a site; its manifest is saved even if the build fails.
 
     Raises UsageError for a folder that is neither empty nor a site.
     """
-    shelf = Shelf(folder, _entries(folder))
-    shelf.save()
+    output = OutputFolder(folder, _read_manifest(folder))
+    output.save()
     try:
-        yield shelf
+        yield output
     finally:
-        shelf.save()
+        output.save()
 
 
 def write_whole(file: Path, content: bytes) -> None:
     """Write a file of a site atomically. Raises PublishError where it cannot be written."""
-    with _told(file, "written"):
+    with _os_errors(file, "written"):
         write_atomic(file, content)
 
 
-def _entries(folder: Path) -> dict[str, Entry]:
-    """What the manifest says. None of it is taken on trust: only files that a site has can be named by it."""
+def _read_manifest(folder: Path) -> dict[str, Entry]:
+    """Return the manifest's entries. It is not trusted: it can only name files that a site has."""
     manifest = folder / MANIFEST
-    with _told(folder, "read"):
+    with _os_errors(folder, "read"):
         if not manifest.is_file():
             if folder.exists() and (not folder.is_dir() or {one.name for one in folder.iterdir()} - _NO_CONTENT):
                 raise UsageError(
@@ -162,7 +162,7 @@ def _entries(folder: Path) -> dict[str, Entry]:
         document = json.loads(text)
         if document["schema"] != SCHEMA:
             raise ValueError(f"its schema is {document['schema']!r}, not {SCHEMA}")
-        entries = {str(path): Entry(**said) for path, said in document["files"].items()}
+        entries = {str(path): Entry(**entry) for path, entry in document["files"].items()}
         if strange := [path for path in entries if not is_ours(path)]:
             raise ValueError(f"it names {strange[0]!r}, which no site has")
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -171,8 +171,38 @@ def _entries(folder: Path) -> dict[str, Entry]:
 
 
 @contextmanager
-def _told(file: Path, what: str) -> Iterator[None]:
+def _os_errors(file: Path, what: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
         raise PublishError(f"{file} could not be {what}: {error.strerror or error}") from error
+
+
+INDEX = "index.html"
+NO_JEKYLL = ".nojekyll"  # GitHub Pages serves files as they are where it stands
+BADGES = ("badge.svg", "badge.json", "badge-cost.svg")  # of every suite
+NO_VERDICT = "no verdict"
+ID_SHOWN = 13
+LONGEST_NAME = 80
+MANIFEST = "benchgate-site.json"
+
+_UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_OURS = re.compile(
+    r"index\.html|\.nojekyll|runs/(?:[0-9a-f-]{36}|_[0-9a-f]{32})\.html"
+    r"|suites/[0-9a-f]{32}/(?:index\.html|badge\.svg|badge\.json|badge-cost\.svg)"
+)
+
+
+def run_file(run_id: str) -> str:
+    """Return the page of a run. An id that is no UUID, as a foreign file may have, is hashed."""
+    return f"runs/{run_id if _UUID.fullmatch(run_id) else '_' + hashed_name(run_id)}.html"
+
+
+def is_ours(path: str) -> bool:
+    """Return True if a site can have this file: nothing else is written or removed, whatever the manifest says."""
+    return _OURS.fullmatch(path) is not None
+
+
+def name_of(summary: RunSummary) -> str:
+    """Return a run's name for readers: its label, else the first part of its id."""
+    return one_line(summary.run.label or summary.run.id[:ID_SHOWN], LONGEST_NAME)
