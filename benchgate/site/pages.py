@@ -118,7 +118,7 @@ _COMMIT_SHOWN = 12
 class ListedRun:
     """A run in a list. `tone` is the outcome's style; `other_verdict` describes a report with another outcome.
 
-    `remarks` are facts such as interrupted, a calibration, a file of another tool, without records. `promoted` describes
+    `remarks` are facts such as interrupted, a calibration, a file of another tool. `promoted` describes
     its promotion, and `stands` is True if that is current.
     """
 

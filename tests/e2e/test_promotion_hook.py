@@ -126,7 +126,7 @@ def test_hook_for_mlflow_tags_a_version_then_moves_the_alias_and_reads_it_back(
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--run-hook", "no-such-program-here"], "there is no program"),
+        (["--run-hook", "no-such-program-here"], "not found"),
         (["--run-hook", "sh", "--hook-timeout", "soon"], "--hook-timeout"),
         (["--withdraw", "--reason", "x", "--run-hook", "sh"], "--run-hook is of a promotion"),
     ],
