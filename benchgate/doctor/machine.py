@@ -155,18 +155,15 @@ def _store_symptoms(store: str) -> list[Symptom]:
             ]
         opened = Store.open_as_is(store)
         if opened is None:
-            return [_old_schema(store), _no_client_profile()]
+            found = f"{Address.parse(store).shown} does not have this version's schema"
+            old = Symptom("store", State.WARN, found, "`benchgate store upgrade` brings it there")
+            return [old, _no_client_profile()]
         with opened:
             profile = known_client(opened)
     except BenchgateError as error:
         return [Symptom("store", State.FAIL, str(error), "correct --store or BENCHGATE_STORE")]
     known = Symptom("store", State.OK, f"{Address.parse(store).shown} opens")
     return [known, _no_client_profile() if profile is None else _client_profile(profile)]
-
-
-def _old_schema(store: str) -> Symptom:
-    found = f"{Address.parse(store).shown} does not have this version's schema"
-    return Symptom("store", State.WARN, found, "`benchgate store upgrade` brings it there")
 
 
 def _client_profile(profile: ClientProfile) -> Symptom:

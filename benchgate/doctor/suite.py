@@ -108,7 +108,8 @@ def _deployment_symptoms(
         return
     yield from _connection_symptoms(name, spec, target, listing)
     answers = True
-    for endpoint in _endpoints(suite):
+    of_quality: tuple[Endpoint, ...] = () if suite.quality is None else (suite.quality.endpoint,)
+    for endpoint in dict.fromkeys((*endpoints_of(suite), *of_quality)):
         found = _answer(f"{name} {endpoint}", where, endpoint, target, listing, within_s, spec.answers_as)
         answers = answers and found.state is not State.FAIL
         yield found
@@ -144,11 +145,6 @@ def _replicas(
         yield Symptom(f"{name} replicas", State.FAIL, f"{counted.count} of {declared} replicas", remedy)
     else:
         yield Symptom(f"{name} replicas", State.OK, f"{declared} of {declared} replicas")
-
-
-def _endpoints(suite: Suite) -> dict[Endpoint, None]:
-    of_quality: tuple[Endpoint, ...] = () if suite.quality is None else (suite.quality.endpoint,)
-    return dict.fromkeys((*endpoints_of(suite), *of_quality))
 
 
 def _faulty(name: str, where: str, fault: Fault) -> Symptom:
@@ -257,10 +253,16 @@ def examine_plan(suite: Suite, found: Preview) -> Iterator[Symptom]:
     """Yield what this machine lacks for a plan. Contacts no server."""
     yield from _offered_load(found)
     yield _files_for_streams(suite)
-    for what, module, extra in _packages(suite):
-        there = importlib.util.find_spec(module) is not None
-        remedy = None if there else lacking(f"needed for {what}", extra)
-        yield Symptom(extra, State.OK if there else State.FAIL, f"{module} {'is' if there else 'is not'} there", remedy)
+    has_embedded = any(spec.embedded is not None for spec in suite.deployments.values())
+    for is_needed, feature, module, extra in (
+        (suite.quality is not None, "`quality`", "lm_eval", "eval"),
+        (has_embedded, "embedded deployments", "xllamacpp", "demo"),
+    ):
+        if is_needed and importlib.util.find_spec(module) is not None:
+            yield Symptom(extra, State.OK, f"{module} is installed")
+        elif is_needed:
+            remedy = lacking(f"needed for {feature}", extra)
+            yield Symptom(extra, State.FAIL, f"{module} is not installed", remedy)
     if found.to_fetch:
         yield _data_sets(found.to_fetch)
     for line in found.refused:
@@ -290,13 +292,6 @@ def _files_for_streams(suite: Suite) -> Symptom:
         return Symptom("files for streams", State.OK, f"{needed:,} are enough for the closed loops")
     remedy = f"raise the hard limit (`ulimit -Hn`, or `nofile` in limits.conf) to {needed:,} or more"
     return Symptom("files for streams", State.FAIL, f"at most {hard:,}, and the suite needs {needed:,}", remedy)
-
-
-def _packages(suite: Suite) -> Iterator[tuple[str, str, str]]:
-    if suite.quality is not None:
-        yield "`quality`", "lm_eval", "eval"
-    if any(spec.embedded is not None for spec in suite.deployments.values()):
-        yield "embedded deployments", "xllamacpp", "demo"
 
 
 def _data_sets(names: tuple[str, ...]) -> Symptom:

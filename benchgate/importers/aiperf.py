@@ -52,7 +52,8 @@ def read(document: Field) -> Reading:
         document.refuse("a request of the profiling phase that succeeded")
     failed = len(requests) - len(answered)
     window_s = _window_s(requests)
-    first = [_seconds(one.need("metrics", "time_to_first_token"), window_s) for one in answered]
+    ttfts = [one.need("metrics", "time_to_first_token") for one in answered]
+    first = [one.need("value").number(most=window_s * 1.01 / _scale(one)) * _scale(one) for one in ttfts]
     rows: list[MetricRow] = [
         *rate_rows(Outcomes(len(answered), failed, window_s), _STAGE),
         *latency_rows("ttft_sent_s", first, failed, _STAGE),
@@ -90,10 +91,6 @@ def _window_s(requests: list[Field]) -> float:
 
 def _nanoseconds(field: Field) -> float:
     return field.number(most=1e20)
-
-
-def _seconds(metric: Field, most_s: float) -> float:
-    return metric.need("value").number(most=most_s * 1.01 / _scale(metric)) * _scale(metric)
 
 
 def _scale(metric: Field) -> float:

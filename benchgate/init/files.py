@@ -165,9 +165,11 @@ def suite_text(baseline: ProbedEndpoint, candidate: ProbedEndpoint, *, file: str
 
     Names that servers gave are only in JSON quotes.
     """
-    first_s, pace_s = _slowest(baseline, candidate)
+    trials = (baseline.trial, candidate.trial)  # the slower one counts; usual values for those a server did not show
+    first_s = max(trial.first_s or trial.whole_s or 1.0 for trial in trials)
+    pace_s = max(trial.pace_s or _LEAST_TPOT_S for trial in trials)
     whole_s = first_s + (_OUTPUT - 1) * pace_s
-    rate_rps = min(max(_nice_below(_IN_FLIGHT / whole_s), _RATES_RPS[0]), _RATES_RPS[1])
+    rate_rps = min(max(_nice(_IN_FLIGHT / whole_s, up=False), _RATES_RPS[0]), _RATES_RPS[1])
     room = [met.context_tokens for met in (baseline, candidate) if met.context_tokens is not None]
     input_tokens, output_tokens = _lengths(min(room, default=None))
     return _SUITE_TEXT.format(
@@ -179,8 +181,8 @@ def suite_text(baseline: ProbedEndpoint, candidate: ProbedEndpoint, *, file: str
         current=_deployment(baseline),
         next=_deployment(candidate),
         price=_PRICE,
-        ttft=_format_s(_nice_above(max(_TTFT_TIMES * first_s, _LEAST_TTFT_S))),
-        tpot=_format_s(_nice_above(max(_TPOT_TIMES * pace_s, _LEAST_TPOT_S))),
+        ttft=_format_s(_nice(max(_TTFT_TIMES * first_s, _LEAST_TTFT_S), up=True)),
+        tpot=_format_s(_nice(max(_TPOT_TIMES * pace_s, _LEAST_TPOT_S), up=True)),
         input=input_tokens,
         output=output_tokens,
         in_flight=_IN_FLIGHT,
@@ -188,12 +190,6 @@ def suite_text(baseline: ProbedEndpoint, candidate: ProbedEndpoint, *, file: str
         rate=f"{rate_rps:g}",
         requests=int(min(max(_OPEN_S * rate_rps, 60), 300)),
     )
-
-
-def _slowest(*both: ProbedEndpoint) -> tuple[float, float]:
-    """Return the time to first token and per further token; usual values for those a server did not show."""
-    first_s = max(met.trial.first_s or met.trial.whole_s or 1.0 for met in both)
-    return first_s, max(met.trial.pace_s or _LEAST_TPOT_S for met in both)
 
 
 def _lengths(room_tokens: int | None) -> tuple[int, int]:
@@ -233,16 +229,8 @@ def _format_s(seconds: float) -> str:
     return as_written(show_duration(seconds)).replace(" ", "")
 
 
-def _nice_below(value: float) -> float:
-    """Return the largest of 1, 2 and 5 times a power of ten that is not above a value."""
-    return _nice(value, up=False)
-
-
-def _nice_above(value: float) -> float:
-    return _nice(value, up=True)
-
-
 def _nice(value: float, *, up: bool) -> float:
+    """Return the next of 1, 2 and 5 times a power of ten that is not below (`up`), or not above, a value."""
     power = math.floor(math.log10(value))
     steps = [round(step * 10.0**power, 12) for step in _NICE]
     return min(step for step in steps if step >= value) if up else max(step for step in steps if step <= value)

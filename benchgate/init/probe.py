@@ -44,23 +44,24 @@ def probe_endpoints(
     named: tuple[EndpointOption, EndpointOption], environment: Mapping[str, str], *, within_s: float = WITHIN_S
 ) -> tuple[ProbedEndpoint, ProbedEndpoint]:
     """Probe both endpoints with a handful of short requests. Raises UsageError with the faults of either."""
-    met, wrong = [], []
+    probed, wrong = [], []
     for one in named:
         try:
-            met.append(_met(one, environment, within_s))
+            probed.append(_probe(one, environment, within_s))
         except BenchgateError as error:
             wrong.append(str(error))
     if wrong:
         raise UsageError("\n".join([*wrong, "nothing was written"]))
-    first, second = met
+    first, second = probed
     if (first.spec.url, first.spec.model) == (second.spec.url, second.spec.model):
         raise UsageError("--baseline and --candidate are one deployment; name two, or two of its models by --model")
     return first, second
 
 
-def _met(named: EndpointOption, environment: Mapping[str, str], within_s: float) -> ProbedEndpoint:
+def _probe(named: EndpointOption, environment: Mapping[str, str], within_s: float) -> ProbedEndpoint:
+    key = None if named.key is None else f"${{env:{named.key}}}"
     try:
-        spec = DeploymentSpec(url=named.url, model=named.model or _UNNAMED, api_key=_reference(named.key))
+        spec = DeploymentSpec(url=named.url, model=named.model or _UNNAMED, api_key=key)
     except ValidationError as error:
         found = [detail for detail in error.errors() if detail["type"] != "default_factory_not_called"]
         reasons = "; ".join(str(detail["msg"]).removeprefix("Value error, ") for detail in found)
@@ -73,11 +74,13 @@ def _met(named: EndpointOption, environment: Mapping[str, str], within_s: float)
     model = named.model or _only_model(where, listing.models, target)
     spec = spec.model_copy(update={"model": model, "engine": listing.engine})
     target = replace(target, model=model, dialect=DIALECTS[listing.engine])
-    return ProbedEndpoint(spec, _tried(where, target, named, within_s), _context_tokens(target))
-
-
-def _reference(variable: str | None) -> str | None:
-    return None if variable is None else f"${{env:{variable}}}"
+    trial = try_completion(target, "chat", stream=True, within_s=within_s)
+    if trial.fault is not None:
+        raise UsageError(f"{where} {_trouble(trial.fault, named)}")
+    context_tokens = server_facts(target).get("max_model_len")
+    if not isinstance(context_tokens, int) or context_tokens <= 0:
+        context_tokens = None
+    return ProbedEndpoint(spec, trial, context_tokens)
 
 
 def _only_model(where: str, models: tuple[str, ...], target: Target) -> str:
@@ -90,13 +93,6 @@ def _only_model(where: str, models: tuple[str, ...], target: Target) -> str:
         raise UsageError(f"{where} does not list its models; {once}")
     more = f" and {len(models) - _MOST_SHOWN} more" if len(models) > _MOST_SHOWN else ""
     raise UsageError(f"{where} serves {len(models)} models: {', '.join(models[:_MOST_SHOWN])}{more}; {once}")
-
-
-def _tried(where: str, target: Target, named: EndpointOption, within_s: float) -> Trial:
-    trial = try_completion(target, "chat", stream=True, within_s=within_s)
-    if trial.fault is not None:
-        raise UsageError(f"{where} {_trouble(trial.fault, named)}")
-    return trial
 
 
 def _trouble(fault: Fault, named: EndpointOption) -> str:
@@ -118,8 +114,3 @@ def _trouble(fault: Fault, named: EndpointOption) -> str:
     return (
         f"gives no chat completion ({fault.reason}); correct --{named.arm}, or write a suite with `benchgate init FILE`"
     )
-
-
-def _context_tokens(target: Target) -> int | None:
-    reported = server_facts(target).get("max_model_len")
-    return reported if isinstance(reported, int) and reported > 0 else None

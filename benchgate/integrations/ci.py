@@ -208,7 +208,9 @@ def origin_of(
         raise UsageError("it is not known who promotes; name them with --by")
     if host is None:
         by_hand = _by_hand(environment, ref, protected=protected is True)
-        return PromotionOrigin(by, ref, commit, by_hand, ci=_other_ci(environment))
+        name = next((name for mark, name, _ in _OTHERS if environment.get(mark, "") not in _NO), None)
+        ci = None if name is None else f"{name}, which does not say whether a ref is protected"
+        return PromotionOrigin(by, ref, commit, by_hand, ci=ci)
     if ref is not None and _bare(ref) != _bare(host.ref or ""):
         raise UsageError(f"--ref {ref}: this job of {host.name} is of {host.ref}; leave --ref out")
     if protected and host.doubt is not None:
@@ -237,12 +239,6 @@ def _by_hand(environment: Mapping[str, str], ref: str | None, *, protected: bool
         if environment.get(mark) and environment.get(change, "") not in _NO:
             raise UsageError(f"--protected: this job of {name} is for a change that is not merged ({change} is set)")
     return True
-
-
-def _other_ci(environment: Mapping[str, str]) -> str | None:
-    """Return the name of a CI that does not report protected refs; None outside of one."""
-    name = next((name for mark, name, _ in _OTHERS if environment.get(mark, "") not in _NO), None)
-    return None if name is None else f"{name}, which does not say whether a ref is protected"
 
 
 def _host(environment: Mapping[str, str]) -> _Host | None:

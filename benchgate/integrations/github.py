@@ -137,7 +137,7 @@ class GitHubApi:
             try:
                 answer = self._answer(method, url, body)
             except httpx2.HTTPError as error:
-                trouble = f"{_host(self._base)} could not be reached: {self._words(error)}"
+                trouble = f"{urlsplit(self._base).netloc} could not be reached: {self._words(error)}"
                 wait, made = backoff_s(tries), True
             except httpx2.InvalidURL:
                 raise PublishError(f"{purpose.doing}: {method} has no address that can be asked") from None
@@ -243,10 +243,6 @@ def _origin(url: str) -> tuple[str, str]:
     return parts.scheme.lower(), parts.netloc.lower()
 
 
-def _host(url: str) -> str:
-    return urlsplit(url).netloc
-
-
 def _json(answer: Answer, purpose: Purpose) -> Any:
     try:
         return json.loads(answer.body)
@@ -285,7 +281,10 @@ class Answer:
     def reason(self) -> str:
         """Return the reason GitHub gives for a refusal; empty without one."""
         document = json_object(self.body) or {}
-        words = [document.get("message"), *_errors(document.get("errors"))]
+        errors = document.get("errors")  # of a 422, and of GraphQL
+        details = errors if isinstance(errors, list) else []
+        words = [document.get("message")]
+        words += [one.get("message") if isinstance(one, dict) else one for one in details]
         return "; ".join(word for word in words if isinstance(word, str))
 
 
@@ -367,8 +366,3 @@ def _remedy(answer: Answer, purpose: Purpose, path: str) -> str:
 def _seconds(answer: Answer, name: str) -> float | None:
     value = answer.headers.get(name, "")
     return float(value) if re.fullmatch(r"[0-9]{1,12}", value) else None
-
-
-def _errors(errors: object) -> list[object]:
-    found = errors if isinstance(errors, list) else []
-    return [one.get("message") if isinstance(one, dict) else one for one in found]

@@ -82,7 +82,9 @@ def publish_outputs(
     statement_path: Path | None = None,
 ) -> None:
     """Write the outputs. Later ones win, so the decisive one of several verdicts comes last."""
-    outputs = {"verdict": verdict.outcome.value.lower(), "exit-code": str(int(exit_code)), "run-id": _checked(run_id)}
+    if not _RUN_ID.fullmatch(run_id):
+        raise PublishError(f"run id {run_id!r} is not fit for an output; expected letters, digits, '.', '_' and '-'")
+    outputs = {"verdict": verdict.outcome.value.lower(), "exit-code": str(int(exit_code)), "run-id": run_id}
     outputs |= _summary(verdict, run_id, exit_code)
     try:
         if report_path is not None:
@@ -124,12 +126,6 @@ def _summary(verdict: Verdict, run_id: str, exit_code: ExitCode) -> dict[str, st
         "checks_failed": failed,
     }
     return {"checks-failed": ",".join(failed), "summary-json": json.dumps(summary, sort_keys=True)}
-
-
-def _checked(run_id: str) -> str:
-    if not _RUN_ID.fullmatch(run_id):
-        raise PublishError(f"run id {run_id!r} is not fit for an output; expected letters, digits, '.', '_' and '-'")
-    return run_id
 
 
 def _output(name: str, value: str) -> str:

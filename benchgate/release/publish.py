@@ -47,7 +47,7 @@ from benchgate.release.eligibility import ObstacleKind, measured_forms, purpose_
 from benchgate.report.document import with_exit_code
 from benchgate.report.markdown import SUMMARY_BYTES, markdown_of
 from benchgate.report.outputs import render_metrics, render_notice
-from benchgate.report.results import Kind, Level, Result, SuiteLines, VerdictContext, plain, suite_lines
+from benchgate.report.results import Kind, Level, VerdictContext, plain, suite_lines
 from benchgate.report.slack import render_slack
 from benchgate.store.bundle import bundle_sources
 from benchgate.store.merge import import_runs
@@ -304,14 +304,13 @@ def _annotations(judged: Judged, suite_file: Path | None) -> tuple[Annotation, .
     context = VerdictContext(decision.evidence, decision.verdict, judged.exit_code, terms=decision.terms)
     results = [one for one in context.results() if one.kind is not Kind.VERDICT]
     stops = [one for one in results if one.level.stops]
-    return tuple(_annotation(one, lines) for one in (*stops, *(one for one in results if one.level is Level.WARNS)))
-
-
-def _annotation(result: Result, lines: SuiteLines) -> Annotation:
-    text = " ".join(part for part in (result.line, *result.details[:1], result.advice) if part)
-    line = lines.line(result.id if result.kind is Kind.CHECK else None)
-    level = "failure" if result.level.stops else "warning"
-    return Annotation(lines.path, line, level, f"benchgate {result.name}", text)
+    annotations = []
+    for result in (*stops, *(one for one in results if one.level is Level.WARNS)):
+        text = " ".join(part for part in (result.line, *result.details[:1], result.advice) if part)
+        line = lines.line(result.id if result.kind is Kind.CHECK else None)
+        level = "failure" if result.level.stops else "warning"
+        annotations.append(Annotation(lines.path, line, level, f"benchgate {result.name}", text))
+    return tuple(annotations)
 
 
 @dataclass(frozen=True, slots=True)

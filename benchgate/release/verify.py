@@ -345,7 +345,9 @@ def _signed_payload(bundle: bytes, signer: Signer) -> bytes:
     trusted = _trusted(signer.trust_root)
     try:
         policies: list[VerificationPolicy] = [Identity(identity=signer.identity, issuer=signer.issuer)]
-        if (repository := _repository(signer)) is not None:
+        workflow = _WORKFLOW.match(signer.identity)
+        repository = signer.repository or (workflow[1] if workflow is not None else None)
+        if repository is not None:
             policies.append(OIDCSourceRepositoryURI(repository))
         kind, payload = trusted.verify_dsse(Bundle.from_json(bundle), AllOf(policies))
     except (Error, ValueError, TypeError, ExtensionNotFound, InvalidSignature) as error:
@@ -353,14 +355,6 @@ def _signed_payload(bundle: bytes, signer: Signer) -> bytes:
     if kind != PAYLOAD_TYPE:
         raise NotSigned(f"the bundle is over {kind!r}, and a statement is {PAYLOAD_TYPE}")
     return bytes(payload)
-
-
-def _repository(signer: Signer) -> str | None:
-    """Return the repository that must have been signed for; None if the signer is no workflow of one."""
-    if signer.repository is not None:
-        return signer.repository
-    own = _WORKFLOW.match(signer.identity)
-    return None if own is None else own[1]
 
 
 def _trusted(trust_root: Path | None) -> Any:

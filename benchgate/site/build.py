@@ -61,8 +61,11 @@ def build(address: str, folder: Path, progress: Progress) -> Built:
     """
     with Store.open(address, create=False) as store, opened(folder) as output:
         overview = store.overview()
-        suites = _by_suite(overview.runs)
-        output.claim(_files(overview, suites))
+        suites: dict[str, list[RunSummary]] = {}
+        for summary in sorted(overview.runs, key=lambda one: one.run.suite_name):  # a stable sort
+            suites.setdefault(summary.run.suite_name, []).append(summary)
+        suite_files = [f"{suite_folder(name)}/{file}" for name in suites for file in (INDEX, *BADGES)]
+        output.claim([INDEX, NO_JEKYLL, *suite_files, *(run_file(one.run.id) for one in overview.runs)])
         faults = _reports(store, address, overview, output, progress)
         reported = [summary.run.id for summary in overview.runs if reason_without_report(summary) is None]
         made = {run_id: output.entries[run_file(run_id)] for run_id in reported}
@@ -80,18 +83,6 @@ def build(address: str, folder: Path, progress: Progress) -> Built:
         output.put(INDEX, index_page(newest_first, promotions))
         output.tidy()
     return Built(output.changes, faults)
-
-
-def _by_suite(runs: Sequence[RunSummary]) -> dict[str, list[RunSummary]]:
-    found: dict[str, list[RunSummary]] = {}
-    for summary in runs:
-        found.setdefault(summary.run.suite_name, []).append(summary)
-    return dict(sorted(found.items()))
-
-
-def _files(overview: Overview, suites: Mapping[str, object]) -> list[str]:
-    of_suites = [f"{suite_folder(name)}/{file}" for name in suites for file in (INDEX, *BADGES)]
-    return [INDEX, NO_JEKYLL, *of_suites, *(run_file(summary.run.id) for summary in overview.runs)]
 
 
 def _reports(

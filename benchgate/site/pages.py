@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -172,6 +172,8 @@ def listed_runs(
 def _listed_run(summary: RunSummary, promoted: str, stands: bool, entry: Entry) -> ListedRun:
     run, own = summary.run, summary.outcomes[-1] if summary.outcomes else None
     names = _arm_names(summary)
+    # A stored verdict may rest on waivers or an older benchgate, unlike the report.
+    reported, stored = entry.outcome, own.outcome.value if own is not None else None
     return ListedRun(
         run_id=run.id,
         suite=run.suite_name,
@@ -185,7 +187,7 @@ def _listed_run(summary: RunSummary, promoted: str, stands: bool, entry: Entry) 
         mark=MARKS[own.outcome] if own is not None else _NO_MARK,
         tone=own.outcome.value.lower() if own is not None else Outcome.INVALID.value.lower(),
         reason=own.reason if own is not None else "",
-        other_verdict=_other_verdict(own.outcome.value if own is not None else None, entry.outcome),
+        other_verdict=f"its report says {reported}" if reported not in (None, stored) else "",
         remarks=tuple(_remarks(summary, entry)),
         promoted=promoted,
         stands=stands,
@@ -195,11 +197,6 @@ def _listed_run(summary: RunSummary, promoted: str, stands: bool, entry: Entry) 
 def _arm_names(summary: RunSummary) -> dict[Arm, str]:
     arms = summary.run.arms
     return {arm: one_line(arms[arm].name, LONGEST_NAME) if arm in arms else "" for arm in Arm}
-
-
-def _other_verdict(stored: str | None, found: str | None) -> str:
-    """Describe a report whose outcome differs from the stored one, which may rest on waivers or an older benchgate."""
-    return f"its report says {found}" if found is not None and found != stored else ""
 
 
 def _remarks(summary: RunSummary, entry: Entry) -> list[str]:
@@ -291,18 +288,16 @@ def numbers_page(store: Store, summary: RunSummary, entry: Entry) -> NumbersPage
 
 def _checks_table(verdict: StoredVerdict) -> Table | None:
     checks: Any = verdict.document.get("checks")
-    rows = [tuple(_check_cells(check)) for check in checks] if isinstance(checks, list) else []
+    rows = [_check_cells(check) for check in checks] if isinstance(checks, list) else []
     titles = ("check", "outcome", "baseline", "candidate", "why")
     columns = tuple(Column(title, numeric=title in ("baseline", "candidate")) for title in titles)
     return Table("Checks, as they were decided", columns, tuple(rows)) if rows else None
 
 
-def _check_cells(check: Mapping[str, Any]) -> Iterator[str]:
-    yield str(check.get("title", check.get("id", "")))
-    yield str(check.get("outcome", ""))
-    for side in ("baseline", "candidate"):
-        yield _check_value(check.get(side), check.get("unit"))
-    yield str(check.get("reason") or "")
+def _check_cells(check: Mapping[str, Any]) -> tuple[str, ...]:
+    title, outcome = str(check.get("title", check.get("id", ""))), str(check.get("outcome", ""))
+    sides = [_check_value(check.get(side), check.get("unit")) for side in ("baseline", "candidate")]
+    return (title, outcome, *sides, str(check.get("reason") or ""))
 
 
 def _check_value(value: object, unit: object) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
 import signal
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from pathlib import Path
 
 from benchgate.errors import BenchgateError, PublishError
 from benchgate.escaped_streams import escape_streams
+from benchgate.pipeline.environment import usable_cpus
 from benchgate.pipeline.judge import decide_stored, report_html
 from benchgate.site.folder import write_whole
 from benchgate.store.repository import Store
@@ -43,7 +43,7 @@ def rendered(store: Store, address: str, jobs: Sequence[ReportJob]) -> Iterator[
 
     Raises PublishError if a file cannot be written, or a process ends early.
     """
-    processes = min(_cores(), len(jobs) // FEW)
+    processes = min(usable_cpus(), len(jobs) // FEW)
     if processes < 2:
         yield from (_render(store, one) for one in jobs)
         return
@@ -98,10 +98,6 @@ class _Worker:
             self._process.terminate()
         self._process.join()
         self.results.close()
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _work(address: str, jobs: Sequence[ReportJob], results: Connection) -> None:

@@ -348,7 +348,8 @@ def _figure(
         breaks=breaks,
         longest_name=max(NAME_LENGTH, *map(len, names)),
     )
-    caption = f"{kind.title} of the candidates of {_counted(len(drawn), 'run')}, oldest first."
+    runs = "run" if len(drawn) == 1 else "runs"
+    caption = f"{kind.title} of the candidates of {len(drawn):,} {runs}, oldest first."
     if len(drawn_names) < len(lines):
         caption += f" Of {len(lines)} lines {len(drawn_names)} are drawn; all are in the table."
     anchor = "-".join(filter(None, (kind.metric, kind.statistic))).replace("_", "-")
@@ -376,7 +377,3 @@ def _with_limits(metric: str, value: TrendValue | None) -> str:
         return "-"
     text = value_with_limits(metric, value.value, value.lower, value.upper)
     return text if value.doubt is None else f"{text}, {PRICE_MISMATCH}"
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"

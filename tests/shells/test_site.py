@@ -315,7 +315,7 @@ def test_a_damaged_run_has_a_page_that_says_so_and_is_tried_again(
 def test_several_processes_write_what_one_would(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     built(address, tmp_path / "one")
     monkeypatch.setattr(reports, "FEW", 1)
-    monkeypatch.setattr(reports, "_cores", lambda: 2)
+    monkeypatch.setattr(reports, "usable_cpus", lambda: 2)
     built(address, tmp_path / "two")
     assert files(tmp_path / "one") == files(tmp_path / "two")
 

@@ -37,7 +37,7 @@ TAKEN_BACK: dict[str, Any] = {"deed": PromotionAction.WITHDRAWN, "grounds": None
 
 @pytest.fixture(autouse=True)
 def short_reports(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is hashed of a report is claimed in `test_release_promote`; to render one takes longer than all else here."""
+    """The hash of a report is tested in `test_release_promote`; rendering one takes longer than all else here."""
     monkeypatch.setattr(promotion, "report_html", lambda decision: decision.evidence.run.id)
 
 
