@@ -20,7 +20,7 @@ from benchgate.cli.waiver_files import waivers_for_stored
 from benchgate.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
-    from benchgate.integrations.ci import Place
+    from benchgate.integrations.ci import GitHubContext
     from benchgate.integrations.github_feedback import Message
     from benchgate.release.publish import GitHubTargets, Judged, Publisher
     from benchgate.store.repository import Store
@@ -53,7 +53,7 @@ def publish(
     output: options.FormatOption = Format.TEXT,
 ) -> None:
     """Judge a stored run again and tell of it; exits with 0 when all is published, whatever the verdict is."""
-    from benchgate.integrations.ci import place_of
+    from benchgate.integrations.ci import github_context
     from benchgate.release.publish import (
         GitHubTargets,
         WebTargets,
@@ -74,20 +74,20 @@ def publish(
     of_a_run = {"RUN": run, "--suite": suite, "--waivers": waivers, "--as-of": as_of, "--strict": strict}
     of_a_run |= {"--webhook": webhook, "--slack": slack, "--push-metrics": push_metrics}
     _require_one_of({"RUN": run, "--begin": begin, "--no-verdict": no_verdict})
-    place = place_of(os.environ, sha=sha, pull=pr, details_url=details_url)
+    context = github_context(os.environ, sha=sha, pull=pr, details_url=details_url)
     if run is None:
         of_a_run |= {"--exit-verdict": exit_verdict} | ({"--comment": comment, "--summary": summary} if begin else {})
         _refuse(of_a_run, "is of a run that was judged; leave it out")
         names = _candidates(begin or no_verdict or "", candidate)
-        raise typer.Exit(int(_tell_of_each(names, asked, place, key, ended=begin is None, required=required)))
+        raise typer.Exit(int(_tell_of_each(names, asked, context, key, ended=begin is None, required=required)))
     _refuse({"--candidate": candidate}, "is of --begin and --no-verdict; a run knows its candidate, so leave it out")
-    place.require_own()
+    context.require_own_repository()
     with _opened(run, store) as (opened, run_id):
         tolerated = waivers_for_stored(waivers, as_of, opened.run(run_id))
         judged = judge_to_publish(opened, run_id, waivers=tolerated, strict=strict, suite_file=suite)
-    message = message_of(judged, place, key=key, suite_file=suite)
-    others = notifiers(judged, elsewhere, place.details_url, os.environ)
-    to = {**publishers(asked, place, os.environ), **others}
+    message = message_of(judged, context, key=key, suite_file=suite)
+    others = notifiers(judged, elsewhere, context.details_url, os.environ)
+    to = {**publishers(asked, context, os.environ), **others}
     code = _conclude(judged, message, to, output, required=required)
     raise typer.Exit(int(judged.exit_code if code is ExitCode.OK and exit_verdict else code))
 
@@ -177,12 +177,18 @@ def _candidates(suite: str, candidate: str | None) -> list[tuple[str, str]]:
 
 
 def _tell_of_each(
-    names: list[tuple[str, str]], asked: GitHubTargets, place: Place, key: str | None, *, ended: bool, required: bool
+    names: list[tuple[str, str]],
+    asked: GitHubTargets,
+    context: GitHubContext,
+    key: str | None,
+    *,
+    ended: bool,
+    required: bool,
 ) -> ExitCode:
     """Tell of each candidate that is being measured, or of which this `ended` without a verdict."""
     from benchgate.release.publish import publishers, without_verdict
 
-    to = publishers(asked, place, os.environ)
-    messages = [without_verdict(suite, name, place, ended=ended, key=key) for suite, name in names]
+    to = publishers(asked, context, os.environ)
+    messages = [without_verdict(suite, name, context, ended=ended, key=key) for suite, name in names]
     failed = [_tell(message, to) for message in messages]
     return ExitCode.PUBLISH_FAILED if any(failed) and required else ExitCode.OK

@@ -24,26 +24,26 @@ _URL = re.compile(r"https?://[A-Za-z0-9\-._~:/?#@!$&*+,;=%]+")  # nothing that c
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class GitHubContext:
     """Commit and pull request to publish on; None if unknown. `event` describes the trigger of the job.
 
-    `of_a_pull` is False for events without a pull request, such as a push. `stranger` is another repository in which
-    the change lies.
+    `is_pull_request` is False for events without a pull request, such as a push. `foreign_repository` is where the
+    change lies, if that is not this repository.
     """
 
     sha: str | None
     pull: int | None
     details_url: str | None
     event: str
-    of_a_pull: bool = True
-    stranger: str | None = None
+    is_pull_request: bool = True
+    foreign_repository: str | None = None
 
-    def require_own(self) -> None:
+    def require_own_repository(self) -> None:
         """Raise UsageError for a change from another repository: its author may have made up the run."""
-        if self.stranger is not None:
+        if self.foreign_repository is not None:
             raise UsageError(
-                f"this job is for a change in {self.stranger}, whose authors may have made up the run, so nothing is "
-                "published of it; measure and publish in a job that only your own people can start "
+                f"this job is for a change in {self.foreign_repository}, whose authors may have made up "
+                "the run, so nothing is published of it; measure and publish in a job that only your own people can start "
                 "(`workflow_dispatch`), with --sha and --pr"
             )
 
@@ -54,14 +54,14 @@ class Place:
         return self.sha
 
 
-def place_of(
+def github_context(
     environment: Mapping[str, str],
     *,
     sha: str | None = None,
     pull: int | None = None,
     details_url: str | None = None,
-) -> Place:
-    """Return the place by the options, else by GitHub's event. Raises UsageError for a malformed --sha or address.
+) -> GitHubContext:
+    """Return the context by the options, else by GitHub's event. Raises UsageError for a malformed --sha or address.
 
     The commit of a pull request is its head, because GITHUB_SHA is a merge that nobody sees. The number in an issue's
     or workflow's event is used only if it is that of one pull request of this repository.
@@ -74,14 +74,14 @@ def place_of(
         )
     name, of_the_job = environment.get("GITHUB_EVENT_NAME", ""), run_url(environment)
     event = _event(environment.get("GITHUB_EVENT_PATH"))
-    return Place(
+    return GitHubContext(
         sha=sha or _sha(environment, name, event),
         pull=pull or _pull(environment, event),
         details_url=details_url or (of_the_job if of_the_job is not None and is_link(of_the_job) else None),
         event=f"the event {name!r}" if name else "the environment",
-        of_a_pull=not name
+        is_pull_request=not name
         or any(str(one).startswith("pull_request") for one in (name, _at(event, "workflow_run", "event"))),
-        stranger=_stranger(environment, name, event),
+        foreign_repository=_foreign_repository(environment, name, event),
     )
 
 
@@ -129,8 +129,8 @@ def _pull(environment: Mapping[str, str], event: dict[str, Any]) -> int | None:
     return number or (int(ref[1]) if ref is not None else None)
 
 
-def _stranger(environment: Mapping[str, str], name: str, event: dict[str, Any]) -> str | None:
-    """Return the repository of the change if it is not this one; an unknown one counts as a stranger."""
+def _foreign_repository(environment: Mapping[str, str], name: str, event: dict[str, Any]) -> str | None:
+    """Return the repository of the change if it is not this one; an unknown one counts as a foreign_repository."""
     if name.startswith("pull_request"):
         head = _at(event, "pull_request", "head", "repo", "full_name")
     elif name == "workflow_run":

@@ -155,7 +155,7 @@ class GitHubApi:
                 return found
         self._give_up(purpose, f"{trouble}, {_MOST_TRIES} times")
 
-    def _answer(self, method: str, url: str, body: Json | None) -> Answer:
+    def _answer(self, method: str, url: str, body: Json | None) -> Response:
         """Send one request and read the whole answer. Raises httpx2.HTTPError."""
         left = self._ends_s - self._clock()
         if left <= 0:
@@ -168,7 +168,7 @@ class GitHubApi:
                 content += piece
                 if len(content) > _MOST_BYTES or self._clock() > self._ends_s:
                     raise httpx2.ReadTimeout("its answer does not end")
-        return Answer(response.status_code, {k.lower(): v for k, v in response.headers.items()}, bytes(content))
+        return Response(response.status_code, {k.lower(): v for k, v in response.headers.items()}, bytes(content))
 
     def _wait(self, wait: float, purpose: Purpose, trouble: str) -> None:
         left = self._ends_s - self._clock()
@@ -178,7 +178,7 @@ class GitHubApi:
             )
         self._sleep(wait)
 
-    def _next(self, answer: Answer, purpose: Purpose) -> str | None:
+    def _next(self, answer: Response, purpose: Purpose) -> str | None:
         """Return the address of the next page; None after the last one."""
         found = _NEXT.search(answer.headers.get("link", ""))
         if found is None:
@@ -243,14 +243,14 @@ def _origin(url: str) -> tuple[str, str]:
     return parts.scheme.lower(), parts.netloc.lower()
 
 
-def _json(answer: Answer, purpose: Purpose) -> Any:
+def _json(answer: Response, purpose: Purpose) -> Any:
     try:
         return json.loads(answer.body)
     except (ValueError, RecursionError):
         raise PublishError(f"{purpose.doing}: what came is not JSON; is GITHUB_API_URL that of GitHub?") from None
 
 
-def _object(answer: Answer, purpose: Purpose) -> Json:
+def _object(answer: Response, purpose: Purpose) -> Json:
     found = _json(answer, purpose)
     if not isinstance(found, dict):
         raise PublishError(f"{purpose.doing}: what came is no object of GitHub's")
@@ -270,7 +270,7 @@ class TooLong(PublishError):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Response:
     """A whole response: the names of `headers` are in lower case."""
 
     status: int
@@ -296,7 +296,7 @@ class Purpose:
     permission: str
 
 
-def wait_s(answer: Answer, tries: int, now_s: float) -> float | None:
+def wait_s(answer: Response, tries: int, now_s: float) -> float | None:
     """Return the wait before the next try (s); None if a retry does not help.
 
     `now_s` is Unix time. By GitHub's "Best practices for using the REST API": `retry-after`, else `x-ratelimit-reset`
@@ -315,7 +315,7 @@ def wait_s(answer: Answer, tries: int, now_s: float) -> float | None:
     return _SECONDARY_S * 2.0**tries
 
 
-def is_limit(answer: Answer) -> bool:
+def is_limit(answer: Response) -> bool:
     """Return True for a rate limit: 429, or a 403 that says so in a header or in words."""
     if answer.status == 429:
         return True
@@ -329,7 +329,7 @@ def backoff_s(tries: int) -> float:
     return _BACKOFF_S * 2.0**tries
 
 
-def refused(answer: Answer, purpose: Purpose, path: str, token: str) -> PublishError:
+def refused(answer: Response, purpose: Purpose, path: str, token: str) -> PublishError:
     """Return the error for a refusal, with its remedy and without the token."""
     words = one_line(answer.reason, secret=token) or f"HTTP {answer.status} without a reason"
     if answer.status == 422 and _TOO_LONG.search(answer.reason):
@@ -337,7 +337,7 @@ def refused(answer: Answer, purpose: Purpose, path: str, token: str) -> PublishE
     return PublishError(f"{purpose.doing}: GitHub says {words}{_remedy(answer, purpose, path)}")
 
 
-def _remedy(answer: Answer, purpose: Purpose, path: str) -> str:
+def _remedy(answer: Response, purpose: Purpose, path: str) -> str:
     add = f"`permissions: {purpose.permission}`"
     if answer.status == 401:
         return (
@@ -363,6 +363,6 @@ def _remedy(answer: Answer, purpose: Purpose, path: str) -> str:
     return ""
 
 
-def _seconds(answer: Answer, name: str) -> float | None:
+def _seconds(answer: Response, name: str) -> float | None:
     value = answer.headers.get(name, "")
     return float(value) if re.fullmatch(r"[0-9]{1,12}", value) else None

@@ -24,7 +24,7 @@ SHORT_CHARACTERS = 140
 _RUN = re.compile(r" · run (\S+)$")
 
 
-class Light(StrEnum):
+class CheckState(StrEnum):
     """State that a host shows. Only SUCCESS lets a change through."""
 
     PENDING = "pending"  # it is being measured
@@ -57,7 +57,7 @@ class Message:
     candidate: str
     run_id: str | None
     outcome: Outcome | None
-    light: Light
+    state: CheckState
     title: str
     text: Callable[[int], str]
     annotations: tuple[Annotation, ...] = ()
@@ -94,7 +94,7 @@ class Message:
         `posted` are the runs posted under these names, oldest first: empty for one without a run (`--begin`,
         `--no-verdict`). Ids of runs sort by when they were measured.
         """
-        if self.light is not Light.SUCCESS or self.run_id is None:
+        if self.state is not CheckState.SUCCESS or self.run_id is None:
             return
         newest = max(posted, default="")
         if newest > self.run_id:
@@ -137,11 +137,11 @@ def publish_check(api: GitHubApi, sha: str, message: Message) -> str:
     A run that is posted twice has a second check run, which is the one that counts.
     """
     check = _begin_check(api, sha, message)
-    if message.light is Light.PENDING:
+    if message.state is CheckState.PENDING:
         return f"check {message.name!r} is in progress on {sha[:12]}"
     notes = message.annotations
     done = _annotations_count(check)  # by a job that was killed here
-    conclusion = conclusion_of(message.light)
+    conclusion = conclusion_of(message.state)
     while len(notes) - done > ANNOTATIONS_PER_REQUEST:
         part = notes[done : done + ANNOTATIONS_PER_REQUEST]
         done += len(part)
@@ -149,7 +149,7 @@ def publish_check(api: GitHubApi, sha: str, message: Message) -> str:
     ended = {"status": "completed", "conclusion": conclusion}
     _update_check(api, check, {**ended, "output": _check_output(message, notes[done:])}, len(notes), conclusion)
     try:
-        if message.light is Light.SUCCESS:
+        if message.state is CheckState.SUCCESS:
             message.require_newest(_run_ids(_our_checks(api, sha, message)), _CHECK_PURPOSE.doing)
     except Overtaken as error:
         output = {"title": "overtaken by a newer run", "summary": str(error)}
@@ -158,9 +158,9 @@ def publish_check(api: GitHubApi, sha: str, message: Message) -> str:
     return f"check {message.name!r} is {conclusion} on {sha[:12]}"
 
 
-def conclusion_of(light: Light) -> str:
+def conclusion_of(state: CheckState) -> str:
     """Return the conclusion for GitHub: `neutral` and `skipped` would let a required check pass."""
-    return "success" if light is Light.SUCCESS else "failure"
+    return "success" if state is CheckState.SUCCESS else "failure"
 
 
 def _begin_check(api: GitHubApi, sha: str, message: Message) -> Json:
@@ -255,9 +255,9 @@ def publish_comment(api: GitHubApi, pull: int, message: Message) -> str:
     """
     purpose = Purpose(f"the comment on pull request {pull}", "pull-requests: write")
     ours = _our_comments(api, pull, message, purpose)
-    light, run_id = _parse_marker(ours[-1]) if ours else (None, "")
+    state, run_id = _parse_marker(ours[-1]) if ours else (None, "")
     message.require_newest([run_id], purpose.doing)
-    if not ours or (message.light is not Light.SUCCESS and light is Light.SUCCESS):
+    if not ours or (message.state is not CheckState.SUCCESS and state is CheckState.SUCCESS):
         return _post_new(api, pull, message, ours, purpose)
     for old in ours[:-1]:  # a job that was killed between the two steps above
         _supersede(api, old, ours[-1], message, purpose)
@@ -270,7 +270,7 @@ def _marker(message: Message, kind: str = "benchgate") -> str:
 
 
 def _body(message: Message, budget: int) -> str:
-    says = f"<!-- benchgate-says:{message.light.value}:{message.run_id or ''} -->"
+    says = f"<!-- benchgate-says:{message.state.value}:{message.run_id or ''} -->"
     return f"{_marker(message)}\n{says}\n{message.text(budget)}"
 
 
@@ -290,10 +290,10 @@ def _author(comment: Json) -> str | None:
     return user.get("login") if isinstance(user, dict) else None
 
 
-def _parse_marker(comment: Json) -> tuple[Light | None, str]:
+def _parse_marker(comment: Json) -> tuple[CheckState | None, str]:
     """Return the state and the run of one of our comments, if it has them."""
     found = _MARKER.search(str(comment.get("body") or ""))
-    return (Light(found[1]), found[2]) if found is not None else (None, "")
+    return (CheckState(found[1]), found[2]) if found is not None else (None, "")
 
 
 def _post_new(api: GitHubApi, pull: int, message: Message, before: list[Json], purpose: Purpose) -> str:
@@ -365,7 +365,7 @@ def _address(comment: Json) -> str:
 def publish_commit_status(api: GitHubApi, sha: str, message: Message) -> str:
     """Add a status to a commit and return what was done. Raises PublishError."""
     purpose = Purpose("the commit status", "statuses: write")
-    status: Json = {"state": message.light.value, "context": message.name, "description": message.description}
+    status: Json = {"state": message.state.value, "context": message.name, "description": message.description}
     if message.details_url is not None:
         status["target_url"] = message.details_url
 
@@ -377,7 +377,7 @@ def publish_commit_status(api: GitHubApi, sha: str, message: Message) -> str:
         message.require_newest([described_run(one.get("description")) for one in list_statuses()][::-1], purpose.doing)
 
     _add_status(api, f"{api.root}/statuses/{sha}", status, list_statuses, require_newest, purpose)
-    return f"status {message.name!r} is {message.light} on {sha[:12]}"
+    return f"status {message.name!r} is {message.state} on {sha[:12]}"
 
 
 def publish_deployment_status(api: GitHubApi, deployment: int, message: Message) -> str:
@@ -386,7 +386,7 @@ def publish_deployment_status(api: GitHubApi, deployment: int, message: Message)
     No other deployment of the environment becomes inactive: a verdict puts nothing into service.
     """
     purpose = Purpose(f"the status of deployment {deployment}", "deployments: write")
-    state = "in_progress" if message.light is Light.PENDING else message.light.value
+    state = "in_progress" if message.state is CheckState.PENDING else message.state.value
     status: Json = {"state": state, "description": message.description, "auto_inactive": False}
     if message.details_url is not None:
         status["log_url"] = message.details_url
@@ -412,7 +412,7 @@ def _add_status(
     purpose: Purpose,
 ) -> None:
     """Add a status. Raises Overtaken if it is green and not of the newest run."""
-    green = status["state"] == Light.SUCCESS.value
+    green = status["state"] == CheckState.SUCCESS.value
 
     def there() -> Json | None:
         newest = next(iter(list_statuses()), None)

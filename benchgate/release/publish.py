@@ -16,11 +16,11 @@ from pathlib import Path
 from benchgate.errors import EvidenceError, ExitCode, PublishError, SuiteError, UsageError
 from benchgate.escape import markdown_code, markdown_prose
 from benchgate.integrations import github_outputs
-from benchgate.integrations.ci import Place
+from benchgate.integrations.ci import GitHubContext
 from benchgate.integrations.github import GitHubApi
 from benchgate.integrations.github_feedback import (
     Annotation,
-    Light,
+    CheckState,
     Message,
     publish_check,
     publish_comment,
@@ -80,11 +80,11 @@ class Judged:
         return self.decision.exit_code if self.doubt is None else ExitCode.PUBLISH_FAILED
 
     @property
-    def light(self) -> Light:
+    def state(self) -> CheckState:
         """Return the state that hosts show; INVALID says nothing about the candidate, so it is an error."""
         if self.doubt is not None or self.decision.verdict.outcome is Outcome.INVALID:
-            return Light.ERROR
-        return Light.SUCCESS if self.decision.exit_code is ExitCode.OK else Light.FAILURE
+            return CheckState.ERROR
+        return CheckState.SUCCESS if self.decision.exit_code is ExitCode.OK else CheckState.FAILURE
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +193,9 @@ def store_of_bundle(file: Path) -> Iterator[tuple[Store, str]]:
             yield store, taken.merged.run_id
 
 
-def message_of(judged: Judged, place: Place, *, key: str | None = None, suite_file: Path | None = None) -> Message:
+def message_of(
+    judged: Judged, context: GitHubContext, *, key: str | None = None, suite_file: Path | None = None
+) -> Message:
     """Return the message for hosts. Annotations point into `suite_file`; a doubtful verdict has none."""
     decision = judged.decision
     run, verdict = decision.evidence.run, decision.verdict
@@ -204,38 +206,40 @@ def message_of(judged: Judged, place: Place, *, key: str | None = None, suite_fi
         candidate=run.arms[Arm.CANDIDATE].name,
         run_id=run.id,
         outcome=verdict.outcome if judged.doubt is None else None,
-        light=judged.light,
+        state=judged.state,
         title=plain(f"{outcome}{strictly}: {judged.doubt or verdict.reason}"),
-        text=_text_of(judged, place),
+        text=_text_of(judged, context),
         annotations=_annotations(judged, suite_file),
-        details_url=place.details_url,
+        details_url=context.details_url,
         document=with_exit_code(decision.document, judged.exit_code),
         key=key,
     )
 
 
-def without_verdict(suite: str, candidate: str, place: Place, *, ended: bool, key: str | None = None) -> Message:
+def without_verdict(
+    suite: str, candidate: str, context: GitHubContext, *, ended: bool, key: str | None = None
+) -> Message:
     """Return a message that a candidate is being measured or, with `ended`, got no verdict: older ones are outdated."""
     title = plain(f"{candidate} came to no verdict" if ended else f"{candidate} is being measured")
-    footer = _footer(None, place)
+    footer = _footer(None, context)
 
     def text(budget: int) -> str:
         return f"## benchgate: {markdown_prose(title)}\n{footer}"
 
-    light = Light.ERROR if ended else Light.PENDING
-    return Message(suite, candidate, None, None, light, title, text, details_url=place.details_url, key=key)
+    state = CheckState.ERROR if ended else CheckState.PENDING
+    return Message(suite, candidate, None, None, state, title, text, details_url=context.details_url, key=key)
 
 
-def publishers(targets: GitHubTargets, place: Place, environment: Mapping[str, str]) -> dict[str, Publisher]:
+def publishers(targets: GitHubTargets, context: GitHubContext, environment: Mapping[str, str]) -> dict[str, Publisher]:
     """Return the publishers of GitHub by name. Missing settings are a fault of the publisher that needs them."""
 
     def check(message: Message) -> str:
         with GitHubApi(environment) as api:
-            return publish_check(api, place.require_sha(), message)
+            return publish_check(api, context.require_sha(), message)
 
     def status(message: Message) -> str:
         with GitHubApi(environment) as api:
-            return publish_commit_status(api, place.require_sha(), message)
+            return publish_commit_status(api, context.require_sha(), message)
 
     def deployment(message: Message) -> str:
         assert targets.deployment is not None, "only then is it a target"
@@ -243,12 +247,12 @@ def publishers(targets: GitHubTargets, place: Place, environment: Mapping[str, s
             return publish_deployment_status(api, targets.deployment, message)
 
     def comment(message: Message) -> str:
-        if place.pull is None and not place.of_a_pull:
-            return f"{place.event} belongs to no pull request, so there is nothing to comment on"
-        if place.pull is None:
-            raise PublishError(f"{place.event} does not name its pull request; add --pr")
+        if context.pull is None and not context.is_pull_request:
+            return f"{context.event} belongs to no pull request, so there is nothing to comment on"
+        if context.pull is None:
+            raise PublishError(f"{context.event} does not name its pull request; add --pr")
         with GitHubApi(environment) as api:
-            return publish_comment(api, place.pull, message)
+            return publish_comment(api, context.pull, message)
 
     def summary(message: Message) -> str:
         if not environment.get("GITHUB_STEP_SUMMARY"):
@@ -275,9 +279,9 @@ def publish_all(message: Message, to: Mapping[str, Publisher]) -> Iterator[Publi
             yield Published(name, None, str(error))
 
 
-def _text_of(judged: Judged, place: Place) -> Callable[[int], str]:
+def _text_of(judged: Judged, context: GitHubContext) -> Callable[[int], str]:
     """Return a function that renders the verdict in at most so many bytes, with the footer."""
-    decision, footer = judged.decision, _footer(judged.remark, place)
+    decision, footer = judged.decision, _footer(judged.remark, context)
 
     def text(budget: int) -> str:
         if judged.doubt is not None:
@@ -287,9 +291,9 @@ def _text_of(judged: Judged, place: Place) -> Callable[[int], str]:
     return text
 
 
-def _footer(remark: str | None, place: Place) -> str:
-    commit = f"Commit {markdown_code(place.sha)}." if place.sha is not None else ""
-    details = f"[Details]({place.details_url})." if place.details_url is not None else ""
+def _footer(remark: str | None, context: GitHubContext) -> str:
+    commit = f"Commit {markdown_code(context.sha)}." if context.sha is not None else ""
+    details = f"[Details]({context.details_url})." if context.details_url is not None else ""
     line = " ".join(part for part in (commit, details, remark or "") if part)
     return f"\n{line}\n" if line else ""
 

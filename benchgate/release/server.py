@@ -176,7 +176,7 @@ def _run_called(store: Store, name: str) -> Run:
 def _newest(store: Store, query: VerdictQuery) -> Run:
     """Return the newest run that judges this candidate, even if it failed: an older one is no answer."""
     for run in store.runs(query.suite, _NEWEST_RUNS):
-        if run.measured_by is None and not run.calibrates and _candidate(run) == query.candidate:
+        if run.judges_candidate and _candidate(run) == query.candidate:
             return run
     raise RunNotFound(f"the newest runs of suite {query.suite!r} have none that judges {query.candidate!r}")
 

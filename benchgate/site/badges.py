@@ -47,7 +47,7 @@ def newest_judging(runs: Sequence[RunSummary]) -> RunSummary | None:
 
     No calibration and no file of another tool does.
     """
-    judging = (one for one in reversed(runs) if not one.run.calibrates and one.run.measured_by is None)
+    judging = (one for one in reversed(runs) if one.run.judges_candidate)
     return next((one for one in judging if one.run.status is not RunStatus.RUNNING), None)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from benchgate.errors import PublishError, UsageError
-from benchgate.integrations.ci import origin_of, place_of, unprotected_because
+from benchgate.integrations.ci import github_context, origin_of, unprotected_because
 from benchgate.model.history import PromotionOrigin
 
 GITHUB = {
@@ -159,7 +159,7 @@ def asked_by(*own: int, upstream: int | None = None) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("name", "event", "ref", "sha", "pull", "of_a_pull"),
+    ("name", "event", "ref", "sha", "pull", "is_pull_request"),
     [
         ("pull_request", {"pull_request": PULL}, "refs/pull/7/merge", HEAD, 7, True),
         ("pull_request", {}, "refs/pull/7/merge", None, 7, True),
@@ -192,12 +192,12 @@ def asked_by(*own: int, upstream: int | None = None) -> dict[str, Any]:
     ],
 )
 def test_the_event_says_commit_and_pull_request(
-    tmp_path: Path, name: str, event: dict[str, Any], ref: str, sha: str | None, pull: int | None, of_a_pull: bool
+    tmp_path: Path, name: str, event: dict[str, Any], ref: str, sha: str | None, pull: int | None, is_pull_request: bool
 ) -> None:
     file = tmp_path / "event.json"
     file.write_text(json.dumps(event))
-    found = place_of({**JOB, "GITHUB_EVENT_NAME": name, "GITHUB_EVENT_PATH": str(file), "GITHUB_REF": ref})
-    assert (found.sha, found.pull, found.of_a_pull) == (sha, pull, of_a_pull)
+    found = github_context({**JOB, "GITHUB_EVENT_NAME": name, "GITHUB_EVENT_PATH": str(file), "GITHUB_REF": ref})
+    assert (found.sha, found.pull, found.is_pull_request) == (sha, pull, is_pull_request)
     assert found.details_url == "https://github.test/acme/models/actions/runs/42"
 
 
@@ -205,18 +205,18 @@ def test_what_is_said_comes_before_the_event_and_an_event_that_cannot_be_read_sa
     file = tmp_path / "event.json"
     file.write_text("[" * 100_000)
     environment = {**JOB, "GITHUB_EVENT_NAME": "pull_request", "GITHUB_EVENT_PATH": str(file)}
-    unknown = place_of(environment)
+    unknown = github_context(environment)
     assert (unknown.sha, unknown.pull) == (None, None)
     with pytest.raises(PublishError, match="'pull_request' does not name the commit that was judged; add --sha"):
         unknown.require_sha()
-    said = place_of(environment, sha=HEAD, pull=3, details_url="https://ci.test/9")
+    said = github_context(environment, sha=HEAD, pull=3, details_url="https://ci.test/9")
     assert (said.require_sha(), said.pull, said.details_url) == (HEAD, 3, "https://ci.test/9")
 
 
 @pytest.mark.parametrize("sha", ["main", "abc123", "A" * 40, HEAD + "\n", "--help"])
 def test_a_commit_is_its_whole_id(sha: str) -> None:
     with pytest.raises(UsageError, match=r"--sha .*expected a whole commit id"):
-        place_of({}, sha=sha)
+        github_context({}, sha=sha)
 
 
 @pytest.mark.parametrize(
@@ -224,11 +224,11 @@ def test_a_commit_is_its_whole_id(sha: str) -> None:
 )
 def test_a_link_is_an_address_that_nothing_can_break_out_of(url: str) -> None:
     with pytest.raises(UsageError, match="--details-url"):
-        place_of({}, details_url=url)
+        github_context({}, details_url=url)
 
 
 @pytest.mark.parametrize(
-    ("name", "event", "stranger"),
+    ("name", "event", "foreign_repository"),
     [
         ("push", {}, None),
         ("pull_request", {"pull_request": PULL}, None),
@@ -245,12 +245,12 @@ def test_a_link_is_an_address_that_nothing_can_break_out_of(url: str) -> None:
     ],
 )
 def test_whose_change_it_is_must_be_known(
-    tmp_path: Path, name: str, event: dict[str, Any], stranger: str | None
+    tmp_path: Path, name: str, event: dict[str, Any], foreign_repository: str | None
 ) -> None:
     file = tmp_path / "event.json"
     file.write_text(json.dumps(event))
-    found = place_of({**JOB, "GITHUB_EVENT_NAME": name, "GITHUB_EVENT_PATH": str(file)}, sha=HEAD, pull=7)
-    assert found.stranger == stranger
-    if stranger is not None:
+    found = github_context({**JOB, "GITHUB_EVENT_NAME": name, "GITHUB_EVENT_PATH": str(file)}, sha=HEAD, pull=7)
+    assert found.foreign_repository == foreign_repository
+    if foreign_repository is not None:
         with pytest.raises(UsageError, match="may have made up the run, so nothing is published of it"):
-            found.require_own()
+            found.require_own_repository()

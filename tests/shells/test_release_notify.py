@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from benchgate.errors import PublishError, UsageError
-from benchgate.integrations.github_feedback import Light, Message
+from benchgate.integrations.github_feedback import CheckState, Message
 from benchgate.integrations.webhook import SECRET, SLACK_URL
 from benchgate.model.verdict import Outcome
 from benchgate.pipeline.judge import Decision
@@ -26,7 +26,7 @@ from tests.fakes.site_runs import add
 
 LINK = "https://ci.example/run/7"
 TOLD = {SECRET: f"whsec_{base64.b64encode(bytes(32)).decode()}"}
-MESSAGE = Message("tiny-q4", "q4", "run-1", Outcome.BLOCK, Light.FAILURE, "BLOCK", lambda budget: "")
+MESSAGE = Message("tiny-q4", "q4", "run-1", Outcome.BLOCK, CheckState.FAILURE, "BLOCK", lambda budget: "")
 
 
 @pytest.fixture(autouse=True)
