@@ -42,8 +42,8 @@ class GitHubContext:
         """Raise UsageError for a change from another repository: its author may have made up the run."""
         if self.foreign_repository is not None:
             raise UsageError(
-                f"this job is for a change in {self.foreign_repository}, whose authors may have made up "
-                "the run, so nothing is published of it; measure and publish in a job that only your own people can start "
+                f"this job is for a change in {self.foreign_repository}, whose authors may have made up the run, so "
+                "nothing is published of it; measure and publish in a job that only your own people can start "
                 "(`workflow_dispatch`), with --sha and --pr"
             )
 
