@@ -17,7 +17,7 @@ from benchgate.report.trend import MOST_SERIES
 from benchgate.site import folder
 from benchgate.site.badges import badge_of, cost_badge
 from benchgate.site.build import ReportInputs
-from benchgate.site.trends import METRICS, MOST_DRAWN, Kind, trends
+from benchgate.site.trends import METRICS, MOST_DRAWN, Kind, Trends, trends
 from benchgate.sizing.candidates import StoredRun
 from benchgate.store.queries import Overview, RunSummary, StoredOutcome
 from tests.fakes import evidence as fake
@@ -155,7 +155,7 @@ def test_candidates_have_lines_of_their_own_and_are_held_against_themselves_alon
 
 
 def test_a_suite_without_numbers_has_no_charts() -> None:
-    assert trends([glance(0)], {}, frozenset()) == trends.Trends((), (), 0, 0)
+    assert trends([glance(0)], {}, frozenset()) == Trends((), (), 0, 0)
 
 
 @pytest.mark.parametrize(
