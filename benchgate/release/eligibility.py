@@ -122,7 +122,7 @@ class MeasuredForm:
     """A form of a suite that a command may have measured, with the prices of a day, or why it has none."""
 
     suite: Suite | SuiteError
-    is_only_shadow: bool = False
+    is_only_part: bool = False
 
     @property
     def sha256(self) -> str | None:
@@ -131,7 +131,7 @@ class MeasuredForm:
 
 
 def measured_forms(suite: Suite, folder: Path, day: date | None, names: Mapping[Arm, str]) -> list[MeasuredForm]:
-    """List the forms a command may have measured: all of a suite, two of its deployments, or its shadow part.
+    """List the forms a command may have measured: all of a suite, two of its deployments, or one part of it.
 
     `names` are those of the run's arms, `folder` is the suite's and `day` the run's first, whose prices count.
     """
@@ -147,5 +147,5 @@ def measured_forms(suite: Suite, folder: Path, day: date | None, names: Mapping[
         suite = with_arms(suite, names.get(Arm.BASELINE), names.get(Arm.CANDIDATE))
     forms.append(MeasuredForm(priced(suite)))
     with suppress(UsageError):
-        forms.append(MeasuredForm(priced(only_shadow(suite)), is_only_shadow=True))
+        forms.append(MeasuredForm(priced(only_shadow(suite)), is_only_part=True))
     return forms

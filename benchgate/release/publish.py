@@ -151,7 +151,7 @@ def _suite_doubt(file: Path, run: Run) -> str | None:
     except SuiteError as error:
         return f"{doubt}: {str(error).splitlines()[0]}"
     names = {arm: deployment.name for arm, deployment in run.arms.items()}
-    forms = [one for one in measured_forms(suite, file.parent, run.day, names) if not one.is_only_shadow]
+    forms = [one for one in measured_forms(suite, file.parent, run.day, names) if not one.is_only_part]
     if sha256_of(run.suite) in [one.sha256 for one in forms]:
         return None
     reasons = list[str]()

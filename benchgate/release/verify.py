@@ -189,8 +189,8 @@ def _suite_content_line(statement: Statement, file: Path, data: bytes) -> Line:
     except (SuiteError, UnicodeDecodeError) as error:
         return _not_measured(file, error)
     found = [form for form in forms if form.sha256 == expected]
-    if found and found[-1].is_only_shadow:
-        text = f"only the shadow part of {file} was measured, and judged by its checks alone"
+    if found and all(form.is_only_part for form in found):
+        text = f"only one part of {file} was measured, and judged by its checks alone"
         return Line(Part.SUITE, Answer.BROKEN, text, "take the statement of a run of the whole suite")
     if not found and isinstance(forms[-1].suite, SuiteError):
         return _not_measured(file, forms[-1].suite)
