@@ -279,8 +279,10 @@ def _time_of_day() -> Symptom:
     state = -1 if adjtimex is None else adjtimex(ctypes.create_string_buffer(_TIMEX_BYTES))
     if state == _TIME_ERROR:
         remedy = "let chrony, ntpd or systemd-timesyncd set it: runs are dated and waivers end by it"
-        return Symptom("time of day", State.WARN, "nobody sets the clock, as far as the kernel knows", remedy)
-    return Symptom("time of day", State.OK, "the clock is set" if state >= 0 else "the system does not say who sets it")
+        return Symptom("time of day", State.WARN, "the clock is not synchronised, by the kernel's report", remedy)
+    return Symptom(
+        "time of day", State.OK, "the clock is synchronised" if state >= 0 else "the system does not report it"
+    )
 
 
 def _groups(proc: Path, cgroup: Path) -> list[Path]:
@@ -329,7 +331,7 @@ def _permissions(path: Path) -> Symptom:
             return Symptom("store access", State.FAIL, f"{place} may not be written", remedy)
         mode = place.stat().st_mode
         if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
-            remedy = f"`chmod o-w {place}`: whoever can change evidence can change a verdict"
+            remedy = f"`chmod o-w {place}`: who can change evidence can change a verdict"
             return Symptom("store access", State.WARN, f"everybody may write to {place}", remedy)
     return Symptom("store access", State.OK, "may be written, and not by everybody")
 
@@ -342,5 +344,5 @@ def _lock(path: Path) -> Symptom:
             connection.execute("ROLLBACK")
     except sqlite3.OperationalError as error:
         remedy = "wait for it, or see what holds it (`fuser`): a run waits 10 s for its turn"
-        return Symptom("store lock", State.WARN, f"somebody writes to it right now ({error})", remedy)
-    return Symptom("store lock", State.OK, "nobody writes to it")
+        return Symptom("store lock", State.WARN, f"another process is writing to it ({error})", remedy)
+    return Symptom("store lock", State.OK, "no other process is writing to it")

@@ -38,11 +38,11 @@ _DAY_S = 86_400.0
 _HERE = ("127.0.0.1", "::1", "localhost")
 _UNRESOLVED = "correct the suite, or set the variable that it refers to"
 _REMEDIES = {
-    Trouble.AWAY: "start it, or correct `url`; from behind a proxy say `proxy`; until then a run ends with 12",
-    Trouble.TLS: "trust its certificate by `tls: {ca: FILE}`, or show one of ours by `tls: {cert, key}`",
+    Trouble.AWAY: "start it, or correct `url`; behind a proxy set `proxy`; until then a run ends with 12",
+    Trouble.TLS: "trust its certificate by `tls: {ca: FILE}`, or send a client certificate by `tls: {cert, key}`",
     Trouble.AUTH: "put a key that it takes into a variable, and name that: `api_key: ${env:NAME}`",
     Trouble.MODEL: "correct `model`, `url` or the endpoint",
-    Trouble.REFUSED: "mend the server, or take the field that it refuses out with `leave_out`",
+    Trouble.REFUSED: "fix the server, or drop the rejected field with `leave_out`",
     Trouble.ODD: "look at the server: what answers there gives no completion",
 }
 
@@ -138,7 +138,7 @@ def _replicas(
         yield Symptom(f"{name} replicas", State.FAIL, str(error), "until then a run ends with 12")
         return
     if counted.count is None:
-        remedy = "a count that cannot be taken makes the load INVALID; mend what counts them"
+        remedy = "without a count the load is INVALID; fix the command or page that counts them"
         yield Symptom(f"{name} replicas", State.FAIL, f"not counted: {counted.problem}", remedy)
     elif counted.count != declared:
         remedy = "bring all of them up, or correct `ready.replicas`; a run waits for them (`limits.ready`)"
@@ -154,8 +154,8 @@ def _faulty(name: str, where: str, fault: Fault) -> Symptom:
 def _connection_symptoms(name: str, spec: DeploymentSpec, target: Target, listing: Listing) -> Iterator[Symptom]:
     """Check engine, certificate, unencrypted keys, and the server's clock."""
     if listing.engine not in ("openai", spec.engine):
-        found = f"by its models it is {listing.engine}, and the suite says {spec.engine}"
-        remedy = f"write `engine: {listing.engine}`: each engine is asked in its own words"
+        found = f"its list of models is that of {listing.engine}, not of {spec.engine} as in the suite"
+        remedy = f"set `engine: {listing.engine}`: each engine has its own request fields"
         yield Symptom(f"{name} engine", State.WARN, found, remedy)
     address = ServerAddress.of(target.url)
     if listing.certificate_ends_s is not None:
@@ -166,7 +166,7 @@ def _connection_symptoms(name: str, spec: DeploymentSpec, target: Target, listin
         renew = "renew it: from then on nothing is measured" if short else None
         yield Symptom(f"{name} tls", State.WARN if short else State.OK, found, renew)
     elif address.scheme == "http" and target.credentials() and address.host not in _HERE:
-        remedy = "ask it over https, or by a way that nobody listens to"
+        remedy = "use https, or a private network"
         yield Symptom(f"{name} tls", State.WARN, f"{address.shown} gets its key over http, unencrypted", remedy)
     ahead_s = listing.clock_ahead_s
     if ahead_s is not None:
@@ -194,15 +194,15 @@ def _answer(
             reason += target.redact(f"; it serves {', '.join(listing.models[:8])}")
         return _faulty(name, where, Fault(trial.fault.trouble, reason))
     if endpoint in STREAMED and trial.finish_reason is None:
-        remedy = "a request without one counts as failed; mend the server, or ask another endpoint"
+        remedy = "a request without one counts as failed; fix the server, or use another endpoint"
         return Symptom(name, State.FAIL, "answers without a finish reason of a whole answer", remedy)
     found = f"answers in {show_duration(trial.whole_s or 0.0)}"
     if endpoint in GENERATING_ENDPOINTS and trial.output_tokens is None:
-        return Symptom(name, State.WARN, f"{found}, without `usage`", "its tokens cannot be known: let it tell `usage`")
+        return Symptom(name, State.WARN, f"{found}, without `usage`", "its tokens are unknown: make it report `usage`")
     other = [] if trial.model is None else unexpected_names([trial.model], target.model, declared)
     if other:
         remedy = f"if that is the right model under another name, write `answers_as: [{json.dumps(other[0])}]`"
-        return Symptom(name, State.WARN, f"{found}, as {other[0]} where {target.model} was asked for", remedy)
+        return Symptom(name, State.WARN, f"{found}, as {other[0]} instead of {target.model}", remedy)
     return Symptom(name, State.OK, found)
 
 
@@ -221,10 +221,10 @@ def _stream(name: str, endpoint: Endpoint, trial: Trial, where: str) -> Symptom:
         return Symptom(name, State.FAIL, f"its {endpoint} stream ends without a finish reason", remedy)
     found = f"{trial.events} events, the first after {show_duration(trial.first_s or 0.0)}"
     if trial.output_tokens is None:
-        remedy = "chunks are counted, which are not tokens: a server that knows `stream_options` tells them"
+        remedy = "only chunks can be counted, not tokens: make it support `stream_options`"
         return Symptom(name, State.WARN, f"{found}, without `usage`", remedy)
     if trial.events < 2 <= trial.output_tokens:
-        remedy = "something on the way gathers the stream (a proxy that buffers): no TTFT or TPOT is the server's then"
+        remedy = "a proxy buffers the stream: TTFT and TPOT are not the server's then"
         return Symptom(name, State.WARN, f"{trial.output_tokens} tokens came in one piece", remedy)
     return Symptom(name, State.OK, found)
 
@@ -234,7 +234,7 @@ def _metrics(name: str, spec: DeploymentSpec, target: Target, environment: Mappi
     page = sources_of(spec, target, environment).page
     if page is None:
         return
-    remedy = "say where it is (`metrics: ADDRESS`), or `metrics: off`; without it no check of telemetry can be judged"
+    remedy = "set its address (`metrics: ADDRESS`), or `metrics: off`; without it no check of telemetry can be judged"
     try:
         with PageSource(page, target) as source:
             fetched = source.fetch()
@@ -266,12 +266,12 @@ def examine_plan(suite: Suite, found: Preview) -> Iterator[Symptom]:
     if found.to_fetch:
         yield _data_sets(found.to_fetch)
     for line in found.refused:
-        yield Symptom("checks", State.FAIL, line, "`benchgate plan` tells how much each check takes")
+        yield Symptom("checks", State.FAIL, line, "`benchgate plan` shows how much each check needs")
 
 
 def _offered_load(found: Preview) -> Iterator[Symptom]:
     """Compare the load with the client's profile; `examine` reports a missing profile."""
-    remedy = "ask for less, give it more `workers`, or send from several machines (`--cluster`)"
+    remedy = "lower the load, add `workers`, or send from several machines (`--cluster`)"
     for line in found.problems:
         yield Symptom("offered load", State.FAIL, line, remedy)
     for line in found.unknowns:
@@ -301,7 +301,7 @@ def _data_sets(names: tuple[str, ...]) -> Symptom:
         for name in ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE")
     ):
         remedy = "fetch them where the hub can be reached, or unset HF_HUB_OFFLINE and HF_DATASETS_OFFLINE"
-        return Symptom("data sets", State.FAIL, f"not on this machine, which is told to stay offline: {listed}", remedy)
+        return Symptom("data sets", State.FAIL, f"not on this machine, which is set to offline mode: {listed}", remedy)
     remedy = "a run fetches them before it asks any server; `benchgate plan` names what is missing"
     return Symptom("data sets", State.WARN, f"not on this machine yet: {listed}", remedy)
 

@@ -82,7 +82,7 @@ def _only(fitting: Sequence[str], document: Field) -> str:
     if len(fitting) == 1:
         return fitting[0]
     if fitting:
-        raise UsageError(f"{document.source} may be of {' or '.join(fitting)}; say --from which")
+        raise UsageError(f"{document.source} may be of {' or '.join(fitting)}; name it with --from")
     if isinstance(document.value, list):
         for name, one in FORMATS.items():
             if any(one.is_it(line) for line in document.items()):

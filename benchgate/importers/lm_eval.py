@@ -20,7 +20,7 @@ _REASONS = {
     "_stderr": "a standard error over items; benchgate makes intervals of the items themselves",
     "$.groups": "a mean over tasks, and benchgate's numbers are of tasks",
     ".alias": "a name",
-    "$.config": "how the tasks were asked, which `benchgate import` holds against a suite",
+    "$.config": "the configuration of the tasks, which `benchgate import` compares with a suite",
     "acc_norm": "benchgate takes one metric of a task; give it by name in a suite and import the samples",
     "$.results": "neither `acc` nor the only `exact_match` of its task, whose items are right or wrong",
 }

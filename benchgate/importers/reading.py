@@ -24,7 +24,7 @@ MOST_BYTES = 256 * 2**20
 """How large a file may be: it is held in memory, some times over."""
 
 _MOST_SHOWN = 40
-_MOST = 1e15  # beyond it nothing that is measured can be, in whatever unit
+_MOST = 1e15  # no measurement is larger, in any unit
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +223,7 @@ def _measured(field: Field, instant: datetime, *, zone_known: bool) -> Measured:
 
 
 def _refuse_time(field: Field) -> NoReturn:
-    field.refuse(f"an instant since {_EARLIEST.year}; --measured-at says when it was measured")
+    field.refuse(f"an instant since {_EARLIEST.year}; add the time of measurement with --measured-at")
 
 
 INTERPOLATED = (

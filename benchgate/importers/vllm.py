@@ -203,8 +203,8 @@ VLLM = Format("vllm", with_keys(*_VLLM_KEYS), has_keys(*_VLLM_KEYS), read_vllm)
 
 _SGLANG_KEYS = ("backend", "completed", "duration", "request_throughput", "total_output_tokens_retokenized")
 _COUNTS_ITSELF = ("sglang", "sglang-native")
-_REQUESTED = "of a server that does not count its tokens the tool takes as many as were asked for"
-_NOT_COUNTED = "the file does not say how many requests failed; write it with --output-details"
+_REQUESTED = "if the server does not count its tokens, the tool uses the number requested"
+_NOT_COUNTED = "the file has no number of failed requests; write it with --output-details"
 
 
 def read_sglang(document: Field) -> Reading:

@@ -18,7 +18,7 @@ from benchgate.targets.probe import server_facts
 
 _MOST_SHOWN = 8
 _SHORTEST_SECRET = 8  # characters: a shorter one is a word that names have too
-_UNNAMED = "unnamed"  # the model of a target that is not asked for a completion yet
+_UNNAMED = "unnamed"  # model of a target before its models are listed
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ def _probe(named: EndpointOption, environment: Mapping[str, str], within_s: floa
 
 
 def _only_model(where: str, models: tuple[str, ...], target: Target) -> str:
-    once = "say which with --model: once for both, or twice, the baseline's first"
+    once = "name one with --model: once for both, or twice, the baseline's first"
     if any(len(part) >= _SHORTEST_SECRET and part in name for name in models for part in target.secrets):
         raise UsageError(f"{where} shows its key among the names of its models; {once}")
     if len(models) == 1:

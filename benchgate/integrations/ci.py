@@ -209,7 +209,7 @@ def origin_of(
     if host is None:
         by_hand = _by_hand(environment, ref, protected=protected is True)
         name = next((name for mark, name, _ in _OTHERS if environment.get(mark, "") not in _NO), None)
-        ci = None if name is None else f"{name}, which does not say whether a ref is protected"
+        ci = None if name is None else f"{name}, which does not report protected refs"
         return PromotionOrigin(by, ref, commit, by_hand, ci=ci)
     if ref is not None and _bare(ref) != _bare(host.ref or ""):
         raise UsageError(f"--ref {ref}: this job of {host.name} is of {host.ref}; leave --ref out")
@@ -234,7 +234,7 @@ def _by_hand(environment: Mapping[str, str], ref: str | None, *, protected: bool
     if ref is None:
         raise UsageError("--protected: no ref is named; add --ref")
     if ref.startswith(_CHANGES):
-        raise UsageError(f"--protected: {ref} is of a change that is not merged; nobody protects it")
+        raise UsageError(f"--protected: {ref} is of a change that is not merged, so it is not protected")
     for mark, name, change in _OTHERS:
         if environment.get(mark) and environment.get(change, "") not in _NO:
             raise UsageError(f"--protected: this job of {name} is for a change that is not merged ({change} is set)")

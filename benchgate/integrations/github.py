@@ -96,7 +96,7 @@ class GitHubApi:
                 raise PublishError(f"{purpose.doing}: what came from {self._base} is no list of GitHub's")
             yield from found
             url = self._next(answer, purpose)
-        raise PublishError(f"{purpose.doing}: there are more than {_MOST_PAGES:,} pages of them, which nobody can read")
+        raise PublishError(f"{purpose.doing}: there are more than {_MOST_PAGES:,} pages")
 
     def send(
         self, method: str, path: str, body: Json, purpose: Purpose, there: Callable[[], Json | None] | None = None
@@ -119,7 +119,7 @@ class GitHubApi:
             login = viewer.get("login") if isinstance(viewer, dict) else None
             if not isinstance(login, str) or not login:
                 words = one_line(answer.reason, secret=self._token) or "nothing"
-                raise PublishError(f"{purpose.doing}: whose token it is cannot be told; GitHub says {words}")
+                raise PublishError(f"{purpose.doing}: the token's owner is unknown; GitHub says {words}")
             self._viewer = login
         return self._viewer
 
@@ -140,7 +140,7 @@ class GitHubApi:
                 trouble = f"{urlsplit(self._base).netloc} could not be reached: {self._words(error)}"
                 wait, made = backoff_s(tries), True
             except httpx2.InvalidURL:
-                raise PublishError(f"{purpose.doing}: {method} has no address that can be asked") from None
+                raise PublishError(f"{purpose.doing}: {method} has a malformed address") from None
             else:
                 if 200 <= answer.status < 300:
                     return answer
@@ -184,7 +184,7 @@ class GitHubApi:
         if found is None:
             return None
         if _origin(found[1]) != _origin(self._base):
-            raise PublishError(f"{purpose.doing}: the next page is said to be elsewhere, where no token is sent")
+            raise PublishError(f"{purpose.doing}: the next page is on another origin, where no token is sent")
         return found[1]
 
     def _words(self, error: httpx2.HTTPError) -> str:

@@ -108,7 +108,9 @@ def withdraw_outputs(environment: Mapping[str, str]) -> None:
         if path := environment.get("GITHUB_OUTPUT"):
             _append(Path(path), "".join(_output(name, value) for name, value in outputs.items()).encode())
     except OSError as exc:
-        raise PublishError(f"GitHub's job files: {exc}; nothing is measured that they cannot be told") from exc
+        raise PublishError(
+            f"GitHub's job files: {exc}; nothing is measured, because its outputs could not be written"
+        ) from exc
 
 
 def _summary(verdict: Verdict, run_id: str, exit_code: ExitCode) -> dict[str, str]:

@@ -139,12 +139,12 @@ _PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
 _NOT_TAKEN = frozenset({429, 503})  # by which a server says that it did nothing
 _SECONDS = re.compile(r"[0-9]{1,6}")
 _REMEDIES = {
-    400: "; the server does not take what was sent",
+    400: "; the server rejects the body",
     401: "; its key or its signing secret is not the server's",
-    403: "; its key or its signing secret is not the server's, or it may not be asked from here",
+    403: "; its key or its signing secret is not the server's, or requests from here are forbidden",
     404: "; is its address right, and not withdrawn?",
     410: "; its address was withdrawn",
-    413: "; the server takes no message of this size",
+    413: "; the message is too large for the server",
 }
 
 
@@ -188,7 +188,7 @@ def deliver(
         except (httpx2.HTTPError, httpx2.InvalidURL, TimeoutError) as error:
             trouble = _words(error)
             if not repeatable:
-                raise PublishError(f"{_of(to)}: {trouble}; whether it was taken is not known") from None
+                raise PublishError(f"{_of(to)}: {trouble}; it is unknown if it arrived") from None
         else:
             if 200 <= status < 300:
                 return
@@ -260,7 +260,7 @@ def _words(error: Exception) -> str:
         cause = error.__cause__ or error.__context__
         while cause is not None and not isinstance(cause, ssl.SSLCertVerificationError):
             cause = cause.__cause__ or cause.__context__
-        return "its certificate is not one that is trusted here" if cause is not None else "it takes no connection"
+        return "its certificate is not trusted here" if cause is not None else "it refuses connections"
     return "the connection broke"
 
 

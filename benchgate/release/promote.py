@@ -156,7 +156,7 @@ def run_promotion_hook(
         run_hook(command, hook_variables(promotion, candidate), document, environment, limit_s)
     except PublishError as error:
         raise PublishError(
-            f"the promotion of run {promotion.run_id} is recorded and stands, but {error}; run the hook again by the "
+            f"the promotion of run {promotion.run_id} is recorded, but {error}; run the hook again by the "
             "same command with --again"
         ) from error
 

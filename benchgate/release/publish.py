@@ -145,7 +145,7 @@ def judge_to_publish(
 
 def _suite_doubt(file: Path, run: Run) -> str | None:
     """Return why the run was not measured by a suite file; None if it was. A suite of the same name may differ."""
-    doubt = f"run {run.id} was not measured by what {file} says"
+    doubt = f"run {run.id} was not measured by {file}"
     try:
         suite = parse_suite(_read_suite_text(file), str(file))
     except SuiteError as error:
@@ -188,7 +188,7 @@ def store_of_bundle(file: Path) -> Iterator[tuple[Store, str]]:
         with opened(address, create=True) as database:
             (taken,) = import_runs(lambda: database, bundle_sources([file]))
         if taken.merged is None:
-            raise EvidenceError(taken.problem or f"{file}: nothing of it was taken in")
+            raise EvidenceError(taken.problem or f"{file}: nothing of it was imported")
         with Store.open(address, create=False) as store:
             yield store, taken.merged.run_id
 

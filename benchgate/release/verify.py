@@ -252,7 +252,7 @@ def _decision_lines(statement: Statement, decision: Decision) -> Iterator[Line]:
     day = decision.evidence.run.started_at.partition("T")[0]
     text = f"the run of {day} judged again is {decision.verdict.outcome}"
     if other:
-        remedy = f"judged then by benchgate {statement.tool_version}: use that version, or take the statement for false"
+        remedy = f"judged then by benchgate {statement.tool_version}: use that version, or reject the statement"
         yield Line(Part.STORE, Answer.BROKEN, f"{text}, and differs in {', '.join(other)}", remedy)
     else:
         yield Line(Part.STORE, Answer.HOLDS, f"{text}, with every check and number as stated")
@@ -270,7 +270,7 @@ def _signature_lines(statement: Statement, data: bytes, signer: Signer | None) -
     try:
         verify_signature(statement, data, signer)
     except NotSigned as error:
-        remedy = "take the bundle that was made of this statement, and expect the identity that made it"
+        remedy = "give the bundle of this statement, and the identity that signed it"
         yield Line(Part.SIGNATURE, Answer.BROKEN, str(error), remedy)
         return
     yield Line(Part.SIGNATURE, Answer.HOLDS, f"signed by {signer.identity}, whom {signer.issuer} vouched for")

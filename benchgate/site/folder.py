@@ -71,7 +71,7 @@ class OutputFolder:
         for path in paths:
             file = self.place(path)
             if path not in self.entries and (file.exists() or file.is_symlink()):
-                raise UsageError(f"{file} is not a file of this site, and stands where one must; move it away")
+                raise UsageError(f"{file} is not a file of this site, and in the way of one; move it")
             self.entries.setdefault(path, Entry())
         self.save()
 
@@ -179,7 +179,7 @@ def _os_errors(file: Path, what: str) -> Iterator[None]:
 
 
 INDEX = "index.html"
-NO_JEKYLL = ".nojekyll"  # GitHub Pages serves files as they are where it stands
+NO_JEKYLL = ".nojekyll"  # makes GitHub Pages serve files as they are
 BADGES = ("badge.svg", "badge.json", "badge-cost.svg")  # of every suite
 NO_VERDICT = "no verdict"
 ID_SHOWN = 13

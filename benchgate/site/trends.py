@@ -177,7 +177,7 @@ def _from(old: str, new: str, *, longest: int = _LONGEST) -> str:
 MOST_DRAWN = 60
 """Runs in a chart: as many as can be told apart in it."""
 
-_ALPHA = 0.05  # of all series of a page together: how often one of them is said to have changed when none did
+_ALPHA = 0.05  # false positive rate of level changes, of all series of a page together
 _LONGEST = 60
 _NO_PLACE = "all"
 

@@ -108,7 +108,7 @@ def test_another_models_name_in_the_answer_is_told_unless_it_is_declared() -> No
             found = found_of(suite_of(server.url, more))["old chat"]
         assert found.state is state, found
         if state is State.WARN:
-            assert "as small where scripted was asked for" in found.found
+            assert "as small instead of scripted" in found.found
             assert '`answers_as: ["small"]`' in (found.remedy or "")
 
 

@@ -155,7 +155,7 @@ def test_no_page_is_asked_of_another_host(github: FakeGitHub) -> None:
             github.comment("x", "somebody")
         github.url, own = thief.url, github.url  # what its links lead to
         with (
-            pytest.raises(PublishError, match="the next page is said to be elsewhere"),
+            pytest.raises(PublishError, match="the next page is on another origin"),
             api_of(github, environment={"GITHUB_API_URL": own}) as api,
         ):
             list(api.pages(COMMENTS, PURPOSE))

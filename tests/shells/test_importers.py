@@ -162,7 +162,7 @@ def test_tokens_are_left_where_the_tool_may_take_as_many_as_were_asked_for(tmp_p
     path = altered("sglang-details.json", tmp_path, lambda d: d.update(backend="vllm-chat"))
     reading = read_file(path).reading
     assert not {row.name for row in reading.rows} & {"output_tokens_per_s", "tpot_s"}
-    assert "asked for" in reading.unmapped["$.output_throughput"]
+    assert "number requested" in reading.unmapped["$.output_throughput"]
 
 
 def test_a_report_of_guidellm_is_read_by_its_requests() -> None:
@@ -422,7 +422,7 @@ def test_a_file_with_the_marks_of_two_tools_asks_which(tmp_path: Path) -> None:
         document.update(json.loads((FIXTURES / "inference-perf-stage.json").read_text(encoding="utf-8")))
 
     path = altered("vllm.json", tmp_path, mix)
-    with pytest.raises(UsageError, match=r"vllm or inference-perf; say --from"):
+    with pytest.raises(UsageError, match=r"vllm or inference-perf; name it with --from"):
         read_file(path)
     assert numbers(path, "inference-perf")["error_ratio", None, "r0.5"] == 0.2
 

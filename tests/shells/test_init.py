@@ -150,7 +150,7 @@ def test_what_is_wrong_with_either_endpoint_is_told_with_what_to_do(
         locked, many, none, good, leaky = (stack.enter_context(one) for one in servers)
         for baseline, candidate, more, says in (
             (dead_url(), locked.url, (), ("does not answer", "correct --baseline", "wants a key", "--api-key-env")),
-            (many.url, none.url, (), ("serves 2 models: a, b; say which with --model", "does not list its models")),
+            (many.url, none.url, (), ("serves 2 models: a, b; name one with --model", "does not list its models")),
             (
                 good.url,
                 many.url,

@@ -264,7 +264,7 @@ def test_a_file_or_a_link_in_the_way_is_neither_overwritten_nor_followed(address
     outside.mkdir()
     (site / MANIFEST).write_text('{"schema": "benchgate.site/1", "files": {}}')
     (site / "index.html").write_text("mine")
-    with pytest.raises(UsageError, match=r"stands where one must"):
+    with pytest.raises(UsageError, match=r"in the way of one"):
         built(address, site)
     assert (site / "index.html").read_text() == "mine"
     (site / "index.html").unlink()
