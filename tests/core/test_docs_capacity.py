@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from jsonschema import Draft202012Validator
 
 from benchgate.model.deployment import Arm
 from benchgate.report.sizing import NamedRun, RunSeen, sizing_text
@@ -15,8 +16,10 @@ from benchgate.sizing.kv_cache import cache_layout
 from benchgate.sizing.operating_point import LoadLevel, OperatingPoint, QueueTrend, choose_operating_point
 from benchgate.sizing.signals import KV_USAGE, TOKENS, WAITING, ScalingSignal, SignalRange
 from benchgate.suite.demand_file import DemandFile
+from benchgate.suite.json_schema import demand_schema
 from benchgate.suite.loader import parse_suite
 from benchgate.suite.messages import Slot, sections
+from benchgate.suite.yaml import read_text
 from tests.core.test_cost_fleet import LLAMA_70B
 from tests.fakes.quick_command import answer
 
@@ -79,6 +82,14 @@ def test_table_of_the_page_has_every_key_with_its_default() -> None:
     assert {path: rows[path] for path, field in expected.items() if path in rows and field.is_required()} == {
         path: "required" for path, field in expected.items() if path in rows and field.is_required()
     }
+
+
+def test_schema_for_editors_takes_the_demand_files_of_the_page_and_refuses_a_typo(tmp_path: Path) -> None:
+    schema = Draft202012Validator(demand_schema())
+    for file in written(tmp_path):
+        document = read_text(file.read_text(encoding="utf-8"), file.name).data
+        assert [error.message for error in schema.iter_errors(document)] == []
+        assert not schema.is_valid({**document, "spare": 2})
 
 
 def written(folder: Path) -> list[Path]:
