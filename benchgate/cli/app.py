@@ -6,12 +6,14 @@ Results go to stdout, progress and problems to stderr. Everything heavy is impor
 
 from __future__ import annotations
 
+import os
 import sys
 
 import typer
 
 from benchgate import __version__
 from benchgate.cli import (
+    action,
     calibrate_command,
     capacity,
     doctor,
@@ -75,6 +77,12 @@ app.command()(sim.sim)
 app.add_typer(store.store_app, name="store")
 shadow.shadow_app.command()(shadow_run.run)
 app.add_typer(shadow.shadow_app, name="shadow")
+
+
+@app.command("action", hidden=True, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def _action(context: typer.Context) -> None:
+    """Run a step of action.yml or of the reusable workflows (docs/github-actions.md)."""
+    raise typer.Exit(action.main(context.args, os.environ))
 
 
 @app.callback(invoke_without_command=True)
