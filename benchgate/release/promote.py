@@ -80,7 +80,7 @@ def promote(
     _require_judging(run)
     _require_recent(run, max_age_s)
     identity = _require_fixed(run, require_pinned=require_pinned)
-    decision = decide_stored(store, run_id, waivers=waivers, keep=False).asked(strict=strict)
+    decision = decide_stored(store, run_id, waivers=waivers, keep=False).with_strict(strict=strict)
     stored = _stored_verdict(store, decision)
     deed = _deed(decision, override)
     promotion = Promotion(

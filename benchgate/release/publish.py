@@ -102,7 +102,7 @@ def judge_to_publish(
     """
     if store.run(run_id).calibrates:
         raise UsageError(f"run {run_id} is a calibration: both of its arms are one deployment, and it judges nobody")
-    decision = decide_stored(store, run_id, waivers=waivers, keep=False).asked(strict=strict)
+    decision = decide_stored(store, run_id, waivers=waivers, keep=False).with_strict(strict=strict)
     own = [one for one in store.verdicts(run_id) if one.of_the_run_itself]
     now, then = decision.verdict.outcome, own[-1].outcome if own else None
     if now is not then:

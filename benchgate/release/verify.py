@@ -251,7 +251,7 @@ def _store_lines(statement: Statement, asked: Asked) -> Iterator[Line]:
     try:
         decision = decide_stored(
             store, statement.run.id, against, policy=asked.policy, waivers=asked.waivers, keep=False
-        ).asked(strict=statement.strict)
+        ).with_strict(strict=statement.strict)
     except (UsageError, EvidenceError) as error:
         told = f"run {statement.run.id} cannot be judged again: {error}"
         yield Line(Part.STORE, Answer.BROKEN, told, "name the store that has it, whole; `benchgate store check` looks")
