@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from benchgate.cli import options
-from benchgate.cli.commands import completed
 from benchgate.cli.options import CareFormat, find_suite
 from benchgate.cli.saying import say, say_json
 from benchgate.errors import ExitCode, UsageError
@@ -61,7 +60,7 @@ def doctor(
         for symptom in symptoms:
             rows.append((symptom.state, symptom.name, symptom.found))
             if symptom.remedy is not None:
-                rows.append(("", "", f"→ {completed(symptom.remedy, suite=None, store=store)}"))
+                rows.append(("", "", f"→ {symptom.remedy}"))
         say("".join(f"{terminal_line(row)}\n" for row in aligned(rows)))
     if any(symptom.state == "FAIL" for symptom in symptoms):
         raise typer.Exit(int(ExitCode.USAGE))

@@ -107,7 +107,7 @@ def report(
         reference = opened.resolve_beside(against, run_id) if against is not None else None
         tolerated = waivers_for_stored(waivers, as_of, opened.run(run_id))
         decision = decide_stored(opened, run_id, reference, waivers=tolerated, keep=False)
-    decision = decision.asked(strict=strict)
+    decision = decision.with_strict(strict=strict)
     if suite is not None:
         _require_judged_by(suite, decision)
     try:

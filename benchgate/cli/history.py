@@ -306,7 +306,7 @@ def frontier(
 
     Example: benchgate frontier chat-suite --format svg -o frontier.svg
     """
-    from benchgate.pipeline.compare_runs import chosen, read_stored
+    from benchgate.pipeline.compare_runs import read_stored, select_runs
     from benchgate.pipeline.suite_file import read_suite
     from benchgate.sizing.candidates import compare_candidates
     from benchgate.store.repository import Store
@@ -314,7 +314,7 @@ def frontier(
     require_place(output, out)
     suite = read_suite(find_suite(policy)).suite if policy is not None else None
     with Store.open(store, create=False) as opened:
-        picked = chosen(opened, names or [])
+        picked = select_runs(opened, names or [])
         anew = {run.id: None if suite is None else _judged(opened, run, suite) for run in picked.runs}
         stored = [
             replace(read_stored(opened, run, newer=picked.newer.get(run.id), verdict=anew[run.id]), policy=suite)

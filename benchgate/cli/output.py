@@ -232,7 +232,7 @@ def finish(decision: Decision, output: OutputOptions, *, show: Callable[[str], o
     what was written before it claims success, so everything is written once more. Raises UsageError for an unknown
     check to explain.
     """
-    decision = decision.asked(strict=output.strict)
+    decision = decision.with_strict(strict=output.strict)
     if output.explain is not None:
         _require_explainable(decision, output.explain, output.format)
     output.clear()

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from benchgate.cli import options
-from benchgate.cli.commands import completed, spelled
+from benchgate.cli.commands import command_line, spelled
 from benchgate.cli.inputs import price_documents, price_lines
 from benchgate.cli.options import CareFormat, find_suite
 from benchgate.cli.saying import log, log_text, say, say_json
-from benchgate.errors import ExitCode, SuiteError, UsageError
+from benchgate.errors import Command, ExitCode, SuiteError, UsageError
 from benchgate.units import as_written, show_duration, show_number, show_percent, show_points
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def plan(
             _show(path, declared, found, store)
         _warn(file)
         refused = dict.fromkeys(line for one in found.values() for line in (*one.problems, *one.refused))
-        problems += [completed(f"benchgate: {path}: {line}", suite=path, store=store) for line in refused]
+        problems += [f"benchgate: {path}: {line}" for line in refused]
     if output is CareFormat.JSON:
         alone = len(suites) == 1 and len(documents) == 1 and "candidate" not in documents[0]
         if documents or len(suites) > 1:
@@ -115,9 +115,15 @@ def _show(path: Path, declared: Suite, found: Mapping[str, Preview], store: str)
     if declared.gate.checks == default_checks(declared):
         lines += ["gate     the suite has no checks of its own; these are the defaults:"]
         lines += [f"{_INDENT}- {line_of(check)}" for check in declared.gate.checks]
-    say(completed("\n".join(lines) + "\n", suite=path, store=store))
+    say("\n".join(lines) + "\n")
     doubts = dict.fromkeys(line for one in found.values() for line in (*one.unknowns, *one.underpowered))
-    log(*(completed(f"benchgate: {line}", suite=path, store=store) for line in doubts))
+    log(*(f"benchgate: {line}" for line in doubts))
+    if any(check.source == "assumed" for one in found.values() for check in one.checks):
+        command = command_line(Command.CALIBRATE, str(path), store)
+        log(f"benchgate: measure the spreads that are assumed with `{command}`")
+    if any(one.client_measured_at is None or one.problems for one in found.values()):
+        command = command_line(Command.DOCTOR_CLIENT, store=store)
+        log(f"benchgate: measure what the load generator here can deliver with `{command}`")
 
 
 def _warn(file: SuiteFile) -> None:
@@ -196,9 +202,7 @@ def _load_time(found: Preview) -> str:
 
 def _client(found: Preview) -> str:
     if found.client_measured_at is None:
-        return (
-            "what the load generator can deliver on this machine is not known; `benchgate doctor --client` measures it"
-        )
+        return "what the load generator can deliver on this machine is not known"
     able = "delivers all of this"
     if found.problems:
         able = "cannot deliver all of this; the workers of a cluster may (`run --cluster`)"
@@ -270,7 +274,7 @@ def _chance(share: float) -> str:
 def _rests_on(checks: Sequence[CheckPower]) -> Iterator[str]:
     sources = dict.fromkeys(check.source for check in checks if check.source not in (None, "assumed"))
     if any(check.source == "assumed" for check in checks):
-        yield "spread   ~ is assumed, and refuses nothing; `benchgate calibrate` measures it"
+        yield "spread   ~ is assumed, and refuses nothing"
     for source in sources:
         yield f"spread   by the {source}"
     if any(not check.required for check in checks):

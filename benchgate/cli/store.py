@@ -26,7 +26,7 @@ from benchgate.units import parse_duration_s, show_size
 
 if TYPE_CHECKING:
     from benchgate.model.run import Run
-    from benchgate.pipeline.import_load import Adopted, Told
+    from benchgate.pipeline.import_load import ImportedFile, ImportMetadata
     from benchgate.store.database import Database
     from benchgate.store.integrity import CheckReport
     from benchgate.store.merge import ImportResult
@@ -142,10 +142,10 @@ def import_runs(
     Example: benchgate store import runs/ --store central.db
     """
     from benchgate.importers.formats import require_known
-    from benchgate.pipeline.import_load import Told, require_sane
+    from benchgate.pipeline.import_load import ImportMetadata, require_sane
     from benchgate.store.bundle import bundle_files
 
-    told = Told(suite, deployment, model, label, price, accelerators, measured_at)
+    told = ImportMetadata(suite, deployment, model, label, price, accelerators, measured_at)
     require_sane(told)
     if tool is not None:
         require_known(tool)
@@ -155,7 +155,7 @@ def import_runs(
         with _tried(refused):
             for file in [source] if "://" in source else map(str, bundle_files(Path(source))):
                 found["result file" if tool is not None else _kind(file)].append(file)
-    if told != Told() and not found["result file"] and any(found.values()):
+    if told != ImportMetadata() and not found["result file"] and any(found.values()):
         raise UsageError(f"{_given(told)} is for result files of other tools; the other sources state it themselves")
     for file in found["result file"]:
         with _tried(refused):
@@ -202,7 +202,7 @@ def _tried(refused: Counter[ExitCode]) -> Iterator[None]:
         refused[error.exit_code] += 1
 
 
-def _given(told: Told) -> str:
+def _given(told: ImportMetadata) -> str:
     """Return the first option that was given for result files."""
     named = {"--suite": told.suite, "--deployment": told.deployment, "--model": told.model, "--label": told.label}
     others = {
@@ -213,13 +213,13 @@ def _given(told: Told) -> str:
     return next(option for option, value in {**named, **others}.items() if value is not None)
 
 
-def _import_result_file(store: str, file: Path, told: Told, tool: str | None) -> None:
+def _import_result_file(store: str, file: Path, told: ImportMetadata, tool: str | None) -> None:
     """Import a file of another tool; print its run, and on stderr what was left out."""
-    from benchgate.pipeline.import_load import adopt
+    from benchgate.pipeline.import_load import import_file
 
-    adopted = adopt(store, file, told, tool)
+    adopted = import_file(store, file, told, tool)
     reading, measured = adopted.reading, adopted.measured
-    if adopted.known:
+    if adopted.is_known:
         say(terminal_line(f"{adopted.run_id} known") + "\n")
         return
     when = "time of measurement unknown" if measured is None else f"measured {measured.at} by {measured.by}"
@@ -228,7 +228,7 @@ def _import_result_file(store: str, file: Path, told: Told, tool: str | None) ->
     log(*(f"  {line}" for line in _left_out(adopted)))
 
 
-def _left_out(adopted: Adopted) -> Iterator[str]:
+def _left_out(adopted: ImportedFile) -> Iterator[str]:
     """Yield a line for each reason, with the first fields; the store keeps them all."""
     reasons: dict[str, list[str]] = {}
     for field, why in adopted.reading.unmapped.items():

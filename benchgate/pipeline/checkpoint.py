@@ -1,4 +1,4 @@
-"""Which parts of an interrupted run are complete, read from its journal, and whether the rest may still be measured.
+"""Checkpoint of an interrupted run: its complete parts, read from the journal, and the checks before it is resumed.
 
 Incomplete blocks are repeated, because both arms of a pair must be measured close in time; their old rows are kept but
 excluded from the evidence. A run may be resumed if the suite, the machine and the servers are what they were.

@@ -178,9 +178,9 @@ def bring_up(
             target = target_of(arm, spec, os.environ, suite_dir)
         limits, facts = suite.limits, dict[str, object]()
         for endpoint, adapter in _probed_endpoints(suite):
-            asked = target if adapter is None else replace(target, model=adapter)
+            probed = target if adapter is None else replace(target, model=adapter)
             reported = wait_ready(
-                asked, endpoint=endpoint, ready_s=limits.ready_s, connect_s=limits.connect_s, waiting=waiting
+                probed, endpoint=endpoint, ready_s=limits.ready_s, connect_s=limits.connect_s, waiting=waiting
             )
             facts = facts or reported
         replicas.add(spec, target)

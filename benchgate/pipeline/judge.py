@@ -68,7 +68,7 @@ class Decision:
         """Return the verdict document for the verdict's own exit code."""
         return with_exit_code(self.document, self.exit_code)
 
-    def asked(self, *, strict: bool) -> Decision:
+    def with_strict(self, *, strict: bool) -> Decision:
         """Return the same decision with or without WARN counted as BLOCK."""
         return self if strict is self.terms.strict else replace(self, terms=replace(self.terms, strict=strict))
 

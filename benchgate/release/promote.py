@@ -86,7 +86,7 @@ def promote(
     _refuse(run_id, run_obstacles(run, utc_now(), Requirements(max_age_s, require_pinned=require_pinned)))
     identity = candidate_identity(run)
     assert identity is not None, "a run without a candidate is refused above"
-    decision = decide_stored(store, run_id, waivers=waivers, keep=False).asked(strict=strict)
+    decision = decide_stored(store, run_id, waivers=waivers, keep=False).with_strict(strict=strict)
     verdict = _stored_verdict(store, decision)
     outcome = decision.verdict.outcome
     obstacles = list(verdict_obstacles(outcome, f"it is {outcome}: {decision.verdict.reason}", strict=strict))

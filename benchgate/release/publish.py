@@ -123,7 +123,7 @@ def judge_to_publish(
     obstacles = {one.kind: one for one in purpose_obstacles(run)}
     if (calibration := obstacles.get(ObstacleKind.CALIBRATION)) is not None:
         raise UsageError(f"run {run_id} is not published: {calibration.reason}")
-    decision = decide_stored(store, run_id, waivers=waivers, keep=False).asked(strict=strict)
+    decision = decide_stored(store, run_id, waivers=waivers, keep=False).with_strict(strict=strict)
     stored = store.own_verdict(run_id)
     now = decision.verdict.outcome
     if stored is None or now is not stored.outcome:

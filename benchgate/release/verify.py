@@ -225,7 +225,7 @@ def _store_lines(statement: Statement, request: VerifyRequest) -> Iterator[Line]
     try:
         decision = decide_stored(
             store, statement.run.id, against, policy=request.policy, waivers=request.waivers, keep=False
-        ).asked(strict=statement.strict)
+        ).with_strict(strict=statement.strict)
     except (UsageError, EvidenceError) as error:
         text = f"run {statement.run.id} cannot be judged again: {error}"
         yield Line(Part.STORE, Answer.BROKEN, text, "name the store that has it; `benchgate store check` examines one")

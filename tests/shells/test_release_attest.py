@@ -56,7 +56,7 @@ def test_only_what_ends_with_0_is_no_failure_and_every_check_is_in_one_list(
 
 
 def test_with_strict_a_warning_failed_as_its_exit_code_says() -> None:
-    said = document(decision(fake.verdict(Outcome.WARN)).asked(strict=True))["predicate"]
+    said = document(decision(fake.verdict(Outcome.WARN)).with_strict(strict=True))["predicate"]
     assert (said["result"], said["warnedTests"], said["failedTests"]) == ("FAILED", [], ["ttft-p50@c4"])
     assert (said["benchgate"]["exit_code"], said["benchgate"]["strict"]) == (10, True)
 
@@ -199,7 +199,7 @@ def test_forgery_that_contradicts_itself_or_commands_a_terminal_is_refused_whate
 def test_warning_of_no_check_of_its_own_is_a_failed_test_with_strict() -> None:
     """As of a reference run that was not to be promoted itself."""
     verdict = replace(fake.verdict(Outcome.PASS), outcome=Outcome.WARN)
-    said = document(decision(verdict).asked(strict=True))["predicate"]
+    said = document(decision(verdict).with_strict(strict=True))["predicate"]
     assert (said["result"], said["failedTests"]) == ("FAILED", ["comparability"])
 
 

@@ -11,9 +11,9 @@ from typing import IO
 
 import pytest
 
-from benchgate.cli.commands import completed, run_command
+from benchgate.cli.commands import command_line, run_command, spelled
 from benchgate.cli.saying import say
-from benchgate.errors import PublishError
+from benchgate.errors import Command, PublishError, Remedy, StoreError
 
 
 def test_what_an_encoding_lacks_is_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,12 +73,23 @@ def test_printed_commands_name_suite_and_store(monkeypatch: pytest.MonkeyPatch) 
     said = [("--candidate", "fp8"), ("--cluster", None)]
     told = run_command(suite, store="postgresql://me:hunter2@db/runs", said=said, flags=[("--allow-code", True)])
     assert told == ("benchgate run 'my suites/a.yaml' --store postgresql://me@db/runs --candidate fp8 --allow-code")
-    text = "`benchgate plan` tells, `benchgate calibrate` measures, `benchgate doctor --client` and `benchgate gate`"
-    whole = completed(text, suite=Path("a.yaml"), store="runs.db")
-    assert whole == (
-        "`benchgate plan a.yaml --store runs.db` tells, `benchgate calibrate a.yaml --store runs.db` measures, "
-        "`benchgate doctor --client --store runs.db` and `benchgate gate`"
-    )
-    assert completed(text, suite=None, store=None) == text
+    assert command_line(Command.CALIBRATE, "a.yaml", "runs.db") == "benchgate calibrate a.yaml --store runs.db"
     monkeypatch.setenv("BENCHGATE_STORE", "runs.db")
-    assert "--store" not in completed(text, suite=Path("a.yaml"), store="runs.db")
+    assert command_line(Command.DOCTOR_CLIENT, store="runs.db") == "benchgate doctor --client"
+
+
+def test_errors_name_the_commands_that_mend_them() -> None:
+    recover = Remedy("bring it into the store", Command.IMPORT, "work/my spool.jsonl", "other.db")
+    resume = Remedy("resume it", Command.RESUME, "the-run")
+    error = StoreError("the store is full", remedies=(recover, resume))
+    assert str(error) == (
+        "the store is full; bring it into the store with `benchgate store import`; "
+        "resume it with `benchgate run --resume`"
+    )
+    assert spelled(error, begun_by="benchgate run a.yaml") == (
+        "the store is full; bring it into the store with "
+        "`benchgate store import 'work/my spool.jsonl' --store other.db`; resume it with "
+        "`benchgate run a.yaml --resume --run the-run`"
+    )
+    unshown = StoreError("it is full", remedies=(Remedy("bring it in", Command.IMPORT, "spool.jsonl", ""),))
+    assert spelled(unshown).endswith("`benchgate store import spool.jsonl` and its --store, or BENCHGATE_STORE")
