@@ -99,9 +99,7 @@ def test_reason_why_a_ref_is_not_protected_is_the_true_one(environment: dict[str
 )
 def test_ci_that_says_nothing_of_its_refs_is_recorded(environment: dict[str, str], name: str) -> None:
     found = origin_of(environment, by="anna", ref="main", protected=True)
-    assert found == PromotionOrigin(
-        "anna", "main", protected=True, ci=f"{name}, which does not report protected refs"
-    )
+    assert found == PromotionOrigin("anna", "main", protected=True, ci=f"{name}, which does not report protected refs")
 
 
 @pytest.mark.parametrize(
