@@ -4,10 +4,10 @@
 
 The server is `benchgate sim`, paced: 50 tokens/s a stream, first token after 100 ms, every time spread by ±30 %, 128
 tokens an answer. It keeps its own clock, and what a client reports is held against that. The same closed loop is run
-by benchgate, by benchgate without what is compiled of it, by httpx, httpx2 and aiohttp, and by a bare protocol, the
-least that Python can do, one after another, each in a fresh process (benchmarks/stream_clients.py). Every figure is the
-median over the repeats. The machine should be otherwise idle: what the bare protocol and the server itself missed tells
-whether it was. Exits 1 when a bar is missed.
+by benchgate, by benchgate while it polls the server's telemetry, by benchgate without what is compiled of it, by
+httpx, httpx2 and aiohttp, and by a bare protocol, the least that Python can do, one after another, each in a fresh
+process (benchmarks/stream_clients.py). Every figure is the median over the repeats. The machine should be otherwise
+idle: what the bare protocol and the server itself missed tells whether it was. Exits 1 when a bar is missed.
 """
 
 from __future__ import annotations

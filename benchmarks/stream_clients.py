@@ -2,13 +2,14 @@
 
     .venv/bin/python -m benchmarks.stream_clients CLIENT URL MODEL [--streams 500] [--seconds 10] [--tokens 128]
 
-CLIENT is benchgate (its own load engine, one worker), uncompiled (the same, all of it in Python), httpx (on asyncio's
-own loop), httpx2 (its maintained successor, on uvloop), aiohttp (on uvloop) or bare. httpx, httpx2 and aiohttp are
-plain competent loops: one session without limits on connections, line by line, an instant from perf_counter for every
-line, JSON parsed after the answer is whole. bare is the least that Python can do: a protocol on uvloop that keeps reads
-and instants, knows no HTTP beyond the last bytes of a response, and looks for text by a pattern. Prints one document.
-`cpu_s` is user and system time of the process and its children from before the first request to after the last
-answer was read and every quantile computed; starting the interpreter and the first request ever are not in it.
+CLIENT is benchgate (its own load engine, one worker), sampled (the same beside telemetry that polls the server),
+uncompiled (the same, all of it in Python), httpx (on asyncio's own loop), httpx2 (its maintained successor, on
+uvloop), aiohttp (on uvloop) or bare. httpx, httpx2 and aiohttp are plain competent loops: one session without limits
+on connections, line by line, an instant from perf_counter for every line, JSON parsed after the answer is whole. bare
+is the least that Python can do: a protocol on uvloop that keeps reads and instants, knows no HTTP beyond the last
+bytes of a response, and looks for text by a pattern. Prints one document. `cpu_s` is user and system time of the
+process and its children from before the first request to after the last answer was read and every quantile computed;
+starting the interpreter and the first request ever are not in it.
 """
 
 from __future__ import annotations
@@ -252,6 +253,21 @@ async def _awaited(result: Awaitable[None]) -> None:
     await result
 
 
+def run_sampled(job: Job) -> Document:
+    """The load engine as a run drives it, with the server's metrics page read every second."""
+    from benchgate.model.deployment import Arm
+    from benchgate.targets.dialect import DIALECTS, Target
+    from benchgate.telemetry.sampler import Sampler
+    from benchgate.telemetry.sources import Sources
+
+    target = Target(Arm.CANDIDATE, job.url, job.model, DIALECTS["vllm"])
+    with Sampler(Sources(page=f"{job.url}/metrics"), target) as sampler, sampler.stage() as snapshots:
+        document = run_benchgate(job)
+    if len(snapshots.taken) < job.seconds / 2:
+        raise SystemExit(f"only {len(snapshots.taken)} snapshots were taken")
+    return document
+
+
 def run_uncompiled(job: Job) -> Document:
     """The load engine as it runs where nothing could be compiled."""
     os.environ[DISABLED_BY] = "0"
@@ -260,6 +276,7 @@ def run_uncompiled(job: Job) -> Document:
 
 CLIENTS: dict[str, Callable[[Job], Document]] = {
     "benchgate": run_benchgate,
+    "sampled": run_sampled,
     "uncompiled": run_uncompiled,
     "httpx": lambda job: run_plain(httpx_lines, job, on_uvloop=False),
     "httpx2": lambda job: run_plain(httpx2_lines, job, on_uvloop=True),

@@ -66,7 +66,7 @@ def render_files(folder: Path, suite: Path, baseline: ProbedEndpoint, candidate:
     references = [text for spec in specs for text in (spec.url, spec.api_key) if text is not None]
     variables = [name for text in references if (name := reference_name(text)) is not None]
     for name in variables:
-        if name != name.upper():  # what scripts/ci-gate takes: small letters are its own variables'
+        if name != name.upper():  # the action takes no other variables
             raise UsageError(f"the workflow takes {name} from a secret; call the variable {name.upper()}")
     suite_yaml = suite_text(baseline, candidate, file=str(path), task=f"{EVALS}/{EVAL_NAME}.yaml")
     parse_suite(suite_yaml, str(path))  # what is written is a suite, or nothing is written

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 from pydantic import (
     AfterValidator,
     BeforeValidator,
+    ConfigDict,
     Field,
     SerializerFunctionWrapHandler,
     TypeAdapter,
@@ -146,7 +147,7 @@ _PER_SLOT = 2  # warm-up requests per slot of a closed loop: one fills the batch
 _MOST_WARMUP = 10_000
 
 Blocks = Annotated[Whole, Field(ge=2, le=200)]
-_BLOCKS = TypeAdapter(Blocks)
+_BLOCKS = TypeAdapter(Blocks, config=ConfigDict(defer_build=True))
 
 
 @dataclass(frozen=True, slots=True)

@@ -241,4 +241,4 @@ class Section(BaseModel):
     """A section of the language: immutable, and unknown keys are errors."""
 
     # An input may be a secret in the wrong place, so no error repeats one.
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, defer_build=True)

@@ -6,6 +6,7 @@ While a stage runs, the bytes of a response are only kept: removing their framin
 from __future__ import annotations
 
 import ctypes
+import re
 from array import array
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -30,6 +31,7 @@ Read = tuple[int, bytes]
 """Bytes of a body and the instant (monotonic ns) at which the last of them was read."""
 
 _CRLF = b"\r\n"
+_STRING = re.compile(rb'[^"\\\x00-\x1f]*(?:\\["\\/bfnrt][^"\\\x00-\x1f]*)*')
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,12 +125,13 @@ class Reads(Iterator[Read]):
     def skip_run(self, template: Template) -> Run:
         """Skip the events that come next and match the template, each with a text of its own and in its own chunk.
 
-        Each is compared byte for byte, so a run is what reading one event after another finds too, at less cost. Only
-        the compiled library skips any.
+        Each is compared byte for byte, so a run is what reading one event after another finds too, at less cost.
         """
-        compiled = library() if self._between else None
-        if compiled is None:
+        if not self._between:
             return _NO_RUN
+        compiled = library()
+        if compiled is None:
+            return self._skip_run_uncompiled(template)
         before, after = template
         left = len(self._raw) - self._at
         most = left // (len(before) + len(after)) + 1
@@ -144,6 +147,29 @@ class Reads(Iterator[Read]):
         self._at, self._mark, began = place
         self._came = began + self._marks[2 * self._mark + 1]
         return Run(events, output_ns[: outputs.value].tolist(), bytes(texts[: texts_size.value]))
+
+    def _skip_run_uncompiled(self, template: Template) -> Run:
+        """Do as `skip_run` of reader.c does, but for texts with `\\u`, which are left to the parser."""
+        raw = self._raw
+        before, after = template
+        output_ns: list[int] = []
+        texts: list[bytes] = []
+        while True:
+            edges = whole_chunk(raw, self._at) if self._chunked else (self._at, len(raw))
+            if edges is None or not raw.startswith(before, edges[0]):
+                break
+            begin = edges[0] + len(before)
+            found = _STRING.match(raw, begin)
+            end = begin if found is None else found.end()
+            over = end + len(after)
+            if not raw.startswith(after, end) or (self._chunked and over != edges[1]):
+                break
+            at_ns, _ = self._read_over(over - 1)
+            self._at = over + len(_CRLF) if self._chunked else over
+            texts.append(raw[begin:end])
+            if end > begin:
+                output_ns.append(at_ns)
+        return Run(len(texts), output_ns, b"".join([text + b"\n" for text in texts]))
 
     def _next_unframed(self) -> Read:
         """Return the rest of the next read."""
