@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import json
 import os
 import pty
 import re
@@ -190,6 +191,13 @@ def test_plan_reports_every_suite_also_beside_one_that_is_not_there(tmp_path: Pa
     assert "bad.yaml:2:1: sede" in result.stderr
     assert "there is no suite file 'nosuch.yaml'" in result.stderr
     assert "drills/cold-start.yaml: plan " in result.stdout
+
+
+def test_plans_of_several_suites_are_one_json_array_with_their_names(tmp_path: Path) -> None:
+    result = here(tmp_path, "plan", "drills/prefill", "drills/cold-start", "--offline", "--format", "json")
+    assert result.returncode == 0, result.stderr
+    names = [Path(one["suite"]).stem for one in json.loads(result.stdout)]
+    assert names == ["prefill", "cold-start"]
 
 
 def test_a_load_test_in_which_nothing_succeeded_is_no_success(tmp_path: Path) -> None:
