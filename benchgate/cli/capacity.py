@@ -33,7 +33,7 @@ _LONGER = 1.05  # mean output lengths of the same requests seldom differ by more
 
 
 def capacity(
-    demand: Annotated[Path, typer.Option("--demand", metavar="FILE", help="Demand file, YAML (docs/capacity.md).")],
+    demand: Annotated[Path, typer.Option("--demand", metavar="FILE", help="Demand file (`benchgate schema demand`).")],
     run: Annotated[str | None, typer.Argument(metavar="RUN", help="Stored run that measured a replica.")] = None,
     arm: Annotated[str | None, typer.Option("--arm", help="candidate (default) or baseline of the run.")] = None,
     stage: Annotated[str | None, typer.Option("--stage", help="Size by this stage instead of the best one.")] = None,

@@ -67,9 +67,7 @@ def doctor(
 
 
 def _machine_symptoms(store: str, work_dir: Path) -> Iterator[Symptom]:
-    from benchgate.doctor.machine import examine
-    from benchgate.doctor.resources import examine_resources
-    from benchgate.doctor.store_file import examine_store_file
+    from benchgate.doctor.machine import examine, examine_resources, examine_store_file
     from benchgate.errors import BenchgateError
     from benchgate.store.database import Address
 
@@ -87,9 +85,8 @@ def _machine_symptoms(store: str, work_dir: Path) -> Iterator[Symptom]:
 
 def _suite_symptoms(reference: str, store: str, *, allow_code: bool, replica_log: Path | None) -> Iterator[Symptom]:
     from benchgate.doctor.budget import examine_budget
-    from benchgate.doctor.deployments import examine_deployments
     from benchgate.doctor.machine import State
-    from benchgate.doctor.planned import examine_scoring
+    from benchgate.doctor.suite import examine_deployments, examine_scoring
     from benchgate.pipeline.suite_file import load_suite
     from benchgate.suite.rules.suite import each_candidate
 
@@ -106,7 +103,7 @@ def _suite_symptoms(reference: str, store: str, *, allow_code: bool, replica_log
 
 def _plan_symptoms(file: SuiteFile, suite: Suite, store: str, *, allow_code: bool) -> Iterator[Symptom]:
     from benchgate.doctor.machine import State, Symptom
-    from benchgate.doctor.planned import examine_plan
+    from benchgate.doctor.suite import examine_plan
     from benchgate.errors import BenchgateError
     from benchgate.pipeline.preflight import preview_suite
 

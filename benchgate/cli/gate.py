@@ -256,7 +256,7 @@ def _last_day(text: str) -> date:
 
 
 def _require_effect(evidence: Evidence, waiver: Waiver) -> None:
-    """The run's own verdict is let through by it. UsageError that says why not, with the nearest id of a check."""
+    """Raise UsageError, with the nearest id of a check, for a waiver that does not change the run's verdict."""
     from benchgate.gate.judge import judge
     from benchgate.model.verdict import Waivers, WaiverUse
     from benchgate.suite.messages import suggestion
@@ -272,7 +272,7 @@ def _require_effect(evidence: Evidence, waiver: Waiver) -> None:
 
 
 def _with_entry(path: Path, waiver: Waiver) -> str:
-    """The file's text with one more waiver, comments and order kept. SuiteError for a mistake in either."""
+    """Return the file's text with one more waiver; comments and order stay. Raises SuiteError for a mistake."""
     from benchgate.suite.waivers import parse_waivers
 
     known = read_waivers(path, today()) if path.exists() else None

@@ -105,7 +105,7 @@ def emit(document: str | bytes, output: TrendFormat, out: Path | None) -> None:
         text = document if isinstance(document, str) else document.decode()
         (say_json_text if output is TrendFormat.JSON else say)(text)
         return
-    from benchgate.site.shelf import write_whole
+    from benchgate.site.folder import write_whole
 
     write_whole(out, document if isinstance(document, bytes) else document.encode("utf-8", "backslashreplace"))
     log(f"benchgate: {out}")

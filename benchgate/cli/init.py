@@ -74,9 +74,8 @@ def _init_from_endpoints(
     file: Path | None, urls: tuple[str | None, str | None], models: list[str], keys: list[str], folder: Path
 ) -> None:
     """Write a suite for two endpoints with its evals, a waiver file and a workflow, once both have responded."""
-    from benchgate.init.files import places, texts, write_all
-    from benchgate.init.probe import Named, meet
-    from benchgate.init.workflow import CALLED
+    from benchgate.init.files import CALLED, new_paths, render_files, write_files
+    from benchgate.init.probe import EndpointOption, probe_endpoints
     from benchgate.model.deployment import Arm
 
     first, second = urls
@@ -86,11 +85,14 @@ def _init_from_endpoints(
     suite = file or Path("suite.yaml")
     if suite.is_absolute() or ".." in suite.parts:
         raise UsageError(f"{suite} is not inside the folder that is written into; choose that with --dir")
-    places(folder, suite)  # before any request
+    new_paths(folder, suite)  # before any request
     model, key = _baseline_and_candidate("--model", models), _baseline_and_candidate("--api-key-env", keys)
-    named = Named(Arm.BASELINE, first, model[0], key[0]), Named(Arm.CANDIDATE, second, model[1], key[1])
-    files = texts(folder, suite, *meet(named, os.environ))
-    write_all(files)
+    named = (
+        EndpointOption(Arm.BASELINE, first, model[0], key[0]),
+        EndpointOption(Arm.CANDIDATE, second, model[1], key[1]),
+    )
+    files = render_files(folder, suite, *probe_endpoints(named, os.environ))
+    write_files(files)
     say("".join(f"{path}\n" for path in files))
     quoted = shlex.quote(str(folder / suite))
     log(

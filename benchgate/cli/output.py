@@ -215,7 +215,7 @@ def with_output(command: Callable[..., None]) -> Callable[..., None]:
 
 def require_link(forms: Sequence[Output], report_url: str | None, report: Path | None) -> None:
     """Raise UsageError for a malformed `--report-url`, and for links to a report without an address."""
-    from benchgate.integrations.report_link import report_link
+    from benchgate.integrations.ci import report_link
 
     link = report_link(os.environ, report_url, report) if forms or report_url is not None else None
     if link is None and Output.GITLAB_ANNOTATIONS in forms:
@@ -299,7 +299,7 @@ def verdict_context(
     decision: Decision, code: ExitCode, *, report_url: str | None, report: Path | None, suite: Path | None
 ) -> VerdictContext:
     """Return what every output format is made from, of a process that ends with this code."""
-    from benchgate.integrations.report_link import report_link
+    from benchgate.integrations.ci import report_link
     from benchgate.report.results import VerdictContext
 
     return VerdictContext(
@@ -320,6 +320,8 @@ def conclude_each(candidates: Sequence[str], measure: Callable[[str], Decision],
     whatever ends the command, with those that were judged by then. The CI system's verdict is withdrawn while a
     candidate is measured: an earlier candidate's must not stand for one without a verdict.
     """
+    from benchgate.integrations import github_outputs
+
     done: list[tuple[str, Decision, OutputOptions, ExitCode]] = []
     documents: list[str] = []
     own = {name: output.of_candidate(name) for name in candidates}
@@ -328,7 +330,7 @@ def conclude_each(candidates: Sequence[str], measure: Callable[[str], Decision],
     try:
         for name in candidates:
             if output.publish:
-                _withdraw()
+                github_outputs.withdraw_outputs(os.environ)
             decision = measure(name)
             code = finish(decision, own[name], show=documents.append if output.format is Format.JSON else None)
             done.append((name, decision, own[name], code))
@@ -350,11 +352,18 @@ def conclude_each(candidates: Sequence[str], measure: Callable[[str], Decision],
     worst = min((code for *_, code in done), key=_WORST_FIRST.index)
     if not output.publish:
         return worst
-    _, decision, decisive, _ = max(
-        (one for one in done if one[3] is worst), key=lambda one: one[1].verdict.outcome.severity
-    )
+    decisive = [(decision, options) for _, decision, options, code in done if code is worst]
+    decision, options = max(decisive, key=lambda one: one[0].verdict.outcome.severity)
+    run_id = decision.evidence.run.id
     try:
-        _publish_outputs(decision, decisive, worst)
+        github_outputs.publish_outputs(
+            os.environ,
+            verdict=decision.verdict,
+            run_id=run_id,
+            exit_code=worst,
+            report_path=options.report,
+            statement_path=options.statement_path(run_id),
+        )
     except PublishError as error:
         log(f"benchgate: the verdicts stand, but {error}")
         return ExitCode.PUBLISH_FAILED
@@ -437,10 +446,9 @@ def _write_files(decision: Decision, code: ExitCode, output: OutputOptions) -> I
 def _write_statement(
     decision: Decision, code: ExitCode, output: OutputOptions, path: Path, report_sha256: str | None
 ) -> None:
-    from benchgate.integrations.run_url import run_url
+    from benchgate.integrations.ci import run_url
     from benchgate.pipeline.judge import write_whole
-    from benchgate.release.attest import statement_of
-    from benchgate.report.statement import StatedFile
+    from benchgate.release.attest import StatedFile, statement_of
 
     statement = statement_of(
         decision,
@@ -452,29 +460,11 @@ def _write_statement(
     write_whole(path, statement.data(), "the statement")
 
 
-def _publish_outputs(decision: Decision, output: OutputOptions, code: ExitCode) -> None:
-    from benchgate.integrations import github
-
-    run_id = decision.evidence.run.id
-    github.publish_outputs(
-        os.environ,
-        verdict=decision.verdict,
-        run_id=run_id,
-        exit_code=code,
-        report_path=output.report,
-        statement_path=output.statement_path(run_id),
-    )
-
-
-def _withdraw() -> None:
-    from benchgate.integrations import github
-
-    github.withdraw_outputs(os.environ)
-
-
 def _withdrawal_faults() -> list[str]:
+    from benchgate.integrations import github_outputs
+
     try:
-        _withdraw()
+        github_outputs.withdraw_outputs(os.environ)
     except PublishError as error:
         return [str(error)]
     return []

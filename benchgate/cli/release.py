@@ -21,14 +21,13 @@ from benchgate.errors import ExitCode, UsageError
 from benchgate.escape import terminal_line
 
 if TYPE_CHECKING:
-    from benchgate.integrations.github_place import Place
-    from benchgate.integrations.message import Message
+    from benchgate.integrations.ci import GitHubContext
+    from benchgate.integrations.github_feedback import Message
     from benchgate.model.verdict import Waivers
+    from benchgate.release.attest import Statement
     from benchgate.release.promote import Recorded
-    from benchgate.release.publish import Asked, Judged, Publisher
-    from benchgate.release.signatures import Signer
-    from benchgate.release.verify import Part, Verified
-    from benchgate.report.statement import Statement
+    from benchgate.release.publish import GitHubTargets, Judged, Publisher
+    from benchgate.release.verify import Part, Signer, Verified
     from benchgate.store.repository import Store
 
 
@@ -91,13 +90,20 @@ def publish(
 
     Example: benchgate publish chat-3 --comment --commit-status
     """
-    from benchgate.integrations.github_place import place_of
-    from benchgate.release.notify import Addressed, addressed, notifiers
-    from benchgate.release.publish import Asked, judge_to_publish, message_of, publishers
+    from benchgate.integrations.ci import github_context
+    from benchgate.release.publish import (
+        GitHubTargets,
+        WebTargets,
+        judge_to_publish,
+        message_of,
+        notifiers,
+        parse_web_targets,
+        publishers,
+    )
 
-    asked = Asked(comment, check_run, commit_status, deployment, summary)
-    elsewhere = addressed(webhook, push_metrics, slack=slack)
-    if asked == Asked() and elsewhere == Addressed():
+    targets = GitHubTargets(comment, check_run, commit_status, deployment, summary)
+    elsewhere = parse_web_targets(webhook, push_metrics, slack=slack)
+    if targets == GitHubTargets() and elsewhere == WebTargets():
         raise UsageError(
             "nothing to publish to; add --comment, --check-run, --commit-status, --deployment, --summary, --webhook, "
             "--slack or --push-metrics"
@@ -105,24 +111,24 @@ def publish(
     of_a_run = {"RUN": run, "--suite": suite, "--waivers": waivers, "--as-of": as_of, "--strict": strict}
     of_a_run |= {"--webhook": webhook, "--slack": slack, "--push-metrics": push_metrics}
     _require_one_of({"RUN": run, "--begin": begin, "--no-verdict": no_verdict})
-    place = place_of(os.environ, sha=sha, pull=pr, details_url=details_url)
+    context = github_context(os.environ, sha=sha, pull=pr, details_url=details_url)
     if run is None:
         of_a_run |= {"--exit-verdict": exit_verdict} | ({"--comment": comment, "--summary": summary} if begin else {})
         _refuse_given(of_a_run, "is of a run that was judged; leave it out")
         names = _candidates(begin or no_verdict or "", candidate)
         raise typer.Exit(
-            int(_publish_without_verdict(names, asked, place, key, ended=begin is None, required=required))
+            int(_publish_without_verdict(names, targets, context, key, ended=begin is None, required=required))
         )
     _refuse_given(
         {"--candidate": candidate}, "is of --begin and --no-verdict; a run knows its candidate, so leave it out"
     )
-    place.require_own()
+    context.require_own_repository()
     with _opened(run, store) as (opened, run_id):
         tolerated = waivers_for_stored(waivers, as_of, opened.run(run_id))
         judged = judge_to_publish(opened, run_id, waivers=tolerated, strict=strict, suite_file=suite)
-    message = message_of(judged, place, key=key, suite_file=suite)
-    others = notifiers(judged, elsewhere, place.details_url, os.environ)
-    to = {**publishers(asked, place, os.environ), **others}
+    message = message_of(judged, context, key=key, suite_file=suite)
+    others = notifiers(judged, elsewhere, context.details_url, os.environ)
+    to = {**publishers(targets, context, os.environ), **others}
     code = _publish_verdict(judged, message, to, output, required=required)
     raise typer.Exit(int(judged.exit_code if code is ExitCode.OK and exit_verdict else code))
 
@@ -193,7 +199,7 @@ def _publish_all(message: Message, to: Mapping[str, Publisher]) -> bool:
     failed = False
     for one in publish_all(message, to):
         failed = failed or one.fault is not None
-        said = f"{one.name}: {one.said}" if one.fault is None else f"benchgate: not published: {one.name}: {one.fault}"
+        said = f"{one.name}: {one.done}" if one.fault is None else f"benchgate: not published: {one.name}: {one.fault}"
         log(said)
     return failed
 
@@ -212,13 +218,19 @@ def _candidates(suite: str, candidate: str | None) -> list[tuple[str, str]]:
 
 
 def _publish_without_verdict(
-    names: list[tuple[str, str]], asked: Asked, place: Place, key: str | None, *, ended: bool, required: bool
+    names: list[tuple[str, str]],
+    targets: GitHubTargets,
+    context: GitHubContext,
+    key: str | None,
+    *,
+    ended: bool,
+    required: bool,
 ) -> ExitCode:
     """Publish that each candidate is being measured, or that this `ended` without a verdict."""
     from benchgate.release.publish import publishers, without_verdict
 
-    to = publishers(asked, place, os.environ)
-    messages = [without_verdict(suite, name, place, ended=ended, key=key) for suite, name in names]
+    to = publishers(targets, context, os.environ)
+    messages = [without_verdict(suite, name, context, ended=ended, key=key) for suite, name in names]
     failed = [_publish_all(message, to) for message in messages]
     return ExitCode.PUBLISH_FAILED if any(failed) and required else ExitCode.OK
 
@@ -273,12 +285,12 @@ def promote(
 
     Example: benchgate promote chat-3 --ref main --protected
     """
+    from benchgate.integrations.ci import origin_of, unprotected_because
     from benchgate.integrations.hook import hook_command
-    from benchgate.integrations.origin import origin_of, unprotected_because
     from benchgate.model.deployment import Arm
     from benchgate.model.run import MAX_PROMOTION_AGE_S
     from benchgate.release import promote
-    from benchgate.release.post_promotion import follow
+    from benchgate.release.promote import run_promotion_hook
     from benchgate.store.repository import Store
 
     rests_on = {"--report": report, "--override": override, "--waivers": waivers, "--as-of": as_of, "--strict": strict}
@@ -316,9 +328,9 @@ def promote(
         else:
             say("".join(_promotion_lines(recorded, doubt)))
         if hook is not None:
-            promote.require_to_follow(opened, recorded, again=repeat, override=override)
+            promote.require_current(opened, recorded, again=repeat, override=override)
             candidate = opened.run(run_id).arms[Arm.CANDIDATE]
-            follow(hook, recorded.promotion, candidate, os.environ, hook_limit_s)
+            run_promotion_hook(hook, recorded.promotion, candidate, os.environ, hook_limit_s)
 
 
 def _duration_s(option: str, text: str) -> float:
@@ -414,7 +426,7 @@ def verify(
     """
     from benchgate.pipeline.suite_file import read_suite
     from benchgate.release import verify
-    from benchgate.report.statement import read_statement
+    from benchgate.release.attest import read_statement
     from benchgate.store.repository import Store
 
     signer = _signer(bundle, identity, issuer, trust_root, repository)
@@ -424,7 +436,7 @@ def verify(
     data = _read_statement(statement)
     stated = read_statement(data, str(statement))
     with Store.open(store, create=False) if store is not None else nullcontext() as opened:
-        asked = verify.Asked(
+        asked = verify.VerifyRequest(
             run=run,
             candidate=candidate,
             revision=revision,
@@ -448,7 +460,7 @@ def verify(
 def _signer(
     bundle: Path | None, identity: str | None, issuer: str | None, trust_root: Path | None, repository: str | None
 ) -> Signer | None:
-    from benchgate.release.signatures import Signer, require_sigstore
+    from benchgate.release.verify import Signer, require_sigstore
 
     if bundle is None:
         of_one = {"--identity": identity, "--issuer": issuer, "--trust-root": trust_root, "--repository": repository}
@@ -502,7 +514,7 @@ def _statement_code(found: Verified, *, strict: bool) -> ExitCode:
 
 
 def _read_statement(statement: Path) -> bytes:
-    from benchgate.report.statement import LONGEST_BYTES
+    from benchgate.release.attest import LONGEST_BYTES
 
     try:
         with statement.open("rb") as opened:
@@ -520,7 +532,7 @@ def _statement_lines(found: Verified, code: ExitCode, source: str) -> Iterator[s
     )
     yield terminal_line(f"{head}, {sides}{waived}, judged by benchgate {said.tool_version}") + "\n"
     for line in found.lines:
-        yield terminal_line(f"  {line.part:10} {line.answer.value:14} {line.told}") + "\n"
+        yield terminal_line(f"  {line.part:10} {line.answer.value:14} {line.text}") + "\n"
         if line.remedy is not None:
             yield terminal_line(f"  {'':25} {line.remedy}") + "\n"
     yield _statement_end(found, code)
@@ -543,7 +555,7 @@ def _statement_document(found: Verified, code: ExitCode) -> dict[str, object]:
         "outcome": said.outcome.value,
         "stated_exit_code": said.exit_code.value,
         "lines": [
-            {"part": line.part, "answer": line.answer.value, "told": line.told, "remedy": line.remedy}
+            {"part": line.part, "answer": line.answer.value, "told": line.text, "remedy": line.remedy}
             for line in found.lines
         ],
         "holds": found.holds,
@@ -567,7 +579,7 @@ def verdict_server(
 
     Example: benchgate verdict-server --host 0.0.0.0 --store postgresql://db/runs
     """
-    from benchgate.release.server import Served, VerdictServer, opened
+    from benchgate.release.server import ServerSettings, VerdictServer, opened
     from benchgate.units import parse_duration_s
 
     try:
@@ -577,7 +589,7 @@ def verdict_server(
     with opened(store):
         pass  # a store that is not there is told now, and not to whoever asks first
     try:
-        server = VerdictServer(host, port, Served(store, max_age_s, strict, _log))
+        server = VerdictServer(host, port, ServerSettings(store, max_age_s, strict, _log))
     except (OSError, OverflowError) as error:
         raise UsageError(f"--host {host} --port {port}: nothing can listen there: {error}") from error
     with server:

@@ -11,8 +11,7 @@ from pathlib import Path
 from benchgate import __version__
 from benchgate.errors import EvidenceError, UsageError
 from benchgate.importers.formats import ReadFile, read_file
-from benchgate.importers.instants import Measured, spelled
-from benchgate.importers.reading import Reading
+from benchgate.importers.reading import Measured, Reading, spelled
 from benchgate.model.deployment import Arm, Deployment, canonical_json, sha256_of, usd_per_million_tokens
 from benchgate.model.run import MEASURED_BY, MetricRow, Run, RunStatus
 from benchgate.pipeline.environment import fresh_run_id, utc_now

@@ -177,10 +177,10 @@ def publish_decision(
     decision: Decision, report_path: Path | None, *, exit_code: ExitCode, statement_path: Path | None = None
 ) -> None:
     """Report the decision to the CI system that this process runs in, if any."""
-    from benchgate.integrations import github
+    from benchgate.integrations import github_outputs
     from benchgate.report.markdown import SUMMARY_BYTES, markdown_of
 
-    github.publish(
+    github_outputs.publish(
         os.environ,
         verdict=decision.verdict,
         run_id=decision.evidence.run.id,

@@ -16,7 +16,7 @@ from benchgate.sizing.simulation import SimulatedHours
 from benchgate.stats.capacity_search import MIN_RESIDENCE_TIMES
 from benchgate.units import show_duration, show_memory, show_number, show_percent
 
-_UNTOLD = "its server told in no two blocks of that level how many waited or how full its cache was (docs/telemetry.md)"
+_NO_TELEMETRY = "no two blocks of that level have the server's queue or cache usage (docs/telemetry.md)"
 _LESS = (
     "shared prefixes, requests that waited and held nothing, narrower numbers (`cache.dtype`), or more memory than"
     " `cache.memory`"
@@ -120,18 +120,18 @@ def run_lines(seen: RunSeen) -> Iterator[str]:
         )
         if run.outcome != "PASS":
             yield (
-                f"That is not PASS: read why (`benchgate report {run.id}`), and size by a run that passes before the"
-                " fleet is bought."
+                f"That is not PASS: read why (`benchgate report {run.id}`), and size by a run that passes before buying"
+                " the fleet."
             )
     if not seen.from_records:
         yield (
-            "Its raw records were removed: this rests on the figures that the store kept, held against nothing. How"
-            " long a request stays is none of them, and whether requests piled up at its levels cannot be looked up."
+            "Its raw records were removed: these are the stored figures, unverified. The request time and whether"
+            " requests piled up at its levels are unknown."
         )
     if seen.unlike:
         yield (
-            f"{seen.unlike:,} of the figures that the store keeps of it are not what its records make, and were not"
-            " used: `benchgate store check --figures` names them."
+            f"{seen.unlike:,} of its stored figures differ from its raw records, and were not used: `benchgate store"
+            " check --figures` lists them."
         )
     for line in seen.care:
         yield f"{line[0].upper()}{line[1:]}."
@@ -140,14 +140,14 @@ def run_lines(seen: RunSeen) -> Iterator[str]:
 def unlimited_lines(question: SizingInput) -> Iterator[str]:
     """Warn when the rate has no lower limit."""
     if question.replica.lower_per_s is None:
-        yield "How much less it may be is not known: its blocks differ too much for a lower limit, or not at all."
+        yield "Its lower bound is unknown: its blocks differ too much, or not at all."
 
 
 def unpaid_lines(seen: RunSeen) -> Iterator[str]:
     """Warn when the price may not cover the accelerators that ran."""
     if seen.unpaid is not None:
         yield (
-            f"{one_line(seen.unpaid[0].upper() + seen.unpaid[1:])}: the dollars here may not be what a replica costs."
+            f"{one_line(seen.unpaid[0].upper() + seen.unpaid[1:])}: the dollars may be wrong."
             " State `accelerators` and their price in its suite and measure again, or set `replica.price` to the price"
             " of all of them."
         )
@@ -157,17 +157,15 @@ def level_lines(seen: RunSeen) -> Iterator[str]:
     """Yield the level that the fleet is sized by, its reservations, and the values given instead of measured ones."""
     choice, row = seen.choice, seen.choice.row
     shown, target = show_percent(row.goodput_lower), show_percent(row.target_ratio)
-    which = (
-        "which --stage names, and" if choice.asked_for else "the fastest open loop" if row.is_open else "the fastest"
-    )
+    which = "selected by --stage," if choice.asked_for else "the fastest open loop" if row.is_open else "the fastest"
     yield (
         f"That is stage {one_line(row.stage)}, {which} whose goodput is shown to reach its target"
         f" ({shown} at least, target {target})."
     )
     if not row.is_open:
         yield (
-            "It is a closed loop: a caller asks again when it was answered, so this is the rate that came through, and"
-            " no rate of arrivals. Requests that come by themselves queue sooner: measure a stage with `rate`."
+            "It is a closed loop: a caller waits for its response, so this is throughput and not an arrival rate."
+            " Independent requests queue sooner: measure a stage with `rate`."
         )
     yield from _brief_lines(seen.watched)
     yield from _beyond_lines(seen)
@@ -182,9 +180,8 @@ def _brief_lines(watched: QueueTrend | None) -> Iterator[str]:
     if watched is not None and watched.is_brief:
         window, stay = show_duration(watched.window_s), show_duration(watched.stay_s)
         yield (
-            f"Its blocks were watched for {window} each, less than {MIN_RESIDENCE_TIMES} times the {stay} that"
-            " their last requests stayed: too short to show that no queue grows at this rate. Measure it longer before"
-            " a fleet rests on it."
+            f"Its blocks lasted {window} each, less than {MIN_RESIDENCE_TIMES} times the request time of {stay}: too"
+            " short to show that no queue grows at this rate. Measure it longer before you buy a fleet."
         )
 
 
@@ -192,15 +189,14 @@ def _beyond_lines(seen: RunSeen) -> Iterator[str]:
     """Yield how much more a replica may carry."""
     choice = seen.choice
     if choice.missed_at is not None:
-        yield f"What it carries lies between this and {one_line(choice.missed_at)}, which is shown to miss its SLO."
+        yield f"The capacity lies between this and {one_line(choice.missed_at)}, which is shown to miss its SLO."
     elif choice.row.is_open:
         yield (
-            "No open level right beyond it is shown to miss its SLO, so this is what was offered, and no limit: a"
-            " replica may carry much more, and the fleet may need fewer. Two deployments that hold at one offered rate"
-            " cannot be told apart in what they carry. Measure higher rates, until one misses."
+            "The next open level is not shown to miss its SLO, so this is the offered rate and not a limit: a replica"
+            " may serve much more, and the fleet may need fewer. Measure higher rates, until one misses."
         )
     else:
-        yield "No level right beyond it is shown to miss its SLO: it carries at least this, and may carry more."
+        yield "The next level is not shown to miss its SLO: a replica serves at least this, and may serve more."
     if seen.searched is not None:
         yield f"{seen.searched[0].upper()}{seen.searched[1:]}."
 
@@ -249,13 +245,13 @@ def signal_lines(seen: RunSeen) -> Iterator[str]:
     """Yield the autoscaling signal with its values in the run, or how to find one."""
     yield ""
     if not seen.signals:
-        yield f"By what to scale is not known: {_UNTOLD if seen.from_records else 'the raw records were removed'}."
+        yield f"No autoscaling signal: {_NO_TELEMETRY if seen.from_records else 'the raw records were removed'}."
         return
     first = seen.signals[0]
     if first.threshold is not None:
         yield f"Scale up by {first.name} of a replica, above {_amount(first, first.threshold)}. Seen in the run:"
     else:
-        yield f"Nothing to scale by was found: {_no_signal(seen.signals)} Seen in the run:"
+        yield f"No autoscaling signal found: {_no_signal(seen.signals)} Seen in the run:"
     for one in seen.signals:
         holds, beyond = one.holds, one.beyond
         missed = (
@@ -268,10 +264,10 @@ def _no_signal(signals: Sequence[ScalingSignal]) -> str:
     beyond = next((one.beyond.stage for one in signals if one.beyond is not None), None)
     if beyond is None:
         stage = one_line(signals[0].holds.stage)
-        return f"no level beyond {stage} is known that misses its SLO. Measure one, at which requests wait."
+        return f"no level beyond {stage} is known to miss its SLO. Measure one at which requests queue."
     return (
-        f"at {one_line(beyond)}, where the SLO no longer held, nothing was in every block more than 1.5 times as much,"
-        " a request that waits or half of the cache at least. Measure a level further beyond, at which requests wait."
+        f"at {one_line(beyond)}, which misses the SLO, no metric rose clearly (1.5 times in every block, and one"
+        " waiting request or half of the cache). Measure a higher level at which requests queue."
     )
 
 
@@ -290,12 +286,16 @@ def cache_lines(seen: RunSeen, cache: KvCache | None) -> Iterator[str]:
             f" {cache.accelerators:,} that share every layer (`cache.tensor_parallel`)."
         )
     if isinstance(checked, str):
-        yield f"This is not held against the run: {one_line(checked)}."
+        yield f"This was not compared with the run: {one_line(checked)}."
         return
-    use, predicted = checked.use, show_percent(checked.predicted_ratio)
+    use, predicted, measured = (
+        checked.use,
+        show_percent(checked.predicted_ratio),
+        show_percent(checked.use.measured_ratio),
+    )
     yield (
         f"At {one_line(use.stage)} {show_number(use.in_flight)} requests of {show_number(use.request_tokens)} tokens"
-        f" were inside on the mean: {predicted} of the cache by this, {show_percent(use.measured_ratio)} by its server."
+        f" were in the system on average: {predicted} of the cache by this, {measured} by its server."
     )
     if checked.differs:
         why = _LESS if use.measured_ratio < checked.predicted_ratio else _MORE
@@ -304,7 +304,7 @@ def cache_lines(seen: RunSeen, cache: KvCache | None) -> Iterator[str]:
 
 SCHEMA = "benchgate.capacity/1"
 _TITLES = (
-    *("demand", "per second", "replicas", "with factor", "with spares", "by lower limit", "load"),
+    *("demand", "per second", "replicas", "with factor", "with spares", "by lower bound", "load"),
     *("in flight", "$/h", "$/month", "$/1M tok"),
 )
 _HALF_A_CENT, _MOST_WRITTEN_OUT = 0.005, 1e12
@@ -335,7 +335,7 @@ def sizing_text(found: FleetSizing, seen: RunSeen | None = None, simulated: Simu
     """Render a replica's rate, the fleet at every level of the demand, and its consequences."""
     question = found.question
     lines = [] if seen is None else [*run_lines(seen)]
-    lines += _replica(found, "Always full" if _is_full(seen) else "Loaded like this all the time")
+    lines += _replica(found, "Fully used" if _is_full(seen) else "Always at this load")
     if seen is not None:
         lines += [
             *unlimited_lines(question),
@@ -359,15 +359,15 @@ def _is_full(seen: RunSeen | None) -> bool:
 def _replica(found: FleetSizing, loaded: str) -> Iterator[str]:
     question = found.question
     replica, unit, overhead = question.replica, question.unit, question.overhead_ratio or 0.0
-    lower = "" if replica.lower_per_s is None else f" (lower 95 % limit {show_number(replica.lower_per_s)})"
+    lower = "" if replica.lower_per_s is None else f" (lower 95 % bound {show_number(replica.lower_per_s)})"
     paid = ""
     if replica.usd_per_hour is not None:
         beside = f" and {show_percent(overhead)} overhead" if overhead else ""
         paid = f", at ${_dollars(replica.usd_per_hour / (1 + overhead))}/h{beside}"
-    yield f"One replica carries {show_number(replica.per_s)} {unit}/s{lower}{paid}."
+    yield f"One replica serves {show_number(replica.per_s)} {unit}/s{lower}{paid}."
     if found.full_usd_per_million_tokens is not None:
         upper = found.full_usd_per_million_tokens_upper
-        most = "" if upper is None else f" (up to {_usd(upper)} by that limit)"
+        most = "" if upper is None else f" (up to {_usd(upper)} by that bound)"
         yield f"{loaded}, 1M output tokens cost {_usd(found.full_usd_per_million_tokens)}{most}."
 
 
@@ -395,7 +395,7 @@ def _notes(found: FleetSizing) -> Iterator[str]:
         if level.sized.by_lower_usd_per_month is not None
     ]
     if by_lower:
-        yield f"By lower limit a month would cost {', '.join(by_lower)}."
+        yield f"By the lower bound a month would cost {', '.join(by_lower)}."
     if any(level.usd_per_million_tokens is not None for level in found.levels):
         yield "$/1M tok: cost of that fleet in a month over the tokens of a month at the mean demand."
     elif question.replica.usd_per_hour is None:
@@ -429,15 +429,15 @@ def _cache(cache: KvCache, levels: Sequence[SizedLevel]) -> Iterator[str]:
             " counted here: fewer may fit."
         )
     if not cache.requests_that_fit:
-        yield "So a replica cannot answer one: give the cache more memory, or expect shorter requests."
+        yield "A replica cannot serve one: give the cache more memory, or expect shorter requests."
     if cache.accelerators > 1:
         each, times = show_memory(cache.bytes_per_request / cache.accelerators), round(cache.times_kept)
-        copies = "" if times == 1 else f"; they keep everything {times:,} times"
+        copies = "" if times == 1 else f"; everything is kept {times:,} times"
         yield f"That is of {cache.accelerators:,} accelerators together, {each} of such a request on each{copies}."
     if inside > cache.requests_that_fit > 0:
         yield (
-            f"Each replica would have {show_number(inside)} requests in flight: were all as long as that, some would"
-            " wait or push others out."
+            f"Each replica would have {show_number(inside)} requests in flight: if all were that long, some would"
+            " wait or be preempted."
         )
 
 

@@ -278,6 +278,10 @@ class Store:
         with self._reading(run_id) as (connection, _):
             return results.verdicts(connection, run_id)
 
+    def own_verdict(self, run_id: str) -> StoredVerdict | None:
+        """Return the latest verdict by the run's own policy and baseline; None without one."""
+        return next((one for one in reversed(self.verdicts(run_id)) if one.of_the_run_itself), None)
+
     def own_outcome(self, run_id: str) -> Outcome | None:
         """Return the outcome of the latest verdict by the run's own policy and baseline; None without one."""
         with self._reading(run_id) as (connection, _):

@@ -144,7 +144,7 @@ def test_what_the_run_does_not_tell_is_said_to_be_unknown() -> None:
     said = text(RunSeen(CHOICE), a_question(cache=a_cache()))
     assert "No overhead is counted" in said
     assert "How many replicas to start ahead of rising demand is unknown" in said
-    assert "This is not held against the run: nothing was recorded." in said
+    assert "This was not compared with the run: nothing was recorded." in said
     document = json.loads(json.dumps(sizing_document(size_demand(a_question(cache=a_cache())), RunSeen(CHOICE))))
     assert (document["starts"], document["cache_check"], document["question"]["overhead_ratio"]) == (None, None, None)
     assert document["cache_not_checked"] == "nothing was recorded"
@@ -164,7 +164,7 @@ def test_what_the_run_does_not_tell_is_said_to_be_unknown() -> None:
 def test_text_says_how_full_the_cache_should_have_been(measured: float, said: str, unsaid: str) -> None:
     seen = RunSeen(CHOICE, cache_use=CacheUse("c8", 2.0, 267.5, measured))
     found = text(seen, a_question(cache=a_cache()))
-    assert "At c8 2.00 requests of 268 tokens were inside on the mean" in found
+    assert "At c8 2.00 requests of 268 tokens were in the system on average" in found
     assert said in found
     assert unsaid not in found
     assert "were inside" not in text(seen, a_question())

@@ -51,7 +51,7 @@ def test_fleet_of_the_lesson_needs_no_run(tmp_path: Path) -> None:
     assert level["sized"]["usd_per_hour"] == pytest.approx(12)
     assert found["full_usd_per_million_tokens"] == pytest.approx(0.47619, abs=1e-5)
     text = run(tmp_path, replica={**replica, "overhead": "25%"}).stdout
-    assert "One replica carries 700 output tokens/s, at $1.20/h and 25.0 % overhead." in text
+    assert "One replica serves 700 output tokens/s, at $1.20/h and 25.0 % overhead." in text
     assert "15.00" in text  # ten of them, an hour
 
 
@@ -105,9 +105,7 @@ def test_cache_holds_what_the_models_configuration_says(tmp_path: Path) -> None:
     assert capacity(tmp_path, replica=replica(dtype="fp8"))["cache"]["requests_that_fit"] == 64
     text = run(tmp_path, replica=replica(tensor_parallel=16)).stdout
     assert "a request of 8,192 tokens 5.37 GB: 16 of them fit into 85.9 GB." in text
-    assert (
-        "That is of 16 accelerators together, 336 MB of such a request on each; they keep everything 2 times." in text
-    )
+    assert "That is of 16 accelerators together, 336 MB of such a request on each; everything is kept 2 times." in text
     (tmp_path / "config.json").write_text(json.dumps(LLAMA_70B), encoding="utf-8")
     result = run(tmp_path, replica=replica())
     assert (result.returncode, result.stdout) == (2, "")

@@ -9,7 +9,7 @@ import pytest
 from benchgate.cli import run
 from benchgate.model.verdict import Outcome
 from benchgate.pipeline.judge import Decision
-from benchgate.suite.schema import Suite
+from benchgate.pipeline.suite_file import SuiteFile
 from tests.e2e.command import here
 from tests.e2e.test_conclude import decision
 
@@ -21,9 +21,9 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str | None]:
     """The candidates that were measured, each of which is blocked."""
     candidates: list[str | None] = []
 
-    def blocked(path: Path, suite: Suite, *_: object) -> Decision:
-        assert path.name == "demo.yaml"
-        candidates.append(suite.candidate)
+    def blocked(file: SuiteFile, *_: object) -> Decision:
+        assert file.path.name == "demo.yaml"
+        candidates.append(file.suite.candidate)
         return decision(Outcome.BLOCK)
 
     monkeypatch.setattr(run, "_measure", blocked)

@@ -73,14 +73,14 @@ def test_a_job_promotes_what_passed_and_takes_it_back(tmp_path: Path) -> None:
     trend = here(tmp_path, "trend", "goodput_ratio").stdout
     assert (trend.count("(promoted, in the baseline series)"), trend.count("(withdrawn)")) == (1, 1)
     started_over = here(tmp_path, "promote", second)
-    assert started_over.returncode == 13 and "that was withdrawn; --repeat" in started_over.stderr
+    assert started_over.returncode == 13 and "was withdrawn; --repeat" in started_over.stderr
     assert here(tmp_path, "promote", second, "--repeat").returncode == 0
 
 
 def test_refusal_ends_with_the_code_of_the_verdict_and_an_override_is_told(tmp_path: Path) -> None:
     _, _, blocked = runs(tmp_path)
     refused = here(tmp_path, "promote", blocked)
-    assert (refused.returncode, refused.stdout) == (10, "") and "is BLOCK and is not promoted" in refused.stderr
+    assert (refused.returncode, refused.stdout) == (10, "") and "is not promoted: it is BLOCK" in refused.stderr
     forced = here(tmp_path, "promote", blocked, "--override", "the old one is on fire")
     assert forced.returncode == 0, forced.stderr
     assert "overridden" in forced.stdout and "not in the baseline series: its verdict was overridden" in forced.stdout

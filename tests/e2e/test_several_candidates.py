@@ -13,9 +13,9 @@ from benchgate.cli.output import OutputOptions, conclude_each
 from benchgate.errors import ExitCode, UsageError
 from benchgate.model.verdict import Outcome
 from benchgate.pipeline.judge import Decision
+from benchgate.pipeline.suite_file import SuiteFile
 from benchgate.suite.loader import parse_suite
 from benchgate.suite.rules.suite import each_candidate, with_arms
-from benchgate.suite.schema import Suite
 from tests.e2e.command import here
 from tests.e2e.test_conclude import decision
 
@@ -47,8 +47,8 @@ def judged(monkeypatch: pytest.MonkeyPatch, outcomes: Mapping[str, Outcome]) -> 
     """Measuring is replaced: each candidate has its verdict at once. What was asked for: candidate and label."""
     asked: list[tuple[str | None, str | None]] = []
 
-    def measure(path: Path, suite: Suite, arguments: object, label: str | None) -> Decision:
-        candidate = suite.candidate
+    def measure(file: SuiteFile, arguments: object, label: str | None) -> Decision:
+        candidate = file.suite.candidate
         asked.append((candidate, label))
         if candidate not in outcomes:
             raise UsageError(f"{candidate} cannot be measured")

@@ -174,9 +174,7 @@ def test_unknown_figures_are_named_with_their_keys() -> None:
     assert "$/1M tok needs the output tokens of a request; set `replica.output_tokens`." in result(
         changed(bare, replica__price="$1/h")
     )
-    assert "So a replica cannot answer one: give the cache more" in result(
-        changed(CACHED, replica__cache__memory="1GB")
-    )
+    assert "A replica cannot serve one: give the cache more" in result(changed(CACHED, replica__cache__memory="1GB"))
 
 
 def test_traffic_without_load_or_commas_is_refused(folder: Path) -> None:

@@ -19,9 +19,9 @@ from benchgate.pipeline.deployments import declared_deployment
 from benchgate.pipeline.resume import resume_suite
 from benchgate.pipeline.run import RunOptions
 from benchgate.pipeline.suite_file import load_suite, read_suite, require_priced, with_prices
+from benchgate.release.attest import read_statement
 from benchgate.release.publish import judge_to_publish
-from benchgate.release.verify import Answer, Asked, Line, verify
-from benchgate.report.statement import read_statement
+from benchgate.release.verify import Answer, Line, VerifyRequest, verify
 from benchgate.store.repository import Store
 from benchgate.suite.schema import Suite
 from tests.e2e.command import STORE, here
@@ -294,8 +294,8 @@ def line_of_suite(folder: Path, day: date) -> Line:
     said = read_statement(data, "said.json")
     began = datetime(day.year, day.month, day.day, 12, tzinfo=UTC)
     known = replace(said.run, id=new_run_id(int(began.timestamp() * 1000), bytes(10)))
-    found = verify(replace(said, run=known), data, Asked(suite=folder / "suite.yaml"))
-    return next(line for line in found.lines if line.told.startswith(("what ", f"{folder / 'suite.yaml'} is")))
+    found = verify(replace(said, run=known), data, VerifyRequest(suite=folder / "suite.yaml"))
+    return next(line for line in found.lines if line.text.startswith(("the content", f"{folder / 'suite.yaml'} is")))
 
 
 def test_a_run_is_verified_by_the_price_of_its_own_day_however_late(measured: Path) -> None:

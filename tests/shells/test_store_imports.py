@@ -230,7 +230,7 @@ def test_the_command_tells_what_it_took_and_trend_shows_it(tmp_path: Path) -> No
     ("words", "says"),
     [
         (["vllm.json", "--from", "vlm"], "did you mean vllm"),
-        (["vllm.json", "--from", "sglang"], "has not the marks of a file of sglang"),
+        (["vllm.json", "--from", "sglang"], "lacks the marks of a file of sglang"),
         (["k6.json"], "none of its numbers"),
         (["nothing.json", "--from", "vllm"], "there is no file"),
     ],

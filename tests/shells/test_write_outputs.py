@@ -15,9 +15,9 @@ from benchgate.errors import BenchgateError, ExitCode, PublishError, StoreError,
 from benchgate.model.verdict import Outcome
 from benchgate.pipeline import judge
 from benchgate.pipeline.judge import Decision
+from benchgate.release.attest import read_statement
 from benchgate.report.document import OWN, verdict_document
 from benchgate.report.formats import Output
-from benchgate.report.statement import read_statement
 from benchgate.store.repository import Store
 from tests.fakes import evidence as fake
 from tests.fakes import quick_command
