@@ -115,7 +115,7 @@ class Completed:
         }
 
 
-NOTHING_COMPLETED = Completed()
+NOTHING_COMPLETED: Completed = Completed()
 
 
 def read_checkpoint(suite: Suite, plan: Plan, journal: Sequence[JournalEntry]) -> Completed:
