@@ -1,20 +1,20 @@
-"""Everything benchgate can refuse or fail at, as one tree, and the exit codes, in one enum.
+"""All errors as one tree, with their exit codes, places and remedies.
 
     BenchgateError
-    ├── UsageError          the command line asks for something that cannot be          exit 2
+    ├── UsageError          the request is impossible, or contradicts itself            exit 2
     ├── SuiteError          the suite is wrong; carries every problem with its place    exit 2
     ├── EmbeddedError       the embedded engine could not be built or started           becomes INVALID
     ├── TargetError         a deployment does not answer as it must                     becomes INVALID
-    ├── ClusterError        the cluster that is to send the load cannot, or was lost    exit 12
-    ├── BudgetError         nobody says what production has spent of its error budget   exit 12
-    ├── EvidenceError       stored evidence is missing or does not hash                 exit 13
-    │   └── TakenOver       the run that is measured here is somebody else's by now
+    ├── ClusterError        the cluster cannot send the load, or was lost               exit 12
+    ├── BudgetError         the spent part of the error budget cannot be read           exit 12
     ├── StoreError          the store could not be read or written                      exit 13
-    │   └── NothingKept     what is measured can be kept nowhere any more
+    │   ├── NothingKept     neither the store nor the spool takes measurements
+    │   └── EvidenceError   stored evidence is missing or does not match its hash
+    │       └── TakenOver   another process resumed or ended the run measured here
     └── PublishError        a report or a publisher failed after the verdict            exit 13
 
-A failed *request* is data in a record, never an exception. An exception that is none of these is a defect of
-benchgate's own and surfaces as a crash (exit 1), which no caller may read as a verdict.
+A failed *request* is data in a record, never an exception. Any other exception is a defect of benchgate and surfaces as
+a crash (exit 1), which no caller may read as a verdict.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from enum import IntEnum
+from enum import IntEnum, StrEnum
 
 
 class ExitCode(IntEnum):
-    """What the process tells its caller. Everything but 0 blocks a promotion."""
+    """Exit codes of the process. Everything but 0 blocks a promotion."""
 
     OK = 0
     CRASH = 1
@@ -39,23 +39,74 @@ class ExitCode(IntEnum):
     TERMINATED = 143
 
 
+class Command(StrEnum):
+    """Commands that mend a problem. Their options are the command line's own business."""
+
+    CALIBRATE = "calibrate"
+    DOCTOR_CLIENT = "doctor --client"
+    GATE = "gate"
+    IMPORT = "store import"
+    PLAN = "plan"
+    PROMOTE = "promote"
+    RESUME = "run --resume"
+    RUN = "run"
+    TREND = "trend"
+    UPGRADE = "store upgrade"
+
+
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    """A command that mends a problem. `purpose` is an imperative, `subject` the run or file that the command is for.
+
+    `store` is the address of the store that it is for; empty for one that must not be shown, None for the usual one.
+    """
+
+    purpose: str
+    command: Command
+    subject: str | None = None
+    store: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.purpose} with `benchgate {self.command}`"
+
+
 class BenchgateError(Exception):
-    """Base of all refusals: the message is a sentence for the user and says what to do."""
+    """Base of all refusals: a sentence for the user, the suite's key that it is about, and what mends it."""
 
     exit_code: ExitCode = ExitCode.CRASH
 
+    def __init__(
+        self, message: str = "", *, path: tuple[str | int, ...] = (), remedies: tuple[Remedy, ...] = ()
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.path = path
+        self.remedies = remedies
+
+    def __str__(self) -> str:
+        return "; ".join([self.message, *map(str, self.remedies)])
+
 
 class UsageError(BenchgateError):
-    """The command line asks for something that does not exist or does not fit together."""
+    """A request for something that does not exist or does not fit together."""
 
     exit_code = ExitCode.USAGE
 
 
+class RunInterrupted(KeyboardInterrupt):
+    """A run was interrupted and can be resumed."""
+
+    def __init__(self, run_id: str) -> None:
+        super().__init__(f"run {run_id} was interrupted")
+        self.run_id = run_id
+
+
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing wrong with a suite: where it stands, what was found, what was expected, what to do.
+    """One mistake in a suite: its place, what was found, what was expected, what to do.
 
-    `line` and `column` count from 1; None when the problem has no place (a missing file, say).
+    `line` and `column` count from 1; None without a place (a missing file, say). `source` is empty for the suite that
+    is being used, whose file the problem's author does not know.
     """
 
     source: str
@@ -65,37 +116,37 @@ class Problem:
     message: str
 
     def __str__(self) -> str:
-        place = ":".join(str(part) for part in (self.source, self.line, self.column) if part is not None)
-        return f"{place}: {self.path}: {self.message}" if self.path else f"{place}: {self.message}"
+        place = ":".join(str(part) for part in (self.source or None, self.line, self.column) if part is not None)
+        return ": ".join(part for part in (place, self.path, self.message) if part)
 
 
-_MOST_OF_A_FILE = 20
+_MAX_PER_FILE = 20
 
 
-def _shown(problems: list[Problem]) -> Iterator[str]:
-    """A line for each, and of a file with very many of them how many more there are."""
+def _problem_lines(problems: list[Problem]) -> Iterator[str]:
+    """Yield a line for each problem; a file with very many ends with a count."""
     counts: Counter[str] = Counter()
     for problem in problems:
         counts[problem.source] += 1
-        if counts[problem.source] <= _MOST_OF_A_FILE:
+        if counts[problem.source] <= _MAX_PER_FILE:
             yield str(problem)
     for source, number in counts.items():
-        if number > _MOST_OF_A_FILE:
-            yield f"{source}: and {number - _MOST_OF_A_FILE:,} more"
+        if number > _MAX_PER_FILE:
+            yield f"{source}: and {number - _MAX_PER_FILE:,} more"
 
 
 class SuiteError(BenchgateError):
-    """A suite that cannot be run, with every problem found in it at once, in order of place."""
+    """A suite that cannot be run, with every problem in it at once, in order of place."""
 
     exit_code = ExitCode.USAGE
 
     def __init__(self, problems: list[Problem]) -> None:
         self.problems = sorted(problems, key=lambda p: (p.source, p.line or 0, p.column or 0, p.path))
-        super().__init__("\n".join(_shown(self.problems)))
+        super().__init__("\n".join(_problem_lines(self.problems)))
 
 
 def lacking(what: str, extra: str) -> str:
-    """What is missing, and what to do: benchgate comes from a checkout or a wheel, and cannot be had by its name."""
+    """Return the message for a missing extra. benchgate is installed from a checkout or a wheel, not by its name."""
     again = f"install benchgate again from where it came, with the extra `{extra}`"
     return f"{what}; {again}: pip install '/path/to/benchgate[{extra}]'"
 
@@ -113,13 +164,13 @@ class TargetError(BenchgateError):
 
 
 class ClusterError(BenchgateError):
-    """The cluster that is to send the load cannot be used, or was lost; the message names it and what to do."""
+    """The cluster cannot send the load, or was lost; the message names it."""
 
     exit_code = ExitCode.INVALID
 
 
 class BudgetError(BenchgateError):
-    """Whoever knows what production has spent of its error budget cannot be asked, or does not say."""
+    """The spent part of production's error budget cannot be read from its source."""
 
     exit_code = ExitCode.INVALID
 
@@ -131,7 +182,7 @@ class StoreError(BenchgateError):
 
 
 class NothingKept(StoreError):
-    """What is measured can be kept nowhere any more, on no disk and in no database: nothing more is measured."""
+    """Neither the spool nor the database takes measurements any more, so nothing more is measured."""
 
 
 class EvidenceError(StoreError):
@@ -139,7 +190,7 @@ class EvidenceError(StoreError):
 
 
 class TakenOver(EvidenceError):
-    """The run that this process measures is not its own any more: another one goes on with it, or ended it."""
+    """Another process resumed or ended this run."""
 
 
 class PublishError(BenchgateError):

@@ -176,6 +176,7 @@ PATTERNS: Mapping[Callable[[object], float], str] = MappingProxyType(
         parse_multiple: _for_editors(_MULTIPLE),
         parse_tokens: _for_editors(_TOKENS),
         parse_size_bytes: _for_editors(_SIZE),
+        parse_memory_bytes: _for_editors(_MEMORY),
     }
 )
 """What each parser reads, as a pattern of ECMA 262: the one that JSON Schema has."""

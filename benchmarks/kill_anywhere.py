@@ -27,8 +27,7 @@ from pathlib import Path
 from benchgate.errors import BenchgateError
 from benchgate.model.run import Evidence, Run, RunStatus
 from benchgate.pipeline import resume
-from benchgate.pipeline import run as pipeline
-from benchgate.pipeline.run import RunOptions
+from benchgate.pipeline.run import RunOptions, run_suite
 from benchgate.store.repository import Store
 from benchgate.suite.loader import parse_suite
 from benchgate.suite.schema import Suite
@@ -116,7 +115,7 @@ def child(place: Place, what: str, witness: Path) -> None:
     """What a child process does; it ends by itself, or is killed."""
     suite, options = place.suite(), place.options()
     if what == "run":
-        pipeline.run_suite(suite, place.folder, options, Witness(witness))
+        run_suite(suite, place.folder, options, Witness(witness))
     else:
         resume.resume_suite(suite, place.folder, options, Witness(witness))
 

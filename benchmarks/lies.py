@@ -26,7 +26,7 @@ from zlib import crc32
 
 from benchgate.errors import BenchgateError
 from benchgate.model.verdict import Verdict
-from benchgate.pipeline import run as pipeline
+from benchgate.pipeline.run import RunOptions, run_suite
 from benchgate.sim.process import serve_sim
 from benchgate.suite.loader import parse_suite
 from benchgate.suite.simulator import SimSettings
@@ -237,8 +237,8 @@ def with_evals(case: Case) -> Case:
 def _run(text: str, folder: Path) -> Ended:
     began_s = time.monotonic()
     try:
-        options = pipeline.RunOptions(str(folder / "store.db"), folder / "work")
-        verdict = pipeline.run_suite(parse_suite(text, "lies.yaml"), folder, options, Quiet()).verdict
+        options = RunOptions(str(folder / "store.db"), folder / "work")
+        verdict = run_suite(parse_suite(text, "lies.yaml"), folder, options, Quiet()).verdict
     except BenchgateError as error:
         return Ended("REFUSED", (str(error),), time.monotonic() - began_s)
     return Ended(verdict.outcome, tuple(_reasons(verdict)), time.monotonic() - began_s)

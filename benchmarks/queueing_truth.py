@@ -28,7 +28,7 @@ import numpy.typing as npt
 
 from benchgate.model import request_metrics
 from benchgate.model.run import LoadObservation
-from benchgate.pipeline import run as pipeline
+from benchgate.pipeline.run import RunOptions, run_suite
 from benchgate.sim.process import serve_sim
 from benchgate.sim.settings import sim_settings
 from benchgate.suite.loader import parse_suite
@@ -96,8 +96,8 @@ def measured(law: str, rate_rps: float, requests: int, ramp: float | None) -> It
             "load": {"workload": {"input": 8, "output": 1}, "blocks": 2, "sweep": [stage]},
             "gate": {"client": OWN_MACHINE, "checks": [{"metric": "error_rate", "max": "50%"}]},
         }  # fmt: skip
-        options = pipeline.RunOptions(str(Path(scratch) / "store.db"), Path(scratch))
-        decision = pipeline.run_suite(parse_suite(json.dumps(suite), "queue.yaml"), Path(scratch), options, Quiet())
+        options = RunOptions(str(Path(scratch) / "store.db"), Path(scratch))
+        decision = run_suite(parse_suite(json.dumps(suite), "queue.yaml"), Path(scratch), options, Quiet())
         rows = sorted(sim.truth(with_requests=True)["rows"], key=lambda row: row["received_ns"])
     received_ns = np.array([row["received_ns"] for row in rows])
     services_s = np.array([row["service_ns"] for row in rows]) / 1e9

@@ -35,7 +35,7 @@ from benchgate.model.history import Promotion, PromotionAction, PromotionGrounds
 from benchgate.model.run import RunStatus, new_run_id
 from benchgate.pipeline.judge import decide_stored, report_html
 from benchgate.site.build import Built, build
-from benchgate.site.names import MANIFEST
+from benchgate.site.folder import MANIFEST
 from benchgate.store.repository import Store
 from benchgate.store.retention import Policy
 from benchgate.suite.schema import Suite

@@ -23,7 +23,7 @@ import numpy as np
 
 from benchgate.model import request_metrics
 from benchgate.model.records import RequestColumns
-from benchgate.pipeline import run as pipeline
+from benchgate.pipeline.run import RunOptions, run_suite
 from benchgate.sim.process import serve_sim
 from benchgate.sim.settings import sim_settings
 from benchgate.stats.means import paired_t
@@ -52,8 +52,8 @@ def measured(repeats: int) -> Iterator[tuple[int, RequestColumns]]:
             "load": {"workload": {"input": 20, "output": 100}, "blocks": repeats, "sweep": sweep},
             "gate": {"client": OWN_MACHINE, "checks": [{"metric": "error_rate", "max": "50%"}]},
         }  # fmt: skip
-        options = pipeline.RunOptions(str(Path(scratch) / "store.db"), Path(scratch))
-        found = pipeline.run_suite(parse_suite(json.dumps(suite), "sizes.yaml"), Path(scratch), options, Quiet())
+        options = RunOptions(str(Path(scratch) / "store.db"), Path(scratch))
+        found = run_suite(parse_suite(json.dumps(suite), "sizes.yaml"), Path(scratch), options, Quiet())
         for one in found.evidence.load:
             yield len(one.requests), one.requests
 

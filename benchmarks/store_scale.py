@@ -28,7 +28,7 @@ from sqlalchemy import Table, bindparam, insert, text, update
 
 from benchgate.model.deployment import Arm
 from benchgate.model.run import MetricRow, Run, new_run_id
-from benchgate.pipeline import judge as deciding
+from benchgate.pipeline.judge import stored_numbers
 from benchgate.report.stored_numbers import numbers_document, numbers_text
 from benchgate.store import results, rows, tables
 from benchgate.store.database import Address, Database
@@ -182,7 +182,7 @@ def questions(store: Store, runs: Sequence[str]) -> Iterator[tuple[str, Callable
 
     def compare() -> object:
         judged, against = store.resolve(runs[1]), store.resolve(runs[0])
-        numbers = deciding.stored_numbers(store, judged, against)
+        numbers = stored_numbers(store, judged, against)
         assert numbers is not None and len(numbers.pairs) == len(_STAGES) * len(_PLACES), "all numbers of both"
         out = io.StringIO()
         json.dump(numbers_document(numbers), out)

@@ -178,10 +178,9 @@ def gate(step: Step) -> int:
     """
     fail_on = step.fail_on()
     options = [f"--work-dir={step.work_dir}"]
-    options += step.options(
-        "baseline", "candidate", "label", "waivers", report="report-path", statement="statement-path"
-    )
-    options += [f"--write=junit={path}" for path in [step.input("junit-path")] if path]
+    options += step.options("baseline", "candidate", "label", "waivers", report="report-path")
+    files = {"intoto": step.input("statement-path"), "junit": step.input("junit-path")}
+    options += [f"--write={form}={path}" for form, path in files.items() if path]
     options += [*step.strict(), *step.input("args").split(), "--", step.required("suite")]
     outputs_file = Path(step.variable("GITHUB_OUTPUT"))
     step = replace(step, environment={**step.environment, **_secret_variables(step.input("variables"))})

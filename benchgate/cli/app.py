@@ -1,121 +1,251 @@
-"""The command line: parse, call the pipeline, print, exit with the code of what happened.
+"""The command line: its commands in groups, their help, and the exit code of every error.
 
-Results go to stdout, progress and problems to stderr. Everything heavy is imported inside the commands, so that
-`--help` answers at once.
+Results go to stdout, progress and problems to stderr. A command's module is imported when the command is called, and
+everything heavy inside the command, so that `--help` answers at once.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
+from collections.abc import Iterator, MutableMapping
+from importlib import import_module
+from typing import Any
 
 import typer
+import typer.main
+from typer.core import TyperCommand, TyperGroup
 
 from benchgate import __version__
-from benchgate.cli import (
-    action,
-    calibrate_command,
-    capacity_command,
-    doctor_command,
-    frontier_command,
-    import_command,
-    init_command,
-    measure_commands,
-    plan_command,
-    promote_command,
-    publish_command,
-    result_commands,
-    schema_command,
-    shadow_commands,
-    shadow_run,
-    sim_command,
-    site_command,
-    store_check,
-    store_commands,
-    store_gc,
-    store_import,
-    store_recover,
-    tool_commands,
-    verdict_server_command,
-    verify_command,
-    waive_command,
-)
-from benchgate.cli.arguments import Commands
-from benchgate.cli.interruption import interrupted_code, unwind_when_told
+from benchgate.cli.commands import spelled
+from benchgate.cli.interruption import interrupted_code, unwind_on_termination
 from benchgate.cli.saying import log_text, say
 from benchgate.errors import BenchgateError, ExitCode
-from benchgate.escaped_streams import escape_streams
+from benchgate.escaped_streams import escape_streams, raw_stream
+
+COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
+    "Start": {
+        "init": ("init:init", "Write a first suite, explained line by line"),
+        "demo": ("run:demo", "Try benchgate on three small models"),
+        "doctor": ("doctor:doctor", "Check this machine and a suite's servers"),
+    },
+    "Measure": {
+        "plan": ("plan:plan", "Check suites; show what a run would cost"),
+        "run": ("run:run", "Measure both deployments, judge the candidate"),
+        "calibrate": ("run:calibrate", "Measure the noise of a suite's baseline"),
+    },
+    "Judge": {
+        "gate": ("gate:gate", "Judge a stored run again"),
+        "compare": ("gate:compare", "Judge a stored run against another"),
+        "report": ("gate:report", "Write the report of a stored run"),
+        "waive": ("gate:waive", "Tolerate a failed check until a day"),
+    },
+    "Release": {
+        "publish": ("release:publish", "Post a verdict to GitHub, Slack, a webhook"),
+        "promote": ("release:promote", "Record that a candidate is in service"),
+        "verify": ("release:verify", "Check a verdict's signed statement"),
+        "verdict-server": ("release:verdict_server", "Serve verdicts to Flagger and Argo Rollouts"),
+    },
+    "History and cost": {
+        "trend": ("history:trend", "Plot a metric over past runs"),
+        "frontier": ("history:frontier", "Compare candidates by quality and cost"),
+        "capacity": ("capacity:capacity", "Size a fleet for a demand"),
+        "site": ("history:site", "Write all runs as a static site"),
+    },
+    "Tools": {
+        "load": ("load:load", "Load-test one server"),
+        "sim": ("sim:sim", "Run a simulated server"),
+        "schema": ("init:schema", "Print the JSON Schema of suites"),
+        "store": ("store:store_app", "Manage the result store"),
+        "shadow": ("shadow:shadow_app", "Draw and check recorded prompts"),
+    },
+}
+"""Module, name and summary of every command, by its section in the help."""
+
+_KINDS = {
+    "int_parsing": "a whole number",
+    "int_from_float": "a whole number",
+    "int_parsing_size": "a whole number that is not so large",
+    "float_parsing": "a number",
+    "bool_parsing": "true or false",
+}
+_BOUNDS = {
+    "greater_than_equal": ("ge", "{} or more"),
+    "greater_than": ("gt", "more than {}"),
+    "less_than_equal": ("le", "at most {}"),
+    "less_than": ("lt", "less than {}"),
+}
+
+
+class Command(TyperCommand):
+    """A command whose help is in panels on a terminal, and plain text elsewhere."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Print or write the help."""
+        if not _print_panels(self, ctx):
+            super().format_help(ctx, formatter)
+
+
+class Commands(TyperGroup):
+    """A group of commands: help in sections, and arguments refused with what was found and what was expected."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Print or write the help."""
+        if not _print_panels(self, ctx):
+            super().format_help(ctx, formatter)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the commands of each section."""
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for name, command in self.commands.items():
+            title = getattr(command, "rich_help_panel", None) or "Commands"
+            sections.setdefault(title, []).append((name, command.get_short_help_str(formatter.width)))
+        width = max(map(len, self.commands))
+        for title, rows in sections.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(width), summary) for name, summary in rows])
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command. Raises typer.BadParameter, which ends it with 2."""
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as refused:
+            message = _validation_message(refused.__cause__)
+            if message is None:
+                raise
+            raise typer.BadParameter(message, ctx=refused.ctx, param=refused.param) from refused
+
+
+class LazyCommands(MutableMapping[str, Any]):
+    """The commands of COMMANDS, each imported when it is looked up, and `loaded` ones."""
+
+    def __init__(self, loaded: MutableMapping[str, Any]) -> None:
+        self._loaded = dict(loaded)
+        self._known = {name: (panel, *row) for panel, rows in COMMANDS.items() for name, row in rows.items()}
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._loaded:
+            panel, target, summary = self._known[name]
+            module, attribute = target.split(":")
+            found = getattr(import_module(f"benchgate.cli.{module}"), attribute)
+            holder = typer.Typer(rich_markup_mode=None)
+            if isinstance(found, typer.Typer):
+                for info in found.registered_commands:
+                    info.cls = Command
+                    info.short_help = (info.callback.__doc__ or "").split("\n", 1)[0].removesuffix(".")
+                holder.add_typer(found, name=name, cls=Commands, short_help=summary, rich_help_panel=panel)
+            else:
+                holder.command(name, cls=Command, short_help=summary, rich_help_panel=panel)(found)
+                holder.callback()(lambda: None)  # or the command would be all of it
+            self._loaded[name] = typer.main.get_group(holder).commands[name]
+        return self._loaded[name]
+
+    def __setitem__(self, name: str, command: Any) -> None:
+        self._loaded[name] = command
+
+    def __delitem__(self, name: str) -> None:
+        raise TypeError("commands stay")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter({**self._known, **self._loaded})
+
+    def __len__(self) -> int:
+        return len({**self._known, **self._loaded})
+
+
+class RootCommands(Commands):
+    """All commands, imported one by one; the help has their summaries without importing any."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self.commands = LazyCommands(self.commands)
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Print or write the help."""
+        whole = self.commands
+        self.commands = {
+            name: TyperCommand(name, short_help=summary, rich_help_panel=panel)
+            for panel, rows in COMMANDS.items()
+            for name, (_, summary) in rows.items()
+        }
+        try:
+            super().format_help(ctx, formatter)
+        finally:
+            self.commands = whole
+
+
+def _print_panels(command: Any, ctx: Any) -> bool:
+    """Print the help in panels if standard output is a terminal; return True if it was."""
+    raw = raw_stream("stdout")
+    if raw is None or not raw.isatty():
+        return False
+    from typer import rich_utils
+
+    for param in command.get_params(ctx):  # a narrow column of types leaves room for the words
+        kind = param.display_type_rich(ctx) or ""
+        if getattr(param, "is_flag", False):
+            param.metavar = ""
+        elif param.metavar is None and "|" in kind:
+            param.metavar = "WORD"
+            param.help = f"{param.help} One of {', '.join(kind.strip('<>').split('|'))}."
+    with contextlib.redirect_stdout(raw):  # unescaped: help texts are our own, and colours are control codes
+        rich_utils.rich_format_help(obj=command, ctx=ctx, markup_mode="rich")
+    return True
+
+
+def _validation_message(cause: BaseException | None) -> str | None:
+    """Return a validator's error in our words; None where it was none, or where its own words are as good."""
+    from pydantic import ValidationError
+
+    if not isinstance(cause, ValidationError):
+        return None
+    detail = cause.errors(include_url=False)[0]
+    kind, found, context = detail["type"], detail["input"], detail.get("ctx", {})
+    if kind in _KINDS:
+        return f"found {found!r}; expected {_KINDS[kind]}"
+    if kind in _BOUNDS:
+        bound, words = _BOUNDS[kind]
+        return f"found {found!r}; expected {words.format(context[bound])}"
+    return str(context["error"]) if kind == "value_error" else None
+
 
 app = typer.Typer(
     name="benchgate",
-    cls=Commands,
+    cls=RootCommands,
     help="Measure a baseline and a candidate deployment of an LLM, and decide whether the candidate may be promoted.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
-    rich_markup_mode=None,  # rich would double the time --help takes
-    epilog="Exit codes: 0 PASS or WARN, 10 BLOCK, 11 INCONCLUSIVE, 12 INVALID, 13 verdict reached but not kept or "
-    "published, 2 usage or suite error, 1 a defect of benchgate's own. Everything but 0 blocks a promotion.",
+    rich_markup_mode=None,  # errors quote the user, so they are plain and escaped; help is in panels all the same
+    epilog="Exit codes: 0 PASS or WARN, 10 BLOCK, 11 INCONCLUSIVE, 12 INVALID, 13 verdict not stored or not published, "
+    "2 usage or suite error, 1 a defect of benchgate. Everything but 0 blocks a promotion.",
 )
-app.command()(measure_commands.demo)
-app.command()(init_command.init)
-app.command()(measure_commands.run)
-app.command()(measure_commands.compare)
-app.command("import")(import_command.import_samples)
-app.command()(result_commands.gate)
-app.command()(result_commands.report)
-app.command()(measure_commands.validate)
-app.command()(plan_command.plan)
-app.command()(calibrate_command.calibrate)
-app.command()(publish_command.publish)
-app.command()(promote_command.promote)
-app.command()(verify_command.verify)
-app.command("verdict-server")(verdict_server_command.verdict_server)
-app.command()(waive_command.waive)
-app.command()(doctor_command.doctor)
-app.command()(result_commands.trend)
-app.command()(site_command.site)
-app.command()(capacity_command.capacity)
-app.command()(frontier_command.frontier)
-app.command()(schema_command.schema)
-app.command()(tool_commands.load)
-app.command()(sim_command.sim)
-store_app = typer.Typer(help="Care for the store.", no_args_is_help=True)
-store_app.command()(store_commands.upgrade)
-store_app.command()(store_commands.export)
-store_app.command("import")(store_import.import_files)
-store_app.command()(store_commands.copy)
-store_app.command()(store_recover.recover)
-store_app.command()(store_check.check)
-store_app.command()(store_check.info)
-store_app.command()(store_gc.gc)
-app.add_typer(store_app, name="store")
-shadow_commands.shadow_app.command()(shadow_run.run)
-app.add_typer(shadow_commands.shadow_app, name="shadow")
 
 
 @app.command("action", hidden=True, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def _action(context: typer.Context) -> None:
     """Run a step of action.yml or of the reusable workflows (docs/github-actions.md)."""
+    from benchgate.cli import action
+
     raise typer.Exit(action.main(context.args, os.environ))
 
 
 @app.callback(invoke_without_command=True)
-def _root(version: bool = typer.Option(False, "--version", help="Print the version and leave.", is_eager=True)) -> None:
+def _root(version: bool = typer.Option(False, "--version", help="Print the version and exit.", is_eager=True)) -> None:
     if version:
         say(f"benchgate {__version__}\n")
         raise typer.Exit
 
 
 def main() -> None:
-    """Entry point: the one place that turns exceptions into exit codes. Ctrl-C is 130 by typer's own hand."""
-    unwind_when_told()
+    """Run the command line. The only place that turns exceptions into exit codes; typer makes 130 of Ctrl-C."""
+    unwind_on_termination()
     escape_streams()
     try:
         app()
     except BenchgateError as error:
-        if not isinstance(error.__cause__, BrokenPipeError):  # whoever read standard output has seen enough
-            log_text(f"benchgate: {error}")
+        if not isinstance(error.__cause__, BrokenPipeError):  # the reader of standard output has left
+            log_text(f"benchgate: {spelled(error)}")
         sys.exit(error.exit_code)
     except SystemExit as left:
         sys.exit(interrupted_code() if left.code == ExitCode.INTERRUPTED else left.code)

@@ -1,8 +1,9 @@
-"""Measures what the load generator of this machine can deliver: one worker against `benchgate sim`, step by step.
+"""Load that this machine's load generator can deliver: one worker against `benchgate sim`, step by step.
 
-The practice server keeps its own schedule and tells afterwards when it really sent what, so what the client adds is
-the difference. Two series: streams of 50 tokens/s in a closed loop, and one-token answers at a constant rate in an open
-one. Each ends with the first step at which the client (by the gate's own bounds) or the server was the bottleneck.
+The practice server keeps its own schedule and reports afterwards when it really sent what, so the difference is the
+client's delay. There are two series: streams of 50 tokens/s in a closed loop, and one-token answers at a constant rate
+in an open one. Each ends with the first step at which the client (by the gate's own bounds) or the server was the
+bottleneck.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ _NS = 1_000_000_000
 def measure_client(
     progress: Progress, *, streams: tuple[int, ...] = STREAMS, rates_rps: tuple[int, ...] = RATES_RPS
 ) -> ClientProfile:
-    """Hold every step for some seconds and note what came of it. Takes about a minute; nothing else should run here.
+    """Measure every step for some seconds, about a minute in all, while nothing else should run here.
 
     Raises BenchgateError when the practice server does not start or answer.
     """
@@ -65,7 +66,7 @@ def measure_client(
 def _series(
     progress: Progress, settings: SimSettings, streams: tuple[int, ...], rates_rps: tuple[int, ...] = ()
 ) -> Iterator[ClientStep]:
-    """The steps of one series up to the first that is not sound, that one included."""
+    """Yield the steps of one series up to the first unsound one, included."""
     with serve_sim(settings) as sim:
         target = Target(Arm.CANDIDATE, sim.url, settings.model, DIALECTS["openai"])
         for stage in (*map(_closed, streams), *map(_opened, rates_rps)):
@@ -104,10 +105,10 @@ def _measured(sim: Sim, target: Target, stage: PlannedStage) -> ClientStep:
 
 
 def client_step(stage: PlannedStage, result: StageResult, truth: Mapping[str, Any]) -> ClientStep:
-    """One step out of what the client recorded and what the server knows.
+    """Return one step from the client's records and the server's own times.
 
-    What a closed loop delivers follows from how long its answers take (Little's law), so the server's own mean time of
-    an answer gives the rate of a client that adds nothing.
+    The throughput of a closed loop follows from the duration of its answers (Little's law), so the server's own mean
+    duration gives the rate of a client without delay.
     """
     columns, tokens = result.requests, sum(request.ask.output_tokens or 0 for request in stage.requests)
     ok = request_metrics.succeeded(columns)
@@ -142,7 +143,7 @@ def client_step(stage: PlannedStage, result: StageResult, truth: Mapping[str, An
 
 
 def _short_of(delivered: float | None, ttft_error_s: float | None) -> Iterator[str]:
-    """What the client lost of what a punctual server gave."""
+    """Yield the losses that a punctual server did not cause."""
     if delivered is not None and delivered < _DELIVERED_LEAST:
         yield f"{show_percent(delivered)} of the load was delivered (least {show_percent(_DELIVERED_LEAST)})"
     if ttft_error_s is not None and ttft_error_s > _TTFT_ERROR_S:

@@ -1,14 +1,21 @@
-"""AIPerf's records, a line a request (`profile_export.jsonl`; aiperf/metrics/types)."""
+"""AIPerf's records, one line per request (`profile_export.jsonl`; aiperf/metrics/types)."""
 
 from __future__ import annotations
 
-from benchgate.importers.fields import Field, with_keys
-from benchgate.importers.instants import by_unix_time
-from benchgate.importers.reading import FROM_SEND_TO_END, Outcomes, Reading, latency_rows, left_out, rate_rows
+from benchgate.importers.reading import (
+    FROM_SEND_TO_END,
+    Field,
+    Format,
+    Outcomes,
+    Reading,
+    by_unix_time,
+    latency_rows,
+    left_out,
+    rate_rows,
+    with_keys,
+)
 from benchgate.model.run import MetricRow
 
-NAME = "aiperf"
-MARKED_BY = f"lines, each {with_keys('metrics', 'metadata.request_start_ns')}"
 _STAGE = "profiling"
 _ITS_TOKENS = "it is over tokens of the text as the tool splits it, not over the server's own number"
 _REASONS = {
@@ -23,8 +30,7 @@ _TAKEN = (
 _SECONDS_IN = {"ms": 1e-3, "s": 1.0, "us": 1e-6, "ns": 1e-9}
 
 
-def is_it(document: Field) -> bool:
-    """By what its records consist of."""
+def _is_aiperf(document: Field) -> bool:
     lines = _lines(document)
     return bool(lines) and all(
         isinstance(one.value, dict)
@@ -36,17 +42,18 @@ def is_it(document: Field) -> bool:
 
 
 def read(document: Field) -> Reading:
-    """Rates, errors, first output and gaps of the measured phase. UsageError where a number cannot be."""
+    """Read rates, errors, first output and gaps of the measured phase. Raises UsageError for impossible numbers."""
     records = [one for one in _lines(document) if one.need("metadata", "benchmark_phase").text() == _STAGE]
-    asked = [one for one in records if one.need("metadata").value.get("was_cancelled") is not True]
-    if len(asked) < len(records):
+    requests = [one for one in records if one.need("metadata").value.get("was_cancelled") is not True]
+    if len(requests) < len(records):
         document.refuse("records of a run in which the tool cancelled no request: its times are not those of all")
-    answered = [one for one in asked if one.get("error") is None]
+    answered = [one for one in requests if one.get("error") is None]
     if not answered:
         document.refuse("a request of the profiling phase that succeeded")
-    failed = len(asked) - len(answered)
-    window_s = _window_s(asked)
-    first = [_seconds(one.need("metrics", "time_to_first_token"), window_s) for one in answered]
+    failed = len(requests) - len(answered)
+    window_s = _window_s(requests)
+    ttfts = [one.need("metrics", "time_to_first_token") for one in answered]
+    first = [one.need("value").number(most=window_s * 1.01 / _scale(one)) * _scale(one) for one in ttfts]
     rows: list[MetricRow] = [
         *rate_rows(Outcomes(len(answered), failed, window_s), _STAGE),
         *latency_rows("ttft_sent_s", first, failed, _STAGE),
@@ -61,34 +68,29 @@ def read(document: Field) -> Reading:
         rows += latency_rows("itl_s", gaps, 0, _STAGE)
         mapped["itl_s"] = "inter_chunk_latency of records"
     sample = Field(answered[0].value, document.source)
-    first_sent = min((one.need("metadata", "request_start_ns") for one in asked), key=_nanoseconds)
+    first_sent = min((one.need("metadata", "request_start_ns") for one in requests), key=_nanoseconds)
     measured = by_unix_time(first_sent, ns=True)
-    return Reading(NAME, None, None, tuple(rows), mapped, left_out(sample, _TAKEN, _REASONS), measured)
+    return Reading("aiperf", None, None, tuple(rows), mapped, left_out(sample, _TAKEN, _REASONS), measured)
 
 
 def _lines(document: Field) -> list[Field]:
-    """The records; of a file with a single one, that."""
     return document.items() if isinstance(document.value, list) else [document]
 
 
-def _window_s(asked: list[Field]) -> float:
-    begun = [one.need("metadata", "request_start_ns") for one in asked]
-    ended = [one.need("metadata", "request_end_ns") for one in asked]
+def _window_s(requests: list[Field]) -> float:
+    begun = [one.need("metadata", "request_start_ns") for one in requests]
+    ended = [one.need("metadata", "request_end_ns") for one in requests]
     for start, end in zip(begun, ended, strict=True):
         if _nanoseconds(end) < _nanoseconds(start):
             end.refuse("an end after the start of the request")
     window_s = (max(map(_nanoseconds, ended)) - min(map(_nanoseconds, begun))) / 1e9
     if window_s <= 0:
-        asked[0].need("metadata", "request_end_ns").refuse("an end after the first start")
+        requests[0].need("metadata", "request_end_ns").refuse("an end after the first start")
     return window_s
 
 
 def _nanoseconds(field: Field) -> float:
     return field.number(most=1e20)
-
-
-def _seconds(metric: Field, most_s: float) -> float:
-    return metric.need("value").number(most=most_s * 1.01 / _scale(metric)) * _scale(metric)
 
 
 def _scale(metric: Field) -> float:
@@ -104,3 +106,6 @@ def _gaps(record: Field, most_s: float) -> list[float]:
         return []  # one chunk
     scale = _scale(found)
     return [gap.number(most=most_s * 1.01 / scale) * scale for gap in found.need("value").items()]
+
+
+AIPERF = Format("aiperf", f"lines, each {with_keys('metrics', 'metadata.request_start_ns')}", _is_aiperf, read)

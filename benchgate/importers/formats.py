@@ -1,38 +1,50 @@
-"""Which tool a file is of, by its own marks, and what it comes to."""
+"""Formats of other tools' files, recognised by their keys."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
+from typing import NoReturn
 
 from benchgate.errors import SuiteError, UsageError
-from benchgate.importers import aiperf, guidellm, inference_perf, k6, llm_d, lm_eval, sglang, vllm
-from benchgate.importers.fields import Field, read_bytes, read_json
-from benchgate.importers.reading import Reading
+from benchgate.importers.aiperf import AIPERF
+from benchgate.importers.guidellm import GUIDELLM
+from benchgate.importers.inference_perf import INFERENCE_PERF, LLM_D
+from benchgate.importers.lm_eval import LM_EVAL
+from benchgate.importers.reading import Field, Format, Reading, read_bytes, read_json, with_keys
+from benchgate.importers.vllm import SGLANG, VLLM
 from benchgate.suite.yaml import read_text
 
 
-@dataclass(frozen=True, slots=True)
-class Format:
-    """One tool's files: by which marks a document is one, in words and as a function, and what it comes to."""
+def _is_k6(document: Field) -> bool:
+    found = document.value.get("metrics") if isinstance(document.value, dict) else None
+    return isinstance(found, dict) and found.keys() >= {"http_req_duration", "http_reqs"}
 
-    marked_by: str
-    is_it: Callable[[Field], bool]
-    read: Callable[[Field], Reading]
+
+def _refuse_k6(document: Field) -> NoReturn:
+    """Refuse a k6 summary: none of its numbers is one of benchgate's."""
+    raise UsageError(
+        f"{document.source} is a summary of k6, and none of its numbers is one of benchgate's: http_reqs counts "
+        "requests that failed, http_req_failed goes by the status code, which proves nothing of a stream, "
+        "http_req_duration leaves out the wait for a connection and the time since the request was due, its "
+        "percentiles are interpolated, and k6 counts no tokens; measure with `benchgate run` or `benchgate load`"
+    )
+
+
+_K6 = Format("k6", with_keys("metrics.http_req_duration", "metrics.http_reqs"), _is_k6, _refuse_k6)
 
 
 FORMATS: Mapping[str, Format] = {
-    one.NAME: Format(one.MARKED_BY, one.is_it, one.read)
-    for one in (vllm, sglang, guidellm, aiperf, inference_perf, k6, lm_eval, llm_d)
+    one.name: one for one in (VLLM, SGLANG, GUIDELLM, AIPERF, INFERENCE_PERF, _K6, LM_EVAL, LLM_D)
 }
 
 
 @dataclass(frozen=True, slots=True)
 class ReadFile:
-    """A file that was read: the tool's format, the hash of its bytes, and what it comes to."""
+    """A file that was read: the tool's format, the hash of its bytes, and its content."""
 
     format: str
     sha256: str
@@ -40,35 +52,37 @@ class ReadFile:
 
 
 def require_known(name: str) -> None:
-    """UsageError for a name that is no format, with the nearest that is one."""
+    """Raise UsageError for an unknown format, with the nearest known one."""
     if name not in FORMATS:
         near = get_close_matches(name, FORMATS, n=1, cutoff=0)[0]
         raise UsageError(f"--from is {name!r}; did you mean {near}? Known: {', '.join(FORMATS)}")
 
 
-def read_file(path: Path, said: str | None = None) -> ReadFile:
-    """Read a file of the format `said`, or of the one whose marks it has.
+def read_file(path: Path, format_name: str | None = None) -> ReadFile:
+    """Read a file of the named format, or of the one whose keys it has.
 
-    Raises UsageError for a name that is no format, a file of none or of two, and everything that is wrong in it.
+    Raises UsageError for an unknown format, a file of none or of two, and every mistake in it.
     """
-    if said is not None:
-        require_known(said)
+    if format_name is not None:
+        require_known(format_name)
     data = read_bytes(path)
     document = _document(data, path)
     fitting = [name for name, one in FORMATS.items() if one.is_it(document)]
-    if said is not None and said not in fitting:
+    if format_name is not None and format_name not in fitting:
         others = f"; it has those of {' and '.join(fitting)}" if fitting else ""
-        raise UsageError(f"{path} has not the marks of a file of {said}, which is {FORMATS[said].marked_by}{others}")
-    name = said or _only(fitting, document)
+        raise UsageError(
+            f"{path} lacks the marks of a file of {format_name}, which is {FORMATS[format_name].marked_by}{others}"
+        )
+    name = format_name or _only(fitting, document)
     return ReadFile(name, hashlib.sha256(data).hexdigest(), FORMATS[name].read(document))
 
 
 def _only(fitting: Sequence[str], document: Field) -> str:
-    """The one format that fits. UsageError where none or two do."""
+    """Return the one format that fits. Raises UsageError if none or two do."""
     if len(fitting) == 1:
         return fitting[0]
     if fitting:
-        raise UsageError(f"{document.source} may be of {' or '.join(fitting)}; say --from which")
+        raise UsageError(f"{document.source} may be of {' or '.join(fitting)}; name it with --from")
     if isinstance(document.value, list):
         for name, one in FORMATS.items():
             if any(one.is_it(line) for line in document.items()):
@@ -81,7 +95,7 @@ def _only(fitting: Sequence[str], document: Field) -> str:
 
 
 def _document(data: bytes, path: Path) -> Field:
-    """JSON, a JSON value a line, or YAML, by the file's name and first line."""
+    """Parse JSON, a JSON value per line, or YAML, by the file's name and first line."""
     source = str(path)
     try:
         text = data.decode("utf-8")

@@ -1,21 +1,22 @@
-"""GuideLLM's report (`benchmarks.json`, report version 2; guidellm/benchmark/schemas), by its requests."""
+"""GuideLLM's report (`benchmarks.json`, report version 2; guidellm/benchmark/schemas), read by its requests."""
 
 from __future__ import annotations
 
-from benchgate.importers.fields import Field, optional_text, with_keys
-from benchgate.importers.instants import by_unix_time
 from benchgate.importers.reading import (
     FROM_SEND_TO_END,
+    Field,
+    Format,
     Outcomes,
     Reading,
+    by_unix_time,
     latency_rows,
     left_out,
+    optional_text,
     rate_rows,
+    with_keys,
 )
 from benchgate.model.run import MetricRow
 
-NAME = "guidellm"
-MARKED_BY = with_keys("benchmarks", "metadata.guidellm_version")
 _REASONS = {
     ".request_latency": FROM_SEND_TO_END,
     ".metrics": "summaries weigh requests by their tokens, or by time; the requests themselves are read",
@@ -28,14 +29,16 @@ _CUT_SHORT = "requests were cut short at its end, and who was slowest is not kno
 _A_SAMPLE = "the report keeps a sample of its requests alone; write it with all of them"
 
 
-def is_it(document: Field) -> bool:
-    """By its metadata."""
+def _is_guidellm(document: Field) -> bool:
     found = document.value.get("metadata") if isinstance(document.value, dict) else None
     return isinstance(found, dict) and "guidellm_version" in found and "benchmarks" in document.value
 
 
 def read(document: Field) -> Reading:
-    """Every benchmark of the report as a stage. UsageError where none has all of its requests, to their ends."""
+    """Read every benchmark of the report as a stage.
+
+    Raises UsageError if none has all of its requests, to their ends.
+    """
     version = document.need("metadata", "version")
     if version.count() != 2:
         version.refuse("version 2 of the report")
@@ -62,18 +65,18 @@ def read(document: Field) -> Reading:
     }
     tool = optional_text(document.need("metadata").get("guidellm_version"))
     first_sent = min((one for benchmark in taken for one in _sent(benchmark)), key=Field.number)
-    return Reading(NAME, tool, None, tuple(rows), mapped, unmapped, by_unix_time(first_sent))
+    return Reading("guidellm", tool, None, tuple(rows), mapped, unmapped, by_unix_time(first_sent))
 
 
 def _left_out(document: Field, benchmarks: list[Field]) -> dict[str, str]:
-    """The fields of the report that were not taken, and of its first benchmark: the others have the same."""
+    """Return the fields that were left out, of the report and its first benchmark: the others have the same."""
     around = {key: value for key, value in document.value.items() if key != "benchmarks"}
     found = left_out(Field(around, document.source), _TAKEN, _REASONS)
     return found | (left_out(benchmarks[0], _TAKEN, _REASONS) if benchmarks else {})
 
 
 def _sent(benchmark: Field) -> list[Field]:
-    """When each request that ended was sent."""
+    """Return the send times of all requests that ended."""
     ended = (benchmark.need("requests", status).items() for status in ("successful", "errored"))
     return [one.need("request_start_time") for some in ended for one in some]
 
@@ -113,3 +116,6 @@ def _stage_rows(benchmark: Field, stage: str) -> list[MetricRow]:
         *latency_rows("ttft_sent_s", first, failed, stage),
         *latency_rows("tpot_s", known, failed, stage),
     ]
+
+
+GUIDELLM = Format("guidellm", with_keys("benchmarks", "metadata.guidellm_version"), _is_guidellm, read)

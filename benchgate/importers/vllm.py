@@ -1,16 +1,152 @@
-"""`vllm bench serve --save-result`, and with `--save-detailed` its requests (vllm/benchmarks/serve.py)."""
+"""`vllm bench serve --save-result` (vllm/benchmarks/serve.py), and its descendant `python -m sglang.bench_serving`.
+
+With `--save-detailed` or `--output-details` a file has its requests, too.
+"""
 
 from __future__ import annotations
 
-from benchgate.importers.bench_serving import COUNTS, RATES, REASONS, TIMES, detailed, outcomes, stage_of
-from benchgate.importers.fields import Field, optional_text, with_keys
-from benchgate.importers.instants import by_local_time
-from benchgate.importers.reading import Reading, latency_rows, left_out, rate_rows
+from collections.abc import Iterator
+from dataclasses import dataclass
 
-NAME = "vllm"
-MARKS = ("num_prompts", "completed", "duration", "request_throughput", "total_token_throughput", "tokenizer_id")
-MARKED_BY = with_keys(*MARKS)
-_TAKEN = (
+from benchgate.importers.reading import (
+    ARITHMETIC,
+    FROM_SEND_TO_END,
+    INTERPOLATED,
+    NO_METRIC,
+    OTHER_GOODPUT,
+    Field,
+    Format,
+    Outcomes,
+    Reading,
+    about_the_same,
+    by_local_time,
+    has_keys,
+    latency_rows,
+    left_out,
+    optional_text,
+    rate_rows,
+    stage_name,
+    with_keys,
+)
+from benchgate.model.run import MetricRow
+
+REASONS = {
+    "e2el": FROM_SEND_TO_END,
+    "e2e_latency": FROM_SEND_TO_END,
+    "latencies": FROM_SEND_TO_END,
+    "$.mean_": ARITHMETIC,
+    "$.std_": NO_METRIC,
+    "_ttft_ms": INTERPOLATED,
+    "_tpot_ms": INTERPOLATED,
+    "_itl_ms": INTERPOLATED,
+    "request_goodput": OTHER_GOODPUT,
+}
+RATES = ("$.duration", "$.completed", "$.request_throughput", "$.max_concurrency", "$.request_rate", "$.backend")
+TIMES = ("$.ttfts", "$.itls")
+COUNTS = ("$.output_lens", "$.errors")
+
+
+@dataclass(frozen=True, slots=True)
+class Requests:
+    """Requests of a detailed file: times in seconds of those answered, and the number of failures."""
+
+    ttft_s: list[float]
+    tpot_s: list[float]
+    gaps_s: list[float]
+    output_tokens: float
+    failed: int
+
+    @property
+    def succeeded(self) -> int:
+        """Return the number of requests answered with at least one token."""
+        return len(self.ttft_s)
+
+    def rows(self, stage: str) -> Iterator[MetricRow]:
+        """Yield percentiles of latencies."""
+        yield from latency_rows("ttft_sent_s", self.ttft_s, self.failed, stage)
+        yield from latency_rows("tpot_s", self.tpot_s, self.failed, stage)
+
+
+def _window_s(document: Field) -> float:
+    """Return the duration of the benchmark. Raises UsageError if the file's own rates contradict it."""
+    duration_s = document.need("duration").above_zero()
+    for what, count, rate in (
+        ("completed requests", document.need("completed").count(), document.need("request_throughput")),
+        ("output tokens", document.need("total_output_tokens").number(), document.get("output_throughput")),
+    ):
+        if rate is not None and not about_the_same(count / duration_s, rate.number()):
+            rate.refuse(f"{count:g} {what} over a duration of {duration_s:g} s; is that in seconds?")
+    return duration_s
+
+
+def _detailed(document: Field, sent: int | None = None) -> Requests | None:
+    """Return the requests; None for a file without them. A request without an output token has failed.
+
+    Raises UsageError if they contradict the totals of the file; `sent` is the total of requests by those.
+    """
+    lists = [document.get(name) for name in ("ttfts", "itls", "output_lens", "errors")]
+    if any(one is None for one in lists):
+        return None
+    columns = [one.items() for one in lists if one is not None]
+    if len({len(column) for column in columns}) != 1:
+        document.refuse("as many `ttfts` as `itls`, `output_lens` and `errors`")
+    _require_totals(document, sent)
+    longest = _window_s(document) * 1.01
+    found = Requests(
+        [], [], [], 0.0, sum(not _is_answered(tokens, error) for _, _, tokens, error in zip(*columns, strict=True))
+    )
+    tokens_of_all = 0
+    for ttft, itl, length, error in zip(*columns, strict=True):
+        if not _is_answered(length, error):
+            continue
+        gaps = [gap.number(most=longest) for gap in itl.items()]
+        tokens = length.count()
+        found.ttft_s.append(ttft.number(most=longest))
+        found.gaps_s.extend(gaps)
+        tokens_of_all += tokens
+        if tokens > 1:
+            found.tpot_s.append(sum(gaps) / (tokens - 1))
+    completed = document.need("completed")
+    if found.succeeded > completed.count():
+        completed.refuse(f"at least the {found.succeeded} requests that have an answer")
+    return Requests(found.ttft_s, found.tpot_s, found.gaps_s, float(tokens_of_all), found.failed)
+
+
+def _require_totals(document: Field, sent: int | None) -> None:
+    lengths, total = document.need("output_lens"), document.need("total_output_tokens")
+    if sent is not None and len(lengths.items()) != sent:
+        found = f"the {len(lengths.items())} requests that the file has one by one"
+        document.need("completed").refuse(f"a number that comes, with those that failed, to {found}")
+    tokens = sum(one.count() for one in lengths.items())
+    if total.number() != tokens:
+        total.refuse(f"the {tokens} tokens that `output_lens` come to")
+
+
+def _is_answered(tokens: Field, error: Field) -> bool:
+    return tokens.count() > 0 and error.value == ""
+
+
+def _outcomes(document: Field, requests: Requests | None, failed: int, tokens: float | None) -> Outcomes:
+    """Return counts and window, of the requests if the file has them."""
+    if requests is not None:
+        return Outcomes(requests.succeeded, requests.failed, _window_s(document), tokens)
+    return Outcomes(document.need("completed").count(), failed, _window_s(document), tokens)
+
+
+def _stage_of(document: Field) -> str:
+    """Return the stage by the file's load; a rate of "inf" is none."""
+    concurrency, rate = document.get("max_concurrency"), document.get("request_rate")
+    if rate is not None and rate.value == "trace":
+        return "trace"  # SGLang's, at the instants of a trace
+    unlimited = rate is None or rate.value in ("inf", float("inf"))
+    return stage_name(
+        None if concurrency is None else concurrency.above_zero(),
+        None if rate is None or unlimited else rate.above_zero(),
+    )
+
+
+_VLLM_KEYS = ("num_prompts", "completed", "duration", "request_throughput", "total_token_throughput", "tokenizer_id")
+_VLLM_TAKEN = (
     "$.total_output_tokens", "$.output_throughput", "$.num_prompts", "$.failed", "$.date", "$.model_id",
     "$.endpoint_type",
 )  # fmt: skip
@@ -19,21 +155,16 @@ _BY_COMPLETIONS = ("vllm", "openai")
 _OTHER_START = "of this backend the tool's first chunk may be the one that only names the role, which carries no output"
 
 
-def is_it(document: Field) -> bool:
-    """By the fields that this tool alone writes together."""
-    return isinstance(document.value, dict) and document.value.keys() >= set(MARKS)
-
-
-def read(document: Field) -> Reading:
-    """Rates, errors, and of a detailed file times by its requests. UsageError where a number cannot be."""
+def read_vllm(document: Field) -> Reading:
+    """Read rates, errors, and times of a detailed file's requests. Raises UsageError for impossible numbers."""
     backend = optional_text(document.get("backend")) or optional_text(document.get("endpoint_type"))
     lost, sent = _lost_and_sent(document)
-    requests, stage = detailed(document, sent), stage_of(document)
+    requests, stage = _detailed(document, sent), _stage_of(document)
     tokens = document.need("total_output_tokens").number()
     if requests is not None:
         tokens = requests.output_tokens
-    rows = list(rate_rows(outcomes(document, requests, lost, tokens), stage))
-    reasons, taken = dict(REASONS), [*RATES, *_TAKEN]
+    rows = list(rate_rows(_outcomes(document, requests, lost, tokens), stage))
+    reasons, taken = dict(REASONS), [*RATES, *_VLLM_TAKEN]
     mapped = {
         "requests_per_s": "completed / duration",
         "output_tokens_per_s": "total_output_tokens / duration",
@@ -51,17 +182,67 @@ def read(document: Field) -> Reading:
         reasons = {"$.ttfts": _OTHER_START, "$.itls": _OTHER_START} | reasons
     model, date = optional_text(document.get("model_id")), document.get("date")
     measured = None if date is None else by_local_time(date, _DATE)
-    return Reading(NAME, None, model, tuple(rows), mapped, left_out(document, taken, reasons), measured)
+    return Reading("vllm", None, model, tuple(rows), mapped, left_out(document, taken, reasons), measured)
 
 
 def _lost_and_sent(document: Field) -> tuple[int, int | None]:
-    """How many requests failed, and how many were sent where the file counts both kinds.
+    """Return the number of failed requests, and of sent ones if the file counts both kinds.
 
-    Older files do not count failures: there it is what was asked for that did not complete.
+    Older files do not count failures: there all requested prompts that did not complete have failed.
     """
-    failed, asked = document.get("failed"), document.need("num_prompts")
+    failed, prompts = document.get("failed"), document.need("num_prompts")
     completed = document.need("completed").count()
     sent = completed + (failed.count() if failed is not None else 0)
-    if asked.count() < sent:
-        asked.refuse(f"at least the {completed} requests that completed and the {sent - completed} that failed")
-    return (asked.count() - completed, None) if failed is None else (failed.count(), sent)
+    if prompts.count() < sent:
+        prompts.refuse(f"at least the {completed} requests that completed and the {sent - completed} that failed")
+    return (prompts.count() - completed, None) if failed is None else (failed.count(), sent)
+
+
+VLLM = Format("vllm", with_keys(*_VLLM_KEYS), has_keys(*_VLLM_KEYS), read_vllm)
+
+
+_SGLANG_KEYS = ("backend", "completed", "duration", "request_throughput", "total_output_tokens_retokenized")
+_COUNTS_ITSELF = ("sglang", "sglang-native")
+_REQUESTED = "if the server does not count its tokens, the tool uses the number requested"
+_NOT_COUNTED = "the file has no number of failed requests; write it with --output-details"
+
+
+def read_sglang(document: Field) -> Reading:
+    """Read rates, and errors and times of a detailed file.
+
+    The tool spreads gaps over tokens, so there is no `itl_s`.
+    """
+    requests, stage = _detailed(document), _stage_of(document)
+    counts = optional_text(document.get("backend")) in _COUNTS_ITSELF
+    tokens = document.need("total_output_tokens").number()
+    if requests is not None:
+        tokens = requests.output_tokens
+    rows = list(rate_rows(_outcomes(document, requests, 0, tokens if counts else None), stage))
+    reasons = {
+        "$.itls": "gaps are shared out over the tokens of a chunk",
+        "output_throughput": _REQUESTED,
+    } | REASONS
+    mapped, taken = {"requests_per_s": "completed / duration"}, [*RATES, "$.model_id", "$.model", "$.sglang_version"]
+    if counts:
+        mapped["output_tokens_per_s"] = "total_output_tokens / duration"
+        taken += ["$.total_output_tokens", "$.output_throughput"]
+    if requests is None:
+        rows = [one for one in rows if one.name != "error_ratio"]
+    else:
+        taken += COUNTS
+        mapped["error_ratio"] = "errors, and requests without output tokens"
+        times = [one for one in requests.rows(stage) if counts or one.name != "tpot_s"]
+        rows += times
+        mapped["ttft_sent_s"] = "ttfts"
+        taken += TIMES
+        if counts:
+            mapped["tpot_s"] = "sum of itls / (output_lens - 1)"
+    version = optional_text(document.get("sglang_version"))
+    model = optional_text(document.get("model_id")) or optional_text(document.get("model"))
+    unmapped = left_out(document, taken, reasons)
+    if requests is None:
+        unmapped["$.errors"] = _NOT_COUNTED
+    return Reading("sglang", version, model, tuple(rows), mapped, unmapped)
+
+
+SGLANG = Format("sglang", with_keys(*_SGLANG_KEYS), has_keys(*_SGLANG_KEYS), read_sglang)

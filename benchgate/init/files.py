@@ -1,19 +1,20 @@
-"""The files of a beginning, written all or none, and over nothing."""
+"""The files of `benchgate init`: a first suite, an eval, waivers and a workflow, written all or none, over nothing."""
 
 from __future__ import annotations
 
 import json
+import math
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from benchgate.errors import UsageError
-from benchgate.init import arithmetic
-from benchgate.init.first_suite import suite_text
-from benchgate.init.probe import Met
-from benchgate.init.workflow import workflow_text
+from benchgate.gate.guards.text import unexpected_names
+from benchgate.init.probe import ProbedEndpoint
 from benchgate.suite.deployment import reference_name
 from benchgate.suite.loader import parse_suite
+from benchgate.units import as_written, show_duration
 
 WORKFLOW = Path(".github/workflows/benchgate.yml")
 WAIVERS = Path("waivers.yaml")
@@ -29,25 +30,25 @@ waivers: []
 """
 
 
-def places(folder: Path, suite: Path) -> tuple[Path, ...]:
-    """Every file that is written; `suite` is relative to the folder. UsageError where one is there already."""
+def new_paths(folder: Path, suite: Path) -> tuple[Path, ...]:
+    """Return the path of every new file; `suite` is relative to the folder. Raises UsageError if one exists."""
     evals = folder / suite.parent / EVALS
     found = (
         folder / suite,
-        evals / f"{arithmetic.NAME}.yaml",
-        evals / f"{arithmetic.NAME}.jsonl",
+        evals / f"{EVAL_NAME}.yaml",
+        evals / f"{EVAL_NAME}.jsonl",
         folder / WAIVERS,
         folder / WORKFLOW,
     )
-    there = [path for path in found if path.exists() or path.is_symlink()]
-    if there:
-        told = ", ".join(map(str, there))
-        raise UsageError(f"{told}: there already, and init writes over nothing; {_way_on(there, found)}")
+    present = [path for path in found if path.exists() or path.is_symlink()]
+    if present:
+        existing = ", ".join(map(str, present))
+        raise UsageError(f"{existing}: there already, and init overwrites nothing; {_advice(present, found)}")
     return found
 
 
-def _way_on(there: Sequence[Path], found: Sequence[Path]) -> str:
-    """What to do about files that are in the way; the first of `found` is the suite."""
+def _advice(there: Sequence[Path], found: Sequence[Path]) -> str:
+    """Return what to do about existing files; the first of `found` is the suite."""
     suite = found[0]
     if there == [suite]:
         return f"name another file for the suite, like `benchgate init --baseline … --candidate … next-{suite.name}`"
@@ -55,30 +56,30 @@ def _way_on(there: Sequence[Path], found: Sequence[Path]) -> str:
     if suite not in there:
         return elsewhere
     go_on = shlex.quote(str(suite))
-    return f"to go on with that suite, `benchgate doctor --suite {go_on}` and `benchgate run {go_on}`; else {elsewhere}"
+    return f"to go on with that suite, `benchgate doctor {go_on}` and `benchgate run {go_on}`; else {elsewhere}"
 
 
-def texts(folder: Path, suite: Path, baseline: Met, candidate: Met) -> dict[Path, str]:
-    """What goes into each of `places`. UsageError where a variable that holds a secret is not named in capitals."""
-    path, task, items, waivers, workflow = places(folder, suite)
+def render_files(folder: Path, suite: Path, baseline: ProbedEndpoint, candidate: ProbedEndpoint) -> dict[Path, str]:
+    """Return the content of each of `new_paths`. Raises UsageError for a secret's variable that is not in capitals."""
+    path, task, items, waivers, workflow = new_paths(folder, suite)
     specs = (baseline.spec, candidate.spec)
-    said = [text for spec in specs for text in (spec.url, spec.api_key) if text is not None]
-    variables = [name for text in said if (name := reference_name(text)) is not None]
+    references = [text for spec in specs for text in (spec.url, spec.api_key) if text is not None]
+    variables = [name for text in references if (name := reference_name(text)) is not None]
     for name in variables:
         if name != name.upper():  # the action takes no other variables
             raise UsageError(f"the workflow takes {name} from a secret; call the variable {name.upper()}")
-    whole = suite_text(baseline, candidate, file=str(path), task=f"{EVALS}/{arithmetic.NAME}.yaml")
-    parse_suite(whole, str(path))  # what is written is a suite, or nothing is written
+    suite_yaml = suite_text(baseline, candidate, file=str(path), task=f"{EVALS}/{EVAL_NAME}.yaml")
+    parse_suite(suite_yaml, str(path))  # what is written is a suite, or nothing is written
     return {
-        path: whole,
-        task: arithmetic.TASK,
-        items: arithmetic.rows(),
+        path: suite_yaml,
+        task: EVAL_TASK,
+        items: eval_rows(),
         waivers: _WAIVERS,
         workflow: workflow_text(suite=json.dumps(suite.as_posix()), waivers=WAIVERS.name, variables=variables),
     }
 
 
-def write_all(files: Mapping[Path, str]) -> None:
+def write_files(files: Mapping[Path, str]) -> None:
     """Write every file, or none of them. Raises UsageError where one cannot be written."""
     written: list[Path] = []
     try:
@@ -93,3 +94,232 @@ def write_all(files: Mapping[Path, str]) -> None:
         raise UsageError(
             f"{error.filename or 'a file'} cannot be written: {error.strerror}; nothing is left"
         ) from error
+
+
+_INPUT, _OUTPUT = 512, 128  # tokens
+_LEAST_INPUT = 16
+_IN_FLIGHT = 4  # that the open stage has on average where nothing waits
+_OPEN_S = 60.0  # a block of the open stage, where that is neither too few requests nor too many
+_NICE = (1.0, 2.0, 5.0, 10.0)
+_RATES_RPS = (0.05, 50.0)
+_LEAST_TTFT_S, _LEAST_TPOT_S = 0.2, 0.02
+_TTFT_TIMES, _TPOT_TIMES = 3, 2  # as slow as a lone request
+
+_SUITE_TEXT = """\
+# May `next` replace `current`? Written by `benchgate init` from what both answered. Every key: docs/suites.md.
+#   benchgate plan {file}   lists every mistake in this file, and what a run would send and detect; sends nothing
+#   benchgate run {file}    measures both and decides
+# Editors complete and mark this file by what `benchgate schema` prints (docs/suites.md, in an editor).
+suite: {name}
+
+# With what one accelerator costs, and how many each holds, the report says what a million tokens cost: take those marks
+# away. Prices by the day or the token, time that is paid and lost: docs/suites.md, prices of a file.
+deployments:
+  current: # {went_current}
+{current}
+{price}
+  next: # {went_next}
+{next}
+{price}
+baseline: current
+candidate: next
+# change: weights in FP8, nothing else   # what the candidate is, in words, for whoever reads the report
+
+# What a request must meet to be good, and how many must be. A guess from one lone request: write what your users need.
+slo: {{ttft: {ttft}, tpot: {tpot}, target: 95%}}
+
+# Rates are guesses too: write what you expect at the busiest hour.
+load:
+  # As your users ask: how long prompts and answers are. Lengths may vary, be recorded, or come from a trace.
+  workload: {{input: {input} tokens, output: {output} tokens}}
+  # Both are measured in turn, block by block, until the checks are settled: 5, 10 or 20 blocks.
+  sweep:
+    - {{stage: c8, concurrency: 8, requests: 80}} # so many in flight
+    # So many a second, whether or not earlier ones are done: {in_flight} in flight where nothing waits.
+    - {{stage: {open_stage}, rate: {rate}/s, requests: {requests}}}
+
+# Speed alone promotes a broken model. These sums need no download and see one that was damaged; whether it does what
+# your users need is for your own tasks to say (docs/tasks.md), or lm-eval's: [{{task: gsm8k, limit: 500}}, ifeval].
+quality:
+  tasks: [{task}]
+  max_tokens: 512
+
+# Recorded prompts of yours, sent to both (docs/shadow.md): drawn by `benchgate shadow sample`. Then take the mark away.
+# shadow: {{prompts: prompts.jsonl, max_tokens: 256}}
+
+gate:
+  # No checks are written, so the usual ones hold, required at this stage (docs/suites.md, usual checks): latencies,
+  # throughput, failures and accuracy against `current`, and the slo. `benchgate plan {file}` prints them.
+  operating: {open_stage}
+"""
+
+
+_PRICE = """\
+    # price: $4/h
+    # accelerators: 1"""
+
+
+def suite_text(baseline: ProbedEndpoint, candidate: ProbedEndpoint, *, file: str, task: str) -> str:
+    """Return a suite for two endpoints. `file` is its name in commands, `task` the path of its eval.
+
+    Names that servers gave are only in JSON quotes.
+    """
+    trials = (baseline.trial, candidate.trial)  # the slower one counts; usual values for those a server did not show
+    first_s = max(trial.first_s or trial.whole_s or 1.0 for trial in trials)
+    pace_s = max(trial.pace_s or _LEAST_TPOT_S for trial in trials)
+    whole_s = first_s + (_OUTPUT - 1) * pace_s
+    rate_rps = min(max(_nice(_IN_FLIGHT / whole_s, up=False), _RATES_RPS[0]), _RATES_RPS[1])
+    room = [met.context_tokens for met in (baseline, candidate) if met.context_tokens is not None]
+    input_tokens, output_tokens = _lengths(min(room, default=None))
+    return _SUITE_TEXT.format(
+        file=file,
+        task=task,
+        name=_suite_name(str(candidate.spec.model)),
+        went_current=_describe_trial(baseline),
+        went_next=_describe_trial(candidate),
+        current=_deployment(baseline),
+        next=_deployment(candidate),
+        price=_PRICE,
+        ttft=_format_s(_nice(max(_TTFT_TIMES * first_s, _LEAST_TTFT_S), up=True)),
+        tpot=_format_s(_nice(max(_TPOT_TIMES * pace_s, _LEAST_TPOT_S), up=True)),
+        input=input_tokens,
+        output=output_tokens,
+        in_flight=_IN_FLIGHT,
+        open_stage=f"r{rate_rps:g}",
+        rate=f"{rate_rps:g}",
+        requests=int(min(max(_OPEN_S * rate_rps, 60), 300)),
+    )
+
+
+def _lengths(room_tokens: int | None) -> tuple[int, int]:
+    if room_tokens is None or room_tokens >= 2 * (_INPUT + _OUTPUT):
+        return _INPUT, _OUTPUT
+    output = max(1, min(_OUTPUT, room_tokens // 8))
+    return max(_LEAST_INPUT, min(_INPUT, room_tokens // 2 - output)), output
+
+
+def _deployment(met: ProbedEndpoint) -> str:
+    spec = met.spec
+    other = [] if met.trial.model is None else unexpected_names([met.trial.model], str(spec.model))
+    keys = {"url": spec.url, "model": spec.model, "answers_as": other or None, "engine": spec.engine}
+    keys["api_key"] = spec.api_key
+    return "\n".join(f"    {key}: {json.dumps(value)}" for key, value in keys.items() if value is not None)
+
+
+def _describe_trial(met: ProbedEndpoint) -> str:
+    trial = met.trial
+    parts = [f"a lone request took {_format_s(trial.whole_s or 0.0)}"]
+    if trial.first_s is not None:
+        parts.append(f"its first token {_format_s(trial.first_s)}")
+    if trial.pace_s is not None:
+        parts.append(f"each further one {_format_s(trial.pace_s)}")
+    if trial.output_tokens is None:
+        parts.append("and its tokens were not counted by the server: see docs/engines.md")
+    return ", ".join(parts)
+
+
+def _suite_name(model: str) -> str:
+    """Return a name for the suite by the model's: `meta-llama/Llama-3.1-8B` → `llama-3.1-8b`."""
+    last = re.sub(r"[^a-z0-9._-]+", "-", model.rpartition("/")[2].lower()).strip("._-")
+    return json.dumps(last[:64].rstrip("._-") or "first")
+
+
+def _format_s(seconds: float) -> str:
+    return as_written(show_duration(seconds)).replace(" ", "")
+
+
+def _nice(value: float, *, up: bool) -> float:
+    """Return the next of 1, 2 and 5 times a power of ten that is not below (`up`), or not above, a value."""
+    power = math.floor(math.log10(value))
+    steps = [round(step * 10.0**power, 12) for step in _NICE]
+    return min(step for step in steps if step >= value) if up else max(step for step in steps if step <= value)
+
+
+CALLED = "OWNER/benchgate/.github/workflows/gate.yml@COMMIT"
+"""Stands where whoever uses the workflow says which benchgate they trust: GitHub refuses it as it is."""
+
+_WORKFLOW_TEXT = """\
+# Written by `benchgate init`; what each part is for: docs/github-actions.md of benchgate.
+name: benchgate
+
+# By hand. Where a pull request says what is to be promoted, `on: pull_request`, and require its check
+# `benchgate / verdict`: GitHub counts a required job that was skipped as a success, and that one always runs.
+on: workflow_dispatch
+
+permissions: {{}}
+
+jobs:
+  benchgate:
+    uses: {called} # the repository, and the full commit of the release that you checked
+    permissions:
+      contents: read
+      pull-requests: write # the comment, on a pull request
+      checks: write # the check run
+    with:
+      suite: {suite}
+      waivers: {waivers}
+      timeout-minutes: 180
+      # runner: my-runner # where the load comes from: one that reaches both deployments, with nothing else running
+      # environment: production # the promotion waits for its rules, and is recorded
+"""
+
+_SECRETS = """\
+    secrets:
+      variables: | # secrets of this repository, named in the suite as ${env:NAME}
+"""
+
+
+def workflow_text(*, suite: str, waivers: str, variables: Sequence[str]) -> str:
+    """Return the workflow. Each of `variables`, which the suite refers to, comes from a secret of its name."""
+    whole = _WORKFLOW_TEXT.format(called=CALLED, suite=suite, waivers=waivers)
+    lines = [f"        {name}=${{{{ secrets.{name} }}}}\n" for name in dict.fromkeys(variables)]
+    return whole + (_SECRETS + "".join(lines) if lines else "")
+
+
+EVAL_ITEMS = 1500
+EVAL_NAME = "arithmetic"
+
+EVAL_TASK = f"""\
+# Sums and products, made by `benchgate init`; the last number of an answer counts. Tasks of your own: docs/tasks.md.
+task: {EVAL_NAME}
+dataset_path: json
+dataset_kwargs:
+  data_files:
+    test: {EVAL_NAME}.jsonl # relative to this file
+test_split: test
+output_type: generate_until
+doc_to_text: "What is {{{{problem}}}}? Answer with the number alone."
+doc_to_target: answer
+generation_kwargs:
+  until: []
+  max_gen_toks: 512
+  temperature: 0
+filter_list:
+  - name: last-number
+    filter:
+      - function: regex
+        regex_pattern: "(-?[0-9][0-9,]*)"
+        group_select: -1
+      - function: take_first
+metric_list:
+  - metric: exact_match
+    aggregation: mean
+    higher_is_better: true
+    regexes_to_ignore: [","]
+metadata:
+  version: 1.0
+"""
+
+
+def eval_rows() -> str:
+    """Return the items, one JSON object per line: half sums of three digits, half products of two by one or two."""
+    return "".join(json.dumps(_eval_row(number)) + "\n" for number in range(EVAL_ITEMS))
+
+
+def _eval_row(number: int) -> dict[str, str]:
+    """Make an item. Steps that share no factor with their ranges go through all pairs before one repeats."""
+    if number % 2 == 0:
+        left, right = 100 + number * 367 % 900, 100 + number * 541 % 899
+        return {"id": f"sum-{number:04}", "problem": f"{left} + {right}", "answer": str(left + right)}
+    left, right = 11 + number * 37 % 89, 3 + number * 29 % 47
+    return {"id": f"product-{number:04}", "problem": f"{left} * {right}", "answer": str(left * right)}

@@ -1,4 +1,4 @@
-"""Two endpoints that somebody names, asked who they are: what a first suite is made from, or why none can be made."""
+"""The two endpoints of a first suite, probed for their models, engine and speed."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from benchgate.targets.probe import server_facts
 
 _MOST_SHOWN = 8
 _SHORTEST_SECRET = 8  # characters: a shorter one is a word that names have too
-_UNNAMED = "unnamed"  # the model of a target that is not asked for a completion yet
+_UNNAMED = "unnamed"  # model of a target before its models are listed
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
-    """An endpoint as the command line names it. `url` may be a reference; `key` is the variable that holds its key."""
+class EndpointOption:
+    """An endpoint of the command line. `url` may be a reference; `key` is the variable that holds its key."""
 
     arm: Arm
     url: str
@@ -32,33 +32,36 @@ class Named:
 
 
 @dataclass(frozen=True, slots=True)
-class Met:
-    """An endpoint that answered: how a suite says it, and how a lone request of a few dozen tokens went."""
+class ProbedEndpoint:
+    """An endpoint that answered: its part of a suite, and the result of a lone short request."""
 
     spec: DeploymentSpec
     trial: Trial
-    context_tokens: int | None  # that it says it holds
+    context_tokens: int | None  # as the server reports it
 
 
-def meet(named: tuple[Named, Named], environment: Mapping[str, str], *, within_s: float = WITHIN_S) -> tuple[Met, Met]:
-    """Both, each asked a handful of short requests. Raises UsageError: what is wrong with either, and what to do."""
-    met, wrong = [], []
+def probe_endpoints(
+    named: tuple[EndpointOption, EndpointOption], environment: Mapping[str, str], *, within_s: float = WITHIN_S
+) -> tuple[ProbedEndpoint, ProbedEndpoint]:
+    """Probe both endpoints with a handful of short requests. Raises UsageError with the faults of either."""
+    probed, wrong = [], []
     for one in named:
         try:
-            met.append(_met(one, environment, within_s))
+            probed.append(_probe(one, environment, within_s))
         except BenchgateError as error:
             wrong.append(str(error))
     if wrong:
         raise UsageError("\n".join([*wrong, "nothing was written"]))
-    first, second = met
+    first, second = probed
     if (first.spec.url, first.spec.model) == (second.spec.url, second.spec.model):
         raise UsageError("--baseline and --candidate are one deployment; name two, or two of its models by --model")
     return first, second
 
 
-def _met(named: Named, environment: Mapping[str, str], within_s: float) -> Met:
+def _probe(named: EndpointOption, environment: Mapping[str, str], within_s: float) -> ProbedEndpoint:
+    key = None if named.key is None else f"${{env:{named.key}}}"
     try:
-        spec = DeploymentSpec(url=named.url, model=named.model or _UNNAMED, api_key=_reference(named.key))
+        spec = DeploymentSpec(url=named.url, model=named.model or _UNNAMED, api_key=key)
     except ValidationError as error:
         found = [detail for detail in error.errors() if detail["type"] != "default_factory_not_called"]
         reasons = "; ".join(str(detail["msg"]).removeprefix("Value error, ") for detail in found)
@@ -71,15 +74,17 @@ def _met(named: Named, environment: Mapping[str, str], within_s: float) -> Met:
     model = named.model or _only_model(where, listing.models, target)
     spec = spec.model_copy(update={"model": model, "engine": listing.engine})
     target = replace(target, model=model, dialect=DIALECTS[listing.engine])
-    return Met(spec, _tried(where, target, named, within_s), _context_tokens(target))
-
-
-def _reference(variable: str | None) -> str | None:
-    return None if variable is None else f"${{env:{variable}}}"
+    trial = try_completion(target, "chat", stream=True, within_s=within_s)
+    if trial.fault is not None:
+        raise UsageError(f"{where} {_trouble(trial.fault, named)}")
+    context_tokens = server_facts(target).get("max_model_len")
+    if not isinstance(context_tokens, int) or context_tokens <= 0:
+        context_tokens = None
+    return ProbedEndpoint(spec, trial, context_tokens)
 
 
 def _only_model(where: str, models: tuple[str, ...], target: Target) -> str:
-    once = "say which with --model: once for both, or twice, the baseline's first"
+    once = "name one with --model: once for both, or twice, the baseline's first"
     if any(len(part) >= _SHORTEST_SECRET and part in name for name in models for part in target.secrets):
         raise UsageError(f"{where} shows its key among the names of its models; {once}")
     if len(models) == 1:
@@ -90,16 +95,8 @@ def _only_model(where: str, models: tuple[str, ...], target: Target) -> str:
     raise UsageError(f"{where} serves {len(models)} models: {', '.join(models[:_MOST_SHOWN])}{more}; {once}")
 
 
-def _tried(where: str, target: Target, named: Named, within_s: float) -> Trial:
-    """A stream, or where the server has none a whole answer."""
-    trial = try_completion(target, "chat", stream=True, within_s=within_s)
-    if trial.fault is not None:
-        raise UsageError(f"{where} {_trouble(trial.fault, named)}")
-    return trial
-
-
-def _trouble(fault: Fault, named: Named) -> str:
-    """What stands in the way of an endpoint, and what to do."""
+def _trouble(fault: Fault, named: EndpointOption) -> str:
+    """Describe a fault, and what to do."""
     if fault.trouble is Trouble.AUTH:
         if named.key is None:
             remedy = "put its key in a variable of the environment and name that: --api-key-env SERVING_KEY"
@@ -117,8 +114,3 @@ def _trouble(fault: Fault, named: Named) -> str:
     return (
         f"gives no chat completion ({fault.reason}); correct --{named.arm}, or write a suite with `benchgate init FILE`"
     )
-
-
-def _context_tokens(target: Target) -> int | None:
-    told = server_facts(target).get("max_model_len")
-    return told if isinstance(told, int) and told > 0 else None

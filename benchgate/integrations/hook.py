@@ -1,7 +1,7 @@
-"""The reader's own command after a promotion: run without a shell, told what was promoted, and held to a time.
+"""A user's command after a promotion, run without a shell and with a time limit.
 
-It is started for a promotion that is recorded and for nothing else; what it is told of models and people is one
-printable line each, as variables and as JSON on its standard input, and never a part of its command line.
+Texts of models and people reach it as environment variables of one printable line each and as JSON on its standard
+input, never in its command line.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from contextlib import suppress
 from benchgate.errors import PublishError, UsageError
 from benchgate.targets.error_messages import one_line
 
-_GRACE_S = 5.0  # between being told to end and being killed
-_LONGEST = 4096  # characters: half a name would be another's
+_GRACE_S = 5.0  # between SIGTERM and SIGKILL
+_LONGEST = 4096  # characters of a variable
 _STDERR = 2  # standard output is for benchgate's own results alone
 
 
 def hook_command(text: str) -> tuple[str, ...]:
-    """The words of a command, split as a shell would and otherwise as they stand. UsageError where it cannot be run."""
+    """Split a command into words as a shell would. Raises UsageError if it cannot be run."""
     try:
         words = tuple(shlex.split(text))
     except ValueError as error:
-        raise UsageError(f"--run-hook: it is no command: {error}; quote it as for a shell") from error
+        raise UsageError(f"--run-hook: invalid command: {error}; quote it as for a shell") from error
     if not words or "\0" in text:
         raise UsageError("--run-hook: expected a command, like './deploy.sh --to production'")
     if shutil.which(words[0]) is None:
         raise UsageError(
-            f"--run-hook: there is no program {one_line(words[0])!r} that could be run; it runs without a shell, so "
-            "pipes, variables and `&&` belong into a script"
+            f"--run-hook: program {one_line(words[0])!r} not found; it runs without a shell, so pipes, variables and "
+            "`&&` belong into a script"
         )
     return words
 
@@ -41,14 +41,14 @@ def hook_command(text: str) -> tuple[str, ...]:
 def run_hook(
     command: Sequence[str], variables: Mapping[str, str], document: str, environment: Mapping[str, str], limit_s: float
 ) -> None:
-    """Run it to its end; PublishError where it fails, cannot be started or takes longer than `limit_s`.
+    """Run a command to its end. Raises PublishError if it fails, cannot be started or takes longer than `limit_s`.
 
-    `variables` go over those of the same name in `environment`, `document` to its standard input.
+    `variables` override those in `environment`; `document` is its standard input.
     """
-    told = {**environment, **{name: one_line(value, _LONGEST) for name, value in variables.items()}}
+    merged = {**environment, **{name: one_line(value, _LONGEST) for name, value in variables.items()}}
     try:
         process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=_STDERR, env=told, start_new_session=True, text=True
+            command, stdin=subprocess.PIPE, stdout=_STDERR, env=merged, start_new_session=True, text=True
         )
     except OSError as error:
         raise PublishError(f"the hook could not be started: {error.strerror or error}") from error
@@ -66,7 +66,7 @@ def run_hook(
 
 
 def _end(process: subprocess.Popen[str]) -> None:
-    """Nothing of it outlives an end that is not its own: neither it nor what it started in its session."""
+    """End the process, and everything else in its session."""
     if process.poll() is not None:
         return
     for number in (signal.SIGTERM, signal.SIGKILL):  # the second also for what the first left of its session

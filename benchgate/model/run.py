@@ -114,6 +114,11 @@ class Run:
         return None if tool is None else str(tool)
 
     @property
+    def judges_candidate(self) -> bool:
+        """Return True if it was measured to judge a candidate: no calibration, and no file of another tool."""
+        return not self.calibrates and self.measured_by is None
+
+    @property
     def imported(self) -> bool:
         """Return True if its evals were read from files of another tool."""
         return any(arm.facts.get("imported") is True for arm in self.arms.values())

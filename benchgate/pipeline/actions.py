@@ -1,7 +1,7 @@
-"""What is done to a deployment while a stage runs: replicas killed and started, commands run, each at its instant.
+"""Actions on a deployment while a stage runs: replicas killed and started, commands run, each at its instant.
 
-A thread waits for the stage to begin and does one thing after the other. What fails, begins late or is not done by the
-end of the stage is told, because then the stage was not the one that was planned.
+A thread waits for the stage to begin and performs one action after the other. An action that fails, begins late or is
+not done by the end of the stage is a fault of the client, because the stage was not the planned one.
 """
 
 from __future__ import annotations
@@ -25,34 +25,34 @@ from benchgate.suite.stages import Action
 from benchgate.targets.dialect import Target
 from benchgate.targets.probe import wait_ready
 
-LATE_S = 0.25  # after its instant; more is another disturbance than the planned one
-_LOOK_S = 0.05  # between looks at whether a command has ended, or a replica has come up
+LATE_S = 0.25  # a later start is another disturbance than the planned one
+_POLL_S = 0.05
 _NS = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Act:
-    """What became of one action: when it was begun and done, after the start of the stage, and what was wrong."""
+class ActionResult:
+    """Start and end of one action, in seconds after the start of the stage, and its problem."""
 
     action: Action
-    began_s: float | None  # None: never
+    began_s: float | None  # None if it never began
     done_s: float | None
     problem: str | None
 
     def document(self) -> dict[str, object]:
-        """As the run's journal keeps it."""
+        """Return the form kept in the run's journal."""
         return {"what": self.action.shown, "began_s": self.began_s, "done_s": self.done_s, "problem": self.problem}
 
 
 @dataclass(slots=True)
-class Acts:
-    """The actions of one execution of a stage. Use as a context manager around it, with `begin` told its start."""
+class ActionRunner:
+    """Context manager around one execution of a stage that performs its actions; the sender calls `begin`."""
 
     actions: Sequence[Action]
     target: Target
     stage: str
-    log: Path  # where the words of commands go
-    done: list[Act] = field(default_factory=list)
+    log: Path  # output of the commands
+    results: list[ActionResult] = field(default_factory=list)
     _start_ns: int = 0
     _begun: threading.Event = field(default_factory=threading.Event)
     _over: threading.Event = field(default_factory=threading.Event)
@@ -72,14 +72,14 @@ class Acts:
 
     @property
     def begin(self) -> Callable[[int], None] | None:
-        """To be told the start of the stage, in ns since 1970; None where nothing is to be done."""
+        """Return the callback that takes the start of the stage, in ns since 1970; None without actions."""
         return self._begin if self.actions else None
 
-    def told(self, result: StageResult) -> StageResult:
-        """The result with every action that was not done as planned among the faults of its client."""
-        over_s = max((_over_s(group) for group in result.classes), default=0.0)
-        self.done = [_in_time(act, over_s) for act in self.done]
-        faults = tuple(f"the action to {act.action.shown} {act.problem}" for act in self.done if act.problem)
+    def add_faults(self, result: StageResult) -> StageResult:
+        """Return the result with every action that was not done as planned among the faults of its client."""
+        end_s = max((_end_s(group) for group in result.classes), default=0.0)
+        self.results = [_require_in_time(one, end_s) for one in self.results]
+        faults = tuple(f"the action to {one.action.shown} {one.problem}" for one in self.results if one.problem)
         return replace(result, client=replace(result.client, faults=(*result.client.faults, *faults)))
 
     def _begin(self, start_ns: int) -> None:
@@ -90,17 +90,17 @@ class Acts:
         self._begun.wait()
         for action in sorted(self.actions, key=lambda one: one.at_s):
             self._over.wait(max(0.0, action.at_s - self._now_s()))
-            self.done.append(self._did(action))
+            self.results.append(self._perform(action))
 
-    def _did(self, action: Action) -> Act:
+    def _perform(self, action: Action) -> ActionResult:
         if self._over.is_set():
-            return Act(action, None, None, "was never begun: the stage was over before")
+            return ActionResult(action, None, None, "was never begun: the stage was over before")
         began_s = self._now_s()
         problem = self._do(action)
         late_s = began_s - action.at_s
         if problem is None and late_s > LATE_S:
             problem = f"was begun {late_s:.1f} s late"
-        return Act(action, began_s, self._now_s(), problem)
+        return ActionResult(action, began_s, self._now_s(), problem)
 
     def _do(self, action: Action) -> str | None:
         if action.run is not None:
@@ -126,7 +126,7 @@ class Acts:
         except OSError as error:
             return f"failed: {error.strerror or error}"
         while process.poll() is None:
-            if self._over.wait(_LOOK_S) and process.poll() is None:
+            if self._over.wait(_POLL_S) and process.poll() is None:
                 process.kill()
                 process.wait()
                 return "was not done when the stage was over"
@@ -137,21 +137,22 @@ class Acts:
         return (time.time_ns() - self._start_ns) / _NS
 
 
-def _over_s(group: ClassResult) -> float:
-    """When the last answer had come, after the start of the stage: a window begins with the first request."""
+def _end_s(group: ClassResult) -> float:
+    """Return the time of the last answer after the start of the stage: a window begins with the first request."""
     first_ns = int(group.requests.intended_ns.min()) if len(group.requests) else 0
     return first_ns / _NS + group.window_s
 
 
-def _in_time(act: Act, over_s: float) -> Act:
-    """A replica that was told to start takes its time; everything else must have happened to this stage's requests."""
-    if act.action.start is None and act.problem is None and act.done_s is not None and act.done_s > over_s:
-        return replace(act, problem=f"was done after {act.done_s:.1f} s, and the stage was over after {over_s:.1f} s")
-    return act
+def _require_in_time(result: ActionResult, end_s: float) -> ActionResult:
+    """Return the result with a problem if it ended after the stage. Only the start of a replica may take longer."""
+    if result.action.start is None and result.problem is None and result.done_s is not None and result.done_s > end_s:
+        late = f"was done after {result.done_s:.1f} s, and the stage was over after {end_s:.1f} s"
+        return replace(result, problem=late)
+    return result
 
 
-def bring_back(actions: Sequence[Action], target: Target, endpoint: Endpoint, limits: Limits) -> None:
-    """Undo what a stage's actions did, and wait until the deployment answers. Raises TargetError when it does not."""
+def undo_actions(actions: Sequence[Action], target: Target, endpoint: Endpoint, limits: Limits) -> None:
+    """Undo a stage's actions, and wait until the deployment answers. Raises TargetError if it does not."""
     if any(action.kill is not None for action in actions):
         deadline_s = time.monotonic() + limits.ready_s
         control = SimControl(target.url)
@@ -161,6 +162,6 @@ def bring_back(actions: Sequence[Action], target: Target, endpoint: Endpoint, li
         while any(one["state"] != "up" for one in control.replicas()):
             if time.monotonic() >= deadline_s:
                 raise TargetError(f"a replica that was killed is not back within {limits.ready_s:g} s")
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_S)
     if actions:
         wait_ready(target, endpoint=endpoint, ready_s=limits.ready_s, connect_s=limits.connect_s)

@@ -1,6 +1,6 @@
-"""The baseline against itself, measured like any run: how much its numbers and answers differ when nothing changed.
+"""Calibration: measure the baseline against itself and store a noise profile of the differences.
 
-What comes of it is a noise profile. The run itself is kept like any other, and never says anything of a candidate.
+The run is stored like any other, and never judges a candidate.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from benchgate.model.deployment import Arm, engine_version_of
 from benchgate.model.noise import NoiseProfile, noise_key
 from benchgate.model.run import Evidence, RunStatus
 from benchgate.pipeline.measure_load import Progress
-from benchgate.pipeline.run import RunOptions, measured_run, read_plan, require_runnable
+from benchgate.pipeline.preflight import read_plan
+from benchgate.pipeline.run import RunOptions, measure_run, require_runnable
 from benchgate.plan.schedule import measurement_sha256
 from benchgate.store.repository import Store
 from benchgate.suite.checks import Check
@@ -28,7 +29,7 @@ from benchgate.suite.schema import Suite, measured_arms
 from benchgate.suite.shadow import Shadow
 
 FEWEST_PAIRS = 10
-"""Of fewer a standard deviation is known too badly: of 10 the true one may be two thirds more, of 5 more than twice."""
+"""With fewer pairs a standard deviation is too uncertain: of 10 the true one may be 1.7 times it, of 5 over twice."""
 
 
 _DRAWS, _FEWEST_DRAWS = 200, 40
@@ -36,7 +37,7 @@ _REQUESTS_DRAWN = 10_000_000
 
 
 class Part(StrEnum):
-    """What can be calibrated alone."""
+    """Part of a suite that can be calibrated alone."""
 
     LOAD = "load"
     QUALITY = "quality"
@@ -45,7 +46,7 @@ class Part(StrEnum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Calibration:
-    """What was measured, and the profile that came of it; None where a deployment was not there to the end."""
+    """Evidence of a calibration and its noise profile; None if a deployment was down before the end."""
 
     evidence: Evidence
     profile: NoiseProfile | None
@@ -66,24 +67,24 @@ def calibrate(
     """
     own, options = calibration_of(suite, times, only), replace(options, calibration=True)
     require_runnable(own, suite_dir, options)
-    as_it_stands = read_plan(suite, suite_dir, fetch=True, allow_code=options.allow_code)
+    full_plan = read_plan(suite, suite_dir, fetch=True, allow_code=options.allow_code)
     plan = read_plan(own, suite_dir, fetch=True, allow_code=options.allow_code)
     with Store.open(options.store) as store:
-        kept = measured_run(store, own, suite_dir, plan, options, progress)
-        if kept.fault is not None:
-            raise StoreError(f"{kept.fault}; no profile comes of it: calibrate again")
-        evidence = kept.evidence
+        measured = measure_run(store, own, suite_dir, plan, options, progress)
+        if (fault := measured.fault) is not None:
+            raise StoreError(f"no noise profile was made: {fault.message}", remedies=fault.remedies)
+        evidence = measured.evidence
         if evidence.run.status is not RunStatus.COMPLETE or evidence.target_faults:
             return Calibration(evidence, None)
-        profile = profile_of(suite, evidence, measurement_sha256(suite, as_it_stands), progress)
+        profile = profile_of(suite, evidence, measurement_sha256(suite, full_plan), progress)
         store.save_noise_profile(profile)
         return Calibration(store.evidence(evidence.run.id), profile)
 
 
 def calibration_of(suite: Suite, times: int | None, only: Part | None) -> Suite:
-    """The suite that is measured instead: both arms its baseline, a fixed number of pairs, nothing that ends early.
+    """Return the suite to measure: both arms the baseline, a fixed number of pairs, no early end.
 
-    Starts, capacity searches, fixed texts and a judge of answers are left out: no figure of a profile comes of them.
+    Starts, capacity searches, fixed texts and a judge of answers are left out: a profile has no figures of them.
     """
     _check(times)
     load = _load(suite.load, times) if only in (None, Part.LOAD) else None
@@ -110,7 +111,7 @@ def calibration_of(suite: Suite, times: int | None, only: Part | None) -> Suite:
 
 
 def _comparing(suite: Suite) -> Suite:
-    """With a check that compares, for where bounds alone stand one deployment would be measured once."""
+    """Return the suite with a check that compares: with bounds alone, one deployment would be measured once."""
     check = Check(metric="request_throughput", margin="5%", required=False)  # type: ignore[arg-type]  # as it is written
     gate = suite.gate.model_copy(update={"checks": (*suite.gate.checks, check)})
     return suite.model_copy(update={"gate": gate})
@@ -139,7 +140,7 @@ def _shadow(shadow: Shadow | None) -> Shadow | None:
 
 
 def profile_of(suite: Suite, calibration: Evidence, measurement: str, progress: Progress) -> NoiseProfile:
-    """The figures of a calibration; `suite` is the one that was calibrated, with its own policy."""
+    """Return the noise profile of a calibration; `suite` is the calibrated one, with its own policy."""
     run, draws = calibration.run, _draws(calibration)
     if calibration.load:
         progress.begin("orders of the pairs, decided", draws)
@@ -159,6 +160,6 @@ def profile_of(suite: Suite, calibration: Evidence, measurement: str, progress: 
 
 
 def _draws(calibration: Evidence) -> int:
-    """As many as say something of small shares, fewer where each one takes long: it looks at every request."""
+    """Return the number of random orders to judge: fewer with many requests, which each order reads."""
     requests = sum(execution.recorded for execution in calibration.load)
     return max(_FEWEST_DRAWS, min(_DRAWS, _REQUESTS_DRAWN // max(requests, 1)))

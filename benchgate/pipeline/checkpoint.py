@@ -1,149 +1,180 @@
-"""What a run that was cut short had measured whole by then, and what it had only begun. Read from its journal.
+"""Checkpoint of an interrupted run: its complete parts, read from the journal, and the checks before it is resumed.
 
-What was only begun is measured again from its beginning, because the two sides of a pair must be neighbours in time.
-What is there of it stays in the store, set aside: it is in no evidence, and the run's hash says that it was.
+Incomplete blocks are repeated, because both arms of a pair must be measured close in time; their old rows are kept but
+excluded from the evidence. A run may be resumed if the suite, the machine and the servers are what they were.
 """
 
 from __future__ import annotations
 
+import json
+import os
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import pbkdf2_hmac
+from itertools import groupby
+from pathlib import Path
 from typing import Any
 
-from benchgate.model.deployment import Arm
+from benchgate import __version__
+from benchgate.errors import UsageError
+from benchgate.gate.guards.run import MAX_RESUMPTIONS, leaf_values
+from benchgate.model.deployment import Arm, Deployment, canonical_json, flatten_json
 from benchgate.model.records import DivergenceObservation, EvalItem
 from benchgate.model.run import (
     INTERRUPTED,
     LOAD_ENDED,
+    LOAD_SALT,
     LOOK,
     MEASURED,
     RESUMED,
+    SERVER_PROCESSES,
+    SESSION_BEGUN,
     BudgetReading,
     DeploymentFault,
     LoadObservation,
     QualityObservation,
+    Run,
     ServerStart,
     ShadowObservation,
 )
 from benchgate.model.telemetry import TelemetryWindow
+from benchgate.pipeline.environment import environment_facts
 from benchgate.plan.schedule import Plan
 from benchgate.store.evidence import JournalEntry, JournalEvent
+from benchgate.suite.deployment import DeploymentSpec, reference_name, resolve_secret
 from benchgate.suite.load import level_of_stage
 from benchgate.suite.schema import Suite, measured_arms
+from benchgate.units import as_written, show_duration, show_percent, show_size
+
+_VOLATILE_FACTS = frozenset({"load_average_1min", LOAD_SALT})
+"""Facts that change from moment to moment, or belong to the run and not to its machine."""
+
+_MAX_VALUE_CHARACTERS = 60
+_MAX_DIFFERENCES = 8  # further ones are counted
+_UNITS: Mapping[str, Callable[[float], str]] = {
+    "_s": show_duration,
+    "_ratio": show_percent,
+    "_rps": lambda value: f"{value:g}/s",
+    "_bytes": lambda value: show_size(int(value)),
+}
+"""Format of a number by the end of its name: as it is written in a suite."""
+_ROUNDS = 100_000
 
 
 @dataclass(frozen=True, slots=True)
-class LoadDone:
-    """Of the load: whole `blocks` from the first one on, the looks taken at them, and those of the capacity search.
+class CompletedLoad:
+    """Complete part of a load: its first `blocks`, its interim looks, and the looks of the capacity search.
 
-    `gone_on`: after so many blocks a look said to go on; `ended`: one said that the load is over. `spent_s` is how long
-    stages took, with what was only begun. `workers` and `spread` say who sent it (a cluster, where spread).
+    `continued_after` are the looks, as numbers of blocks, that let the load go on; `ended` is True if one ended it.
+    `spent_s` is the time that stages took, incomplete ones included. `workers` are numbers of load generator processes;
+    `by_cluster` is True if workers of a cluster sent it.
     """
 
     blocks: int = 0
-    gone_on: frozenset[int] = frozenset()
+    continued_after: frozenset[int] = frozenset()
     ended: bool = False
     searched: tuple[LoadObservation, ...] = ()
     spent_s: float = 0.0
     workers: frozenset[int] = frozenset()
-    spread: bool = False
+    by_cluster: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
-    """Something that was begun and not ended: what it is, in words, and where its rows stand in the journal."""
+class Incomplete:
+    """Measurement that was begun and not completed: its name, and the places of its rows in the journal."""
 
-    what: str
+    name: str
     seqs: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
-    """How far a run had come. `position` is the number of the next execution of a stage, whatever became of the others.
+class Completed:
+    """Complete parts of a run. `position` is the number of the next execution of a stage, incomplete ones counted.
 
-    `starts` are whole rounds of starts. `tasks` are the evals whose every asking is there. `down`: a deployment was
-    not there, by which the run ended. `budget` is where the error budget's reading stands. `resumptions`: how often it
-    went on already.
+    `starts` are complete rounds of starts. `tasks` are evals with every repetition on every arm. `down` is the fault of
+    a deployment that ended the run. `budget` are the journal rows of the error budget's readings.
     """
 
-    load: LoadDone = field(default_factory=LoadDone)
+    load: CompletedLoad = field(default_factory=CompletedLoad)
     position: int = 0
     starts: int = 0
     tasks: Mapping[str, tuple[QualityObservation, ...]] = field(default_factory=dict)
     divergence: bool = False
     shadow: bool = False
     budget: tuple[int, ...] = ()
-    begun: tuple[Begun, ...] = ()
+    incomplete: tuple[Incomplete, ...] = ()
     down: DeploymentFault | None = None
     resumptions: int = 0
 
     def items(self) -> dict[str, tuple[Sequence[EvalItem], Sequence[EvalItem]]]:
-        """The items of both arms of every whole task: what an early stop of the others is judged with."""
-        judged = {task: {one.arm: one.items for one in seen if one.repeat == 0} for task, seen in self.tasks.items()}
+        """Return the items of both arms of every complete task; an early stop judges them with the others."""
+        judged = {task: {one.arm: one.items for one in rows if one.repeat == 0} for task, rows in self.tasks.items()}
         return {
             task: (arms[Arm.BASELINE], arms[Arm.CANDIDATE]) for task, arms in judged.items() if len(arms) == len(Arm)
         }
 
 
-NOTHING = Done()
+NOTHING_COMPLETED: Completed = Completed()
 
 
-def done_so_far(suite: Suite, plan: Plan, journal: Sequence[JournalEntry]) -> Done:
-    """What the journal of a run of this suite and plan shows. Pure: nothing is asked but what was written down."""
-    there = [entry for entry in journal if not entry.aside]
-    load, begun = _load(suite, plan, journal, there)
-    starts, unstarted = _starts(suite, there)
-    tasks, unasked = _tasks(suite, there)
-    once = {kind: _once(there, kind) for kind in (DivergenceObservation, ShadowObservation)}
-    return Done(
+def read_checkpoint(suite: Suite, plan: Plan, journal: Sequence[JournalEntry]) -> Completed:
+    """Return the complete parts of a run of this suite and plan, from its journal alone."""
+    counted = [entry for entry in journal if not entry.aside]
+    load, incomplete_load = _load(plan, journal, counted)
+    starts, incomplete_starts = _starts(suite, counted)
+    tasks, incomplete_tasks = _tasks(suite, counted)
+    single = {kind: _single(counted, kind) for kind in (DivergenceObservation, ShadowObservation)}
+    incomplete_single = [found for found in single.values() if isinstance(found, Incomplete)]
+    return Completed(
         load=load,
         position=1 + max((_position(entry.what) for entry in journal), default=-1),
         starts=starts,
         tasks=tasks,
-        divergence=once[DivergenceObservation] is True,
-        shadow=once[ShadowObservation] is True,
-        budget=tuple(entry.seq for entry in there if isinstance(entry.what, BudgetReading)),
-        begun=(*begun, *unstarted, *unasked, *(one for one in once.values() if isinstance(one, Begun))),
-        resumptions=sum(isinstance(entry.what, JournalEvent) and entry.what.kind == RESUMED for entry in there),
-        down=next((entry.what for entry in there if isinstance(entry.what, DeploymentFault)), None),
+        divergence=single[DivergenceObservation] is True,
+        shadow=single[ShadowObservation] is True,
+        budget=tuple(entry.seq for entry in counted if isinstance(entry.what, BudgetReading)),
+        incomplete=(*incomplete_load, *incomplete_starts, *incomplete_tasks, *incomplete_single),
+        resumptions=sum(isinstance(entry.what, JournalEvent) and entry.what.kind == RESUMED for entry in counted),
+        down=next((entry.what for entry in counted if isinstance(entry.what, DeploymentFault)), None),
     )
 
 
 def _load(
-    suite: Suite, plan: Plan, journal: Sequence[JournalEntry], there: Sequence[JournalEntry]
-) -> tuple[LoadDone, tuple[Begun, ...]]:
-    marked = {_position(entry.what): _place(entry.what) for entry in there if _is_mark(entry.what)}
-    blocks = _whole_blocks(plan, set(marked.values()))
-    whole = {
+    plan: Plan, journal: Sequence[JournalEntry], counted: Sequence[JournalEntry]
+) -> tuple[CompletedLoad, tuple[Incomplete, ...]]:
+    events = [entry.what for entry in counted if isinstance(entry.what, JournalEvent)]
+    marked = {_position(event): _place(event) for event in events if event.kind == MEASURED}
+    blocks = _complete_blocks(plan, set(marked.values()))
+    complete = {
         position
         for position, (stage, _, block) in marked.items()
         if block < blocks or level_of_stage(stage) is not None
     }
     executions = [entry.what for entry in journal if isinstance(entry.what, LoadObservation)]
-    took_s = {one.position: one.client.wall_s for one in executions}  # classes of a stage share its client
-    ends = [entry.what.data for entry in there if isinstance(entry.what, JournalEvent) and entry.what.kind == LOOK]
-    looks = [
+    duration_s = {one.position: one.client.wall_s for one in executions}  # classes of a stage share its client
+    looks = [event.data for event in events if event.kind == LOOK]
+    searched = [
         entry.what
-        for entry in there
+        for entry in counted
         if isinstance(entry.what, LoadObservation)
-        and entry.what.position in whole
+        and entry.what.position in complete
         and level_of_stage(entry.what.stage) is not None
     ]
-    done = LoadDone(
+    load = CompletedLoad(
         blocks=blocks,
-        gone_on=frozenset(_number(look["blocks"]) for look in ends if look.get("then") != "ended"),
-        ended=any(isinstance(entry.what, JournalEvent) and entry.what.kind == LOAD_ENDED for entry in there),
-        searched=tuple(sorted(looks, key=lambda one: one.position)),
-        spent_s=sum(took_s.values()),
+        continued_after=frozenset(_number(look["blocks"]) for look in looks if look.get("then") != "ended"),
+        ended=any(event.kind == LOAD_ENDED for event in events),
+        searched=tuple(sorted(searched, key=lambda one: one.position)),
+        spent_s=sum(duration_s.values()),
         workers=frozenset(one.client.workers for one in executions),
-        spread=any(one.client.start_uncertainty_s is not None for one in executions),
+        by_cluster=any(one.client.start_uncertainty_s is not None for one in executions),
     )
-    return done, tuple(_begun_executions(there, whole))
+    return load, tuple(_incomplete_executions(counted, complete))
 
 
-def _whole_blocks(plan: Plan, measured: set[tuple[str, str, int]]) -> int:
-    """How many blocks from the first one on have every stage on every arm."""
+def _complete_blocks(plan: Plan, measured: set[tuple[str, str, int]]) -> int:
+    """Count the blocks, from the first one on, that have every stage on every arm."""
     for block in plan.blocks:
         due = {(stage.name, arm.value, block.number) for stage in block.stages for arm in block.order}
         if not due <= measured:
@@ -151,85 +182,246 @@ def _whole_blocks(plan: Plan, measured: set[tuple[str, str, int]]) -> int:
     return len(plan.blocks)
 
 
-def _begun_executions(there: Sequence[JournalEntry], whole: set[int]) -> Iterator[Begun]:
-    """Block by block, and look by look, the rows of executions that are no part of anything whole."""
+def _incomplete_executions(counted: Sequence[JournalEntry], complete: set[int]) -> Iterator[Incomplete]:
+    """Yield the rows of executions in incomplete blocks, and of incomplete looks of the capacity search."""
     seqs: dict[str, list[int]] = defaultdict(list)
-    for entry in there:
+    for entry in counted:
         position = _position(entry.what)
-        if position >= 0 and position not in whole:
+        if position >= 0 and position not in complete:
             stage, _, block = _place(entry.what)
             look = level_of_stage(stage) is not None
             seqs[f"look {block + 1} at {stage}" if look else f"block {block + 1}"].append(entry.seq)
-    for what, of_it in seqs.items():
-        yield Begun(what, tuple(of_it))
+    for name, rows in seqs.items():
+        yield Incomplete(name, tuple(rows))
 
 
-def _starts(suite: Suite, there: Sequence[JournalEntry]) -> tuple[int, list[Begun]]:
-    """Whole rounds of starts from the first one on; a round that lacks an arm was begun."""
+def _starts(suite: Suite, counted: Sequence[JournalEntry]) -> tuple[int, list[Incomplete]]:
+    """Count the complete rounds of starts from the first one on; a round without an arm is incomplete."""
     rounds: dict[int, dict[Arm, int]] = defaultdict(dict)
-    for entry in there:
+    for entry in counted:
         if isinstance(entry.what, ServerStart):
             rounds[entry.what.number][entry.what.arm] = entry.seq
-    arms, whole = set(measured_arms(suite)), 0
-    while set(rounds.get(whole, ())) == arms:
-        whole += 1
-    left = {number: tuple(seqs.values()) for number, seqs in rounds.items() if number >= whole}
-    return whole, [Begun(f"start {number + 1}", seqs) for number, seqs in sorted(left.items())]
+    arms, complete = set(measured_arms(suite)), 0
+    while set(rounds.get(complete, ())) == arms:
+        complete += 1
+    left = {number: tuple(seqs.values()) for number, seqs in rounds.items() if number >= complete}
+    return complete, [Incomplete(f"start {number + 1}", seqs) for number, seqs in sorted(left.items())]
 
 
 def _tasks(
-    suite: Suite, there: Sequence[JournalEntry]
-) -> tuple[dict[str, tuple[QualityObservation, ...]], list[Begun]]:
-    """The tasks whose every asking came to its end, be it with a fault; what an interrupt ended did not."""
+    suite: Suite, counted: Sequence[JournalEntry]
+) -> tuple[dict[str, tuple[QualityObservation, ...]], list[Incomplete]]:
+    """Return the tasks with every repetition on every arm, failed ones included, and the interrupted others."""
     if suite.quality is None:
         return {}, []
     due = {(arm, 0) for arm in measured_arms(suite)}
     if suite.quality.repeat_baseline:
         due.add((Arm.BASELINE, 1))
     found: dict[str, list[tuple[int, QualityObservation]]] = defaultdict(list)
-    for entry in there:
+    for entry in counted:
         if isinstance(entry.what, QualityObservation):
             found[entry.what.task].append((entry.seq, entry.what))
-    whole: dict[str, tuple[QualityObservation, ...]] = {}
-    begun: list[Begun] = []
+    complete: dict[str, tuple[QualityObservation, ...]] = {}
+    incomplete: list[Incomplete] = []
     for task, rows in found.items():
-        ended = {(seen.arm, seen.repeat) for _, seen in rows if seen.fault != INTERRUPTED}
+        ended = {(one.arm, one.repeat) for _, one in rows if one.fault != INTERRUPTED}
         if ended == due:
-            whole[task] = tuple(seen for _, seen in rows)
+            complete[task] = tuple(one for _, one in rows)
         else:
-            begun.append(Begun(f"task {task}", tuple(seq for seq, _ in rows)))
-    return whole, begun
+            incomplete.append(Incomplete(f"task {task}", tuple(seq for seq, _ in rows)))
+    return complete, incomplete
 
 
-def _once(there: Sequence[JournalEntry], kind: type[DivergenceObservation] | type[ShadowObservation]) -> bool | Begun:
-    """Whether what a run makes once is there; what an interrupt ended was begun."""
-    for entry in there:
+def _single(
+    counted: Sequence[JournalEntry], kind: type[DivergenceObservation] | type[ShadowObservation]
+) -> bool | Incomplete:
+    """Return True if an observation that a run makes once is there; one that was interrupted is incomplete."""
+    for entry in counted:
         if isinstance(entry.what, kind):
             if entry.what.fault != INTERRUPTED:
                 return True
-            what = "the fixed texts" if isinstance(entry.what, DivergenceObservation) else "the recorded prompts"
-            return Begun(what, (entry.seq,))
+            name = "the fixed texts" if isinstance(entry.what, DivergenceObservation) else "the recorded prompts"
+            return Incomplete(name, (entry.seq,))
     return False
 
 
-def _is_mark(what: object) -> bool:
-    return isinstance(what, JournalEvent) and what.kind == MEASURED
+def _position(entry: object) -> int:
+    """Return the number of the execution that an entry belongs to; -1 if it belongs to none."""
+    if isinstance(entry, LoadObservation | TelemetryWindow):
+        return entry.position
+    return _number(entry.data["position"]) if isinstance(entry, JournalEvent) and entry.kind == MEASURED else -1
 
 
-def _position(what: object) -> int:
-    """The number of the execution that an entry is of; -1 where it is of none."""
-    if isinstance(what, LoadObservation | TelemetryWindow):
-        return what.position
-    return _number(what.data["position"]) if isinstance(what, JournalEvent) and what.kind == MEASURED else -1
-
-
-def _place(what: object) -> tuple[str, str, int]:
-    """The stage, arm and block that an entry of an execution is of."""
-    if isinstance(what, LoadObservation | TelemetryWindow):
-        return what.stage, what.arm.value, what.block
-    assert isinstance(what, JournalEvent), "it is of an execution"
-    return str(what.data["stage"]), str(what.data["arm"]), _number(what.data["block"])
+def _place(entry: object) -> tuple[str, str, int]:
+    """Return the stage, arm and block of an entry that belongs to an execution."""
+    if isinstance(entry, LoadObservation | TelemetryWindow):
+        return entry.stage, entry.arm.value, entry.block
+    assert isinstance(entry, JournalEvent), "it belongs to an execution"
+    return str(entry.data["stage"]), str(entry.data["arm"]), _number(entry.data["block"])
 
 
 def _number(value: Any) -> int:
     return int(value)
+
+
+def session_event(suite: Suite, environment: Mapping[str, str], run_id: str, spool: Path) -> dict[str, object]:
+    """Return the data of the event that begins a session of a run. Raises UsageError for a variable that is not set.
+
+    `addresses` identifies the servers that a suite names only by reference (`${env:NAME}`): a hash of each resolved
+    address, proxy, key and header, by arm and key. The hash is salted with the run's id and slow to compute, because
+    the values are secrets and some are short enough to be guessed.
+    """
+    specs = {Arm.BASELINE: suite.deployments[suite.baseline], Arm.CANDIDATE: suite.deployments[suite.candidate]}
+    hashes = {
+        arm.value: {key: _hash_value(run_id, arm, key, resolve_secret(text, environment)) for key, text in references}
+        for arm, spec in specs.items()
+        if (references := list(_references(spec)))
+    }
+    return {"process": os.getpid(), "spool": str(spool), "addresses": hashes}
+
+
+def changed_references(
+    events: Sequence[tuple[str, Mapping[str, Any]]], session: Mapping[str, Any], suite: Suite
+) -> Iterator[str]:
+    """Describe each reference that resolves to another value now than in an earlier session of the run."""
+    names = {Arm.BASELINE: suite.baseline, Arm.CANDIDATE: suite.candidate}
+    earlier = [data.get("addresses", {}) for kind, data in events if kind == SESSION_BEGUN]
+    for arm, name in names.items():
+        now = session["addresses"].get(arm.value, {})
+        before = [hashes.get(arm.value, {}) for hashes in earlier]
+        for key in now:
+            if any(hashes.get(key) != now[key] for hashes in before):
+                yield (
+                    f"the {arm} {name} is asked with another `{key}` than before: set the variable that it refers to "
+                    "as it was"
+                )
+
+
+def _references(spec: DeploymentSpec) -> Iterator[tuple[str, str]]:
+    """Yield the keys of a deployment that decide which server answers and that are references, with their text."""
+    keys = {name: getattr(spec, name) for name in ("url", "proxy", "api_key", "metrics", "gpu")}
+    headers = {f"headers.{name}": text for name, text in spec.headers.items()}
+    replicas = {f"ready.metrics[{n}]": text for n, text in enumerate(spec.ready.metrics if spec.ready else ())}
+    for key, text in (keys | headers | replicas).items():
+        if text is not None and reference_name(text) is not None:
+            yield key, text
+
+
+def _hash_value(run_id: str, arm: Arm, key: str, value: str) -> str:
+    value = value.rstrip("/") if key == "url" else value  # both spellings reach the same server
+    return pbkdf2_hmac("sha256", canonical_json([arm.value, key, value]), run_id.encode(), _ROUNDS).hex()
+
+
+def require_unchanged(
+    run: Run, suite: Suite, plan: Plan, events: Sequence[tuple[str, Mapping[str, Any]]], session: Mapping[str, Any]
+) -> None:
+    """Raise UsageError with every difference from the beginning of the run.
+
+    `events` are those of its journal, and `session` is the event of this session (see `session_event`).
+    """
+    if run.calibrates or run.imported:
+        kind = "a calibration" if run.calibrates else "an import"
+        raise UsageError(f"run {run.id} is {kind}; only measured runs with a candidate can be resumed")
+    changed = list(_differences(run.suite, suite.to_stored(), "the suite's "))
+    if not changed and plan.sha256 != run.plan_sha256:
+        changed.append(
+            f"the plan was {run.plan_sha256[:12]} and is {plan.sha256[:12]}: a file that the suite names (of tasks, "
+            "prompts, texts or traces), or the tokenizer of a server, is not what it was"
+        )
+    if run.tool_version != __version__:
+        changed.append(f"benchgate was {run.tool_version} and is {__version__}")
+    changed += _differences(_stable_facts(run.environment), _stable_facts(environment_facts()), "this machine's ")
+    changed += changed_references(events, session, suite)
+    if changed:
+        raise UsageError(_refusal(run, changed))
+
+
+def require_same_facts(arm: Arm, before: Deployment, found: Deployment) -> None:
+    """Raise UsageError if a deployment reports another value of a fact; one that is gone counts as the same."""
+    was, now = dict(flatten_json(before.facts)), dict(flatten_json(found.facts))
+    changed = [f"{name} was {was[name]} and is {now[name]}" for name in was if now.get(name, was[name]) != was[name]]
+    if changed:
+        raise UsageError(
+            f"the {arm} {before.name} is not what it was when the run was cut short: {'; '.join(changed)}; "
+            "run the suite from its beginning, without --resume"
+        )
+
+
+def processes_before(journal: Sequence[JournalEntry]) -> dict[Arm, tuple[str, ...]]:
+    """Return the server processes of each arm so far, without repetitions in a row; excluded rows count too."""
+    found: dict[Arm, list[str]] = {arm: [] for arm in Arm}
+    for entry in journal:
+        if isinstance(entry.what, TelemetryWindow):
+            found[entry.what.arm] += entry.what.markers
+        elif isinstance(entry.what, JournalEvent) and entry.what.kind == SERVER_PROCESSES:
+            for arm, marker in entry.what.data.items():
+                found[Arm(arm)] += [str(marker)] if marker is not None else []
+    return {arm: tuple(marker for marker, _ in groupby(markers)) for arm, markers in found.items()}
+
+
+def same_processes(run: Run, before: Mapping[Arm, Sequence[str]], now: Mapping[Arm, str | None]) -> tuple[Arm, ...]:
+    """Return the arms that the same process serves as before. Raises UsageError for an arm that another one serves.
+
+    A restarted server and a replaced one report the same facts. An arm is left out if several processes serve it in
+    turn, or none is reported.
+    """
+    same = []
+    for arm, marker in now.items():
+        known = before.get(arm, ())
+        if marker is None or not known or len(known) > len(set(known)):
+            continue
+        if marker == known[-1]:
+            same.append(arm)
+        elif marker not in known:
+            raise UsageError(
+                f"run {run.id} cannot go on: the server of the {arm} {run.arms[arm].name} is not the process it was "
+                "when the run was cut short: it was restarted, or another took its place, and nobody can tell which; "
+                "run the suite from its beginning, without --resume"
+            )
+    return tuple(same)
+
+
+def require_resumable(run: Run, completed: Completed, *, by_cluster: bool) -> None:
+    """Raise UsageError for a run that ended, was resumed too often, or whose load came from another kind of sender."""
+    if completed.down is not None:
+        name = run.arms[completed.down.arm].name
+        why = f"the {completed.down.arm} {name} was not there {completed.down.when}, by which the run ended"
+        raise UsageError(f"run {run.id} cannot go on: {why}; run the suite again")
+    if completed.resumptions >= MAX_RESUMPTIONS:
+        why = "it went on once already, and of a run that does so again nothing is said (few-interruptions)"
+        raise UsageError(f"run {run.id} cannot go on: {why}; run it from its beginning, without --resume")
+    if completed.load.workers and completed.load.by_cluster is not by_cluster:
+        senders = ("this machine", "a cluster")
+        was, now = senders[completed.load.by_cluster], senders[by_cluster]
+        raise UsageError(_refusal(run, [f"its load was sent by {was} and would be by {now} (--cluster)"]))
+
+
+def _stable_facts(facts: Mapping[str, object]) -> dict[str, object]:
+    return {name: value for name, value in facts.items() if name not in _VOLATILE_FACTS}
+
+
+def _refusal(run: Run, changed: Sequence[str]) -> str:
+    more = [f"and {len(changed) - _MAX_DIFFERENCES} more"] if len(changed) > _MAX_DIFFERENCES else []
+    lines = "".join(f"\n  {one}" for one in [*changed[:_MAX_DIFFERENCES], *more])
+    why = "cannot go on, for it would no longer be one measurement"
+    return f"run {run.id} {why}:{lines}\nrun it from its beginning, without --resume"
+
+
+def _differences(before: Mapping[str, object], now: Mapping[str, object], owner: str) -> Iterator[str]:
+    """Describe every value that differs, with its key."""
+    was, is_now = dict(leaf_values(before)), dict(leaf_values(now))
+    for key in dict.fromkeys([*was, *is_now]):
+        one, other = was.get(key), is_now.get(key)
+        if json.dumps(one, sort_keys=True) != json.dumps(other, sort_keys=True):
+            unit = next((unit for unit in _UNITS if key.endswith(unit)), "")
+            yield f"{owner}{key.removesuffix(unit)} was {_format_value(one, unit)} and is {_format_value(other, unit)}"
+
+
+def _format_value(value: object, unit: str) -> str:
+    """Format a quantity as a suite spells it; the unit of a bare number is in its name."""
+    if value is None:
+        return "nothing"
+    if unit and isinstance(value, int | float) and not isinstance(value, bool):
+        return as_written(_UNITS[unit](value))
+    text = json.dumps(value, sort_keys=True)
+    return text if len(text) <= _MAX_VALUE_CHARACTERS else f"{text[:_MAX_VALUE_CHARACTERS]}…"

@@ -1,4 +1,4 @@
-"""Which stored runs stand in a table of candidates: each candidate's newest of a suite, or those that are named."""
+"""Selection of stored runs for a table of candidates: the newest of each candidate of a suite, or named ones."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from benchgate.errors import UsageError
+from benchgate.errors import Command, Remedy, UsageError
 from benchgate.gate.summary.metric_rows import metric_rows
 from benchgate.model.deployment import Arm
 from benchgate.model.history import PromotionAction, current_promotions
@@ -23,19 +23,16 @@ from benchgate.store.repository import Store
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
-    """Runs, newest first, and in sentences without ends what was passed over.
-
-    `newer`: of a run that is not its candidate's newest whole one, by its id, which that is.
-    """
+class SelectedRuns:
+    """Runs, newest first, and notes on those left out. `newer` has a candidate's newer complete run, by run id."""
 
     runs: tuple[Run, ...]
     notes: tuple[str, ...]
     newer: Mapping[str, NewerRun] = field(default_factory=dict)
 
 
-def chosen(store: Store, names: Sequence[str]) -> Chosen:
-    """The runs that are named, or the newest whole run of each candidate of a suite; without a name of @latest's."""
+def select_runs(store: Store, names: Sequence[str]) -> SelectedRuns:
+    """Return the named runs, or the newest complete run of each candidate of a suite (default: that of @latest)."""
     if len(names) > 1:
         return _named(store, names)
     suite = store.run(store.resolve("@latest")).suite_name if not names else names[0]
@@ -44,8 +41,9 @@ def chosen(store: Store, names: Sequence[str]) -> Chosen:
             raise UsageError(f"{suite!r} is a suite and also a run; name the run by its id")
         found = newest_of_each(store.runs(suite))
         if not found.runs:
-            told = "; ".join(found.notes) or "measure its candidates with `benchgate run`"
-            raise UsageError(f"no run of the suite {suite!r} is whole and can be read; {told}")
+            measure = () if found.notes else (Remedy("measure its candidates", Command.RUN),)
+            reason = "; ".join((f"no run of the suite {suite!r} is whole and can be read", *found.notes))
+            raise UsageError(reason, remedies=measure)
         return found
     try:
         return _named(store, names)
@@ -61,17 +59,17 @@ def _is_a_run(store: Store, name: str) -> bool:
     return True
 
 
-def _named(store: Store, names: Sequence[str]) -> Chosen:
+def _named(store: Store, names: Sequence[str]) -> SelectedRuns:
     found: dict[str, Run] = {}
     for name in names:
         run = store.run(store.resolve(name))
         if run.id in found:
             raise UsageError(f"{name} is run {run.id}, which is named already; name each once")
         if not _judges(run):
-            raise UsageError(f"run {run.id} judges no candidate; name runs that `benchgate run` made")
+            raise UsageError(f"run {run.id} judges no candidate; name runs that do")
         found[run.id] = run
     runs = tuple(sorted(found.values(), key=_when, reverse=True))
-    return Chosen(runs, (), {run.id: newer for run in runs if (newer := _newer(store, run)) is not None})
+    return SelectedRuns(runs, (), {run.id: newer for run in runs if (newer := _newer(store, run)) is not None})
 
 
 def _when(run: Run) -> tuple[str, str]:
@@ -79,7 +77,7 @@ def _when(run: Run) -> tuple[str, str]:
 
 
 def _newer(store: Store, run: Run) -> NewerRun | None:
-    """The newest whole run of the same candidate: whoever names an older one may not know of it."""
+    """Return the newest complete run of the same candidate; None if `run` is that."""
     name = run.arms[Arm.CANDIDATE].name
     of_it = [
         other
@@ -96,10 +94,10 @@ def _judges(run: Run) -> bool:
     return not run.calibrates and run.measured_by is None and Arm.CANDIDATE in run.arms
 
 
-def newest_of_each(runs: Sequence[Run]) -> Chosen:
-    """Of a suite's `runs`, newest first, each candidate's newest whole one; none where no run is whole.
+def newest_of_each(runs: Sequence[Run]) -> SelectedRuns:
+    """Select each candidate's newest complete run of a suite's `runs`, which are newest first.
 
-    A candidate of which that cannot be compared with the newest of all is left out, and told of.
+    A run that cannot be compared with the newest of all is left out, with a note.
     """
     whole: dict[str, Run] = {}
     unfinished: dict[str, Run] = {}
@@ -109,11 +107,11 @@ def newest_of_each(runs: Sequence[Run]) -> Chosen:
             continue
         (whole if run.status is RunStatus.COMPLETE else unfinished).setdefault(name, run)
     if not whole:
-        return Chosen((), ())
+        return SelectedRuns((), ())
     closed = {name: why for name, run in whole.items() if (why := unreadable_because(run)) is not None}
     open_to_us = [run for name, run in whole.items() if name not in closed]
     apart = {run.arms[Arm.CANDIDATE].name: incomparable_because(run, open_to_us[0]) for run in open_to_us}
-    return Chosen(
+    return SelectedRuns(
         tuple(run for run in open_to_us if apart[run.arms[Arm.CANDIDATE].name] is None),
         (
             *(f"the newest whole run of {name}, {whole[name].id}, is left out: {why}" for name, why in closed.items()),
@@ -141,10 +139,10 @@ def read_stored(
     newer: NewerRun | None = None,
     verdict: Mapping[str, Any] | None = None,
 ) -> StoredRun:
-    """What the store has of a run. Its numbers are made of its raw records, where they are there and anything counts.
+    """Return a stored run with its verdict and metrics, computed from raw records if it has them and is eligible.
 
-    Without `from_records` they are those that are stored. `newer` is the candidate's newest whole run, where that is
-    another one; `verdict` one that goes before its own latest.
+    Without `from_records` the stored metrics are returned. `newer` is a newer complete run of the candidate; `verdict`
+    replaces the run's own latest one.
     """
     if verdict is None:
         own = [one.document for one in store.verdicts(run.id) if one.of_the_run_itself]
@@ -165,7 +163,7 @@ def read_stored(
 
 
 def _withdrawn(store: Store, run: Run) -> str | None:
-    """Why the run's promotion was taken back; None where it stands, or never was."""
+    """Return the reason for the withdrawal of the run's promotion; None if it holds, or there was none."""
     records = [one for one in store.promotions(run.suite_name) if one.run_id == run.id]
-    reasons = [one.reason or "nobody said why" for one in records if one.deed is PromotionAction.WITHDRAWN]
+    reasons = [one.reason or "no reason was given" for one in records if one.deed is PromotionAction.WITHDRAWN]
     return reasons[-1] if reasons and run.id not in current_promotions(records) else None

@@ -1,4 +1,4 @@
-"""Brings deployments up: starts those that are ours, waits for the others, and keeps what they say they are."""
+"""Deployments of a run: start those that benchgate serves, wait for the others, and record what each reports."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from pathlib import Path
 from benchgate import child_process
 from benchgate.embedded.server import MODEL_ALIAS, serve
 from benchgate.embedded.weights import weights_file
-from benchgate.errors import EmbeddedError, TargetError, UsageError
+from benchgate.errors import EmbeddedError, Problem, SuiteError, TargetError, UsageError
 from benchgate.model.deployment import Arm, Deployment, flatten_json
 from benchgate.model.request import Endpoint
 from benchgate.model.run import CHANGED, NOT_ALL_READY, ONE_SERVER, REPLICAS, DeploymentFault, ReplicaCount, ServerStart
-from benchgate.pipeline.preflight import require_context_fits
+from benchgate.plan.preview import longest_request
 from benchgate.plan.schedule import Plan
 from benchgate.sim.process import start_sim
 from benchgate.store.repository import RunWriter
@@ -34,17 +34,14 @@ _NOTE_EVERY_S = 5.0
 _COUNT_AGAIN_S = 0.25
 
 Keep = Callable[[Arm, Deployment], None]
-"""Takes in what a deployment is, as it said when it answered."""
+"""Callback that takes what a deployment reports about itself once it answers."""
 
 _THIS_MACHINE = "this machine"
 _LOOPBACK = frozenset({"127.0.0.1", "::1", "0.0.0.0", "::"})  # a server on one of them answers on the others
 
 
 class TargetDown(Exception):
-    """A deployment stopped answering; measuring on would only record its absence again and again.
-
-    `faults` are what is known of it, and of others that are not there either.
-    """
+    """A deployment does not answer, so nothing more can be measured. `faults` also has others that are down."""
 
     def __init__(self, fault: DeploymentFault, *others: DeploymentFault) -> None:
         super().__init__(fault.reason)
@@ -69,35 +66,35 @@ class Replicas:
             self._counters[target.arm] = counter
 
     def await_all(self, arm: Arm, ready_s: float) -> Counted:
-        """Count until there are as many as declared, for at most `ready_s`; return the last count.
+        """Count until the declared number is reached, for at most `ready_s`; return the last count.
 
-        Raises TargetError where there is no way to count them.
+        Raises TargetError if they cannot be counted.
         """
         if (counter := self._counters.get(arm)) is None:
             return Counted(None)
-        wanted, before = counter.ready.replicas, None
+        expected, before = counter.ready.replicas, None
         began_s = last_s = time.monotonic()
         while True:
             counted = counter.count()
             now_s = time.monotonic()
-            if counted.count == wanted or now_s + _COUNT_AGAIN_S >= began_s + ready_s:
+            if counted.count == expected or now_s + _COUNT_AGAIN_S >= began_s + ready_s:
                 return counted
             if counted != before or now_s - last_s >= _NOTE_EVERY_S:
                 before, last_s = counted, now_s
-                shown = ReplicaCount(arm, "", None, counted.count, wanted, counted.problem).shown
+                shown = ReplicaCount(arm, "", None, counted.count, expected, counted.problem).shown
                 self._waiting(f"the {arm} has {shown} after {now_s - began_s:.0f} s of {ready_s:g}")
             time.sleep(_COUNT_AGAIN_S)
 
     def require_all(self, arm: Arm, ready_s: float) -> None:
-        """Wait for as many as declared. Raises TargetError with the count where they are not there in time."""
+        """Wait for the declared number. Raises TargetError with the count if it is not reached in time."""
         counted = self.await_all(arm, ready_s)
         counter = self._counters.get(arm)
         if counter is None or counted.count == counter.ready.replicas:
             return
-        wanted = counter.ready.replicas
+        expected = counter.ready.replicas
         found = "an unknown number" if counted.count is None else str(counted.count)
         why = f" ({counted.problem})" if counted.problem is not None else ""
-        raise TargetError(f"{found} of {wanted} {NOT_ALL_READY} after {ready_s:g} s{why}")
+        raise TargetError(f"{found} of {expected} {NOT_ALL_READY} after {ready_s:g} s{why}")
 
     def record(self, writer: RunWriter, when: str, *, block: int | None = None, only: Arm | None = None) -> None:
         """Count every deployment once, or `only` that of one arm, and write each count into the run's journal."""
@@ -108,21 +105,21 @@ class Replicas:
                 writer.event(REPLICAS, one.document())
 
 
-def declared(suite: Suite, name: str) -> Deployment:
-    """What the suite says of a deployment, as the run remembers it; no secret, not even its reference."""
+def declared_deployment(suite: Suite, name: str) -> Deployment:
+    """Return a deployment as the suite declares it, in the form kept with a run; no secret, not even its reference."""
     spec = suite.deployments[name]
-    asked = _declared_of_requests(spec) | ({"revision": spec.revision} if spec.revision is not None else {})
-    model, ours = spec.model or "", dict[str, object]()
+    settings = _request_settings(spec) | ({"revision": spec.revision} if spec.revision is not None else {})
+    model = spec.model or ""
     if spec.embedded is not None:
-        model, ours = MODEL_ALIAS, spec.embedded.model_dump(mode="json")
+        model, settings = MODEL_ALIAS, spec.embedded.model_dump(mode="json") | settings
     elif spec.sim is not None:
-        model, ours = spec.sim.model, spec.sim.identity()
+        model, settings = spec.sim.model, spec.sim.identity() | settings
     return Deployment(
         name=name,
         model=model,
         engine=spec.engine,
         url=spec.url,
-        settings={**ours, **asked},
+        settings=settings,
         price_usd_per_hour=spec.usd_per_hour,
         accelerators=spec.accelerators,
         token_prices={} if spec.token_prices is None else spec.token_prices.to_stored(),
@@ -131,14 +128,30 @@ def declared(suite: Suite, name: str) -> Deployment:
     )
 
 
-def _declared_of_requests(spec: DeploymentSpec) -> dict[str, object]:
-    """How requests to this deployment differ from its engine's usual ones; empty when they do not."""
-    said: dict[str, object] = {"extra": spec.extra, "leave_out": list(spec.leave_out)}
-    said["headers"] = written_out(spec.headers)
-    said["proxy"] = spec.proxy is not None  # that there is one: its address may be a secret
+def _request_settings(spec: DeploymentSpec) -> dict[str, object]:
+    """Return the settings by which requests to this deployment differ from its engine's usual ones."""
+    settings: dict[str, object] = {"extra": spec.extra, "leave_out": list(spec.leave_out)}
+    settings["headers"] = written_out(spec.headers)
+    settings["proxy"] = spec.proxy is not None  # its address may be a secret
     if spec.max_tokens_field != "max_tokens":
-        said["max_tokens_field"] = spec.max_tokens_field
-    return {key: value for key, value in said.items() if value}
+        settings["max_tokens_field"] = spec.max_tokens_field
+    return {key: value for key, value in settings.items() if value}
+
+
+def require_context_fits(suite: Suite, plan: Plan, arm: Arm, facts: Mapping[str, object]) -> None:
+    """Raise SuiteError if the longest request exceeds the context that an arm reports (`max_model_len`)."""
+    context = facts.get("max_model_len")
+    if suite.load is None or not isinstance(context, int):
+        return
+    longest = longest_request(suite.load, plan)
+    if longest is None or longest.tokens <= context:
+        return
+    tokens = f"at least {longest.input_tokens:,} tokens in and {longest.output_tokens:,} out"
+    message = (
+        f"request {longest.index} of {longest.level} asks for {tokens}, and the context of the {arm} holds {context:,} "
+        "(its max_model_len); shorten it, or take its row out of the file"
+    )
+    raise SuiteError([Problem("", None, None, "load", message)])
 
 
 def bring_up(
@@ -150,26 +163,26 @@ def bring_up(
     log_dir: Path,
     weights_dir: Path,
     suite_dir: Path,
-    told: Callable[[str], None],
+    step: Callable[[str], None],
     waiting: Callable[[str], None],
     replicas: Replicas,
 ) -> Target:
     """Start the arm if it is ours to start, wait until it answers a real completion, and `keep` what it says it is."""
     name = suite.baseline if arm is Arm.BASELINE else suite.candidate
     spec = suite.deployments[name]
-    deployment = declared(suite, name)
+    deployment = declared_deployment(suite, name)
     try:
         if spec.url is None:
             target = stack.enter_context(_served(arm, f"{arm}-{name}", spec, weights_dir, log_dir))
         else:
             target = target_of(arm, spec, os.environ, suite_dir)
         limits, facts = suite.limits, dict[str, object]()
-        for endpoint, adapter in _asked_of(suite):
-            asked = target if adapter is None else replace(target, model=adapter)
-            said = wait_ready(
-                asked, endpoint=endpoint, ready_s=limits.ready_s, connect_s=limits.connect_s, waiting=waiting
+        for endpoint, adapter in _probed_endpoints(suite):
+            probed = target if adapter is None else replace(target, model=adapter)
+            reported = wait_ready(
+                probed, endpoint=endpoint, ready_s=limits.ready_s, connect_s=limits.connect_s, waiting=waiting
             )
-            facts = facts or said
+            facts = facts or reported
         replicas.add(spec, target)
         replicas.require_all(arm, limits.ready_s)
     except (EmbeddedError, TargetError) as fault:
@@ -179,7 +192,7 @@ def bring_up(
     found = replace(deployment, facts=facts)
     for side in Arm if len(measured_arms(suite)) == 1 else (arm,):  # measured once, one deployment is both arms
         keep(side, found)
-    told(f"{arm} {name} answers")
+    step(f"{arm} {name} answers")
     return target
 
 
@@ -192,25 +205,25 @@ def bring_all_up(
     log_dir: Path,
     weights_dir: Path,
     suite_dir: Path,
-    told: Callable[[str], None],
+    step: Callable[[str], None],
     waiting: Callable[[str], None],
     replicas: Replicas,
 ) -> dict[Arm, Target]:
-    """The same for every arm in turn. Raises TargetDown at the first that is not there, and others that are not."""
+    """Bring up every arm in turn. Raises TargetDown at the first that is down, naming the others that are too."""
     targets: dict[Arm, Target] = {}
     for arm in arms:
         try:
             targets[arm] = bring_up(
-                stack, suite, plan, arm, keep, log_dir, weights_dir, suite_dir, told, waiting, replicas
+                stack, suite, plan, arm, keep, log_dir, weights_dir, suite_dir, step, waiting, replicas
             )
         except TargetDown as down:
             left = [other for other in arms if other is not arm and other not in targets]
-            raise TargetDown(*down.faults, *_down_too(suite, left, suite_dir)) from down
+            raise TargetDown(*down.faults, *_others_down(suite, left, suite_dir)) from down
     return targets
 
 
-def _down_too(suite: Suite, arms: Sequence[Arm], suite_dir: Path) -> Iterator[DeploymentFault]:
-    """By one look at each: whoever mends one of two should know of both. What is ours to start is never down before."""
+def _others_down(suite: Suite, arms: Sequence[Arm], suite_dir: Path) -> Iterator[DeploymentFault]:
+    """Probe each of the other servers once, so that all that are down are reported together."""
     for arm in arms:
         spec = suite.deployments[suite.baseline if arm is Arm.BASELINE else suite.candidate]
         if spec.url is None:
@@ -226,7 +239,7 @@ def _down_too(suite: Suite, arms: Sequence[Arm], suite_dir: Path) -> Iterator[De
 
 @contextmanager
 def _served(arm: Arm, name: str, spec: DeploymentSpec, weights_dir: Path, log_dir: Path) -> Iterator[Target]:
-    """What benchgate starts itself, for the length of the block. Raises EmbeddedError and TargetError."""
+    """Serve an embedded or simulated deployment during the block. Raises EmbeddedError and TargetError."""
     if spec.embedded is not None:
         with serve(spec.embedded, name=name, cache_dir=weights_dir, log_dir=log_dir) as server:
             yield Target(arm, server.url, server.model, dialect_of(spec))
@@ -244,20 +257,19 @@ def _served(arm: Arm, name: str, spec: DeploymentSpec, weights_dir: Path, log_di
 
 def measure_starts(
     suite: Suite,
-    wanted: Start,
+    start: Start,
     arms: Sequence[Arm],
     writer: RunWriter,
     log_dir: Path,
     weights_dir: Path,
-    told: Callable[[str], None],
+    step: Callable[[str], None],
     first: int = 0,
 ) -> None:
-    """Start every arm's server over and over, the arms in turn, and keep how long each took to a good completion.
+    """Start every arm's server repeatedly, the arms in turn, and store the time to a successful completion.
 
-    Those before number `first` were measured earlier.
-    Weights are made before; that the system still has them in memory from the last start is part of what is measured.
+    Begins with start number `first`. Weights are made before the clock starts; the page cache of the last start stays.
     """
-    for number in range(first, wanted.times):
+    for number in range(first, start.times):
         for arm in arms if number % 2 == 0 else tuple(reversed(arms)):
             name = suite.baseline if arm is Arm.BASELINE else suite.candidate
             spec, limits = suite.deployments[name], suite.limits
@@ -272,29 +284,29 @@ def measure_starts(
             except (EmbeddedError, TargetError) as fault:
                 raise TargetDown(DeploymentFault(arm, "at the start", str(fault))) from fault
             writer.add_start(ServerStart(arm, number, took_s))
-            told(f"{arm} {name} start {number + 1} of {wanted.times}: {show_duration(took_s)}")
+            step(f"{arm} {name} start {number + 1} of {start.times}: {show_duration(took_s)}")
 
 
-def require_two(suite: Suite, targets: dict[Arm, Target]) -> None:
-    """Two names for one server would pass whatever the candidate is; one name for both arms is meant so.
+def require_distinct_servers(suite: Suite, targets: dict[Arm, Target]) -> None:
+    """Raise TargetDown if both arms are one server: every candidate would pass. One name for both arms is intended.
 
-    The suite's rules see two equal addresses as they are written; here references are resolved and hosts looked up.
+    The suite's rules compare addresses as written; here references are resolved and hosts looked up.
     """
     if suite.baseline != suite.candidate and same_server(targets[Arm.BASELINE], targets[Arm.CANDIDATE]):
         reason = f"{ONE_SERVER}; correct the url or the model of one of them"
         raise TargetDown(DeploymentFault(Arm.CANDIDATE, "at the start", reason))
 
 
-def _asked_of(suite: Suite) -> tuple[tuple[Endpoint, str | None], ...]:
-    """Every endpoint with every adapter that is asked there, those of the model itself first."""
+def _probed_endpoints(suite: Suite) -> tuple[tuple[Endpoint, str | None], ...]:
+    """Return every endpoint with each adapter used there, those of the model itself first."""
     if suite.load is None:
         return tuple((endpoint, None) for endpoint in endpoints_of(suite))
-    asked = {(traffic.workload.endpoint, traffic.workload.adapter) for traffic in traffic_classes(suite)}
-    return tuple(sorted(asked, key=lambda one: (one[1] is not None, one[0], one[1] or "")))
+    used = {(traffic.workload.endpoint, traffic.workload.adapter) for traffic in traffic_classes(suite)}
+    return tuple(sorted(used, key=lambda one: (one[1] is not None, one[0], one[1] or "")))
 
 
 def endpoints_of(suite: Suite) -> tuple[Endpoint, ...]:
-    """The endpoints to ask whether a target is there, at least one: those that the suite will measure."""
+    """Return the endpoints for health checks, at least one: those that the suite will measure."""
     if suite.load is not None:
         return tuple(dict.fromkeys(traffic.workload.endpoint for traffic in traffic_classes(suite)))
     if suite.quality is None and suite.shadow is None and suite.divergence is not None:
@@ -303,39 +315,40 @@ def endpoints_of(suite: Suite) -> tuple[Endpoint, ...]:
 
 
 def require_alive(suite: Suite, target: Target, when: str) -> None:
-    """Raises TargetDown when the target does not answer any more."""
+    """Raise TargetDown if the target does not answer any more."""
     reason = liveness_problem(target, endpoint=endpoints_of(suite)[0])
     if reason is not None:
         raise TargetDown(DeploymentFault(target.arm, when, reason))
 
 
-def said_by(suite: Suite, targets: Mapping[Arm, Target]) -> dict[Arm, dict[str, object]]:
-    """What each deployment that is not ours says of itself now; nobody else can change one that benchgate started."""
+def reported_facts(suite: Suite, targets: Mapping[Arm, Target]) -> dict[Arm, dict[str, object]]:
+    """Return what each deployment reports about itself now; those that benchgate started cannot change."""
     names = {Arm.BASELINE: suite.baseline, Arm.CANDIDATE: suite.candidate}
     return {
         arm: server_facts(target) for arm, target in targets.items() if suite.deployments[names[arm]].url is not None
     }
 
 
-def require_unchanged(suite: Suite, targets: Mapping[Arm, Target], said: Mapping[Arm, Mapping[str, object]]) -> None:
-    """Raises TargetDown when a deployment says something else of itself than it said at the start.
+def require_same_servers(
+    suite: Suite, targets: Mapping[Arm, Target], at_start: Mapping[Arm, Mapping[str, object]]
+) -> None:
+    """Raise TargetDown if a deployment reports other facts than at the start.
 
-    What it no longer says is not known to have changed: a server need not answer such questions when it is busy.
+    A fact that it no longer reports counts as the same: a busy server may not answer.
     """
-    for arm, now in said_by(suite, targets).items():
-        before, after = dict(flatten_json(said[arm])), dict(flatten_json(now))
+    for arm, now in reported_facts(suite, targets).items():
+        before, after = dict(flatten_json(at_start[arm])), dict(flatten_json(now))
         changed = [name for name, value in before.items() if after.get(name, value) != value]
         if changed:
-            told = "; ".join(f"{name} was {before[name]} and is {after[name]}" for name in changed)
-            raise TargetDown(DeploymentFault(arm, "after the last measurement", f"{CHANGED}: {told}"))
+            changes = "; ".join(f"{name} was {before[name]} and is {after[name]}" for name in changed)
+            raise TargetDown(DeploymentFault(arm, "after the last measurement", f"{CHANGED}: {changes}"))
 
 
 def same_server(one: Target, other: Target) -> bool:
-    """Same model, port (or socket) and path, at one host, with the same headers where those are written out.
+    """Return True for the same model, port (or socket), path and literal headers at one host.
 
-    Hosts are one when they are spelled alike, or when an address and a name, or two names of this machine, meet in an
-    address. Two other names that do may be two servers behind one proxy, which tells them apart by name; a gateway may
-    tell by a header.
+    Hosts are the same if spelled alike, or if an address and a name, or two names of this machine, share an address.
+    Two other names that share one may be two servers behind a proxy, which tells them apart by name.
     """
     ours, theirs = ServerAddress.of(one.url), ServerAddress.of(other.url)
     if (one.model, one.open_headers, ours.prefix) != (other.model, other.open_headers, theirs.prefix):
@@ -352,7 +365,6 @@ def same_server(one: Target, other: Target) -> bool:
 
 
 def _file(path: str | None) -> str | None:
-    """A socket's own path, however it is reached."""
     return None if path is None else str(Path(path).resolve())
 
 
@@ -361,7 +373,7 @@ def _port(address: ServerAddress) -> int:
 
 
 def _addresses(host: str) -> frozenset[str]:
-    """The addresses of a host, those of the loopback interface as one; none when it cannot be looked up."""
+    """Return the addresses of a host, all loopback ones as one; none if the lookup fails."""
     try:
         found = {str(entry[4][0]) for entry in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)}
     except OSError:

@@ -1,4 +1,4 @@
-"""When and on what a run happens: the clock, a run id, the machine and what its load generator is known to deliver."""
+"""Clock, run ids, facts of this machine, and the client profile of its load generator."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ _LIBRARIES = ("numpy", "scipy", "sqlalchemy", "uvloop", "lm_eval", "xllamacpp")
 
 
 def utc_now() -> str:
-    """Now, RFC 3339 in UTC with milliseconds."""
+    """Return the current time, RFC 3339 in UTC with milliseconds."""
     return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def fresh_run_id() -> str:
-    """An id for a run that starts now."""
+    """Return an id for a run that starts now."""
     return new_run_id(time.time_ns() // 1_000_000, secrets.token_bytes(10))
 
 
 def environment_facts() -> dict[str, object]:
-    """The load generator's machine and the versions that made the numbers. No host name, user or path."""
+    """Return facts of the load generator's machine and its software; no host name, user or path."""
     return {
         "os": f"{platform.system()} {platform.release()}",
         "machine": platform.machine(),
@@ -47,7 +47,7 @@ def environment_facts() -> dict[str, object]:
 
 
 def client_machine() -> dict[str, object]:
-    """What the speed of the load generator depends on: processor, cores it may use, system, and what runs it."""
+    """Return the facts that the speed of the load generator depends on: processor, usable cores, system, software."""
     from benchgate.load.http.library import library
 
     return {
@@ -63,12 +63,12 @@ def client_machine() -> dict[str, object]:
 
 
 def known_client(store: Store) -> ClientProfile | None:
-    """What the load generator can deliver on this machine, as last measured; None when it never was."""
+    """Return the client profile that was last measured on this machine; None without one."""
     return store.client_profile(machine_fingerprint(client_machine()))
 
 
 def known_client_at(store_address: str) -> ClientProfile | None:
-    """As `known_client`, writing nothing: a store not yet there, old or unreadable is one without a curve."""
+    """Return the client profile without writing; a store that is missing, old or unreadable counts as empty."""
     if "://" not in store_address and not Path(store_address).exists():
         return None
     from benchgate.store.repository import Store  # slow to import
@@ -84,14 +84,13 @@ def known_client_at(store_address: str) -> ClientProfile | None:
 
 
 def usable_cpus() -> int:
-    """The cores this process may run on; a container or `taskset` can leave it fewer than the machine has."""
+    """Return the number of cores this process may use; a container or `taskset` can reduce it."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def _cpu_governor() -> str | None:
-    """How the system sets the processor's frequency; None where it does not say."""
     try:
         return Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor").read_text(encoding="utf-8").strip()
     except OSError:

@@ -1,6 +1,6 @@
-"""What production has spent of its error budget: asked once in a sitting of a run, of a file or of Prometheus.
+"""Spent part of production's error budget, read from the suite, a file or Prometheus once per session of a run.
 
-A value that cannot be had is an error before anything is measured: nothing spent is a thing to be shown, not assumed.
+A value that cannot be read is an error before anything is measured: it is never assumed to be 0.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ _LONGEST_S = 30.0
 _LARGEST_BYTES = 2**20
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _MOST_BARE = 10.0  # of a number without its unit: 40 is a percentage that lacks its sign
-_AT = "error_budget.spent"
+_KEY = "error_budget.spent"
 
 
 def budget_lines(suite: Suite) -> list[str]:
-    """What a suite's error budget is, in words, without asking anybody; nothing where it has none."""
+    """Describe a suite's error budget without contacting its source; no lines without one."""
     budget = suite.error_budget
     if budget is None:
         return []
@@ -57,16 +57,16 @@ def budget_lines(suite: Suite) -> list[str]:
 
 
 def require_askable(suite: Suite, folder: Path, environment: Mapping[str, str]) -> None:
-    """Check that Prometheus can be asked: its references are set. Raises UsageError; asks nobody."""
+    """Raise UsageError if a reference to Prometheus is not set. Sends nothing."""
     budget = suite.error_budget
     if budget is not None and budget.spent.prometheus is not None:
         _target(budget.spent.prometheus, folder, environment)
 
 
 def read_spent(suite: Suite, folder: Path, environment: Mapping[str, str], now: str) -> BudgetReading | None:
-    """What production has spent, read at `now` (RFC 3339 UTC); None for a suite without a budget.
+    """Return the spent part, read at `now` (RFC 3339 UTC); None for a suite without a budget.
 
-    Raises SuiteError for a file that is not there or does not say it, BudgetError where Prometheus does not.
+    Raises SuiteError for a file without a valid value, BudgetError if Prometheus gives none.
     """
     budget = suite.error_budget
     if budget is None:
@@ -79,7 +79,7 @@ def read_spent(suite: Suite, folder: Path, environment: Mapping[str, str], now: 
     assert spent.prometheus is not None, "it is one of the three: the suite was validated"
     target = _target(spent.prometheus, folder, environment)
     where = f"Prometheus at {show_address(target.url)}"
-    return BudgetReading(_asked(spent.prometheus, target, where), where, now)
+    return BudgetReading(_query_prometheus(spent.prometheus, target, where), where, now)
 
 
 def _from_file(path: Path) -> float:
@@ -89,7 +89,7 @@ def _from_file(path: Path) -> float:
             text = file.read(_LARGEST_BYTES).decode("utf-8")
         found = parse_json(text)
     except (OSError, UnicodeDecodeError) as exc:
-        reason = f"what is spent cannot be read ({exc}); `{_AT}.file` names a JSON file beside the suite"
+        reason = f"what is spent cannot be read ({exc}); `{_KEY}.file` names a JSON file beside the suite"
         raise SuiteError([Problem(str(path), None, None, "", reason)]) from exc
     except json.JSONDecodeError as exc:
         raise _wrong(path, f"not JSON: {exc.msg}; {_EXPECTED}", exc.lineno, exc.colno) from None
@@ -129,42 +129,44 @@ def _wrong(path: Path, message: str, line: int | None = None, column: int | None
 
 
 def _target(spec: Prometheus, folder: Path, environment: Mapping[str, str]) -> Target:
-    """As if it were a deployment; of which arm, and of what model, means nothing. UsageError where it is no address."""
+    """Return Prometheus as a target; its arm and model mean nothing. Raises UsageError for an invalid address."""
     known = DeploymentSpec(url=spec.url, model="prometheus", api_key=spec.api_key, headers=spec.headers)
     try:
         target = target_of(Arm.BASELINE, known, environment, folder)
         ServerAddress.of(target.url)
     except UsageError as exc:
-        raise UsageError(f"{_AT}.prometheus: {exc}") from None
+        exc.message = f"{_KEY}.prometheus: {exc.message}"
+        raise
     except TargetError as exc:
-        raise UsageError(f"{_AT}.prometheus.url: {exc}") from None
+        raise UsageError(f"{_KEY}.prometheus.url: {exc}") from None
     return target
 
 
-def _asked(spec: Prometheus, target: Target, where: str) -> float:
-    """The one number that the query gives. Raises BudgetError with the reason, and without a secret."""
+def _query_prometheus(spec: Prometheus, target: Target, where: str) -> float:
+    """Return the single number of the query's result. Raises BudgetError without secrets."""
     try:
         with JsonClient(target, connect_s=_CONNECT_S, total_s=_LONGEST_S, max_body_bytes=_LARGEST_BYTES) as client:
             response = client.send("GET", f"{_QUERY}?{urlencode({'query': spec.query})}")
     except RequestError as exc:
-        raise BudgetError(_told(where, f"could not be asked: {exc}")) from None
+        raise _unread(where, f"could not be asked: {exc}") from None
     status, body = response.status, response.body
     if status != 200:
         words = one_line(error_text(body), secret=target.secrets)
         elsewhere = "; redirects are not followed, so write the address it leads to" if 300 <= status < 400 else ""
-        raise BudgetError(_told(where, f"answers HTTP {status}: {words}{elsewhere}"))
+        raise _unread(where, f"answers HTTP {status}: {words}{elsewhere}")
     try:
         return _number(json_object(body))
     except ValueError as exc:
-        raise BudgetError(_told(where, one_line(str(exc), secret=target.secrets))) from None
+        raise _unread(where, one_line(str(exc), secret=target.secrets)) from None
 
 
-def _told(where: str, reason: str) -> str:
-    return f"{_AT}: {where} {reason}; without it nobody knows what production has left, so nothing was measured"
+def _unread(where: str, reason: str) -> BudgetError:
+    message = f"{_KEY}: {where} {reason}; without it nobody knows what production has left, so nothing was measured"
+    return BudgetError(message, path=("error_budget", "spent"))
 
 
 def _number(document: dict[str, object] | None) -> float:
-    """The value of an answer's one series, or of its scalar; ValueError for an answer that has not exactly one."""
+    """Return the value of a response's only series or its scalar. Raises ValueError for any other response."""
     if document is None or document.get("status") != "success":
         raise ValueError("answers HTTP 200 with what is no result of a query; is this Prometheus?")
     warnings = document.get("warnings")

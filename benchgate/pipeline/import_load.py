@@ -1,4 +1,4 @@
-"""A file of another tool as a run: its numbers, and nothing that could be judged."""
+"""Results of other load tools, imported as runs with metrics alone: they are never judged."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from pathlib import Path
 from benchgate import __version__
 from benchgate.errors import EvidenceError, UsageError
 from benchgate.importers.formats import ReadFile, read_file
-from benchgate.importers.instants import Measured, spelled
-from benchgate.importers.reading import Reading
+from benchgate.importers.reading import Measured, Reading, spelled
 from benchgate.model.deployment import Arm, Deployment, canonical_json, sha256_of, usd_per_million_tokens
 from benchgate.model.run import MEASURED_BY, MetricRow, Run, RunStatus
 from benchgate.pipeline.environment import fresh_run_id, utc_now
@@ -24,10 +23,8 @@ _CLOCKS_APART = timedelta(minutes=5)
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What is said of a file beside itself: under which names its numbers are kept, what the deployment costs, and when
-    it was measured (RFC 3339 with a time zone). None is what nobody said.
-    """
+class ImportMetadata:
+    """Metadata of an imported file: names, price, and time of measurement (RFC 3339 with a zone). None: not given."""
 
     suite: str | None = None
     deployment: str | None = None
@@ -39,28 +36,30 @@ class Told:
 
 
 @dataclass(frozen=True, slots=True)
-class Adopted:
-    """What became of a file: the run, whether the store had it already, what was read, and when it was measured.
+class ImportedFile:
+    """Result of an import. `is_known` is True if the store had the file; `measured` is None without a known time.
 
-    `measured` is None where nobody says when: the run begins at its import then.
+    A run without a known time begins at its import.
     """
 
     run_id: str
-    known: bool
+    is_known: bool
     reading: Reading
     measured: Measured | None
 
 
-def adopt(store_address: str, path: Path, told: Told, said: str | None = None) -> Adopted:
-    """Reads the file whole, then stores it as a run. UsageError for what is wrong in it; nothing is stored then.
+def import_file(
+    store_address: str, path: Path, metadata: ImportMetadata, file_format: str | None = None
+) -> ImportedFile:
+    """Read a file and store it as a run. Raises UsageError for mistakes in it, before anything is stored.
 
-    A file that the store has already stays as it was imported: UsageError where something else is told of it now.
+    A file that the store has already stays as it was imported. Raises UsageError for other metadata than then.
     """
-    require_sane(told)
-    found = read_file(path, said)
+    require_sane(metadata)
+    found = read_file(path, file_format)
     now = utc_now()
-    measured = _measured(found.reading, told, now)
-    run, plan = _run(found, told, now if measured is None else min(measured.at, now))
+    measured = _measured(found.reading, metadata, now)
+    run, plan = _run(found, metadata, now if measured is None else min(measured.at, now))
     note = {
         "format": found.format,
         "tool": found.reading.tool,
@@ -70,51 +69,48 @@ def adopt(store_address: str, path: Path, told: Told, said: str | None = None) -
         "unmapped": dict(found.reading.unmapped),
         "measured": None if measured is None else {"at": run.started_at, "by": measured.by},
     }
-    numbers = [*found.reading.rows, *_prices(found.reading, told)]
+    numbers = [*found.reading.rows, *_prices(found.reading, metadata)]
     with Store.open(store_address) as store:
         source = ascii(path.name)[1:-1]
         run_id = store.save_import(run, plan, numbers, note, source=source, at=now)
         if run_id != run.id:
-            _require_nothing_else(path, store.run(run_id), told)
-    return Adopted(run_id, run_id != run.id, found.reading, measured)
+            _require_nothing_else(path, store.run(run_id), metadata)
+    return ImportedFile(run_id, run_id != run.id, found.reading, measured)
 
 
-def require_sane(told: Told) -> None:
-    """Raise UsageError for what cannot be.
-
-    Names are shown on terminals and in the logs of CI systems, which a line break or an escape would command.
-    """
+def require_sane(metadata: ImportMetadata) -> None:
+    """Raise UsageError for impossible metadata, and for names with control characters: terminals would obey those."""
     for option in ("suite", "deployment", "model", "label"):
-        said = getattr(told, option)
-        if said is not None and (not said.strip() or any(unicodedata.category(char) == "Cc" for char in said)):
-            raise UsageError(f"--{option} is {ascii(said)[:60]}; expected a name without control characters")
-    if told.label is not None:
-        require_spelling(told.label)
-    price = told.price_usd_per_hour
+        name = getattr(metadata, option)
+        if name is not None and (not name.strip() or any(unicodedata.category(char) == "Cc" for char in name)):
+            raise UsageError(f"--{option} is {ascii(name)[:60]}; expected a name without control characters")
+    if metadata.label is not None:
+        require_spelling(metadata.label)
+    price = metadata.price_usd_per_hour
     if price is not None and not 0 <= price < math.inf:
         raise UsageError(f"--price is {price}; expected dollars per hour of one accelerator, 0 or more")
-    if told.measured_at is not None:
-        _instant(told.measured_at)
+    if metadata.measured_at is not None:
+        _instant(metadata.measured_at)
 
 
-def _instant(said: str) -> datetime:
+def _instant(text: str) -> datetime:
     found: datetime | None
     try:
-        found = datetime.fromisoformat(said)
+        found = datetime.fromisoformat(text)
     except ValueError:
         found = None
     if found is None or found.tzinfo is None:
         raise UsageError(
-            f"--measured-at is {ascii(said)[:60]}; expected an instant with its time zone, like 2026-11-01T10:15:00Z"
+            f"--measured-at is {ascii(text)[:60]}; expected an instant with its time zone, like 2026-11-01T10:15:00Z"
         )
     return found
 
 
-def _measured(reading: Reading, told: Told, now: str) -> Measured | None:
-    """When it was measured, as it is told or as the file says. UsageError for an instant that has not been yet."""
+def _measured(reading: Reading, metadata: ImportMetadata, now: str) -> Measured | None:
+    """Return the time of measurement from the metadata or the file. Raises UsageError for one in the future."""
     measured = reading.measured
-    if told.measured_at is not None:
-        measured = Measured(spelled(_instant(told.measured_at)), "--measured-at", zone_known=True)
+    if metadata.measured_at is not None:
+        measured = Measured(spelled(_instant(metadata.measured_at)), "--measured-at", zone_known=True)
     if measured is None:
         return None
     ahead = datetime.fromisoformat(measured.at) - datetime.fromisoformat(now)
@@ -126,26 +122,26 @@ def _measured(reading: Reading, told: Told, now: str) -> Measured | None:
     return measured
 
 
-def _require_nothing_else(path: Path, known: Run, told: Told) -> None:
-    """An import never changes, and whoever tells something else of it must hear that."""
+def _require_nothing_else(path: Path, known: Run, metadata: ImportMetadata) -> None:
+    """Raise UsageError if the metadata differ from those of the first import, which never changes."""
     of = known.arms.get(Arm.CANDIDATE)
     if of is None:
         raise EvidenceError(
             f"run {known.id} is said to be {path} by its hash, and has no candidate: the store is damaged"
         )
-    started = None if told.measured_at is None else spelled(_instant(told.measured_at))
+    started = None if metadata.measured_at is None else spelled(_instant(metadata.measured_at))
     other = [
-        f"--{option} is {said!r}, and was {'none' if kept is None else repr(kept)}"
-        for option, said, kept in (
-            ("suite", told.suite, known.suite_name),
-            ("deployment", told.deployment, of.name),
-            ("model", told.model, of.model),
-            ("label", told.label, known.label),
-            ("price", told.price_usd_per_hour, of.price_usd_per_hour),
-            ("accelerators", told.accelerators, of.accelerators),
+        f"--{option} is {value!r}, and was {'none' if kept is None else repr(kept)}"
+        for option, value, kept in (
+            ("suite", metadata.suite, known.suite_name),
+            ("deployment", metadata.deployment, of.name),
+            ("model", metadata.model, of.model),
+            ("label", metadata.label, known.label),
+            ("price", metadata.price_usd_per_hour, of.price_usd_per_hour),
+            ("accelerators", metadata.accelerators, of.accelerators),
             ("measured-at", started, known.started_at),
         )
-        if said is not None and said != kept
+        if value is not None and value != kept
     ]
     if other:
         raise UsageError(
@@ -154,19 +150,19 @@ def _require_nothing_else(path: Path, known: Run, told: Told) -> None:
         )
 
 
-def _run(found: ReadFile, told: Told, started_at: str) -> tuple[Run, bytes]:
-    """A run that measured what no other did: its file. So it is in no history, and comparable with none."""
+def _run(found: ReadFile, metadata: ImportMetadata, started_at: str) -> tuple[Run, bytes]:
+    """Return the run and plan of a file. It measured its file alone, so it is comparable with no other run."""
     plan = canonical_json({MEASURED_BY: found.format, "sha256": found.sha256})
-    suite_name = told.suite if told.suite is not None else _NAME
+    suite_name = metadata.suite if metadata.suite is not None else _NAME
     suite = {"suite": suite_name, MEASURED_BY: found.format}
     deployment = Deployment(
-        name=told.deployment if told.deployment is not None else _NAME,
-        model=told.model or found.reading.model or "unknown",
+        name=metadata.deployment if metadata.deployment is not None else _NAME,
+        model=metadata.model or found.reading.model or "unknown",
         engine="unknown",
         url=None,
         facts={MEASURED_BY: found.reading.tool},
-        price_usd_per_hour=told.price_usd_per_hour,
-        accelerators=_accelerators(told),
+        price_usd_per_hour=metadata.price_usd_per_hour,
+        accelerators=_accelerators(metadata),
     )
     run = Run(
         id=fresh_run_id(),
@@ -177,7 +173,7 @@ def _run(found: ReadFile, told: Told, started_at: str) -> tuple[Run, bytes]:
         plan_sha256=sha256_of({MEASURED_BY: found.format, "sha256": found.sha256}),
         seed=0,
         tool_version=__version__,
-        label=told.label,
+        label=metadata.label,
         status=RunStatus.RUNNING,
         started_at=started_at,
         finished_at=None,
@@ -187,16 +183,16 @@ def _run(found: ReadFile, told: Told, started_at: str) -> tuple[Run, bytes]:
     return run, plan
 
 
-def _accelerators(told: Told) -> int:
-    return told.accelerators if told.accelerators is not None else 1
+def _accelerators(metadata: ImportMetadata) -> int:
+    return metadata.accelerators if metadata.accelerators is not None else 1
 
 
-def _prices(reading: Reading, told: Told) -> list[MetricRow]:
-    """What a million output tokens cost, at every stage whose rate of tokens is known."""
-    if told.price_usd_per_hour is None:
+def _prices(reading: Reading, metadata: ImportMetadata) -> list[MetricRow]:
+    """Return the cost of a million output tokens at every stage with a known token rate."""
+    if metadata.price_usd_per_hour is None:
         return []
     rates = [one for one in reading.rows if one.name == "output_tokens_per_s"]
-    costs = [usd_per_million_tokens(told.price_usd_per_hour, _accelerators(told), one.value) for one in rates]
+    costs = [usd_per_million_tokens(metadata.price_usd_per_hour, _accelerators(metadata), one.value) for one in rates]
     return [
         replace(one, name="usd_per_million_output_tokens", value=cost)
         for one, cost in zip(rates, costs, strict=True)

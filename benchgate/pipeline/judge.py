@@ -1,7 +1,7 @@
-"""From the store to a verdict, a report and a publisher: the last part of the road, and all of it for a stored run.
+"""From stored evidence to a verdict, its report and its publication.
 
-Everything computed is computed from what is on disk: a verdict given right after a run and one given from the store a
-year later take the same path here. Nothing that measures is loaded for it.
+A verdict right after a run and one a year later take the same path, from what is on disk. Nothing that measures is
+imported here.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchgate.errors import ExitCode, PublishError, StoreError, UsageError
+from benchgate.errors import BenchgateError, ExitCode, PublishError, StoreError, UsageError
 from benchgate.gate.judge import doubted, judge
 from benchgate.gate.summary.metric_rows import metric_rows, number_pairs
 from benchgate.model.run import Evidence, Run, RunStatus
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Decision:
-    """A verdict with the evidence it rests on and the terms it was asked for on.
+    """A verdict with its evidence and the terms it was requested on.
 
-    `document` is what the store has of it, so never `strict`. `store_fault` says why the store could not keep it; None
-    when it has. `evidence_sha256` is over all that was measured, and `reference_sha256` over the same of the run it is
-    held against: None of one that is not over, or that the store does not have.
+    `document` is the stored verdict document, so never `strict`. `store_fault` is the error with which the store failed
+    to keep it. The hashes are over the evidence of the run and of the one it is compared with; None for a run that is
+    not over, or that the store lacks.
     """
 
     evidence: Evidence
@@ -45,18 +45,18 @@ class Decision:
     verdict: Verdict
     terms: Terms
     document: dict[str, object]
-    store_fault: str | None = None
+    store_fault: BenchgateError | None = None
     evidence_sha256: str | None = None
     reference_sha256: str | None = None
 
     @property
     def exit_code(self) -> ExitCode:
-        """The verdict's own code, on the terms it was asked for on."""
+        """Return the verdict's own exit code, on the terms it was requested on."""
         return self.terms.exit_code(self.verdict)
 
     @cached_property
     def report(self) -> Report:
-        """The report of it, each part of which is made once."""
+        """Return the report, each part of which is built once."""
         from benchgate.report.view import Report  # importing all its sections takes long
 
         return Report(
@@ -65,15 +65,15 @@ class Decision:
 
     @property
     def json_document(self) -> dict[str, object]:
-        """The verdict document for the verdict's own exit code."""
+        """Return the verdict document for the verdict's own exit code."""
         return with_exit_code(self.document, self.exit_code)
 
-    def asked(self, *, strict: bool) -> Decision:
-        """The same decision for someone to whom a WARN is, or is not, as bad as a BLOCK."""
+    def with_strict(self, *, strict: bool) -> Decision:
+        """Return the same decision with or without WARN counted as BLOCK."""
         return self if strict is self.terms.strict else replace(self, terms=replace(self.terms, strict=strict))
 
     def json(self, exit_code: ExitCode) -> str:
-        """The verdict document in its one spelling, of a process that ends with this code: same store, same bytes."""
+        """Return the canonical verdict document of a process that ends with this code: same store, same bytes."""
         return document_json(with_exit_code(self.document, exit_code))
 
 
@@ -86,21 +86,20 @@ def decide_stored(
     waivers: Waivers | None = None,
     keep: bool = True,
 ) -> Decision:
-    """Judge a stored run: against its own baseline, or against the candidate of the stored run `against`.
+    """Judge a stored run against its own baseline, or against the candidate of the stored run `against`.
 
-    `policy` replaces the gate, slo and error budget that the run was measured under; what was measured, and what
-    production had spent by then, stays what it was.
-    `waivers` are those that are known of it. Without `keep` nothing is stored: who only looks at a run does not decide.
+    `policy` replaces the gate, slo and error budget that the run was measured under; the evidence stays the same.
+    Without `keep` nothing is stored.
     """
     if against == run_id:
         raise UsageError(f"both sides are the run {run_id}; a run says nothing against itself: name two runs")
     if keep and store.run(run_id).status is RunStatus.RUNNING:
-        with suppress(StoreError):  # of a store that cannot be written the verdict is told all the same
-            store.mark_abandoned_runs()  # it may have been killed, and then it may go on
+        with suppress(StoreError):  # a store that cannot be written still gives a verdict
+            store.mark_abandoned_runs()  # a killed run is interrupted, and not running
     evidence = store.evidence(run_id)
     reference = store.evidence(against) if against is not None else None
     terms = Terms(
-        policy=_judged_by(policy, evidence.run) if policy is not None else None,
+        policy=_apply_policy(policy, evidence.run) if policy is not None else None,
         reference_outcome=store.own_outcome(against) if against is not None else None,
     )
     verdict = judge(terms.suite(evidence.run), evidence, reference, waivers=waivers)
@@ -112,32 +111,29 @@ def decide_stored(
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Kept:
-    """What was kept of a run that was just measured, and whether all of that is in the store.
+class MeasuredRun:
+    """Evidence of a run that was just measured.
 
-    `fault` says what is not in the store and how it gets there, or why measuring ended early; None when all is well.
+    `fault` is the error with what the store lacks of it, or why measuring ended early; None if all is well.
     """
 
     evidence: Evidence
-    stored: bool
-    fault: str | None
+    is_stored: bool
+    fault: StoreError | None
 
 
-def decide_kept(store: Store, kept: Kept, *, waivers: Waivers | None = None) -> Decision:
-    """Judge what was just measured, as `decide_stored` does at any later time once the store has it."""
-    evidence = kept.evidence
+def decide_measured(store: Store, measured: MeasuredRun, *, waivers: Waivers | None = None) -> Decision:
+    """Judge a run that was just measured, as `decide_stored` does once the store has it."""
+    evidence = measured.evidence
     verdict = judge(OWN.suite(evidence.run), evidence, None, waivers=waivers)
     document = verdict_document(evidence.run, verdict)
-    unkept = _keep(store, evidence, verdict, document, None) if kept.stored else None
-    sha256 = _evidence_sha256(store, evidence.run.id) if kept.stored else None
-    return Decision(evidence, None, verdict, OWN, document, kept.fault or unkept, sha256)
+    unkept = _keep(store, evidence, verdict, document, None) if measured.is_stored else None
+    sha256 = _evidence_sha256(store, evidence.run.id) if measured.is_stored else None
+    return Decision(evidence, None, verdict, OWN, document, measured.fault or unkept, sha256)
 
 
 def stored_numbers(store: Store, run_id: str, against: str) -> StoredNumbers | None:
-    """Two stored runs by the numbers kept of them, where one has no raw records; None where both have theirs.
-
-    Nothing is decided and nothing stored.
-    """
+    """Return the stored numbers of two runs if one has no raw records; None if both have. Stores nothing."""
     sides = [(one, store.removal(one)) for one in (against, run_id)]
     if all(gone is None and store.run(one).measured_by is None for one, gone in sides):
         return None
@@ -146,7 +142,7 @@ def stored_numbers(store: Store, run_id: str, against: str) -> StoredNumbers | N
     reference, judged = (
         StoredSide(
             run=store.run(one),
-            verdict=next((said.document for said in reversed(store.verdicts(one)) if said.of_the_run_itself), None),
+            verdict=next((old.document for old in reversed(store.verdicts(one)) if old.of_the_run_itself), None),
             removed_at=gone.removed_at if gone is not None else None,
             removed_by=gone.reason if gone is not None else None,
         )
@@ -156,21 +152,21 @@ def stored_numbers(store: Store, run_id: str, against: str) -> StoredNumbers | N
 
 
 def report_html(decision: Decision, *, in_site: bool = False) -> str:
-    """The HTML report: same store, same bytes. That of a site differs from it in its way back to the site alone."""
+    """Return the HTML report: same store, same bytes. In a site it has a link back to the site."""
     from benchgate.report.html import page_of  # few commands render a page
 
     return page_of(decision.report.view, in_site=in_site)
 
 
 def write_report(decision: Decision, path: Path) -> str:
-    """Write the HTML report and return the SHA-256 of what was written; PublishError when writing fails."""
+    """Write the HTML report and return its SHA-256. Raises PublishError when writing fails."""
     data = report_html(decision).encode()
     write_whole(path, data, "the report")
     return hashlib.sha256(data).hexdigest()
 
 
 def write_whole(path: Path, data: bytes, what: str) -> None:
-    """Write a result's file atomically. Raises PublishError when that fails."""
+    """Write a result's file atomically. Raises PublishError when that fails; `what` names it in the message."""
     try:
         write_atomic(path, data)
     except OSError as error:
@@ -180,11 +176,11 @@ def write_whole(path: Path, data: bytes, what: str) -> None:
 def publish_decision(
     decision: Decision, report_path: Path | None, *, exit_code: ExitCode, statement_path: Path | None = None
 ) -> None:
-    """Tell the CI system this process runs in, if any."""
-    from benchgate.integrations import github
+    """Report the decision to the CI system that this process runs in, if any."""
+    from benchgate.integrations import github_outputs
     from benchgate.report.markdown import SUMMARY_BYTES, markdown_of
 
-    github.publish(
+    github_outputs.publish(
         os.environ,
         verdict=decision.verdict,
         run_id=decision.evidence.run.id,
@@ -197,28 +193,28 @@ def publish_decision(
 
 def _keep(
     store: Store, evidence: Evidence, verdict: Verdict, document: Mapping[str, object], against: str | None
-) -> str | None:
-    """Store the verdict and the run's metrics; a store that fails now must not swallow the verdict."""
+) -> StoreError | None:
+    """Store the verdict and the run's metrics; return the error of a store that fails, so that the verdict is shown."""
     try:
         store.save_verdict(evidence.run.id, document, compared_run_id=against, decided_at=utc_now())
         store.save_metrics(evidence.run.id, metric_rows(evidence))
     except StoreError as error:
-        return str(error)
+        return error
     return None
 
 
 def _evidence_sha256(store: Store, run_id: str) -> str | None:
-    """None also where the store fails now: what is vouched for less is better than a verdict that is lost."""
+    """Return the hash; None if the store fails, because a verdict without it is better than none."""
     try:
         return store.evidence_sha256(run_id)
     except StoreError:
         return None
 
 
-def _judged_by(policy: Suite, run: Run) -> Suite:
-    """The run's suite with the policy's gate, slo and error budget (its own of the latter two where that has none).
+def _apply_policy(policy: Suite, run: Run) -> Suite:
+    """Return the run's suite with the policy's gate, and with its slo and error budget if it has them.
 
-    Raises UsageError for a policy that speaks of what was not measured.
+    Raises UsageError for a policy with checks of metrics that were not measured.
     """
     from benchgate.suite.rules.suite import rule_problems
 

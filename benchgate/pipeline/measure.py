@@ -1,15 +1,15 @@
-"""Drives the shells through the plan: both arms brought up, load in interleaved blocks, evals, the shadow comparison.
+"""The measurements of a plan in order: starts, deployments brought up, load, evals, fixed texts, shadow comparison.
 
-Every observation is handed to the run's writer, and is on disk, before the next one is made. What an earlier sitting of
-the run has measured whole is not measured again.
+Every observation is handed to the run's writer, and is on disk, before the next one is made. What an earlier session of
+the run completed is not repeated.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,21 +19,20 @@ from benchgate.load.cluster import ClusterFleet
 from benchgate.load.http.library import missing_warning
 from benchgate.load.workers import Fleet
 from benchgate.model.deployment import Arm, Deployment
-from benchgate.model.run import AT_THE_END, AT_THE_START, SERVER_PROCESSES, DeploymentFault, Evidence
+from benchgate.model.run import AT_THE_END, AT_THE_START, SERVER_PROCESSES, DeploymentFault
 from benchgate.model.verdict import Waivers
-from benchgate.pipeline.checkpoint import NOTHING, Done
+from benchgate.pipeline.checkpoint import NOTHING_COMPLETED, Completed
 from benchgate.pipeline.deployments import (
     Replicas,
     TargetDown,
     bring_all_up,
     measure_starts,
+    reported_facts,
     require_alive,
-    require_two,
-    require_unchanged,
-    said_by,
+    require_distinct_servers,
+    require_same_servers,
 )
-from benchgate.pipeline.interim_analysis import Looks
-from benchgate.pipeline.measure_load import LoadWork, Progress, measure_load
+from benchgate.pipeline.measure_load import InterimLooks, LoadWork, Progress, measure_load
 from benchgate.plan.schedule import Plan
 from benchgate.quality.divergence import diverge
 from benchgate.quality.loglikelihood import probe_scoring
@@ -49,136 +48,126 @@ from benchgate.telemetry.sampler import Sampler
 from benchgate.telemetry.sources import process_marker, sources_of
 
 
-class Sitting:
-    """A stretch in which a run is measured, from its beginning; `done` is what earlier ones have measured whole.
-
-    `number` is how many there were before.
-    """
-
-    number = 0
-
-    def __init__(self, writer: RunWriter, done: Done = NOTHING) -> None:
-        self.writer = writer
-        self.done = done
-
-    def keep(self, arm: Arm, deployment: Deployment) -> None:
-        """What a deployment says it is, as it was brought up for this sitting."""
-        self.writer.set_arm(arm, deployment)
-
-    def answered(self, processes: Mapping[Arm, str | None]) -> None:
-        """Which process answers for each arm that is not ours to start, by its metrics; None where they do not say."""
-        self.writer.event(SERVER_PROCESSES, {arm.value: marker for arm, marker in processes.items()})
-
-    def begin(self) -> None:
-        """The first thing is about to be measured. May be told more than once."""
-
-    def end_without(self, faults: tuple[DeploymentFault, ...]) -> None:
-        """Deployments were not there, by which the run ends."""
-        for fault in faults:
-            self.writer.add_target_fault(fault)
-
-
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a run is measured with. Paths in the suite are relative to `suite_dir`.
+    """Everything needed to measure a run. Paths in the suite are relative to `suite_dir`.
 
     The load comes from `workers` processes of this machine, or from the workers of a cluster whose dask scheduler has
-    the address `cluster`. Of the load as many blocks are measured as it takes to settle it: `so_far` gives what the
-    store has of the run by then, `waivers` are those it will be judged with. `salt` changes the words of the load's
-    prompts; 0 sends them as planned.
+    the address `cluster`. Interim looks judge it with `waivers`. `salt` varies the words of the load's prompts; 0 sends
+    them as planned. `completed` is what earlier sessions of the run measured, and `session` counts them.
     """
 
     suite: Suite
     suite_dir: Path
     plan: Plan
-    sitting: Sitting
     log_dir: Path
     weights_dir: Path
     progress: Progress
-    so_far: Callable[[], Evidence]
     waivers: Waivers | None = None
     workers: int = 1
     cluster: str | None = None
     salt: int = 0
+    completed: Completed = NOTHING_COMPLETED
+    session: int = 0
 
 
-def measure(work: Work) -> bool:
-    """Measure all that the plan holds; True when it was all measured, False when a deployment was not there."""
-    with ExitStack() as stack:
-        try:
-            _measure_starts(work)
-            replicas = Replicas(work.log_dir / "replicas.log", work.progress.note)
-            targets = _brought_up(work, stack, replicas)
-            said = said_by(work.suite, targets)
-            _require_scoring(work.suite, work.plan, targets)
-            work.sitting.answered(_processes(work.suite, targets))
-            work.sitting.begin()
-            replicas.record(work.sitting.writer, AT_THE_START)
-            _measure_load(work, stack, targets, replicas)
-            _measure_quality(work, targets)
-            _measure_divergence(work, targets)
-            _measure_shadow(work, targets)
-            replicas.record(work.sitting.writer, AT_THE_END)
-            require_unchanged(work.suite, targets, said)
-        except TargetDown as down:
-            work.sitting.end_without(down.faults)
-            return False
+@dataclass(frozen=True, slots=True)
+class Deployed:
+    """Deployments that answer, with what those that benchgate did not start reported: their facts and processes."""
+
+    targets: dict[Arm, Target]
+    facts: Mapping[Arm, Mapping[str, object]]
+    processes: Mapping[Arm, str | None]
+    replicas: Replicas
+
+
+def measure(work: Work, writer: RunWriter) -> bool:
+    """Measure everything in the plan; return False if a deployment was down, which ends the run."""
+    try:
+        if starts_left(work):
+            measure_starts_left(work, writer)
+        with deployed(work, writer.set_arm) as servers:
+            measure_deployed(work, writer, servers)
+    except TargetDown as down:
+        record_faults(writer, down)
+        return False
     return True
 
 
-def _measure_starts(work: Work) -> None:
-    suite, first = work.suite, work.sitting.done.starts
-    if suite.start is None or first >= suite.start.times:
-        return
-    work.sitting.begin()
-    arms, told = measured_arms(suite), work.progress.step
-    work.progress.begin("starts", (suite.start.times - first) * len(arms))
-    writer = work.sitting.writer
-    measure_starts(suite, suite.start, arms, writer, work.log_dir, work.weights_dir, told, first)
+def record_faults(writer: RunWriter, down: TargetDown) -> None:
+    """Store the faults of deployments that ended the run."""
+    for fault in down.faults:
+        writer.add_target_fault(fault)
 
 
-def _brought_up(work: Work, stack: ExitStack, replicas: Replicas) -> dict[Arm, Target]:
-    suite, arms = work.suite, measured_arms(work.suite)
-    work.progress.begin("deployments", len(arms))
-    targets = bring_all_up(
-        stack,
-        suite,
-        work.plan,
-        arms,
-        work.sitting.keep,
-        work.log_dir,
-        work.weights_dir,
-        work.suite_dir,
-        work.progress.step,
-        work.progress.note,
-        replicas,
+def starts_left(work: Work) -> bool:
+    """Return True if starts of the servers remain to be measured: they come before anything else."""
+    return work.suite.start is not None and work.completed.starts < work.suite.start.times
+
+
+def measure_starts_left(work: Work, writer: RunWriter) -> None:
+    """Measure the starts that no earlier session completed. Raises TargetDown."""
+    start, first, arms = work.suite.start, work.completed.starts, measured_arms(work.suite)
+    assert start is not None, "starts are left"
+    work.progress.begin("starts", (start.times - first) * len(arms))
+    measure_starts(work.suite, start, arms, writer, work.log_dir, work.weights_dir, work.progress.step, first)
+
+
+@contextmanager
+def deployed(work: Work, keep: Callable[[Arm, Deployment], None]) -> Iterator[Deployed]:
+    """Bring all deployments up for the length of the block, and pass what each of them is to `keep`.
+
+    Raises TargetDown for a deployment that is not there, or that cannot compute log-probabilities that a task needs.
+    """
+    suite, arms, replicas = (
+        work.suite,
+        measured_arms(work.suite),
+        Replicas(work.log_dir / "replicas.log", work.progress.note),
     )
-    require_two(suite, targets)
-    return targets
+    with ExitStack() as stack:
+        work.progress.begin("deployments", len(arms))
+        targets = bring_all_up(
+            stack,
+            suite,
+            work.plan,
+            arms,
+            keep,
+            work.log_dir,
+            work.weights_dir,
+            work.suite_dir,
+            work.progress.step,
+            work.progress.note,
+            replicas,
+        )
+        require_distinct_servers(suite, targets)
+        facts = reported_facts(suite, targets)
+        for arm, fault in probe_scoring(targets, work.plan.tasks, suite.limits).items():
+            raise TargetDown(DeploymentFault(arm, "at the start", fault))
+        processes: dict[Arm, str | None] = {}
+        for arm, target in targets.items():
+            spec = _spec(suite, arm)
+            if spec.url is not None:
+                processes[arm] = process_marker(sources_of(spec, target, os.environ), target)
+        yield Deployed(targets, facts, processes, replicas)
 
 
-def _processes(suite: Suite, targets: Mapping[Arm, Target]) -> dict[Arm, str | None]:
-    """Which process serves each arm that benchgate did not start itself."""
-    found: dict[Arm, str | None] = {}
-    for arm, target in targets.items():
-        spec = _spec(suite, arm)
-        if spec.url is not None:
-            found[arm] = process_marker(sources_of(spec, target, os.environ), target)
-    return found
+def measure_deployed(work: Work, writer: RunWriter, servers: Deployed) -> None:
+    """Measure everything but the starts. Raises TargetDown for a deployment that is down, or that changed."""
+    writer.event(SERVER_PROCESSES, {arm.value: marker for arm, marker in servers.processes.items()})
+    servers.replicas.record(writer, AT_THE_START)
+    _measure_load(work, writer, servers)
+    _measure_quality(work, writer, servers.targets)
+    _measure_divergence(work, writer, servers.targets)
+    _measure_shadow(work, writer, servers.targets)
+    servers.replicas.record(writer, AT_THE_END)
+    require_same_servers(work.suite, servers.targets, servers.facts)
 
 
-def _require_scoring(suite: Suite, plan: Plan, targets: dict[Arm, Target]) -> None:
-    """Raises TargetDown where a task needs the log-probabilities of given texts and a deployment cannot tell them."""
-    for arm, fault in probe_scoring(targets, plan.tasks, suite.limits).items():
-        raise TargetDown(DeploymentFault(arm, "at the start", fault))
-
-
-def _measure_load(work: Work, stack: ExitStack, targets: Mapping[Arm, Target], replicas: Replicas) -> None:
-    suite, load, done = work.suite, work.suite.load, work.sitting.done
+def _measure_load(work: Work, writer: RunWriter, servers: Deployed) -> None:
+    suite, load, completed, progress = work.suite, work.suite.load, work.completed, work.progress
     if load is None:
         return
-    with _fleet(load, work) as fleet:
-        writer, progress = work.sitting.writer, work.progress
+    with _fleet(load, work) as fleet, ExitStack() as stack:
         if work.cluster is None and (warning := missing_warning()) is not None:
             progress.note(warning)
         measure_load(
@@ -186,18 +175,18 @@ def _measure_load(work: Work, stack: ExitStack, targets: Mapping[Arm, Target], r
                 suite=suite,
                 load=load,
                 plan=work.plan,
-                targets=targets,
-                watches={arm: stack.enter_context(_watch(suite, arm, target)) for arm, target in targets.items()},
+                targets=servers.targets,
+                watches={arm: stack.enter_context(_watch(suite, arm, one)) for arm, one in servers.targets.items()},
                 writer=writer,
                 progress=progress,
                 fleet=fleet,
-                looks=Looks(suite, load, work.so_far, work.waivers, writer, progress.note, done.load.spent_s),
+                looks=InterimLooks(suite, load, work.waivers, writer, progress.note, completed.load.spent_s),
                 log=work.log_dir / "actions.log",
-                done=done.load,
-                position=done.position,
-                sitting=work.sitting.number,
+                completed=completed.load,
+                position=completed.position,
+                session=work.session,
                 salt=work.salt,
-                replicas=replicas,
+                replicas=servers.replicas,
             )
         )
 
@@ -206,7 +195,7 @@ def _fleet(load: Load, work: Work) -> Fleet | ClusterFleet:
     if work.cluster is not None:
         return ClusterFleet(work.cluster, None if load.workers == "auto" else load.workers)
     folder = work.log_dir / "load"
-    shutil.rmtree(folder, ignore_errors=True)  # a sitting that was killed left there what it had only begun
+    shutil.rmtree(folder, ignore_errors=True)  # a killed session leaves its incomplete files there
     return Fleet(work.workers, folder)
 
 
@@ -218,17 +207,17 @@ def _spec(suite: Suite, arm: Arm) -> DeploymentSpec:
     return suite.deployments[suite.baseline if arm is Arm.BASELINE else suite.candidate]
 
 
-def _measure_quality(work: Work, targets: dict[Arm, Target]) -> None:
-    """Every eval task on both arms; the harness runs in processes of its own."""
-    suite, quality, done = work.suite, work.suite.quality, work.sitting.done
-    tasks = [task for task in work.plan.tasks if task.name not in done.tasks]
+def _measure_quality(work: Work, writer: RunWriter, targets: dict[Arm, Target]) -> None:
+    """Run every eval task on both arms; the harness runs in processes of its own."""
+    suite, quality, completed = work.suite, work.suite.quality, work.completed
+    tasks = [task for task in work.plan.tasks if task.name not in completed.tasks]
     if quality is None or not tasks:
         return
     work.progress.begin("quality", len(tasks) * (len(targets) + quality.repeat_baseline))
     faulted: set[Arm] = set()
-    stop = partial(_shows_harm, suite, done.items()) if quality.stop_early else None
+    stop = partial(_regression, suite, completed.items()) if quality.stop_early else None
     for observation in evaluate(targets, tasks, quality, work.log_dir, limits=suite.limits, stop=stop):
-        work.sitting.writer.add_quality(observation)
+        writer.add_quality(observation)
         work.progress.step(f"{observation.task} on {observation.arm}{' again' if observation.repeat else ''}")
         if observation.fault is not None:
             faulted.add(observation.arm)
@@ -236,18 +225,18 @@ def _measure_quality(work: Work, targets: dict[Arm, Target]) -> None:
         require_alive(suite, targets[arm], "after the evals")
 
 
-def _shows_harm(suite: Suite, before: Items, items: Items) -> str | None:
-    """By the items so far, with those of tasks that were measured in an earlier sitting."""
-    return certain_regression(suite, {**before, **items})
+def _regression(suite: Suite, earlier: Items, items: Items) -> str | None:
+    """Return the certain regression in the items so far, those of earlier sessions included."""
+    return certain_regression(suite, {**earlier, **items})
 
 
-def _measure_divergence(work: Work, targets: dict[Arm, Target]) -> None:
-    """The fixed texts, read by both arms."""
+def _measure_divergence(work: Work, writer: RunWriter, targets: dict[Arm, Target]) -> None:
+    """Compare the token probabilities of both arms on the fixed texts."""
     suite, progress = work.suite, work.progress
-    if suite.divergence is None or work.sitting.done.divergence:
+    if suite.divergence is None or work.completed.divergence:
         return
     progress.begin("divergence", len(work.plan.pieces))
-    told = diverge(
+    observations = diverge(
         targets,
         work.plan.pieces,
         suite.divergence,
@@ -256,17 +245,17 @@ def _measure_divergence(work: Work, targets: dict[Arm, Target]) -> None:
         on_progress=lambda done: progress.step(f"{done} pieces of text"),
     )
     faulted = False
-    for observation in told:
-        work.sitting.writer.add_divergence(observation)
+    for observation in observations:
+        writer.add_divergence(observation)
         faulted = observation.fault is not None
     for target in targets.values() if faulted else ():
         require_alive(suite, target, "after the fixed texts")
 
 
-def _measure_shadow(work: Work, targets: dict[Arm, Target]) -> None:
-    """Every recorded prompt to the baseline, the baseline again, and the candidate; then what others say of them."""
+def _measure_shadow(work: Work, writer: RunWriter, targets: dict[Arm, Target]) -> None:
+    """Send every recorded prompt to the baseline, the baseline again and the candidate; then assess the answers."""
     suite, progress, plan = work.suite, work.progress, work.plan
-    if suite.shadow is None or work.sitting.done.shadow:
+    if suite.shadow is None or work.completed.shadow:
         return
 
     def assessed(done: int) -> None:
@@ -288,7 +277,7 @@ def _measure_shadow(work: Work, targets: dict[Arm, Target]) -> None:
     )
     faulted = False
     for observation in compared:
-        work.sitting.writer.add_shadow(observation)
+        writer.add_shadow(observation)
         faulted = observation.fault is not None
     for target in (baseline, candidate) if faulted else ():
         require_alive(suite, target, "after the shadow comparison")

@@ -1,43 +1,181 @@
-"""Checks before a run: can the arms be reached as the suite describes, and does the longest request fit?"""
+"""Before a run: read its plan, refuse what cannot succeed, and forecast what its checks can show."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import os
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
-from benchgate.errors import Problem, SuiteError, TargetError, UsageError
+from benchgate.errors import Problem, StoreError, SuiteError, TargetError, UsageError
+from benchgate.gate.calibration import disagreements, spreads
+from benchgate.gate.policy import CheckSpec, judged_by, specs_over
 from benchgate.load.client_delay import audit_refusal, never_stamped
+from benchgate.load.cluster import require_distributed
+from benchgate.load.inputs.material import read_inputs
 from benchgate.model.deployment import Arm
-from benchgate.plan.preview import longest_request
-from benchgate.plan.schedule import Plan
+from benchgate.model.metric import TASK_METRICS
+from benchgate.model.noise import NoiseProfile, noise_key
+from benchgate.model.run import LOAD_ENDED, Run, RunStatus
+from benchgate.pipeline.deployments import declared_deployment
+from benchgate.pipeline.environment import environment_facts, known_client_at, usable_cpus, utc_now
+from benchgate.pipeline.error_budget import require_askable
+from benchgate.plan.check_power import NO_KNOWN_NOISE, EarlierRun, JudgedCheck, KnownNoise
+from benchgate.plan.model import NO_MATERIAL
+from benchgate.plan.power import forecast_power, shortfalls
+from benchgate.plan.preview import Preview, preview
+from benchgate.plan.schedule import Plan, make_plan, measurement_sha256
+from benchgate.quality.divergence import load_texts
+from benchgate.quality.runner import require_lm_eval
+from benchgate.quality.tasks.loading import impossible_checks, load_tasks, unknown_leaves
+from benchgate.shadow.assessors import assessors_of, load_judge_prompt
+from benchgate.shadow.prompts import load_prompts, unmeasurable_checks
+from benchgate.store.repository import Store
 from benchgate.suite.deployment import DeploymentSpec, reference_name, resolve_page, resolve_secret
 from benchgate.suite.schema import Suite
 from benchgate.targets.address import ServerAddress, tls_context
 from benchgate.targets.dialect import route_of, target_of
 
+_T = TypeVar("_T")
 _EMBEDDED_URL = "http://127.0.0.1"
+_MAX_RUNS_SEARCHED = 50
 
 
-def written_problems(suite: Suite, suite_dir: Path) -> list[str]:
+def read_plan(
+    suite: Suite, suite_dir: Path, *, use_tokenizer_server: bool = True, fetch: bool = False, allow_code: bool = False
+) -> Plan:
+    """Read the data files a suite names and make its plan, before any request is sent.
+
+    `use_tokenizer_server` lets a server count tokens where a workload names one. `fetch` downloads data of lm-eval's
+    own tasks. Tasks that run code need `allow_code` as well as the suite's own consent.
+    """
+    quality, shadow, divergence = suite.quality, suite.shadow, suite.divergence
+    problems: list[Problem] = []
+    read_tasks = partial(load_tasks, suite_dir, fetch=fetch, allow_code=allow_code)
+    tasks = _read(problems, lambda: read_tasks(quality) if quality else ())
+    problems += [*unknown_leaves(suite, tasks), *impossible_checks(suite, tasks)] if tasks is not None else []
+    prompts = _read(problems, lambda: load_prompts(suite_dir / shadow.prompts) if shadow else ())
+    problems += unmeasurable_checks(suite, prompts) if prompts is not None else []
+    judge = shadow.judge if shadow is not None else None
+    judge_file = None if judge is None or judge.prompt is None else suite_dir / judge.prompt
+    judge_prompt = _read(problems, lambda: None if judge_file is None else load_judge_prompt(judge_file))
+    texts = _read(problems, lambda: load_texts(suite_dir / divergence.texts, divergence) if divergence else ())
+    traces, material = _read(
+        problems, lambda: read_inputs(suite, suite_dir, os.environ, asking=use_tokenizer_server)
+    ) or (
+        {},
+        NO_MATERIAL,
+    )
+    if problems:
+        raise SuiteError(problems)
+    return make_plan(suite, tasks or (), prompts or (), traces, material, texts or (), judge_prompt)
+
+
+def _read(problems: list[Problem], read: Callable[[], _T]) -> _T | None:
+    """Return what `read` returns; None if it fails. Problems are collected, so that all files are reported at once."""
+    try:
+        return read()
+    except SuiteError as error:
+        problems += error.problems
+        return None
+
+
+def preview_suite(
+    suite: Suite,
+    suite_dir: Path,
+    store_address: str,
+    *,
+    check_files: bool = False,
+    use_tokenizer_server: bool = True,
+    allow_code: bool = False,
+) -> Preview:
+    """Return the requests and check power of a run on this machine. Creates no store and sends none of the requests.
+
+    With `check_files`, data files and certificates are checked too. Raises SuiteError for all problems.
+    """
+    problems = written_problems(suite, suite_dir) if check_files else []
+    try:
+        plan = read_plan(suite, suite_dir, use_tokenizer_server=use_tokenizer_server, allow_code=allow_code)
+    except SuiteError as error:
+        raise SuiteError([*problems, *error.problems]) from error
+    if problems:
+        raise SuiteError(problems)
+    client, noise = known_client_at(store_address), known_noise_at(store_address, suite, plan)
+    return preview(suite, plan, client, usable_cpus(), judged_checks(suite, plan), noise)
+
+
+def require_ready(
+    suite: Suite,
+    suite_dir: Path,
+    *,
+    cluster: str | None = None,
+    allow_actions: bool = False,
+    allow_code: bool = False,
+) -> None:
+    """Raise UsageError if this machine lacks something that the run needs, or the user has not allowed it."""
+    if suite.quality is not None:
+        require_lm_eval()
+    if cluster is not None:
+        if suite.load is None:
+            raise UsageError(f"--cluster sends the load of a suite, and {suite.suite} has none; leave it out")
+        require_distributed()
+    if not allow_actions:
+        _refuse_commands(suite)
+    if suite.quality is not None and suite.quality.allow_unsafe_code and not allow_code:
+        # The suite's consent is not enough: whoever may change it could run anything on this machine.
+        raise UsageError(
+            f"the evals of {suite.suite} may run code on this machine (`quality.allow_unsafe_code: true`): "
+            "functions of its task files, or what the models write; read it, and add --allow-code to let it"
+        )
+    if problems := run_problems(suite, suite_dir, os.environ):
+        raise SuiteError(problems)
+    assessors_of(suite.shadow, os.environ, suite_dir, None)
+    require_askable(suite, suite_dir, os.environ)
+
+
+def _refuse_commands(suite: Suite) -> None:
+    """Raise UsageError for a suite that runs commands on this machine."""
+    for name in dict.fromkeys((suite.baseline, suite.candidate)):
+        ready = suite.deployments[name].ready
+        if ready is not None and ready.command is not None:
+            raise UsageError(
+                f"the replicas of {name} of {suite.suite} are counted by the command {ready.command!r} on this "
+                "machine; read it, and add --allow-actions to let it"
+            )
+    for stage in suite.load.sweep if suite.load else ():
+        for action in stage.actions or ():
+            if action.run is not None:
+                raise UsageError(
+                    f"stage {stage.name} of {suite.suite} runs the command {' '.join(action.run)!r} on this machine; "
+                    "read it, and add --allow-actions to let it"
+                )
+
+
+def written_problems(suite: Suite, suite_dir: Path) -> list[Problem]:
     """Return problems of the suite and its files alone: certificates, and an audit that an address rules out.
 
     References to variables are not followed: the machine that checks a suite need not hold its secrets.
     """
-    problems: list[str] = []
+    problems: list[Problem] = []
     for name, spec in _arms(suite):
         if spec.tls is not None:
-            problems += _named(name, _tls_problems(spec, suite_dir))
+            try:
+                tls_context(route_of(spec, None, suite_dir))
+            except UsageError as error:
+                problems.append(_problem(f"deployments.{name}", str(error)))
         if _audits(suite) and (address := _address(spec.url, {})) is not None:
             problems += _unaudited(name, never_stamped(address))
     return problems
 
 
-def run_problems(suite: Suite, suite_dir: Path, environment: Mapping[str, str]) -> list[str]:
+def run_problems(suite: Suite, suite_dir: Path, environment: Mapping[str, str]) -> list[Problem]:
     """Return what would keep this machine, with these variables, from running the suite now."""
-    problems: list[str] = []
+    problems: list[Problem] = []
     for name, spec in _arms(suite):
-        problems += _named(name, _target_problems(spec, suite_dir, environment))
-        problems += _named(name, _page_problems(spec, environment))
+        problems += _target_problems(f"deployments.{name}", spec, suite_dir, environment)
+        problems += _page_problems(f"deployments.{name}", spec, environment)
         if _audits(suite) and (address := _address(spec.url or _EMBEDDED_URL, environment)) is not None:
             problems += _unaudited(name, audit_refusal(address))
     return problems
@@ -47,57 +185,53 @@ def _arms(suite: Suite) -> list[tuple[str, DeploymentSpec]]:
     return [(name, suite.deployments[name]) for name in dict.fromkeys((suite.baseline, suite.candidate))]
 
 
-def _named(name: str, found: Iterator[str]) -> list[str]:
-    return [f"deployments.{name}: {problem}" for problem in found]
+def _problem(path: str, message: str) -> Problem:
+    return Problem("", None, None, path, message)
 
 
-def _tls_problems(spec: DeploymentSpec, suite_dir: Path) -> Iterator[str]:
-    try:
-        tls_context(route_of(spec, None, suite_dir))
-    except UsageError as exc:
-        yield str(exc)
-
-
-def _target_problems(spec: DeploymentSpec, suite_dir: Path, environment: Mapping[str, str]) -> Iterator[str]:
-    """Every variable that is wanting; where none is, the first thing that makes no target of it."""
+def _target_problems(
+    path: str, spec: DeploymentSpec, suite_dir: Path, environment: Mapping[str, str]
+) -> Iterator[Problem]:
+    """Yield every variable that is not set; if all are, the first reason why the target cannot be built."""
     if spec.url is None:
         return
-    wanting = False
-    for text in (spec.url, spec.api_key or "", spec.proxy or "", *spec.headers.values()):
+    unset = False
+    keys = {"url": spec.url, "api_key": spec.api_key, "proxy": spec.proxy}
+    for key, text in (keys | {f"headers.{name}": text for name, text in spec.headers.items()}).items():
         try:
-            resolve_secret(text, environment)
-        except UsageError as exc:
-            wanting = True
-            yield str(exc)
-    if wanting:
+            resolve_secret(text or "", environment)
+        except UsageError as error:
+            unset = True
+            yield _problem(f"{path}.{key}", str(error))
+    if unset:
         return
     try:
-        target_of(Arm.CANDIDATE, spec, environment, suite_dir)  # of either arm alike
-    except UsageError as exc:
-        yield str(exc)
+        target_of(Arm.CANDIDATE, spec, environment, suite_dir)  # the arm does not matter
+    except UsageError as error:
+        yield _problem(path, str(error))
 
 
-def _page_problems(spec: DeploymentSpec, environment: Mapping[str, str]) -> Iterator[str]:
-    """Pages of metrics whose variable is wanting, or holds no address."""
+def _page_problems(path: str, spec: DeploymentSpec, environment: Mapping[str, str]) -> Iterator[Problem]:
+    """Yield metrics pages whose variable is not set or holds no address."""
     of_replicas = (("ready.metrics", text) for text in (spec.ready.metrics if spec.ready is not None else ()))
     for key, text in (("metrics", spec.metrics), ("gpu", spec.gpu), *of_replicas):
         try:
             if text is not None:
                 resolve_page(key, text, environment)
-        except UsageError as exc:
-            yield str(exc)
+        except UsageError as error:
+            yield _problem(f"{path}.{key}", str(error))
 
 
 def _audits(suite: Suite) -> bool:
     return suite.load is not None and suite.load.audit
 
 
-def _unaudited(name: str, refusal: str | None) -> list[str]:
-    return [] if refusal is None else [f"load.audit: {name} cannot be audited: {refusal}"]
+def _unaudited(name: str, refusal: str | None) -> list[Problem]:
+    return [] if refusal is None else [_problem("load.audit", f"{name} cannot be audited: {refusal}")]
 
 
 def _address(url: str | None, environment: Mapping[str, str]) -> ServerAddress | None:
-    """None where there is none to judge yet: a variable is wanting, or the address is none, which its arm will say."""
+    """Return the address; None if its variable is not set or it is invalid, which is reported elsewhere."""
     variable = reference_name(url or "")
     text = url if variable is None else environment.get(variable)
     try:
@@ -106,17 +240,95 @@ def _address(url: str | None, environment: Mapping[str, str]) -> ServerAddress |
         return None
 
 
-def require_context_fits(suite: Suite, plan: Plan, arm: Arm, facts: Mapping[str, object]) -> None:
-    """SuiteError when the longest request is longer than the context an arm says it has (`max_model_len`)."""
-    room = facts.get("max_model_len")
-    if suite.load is None or not isinstance(room, int):
-        return
-    longest = longest_request(suite.load, plan)
-    if longest is None or longest.tokens <= room:
-        return
-    asked = f"at least {longest.input_tokens:,} tokens in and {longest.output_tokens:,} out"
-    what = (
-        f"request {longest.index} of {longest.level} asks for {asked}, and the context of the {arm} holds {room:,} "
-        "(its max_model_len); shorten it, or take its row out of the file"
+def require_power(store: Store, suite: Suite, plan: Plan, warn: Callable[[str], None]) -> None:
+    """Warn of checks that may be underpowered. Raises UsageError for required ones that certainly are."""
+    forecast = forecast_power(suite, plan, judged_checks(suite, plan), known_noise(store, suite, plan, read_runs=False))
+    short = shortfalls(forecast.checks)
+    if short.certain:
+        raise UsageError("\n".join(short.refused))
+    for line in (*short.likely, *short.told):
+        warn(line)
+
+
+def judged_checks(suite: Suite, plan: Plan) -> tuple[JudgedCheck, ...]:
+    """Return the policy's checks over what the plan will measure, with the ids that the gate will give them."""
+    is_continuous = {task.name: task.scale == "continuous" for task in plan.tasks}
+    return tuple(_judged_check(spec, suite, is_continuous) for spec in specs_over(suite, is_continuous))
+
+
+def known_noise_at(store_address: str, suite: Suite, plan: Plan) -> KnownNoise:
+    """Return the known noise without writing; a store that is missing, old or unreadable counts as empty."""
+    try:
+        store = Store.open_as_is(store_address)
+        if store is None:
+            return NO_KNOWN_NOISE
+        with store:
+            return known_noise(store, suite, plan, read_runs=True)
+    except StoreError:
+        return NO_KNOWN_NOISE
+
+
+def known_noise(store: Store, suite: Suite, plan: Plan, *, read_runs: bool) -> KnownNoise:
+    """Return the newest noise profile of the suite's baseline, and the duration of the last such run.
+
+    Without a profile, and with `read_runs`, the newest complete run of the same measurement that still has its raw
+    records takes its place.
+    """
+    measurement = measurement_sha256(suite, plan)
+    runs = [
+        run
+        for run in store.runs(suite.suite, limit=_MAX_RUNS_SEARCHED)
+        if Arm.BASELINE in run.arms and run.arms[Arm.BASELINE].name == suite.baseline
+    ]
+    same = [run for run in runs if run.status is RunStatus.COMPLETE and run.measurement_sha256 == measurement]
+    earlier = _earlier_run(store, same[0]) if same else None
+    profile = _newest_profile(store, suite, runs, measurement)
+    if profile is not None:
+        stale = profile.age_at(utc_now()).total_seconds() > suite.gate.noise_max_age_s
+        return KnownNoise(profile, "stale calibration" if stale else "calibration", earlier)
+    readable = next((run for run in same if store.removal(run.id) is None), None) if read_runs else None
+    if readable is not None:
+        return KnownNoise(_profile_of_run(store, readable, suite), "run", earlier)
+    return KnownNoise(earlier=earlier)
+
+
+def _judged_check(spec: CheckSpec, suite: Suite, is_continuous: dict[str, bool]) -> JudgedCheck:
+    check, tasks = spec.check, tuple[str, ...]()
+    if check.metric in TASK_METRICS:
+        names = {suite.unit_name(task): continuous for task, continuous in is_continuous.items()}
+        own = spec.task is not None and spec.task != "each"
+        tasks = (str(spec.task),) if own else tuple(judged_by(check, suite.gate.checks, names))
+    return JudgedCheck(spec.id, check, spec.statistic, spec.stage, tasks, spec.target_ratio)
+
+
+def _newest_profile(store: Store, suite: Suite, runs: list[Run], measurement: str) -> NoiseProfile | None:
+    """Return the newest profile of this measurement on any hardware that the baseline was seen on."""
+    keys = {noise_key(declared_deployment(suite, suite.baseline), environment_facts(), measurement)}
+    keys |= {noise_key(run.arms[Arm.BASELINE], run.environment, measurement) for run in runs}
+    found = [profile for key in keys if (profile := store.noise_profile(key)) is not None]
+    return max(found, key=lambda profile: (profile.measured_at, profile.run_id), default=None)
+
+
+def _profile_of_run(store: Store, run: Run, suite: Suite) -> NoiseProfile:
+    """Return a profile made of a run of two deployments: its pairs vary as those of the next run will."""
+    evidence = store.evidence(run.id)
+    return NoiseProfile(
+        key=noise_key(run.arms[Arm.BASELINE], run.environment, run.measurement_sha256),
+        measured_at=run.finished_at or run.started_at,
+        run_id=run.id,
+        blocks=len({execution.block for execution in evidence.load}),
+        spreads=spreads(evidence, suite),
+        # The shadow prompts are answered twice by the baseline; tasks are not.
+        disagreement=tuple(one for one in disagreements(evidence) if one.kind == "shadow"),
     )
-    raise SuiteError([Problem(suite.suite, None, None, "load", what)])
+
+
+def _earlier_run(store: Store, run: Run) -> EarlierRun | None:
+    """Return the duration of a run, and the number of blocks that its load ended with."""
+    if run.finished_at is None:
+        return None
+    duration_s = (datetime.fromisoformat(run.finished_at) - datetime.fromisoformat(run.started_at)).total_seconds()
+    ends = [data.get("blocks") for kind, data in store.events(run.id) if kind == LOAD_ENDED]
+    load = Suite.from_stored(run.suite).load
+    blocks = ends[-1] if ends and isinstance(ends[-1], int) else (load.blocks if load is not None else 0)
+    return EarlierRun(run.id, run.finished_at, blocks, duration_s)

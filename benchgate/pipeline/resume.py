@@ -1,45 +1,65 @@
-"""A run that was cut short goes on: at the next block that is not whole, when nothing that matters has changed.
+"""Resume an interrupted run at its first incomplete block, if nothing that matters has changed.
 
-What matters is what was asked (suite and plan), who asks (benchgate, machine) and who is asked (where, and what the
-deployments say of themselves). Until all of that is found to be as it was, nothing is written.
+The suite and plan, the program and machine, and the deployments must be what they were. Until all of that is known,
+nothing is written to the run.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from enum import Enum, auto
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 
-from benchgate.errors import StoreError, SuiteError, TargetError, UsageError
+from benchgate.errors import Command, NothingKept, Remedy, StoreError, SuiteError, TargetError, UsageError
 from benchgate.model.deployment import Arm, Deployment
-from benchgate.model.run import RESUMED, BudgetReading, DeploymentFault, Resumption, Run, RunStatus
-from benchgate.pipeline.checkpoint import Done, done_so_far
-from benchgate.pipeline.environment import known_client, usable_cpus, utc_now
-from benchgate.pipeline.error_budget import read_spent
-from benchgate.pipeline.judge import Decision, Kept, decide_kept
-from benchgate.pipeline.measure import Sitting, Work
-from benchgate.pipeline.measure_load import Progress
-from benchgate.pipeline.recording import as_kept, cut_short, measure_to_the_end
-from benchgate.pipeline.resume_checks import (
+from benchgate.model.run import RESUMED, BudgetReading, Resumption, Run, RunStatus
+from benchgate.pipeline.checkpoint import (
+    Completed,
     processes_before,
-    require_able,
+    read_checkpoint,
+    require_resumable,
     require_same_facts,
     require_unchanged,
     same_processes,
+    session_event,
 )
-from benchgate.pipeline.run import RunOptions, read_plan, require_runnable
-from benchgate.pipeline.session import sitting_of, spool_of
-from benchgate.pipeline.spools import SpoolFound, bring_in, unstored
+from benchgate.pipeline.deployments import TargetDown
+from benchgate.pipeline.environment import known_client, usable_cpus, utc_now
+from benchgate.pipeline.error_budget import read_spent
+from benchgate.pipeline.judge import Decision, decide_measured
+from benchgate.pipeline.measure import (
+    Work,
+    deployed,
+    measure_deployed,
+    measure_starts_left,
+    record_faults,
+    starts_left,
+)
+from benchgate.pipeline.measure_load import Progress
+from benchgate.pipeline.run import RunOptions, end_unstorable, mark_partial, prepare, spool_path, stored_run
 from benchgate.pipeline.suite_file import with_prices
 from benchgate.plan.client_demand import chosen_workers
 from benchgate.plan.schedule import Plan
+from benchgate.store.database import Address
 from benchgate.store.repository import RunWriter, Store
+from benchgate.store.rows import pending_spool
+from benchgate.store.spool import FILE_NAME
 from benchgate.suite.schema import Suite
 
-NO_PROCESSES: Mapping[Arm, Sequence[str]] = MappingProxyType({})
+_MAX_SPOOLS_NAMED = 3
+
+
+class SpoolState(Enum):
+    """Spool of an interrupted run: not needed, recovered, or lost.
+
+    A recovered one may be an older copy of itself, and nothing else shows how the run ended: the verdict says so.
+    """
+
+    NOT_NEEDED = auto()
+    RECOVERED = auto()
+    LOST = auto()
 
 
 def resume_suite(
@@ -51,197 +71,252 @@ def resume_suite(
     *,
     without_spool: bool = False,
 ) -> Decision:
-    """Go on with a run of this suite that was cut short, and judge its candidate; without `ref` with the newest one.
+    """Resume the interrupted run `ref` of this suite, or the newest one, and judge its candidate.
 
-    What the suite leaves to its price file is taken as of the day on which the run began. `without_spool` lets one go
-    on of which more was kept than is there; its verdict tells of it. Raises UsageError where there is no such run, or
-    something that matters has changed, and TargetError where a deployment is not there: then the run stays as it is.
+    Prices are taken as of the day on which the run began. `without_spool` allows a run whose spool is lost; its verdict
+    says so. Raises UsageError if there is no such run or something changed, and TargetError if a deployment is down;
+    the run then stays as it is.
     """
-    require_runnable(suite, suite_dir, options)
-    plan = read_plan(suite, suite_dir, fetch=True, allow_code=options.allow_code)
-    with _opened(options, ref) as store:
+    plan = prepare(suite, suite_dir, options)
+    with _open_store(options, ref) as store:
         store.mark_abandoned_runs()
-        run = _chosen(store, suite, suite_dir, options, ref)
+        run = _select_run(store, suite, suite_dir, options, ref)
         suite = with_prices(suite, suite_dir, run.day)
         with store.hold_run(run.id):
             _require_open(store, run)
-            spool = spool_of(options.work_dir, run.id)
-            found = bring_in(store, run, spool, without_spool=without_spool)
-            _require_open(store, run)  # a spool may have told how it ended
-            began = sitting_of(suite, os.environ, run.id, spool)
-            require_unchanged(run, suite, plan, store.events(run.id), began)
+            spool = spool_path(options.work_dir, run.id)
+            spool_state = recover_spools(store, run, spool, without_spool=without_spool)
+            _require_open(store, run)  # a recovered spool may show that the run ended
+            session = session_event(suite, os.environ, run.id, spool)
+            require_unchanged(run, suite, plan, store.events(run.id), session)
             journal = store.journal(run.id)
-            done = done_so_far(suite, plan, journal)
-            require_able(run, done, by_cluster=options.cluster is not None)
+            completed = read_checkpoint(suite, plan, journal)
+            require_resumable(run, completed, by_cluster=options.cluster is not None)
             spent = read_spent(suite, suite_dir, os.environ, utc_now())
-            reopen = partial(store.reopen_run, run.id, spool=spool, note=progress.note)
-            sitting = ResumedSitting(run, done, reopen, spent, began, processes_before(journal), found)
             work = Work(
                 suite=suite,
                 suite_dir=suite_dir,
                 plan=plan,
-                sitting=sitting,
                 log_dir=options.work_dir / run.id,
                 weights_dir=options.work_dir / "weights",
                 progress=progress,
-                so_far=lambda: sitting.writer.evidence(),
                 waivers=options.waivers,
-                workers=_workers(suite, plan, store, done),
+                workers=_workers(suite, plan, store, completed),
                 cluster=options.cluster,
                 salt=run.load_salt,
+                completed=completed,
+                session=completed.resumptions + 1,
             )
-            progress.note(f"run {run.id} goes on: {_told(suite, done)}")
+            progress.note(f"run {run.id} goes on: {_describe_completed(suite, completed)}")
             options.before_measuring()
-            kept = sitting.measure(work)
-        return decide_kept(store, kept, waivers=options.waivers)
+            reopen = partial(store.reopen_run, run.id, spool=spool, note=progress.note)
+            resumed = ResumedRun(run, completed, reopen, session, spent, processes_before(journal), spool_state)
+            try:
+                writer = _measure_rest(resumed, work)
+            except KeyboardInterrupt:
+                over = "it went on once, and does so no more: run the suite from its beginning"
+                unchanged = f"run {run.id} stays as it was: nothing more was measured"
+                progress.note(unchanged if resumed.writer is None else f"run {run.id} was cut short again; {over}")
+                raise
+            measured = stored_run(writer)
+        return decide_measured(store, measured, waivers=options.waivers)
 
 
-class ResumedSitting(Sitting):
-    """The sitting of a run that goes on: it is opened again when its deployments are found to be as they were.
+class ResumedRun:
+    """An interrupted run that is about to be resumed. Nothing is written to it before `reopen`.
 
-    `spent` is what production has spent by now, which takes the place of what it had when the run began. `began` is
-    what the journal keeps of this sitting, `before` which processes answered in those before it, and `found` what
-    became of the spool.
+    `session` is the event that begins this session, `spent` the error budget's reading that replaces the first one, and
+    `processes` are the servers of earlier sessions.
     """
 
     def __init__(
         self,
         run: Run,
-        done: Done,
+        completed: Completed,
         reopen: Callable[[], RunWriter],
-        spent: BudgetReading | None,
-        began: Mapping[str, object],
-        before: Mapping[Arm, Sequence[str]] = NO_PROCESSES,
-        found: SpoolFound = SpoolFound.NOT_NEEDED,
+        session: Mapping[str, object],
+        spent: BudgetReading | None = None,
+        processes: Mapping[Arm, Sequence[str]] | None = None,
+        spool: SpoolState = SpoolState.NOT_NEEDED,
     ) -> None:
-        self.done = done
-        self.number = done.resumptions + 1
-        self._run = run
+        self.run = run
+        self.writer: RunWriter | None = None  # until the run is reopened
+        self._completed = completed
         self._reopen = reopen
+        self._session = session
         self._spent = spent
-        self._began = began
-        self._before = before
-        self._spool = found
-        self._same: tuple[Arm, ...] = ()
-        self._found: dict[Arm, Deployment] = {}
-        self._begun = False
-        self._once_begun = ExitStack()
+        self._processes = processes or {}
+        self._spool = spool
+        self._new: dict[Arm, Deployment] = {}
 
-    def keep(self, arm: Arm, deployment: Deployment) -> None:
-        """Raises UsageError where the deployment says something else of itself than it did before."""
-        before = self._run.arms[arm]
+    def check_deployment(self, arm: Arm, deployment: Deployment) -> None:
+        """Raise UsageError for a deployment that reports other facts than before; keep one that had reported none."""
+        before = self.run.arms[arm]
         if before.facts:
             require_same_facts(arm, before, deployment)
-        elif self._begun:
+        elif self.writer is not None:
             self.writer.set_arm(arm, deployment)
         else:
-            self._found[arm] = deployment
+            self._new[arm] = deployment
 
-    def answered(self, processes: Mapping[Arm, str | None]) -> None:
-        """Raises UsageError where another process answers than before."""
-        self._same = same_processes(self._run, self._before, processes)
-        self.begin()
-        super().answered(processes)
+    def reopen_for(self, processes: Mapping[Arm, str | None]) -> RunWriter:
+        """Reopen the run, unless it is open. Raises UsageError for a deployment that another process serves now."""
+        same = same_processes(self.run, self._processes, processes)
+        return self.writer or self.reopen(same)
 
-    def begin(self) -> None:
-        """From here on the run goes on: what it had only begun is set aside, and so is what it knew of its budget."""
-        if self._begun:
-            return
-        begun, over = self.done.begun, self.done.budget if self._spent is not None else ()
-        kinds = {"shadow": self.done.shadow, "divergence": self.done.divergence}
-        went_on = Resumption(
+    def reopen(self, same: Sequence[Arm] = ()) -> RunWriter:
+        """Reopen the run: set its incomplete parts and its last budget reading aside, and begin this session.
+
+        `same` are the arms that are known to be served by the same process as before.
+        """
+        incomplete = self._completed.incomplete
+        replaced = self._completed.budget if self._spent is not None else ()
+        complete = {"shadow": self._completed.shadow, "divergence": self._completed.divergence}
+        resumption = Resumption(
             at=utc_now(),
             process=os.getpid(),
-            again=tuple(one.what for one in begun),
-            set_aside=tuple(sorted([*over, *(seq for one in begun for seq in one.seqs)])),
-            without_spool=self._spool is SpoolFound.GONE,
-            by_spool=self._spool is SpoolFound.ALONE,
-            same_process=tuple(arm.value for arm in self._same),
+            again=tuple(one.name for one in incomplete),
+            set_aside=tuple(sorted([*replaced, *(seq for one in incomplete for seq in one.seqs)])),
+            without_spool=self._spool is SpoolState.LOST,
+            by_spool=self._spool is SpoolState.RECOVERED,
+            same_process=tuple(arm.value for arm in same),
         )
-        self.writer = self._reopen()
+        writer = self._reopen()
         try:
-            self.writer.resume(went_on, [kind for kind, there in kinds.items() if there])
-            self.writer.begin_session(self._began)
+            writer.resume(resumption, [kind for kind, is_complete in complete.items() if is_complete])
+            writer.begin_session(self._session)
         except StoreError:
-            self.writer.discard()
+            writer.discard()
             raise
-        self._begun = True
-        self._once_begun.enter_context(cut_short(self.writer, may_go_on=False))
+        self.writer = writer
         if self._spent is not None:
-            self.writer.add_budget(self._spent)
-        for arm, deployment in self._found.items():
-            self.writer.set_arm(arm, deployment)
+            writer.add_budget(self._spent)
+        for arm, deployment in self._new.items():
+            writer.set_arm(arm, deployment)
+        return writer
 
-    def end_without(self, faults: tuple[DeploymentFault, ...]) -> None:
-        """Raises TargetError where nothing was measured yet: the run can still go on, once they are there."""
-        if not self._begun:
-            told = "; ".join(f"the {fault.arm} {self._run.arms[fault.arm].name}: {fault.reason}" for fault in faults)
-            raise TargetError(f"run {self._run.id} cannot go on now, and stays as it is: {told}")
-        super().end_without(faults)
 
-    def measure(self, work: Work) -> Kept:
-        """Measure what is left, to the end of the run."""
+def _measure_rest(resumed: ResumedRun, work: Work) -> RunWriter:
+    """Measure what is left and end the run. Raises TargetError if a deployment is down before the run is reopened."""
+    try:
         try:
-            with self._once_begun:
-                measure_to_the_end(work, may_go_on=False)
-        except KeyboardInterrupt:
-            over = "it went on once, and does so no more: run the suite from its beginning"
-            work.progress.note(
-                f"run {self._run.id} was cut short again; {over}"
-                if self._begun
-                else f"run {self._run.id} stays as it was: nothing more was measured"
-            )
+            if starts_left(work):
+                measure_starts_left(work, resumed.reopen())
+            with deployed(work, resumed.check_deployment) as servers:
+                measure_deployed(work, resumed.reopen_for(servers.processes), servers)
+            status = RunStatus.COMPLETE
+        except TargetDown as down:
+            if resumed.writer is None:
+                faults = "; ".join(
+                    f"the {one.arm} {resumed.run.arms[one.arm].name}: {one.reason}" for one in down.faults
+                )
+                raise TargetError(f"run {resumed.run.id} cannot go on now, and stays as it is: {faults}") from down
+            record_faults(resumed.writer, down)
+            status = RunStatus.PARTIAL
+        assert resumed.writer is not None, "something was measured"
+        resumed.writer.finish(status, utc_now())
+    except BaseException as error:
+        if resumed.writer is None:
             raise
-        return as_kept(self.writer)
+        if not isinstance(error, NothingKept):
+            mark_partial(resumed.writer, error, resumable=False)
+            raise
+        end_unstorable(resumed.writer, error, resumable=False)
+    return resumed.writer
 
 
-def _opened(options: RunOptions, ref: str | None) -> Store:
+def _open_store(options: RunOptions, ref: str | None) -> Store:
     try:
         return Store.open(options.store, create=False)
     except UsageError as error:
-        raise UsageError(f"{error}{unstored(options.work_dir, ref, options.store)}") from error
+        raise _with_spools(error, options, ref) from error
 
 
-def _chosen(store: Store, suite: Suite, suite_dir: Path, options: RunOptions, ref: str | None) -> Run:
-    """The run that is to go on: the one called `ref`, or the newest of these two deployments, of this very suite first.
+def _with_spools(error: UsageError, options: RunOptions, ref: str | None, store: Store | None = None) -> UsageError:
+    """Return the error with the spools of runs that the store lacks, and the remedy of recovering them."""
+    paths = sorted(options.work_dir.glob(f"*/{FILE_NAME}"), reverse=True)  # newest first: ids begin with the time
+    named = [path for path in paths if ref is None or path.parent.name.startswith(ref)]
+    found = [path for path in named if store is None or not _has_run(store, path.parent.name)]
+    if not found:
+        return error
+    more = f" and {len(found) - _MAX_SPOOLS_NAMED} more" if len(found) > _MAX_SPOOLS_NAMED else ""
+    spools = ", ".join(map(str, found[:_MAX_SPOOLS_NAMED])) + more
+    address = Address.parse(options.store).shown_if_whole  # a password is not repeated
+    recover = Remedy("bring it in before the run is resumed,", Command.IMPORT, str(found[0]), address)
+    message = f"{error}. What a run had measured that this store does not have is in {spools}"
+    return UsageError(message, remedies=(recover,))
 
-    Another of that name was made of a part of the suite, or the suite was changed since, which is told then.
+
+def _has_run(store: Store, run_id: str) -> bool:
+    try:
+        store.run(run_id)
+    except UsageError:
+        return False
+    return True
+
+
+def recover_spools(store: Store, run: Run, spool: Path, *, without_spool: bool) -> SpoolState:
+    """Insert what a run's spools have and the store lacks.
+
+    Raises UsageError for a lost spool, unless `without_spool`: leaving one out selects among complete blocks.
+    """
+    pending = pending_spool(store.events(run.id))
+    found = [path for path in dict.fromkeys([Path(pending), spool] if pending else [spool]) if _is_file(path)]
+    for path in found:
+        store.recover(path)
+    if pending is None:
+        return SpoolState.NOT_NEEDED
+    if found:
+        return SpoolState.RECOVERED
+    if not without_spool:
+        raise UsageError(
+            f"run {run.id} was ended without a word, and what it measured is kept in {pending} too, which is not "
+            f"there: go on where that file is, or put it at {spool}. Where it is lost, --ignore-missing-spool goes on "
+            "with what the store has, and the verdict warns that records may be missing"
+        )
+    return SpoolState.LOST
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:
+        return False
+
+
+def _select_run(store: Store, suite: Suite, suite_dir: Path, options: RunOptions, ref: str | None) -> Run:
+    """Return the run called `ref`, or the newest interrupted one of these deployments; one of this very suite first.
+
+    A run of a part of the suite, or of an earlier version, has the same name; it is refused later, with the reason.
     """
     if ref is not None:
         try:
             return store.run(store.resolve(ref))
         except UsageError as error:
-            raise UsageError(f"{error}{unstored(options.work_dir, ref, options.store, store)}") from error
-    ours = [run for run in store.resumable_runs(suite.suite) if not run.calibrates and _is_of(run, suite)]
-    if ours:
-        return next((run for run in ours if _is_asked(run, suite, suite_dir)), ours[0])
-    raise UsageError(
-        f"no run of {suite.suite} with {suite.candidate} beside {suite.baseline} was cut short and may go on"
-        f"{_went_on_once(store, suite)}; run it from its beginning, without --resume"
-        f"{unstored(options.work_dir, ref, options.store, store)}"
-    )
+            raise _with_spools(error, options, ref, store) from error
+    runs = [run for run in store.resumable_runs(suite.suite) if not run.calibrates and _has_arms(run, suite)]
+    if runs:
+        return next((run for run in runs if _has_suite(run, suite, suite_dir)), runs[0])
+    newest = next((run for run in store.runs(suite.suite) if _has_arms(run, suite)), None)
+    once = newest is not None and newest.status is RunStatus.PARTIAL and _was_resumed(store, newest)
+    hint = f" (run {newest.id} went on once already, and was cut short again)" if once and newest is not None else ""
+    none = f"no run of {suite.suite} with {suite.candidate} beside {suite.baseline} was cut short and may go on{hint}"
+    raise _with_spools(UsageError(f"{none}; run it from its beginning, without --resume"), options, ref, store)
 
 
-def _is_asked(run: Run, suite: Suite, suite_dir: Path) -> bool:
+def _has_suite(run: Run, suite: Suite, suite_dir: Path) -> bool:
     try:
         return run.suite == with_prices(suite, suite_dir, run.day).to_stored()
     except SuiteError:
-        return False  # it had no such prices on that day, and then it was not this suite
+        return False  # the suite has no prices for that day, so the run was of another
 
 
-def _is_of(run: Run, suite: Suite) -> bool:
+def _has_arms(run: Run, suite: Suite) -> bool:
     names = {arm: run.arms[arm].name for arm in Arm if arm in run.arms}
     return names == {Arm.BASELINE: suite.baseline, Arm.CANDIDATE: suite.candidate}
 
 
-def _went_on_once(store: Store, suite: Suite) -> str:
-    newest = next((run for run in store.runs(suite.suite) if _is_of(run, suite)), None)
-    if newest is None or newest.status is not RunStatus.PARTIAL or not _resumed(store, newest):
-        return ""
-    return f" (run {newest.id} went on once already, and was cut short again)"
-
-
-def _resumed(store: Store, run: Run) -> bool:
+def _was_resumed(store: Store, run: Run) -> bool:
     return any(kind == RESUMED for kind, _ in store.events(run.id))
 
 
@@ -250,24 +325,23 @@ def _require_open(store: Store, run: Run) -> None:
         return
     now = store.run(run.id)
     if now.status is RunStatus.COMPLETE:
-        raise UsageError(
-            f"run {run.id} is complete, so nothing of it is left to measure: judge it with `benchgate gate`"
-        )
+        judge = Remedy("judge it", Command.GATE, run.id)
+        raise UsageError(f"run {run.id} is complete, so nothing of it is left to measure", remedies=(judge,))
     once = "it went on once already, and was cut short again"
-    why = once if _resumed(store, now) else "a deployment was not there, or it is of a kind that does not go on"
+    why = once if _was_resumed(store, now) else "a deployment was not there, or it is of a kind that does not go on"
     raise UsageError(f"run {run.id} is over, though not complete ({why}), so it cannot go on: run the suite again")
 
 
-def _workers(suite: Suite, plan: Plan, store: Store, done: Done) -> int:
-    """As many as sent the load before, whatever the curve of this machine says now."""
-    if len(done.load.workers) == 1 and not done.load.spread:
-        return next(iter(done.load.workers))
+def _workers(suite: Suite, plan: Plan, store: Store, completed: Completed) -> int:
+    """Return the number of load generator processes: as many as before, whatever this machine's client profile says."""
+    if len(completed.load.workers) == 1 and not completed.load.by_cluster:
+        return next(iter(completed.load.workers))
     return chosen_workers(suite, plan, known_client(store), usable_cpus())
 
 
-def _told(suite: Suite, done: Done) -> str:
-    """`3 of 6 blocks are there; block 4 is measured again from its beginning`."""
-    there = [f"{done.load.blocks} of {suite.load.blocks} blocks are there"] if suite.load is not None else []
-    there += [f"{len(done.tasks)} tasks are there"] if suite.quality is not None else []
-    again = [f"{', '.join(one.what for one in done.begun)} again from the beginning"] if done.begun else []
-    return "; ".join([*there, *again])
+def _describe_completed(suite: Suite, completed: Completed) -> str:
+    """Describe the rest of a run: `3 of 6 blocks are there; block 4 again from the beginning`."""
+    parts = [f"{completed.load.blocks} of {suite.load.blocks} blocks are there"] if suite.load is not None else []
+    parts += [f"{len(completed.tasks)} tasks are there"] if suite.quality is not None else []
+    names = ", ".join(one.name for one in completed.incomplete)
+    return "; ".join([*parts, *([f"{names} again from the beginning"] if names else [])])

@@ -1,39 +1,47 @@
-"""From a stored run to a recorded promotion, and back out of one.
+"""Recorded promotions: judge a stored run again, record or withdraw its promotion, and run the hook that follows.
 
-Nothing stored is taken at its word: the run is judged again from its records, and only what comes out exactly as it was
-stored, and says yes, is promoted. Anything else takes an override that names its reason and stays outside of the
-baseline series.
+The stored verdict is not trusted: only a run that is judged now exactly as it was stored, and passes, is promoted.
+Anything else takes an override that names its reason and stays outside of the baseline series.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchgate.errors import BenchgateError, EvidenceError, ExitCode, PublishError, UsageError
-from benchgate.escape import one_line
-from benchgate.model.deployment import HOW_TO_PIN, Arm, ModelIdentity, adapter_names, identity_of, sha256_of
+from benchgate.integrations.hook import run_hook
+from benchgate.model.deployment import Deployment, ModelIdentity, sha256_of
 from benchgate.model.history import (
     Promotion,
     PromotionAction,
     PromotionGrounds,
     PromotionOrigin,
     current_promotions,
-    promotion_labels,
 )
-from benchgate.model.run import Run, RunStatus, too_old_because
 from benchgate.model.verdict import Waivers
 from benchgate.pipeline.environment import fresh_run_id, utc_now
 from benchgate.pipeline.judge import Decision, decide_stored, report_html
+from benchgate.release.eligibility import (
+    Obstacle,
+    ObstacleKind,
+    Requirements,
+    candidate_identity,
+    promotion_obstacles,
+    run_obstacles,
+    verdict_obstacles,
+)
 from benchgate.store.repository import Store, StoredVerdict
 
-_LONGEST = 500
+_LONGEST_TEXT = 500
 
 
 class NotPromoted(BenchgateError):
-    """The run may not be promoted; the exit code says why, as that of its verdict does."""
+    """The run may not be promoted; the exit code is that of the reason."""
 
     def __init__(self, message: str, exit_code: ExitCode) -> None:
         super().__init__(message)
@@ -42,7 +50,7 @@ class NotPromoted(BenchgateError):
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """The promotion that stands now; `new` where it was recorded just now, else it stood before.
+    """The current promotion of a run; `new` if it was recorded just now.
 
     `identity` is what is known of the candidate's weights; None of a withdrawal.
     """
@@ -67,134 +75,153 @@ def promote(
 ) -> Recorded:
     """Judge a run once more and record its promotion.
 
-    A run that ended more than `max_age_s` ago is refused in any case: servers, drivers and traffic are others by then.
     `report` is the HTML report that somebody read: it must be the one that the store gives. `override` is the reason
-    why a run is promoted whose verdict says no. A candidate whose weights stand under a name that may move is refused
-    in any case, with `require_pinned` also one of which nobody says at which revision it was measured. So is a run
-    whose promotion was withdrawn, unless `again` says that it is meant: a job that is started over means nothing by it.
-    Raises NotPromoted, with the verdict's exit code where that is the reason, and UsageError for a run that judges
-    nobody.
+    why a run is promoted whose verdict says no. It does not help a run that ended more than `max_age_s` ago, nor a
+    candidate whose weights may change under their name (with `require_pinned`: are not pinned). A run whose promotion
+    was withdrawn needs `again`, because a job that is started over does not mean it. Raises NotPromoted, with the
+    verdict's exit code where that is the reason, and UsageError for a run that judges no candidate.
     """
-    _require_told(origin, override)
+    _require_printable(origin, override)
     run = store.run(run_id)
-    _require_judging(run)
-    _require_recent(run, max_age_s)
-    identity = _require_fixed(run, require_pinned=require_pinned)
-    decision = decide_stored(store, run_id, waivers=waivers, keep=False).asked(strict=strict)
-    stored = _stored_verdict(store, decision)
-    deed = _deed(decision, override)
+    _refuse(run_id, run_obstacles(run, utc_now(), Requirements(max_age_s, require_pinned=require_pinned)))
+    identity = candidate_identity(run)
+    assert identity is not None, "a run without a candidate is refused above"
+    decision = decide_stored(store, run_id, waivers=waivers, keep=False).with_strict(strict=strict)
+    verdict = _stored_verdict(store, decision)
+    outcome = decision.verdict.outcome
+    obstacles = list(verdict_obstacles(outcome, f"it is {outcome}: {decision.verdict.reason}", strict=strict))
+    if override is None:
+        _refuse(run_id, obstacles)
+    elif not obstacles:
+        raise UsageError(f"run {run_id} is {outcome} and needs no override; leave --override out")
     promotion = Promotion(
         id=fresh_run_id(),
         run_id=run_id,
         promoted_at=utc_now(),
-        suite=decision.evidence.run.suite_name,
-        deed=deed,
+        suite=run.suite_name,
+        deed=PromotionAction.OVERRIDDEN if obstacles else PromotionAction.PROMOTED,
         origin=origin,
         grounds=replace(
-            _grounds(store, decision, stored, _report_sha256(decision, report)), revision=identity.revision
+            _grounds(store, decision, verdict, _report_sha256(decision, report)), revision=identity.revision
         ),
         reason=override,
     )
-    _require_not_withdrawn(store, run, again=again)
-    kept = store.save_promotion(promotion)
-    return Recorded(kept, new=kept.id == promotion.id, identity=identity)
+    if not again:
+        _refuse(run_id, promotion_obstacles(run, store.promotions(run.suite_name)))
+    recorded = store.save_promotion(promotion)
+    return Recorded(recorded, new=recorded.id == promotion.id, identity=identity)
 
 
 def withdraw(store: Store, run_id: str, origin: PromotionOrigin, reason: str) -> Recorded:
-    """Record that a promotion no longer stands: the run is out of the baseline series, and `@promoted` the one before.
+    """Withdraw a promotion: the run leaves the baseline series, and `@promoted` means the one before it.
 
-    Raises UsageError where none stands, or where it is in the series and the origin is not protected.
+    Raises UsageError for a run that is not promoted, or is in the series while the origin is not protected.
     """
-    _require_told(origin, reason)
+    _require_printable(origin, reason)
     suite = store.run(run_id).suite_name
     withdrawal = Promotion(fresh_run_id(), run_id, utc_now(), suite, PromotionAction.WITHDRAWN, origin, None, reason)
     return Recorded(store.save_promotion(withdrawal), new=True)
 
 
-def require_to_follow(store: Store, recorded: Recorded, *, again: bool, override: str | None) -> None:
-    """Raise PublishError where nothing may follow what is recorded: not now, or not at all.
+def require_current(store: Store, recorded: Recorded, *, again: bool, override: str | None) -> None:
+    """Raise PublishError where the hook must not run for a recorded promotion: not now, or not at all.
 
-    A job that is started over must not end well with a deployment that never happened (nobody knows if it did), nor put
-    an older candidate into the place of a newer one, nor do by a record of a yes what an override asks for.
+    A job that is started over must not end well with a deployment that never happened, replace a newer candidate by an
+    older one, or use a recorded pass for what an override asks for.
     """
-    one, why = recorded.promotion, None
-    stands = tuple(current_promotions(store.promotions(one.suite)))
-    if override is not None and one.deed is not PromotionAction.OVERRIDDEN:
-        why = "it stands by a verdict that says no by now, and the override is recorded nowhere: --withdraw it first"
-    elif one.run_id not in stands:
-        why = "it was withdrawn meanwhile"
-    elif stands[-1] != one.run_id:
-        why = f"run {stands[-1]} was promoted after it; to go back to this one, --withdraw that first"
+    promotion, reason = recorded.promotion, None
+    current = tuple(current_promotions(store.promotions(promotion.suite)))
+    if override is not None and promotion.deed is not PromotionAction.OVERRIDDEN:
+        reason = "its recorded verdict passed, today's does not, and the override is not recorded: --withdraw it first"
+    elif promotion.run_id not in current:
+        reason = "it was withdrawn meanwhile"
+    elif current[-1] != promotion.run_id:
+        reason = f"run {current[-1]} was promoted after it; to go back to this one, --withdraw that first"
     elif not recorded.new and not again:
-        why = "it was recorded before, and nothing says what was done then; add --again to do it now"
-    if why is not None:
-        raise PublishError(f"nothing follows the promotion of run {one.run_id}: {why}")
+        reason = "it was recorded before, and it is unknown if the hook ran then; add --repeat to run it now"
+    if reason is not None:
+        raise PublishError(f"no hook runs for the promotion of run {promotion.run_id}: {reason}")
 
 
-def _require_told(origin: PromotionOrigin, reason: str | None) -> None:
-    """What people wrote is shown on terminals and in the logs of CI systems, which an escape would command."""
-    told = {"--by": origin.by, "--ref": origin.ref, "--commit": origin.commit, "what the CI says": origin.ci}
-    for what, said in (told | {"a reason": reason}).items():
-        if said is None:
+def run_promotion_hook(
+    command: Sequence[str],
+    promotion: Promotion,
+    candidate: Deployment,
+    environment: Mapping[str, str],
+    limit_s: float,
+) -> None:
+    """Run the user's command for a recorded promotion. Raises PublishError where it fails; the promotion stays."""
+    document = json.dumps(hook_document(promotion, candidate), indent=2, sort_keys=True) + "\n"
+    try:
+        run_hook(command, hook_variables(promotion, candidate), document, environment, limit_s)
+    except PublishError as error:
+        raise PublishError(
+            f"the promotion of run {promotion.run_id} is recorded, but {error}; run the hook again by the "
+            "same command with --repeat"
+        ) from error
+
+
+def hook_variables(promotion: Promotion, candidate: Deployment) -> dict[str, str]:
+    """Return the hook's environment variables; unknown values are empty."""
+    grounds = promotion.grounds
+    variables = {
+        "RUN_ID": promotion.run_id,
+        "SUITE": promotion.suite,
+        "DEED": promotion.deed.value,
+        "IN_SERIES": "true" if promotion.in_series else "false",
+        "PROMOTED_AT": promotion.promoted_at,
+        "PROMOTED_BY": promotion.origin.by,
+        "REF": promotion.origin.ref or "",
+        "COMMIT": promotion.origin.commit or "",
+        "CANDIDATE": candidate.name,
+        "CANDIDATE_MODEL": candidate.model,
+        "CANDIDATE_REVISION": grounds.revision or "" if grounds is not None else "",
+        "VERDICT": grounds.outcome.value if grounds is not None else "",
+        "VERDICT_SHA256": grounds.verdict_sha256 if grounds is not None else "",
+        "EVIDENCE_SHA256": grounds.evidence_sha256 if grounds is not None else "",
+        "SUITE_SHA256": grounds.suite_sha256 if grounds is not None else "",
+        "REPORT_SHA256": grounds.report_sha256 if grounds is not None else "",
+    }
+    return {f"BENCHGATE_{name}": value for name, value in variables.items()}
+
+
+def hook_document(promotion: Promotion, candidate: Deployment) -> dict[str, object]:
+    """Return the hook's standard input: the record, and its candidate."""
+    served = {"name": candidate.name, "model": candidate.model, "engine": candidate.engine}
+    return {**promotion.to_json(), "in_series": promotion.in_series, "candidate": served}
+
+
+def _require_printable(origin: PromotionOrigin, reason: str | None) -> None:
+    """Raise UsageError for texts with control characters, which terminals and CI logs would obey."""
+    texts = {"--by": origin.by, "--ref": origin.ref, "--commit": origin.commit, "the CI's description": origin.ci}
+    for name, text in (texts | {"a reason": reason}).items():
+        if text is None:
             continue
-        if not said.strip() or len(said) > _LONGEST or any(unicodedata.category(char)[0] == "C" for char in said):
-            raise UsageError(f"{what}: expected 1 to {_LONGEST} characters on one line; found {ascii(said)[:60]}")
+        if not text.strip() or len(text) > _LONGEST_TEXT or any(unicodedata.category(char)[0] == "C" for char in text):
+            raise UsageError(f"{name}: expected 1 to {_LONGEST_TEXT} characters on one line; found {ascii(text)[:60]}")
 
 
-def _require_judging(run: Run) -> None:
-    if run.calibrates:
-        raise UsageError(f"run {run.id} is a calibration: both of its arms are one deployment, and it judges nobody")
-    if run.imported:
-        raise UsageError(
-            f"run {run.id} was imported: its evals were made elsewhere, and nothing shows what answered them; promote "
-            "a run that benchgate measured"
-        )
-    if run.status is not RunStatus.COMPLETE:
-        raise NotPromoted(
-            f"run {run.id} is {run.status}, and only a complete one can be promoted; go on with it: "
-            "`benchgate run --resume`",
-            ExitCode.INVALID,
-        )
+_HINTS = {ObstacleKind.TOO_OLD: " (--max-age sets the limit)", ObstacleKind.WITHDRAWN: "; --repeat promotes it anyway"}
 
 
-def _require_recent(run: Run, max_age_s: float) -> None:
-    old = too_old_because(run.finished_at, utc_now(), max_age_s)
-    if old is not None:
-        raise NotPromoted(
-            f"run {run.id} is not promoted: {old} (--max-age says how old a run may be)", ExitCode.INVALID
-        )
-
-
-def _require_not_withdrawn(store: Store, run: Run, *, again: bool) -> None:
-    if not again and promotion_labels(store.promotions(run.suite_name)).get(run.id) == PromotionAction.WITHDRAWN:
-        raise NotPromoted(
-            f"run {run.id} was promoted, and that was withdrawn; --again promotes it all the same",
-            ExitCode.PUBLISH_FAILED,
-        )
-
-
-def _require_fixed(run: Run, *, require_pinned: bool) -> ModelIdentity:
-    """What is known of the candidate's weights. Raises NotPromoted where others may be served under their name."""
-    candidate = run.arms.get(Arm.CANDIDATE)
-    if candidate is None:
-        raise NotPromoted(f"run {run.id} has no candidate, and so nothing to promote", ExitCode.INVALID)
-    identity = identity_of(candidate, adapter_names(run.suite.get("load")))
-    if identity.may_move or (require_pinned and not identity.is_fixed):
-        raise NotPromoted(
-            f"run {run.id} is not promoted: its candidate is {one_line(identity.told)}, so what is served under that "
-            f"name need not be what was measured; {HOW_TO_PIN} and measure it again",
-            ExitCode.INVALID,
-        )
-    return identity
+def _refuse(run_id: str, obstacles: Iterable[Obstacle]) -> None:
+    """Raise for the first obstacle."""
+    for obstacle in obstacles:
+        message = f"run {run_id} is not promoted: {obstacle.reason}{_HINTS.get(obstacle.kind, '')}"
+        if obstacle.exit_code is ExitCode.USAGE:
+            raise UsageError(message)
+        raise NotPromoted(message, obstacle.exit_code)
 
 
 def _stored_verdict(store: Store, decision: Decision) -> StoredVerdict:
-    """The latest own verdict that the store has, where it says exactly what is found now. Raises NotPromoted."""
+    """Return the run's newest own verdict. Raises NotPromoted unless it is the one found now."""
     run_id = decision.evidence.run.id
-    own = [one for one in store.verdicts(run_id) if one.of_the_run_itself]
-    if own and sha256_of(own[-1].document) == sha256_of(decision.document):
-        return own[-1]
-    known = f"is another: {own[-1].outcome} of {own[-1].decided_at or 'an unknown day'}" if own else "is not there"
+    stored = store.own_verdict(run_id)
+    if stored is not None and sha256_of(stored.document) == sha256_of(decision.document):
+        return stored
+    known = (
+        "is not there" if stored is None else f"is another: {stored.outcome} of {stored.decided_at or 'no known day'}"
+    )
     raise NotPromoted(
         f"run {run_id} is {decision.verdict.outcome} as judged now, and its newest stored verdict {known}; judge it "
         f"again with `benchgate gate {run_id}` (and the same --waivers and --as-of), read that, and promote it then",
@@ -202,28 +229,11 @@ def _stored_verdict(store: Store, decision: Decision) -> StoredVerdict:
     )
 
 
-def _deed(decision: Decision, override: str | None) -> PromotionAction:
-    """Whether the verdict lets it through, or somebody does in its place. Raises NotPromoted where neither does."""
-    run_id, outcome = decision.evidence.run.id, decision.verdict.outcome
-    if decision.exit_code is ExitCode.OK and outcome.promotes:
-        if override is not None:
-            raise UsageError(f"run {run_id} is {outcome} and needs no override; leave --override out")
-        return PromotionAction.PROMOTED
-    if override is None:
-        why = "--strict treats WARN like BLOCK; leave it out to promote with care" if outcome.promotes else None
-        raise NotPromoted(
-            f"run {run_id} is {outcome} and is not promoted: {why or decision.verdict.reason}", decision.exit_code
-        )
-    return PromotionAction.OVERRIDDEN
-
-
 def _grounds(store: Store, decision: Decision, stored: StoredVerdict, report_sha256: str) -> PromotionGrounds:
     run, policy = decision.evidence.run, decision.verdict.policy_sha256
     evidence = store.evidence_sha256(run.id)
     if evidence is None or policy is None:
-        raise EvidenceError(
-            f"run {run.id}: its evidence or its policy has no hash, so nothing can be said to rest on it"
-        )
+        raise EvidenceError(f"run {run.id}: its evidence or its policy has no hash, so no promotion can rest on it")
     return PromotionGrounds(
         outcome=decision.verdict.outcome,
         verdict_sha256=stored.sha256,
@@ -236,7 +246,7 @@ def _grounds(store: Store, decision: Decision, stored: StoredVerdict, report_sha
 
 
 def _report_sha256(decision: Decision, report: Path | None) -> str:
-    """Of the report as the store gives it. Raises NotPromoted where somebody read neither that nor a site's."""
+    """Return the hash of the store's own report. Raises NotPromoted if `report` is neither that nor a site's."""
     expected = hashlib.sha256(report_html(decision).encode()).hexdigest()
     if report is None:
         return expected

@@ -1,85 +1,104 @@
-"""From a stored run to what hosts are told of it: judged once more, put into words, and each host told in its turn.
+"""A stored run's verdict, posted to GitHub, a webhook, Slack or a Pushgateway.
 
-A job that publishes takes no verdict at its word: the run is judged again from its records, and only a verdict that is
-also the one that was stored, of the suite that is to be judged by, is told. Anything else is a doubt, which is never
-green.
+The stored verdict is not trusted: the run is judged again from its records. A verdict that differs from the stored one,
+or a run of another suite than the one given, is published as in doubt, which is never green.
 """
 
 from __future__ import annotations
 
+import hashlib
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from benchgate.errors import EvidenceError, ExitCode, PublishError, SuiteError, UsageError
 from benchgate.escape import markdown_code, markdown_prose
-from benchgate.integrations import github
-from benchgate.integrations.github_api import GitHubApi
-from benchgate.integrations.github_check import publish_check
-from benchgate.integrations.github_comment import publish_comment
-from benchgate.integrations.github_place import Place
-from benchgate.integrations.github_status import publish_commit_status, publish_deployment_status
-from benchgate.integrations.message import Annotation, Light, Message
+from benchgate.integrations import github_outputs
+from benchgate.integrations.ci import GitHubContext
+from benchgate.integrations.github import GitHubApi
+from benchgate.integrations.github_feedback import (
+    Annotation,
+    CheckState,
+    Message,
+    publish_check,
+    publish_comment,
+    publish_commit_status,
+    publish_deployment_status,
+)
+from benchgate.integrations.webhook import (
+    CLOCK,
+    Clock,
+    Destination,
+    destination,
+    push_metrics,
+    send_slack,
+    send_webhook,
+    slack_destination,
+    webhook_key,
+)
 from benchgate.model.deployment import Arm, sha256_of
 from benchgate.model.run import Run
 from benchgate.model.verdict import Outcome, Waivers
-from benchgate.pipeline.judge import Decision, decide_stored
-from benchgate.pipeline.suite_file import other_prices, with_prices
+from benchgate.pipeline.judge import Decision, decide_stored, report_html
+from benchgate.pipeline.suite_file import other_prices
+from benchgate.release.eligibility import ObstacleKind, measured_forms, purpose_obstacles
 from benchgate.report.document import with_exit_code
 from benchgate.report.markdown import SUMMARY_BYTES, markdown_of
-from benchgate.report.results import Kind, Level, Result, SuiteLines, VerdictContext, plain, suite_lines
+from benchgate.report.outputs import render_metrics, render_notice
+from benchgate.report.results import Kind, Level, VerdictContext, plain, suite_lines
+from benchgate.report.slack import render_slack
 from benchgate.store.bundle import bundle_sources
 from benchgate.store.merge import import_runs
 from benchgate.store.migrate import opened
 from benchgate.store.repository import Store
 from benchgate.suite.loader import parse_suite
-from benchgate.suite.rules.suite import with_arms
 from benchgate.system import read_text_file
 
 Publisher = Callable[[Message], str]
-"""Tells one host, and says in words what it did. Raises PublishError where it could not."""
+"""Function that posts a message to one host and returns a description of what it did. Raises PublishError."""
 
 _LONGEST_DOUBT = 1000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Judged:
-    """A stored run as it is judged now. `doubt` is why nothing may rest on that, in a sentence; None where all is well.
+    """A stored run as it is judged now.
 
-    `aside` says what else reads differently than it was stored, where the outcome is the same.
+    `doubt` is a sentence that says why the verdict must not be relied on; None if it may. `remark` says that other
+    parts of the document than the outcome differ from the stored one.
     """
 
     decision: Decision
     doubt: str | None
-    aside: str | None = None
+    remark: str | None = None
 
     @property
     def exit_code(self) -> ExitCode:
-        """The verdict's own code, or 13 where it is in doubt."""
+        """Return the verdict's own code; 13 if it is in doubt."""
         return self.decision.exit_code if self.doubt is None else ExitCode.PUBLISH_FAILED
 
     @property
-    def light(self) -> Light:
-        """What a host shows: INVALID is no statement on the candidate."""
+    def state(self) -> CheckState:
+        """Return the state that hosts show; INVALID says nothing about the candidate, so it is an error."""
         if self.doubt is not None or self.decision.verdict.outcome is Outcome.INVALID:
-            return Light.ERROR
-        return Light.SUCCESS if self.decision.exit_code is ExitCode.OK else Light.FAILURE
+            return CheckState.ERROR
+        return CheckState.SUCCESS if self.decision.exit_code is ExitCode.OK else CheckState.FAILURE
 
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """What became of one publisher: either it `said` what it did, or there is a `fault`."""
+    """Result of one publisher: a description of what it did, or the fault."""
 
     name: str
-    said: str | None
+    done: str | None
     fault: str | None
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """Where a verdict is to be told. `deployment` is the number that GitHub gave a deployment."""
+class GitHubTargets:
+    """GitHub features that show a verdict. `deployment` is the number that GitHub gave a deployment."""
 
     comment: bool = False
     check_run: bool = False
@@ -96,65 +115,60 @@ def judge_to_publish(
     strict: bool = False,
     suite_file: Path | None = None,
 ) -> Judged:
-    """Judge a stored run once more, and hold that against its newest own verdict and its suite; nothing is stored.
+    """Judge a stored run again and compare that with its newest own verdict and its suite. Nothing is stored.
 
-    Raises UsageError for a calibration, which judges nobody, and for a file that cannot be read.
+    Raises UsageError for a calibration, which judges no candidate, and for a file that cannot be read.
     """
-    if store.run(run_id).calibrates:
-        raise UsageError(f"run {run_id} is a calibration: both of its arms are one deployment, and it judges nobody")
-    decision = decide_stored(store, run_id, waivers=waivers, keep=False).asked(strict=strict)
-    own = [one for one in store.verdicts(run_id) if one.of_the_run_itself]
-    now, then = decision.verdict.outcome, own[-1].outcome if own else None
-    if now is not then:
-        known = f"its newest stored verdict is {then}" if then is not None else "it has no stored verdict"
+    run = store.run(run_id)
+    obstacles = {one.kind: one for one in purpose_obstacles(run)}
+    if (calibration := obstacles.get(ObstacleKind.CALIBRATION)) is not None:
+        raise UsageError(f"run {run_id} is not published: {calibration.reason}")
+    decision = decide_stored(store, run_id, waivers=waivers, keep=False).with_strict(strict=strict)
+    stored = store.own_verdict(run_id)
+    now = decision.verdict.outcome
+    if stored is None or now is not stored.outcome:
+        known = "it has no stored verdict" if stored is None else f"its newest stored verdict is {stored.outcome}"
         return Judged(
             decision,
-            f"run {run_id} is {now} as judged now, and {known}: nothing may rest on it. Give the --waivers and --as-of "
-            "that it was judged by; publish from its store where earlier runs had a say, which a bundle lacks; or "
+            f"run {run_id} is {now} as judged now, and {known}, so the verdict is not reliable. Give the --waivers and "
+            "--as-of that it was judged by; publish from its store if earlier runs counted, which a bundle lacks; or "
             f"judge it anew with `benchgate gate {run_id}`",
         )
-    if decision.evidence.run.imported and decision.exit_code is ExitCode.OK:
-        made = "its evals were made elsewhere, and nothing shows what answered them"
-        return Judged(decision, f"run {run_id} was imported: {made}. A run that benchgate measured can be told as one")
-    if suite_file is not None and (doubt := _another_suite(suite_file, decision.evidence.run)) is not None:
+    if (imported := obstacles.get(ObstacleKind.IMPORTED)) is not None and decision.exit_code is ExitCode.OK:
+        return Judged(decision, f"run {run_id} is not published as a pass: {imported.reason}")
+    if suite_file is not None and (doubt := _suite_doubt(suite_file, run)) is not None:
         return Judged(decision, doubt)
-    same = sha256_of(own[-1].document) == sha256_of(decision.document)
-    aside = "In other parts its stored verdict reads differently: it was judged beside other runs, say."
-    return Judged(decision, None, None if same else aside)
+    same = sha256_of(stored.document) == sha256_of(decision.document)
+    remark = "Other parts of its stored verdict differ, for example because it was judged beside other runs."
+    return Judged(decision, None, None if same else remark)
 
 
-def _another_suite(file: Path, run: Run) -> str | None:
-    """Why a run was not measured by what a file says, for the run's two deployments; None where it was.
-
-    A suite of the same name may allow anything.
-    """
-    told = f"run {run.id} was not measured by what {file} says"
+def _suite_doubt(file: Path, run: Run) -> str | None:
+    """Return why the run was not measured by a suite file; None if it was. A suite of the same name may differ."""
+    doubt = f"run {run.id} was not measured by {file}"
     try:
-        suite = parse_suite(_text_of_suite(file), str(file))
+        suite = parse_suite(_read_suite_text(file), str(file))
     except SuiteError as error:
-        return f"{told}: {str(error).splitlines()[0]}"
-    meant = [suite]
-    with suppress(UsageError):  # it has no such deployments, and then it was not this suite
-        meant.append(with_arms(suite, *(run.arms[arm].name if arm in run.arms else None for arm in Arm)))
+        return f"{doubt}: {str(error).splitlines()[0]}"
+    names = {arm: deployment.name for arm, deployment in run.arms.items()}
+    forms = [one for one in measured_forms(suite, file.parent, run.day, names) if not one.is_only_part]
+    if sha256_of(run.suite) in [one.sha256 for one in forms]:
+        return None
     reasons = list[str]()
-    for one in meant:
-        try:
-            priced = with_prices(one, file.parent, run.day)
-        except SuiteError as error:
-            reasons.append(str(error).splitlines()[0])
-            continue
-        if sha256_of(run.suite) == sha256_of(priced.to_stored()):
-            return None
-        reasons += [other] if (other := other_prices(run.suite, priced)) is not None else []
+    for form in forms:
+        if isinstance(form.suite, SuiteError):
+            reasons.append(str(form.suite).splitlines()[0])
+        elif (other := other_prices(run.suite, form.suite)) is not None:
+            reasons.append(other)
     if reasons:
-        return f"{told}: {reasons[-1]}; publish from the commit that was measured, whose prices of that day must stay"
+        return f"{doubt}: {reasons[-1]}; publish from the commit that was measured, with its prices of that day"
     return (
-        f"{told}, so nothing may rest on it: publish from the commit that was measured, or measure by this suite; "
-        f"another version than benchgate {run.tool_version} may read it otherwise"
+        f"{doubt}, so the verdict is not reliable: publish from the commit that was measured, or measure by this "
+        f"suite; another version than benchgate {run.tool_version} may read it differently"
     )
 
 
-def _text_of_suite(file: Path) -> str:
+def _read_suite_text(file: Path) -> str:
     if file.is_absolute() or ".." in file.parts:
         raise UsageError(f"--suite {file}: expected its path in the repository, from its root")
     try:
@@ -165,7 +179,7 @@ def _text_of_suite(file: Path) -> str:
 
 @contextmanager
 def store_of_bundle(file: Path) -> Iterator[tuple[Store, str]]:
-    """A store with the run of a bundle alone, and its id. It is gone at the end.
+    """Open a temporary store with only the run of a bundle; yield it and the run's id.
 
     Raises EvidenceError for a bundle that is damaged or does not match its hashes.
     """
@@ -174,96 +188,100 @@ def store_of_bundle(file: Path) -> Iterator[tuple[Store, str]]:
         with opened(address, create=True) as database:
             (taken,) = import_runs(lambda: database, bundle_sources([file]))
         if taken.merged is None:
-            raise EvidenceError(taken.problem or f"{file}: nothing of it was taken in")
+            raise EvidenceError(taken.problem or f"{file}: nothing of it was imported")
         with Store.open(address, create=False) as store:
             yield store, taken.merged.run_id
 
 
-def message_of(judged: Judged, place: Place, *, key: str | None = None, suite_file: Path | None = None) -> Message:
-    """What hosts are told. `suite_file` is where annotations stand; none are made without it, and none of a doubt."""
+def message_of(
+    judged: Judged, context: GitHubContext, *, key: str | None = None, suite_file: Path | None = None
+) -> Message:
+    """Return the message for hosts. Annotations point into `suite_file`; a doubtful verdict has none."""
     decision = judged.decision
     run, verdict = decision.evidence.run, decision.verdict
-    said = "in doubt" if judged.doubt is not None else verdict.outcome.value
+    outcome = "in doubt" if judged.doubt is not None else verdict.outcome.value
     strictly = " (--strict)" if verdict.outcome is Outcome.WARN and decision.terms.strict else ""
     return Message(
         suite=run.suite_name,
         candidate=run.arms[Arm.CANDIDATE].name,
         run_id=run.id,
         outcome=verdict.outcome if judged.doubt is None else None,
-        light=judged.light,
-        title=plain(f"{said}{strictly}: {judged.doubt or verdict.reason}"),
-        text=_text_of(judged, place),
+        state=judged.state,
+        title=plain(f"{outcome}{strictly}: {judged.doubt or verdict.reason}"),
+        text=_text_of(judged, context),
         annotations=_annotations(judged, suite_file),
-        details_url=place.details_url,
+        details_url=context.details_url,
         document=with_exit_code(decision.document, judged.exit_code),
         key=key,
     )
 
 
-def without_verdict(suite: str, candidate: str, place: Place, *, ended: bool, key: str | None = None) -> Message:
-    """That a candidate is being measured, or that this `ended` without a verdict: what was said before is over."""
+def without_verdict(
+    suite: str, candidate: str, context: GitHubContext, *, ended: bool, key: str | None = None
+) -> Message:
+    """Return a message that a candidate is being measured or, with `ended`, got no verdict: older ones are outdated."""
     title = plain(f"{candidate} came to no verdict" if ended else f"{candidate} is being measured")
-    footer = _footer(None, place)
+    footer = _footer(None, context)
 
     def text(budget: int) -> str:
         return f"## benchgate: {markdown_prose(title)}\n{footer}"
 
-    light = Light.ERROR if ended else Light.PENDING
-    return Message(suite, candidate, None, None, light, title, text, details_url=place.details_url, key=key)
+    state = CheckState.ERROR if ended else CheckState.PENDING
+    return Message(suite, candidate, None, None, state, title, text, details_url=context.details_url, key=key)
 
 
-def publishers(asked: Asked, place: Place, environment: Mapping[str, str]) -> dict[str, Publisher]:
-    """Everybody who is to be told, by name, in this order. What is missing to tell one is that one's fault alone."""
+def publishers(targets: GitHubTargets, context: GitHubContext, environment: Mapping[str, str]) -> dict[str, Publisher]:
+    """Return the publishers of GitHub by name. Missing settings are a fault of the publisher that needs them."""
 
     def check(message: Message) -> str:
         with GitHubApi(environment) as api:
-            return publish_check(api, place.require_sha(), message)
+            return publish_check(api, context.require_sha(), message)
 
     def status(message: Message) -> str:
         with GitHubApi(environment) as api:
-            return publish_commit_status(api, place.require_sha(), message)
+            return publish_commit_status(api, context.require_sha(), message)
 
     def deployment(message: Message) -> str:
-        assert asked.deployment is not None, "only then is it among those who are told"
+        assert targets.deployment is not None, "only then is it a target"
         with GitHubApi(environment) as api:
-            return publish_deployment_status(api, asked.deployment, message)
+            return publish_deployment_status(api, targets.deployment, message)
 
     def comment(message: Message) -> str:
-        if place.pull is None and not place.of_a_pull:
-            return f"{place.event} is of no pull request, so there is nothing to comment on"
-        if place.pull is None:
-            raise PublishError(f"{place.event} does not say which pull request it is of; add --pr")
+        if context.pull is None and not context.is_pull_request:
+            return f"{context.event} belongs to no pull request, so there is nothing to comment on"
+        if context.pull is None:
+            raise PublishError(f"{context.event} does not name its pull request; add --pr")
         with GitHubApi(environment) as api:
-            return publish_comment(api, place.pull, message)
+            return publish_comment(api, context.pull, message)
 
     def summary(message: Message) -> str:
         if not environment.get("GITHUB_STEP_SUMMARY"):
             raise PublishError("GITHUB_STEP_SUMMARY is not set: there is no job summary to write to")
-        github.publish_summary(environment, lambda: message.text(SUMMARY_BYTES))
+        github_outputs.publish_summary(environment, lambda: message.text(SUMMARY_BYTES))
         return "job summary written"
 
     every: dict[str, tuple[bool, Publisher]] = {
-        "check-run": (asked.check_run, check),
-        "commit-status": (asked.commit_status, status),
-        "deployment": (asked.deployment is not None, deployment),
-        "comment": (asked.comment, comment),
-        "summary": (asked.summary, summary),
+        "check-run": (targets.check_run, check),
+        "commit-status": (targets.commit_status, status),
+        "deployment": (targets.deployment is not None, deployment),
+        "comment": (targets.comment, comment),
+        "summary": (targets.summary, summary),
     }
-    return {name: tell for name, (wanted, tell) in every.items() if wanted}
+    return {name: post for name, (enabled, post) in every.items() if enabled}
 
 
 def publish_all(message: Message, to: Mapping[str, Publisher]) -> Iterator[Published]:
-    """Tell each in its turn; one that fails keeps no other from being told."""
-    for name, tell in to.items():
+    """Post to each publisher in turn; a failure does not stop the others."""
+    for name, post in to.items():
         try:
-            yield Published(name, tell(message), None)
+            yield Published(name, post(message), None)
         except PublishError as error:
             yield Published(name, None, str(error))
 
 
-def _text_of(judged: Judged, place: Place) -> Callable[[int], str]:
-    """The verdict in at most so many bytes, and below it what it is of."""
-    decision, footer = judged.decision, _footer(judged.aside, place)
+def _text_of(judged: Judged, context: GitHubContext) -> Callable[[int], str]:
+    """Return a function that renders the verdict in at most so many bytes, with the footer."""
+    decision, footer = judged.decision, _footer(judged.remark, context)
 
     def text(budget: int) -> str:
         if judged.doubt is not None:
@@ -273,28 +291,85 @@ def _text_of(judged: Judged, place: Place) -> Callable[[int], str]:
     return text
 
 
-def _footer(aside: str | None, place: Place) -> str:
-    """Which commit, where to read on, and what else is to be known."""
-    commit = f"Commit {markdown_code(place.sha)}." if place.sha is not None else ""
-    details = f"[Details]({place.details_url})." if place.details_url is not None else ""
-    told = " ".join(part for part in (commit, details, aside or "") if part)
-    return f"\n{told}\n" if told else ""
+def _footer(remark: str | None, context: GitHubContext) -> str:
+    commit = f"Commit {markdown_code(context.sha)}." if context.sha is not None else ""
+    details = f"[Details]({context.details_url})." if context.details_url is not None else ""
+    line = " ".join(part for part in (commit, details, remark or "") if part)
+    return f"\n{line}\n" if line else ""
 
 
 def _annotations(judged: Judged, suite_file: Path | None) -> tuple[Annotation, ...]:
-    """What does not hold, worst first, at its line of the suite."""
+    """Return failing checks, worst first, at their lines of the suite."""
     if suite_file is None or judged.doubt is not None:
         return ()
     decision = judged.decision
     suite = decision.terms.suite(decision.evidence.run)
-    lines = suite_lines(_text_of_suite(suite_file), suite_file.as_posix(), suite, decision.evidence)
-    told = VerdictContext(decision.evidence, decision.verdict, judged.exit_code, terms=decision.terms)
-    every = [one for one in told.results() if one.kind is not Kind.VERDICT]
-    stops = [one for one in every if one.level.stops]
-    return tuple(_annotation(one, lines) for one in (*stops, *(one for one in every if one.level is Level.WARNS)))
+    lines = suite_lines(_read_suite_text(suite_file), suite_file.as_posix(), suite, decision.evidence)
+    context = VerdictContext(decision.evidence, decision.verdict, judged.exit_code, terms=decision.terms)
+    results = [one for one in context.results() if one.kind is not Kind.VERDICT]
+    stops = [one for one in results if one.level.stops]
+    annotations = []
+    for result in (*stops, *(one for one in results if one.level is Level.WARNS)):
+        text = " ".join(part for part in (result.line, *result.details[:1], result.advice) if part)
+        line = lines.line(result.id if result.kind is Kind.CHECK else None)
+        level = "failure" if result.level.stops else "warning"
+        annotations.append(Annotation(lines.path, line, level, f"benchgate {result.name}", text))
+    return tuple(annotations)
 
 
-def _annotation(one: Result, lines: SuiteLines) -> Annotation:
-    said = " ".join(part for part in (one.line, *one.details[:1], one.advice) if part)
-    line = lines.line(one.id if one.kind is Kind.CHECK else None)
-    return Annotation(lines.path, line, "failure" if one.level.stops else "warning", f"benchgate {one.name}", said)
+@dataclass(frozen=True, slots=True)
+class WebTargets:
+    """Addresses that receive a verdict. Slack's address and the webhook's signing key come from the environment."""
+
+    webhook: Destination | None = None
+    slack: bool = False
+    metrics: Destination | None = None
+
+
+def parse_web_targets(webhook: str | None, metrics: str | None, *, slack: bool) -> WebTargets:
+    """Parse the command line's addresses. Raises UsageError."""
+    return WebTargets(
+        webhook=None if webhook is None else destination(webhook, "--webhook"),
+        slack=slack,
+        metrics=None if metrics is None else destination(metrics, "--push-metrics"),
+    )
+
+
+def notifiers(
+    judged: Judged, targets: WebTargets, link: str | None, environment: Mapping[str, str], *, clock: Clock = CLOCK
+) -> dict[str, Publisher]:
+    """Return the publishers of web targets by name. `link` is the address of the report or of the CI's run."""
+    decision = judged.decision
+    context = VerdictContext(decision.evidence, decision.verdict, judged.exit_code, terms=decision.terms, link=link)
+
+    def webhook(_: Message) -> str:
+        assert targets.webhook is not None, "only then is it a target"
+        try:
+            key = webhook_key(environment)
+        except UsageError as error:
+            raise PublishError(str(error)) from None
+        report_sha256 = hashlib.sha256(report_html(decision).encode()).hexdigest()
+        message_id = send_webhook(
+            targets.webhook, render_notice(context, report_sha256=report_sha256), key, clock=clock
+        )
+        return f"sent to {targets.webhook.origin} as {message_id}"
+
+    def slack(_: Message) -> str:
+        try:
+            slack_url = slack_destination(environment)
+        except UsageError as error:
+            raise PublishError(str(error)) from None
+        send_slack(slack_url, render_slack(context), clock=clock)
+        return f"sent to {slack_url.origin}"
+
+    def metrics(_: Message) -> str:
+        assert targets.metrics is not None, "only then is it a target"
+        push_metrics(targets.metrics, render_metrics(context), context.run.suite_name, clock=clock)
+        return f"pushed to {targets.metrics.origin}"
+
+    every: dict[str, tuple[bool, Publisher]] = {
+        "webhook": (targets.webhook is not None, webhook),
+        "slack": (targets.slack, slack),
+        "push-metrics": (targets.metrics is not None, metrics),
+    }
+    return {name: post for name, (enabled, post) in every.items() if enabled}

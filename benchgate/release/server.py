@@ -3,9 +3,10 @@
     POST /flagger         Flagger's JSON; its `metadata` names the run. 200 lets the canary go on, all else stops it
     GET  /verdict/RUN     the verdict of a run as JSON; `promotes` is true or false
     GET  /verdict?suite=SUITE&candidate=NAME    the same of the newest run
-    GET  /healthz         that the store can be read
+    GET  /healthz         200 if the store can be read
 
-Requests, headers, bodies, times and connections are bounded; what cannot be answered is never a yes.
+Requests, headers, bodies, times and connections are bounded. Nothing is judged or stored here. Whatever is missing,
+old, withdrawn or not understood does not promote.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socketserver import TCPServer
@@ -25,72 +27,219 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote
 
 from benchgate.errors import BenchgateError, StoreError, UsageError
-from benchgate.escape import terminal_line
+from benchgate.escape import one_line, terminal_line
+from benchgate.model.deployment import Arm
+from benchgate.model.run import Run
 from benchgate.pipeline.environment import utc_now
-from benchgate.release.answer import Answer, NoRun, answer
-from benchgate.release.question import question
-from benchgate.store.repository import Store
+from benchgate.release.eligibility import (
+    Obstacle,
+    ObstacleKind,
+    Requirements,
+    promotion_obstacles,
+    run_obstacles,
+    verdict_obstacles,
+)
+from benchgate.store.repository import Store, StoredVerdict
+from benchgate.units import parse_duration_s
 
+_LONGEST_VALUE = 300
+_NEWEST_RUNS = 100  # of a suite, searched for one of a candidate
 _LONGEST_BODY_BYTES = 64 * 1024
 _LENGTH = re.compile(r"[0-9]{1,9}")  # `int` refuses longer ones by an error of its own
-_TIMEOUT_S = 10.0  # of one step of a request
-_LONGEST_S = 60.0  # of all of it
-_AT_ONCE = 16
+_STEP_TIMEOUT_S = 10.0  # of every read and write
+_REQUEST_TIMEOUT_S = 60.0
+_MAX_CONNECTIONS = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
-    """What the server answers from and how: no run older than `max_age_s`, and with `strict` no WARN."""
+class VerdictQuery:
+    """Query for `run` (an id or a label), or for the newest run of `suite` that judges its deployment `candidate`.
+
+    `revision` is the one that the candidate's weights must have been measured at, `max_age_s` the longest time since
+    the run's end. With `promoted` a recorded promotion must stand, with `strict` a WARN does not promote.
+    """
+
+    run: str | None = None
+    suite: str | None = None
+    candidate: str | None = None
+    revision: str | None = None
+    max_age_s: float = 0.0
+    promoted: bool = False
+    strict: bool = False
+
+
+_PARAMETERS = ("run", "suite", "candidate", "revision", "max_age", "promoted", "strict")
+
+
+def parse_query(values: Mapping[str, object], *, max_age_s: float, strict: bool) -> VerdictQuery:
+    """Parse a caller's parameters, which may tighten `max_age_s` and `strict`, and never loosen them.
+
+    Raises UsageError for an unknown name or value, and where no run is named: a misspelled condition must not be lost.
+    """
+    texts = {name: _text(name, value) for name, value in values.items()}
+    for name in texts:
+        if name not in _PARAMETERS:
+            near = get_close_matches(name, _PARAMETERS, n=1, cutoff=0)[0]
+            raise UsageError(
+                f"unknown parameter {one_line(name)}; did you mean {near}? Known: {', '.join(_PARAMETERS)}"
+            )
+    run, suite, candidate = (texts.get(name) for name in ("run", "suite", "candidate"))
+    if (run is None) == (suite is None):
+        raise UsageError("name either a `run`, or a `suite` and its `candidate`")
+    if (suite is None) != (candidate is None):
+        raise UsageError("a `suite` may have several candidates: name the `candidate` beside it, and only there")
+    if run is not None and run.startswith("@"):
+        raise UsageError(f"{one_line(run)} means another run every day; name one by its id or label, or a suite")
+    try:
+        own_max_age_s = parse_duration_s(texts["max_age"]) if "max_age" in texts else max_age_s
+    except ValueError as error:
+        raise UsageError(f"max_age: {error}") from error
+    return VerdictQuery(
+        run=run,
+        suite=suite,
+        candidate=candidate,
+        revision=texts.get("revision"),
+        max_age_s=min(max_age_s, own_max_age_s),
+        promoted=_flag("promoted", texts.get("promoted")),
+        strict=strict or _flag("strict", texts.get("strict")),
+    )
+
+
+def _text(name: str, value: object) -> str:
+    if not isinstance(value, str) or not value or len(value) > _LONGEST_VALUE or not value.isprintable():
+        raise UsageError(f"{one_line(name)}: expected a text of 1 to {_LONGEST_VALUE} characters on one line")
+    return value
+
+
+def _flag(name: str, value: str | None) -> bool:
+    if value not in (None, "true", "false"):
+        raise UsageError(f"{name}: expected true or false")
+    return value == "true"
+
+
+class RunNotFound(UsageError):
+    """The store has no run of this name, or more than one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An answer with its reason in a sentence; `document` is the same and more, as plain JSON."""
+
+    promotes: bool
+    reason: str
+    document: dict[str, object]
+
+
+def answer(store: Store, query: VerdictQuery, now: str) -> Answer:
+    """Answer by the stored verdict at the instant `now` (RFC 3339 UTC). Raises RunNotFound."""
+    run = _newest(store, query) if query.run is None else _run_called(store, query.run)
+    verdict = store.own_verdict(run.id)
+    obstacle = next(_obstacles(store, query, run, verdict, now), None)
+    verdict_reason = one_line(str(verdict.document.get("reason", ""))) if verdict is not None else ""
+    reason = obstacle.reason if obstacle is not None else verdict_reason or "its verdict lets it through"
+    outcome = verdict.outcome if verdict is not None else "no verdict"
+    document: dict[str, object] = {
+        "run": run.id,
+        "suite": run.suite_name,
+        "candidate": _candidate(run),
+        "verdict": verdict.outcome.value if verdict is not None else None,
+        "promotes": obstacle is None,
+        "reason": reason,
+        "decided_at": verdict.decided_at if verdict is not None else None,
+        "finished_at": run.finished_at,
+        "verdict_sha256": verdict.sha256 if verdict is not None else None,
+    }
+    return Answer(obstacle is None, f"run {run.id} of suite {run.suite_name}: {outcome}; {reason}", document)
+
+
+def _obstacles(
+    store: Store, query: VerdictQuery, run: Run, verdict: StoredVerdict | None, now: str
+) -> Iterator[Obstacle]:
+    yield from run_obstacles(run, now, Requirements(query.max_age_s, revision=query.revision))
+    if verdict is None:
+        yield Obstacle(ObstacleKind.VERDICT, "it was never judged")
+        return
+    reason = one_line(str(verdict.document.get("reason", "its verdict does not promote")))
+    yield from verdict_obstacles(verdict.outcome, reason, strict=query.strict)
+    if verdict.document.get("promotes") is not True:
+        yield Obstacle(ObstacleKind.VERDICT, reason)
+    yield from promotion_obstacles(run, store.promotions(run.suite_name), required=query.promoted)
+
+
+def _run_called(store: Store, name: str) -> Run:
+    try:
+        return store.run(store.resolve(name, whole=True))
+    except UsageError as error:
+        raise RunNotFound(one_line(str(error))) from error
+
+
+def _newest(store: Store, query: VerdictQuery) -> Run:
+    """Return the newest run that judges this candidate, even if it failed: an older one is no answer."""
+    for run in store.runs(query.suite, _NEWEST_RUNS):
+        if run.judges_candidate and _candidate(run) == query.candidate:
+            return run
+    raise RunNotFound(f"the newest runs of suite {query.suite!r} have none that judges {query.candidate!r}")
+
+
+def _candidate(run: Run) -> str:
+    """Return the name of the run's candidate; by its suite if it was never reached."""
+    found = run.arms.get(Arm.CANDIDATE)
+    return found.name if found is not None else str(run.suite.get("candidate", ""))
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSettings:
+    """A server's store, its limits on age and WARN, and the function that logs a line."""
 
     store: str
     max_age_s: float
     strict: bool
-    told: Callable[[str], None]
+    log: Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class _Said:
-    """What is sent: the sentence, or the document of which it is a part."""
+class _Response:
+    """A response: the sentence, or the document that has it."""
 
     status: HTTPStatus
-    why: str
+    reason: str
     document: Mapping[str, object] = field(default_factory=dict)
 
 
-_NOTHING_HERE = _Said(HTTPStatus.NOT_FOUND, "there is nothing here; GET /verdict/RUN and POST /flagger are answered")
+_NOT_FOUND = _Response(HTTPStatus.NOT_FOUND, "nothing is here; use GET /verdict/RUN or POST /flagger")
 
 
 class VerdictServer(ThreadingHTTPServer):
-    """Bound to an address when it is made; `serve_forever` answers."""
+    """HTTP server, bound to its address when it is made; `serve_forever` answers."""
 
     daemon_threads = True
-    request_queue_size = 64  # who waits for a connection would else wait for its second try
+    request_queue_size = 64  # a client over the backlog would wait for its second try
 
-    def __init__(self, host: str, port: int, served: Served) -> None:
-        self.served, self._room = served, threading.BoundedSemaphore(_AT_ONCE)
+    def __init__(self, host: str, port: int, settings: ServerSettings) -> None:
+        self.settings, self._room = settings, threading.BoundedSemaphore(_MAX_CONNECTIONS)
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         super().__init__((host, port), _Handler)
 
     @property
     def url(self) -> str:
-        """Where it answers; the port is the one that it was given."""
+        """Return the server's address, with the port that it was given."""
         host, port = self.socket.getsockname()[:2]
         return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
     def server_bind(self) -> None:
-        """Without looking up a name for the address, which may take as long as a DNS server likes."""
+        """Bind without looking up a name for the address, which may take long."""
         TCPServer.server_bind(self)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """One more at once than is allowed is not answered: who asks takes that for a no, and asks again."""
+        """Close a connection over the limit unanswered: callers take that for a no, and try again."""
         if self._room.acquire(blocking=False):
             super().process_request(request, client_address)
         else:
             self.shutdown_request(request)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Answer one within its time, and make room for the next."""
-        end = threading.Timer(_LONGEST_S, _cut, [request])
+        """Answer one request within its time, and make room for the next."""
+        end = threading.Timer(_REQUEST_TIMEOUT_S, _shut_down, [request])
         end.daemon = True
         end.start()
         try:
@@ -100,58 +249,58 @@ class VerdictServer(ThreadingHTTPServer):
             self._room.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A caller that is gone is nobody's fault; anything else is a defect, and the next one is answered."""
+        """Report defects; a lost connection is none."""
         if not isinstance(sys.exception(), OSError):
             super().handle_error(request, client_address)
 
 
 class _Handler(BaseHTTPRequestHandler):
     server: VerdictServer
-    timeout = _TIMEOUT_S  # of every read and write
+    timeout = _STEP_TIMEOUT_S
     server_version = "benchgate"
     sys_version = ""
 
     def do_GET(self) -> None:
-        """Verdicts as JSON; 200 for every run that is there, whatever its verdict."""
+        """Send a verdict as JSON, with 200 for every run in the store, or the health."""
         path, _, query = self.path.partition("?")
         if path == "/healthz":
-            self._tell(self._health)
+            self._respond(self._health)
         elif path == "/verdict" or path.startswith("/verdict/"):
             run = path.removeprefix("/verdict").lstrip("/")
-            self._tell(lambda: self._verdict(run, query), as_json=True)
+            self._respond(lambda: self._verdict(run, query), as_json=True)
         else:
-            self._send(_NOTHING_HERE)
+            self._send(_NOT_FOUND)
 
     def do_POST(self) -> None:
-        """Flagger's webhook: 200 where the candidate may be promoted, with the sentence that says why (not)."""
+        """Answer Flagger's webhook: 200 if the candidate may be promoted, and the reason."""
         if self.path.partition("?")[0] == "/flagger":
-            self._tell(self._flagger)
+            self._respond(self._flagger)
         else:
-            self._send(_NOTHING_HERE)
+            self._send(_NOT_FOUND)
 
     def log_message(self, format: str, *args: object) -> None:
-        """One line for each answer is written elsewhere, with its reason."""
+        """Log nothing here: `_send` logs one line for each answer, with its reason."""
 
-    def _verdict(self, run: str, query: str) -> _Said:
-        found = self._answer(_in_address(run, query))
-        return _Said(HTTPStatus.OK, found.why, found.document)
+    def _verdict(self, run: str, query: str) -> _Response:
+        found = self._answer(_address_parameters(run, query))
+        return _Response(HTTPStatus.OK, found.reason, found.document)
 
-    def _flagger(self) -> _Said:
-        metadata = _object(self._body()).get("metadata")
+    def _flagger(self) -> _Response:
+        metadata = _parse_object(self._body()).get("metadata")
         if not isinstance(metadata, dict):
             raise UsageError("the webhook has no metadata; name a `run`, or a `suite` and its `candidate`, in it")
         found = self._answer(metadata)
-        return _Said(HTTPStatus.OK if found.promotes else HTTPStatus.FORBIDDEN, found.why)
+        return _Response(HTTPStatus.OK if found.promotes else HTTPStatus.FORBIDDEN, found.reason)
 
-    def _answer(self, said: Mapping[str, object]) -> Answer:
-        served = self.server.served
-        asked = question(said, max_age_s=served.max_age_s, strict=served.strict)
-        with opened(served.store) as store:
-            return answer(store, asked, utc_now())
+    def _answer(self, parameters: Mapping[str, object]) -> Answer:
+        settings = self.server.settings
+        query = parse_query(parameters, max_age_s=settings.max_age_s, strict=settings.strict)
+        with opened(settings.store) as store:
+            return answer(store, query, utc_now())
 
-    def _health(self) -> _Said:
-        with opened(self.server.served.store):
-            return _Said(HTTPStatus.OK, "ok")
+    def _health(self) -> _Response:
+        with opened(self.server.settings.store):
+            return _Response(HTTPStatus.OK, "ok")
 
     def _body(self) -> bytes:
         length = self.headers.get("Content-Length", "")
@@ -159,25 +308,24 @@ class _Handler(BaseHTTPRequestHandler):
             raise UsageError(f"expected a body with a Content-Length of at most {_LONGEST_BODY_BYTES:,} bytes")
         content = self.rfile.read(int(length))
         if len(content) != int(length):
-            raise UsageError("the body ended before it was whole")
+            raise UsageError("the body ended before it was complete")
         return content
 
-    def _tell(self, ask: Callable[[], _Said], *, as_json: bool = False) -> None:
-        """Send what comes of it; what goes wrong on the way is told, and is no yes."""
+    def _respond(self, make: Callable[[], _Response], *, as_json: bool = False) -> None:
+        """Send a response; an error is sent with its reason, and never promotes."""
         try:
-            said = ask()
-        except NoRun as error:
-            said = _no(HTTPStatus.NOT_FOUND, error)
-        except UsageError as error:
-            said = _no(HTTPStatus.BAD_REQUEST, error)
+            response = make()
         except BenchgateError as error:
-            said = _no(HTTPStatus.SERVICE_UNAVAILABLE, error)
-        self._send(said, as_json=as_json)
+            status = HTTPStatus.SERVICE_UNAVAILABLE
+            if isinstance(error, UsageError):
+                status = HTTPStatus.NOT_FOUND if isinstance(error, RunNotFound) else HTTPStatus.BAD_REQUEST
+            response = _Response(status, str(error), {"promotes": False, "reason": str(error)})
+        self._send(response, as_json=as_json)
 
-    def _send(self, said: _Said, *, as_json: bool = False) -> None:
-        text = json.dumps(said.document, sort_keys=True) if as_json else said.why
+    def _send(self, response: _Response, *, as_json: bool = False) -> None:
+        text = json.dumps(response.document, sort_keys=True) if as_json else response.reason
         content = f"{text}\n".encode("utf-8", "replace")
-        self.send_response(said.status)
+        self.send_response(response.status)
         self.send_header("Content-Type", "application/json" if as_json else "text/plain; charset=utf-8")
         self.send_header("Content-Length", str(len(content)))
         self.send_header("X-Content-Type-Options", "nosniff")
@@ -185,23 +333,19 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(content)
         if self.path != "/healthz":
-            line = f"{self.command} {self.path[:200]}: {said.status.value} {said.why[:400]}"
-            self.server.served.told(terminal_line(line))
+            line = f"{self.command} {self.path[:200]}: {response.status.value} {response.reason[:400]}"
+            self.server.settings.log(terminal_line(line))
 
 
-def _no(status: HTTPStatus, error: BenchgateError) -> _Said:
-    return _Said(status, str(error), {"promotes": False, "reason": str(error)})
-
-
-def _cut(request: socket.socket) -> None:
-    """End a connection on both sides: who sends a byte now and then would else be read from for ever."""
+def _shut_down(request: socket.socket) -> None:
+    """Close a connection in both directions: a client that sends a byte now and then would else never end."""
     with suppress(OSError):
         request.shutdown(socket.SHUT_RDWR)
 
 
 @contextmanager
 def opened(address: str) -> Iterator[Store]:
-    """The store as it is, to read. Raises StoreError where there is none."""
+    """Open the store read-only, as it is. Raises StoreError if there is none."""
     store = Store.open_as_is(address)
     if store is None:
         raise StoreError("there is no store of this benchgate's schema where one was named")
@@ -209,19 +353,18 @@ def opened(address: str) -> Iterator[Store]:
         yield store
 
 
-def _in_address(run: str, query: str) -> dict[str, object]:
-    """What a GET asks for. Raises UsageError."""
+def _address_parameters(run: str, query: str) -> dict[str, object]:
     try:
-        said = parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query), errors="strict", max_num_fields=20)
-        return _only_once([*([("run", unquote(run, errors="strict"))] if run else []), *said])
+        pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query), errors="strict", max_num_fields=20)
+        return _unique([*([("run", unquote(run, errors="strict"))] if run else []), *pairs])
     except ValueError:
         raise UsageError("the address is not readable: expected /verdict/RUN, and behind a ? NAME=VALUE") from None
 
 
-def _object(content: bytes) -> dict[str, Any]:
-    """The JSON object in a body, in which no name stands twice. Raises UsageError."""
+def _parse_object(content: bytes) -> dict[str, Any]:
+    """Parse a JSON object without duplicate names. Raises UsageError."""
     try:
-        document = json.loads(content, object_pairs_hook=_only_once)
+        document = json.loads(content, object_pairs_hook=_unique)
     except (ValueError, RecursionError):
         document = None
     if not isinstance(document, dict):
@@ -229,8 +372,8 @@ def _object(content: bytes) -> dict[str, Any]:
     return document
 
 
-def _only_once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+def _unique(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise ValueError("a name stands twice")
+        raise ValueError("duplicate name")
     return found

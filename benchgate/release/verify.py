@@ -1,35 +1,37 @@
-"""Whether a statement is still true of its report, its suite and its run in the store, and who signed it.
+"""Verification of a statement against its report, its suite, its run in the store, and its signature.
 
-Every comparison is a line with one of three answers. What was not asked for is "not checked", which is never "holds".
+Every comparison has one of three answers. What was not compared is "not checked", which is never "holds". A signature
+is a sigstore bundle, checked without a network: a certificate that names the signer and who vouched for them, a
+signature over a DSSE envelope, and the proof that a public log has it. sigstore (the extra `sign`) checks those; the
+content of the envelope is checked here.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
+import re
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, fields
-from datetime import date
 from enum import StrEnum
 from pathlib import Path
+from typing import Any
 
-from benchgate.errors import EvidenceError, ExitCode, SuiteError, UsageError
-from benchgate.model.deployment import sha256_of
+from benchgate.errors import BenchgateError, EvidenceError, ExitCode, SuiteError, UsageError, lacking
+from benchgate.escape import one_line
+from benchgate.model.deployment import Arm, sha256_of
 from benchgate.model.run import start_day
 from benchgate.model.verdict import Waivers
 from benchgate.pipeline.judge import Decision, decide_stored, report_html
-from benchgate.pipeline.suite_file import with_prices
-from benchgate.release.attest import statement_of
-from benchgate.release.signatures import NotSigned, Signer, read_file, verify_signature
-from benchgate.report.statement import Statement
+from benchgate.release.attest import PREDICATE_TYPE, TYPE, Statement, statement_of
+from benchgate.release.eligibility import IMPORTED_EVALS, measured_forms
 from benchgate.store.repository import Store
 from benchgate.suite.loader import parse_suite
-from benchgate.suite.rules.suite import only_shadow, with_arms
 from benchgate.suite.schema import Suite
 
 
 class Part(StrEnum):
-    """What a statement can be held against."""
+    """Part that a statement can be compared with."""
 
     REPORT = "report"
     SUITE = "suite"
@@ -38,7 +40,7 @@ class Part(StrEnum):
 
 
 class Answer(StrEnum):
-    """What came of a comparison."""
+    """Result of a comparison."""
 
     HOLDS = "holds"
     BROKEN = "does not hold"
@@ -47,19 +49,19 @@ class Answer(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One comparison: `told` says what was compared, `remedy` what to do about it."""
+    """One comparison: a description of it, and what to do if it does not hold."""
 
     part: str
     answer: Answer
-    told: str
+    text: str
     remedy: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What the statement is to be held against; None leaves it out. `policy` and `waivers` are what judged it.
+class VerifyRequest:
+    """Parts to compare a statement with; None skips one. `policy` and `waivers` are those that it was judged by.
 
-    `run`, `candidate` and `revision` are what is about to be deployed: a true statement may be of something else.
+    `run`, `candidate` and `revision` are about to be deployed: a true statement may be about something else.
     """
 
     run: str | None = None
@@ -75,64 +77,64 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """A statement with all that was compared."""
+    """A statement with its comparisons."""
 
     statement: Statement
     lines: Sequence[Line]
 
     @property
     def holds(self) -> bool:
-        """Whether something was compared, and all of that holds."""
+        """Return True if something was compared, and all of that holds."""
         compared = [line for line in self.lines if line.answer is not Answer.UNCHECKED]
         return bool(compared) and all(line.answer is Answer.HOLDS for line in compared)
 
     @property
     def vouched(self) -> bool:
-        """Whether something was compared that nobody can write who only wants to be believed."""
+        """Return True if store or signature hold, which nobody can forge as they can a statement."""
         return any(line.part in (Part.STORE, Part.SIGNATURE) and line.answer is Answer.HOLDS for line in self.lines)
 
     @property
     def exit_code(self) -> ExitCode:
-        """0 for a verdict that promotes and holds, that of the verdict for any other that holds, else 12."""
+        """Return the exit code stated if the statement holds, else 12."""
         return self.statement.exit_code if self.holds else ExitCode.INVALID
 
 
-def verify(statement: Statement, data: bytes, asked: Asked) -> Verified:
-    """Hold a statement, whose bytes are `data`, against whatever is asked for.
+def verify(statement: Statement, data: bytes, request: VerifyRequest) -> Verified:
+    """Compare a statement, whose bytes are `data`, with all parts of the request.
 
     Raises UsageError for a file that cannot be read, and where policy or waivers are missing that it was judged by.
     """
-    lines = [*_meant_lines(statement, asked), *_policy_lines(statement, asked)]
-    lines += _report_lines(statement, asked.report)
-    lines += [*_suite_lines(statement, asked.suite), *_store_lines(statement, asked)]
-    return Verified(statement, (*lines, *_signature_lines(statement, data, asked.signer)))
+    lines = [*_subject_lines(statement, request), *_policy_lines(statement, request)]
+    lines += _report_lines(statement, request.report)
+    lines += [*_suite_lines(statement, request.suite), *_store_lines(statement, request)]
+    return Verified(statement, (*lines, *_signature_lines(statement, data, request.signer)))
 
 
-def _meant_lines(statement: Statement, asked: Asked) -> Iterator[Line]:
-    """Whether it is of what was meant, which only whoever deploys knows, and was measured here."""
+def _subject_lines(statement: Statement, request: VerifyRequest) -> Iterator[Line]:
+    """Compare its subject with what is to be deployed, and refuse imported evals."""
     candidate = statement.arms["candidate"]
-    for part, meant, stated in (
-        ("run", asked.run, statement.run.id),
-        ("candidate", asked.candidate, candidate.name),
-        ("revision", asked.revision, candidate.revision),
+    for part, expected, stated in (
+        ("run", request.run, statement.run.id),
+        ("candidate", request.candidate, candidate.name),
+        ("revision", request.revision, candidate.revision),
     ):
-        if meant is not None and meant == stated:
-            yield Line(part, Answer.HOLDS, f"it is of {meant}")
-        elif meant is not None:
-            told = f"it is of {stated or 'weights that nothing pins'}, and not of {meant}"
-            yield Line(part, Answer.BROKEN, told, "take the statement of what is to be deployed")
+        if expected is not None and expected == stated:
+            yield Line(part, Answer.HOLDS, f"it is of {expected}")
+        elif expected is not None:
+            text = f"it is of {stated or 'weights that nothing pins'}, and not of {expected}"
+            yield Line(part, Answer.BROKEN, text, "take the statement of what is to be deployed")
     if statement.run.imported and statement.exit_code is ExitCode.OK:
-        told = "they were made elsewhere, and nothing shows what answered them"
-        yield Line("evals", Answer.BROKEN, told, "measure it with `benchgate run`: `promote` refuses such a run, too")
+        remedy = "measure it with `benchgate run`: `promote` refuses such a run, too"
+        yield Line("evals", Answer.BROKEN, IMPORTED_EVALS, remedy)
 
 
-def _policy_lines(statement: Statement, asked: Asked) -> Iterator[Line]:
-    """By another policy than it was measured under whoever wrote the margins could know the numbers."""
+def _policy_lines(statement: Statement, request: VerifyRequest) -> Iterator[Line]:
+    """Require a replaced policy to be given: its author may have known the numbers."""
     if not statement.policy_replaced:
-        if asked.policy is not None:
+        if request.policy is not None:
             raise UsageError("--policy: the run was judged by its own suite's policy; leave it out")
         return
-    if asked.policy is None:
+    if request.policy is None:
         yield Line(
             "policy",
             Answer.BROKEN,
@@ -140,7 +142,7 @@ def _policy_lines(statement: Statement, asked: Asked) -> Iterator[Line]:
             "read that policy, and give it with --policy SUITE, or judge the run by its own: `benchgate gate`",
         )
         return
-    found = sha256_of(asked.policy.to_stored()["gate"])
+    found = sha256_of(request.policy.to_stored()["gate"])
     yield _compared("policy", "the gate section of the policy", found, statement.policy_sha256, "give the one it names")
 
 
@@ -148,7 +150,7 @@ def _report_lines(statement: Statement, file: Path | None) -> Iterator[Line]:
     if file is None:
         yield Line(Part.REPORT, Answer.UNCHECKED, "no file was given", "add --report FILE")
         return
-    found = _sha256(file)
+    found = hashlib.sha256(read_file(file)).hexdigest()
     if statement.report is None:
         yield Line(
             Part.REPORT,
@@ -167,98 +169,71 @@ def _suite_lines(statement: Statement, file: Path | None) -> Iterator[Line]:
         return
     data = read_file(file)
     if statement.suite_file_sha256 is None:
-        yield Line(Part.SUITE, Answer.UNCHECKED, "the statement does not name the bytes of the file, only what it says")
+        yield Line(Part.SUITE, Answer.UNCHECKED, "the statement has no hash of the file's bytes, only of its meaning")
     else:
         found = hashlib.sha256(data).hexdigest()
         remedy = "check out the suite as it was when the run was measured"
         yield _compared(Part.SUITE, f"the bytes of {file}", found, statement.suite_file_sha256, remedy)
-    yield _said_by_suite(statement, file, data)
+    yield _suite_content_line(statement, file, data)
 
 
-def _said_by_suite(statement: Statement, file: Path, data: bytes) -> Line:
-    """What the suite says, with its defaults and the prices of the run's day filled in, as the store keeps it."""
+def _suite_content_line(statement: Statement, file: Path, data: bytes) -> Line:
+    """Compare the parsed suite, with its defaults and the prices of the run's day."""
     expected, day = statement.run.suite_sha256, start_day(statement.run.id)
-    found = list[str | SuiteError]()
+    names = {Arm.CANDIDATE: statement.arms["candidate"].name}
+    if statement.against is None:  # else only the store knows the baseline of the run's own suite
+        names[Arm.BASELINE] = statement.arms["baseline"].name
     try:
         suite = parse_suite(data.decode(), str(file))
-        for one in _meant(suite, *_own_arms(statement)):
-            found.append(_sha256_as_measured(one, file.parent, day))
+        forms = measured_forms(suite, file.parent, day, names)
     except (SuiteError, UnicodeDecodeError) as error:
         return _not_measured(file, error)
-    if expected in found[2:]:
-        told = f"only the shadow part of {file} was measured, and judged by its checks alone"
-        return Line(Part.SUITE, Answer.BROKEN, told, "take the statement of a run of the whole suite")
-    if expected not in found and isinstance(found[-1], SuiteError):
-        return _not_measured(file, found[-1])
-    hashes = [one for one in found if isinstance(one, str)]
-    same = expected if expected in hashes else hashes[0]
-    as_it_was = hashlib.sha256(data).hexdigest() == statement.suite_file_sha256
-    remedy = _remedy(suite, file, f"benchgate {statement.run.tool_version}", as_it_was=as_it_was)
-    return _compared(Part.SUITE, f"what {file} says", same, expected, remedy)
-
-
-def _remedy(suite: Suite, file: Path, tool: str, *, as_it_was: bool) -> str:
-    """What may have made another suite of a file, whose own bytes may be as they were."""
-    if suite.prices is None:
-        return f"another suite, or {tool} read it otherwise: use that version"
-    which = "the suite's own bytes are as they were, so" if as_it_was else "another suite, or"
-    prices = f"{file.parent / suite.prices} has other prices for the run's day"
-    return f"{which} {prices}, or {tool} read them otherwise: check out both files as they were"
-
-
-def _sha256_as_measured(suite: Suite, folder: Path, day: date | None) -> str | SuiteError:
-    """The hash of a suite with the prices of a day, or why it has none."""
-    try:
-        return sha256_of(with_prices(suite, folder, day).to_stored())
-    except SuiteError as error:
-        return error
+    found = [form for form in forms if form.sha256 == expected]
+    if found and all(form.is_only_part for form in found):
+        text = f"only one part of {file} was measured, and judged by its checks alone"
+        return Line(Part.SUITE, Answer.BROKEN, text, "take the statement of a run of the whole suite")
+    if not found and isinstance(forms[-1].suite, SuiteError):
+        return _not_measured(file, forms[-1].suite)
+    sha256 = expected if found else next(form.sha256 for form in forms if form.sha256 is not None)
+    tool = f"benchgate {statement.run.tool_version}"
+    remedy = f"another suite, or {tool} read it otherwise: use that version"
+    if suite.prices is not None:
+        same_bytes = hashlib.sha256(data).hexdigest() == statement.suite_file_sha256
+        cause = "the suite's own bytes are as they were, so" if same_bytes else "another suite, or"
+        prices = f"{file.parent / suite.prices} has other prices for the run's day"
+        remedy = f"{cause} {prices}, or {tool} read them otherwise: check out both files as they were"
+    return _compared(Part.SUITE, f"the content of {file}", sha256, expected, remedy)
 
 
 def _not_measured(file: Path, error: Exception) -> Line:
-    told = f"{file} is not what was measured: {str(error).splitlines()[0]}"
-    return Line(Part.SUITE, Answer.BROKEN, told, "check out the one that was")
+    text = f"{file} is not what was measured: {str(error).splitlines()[0]}"
+    return Line(Part.SUITE, Answer.BROKEN, text, "check out the one that was")
 
 
-def _meant(suite: Suite, baseline: str | None, candidate: str) -> Iterator[Suite]:
-    """What a command may have measured of a suite: all of it, or for two of its deployments; or its shadow part."""
-    yield suite
-    with suppress(UsageError):  # it has no such deployments, and then it was not this suite
-        suite = with_arms(suite, baseline, candidate)
-    yield suite
-    with suppress(UsageError):
-        yield only_shadow(suite)
-
-
-def _own_arms(statement: Statement) -> tuple[str | None, str]:
-    """What the run's own suite calls its arms; of a baseline that was another run's only the store knows."""
-    baseline = None if statement.against is not None else statement.arms["baseline"].name
-    return baseline, statement.arms["candidate"].name
-
-
-def _store_lines(statement: Statement, asked: Asked) -> Iterator[Line]:
-    store = asked.store
+def _store_lines(statement: Statement, request: VerifyRequest) -> Iterator[Line]:
+    store = request.store
     if store is None:
         yield Line(Part.STORE, Answer.UNCHECKED, "no store was given", "add --store URL")
         return
-    if statement.waivers_as_of is not None and asked.waivers is None:
+    if statement.waivers_as_of is not None and request.waivers is None:
         raise UsageError(
             f"the verdict rests on waivers as of {statement.waivers_as_of}; add --waivers FILE to judge it again"
         )
-    if statement.waivers_as_of is None and asked.waivers is not None:
+    if statement.waivers_as_of is None and request.waivers is not None:
         raise UsageError("--waivers: the verdict rests on none; leave it out")
     against = None if statement.against is None else statement.against.id
     try:
         decision = decide_stored(
-            store, statement.run.id, against, policy=asked.policy, waivers=asked.waivers, keep=False
-        ).asked(strict=statement.strict)
+            store, statement.run.id, against, policy=request.policy, waivers=request.waivers, keep=False
+        ).with_strict(strict=statement.strict)
     except (UsageError, EvidenceError) as error:
-        told = f"run {statement.run.id} cannot be judged again: {error}"
-        yield Line(Part.STORE, Answer.BROKEN, told, "name the store that has it, whole; `benchgate store check` looks")
+        text = f"run {statement.run.id} cannot be judged again: {error}"
+        yield Line(Part.STORE, Answer.BROKEN, text, "name the store that has it; `benchgate store check` examines one")
         return
-    yield from _judged_again(statement, decision)
+    yield from _decision_lines(statement, decision)
 
 
-def _judged_again(statement: Statement, decision: Decision) -> Iterator[Line]:
+def _decision_lines(statement: Statement, decision: Decision) -> Iterator[Line]:
     again = statement_of(
         decision,
         statement.exit_code,
@@ -275,12 +250,12 @@ def _judged_again(statement: Statement, decision: Decision) -> Iterator[Line]:
         yield _compared(Part.STORE, "the evidence of the run", again.run.evidence_sha256, stated, remedy)
     other = [field.name for field in fields(Statement) if getattr(again, field.name) != getattr(statement, field.name)]
     day = decision.evidence.run.started_at.partition("T")[0]
-    told = f"the run of {day} judged again is {decision.verdict.outcome}"
+    text = f"the run of {day} judged again is {decision.verdict.outcome}"
     if other:
-        remedy = f"judged then by benchgate {statement.tool_version}: use that version, or take the statement for false"
-        yield Line(Part.STORE, Answer.BROKEN, f"{told}, and differs in {', '.join(other)}", remedy)
+        remedy = f"judged then by benchgate {statement.tool_version}: use that version, or reject the statement"
+        yield Line(Part.STORE, Answer.BROKEN, f"{text}, and differs in {', '.join(other)}", remedy)
     else:
-        yield Line(Part.STORE, Answer.HOLDS, f"{told}, in every check and number as the statement says")
+        yield Line(Part.STORE, Answer.HOLDS, f"{text}, with every check and number as stated")
     if statement.report is not None:
         found = hashlib.sha256(report_html(decision).encode()).hexdigest()
         remedy = f"the report was changed, or benchgate {statement.tool_version} lays it out otherwise"
@@ -289,33 +264,152 @@ def _judged_again(statement: Statement, decision: Decision) -> Iterator[Line]:
 
 def _signature_lines(statement: Statement, data: bytes, signer: Signer | None) -> Iterator[Line]:
     if signer is None:
-        told = "nothing here shows who made this statement: anybody can write one"
-        yield Line(Part.SIGNATURE, Answer.UNCHECKED, told, "add --bundle, --identity and --issuer")
+        text = "nothing shows who made this statement: anybody can write one"
+        yield Line(Part.SIGNATURE, Answer.UNCHECKED, text, "add --bundle, --identity and --issuer")
         return
     try:
         verify_signature(statement, data, signer)
     except NotSigned as error:
-        remedy = "take the bundle that was made of this statement, and expect the identity that made it"
+        remedy = "give the bundle of this statement, and the identity that signed it"
         yield Line(Part.SIGNATURE, Answer.BROKEN, str(error), remedy)
         return
     yield Line(Part.SIGNATURE, Answer.HOLDS, f"signed by {signer.identity}, whom {signer.issuer} vouched for")
 
 
 def unchecked(lines: Iterable[Line], required: Iterable[Part]) -> tuple[Part, ...]:
-    """The required parts of which nothing was compared."""
+    """Return the required parts of which nothing was compared."""
     compared = {line.part for line in lines if line.answer is not Answer.UNCHECKED}
     return tuple(part for part in required if part not in compared)
 
 
-def _compared(part: str, what: str, found: str | None, stated: str | None, remedy: str) -> Line:
+def _compared(part: str, subject: str, found: str | None, stated: str | None, remedy: str) -> Line:
     if found is not None and found == stated:
-        return Line(part, Answer.HOLDS, f"{what}: sha256 {found}")
-    return Line(part, Answer.BROKEN, f"{what}: sha256 {found}, and the statement says {stated}", remedy)
+        return Line(part, Answer.HOLDS, f"{subject}: sha256 {found}")
+    return Line(part, Answer.BROKEN, f"{subject}: sha256 {found}, and the statement says {stated}", remedy)
 
 
-def _sha256(file: Path) -> str:
+PAYLOAD_TYPE = "application/vnd.in-toto+json"
+_WORKFLOW = re.compile(r"(https://[^/]+/.+?)/(?:\.github/workflows)?/")  # of GitHub, and of GitLab
+
+
+@dataclass(frozen=True, slots=True)
+class Signer:
+    """A bundle and its required signer: the whole identity in the certificate, and the issuer who vouched for it.
+
+    `repository` is the address of the one for which a workflow signed. A reusable workflow signs under its own name for
+    every caller, so None means the repository in which the workflow itself lies.
+    `trust_root` is a file of trusted keys and certificates (sigstore's `trusted_root.json`); None takes the one of the
+    public instance that sigstore keeps on this machine or carries with it.
+    """
+
+    bundle: Path
+    identity: str
+    issuer: str
+    trust_root: Path | None = None
+    repository: str | None = None
+
+
+class NotSigned(BenchgateError):
+    """The bundle does not show that the required signer signed this statement."""
+
+    exit_code = ExitCode.INVALID
+
+
+def require_sigstore() -> None:
+    """Raise UsageError, with what to install, if the extra is missing."""
     try:
-        with file.open("rb") as opened:
-            return hashlib.file_digest(opened, "sha256").hexdigest()
+        import sigstore.verify  # noqa: F401  (only its presence matters)
+    except ImportError as error:
+        raise UsageError(lacking("checking a signature needs sigstore", "sign")) from error
+
+
+def verify_signature(statement: Statement, data: bytes, signer: Signer) -> None:
+    """Raise NotSigned unless the bundle's signature is the signer's and covers the statement, whose bytes `data` are.
+
+    Raises UsageError where sigstore is missing, or a file cannot be read.
+    """
+    require_sigstore()
+    reason = _uncovered(_signed_payload(read_file(signer.bundle), signer), statement, data)
+    if reason is not None:
+        raise NotSigned(reason)
+
+
+def _signed_payload(bundle: bytes, signer: Signer) -> bytes:
+    """Return the signed content. Raises NotSigned."""
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.x509 import ExtensionNotFound
+    from sigstore.errors import Error
+    from sigstore.models import Bundle
+    from sigstore.verify.policy import AllOf, Identity, OIDCSourceRepositoryURI, VerificationPolicy
+
+    trusted = _trusted(signer.trust_root)
+    try:
+        policies: list[VerificationPolicy] = [Identity(identity=signer.identity, issuer=signer.issuer)]
+        workflow = _WORKFLOW.match(signer.identity)
+        repository = signer.repository or (workflow[1] if workflow is not None else None)
+        if repository is not None:
+            policies.append(OIDCSourceRepositoryURI(repository))
+        kind, payload = trusted.verify_dsse(Bundle.from_json(bundle), AllOf(policies))
+    except (Error, ValueError, TypeError, ExtensionNotFound, InvalidSignature) as error:
+        raise NotSigned(f"sigstore refuses the bundle: {one_line(str(error), 300)}") from error
+    if kind != PAYLOAD_TYPE:
+        raise NotSigned(f"the bundle is over {kind!r}, and a statement is {PAYLOAD_TYPE}")
+    return bytes(payload)
+
+
+def _trusted(trust_root: Path | None) -> Any:
+    """Return sigstore's verifier. Nothing is fetched: without a file the roots are those on this machine."""
+    from sigstore.errors import Error
+    from sigstore.models import TrustedRoot
+    from sigstore.verify import Verifier
+
+    if trust_root is not None:
+        read_file(trust_root)  # raises UsageError if it is missing
+    try:
+        if trust_root is None:
+            return Verifier.production(offline=True)
+        return Verifier(trusted_root=TrustedRoot.from_file(str(trust_root)))
+    except (Error, ValueError, TypeError, OSError) as error:
+        fault = "sigstore's own roots cannot be read" if trust_root is None else f"{trust_root} is no trusted root"
+        raise UsageError(f"{fault}: {ascii(str(error))[:200]}; give a `trusted_root.json` with --trust-root") from error
+
+
+def _uncovered(payload: bytes, statement: Statement, data: bytes) -> str | None:
+    """Return why the signed content is not this statement; None if it is.
+
+    Either the whole statement was signed, or (as actions/attest does) its predicate, for subjects that are the
+    statement's own or its file.
+    """
+    if payload == data:
+        return None
+    try:
+        signed = json.loads(payload)
+        own = statement.document()
+        if signed == own:
+            return None
+        if (signed["_type"], signed["predicateType"]) != (TYPE, PREDICATE_TYPE):
+            return f"the signed content is a {signed['predicateType']!r}, and no result of a test"
+        if signed["predicate"] != own["predicate"]:
+            return "the predicate that was signed is another: the statement was changed, or is of another run"
+        known = {_digest(one) for one in own["subject"]} | {("sha256", hashlib.sha256(data).hexdigest())}
+        subjects = {_digest(one) for one in signed["subject"]}
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return "the signed content is no in-toto statement"
+    if not subjects or not subjects <= known:
+        return "the signed content is about another file than the report or the statement"
+    return None
+
+
+def _digest(subject: dict[str, Any]) -> tuple[str, str]:
+    """Return a subject's digest. Raises KeyError for one without a known digest."""
+    digest = subject["digest"]
+    name = "sha256" if "sha256" in digest else "gitCommit"
+    return name, digest[name]
+
+
+def read_file(file: Path) -> bytes:
+    """Return the file's bytes. Raises UsageError if it cannot be read."""
+    try:
+        return file.read_bytes()
     except OSError as error:
         raise UsageError(f"{file} cannot be read: {error.strerror}") from error

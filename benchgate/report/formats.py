@@ -18,8 +18,8 @@ class Output(StrEnum):
     MARKDOWN = "markdown"
     JUNIT = "junit"
     SARIF = "sarif"
-    ANNOTATIONS = "annotations"
-    GITLAB_METRICS = "gitlab-metrics"
+    GITHUB = "github"
+    GITLAB = "gitlab"
     GITLAB_ANNOTATIONS = "gitlab-annotations"
     SLACK = "slack"
 
@@ -35,8 +35,8 @@ _FILE_NAMES = {
     Output.MARKDOWN: "report.md",
     Output.JUNIT: "report-junit.xml",
     Output.SARIF: "report.sarif",
-    Output.ANNOTATIONS: "annotations.txt",
-    Output.GITLAB_METRICS: "metrics.txt",
+    Output.GITHUB: "annotations.txt",
+    Output.GITLAB: "metrics.txt",
     Output.GITLAB_ANNOTATIONS: "gl-annotations.json",
     Output.SLACK: "slack.json",
 }
@@ -60,9 +60,9 @@ def rendered(output: Output, context: VerdictContext, report: Report | None = No
             return outputs.render_junit(context)
         case Output.SARIF:
             return sarif.render_sarif(context)
-        case Output.ANNOTATIONS:
+        case Output.GITHUB:
             return outputs.render_annotations(context)
-        case Output.GITLAB_METRICS:
+        case Output.GITLAB:
             return outputs.render_gitlab_metrics(context)
         case Output.GITLAB_ANNOTATIONS:
             return outputs.render_gitlab_annotations(context)

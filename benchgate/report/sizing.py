@@ -16,14 +16,14 @@ from benchgate.sizing.simulation import SimulatedHours
 from benchgate.stats.capacity_search import MIN_RESIDENCE_TIMES
 from benchgate.units import show_duration, show_memory, show_number, show_percent
 
-_UNTOLD = "its server told in no two blocks of that level how many waited or how full its cache was (docs/telemetry.md)"
+_NO_TELEMETRY = "no two blocks of that level have the server's queue or cache usage (docs/telemetry.md)"
 _LESS = (
-    "prefixes that requests share, requests that waited and held nothing, narrower numbers (--cache-dtype), or more"
-    " memory than --cache-memory says"
+    "shared prefixes, requests that waited and held nothing, narrower numbers (`cache.dtype`), or more memory than"
+    " `cache.memory`"
 )
 _MORE = (
-    "larger pages, room kept for whole answers or for past prompts, requests that failed, wider numbers"
-    " (--cache-dtype), or less memory than --cache-memory says: fewer may fit than is said here"
+    "larger pages, room kept for whole responses or for past prompts, failed requests, wider numbers (`cache.dtype`),"
+    " or less memory than `cache.memory`: fewer requests may fit than predicted"
 )
 
 
@@ -44,8 +44,8 @@ class NamedRun:
 class RunSeen:
     """The level that a replica's rate was read from, and what else the run tells of its arm.
 
-    `cache_use` says why where it is not known; `taken` names the numbers of the question that nobody said and the run
-    gave, `said_instead` has those that were said beside the run's own. `from_records`: the figures were made of the raw
+    `cache_use` says why where it is not known; `taken` names the figures that the demand file leaves out and the run
+    gave, `overridden` has those that it states beside the run's own. `from_records`: the figures were made of the raw
     records, and `unlike` is how many of those that the store keeps are not what they make. `care` are sentences without
     ends on how well the load was measured, and `unpaid` is one on accelerators that the run's price is not of, None
     where none are or the price is not the run's. `searched` is one on what its `load.capacity` found,
@@ -59,7 +59,7 @@ class RunSeen:
     cache_use: CacheUse | str = "nothing was recorded"
     accelerators: int = 1
     taken: Sequence[str] = ()
-    said_instead: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    overridden: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     from_records: bool = True
     unlike: int = 0
     care: Sequence[str] = ()
@@ -94,9 +94,7 @@ def run_document(seen: RunSeen | None, question: SizingInput) -> dict[str, objec
         "signals": [{**asdict(one), "tells": one.tells, "threshold": one.threshold} for one in seen.signals],
         "starts": None if seen.starts is None else asdict(seen.starts),
         "from_run": sorted(seen.taken),
-        "said_instead": {
-            name: {"said": given, "measured": measured} for name, (given, measured) in seen.said_instead.items()
-        },
+        "overridden": {name: {"stated": given, "measured": ours} for name, (given, ours) in seen.overridden.items()},
         "cache_check": {**asdict(checked.use), "predicted_ratio": checked.predicted_ratio, "differs": checked.differs}
         if isinstance(checked, CacheCheck)
         else None,
@@ -105,7 +103,7 @@ def run_document(seen: RunSeen | None, question: SizingInput) -> dict[str, objec
 
 
 _KEYS = (
-    "run", "figures", "measured", "unpaid", "searched", "watched", "starts", "said_instead", "cache_check",
+    "run", "figures", "measured", "unpaid", "searched", "watched", "starts", "overridden", "cache_check",
     "cache_not_checked",
 )  # fmt: skip
 
@@ -122,18 +120,18 @@ def run_lines(seen: RunSeen) -> Iterator[str]:
         )
         if run.outcome != "PASS":
             yield (
-                f"That is not PASS: read why (`benchgate report {run.id}`), and size by a run that passes before the"
-                " fleet is bought."
+                f"That is not PASS: read why (`benchgate report {run.id}`), and size by a run that passes before buying"
+                " the fleet."
             )
     if not seen.from_records:
         yield (
-            "Its raw records were removed: this rests on the figures that the store kept, held against nothing. How"
-            " long a request stays is none of them, and whether requests piled up at its levels cannot be looked up."
+            "Its raw records were removed: these are the stored figures, unverified. The request time and whether"
+            " requests piled up at its levels are unknown."
         )
     if seen.unlike:
         yield (
-            f"{seen.unlike:,} of the figures that the store keeps of it are not what its records make, and were not"
-            " used: `benchgate store check --figures` names them."
+            f"{seen.unlike:,} of its stored figures differ from its raw records, and were not used: `benchgate store"
+            " check --figures` lists them."
         )
     for line in seen.care:
         yield f"{line[0].upper()}{line[1:]}."
@@ -142,16 +140,16 @@ def run_lines(seen: RunSeen) -> Iterator[str]:
 def unlimited_lines(question: SizingInput) -> Iterator[str]:
     """Warn when the rate has no lower limit."""
     if question.replica.lower_per_s is None:
-        yield "How much less it may be is not known: its blocks differ too much for a lower limit, or not at all."
+        yield "Its lower bound is unknown: its blocks differ too much, or not at all."
 
 
 def unpaid_lines(seen: RunSeen) -> Iterator[str]:
     """Warn when the price may not cover the accelerators that ran."""
     if seen.unpaid is not None:
         yield (
-            f"{one_line(seen.unpaid[0].upper() + seen.unpaid[1:])}: the dollars here may not be what a replica costs."
-            " Say `accelerators` and their price in its suite and measure again, or give --price-per-hour of all of"
-            " them."
+            f"{one_line(seen.unpaid[0].upper() + seen.unpaid[1:])}: the dollars may be wrong."
+            " State `accelerators` and their price in its suite and measure again, or set `replica.price` to the price"
+            " of all of them."
         )
 
 
@@ -159,24 +157,22 @@ def level_lines(seen: RunSeen) -> Iterator[str]:
     """Yield the level that the fleet is sized by, its reservations, and the values given instead of measured ones."""
     choice, row = seen.choice, seen.choice.row
     shown, target = show_percent(row.goodput_lower), show_percent(row.target_ratio)
-    which = (
-        "which --stage names, and" if choice.asked_for else "the fastest open loop" if row.is_open else "the fastest"
-    )
+    which = "selected by --stage," if choice.asked_for else "the fastest open loop" if row.is_open else "the fastest"
     yield (
         f"That is stage {one_line(row.stage)}, {which} whose goodput is shown to reach its target"
         f" ({shown} at least, target {target})."
     )
     if not row.is_open:
         yield (
-            "It is a closed loop: a caller asks again when it was answered, so this is the rate that came through, and"
-            " no rate of arrivals. Requests that come by themselves queue sooner: measure a stage with `rate`."
+            "It is a closed loop: a caller waits for its response, so this is throughput and not an arrival rate."
+            " Independent requests queue sooner: measure a stage with `rate`."
         )
     yield from _brief_lines(seen.watched)
     yield from _beyond_lines(seen)
     for left in choice.left_out:
         yield f"Not by {one_line(left.stage)}: {left.why}."
-    if seen.said_instead:
-        yield f"Said, not measured: {', '.join(_override(name, *both) for name, both in seen.said_instead.items())}."
+    if seen.overridden:
+        yield f"Stated, not measured: {', '.join(_override(name, *both) for name, both in seen.overridden.items())}."
 
 
 def _brief_lines(watched: QueueTrend | None) -> Iterator[str]:
@@ -184,9 +180,8 @@ def _brief_lines(watched: QueueTrend | None) -> Iterator[str]:
     if watched is not None and watched.is_brief:
         window, stay = show_duration(watched.window_s), show_duration(watched.stay_s)
         yield (
-            f"Its blocks were watched for {window} each, less than {MIN_RESIDENCE_TIMES} times the {stay} that"
-            " their last requests stayed: too short to show that no queue grows at this rate. Measure it longer before"
-            " a fleet rests on it."
+            f"Its blocks lasted {window} each, less than {MIN_RESIDENCE_TIMES} times the request time of {stay}: too"
+            " short to show that no queue grows at this rate. Measure it longer before you buy a fleet."
         )
 
 
@@ -194,34 +189,33 @@ def _beyond_lines(seen: RunSeen) -> Iterator[str]:
     """Yield how much more a replica may carry."""
     choice = seen.choice
     if choice.missed_at is not None:
-        yield f"What it carries lies between this and {one_line(choice.missed_at)}, which is shown to miss its SLO."
+        yield f"The capacity lies between this and {one_line(choice.missed_at)}, which is shown to miss its SLO."
     elif choice.row.is_open:
         yield (
-            "No open level right beyond it is shown to miss its SLO, so this is what was offered, and no limit: a"
-            " replica may carry much more, and the fleet may need fewer. Two deployments that hold at one offered rate"
-            " cannot be told apart in what they carry. Measure higher rates, until one misses."
+            "The next open level is not shown to miss its SLO, so this is the offered rate and not a limit: a replica"
+            " may serve much more, and the fleet may need fewer. Measure higher rates, until one misses."
         )
     else:
-        yield "No level right beyond it is shown to miss its SLO: it carries at least this, and may carry more."
+        yield "The next level is not shown to miss its SLO: a replica serves at least this, and may serve more."
     if seen.searched is not None:
         yield f"{seen.searched[0].upper()}{seen.searched[1:]}."
 
 
-_OPTIONS: Mapping[str, tuple[str, Callable[[float], str]]] = MappingProxyType(
+_KEYS_OF: Mapping[str, tuple[str, Callable[[float], str]]] = MappingProxyType(
     {
-        "usd_per_hour": ("--price-per-hour", show_number),
-        "overhead_ratio": ("--overhead", show_percent),
-        "residence_s": ("--request-time", show_duration),
-        "tokens_per_request": ("--output-tokens", show_number),
-        "cold_start_s": ("--cold-start", show_duration),
-        "places": ("--places", "{:,.0f}".format),
+        "usd_per_hour": ("price", "${:,.2f}/h".format),
+        "overhead_ratio": ("overhead", show_percent),
+        "residence_s": ("request_time", show_duration),
+        "tokens_per_request": ("output_tokens", show_number),
+        "cold_start_s": ("cold_start", show_duration),
+        "slots": ("slots", "{:,.0f}".format),
     }
 )
 
 
 def _override(name: str, given: float, measured: float) -> str:
-    option, shown = _OPTIONS[name]
-    return f"{option} {shown(given)} (the run: {shown(measured)})"
+    key, show = _KEYS_OF[name]
+    return f"`{key}` {show(given)} (the run: {show(measured)})"
 
 
 def overhead_lines(seen: RunSeen, question: SizingInput) -> Iterator[str]:
@@ -229,7 +223,7 @@ def overhead_lines(seen: RunSeen, question: SizingInput) -> Iterator[str]:
     if question.replica.usd_per_hour is None:
         return
     if question.overhead_ratio is None:
-        yield "No overhead is counted: neither --overhead nor the run's `price_terms` say any."
+        yield "No overhead is counted: neither `replica.overhead` nor the run's `price_terms` state one."
     elif "overhead_ratio" in seen.taken:
         yield f"The overhead of {show_percent(question.overhead_ratio)} is that of the run's `price_terms`."
 
@@ -244,20 +238,20 @@ def start_lines(seen: RunSeen, question: SizingInput) -> Iterator[str]:
     if "cold_start_s" in seen.taken:
         yield "The worst is planned with; a machine, an image and weights that must be fetched first come on top."
     elif planned_s < starts.worst_s:
-        yield f"--cold-start says {show_duration(planned_s)}, less than the worst of them."
+        yield f"`replica.cold_start` is {show_duration(planned_s)}, less than the worst of them."
 
 
 def signal_lines(seen: RunSeen) -> Iterator[str]:
     """Yield the autoscaling signal with its values in the run, or how to find one."""
     yield ""
     if not seen.signals:
-        yield f"By what to scale is not known: {_UNTOLD if seen.from_records else 'the raw records were removed'}."
+        yield f"No autoscaling signal: {_NO_TELEMETRY if seen.from_records else 'the raw records were removed'}."
         return
     first = seen.signals[0]
     if first.threshold is not None:
         yield f"Scale up by {first.name} of a replica, above {_amount(first, first.threshold)}. Seen in the run:"
     else:
-        yield f"Nothing to scale by was found: {_no_signal(seen.signals)} Seen in the run:"
+        yield f"No autoscaling signal found: {_no_signal(seen.signals)} Seen in the run:"
     for one in seen.signals:
         holds, beyond = one.holds, one.beyond
         missed = (
@@ -270,10 +264,10 @@ def _no_signal(signals: Sequence[ScalingSignal]) -> str:
     beyond = next((one.beyond.stage for one in signals if one.beyond is not None), None)
     if beyond is None:
         stage = one_line(signals[0].holds.stage)
-        return f"no level beyond {stage} is known that misses its SLO. Measure one, at which requests wait."
+        return f"no level beyond {stage} is known to miss its SLO. Measure one at which requests queue."
     return (
-        f"at {one_line(beyond)}, where the SLO no longer held, nothing was in every block more than 1.5 times as much,"
-        " a request that waits or half of the cache at least. Measure a level further beyond, at which requests wait."
+        f"at {one_line(beyond)}, which misses the SLO, no metric rose clearly (1.5 times in every block, and one"
+        " waiting request or half of the cache). Measure a higher level at which requests queue."
     )
 
 
@@ -289,15 +283,19 @@ def cache_lines(seen: RunSeen, cache: KvCache | None) -> Iterator[str]:
     if seen.accelerators != cache.accelerators:
         yield (
             f"The run's deployment has {seen.accelerators:,} accelerators, and the cache is counted for"
-            f" {cache.accelerators:,} that share every layer (--tensor-parallel)."
+            f" {cache.accelerators:,} that share every layer (`cache.tensor_parallel`)."
         )
     if isinstance(checked, str):
-        yield f"This is not held against the run: {one_line(checked)}."
+        yield f"This was not compared with the run: {one_line(checked)}."
         return
-    use, predicted = checked.use, show_percent(checked.predicted_ratio)
+    use, predicted, measured = (
+        checked.use,
+        show_percent(checked.predicted_ratio),
+        show_percent(checked.use.measured_ratio),
+    )
     yield (
         f"At {one_line(use.stage)} {show_number(use.in_flight)} requests of {show_number(use.request_tokens)} tokens"
-        f" were inside on the mean: {predicted} of the cache by this, {show_percent(use.measured_ratio)} by its server."
+        f" were in the system on average: {predicted} of the cache by this, {measured} by its server."
     )
     if checked.differs:
         why = _LESS if use.measured_ratio < checked.predicted_ratio else _MORE
@@ -306,26 +304,26 @@ def cache_lines(seen: RunSeen, cache: KvCache | None) -> Iterator[str]:
 
 SCHEMA = "benchgate.capacity/1"
 _TITLES = (
-    *("demand", "per second", "replicas", "with factor", "with spares", "by lower limit", "load"),
+    *("demand", "per second", "replicas", "with factor", "with spares", "by lower bound", "load"),
     *("in flight", "$/h", "$/month", "$/1M tok"),
 )
 _HALF_A_CENT, _MOST_WRITTEN_OUT = 0.005, 1e12
-_FASTER = 1.1  # times: beyond it the places of a replay carry more than was said or measured
+_FASTER = 1.1  # beyond this ratio the simulated slots serve notably more than was stated or measured
 
 
 def sizing_document(
-    found: FleetSizing, seen: RunSeen | None = None, replayed: SimulatedHours | None = None
+    found: FleetSizing, seen: RunSeen | None = None, simulated: SimulatedHours | None = None
 ) -> dict[str, object]:
     """Return the fleet as plain JSON: rates per second, dollars, ratios; null is unknown.
 
-    `seen` is what a stored run showed of a replica, `replayed` the simulation of a week's traffic.
+    `seen` is what a stored run showed of a replica, `simulated` the simulation of its hours.
     """
     document: dict[str, object] = {"schema": SCHEMA, **asdict(found), **run_document(seen, found.question)}
     for name in ("usd_per_million_tokens", "usd_per_million_tokens_upper"):
         document[f"loaded_{name}"] = document[f"full_{name}"]
         if not _is_full(seen):
             document[f"full_{name}"] = None
-    document["replayed"] = None if replayed is None else asdict(replayed)
+    document["simulated"] = None if simulated is None else asdict(simulated)
     cache = found.question.cache
     if cache is not None:
         names = ("bytes_per_token", "bytes_per_request", "requests_that_fit", "accelerators", "times_kept")
@@ -333,11 +331,11 @@ def sizing_document(
     return document
 
 
-def sizing_text(found: FleetSizing, seen: RunSeen | None = None, replayed: SimulatedHours | None = None) -> str:
+def sizing_text(found: FleetSizing, seen: RunSeen | None = None, simulated: SimulatedHours | None = None) -> str:
     """Render a replica's rate, the fleet at every level of the demand, and its consequences."""
     question = found.question
     lines = [] if seen is None else [*run_lines(seen)]
-    lines += _replica(found, "Always full" if _is_full(seen) else "Loaded like this all the time")
+    lines += _replica(found, "Fully used" if _is_full(seen) else "Always at this load")
     if seen is not None:
         lines += [
             *unlimited_lines(question),
@@ -349,7 +347,7 @@ def sizing_text(found: FleetSizing, seen: RunSeen | None = None, replayed: Simul
     lines += ["", *aligned([_TITLES, *map(_cells, found.levels)], right_from=1), "", *_notes(found)]
     if seen is not None:
         lines += [*cache_lines(seen, question.cache), *signal_lines(seen)]
-    lines += _replayed(replayed, question.replica.per_s)
+    lines += _simulated(simulated, question.replica.per_s)
     return "".join(f"{terminal_line(line).rstrip()}\n" for line in lines)
 
 
@@ -361,15 +359,15 @@ def _is_full(seen: RunSeen | None) -> bool:
 def _replica(found: FleetSizing, loaded: str) -> Iterator[str]:
     question = found.question
     replica, unit, overhead = question.replica, question.unit, question.overhead_ratio or 0.0
-    lower = "" if replica.lower_per_s is None else f" (lower 95 % limit {show_number(replica.lower_per_s)})"
+    lower = "" if replica.lower_per_s is None else f" (lower 95 % bound {show_number(replica.lower_per_s)})"
     paid = ""
     if replica.usd_per_hour is not None:
         beside = f" and {show_percent(overhead)} overhead" if overhead else ""
         paid = f", at ${_dollars(replica.usd_per_hour / (1 + overhead))}/h{beside}"
-    yield f"One replica carries {show_number(replica.per_s)} {unit}/s{lower}{paid}."
+    yield f"One replica serves {show_number(replica.per_s)} {unit}/s{lower}{paid}."
     if found.full_usd_per_million_tokens is not None:
         upper = found.full_usd_per_million_tokens_upper
-        most = "" if upper is None else f" (up to {_usd(upper)} by that limit)"
+        most = "" if upper is None else f" (up to {_usd(upper)} by that bound)"
         yield f"{loaded}, 1M output tokens cost {_usd(found.full_usd_per_million_tokens)}{most}."
 
 
@@ -390,27 +388,30 @@ def _notes(found: FleetSizing) -> Iterator[str]:
     question = found.question
     spares = f"{question.spares} spare replica{'s' if question.spares != 1 else ''}"
     factor = show_number(question.safety_factor)
-    yield f"With factor: {factor} times the demand. With spares: and {spares}; these are what is paid."
+    yield f"With factor: {factor} times the demand. With spares: plus {spares}; this fleet is paid for."
     by_lower = [
         f"{_usd(level.sized.by_lower_usd_per_month)} for the {level.name}"
         for level in found.levels
         if level.sized.by_lower_usd_per_month is not None
     ]
     if by_lower:
-        yield f"By lower limit a month would cost {', '.join(by_lower)}."
+        yield f"By the lower bound a month would cost {', '.join(by_lower)}."
     if any(level.usd_per_million_tokens is not None for level in found.levels):
-        yield "$/1M tok: what that fleet costs in a month over the tokens of a month, which come by the mean."
+        yield "$/1M tok: cost of that fleet in a month over the tokens of a month at the mean demand."
     elif question.replica.usd_per_hour is None:
-        yield "No dollars: what a replica costs is not known; give --price-per-hour."
+        yield "No dollars: the price of a replica is unknown; set `replica.price`."
     elif question.tokens_per_request is None:
-        yield "$/1M tok follows from the tokens of an answer; give --output-tokens."
+        yield "$/1M tok needs the output tokens of a request; set `replica.output_tokens`."
     if found.ahead is not None and question.cold_start_s is not None:
         starts = show_duration(question.cold_start_s)
-        yield f"A replica takes {starts} to start: be {found.ahead:,} ahead of the demand where it rises steepest."
+        yield f"A replica takes {starts} to start: stay {found.ahead:,} ahead of the demand where it rises steepest."
     elif question.cold_start_s is None and (question.demand.growth_per_s2 or 0.0) > 0:
-        yield "How far to be ahead where the demand rises is not known: give --cold-start, or a run that timed starts."
+        yield (
+            "How many replicas to start ahead of rising demand is unknown: set `replica.cold_start`, or use a run that"
+            " timed starts."
+        )
     if question.residence_s is not None and all(level.in_flight is None for level in found.levels):
-        yield "How many are in flight follows from the tokens of an answer; give --output-tokens."
+        yield "The requests in flight need the output tokens of a request; set `replica.output_tokens`."
     if question.cache is not None:
         yield from _cache(question.cache, found.levels)
 
@@ -428,53 +429,53 @@ def _cache(cache: KvCache, levels: Sequence[SizedLevel]) -> Iterator[str]:
             " counted here: fewer may fit."
         )
     if not cache.requests_that_fit:
-        yield "So a replica cannot answer one: give the cache more memory, or expect shorter requests."
+        yield "A replica cannot serve one: give the cache more memory, or expect shorter requests."
     if cache.accelerators > 1:
         each, times = show_memory(cache.bytes_per_request / cache.accelerators), round(cache.times_kept)
-        copies = "" if times == 1 else f"; they keep everything {times:,} times"
+        copies = "" if times == 1 else f"; everything is kept {times:,} times"
         yield f"That is of {cache.accelerators:,} accelerators together, {each} of such a request on each{copies}."
     if inside > cache.requests_that_fit > 0:
         yield (
-            f"Each replica would have {show_number(inside)} requests in flight: were all as long as that, some would"
-            " wait or push others out."
+            f"Each replica would have {show_number(inside)} requests in flight: if all were that long, some would"
+            " wait or be preempted."
         )
 
 
-def _replayed(found: SimulatedHours | None, carries_per_s: float) -> Iterator[str]:
+def _simulated(found: SimulatedHours | None, carries_per_s: float) -> Iterator[str]:
     if found is None:
         return
     scaling, service = found.scaling, found.service
-    look, starts, fewer = (show_duration(s) for s in (scaling.look_s, scaling.cold_start_s, scaling.cooldown_s))
+    interval, starts, fewer = (show_duration(s) for s in (scaling.interval_s, scaling.cold_start_s, scaling.cooldown_s))
     yield ""
     yield (
-        f"Replayed: {found.requests:,} requests of {show_duration(service.mean_s)} each on the mean (cv"
-        f" {show_number(service.cv)}) against {scaling.least:,} to {scaling.most:,} replicas of"
-        f" {scaling.places:,} places ({scaling.balance}), of which {show_percent(scaling.target_ratio)} shall be taken;"
-        f" a look every {look}, a start takes {starts}, fewer after {fewer}."
+        f"Simulated: {found.requests:,} requests of {show_duration(service.mean_s)} mean time (cv"
+        f" {show_number(service.cv)}) on {scaling.min_replicas:,} to {scaling.max_replicas:,} replicas of"
+        f" {scaling.slots:,} slots ({scaling.balancer}). The autoscaler fills {show_percent(scaling.target_ratio)} of"
+        f" the slots and decides every {interval}; a start takes {starts}, a removal waits for {fewer}."
     )
     yield (
-        f"{_share(found.within_ratio)} waited at most {show_duration(found.wait_s)} for a place (mean"
+        f"{_share(found.within_ratio)} waited at most {show_duration(found.wait_s)} for a slot (mean"
         f" {display.duration(found.wait_mean_s)}, p99 {display.duration(found.wait_p99_s)})."
     )
     if found.worst_hour is not None and found.worst_per_s is not None:
         demand, within = f"{show_number(found.worst_per_s)} requests/s", _share(found.worst_within_ratio)
-        yield f"The worst is row {found.worst_hour} below the heading, {demand}: {within}."
+        yield f"The worst hour is row {found.worst_hour} below the heading, {demand}: {within}."
     if found.left_inside:
         yield (
-            f"When the hours ended {found.left_inside:,} requests were not answered yet, {found.left_waiting:,} of them"
-            f" in line: the fleet goes on for {show_duration(found.over_s)} until all are, which is paid too."
+            f"When the hours ended, {found.left_inside:,} requests were unanswered, {found.left_waiting:,} of them in"
+            f" the queue: the fleet runs for {show_duration(found.over_s)} more, which is paid too."
         )
-    if found.places_per_s > carries_per_s * _FASTER:
+    if found.slots_per_s > carries_per_s * _FASTER:
         yield (
-            f"Here a replica takes up to {show_number(found.places_per_s)} requests/s (places over request time), and"
-            f" {show_number(carries_per_s)} is what it was to carry: with fewer places they wait longer."
+            f"A simulated replica serves up to {show_number(found.slots_per_s)} requests/s (slots over request time),"
+            f" more than the {show_number(carries_per_s)} of this replica: with fewer slots requests wait longer."
         )
     dollars = "" if found.usd is None else f", ${_dollars(found.usd)}"
     if found.usd_per_month is not None:
         dollars += f" (${_dollars(found.usd_per_month)} in a month of such hours)"
     yield (
         f"Paid: {show_number(found.replica_hours)} replica hours{dollars}; at most {found.highest:,} replicas at once."
-        f" More were asked for {found.scaled_up:,} times, and some let go {found.scaled_down:,} times."
+        f" {found.scaled_up:,} scale-ups, {found.scaled_down:,} scale-downs."
     )
 
 

@@ -52,14 +52,14 @@ def group_starts(keys: Sequence[object]) -> frozenset[int]:
 
 
 def aligned(rows: Sequence[Sequence[str]], *, right_from: int | None = None, indent: str = "") -> Iterator[str]:
-    """Yield rows as lines with columns two blanks apart; columns from `right_from` on are set right."""
+    """Yield rows as lines with columns two blanks apart; columns from `right_from` on are aligned right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         cells = (
             cell.ljust(width) if right_from is None or at < right_from else cell.rjust(width)
             for at, (cell, width) in enumerate(zip(row, widths, strict=True))
         )
-        yield indent + "  ".join(cells)
+        yield (indent + "  ".join(cells)).rstrip()
 
 
 def of_expected(found: int, expected: int) -> str:

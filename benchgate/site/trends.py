@@ -1,8 +1,8 @@
-"""The numbers of a suite's runs as charts, and what changed between the runs that makes them hard to compare.
+"""Charts of a suite's runs, and the changes between runs that make their numbers hard to compare.
 
-Only the newest runs are drawn, and no line goes from one candidate to another. A change of what was asked, or of the
-hardware, ends every line: numbers before and after it are not comparable. Changes of level are looked for after the
-newest of these.
+Only the newest runs are drawn, and no line connects two candidates: a suite may have several, one run each. A change of
+the workload or the hardware ends every line, because numbers before and after are not comparable. Level changes are
+searched after the newest of these. A different address alone is no different hardware.
 """
 
 from __future__ import annotations
@@ -10,14 +10,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 
 from benchgate.escape import one_line
 from benchgate.gate.evidence.costs import PRICE_MISMATCH
-from benchgate.model.deployment import Arm
-from benchgate.model.run import TrendPoint
+from benchgate.model.deployment import Arm, Deployment, describe_hardware, engine_label, reports_hardware
+from benchgate.model.run import Run, TrendPoint
 from benchgate.model.verdict import Outcome
 from benchgate.report.charts import NAME_LENGTH, Figure
 from benchgate.report.display import in_its_unit, minute, value_with_limits
+from benchgate.report.sections.cost import price_and_use
 from benchgate.report.table import Column, Table
 from benchgate.report.trend import (
     MOST_SERIES,
@@ -29,33 +31,160 @@ from benchgate.report.trend import (
     fitting,
     trend_figure,
 )
-from benchgate.site.changes import (
-    ENDS_LINES,
-    IN_THE_LIST_ALONE,
-    ON_COSTS_ALONE,
-    Change,
-    change,
-    circumstances,
-    engine_of,
-    place_of,
-    price_of,
-)
-from benchgate.site.listed import name_of
+from benchgate.site.folder import name_of, run_file
 from benchgate.stats.series import MIN_SEGMENT, level_changes
 from benchgate.store.queries import RunSummary
 from benchgate.store.repository import Store
 
+ENDS_LINES = frozenset("SH")
+"""Letters at which every line ends: numbers before and after are not comparable."""
+
+IN_THE_LIST_ALONE = frozenset("A")
+"""Letters that no chart has: a candidate of every pull request may have an address of its own."""
+
+ON_COSTS_ALONE = frozenset("P")
+"""Letters that only charts of costs have."""
+
+
+_LONGEST = 60
+_LONGEST_PRICE = 160
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change that came with a run, under a letter."""
+
+    letter: str
+    file: str
+    run: str
+    when: str
+    description: str
+
+
+@dataclass(frozen=True, slots=True)
+class Hosting:
+    """Hardware of a candidate. `hardware` is None if unreported, `url` if benchgate served it itself."""
+
+    hardware: str | None
+    accelerators: int
+    url: str | None
+
+
+def hosting_of(run: Run) -> Hosting | None:
+    """Return the hosting of the run's candidate; None without a candidate."""
+    if Arm.CANDIDATE not in run.arms:
+        return None
+    deployment = run.arms[Arm.CANDIDATE]
+    is_reported = deployment.url is None or reports_hardware(deployment)
+    hardware = describe_hardware(deployment, run.environment) if is_reported else None
+    return Hosting(hardware, deployment.accelerators, deployment.url)
+
+
+def engine_of(run: Run) -> str:
+    """Return the candidate's engine, with its version if reported."""
+    if Arm.CANDIDATE not in run.arms:
+        return "none"
+    return engine_label(run.arms[Arm.CANDIDATE])
+
+
+def price_of(run: Run) -> list[object] | None:
+    """Return the prices of the candidate's tokens as plain JSON; None if unknown."""
+    deployment = _priced(run)
+    if deployment is None:
+        return None
+    accelerators = None if deployment.token_prices else deployment.accelerators
+    return [deployment.price_usd_per_hour, accelerators, deployment.price_terms, deployment.token_prices]
+
+
+def _priced(run: Run) -> Deployment | None:
+    deployment = run.arms.get(Arm.CANDIDATE)
+    return deployment if deployment is not None and deployment.has_price else None
+
+
+def change(letter: str, summary: RunSummary, description: str) -> Change:
+    """Make a change that came with a run."""
+    run = summary.run
+    return Change(letter, run_file(run.id), name_of(summary), minute(run.started_at), description)
+
+
+def comparability_changes(drawn: Sequence[RunSummary]) -> Iterator[tuple[int, Change]]:
+    """Yield changes of workload, hardware, engine or price with their index among the runs, oldest first."""
+    for at in range(1, len(drawn)):
+        if drawn[at - 1].run.measurement_sha256 != drawn[at].run.measurement_sha256:
+            yield at, change("S", drawn[at], "the suite asks something else than before")
+    by_candidate: dict[str | None, list[int]] = {}
+    for at, summary in enumerate(drawn):
+        candidate = summary.run.arms.get(Arm.CANDIDATE)
+        by_candidate.setdefault(None if candidate is None else candidate.name, []).append(at)
+    for name, its in by_candidate.items():
+        of = "the candidate" if len(by_candidate) == 1 else f"the candidate {one_line(name or 'none', _LONGEST)}"
+        for number, one in _candidate_changes([drawn[at] for at in its], of):
+            yield its[number], one
+
+
+def _candidate_changes(drawn: Sequence[RunSummary], of: str) -> Iterator[tuple[int, Change]]:
+    """Yield changes of hardware, engine or price with their index among the runs of one candidate."""
+    places = [hosting_of(summary.run) for summary in drawn]
+    yield from _price_changes(drawn, of)
+    for at in range(1, len(drawn)):
+        if difference := _other_hardware(places[:at], places[at]):
+            yield at, change("H", drawn[at], f"hardware of {of}: {difference}")
+        old, new = engine_of(drawn[at - 1].run), engine_of(drawn[at].run)
+        if old != new:
+            yield at, change("E", drawn[at], f"engine of {of}: {_from(old, new)}")
+    at_others = [at for at in range(1, len(drawn)) if _other_address(places[at - 1], places[at])]
+    if at_others:
+        more = f", as with {len(at_others) - 1:,} of the runs before it" if len(at_others) > 1 else ""
+        whose = "" if of == "the candidate" else f" of {of}"
+        yield at_others[-1], change("A", drawn[at_others[-1]], f"another address{whose}, hardware not reported{more}")
+
+
+def _price_changes(drawn: Sequence[RunSummary], of: str) -> Iterator[tuple[int, Change]]:
+    """Yield changes of price. A run without a price has no costs to compare, so it is skipped."""
+    priced = [(at, one) for at, summary in enumerate(drawn) if (one := _priced(summary.run)) is not None]
+    for (before, old), (at, new) in pairwise(priced):
+        if price_of(drawn[before].run) != price_of(drawn[at].run):
+            difference = _from(price_and_use(old), price_and_use(new), longest=_LONGEST_PRICE)
+            yield at, change("P", drawn[at], f"price of {of}: {difference}")
+
+
+def _other_hardware(before: Sequence[Hosting | None], new: Hosting | None) -> str | None:
+    """Describe how a run's hardware differs from the last reported one; None if it does not."""
+    last = before[-1]
+    if last is None or new is None:
+        return None
+    last_told = next((one.hardware for one in reversed(before) if one is not None and one.hardware), None)
+    if new.hardware is not None and last_told is not None:
+        return _from(last_told, new.hardware) if new.hardware != last_told else None
+    if (new.url is None) != (last.url is None):
+        return _from(*(one.hardware or "not reported, at an address" for one in (last, new)))
+    if new.accelerators != last.accelerators:
+        return _from(*(f"accelerators {one.accelerators}" for one in (last, new)))
+    return None
+
+
+def _other_address(old: Hosting | None, new: Hosting | None) -> bool:
+    """Return True if the addresses differ and the hardware of one is unreported."""
+    if old is None or new is None or old.url is None or new.url is None:
+        return False
+    return old.url != new.url and None in (old.hardware, new.hardware)
+
+
+def _from(old: str, new: str, *, longest: int = _LONGEST) -> str:
+    return f"{one_line(old, longest)} → {one_line(new, longest)}"
+
+
 MOST_DRAWN = 60
 """Runs in a chart: as many as can be told apart in it."""
 
-_ALPHA = 0.05  # of all series of a page together: how often one of them is said to have changed when none did
+_ALPHA = 0.05  # false positive rate of level changes, of all series of a page together
 _LONGEST = 60
 _NO_PLACE = "all"
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A number that a page draws: its metric, the statistic of it, and what a reader calls it."""
+    """A metric of the page: its name, its statistic, and its title for readers."""
 
     metric: str
     statistic: str | None
@@ -63,7 +192,7 @@ class Kind:
 
     @property
     def is_cost(self) -> bool:
-        """Whether it is dollars, which change with the price as well."""
+        """Return True for dollars, which change with the price as well."""
         return self.metric.startswith("usd_")
 
 
@@ -88,7 +217,7 @@ Points = Mapping[Kind, Sequence[TrendPoint]]
 
 @dataclass(frozen=True, slots=True)
 class Trends:
-    """What a suite's page draws. `drawn` and `measured` count runs."""
+    """Charts and changes of a suite's page. `drawn` and `measured` are numbers of runs."""
 
     figures: tuple[Figure, ...]
     changes: tuple[Change, ...]
@@ -97,7 +226,7 @@ class Trends:
 
 
 def points_by_suite(store: Store) -> dict[str, dict[Kind, list[TrendPoint]]]:
-    """Every number of `METRICS` of every candidate, oldest run first."""
+    """Return every number of `METRICS` of every candidate by suite, oldest run first."""
     found: dict[str, dict[Kind, list[TrendPoint]]] = {}
     for kind in METRICS:
         for point in store.trend(kind.metric, statistic=kind.statistic, arm=Arm.CANDIDATE):
@@ -106,17 +235,17 @@ def points_by_suite(store: Store) -> dict[str, dict[Kind, list[TrendPoint]]]:
 
 
 def drawn_runs(runs: Sequence[RunSummary], points: Points) -> list[RunSummary]:
-    """The newest runs that have a number, oldest first."""
+    """Return the newest runs that have a number, oldest first."""
     measured = {point.run_id for some in points.values() for point in some}
-    return [glance for glance in runs if glance.run.id in measured][-MOST_DRAWN:]
+    return [summary for summary in runs if summary.run.id in measured][-MOST_DRAWN:]
 
 
-def told_of(drawn: Sequence[RunSummary], points: Points) -> list[object]:
-    """Everything that the charts of these runs are made from, as plain JSON."""
-    ids = {glance.run.id for glance in drawn}
+def chart_inputs(drawn: Sequence[RunSummary], points: Points) -> list[object]:
+    """Return all inputs of the charts of these runs as plain JSON."""
+    ids = {summary.run.id for summary in drawn}
     of_runs = [
         [one.id, one.seed, one.measurement_sha256, place and asdict(place), engine_of(one), price_of(one)]
-        for one, place in ((glance.run, place_of(glance.run)) for glance in drawn)
+        for one, place in ((summary.run, hosting_of(summary.run)) for summary in drawn)
     ]
     of_points = [
         [kind.metric, kind.statistic, one.run_id, one.deployment, one.stage, one.task, one.value, one.lower, one.upper]
@@ -130,13 +259,13 @@ def told_of(drawn: Sequence[RunSummary], points: Points) -> list[object]:
 
 
 def trends(runs: Sequence[RunSummary], points: Points, promoted: frozenset[str]) -> Trends:
-    """The charts of the newest of a suite's `runs` (oldest first); `promoted` are the ids of those that stand."""
+    """Make the charts of the newest of a suite's `runs` (oldest first); `promoted` are ids of promoted runs."""
     drawn = drawn_runs(runs, points)
-    places = {glance.run.id: at for at, glance in enumerate(drawn)}
+    places = {summary.run.id: at for at, summary in enumerate(drawn)}
     candidates = {point.deployment for some in points.values() for point in some if point.run_id in places}
     several = len(candidates) > 1
     lines = {kind: _lines(some, places, drawn, promoted, several=several) for kind, some in points.items()}
-    common = list(circumstances(drawn))
+    common = list(comparability_changes(drawn))
     breaks = frozenset(at for at, one in common if one.letter in ENDS_LINES)
     shifts = list(_shifts(lines, drawn, max(breaks, default=0)))
     marked = [(at, one) for at, one in common if one.letter not in IN_THE_LIST_ALONE]
@@ -146,9 +275,9 @@ def trends(runs: Sequence[RunSummary], points: Points, promoted: frozenset[str])
             common_here = [(at, one) for at, one in marked if kind.is_cost or one.letter not in ON_COSTS_ALONE]
             of_kind = [*common_here, *((at, one) for at, which, one in shifts if which is kind)]
             figures.append(_figure(kind, lines[kind], drawn, of_kind, breaks))
-    told = sorted([*common, *((at, one) for at, _, one in shifts)], key=lambda one: -one[0])
+    listed = sorted([*common, *((at, one) for at, _, one in shifts)], key=lambda one: -one[0])
     measured = len({point.run_id for some in points.values() for point in some})
-    return Trends(tuple(figures), tuple(one for _, one in told), len(drawn), measured)
+    return Trends(tuple(figures), tuple(one for _, one in listed), len(drawn), measured)
 
 
 def _lines(
@@ -159,17 +288,17 @@ def _lines(
     *,
     several: bool,
 ) -> dict[str, list[TrendValue]]:
-    """The values of the runs drawn, by stage or task, and by candidate where there are several.
+    """Return the values of the drawn runs by stage or task, and by candidate if there are several.
 
-    Those seen most first, and of these those seen last, for only so many can be drawn.
+    The longest lines come first, and of these those with the newest values: only so many can be drawn.
     """
     found: dict[str, list[TrendValue]] = {}
     for point in points:
         at = places.get(point.run_id)
         if at is None:
             continue
-        said = drawn[at].outcomes
-        outcome = said[-1].outcome if said else None
+        outcomes = drawn[at].outcomes
+        outcome = outcomes[-1].outcome if outcomes else None
         promotes, invalid = outcome is not None and outcome.promotes, outcome is Outcome.INVALID
         run = f"{name_of(drawn[at])}, {minute(drawn[at].run.started_at)}"
         stands = point.run_id in promoted
@@ -183,7 +312,7 @@ def _lines(
 def _shifts(
     lines: Mapping[Kind, Mapping[str, Sequence[TrendValue]]], drawn: Sequence[RunSummary], since: int
 ) -> Iterator[tuple[int, Kind, Change]]:
-    """Where the level of a line changed, of all lines of the page together."""
+    """Yield level changes of all lines of the page together."""
     newest = {
         (kind, name): [one for one in values if one.at >= since]
         for kind, of_kind in lines.items()
@@ -208,20 +337,21 @@ def _figure(
     changes: Sequence[tuple[int, Change]],
     breaks: frozenset[int],
 ) -> Figure:
-    shown = list(lines)[:MOST_SERIES]
-    names = ["" if name == _NO_PLACE else fitting(name) for name in shown]
+    drawn_names = list(lines)[:MOST_SERIES]
+    names = ["" if name == _NO_PLACE else fitting(name) for name in drawn_names]
     chart = TrendChart(
         metric=kind.metric,
         title=kind.title,
-        days=day_labels([glance.run.started_at for glance in drawn]),
-        series=tuple(TrendSeries(told, tuple(lines[name])) for told, name in zip(names, shown, strict=True)),
+        days=day_labels([summary.run.started_at for summary in drawn]),
+        series=tuple(TrendSeries(title, tuple(lines[name])) for title, name in zip(names, drawn_names, strict=True)),
         marks=tuple(TrendMark(at, one.letter) for at, one in changes),
         breaks=breaks,
         longest_name=max(NAME_LENGTH, *map(len, names)),
     )
-    caption = f"{kind.title} of the candidates of {_counted(len(drawn), 'run')}, oldest first."
-    if len(shown) < len(lines):
-        caption += f" Of {len(lines)} lines {len(shown)} are drawn; all are in the table."
+    runs = "run" if len(drawn) == 1 else "runs"
+    caption = f"{kind.title} of the candidates of {len(drawn):,} {runs}, oldest first."
+    if len(drawn_names) < len(lines):
+        caption += f" Of {len(lines)} lines {len(drawn_names)} are drawn; all are in the table."
     anchor = "-".join(filter(None, (kind.metric, kind.statistic))).replace("_", "-")
     return trend_figure(chart, anchor, caption, caption, _table(kind, lines, drawn))
 
@@ -232,11 +362,11 @@ def _table(kind: Kind, lines: Mapping[str, Sequence[TrendValue]], drawn: Sequenc
     names = [kind.title if name == _NO_PLACE else one_line(name, _LONGEST) for name in lines]
     rows = [
         (
-            name_of(glance),
-            minute(glance.run.started_at),
+            name_of(summary),
+            minute(summary.run.started_at),
             *(_with_limits(kind.metric, of_line.get(at)) for of_line in by_place.values()),
         )
-        for at, glance in reversed(list(enumerate(drawn)))
+        for at, summary in reversed(list(enumerate(drawn)))
     ]
     columns = (Column("run", numeric=False), Column("began", numeric=False), *(Column(name) for name in names))
     return Table(f"{kind.title}, with 95 % intervals", columns, tuple(rows))
@@ -245,9 +375,5 @@ def _table(kind: Kind, lines: Mapping[str, Sequence[TrendValue]], drawn: Sequenc
 def _with_limits(metric: str, value: TrendValue | None) -> str:
     if value is None:
         return "-"
-    told = value_with_limits(metric, value.value, value.lower, value.upper)
-    return told if value.doubt is None else f"{told}, {PRICE_MISMATCH}"
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
+    text = value_with_limits(metric, value.value, value.lower, value.upper)
+    return text if value.doubt is None else f"{text}, {PRICE_MISMATCH}"

@@ -17,18 +17,16 @@ import numpy as np
 from benchgate.errors import UsageError
 from benchgate.model.deployment import usd_per_million_tokens
 from benchgate.sizing.kv_cache import CacheLayout
+from benchgate.suite.demand_file import MAX_MEMORY_BYTES, MAX_PER_S, MAX_REPLICAS
 
 HOURS_PER_MONTH = 730.0  # 8,760 hours a year by twelve
 
 
 # Larger values are taken as a wrong unit.
-MOST_REPLICAS = 1_000_000
-MOST_PER_S = 1e12
 MOST_USD_PER_HOUR = 1e9
 OUTPUT_TOKENS, REQUESTS = "output tokens", "requests"
 TOKENS, TRAFFIC_REQUESTS = "output_tokens_per_s", "requests_per_s"
 _TRAFFIC_COLUMNS = (TOKENS, TRAFFIC_REQUESTS)
-_MOST_BYTES = 1e18
 _MOST = 1e9  # seconds or tokens of one request
 _SECONDS_PER_HOUR = 3600.0
 _ROUNDED = 0.5
@@ -45,8 +43,8 @@ class Replica:
 
     def __post_init__(self) -> None:
         for name, value in (("per_s", self.per_s), ("lower_per_s", self.lower_per_s)):
-            if value is not None and not 0 < value <= MOST_PER_S:
-                raise ValueError(f"a replica's {name} is {value!r}; expected a rate above 0, at most {MOST_PER_S:g}")
+            if value is not None and not 0 < value <= MAX_PER_S:
+                raise ValueError(f"a replica's {name} is {value!r}; expected a rate above 0, at most {MAX_PER_S:g}")
         if self.usd_per_hour is not None and not 0 < self.usd_per_hour <= MOST_USD_PER_HOUR:
             raise ValueError(
                 f"a replica's usd_per_hour is {self.usd_per_hour!r}; expected dollars above 0, at most"
@@ -70,8 +68,8 @@ class Demand:
     def __post_init__(self) -> None:
         for name in ("mean_per_s", "p95_per_s", "peak_per_s"):
             value = getattr(self, name)
-            if value is not None and not 0 <= value <= MOST_PER_S:
-                raise ValueError(f"{name} of a demand is {value!r}; expected a rate, 0 to {MOST_PER_S:g}")
+            if value is not None and not 0 <= value <= MAX_PER_S:
+                raise ValueError(f"{name} of a demand is {value!r}; expected a rate, 0 to {MAX_PER_S:g}")
         for lower, upper in (("p95_per_s", "peak_per_s"), ("mean_per_s", "peak_per_s")):
             low, high = getattr(self, lower), getattr(self, upper)
             if low is not None and high is not None and low > high:
@@ -133,8 +131,8 @@ def size_fleet(demand_per_s: float, replica: Replica, *, safety_factor: float = 
         raise ValueError(f"demand_per_s is {demand_per_s!r}; expected a rate, 0 or more")
     if not (math.isfinite(safety_factor) and safety_factor >= 1):
         raise ValueError(f"safety_factor is {safety_factor!r}; expected 1 or more")
-    if not 0 <= spares <= MOST_REPLICAS:
-        raise ValueError(f"spares is {spares!r}; expected 0 or more, at most {MOST_REPLICAS:,}")
+    if not 0 <= spares <= MAX_REPLICAS:
+        raise ValueError(f"spares is {spares!r}; expected 0 or more, at most {MAX_REPLICAS:,}")
     bare = replicas_for(demand_per_s, replica.per_s)
     needed = replicas_for(demand_per_s * safety_factor, replica.per_s)
     paid = needed + spares
@@ -158,11 +156,11 @@ def size_fleet(demand_per_s: float, replica: Replica, *, safety_factor: float = 
 
 
 def replicas_for(demand_per_s: float, per_replica_per_s: float) -> int:
-    """Return the least whole number of replicas for a demand. Raises ValueError above MOST_REPLICAS."""
+    """Return the least whole number of replicas for a demand. Raises ValueError above MAX_REPLICAS."""
     share = demand_per_s / per_replica_per_s * (1 - _ROUNDING)
-    if not share <= MOST_REPLICAS:
+    if not share <= MAX_REPLICAS:
         raise ValueError(
-            f"{demand_per_s:g} per second takes more than {MOST_REPLICAS:,} replicas of {per_replica_per_s:g}; expected"
+            f"{demand_per_s:g} per second takes more than {MAX_REPLICAS:,} replicas of {per_replica_per_s:g}; expected"
             " both in one unit"
         )
     return math.ceil(share)
@@ -176,17 +174,17 @@ def in_flight(requests_per_s: float, residence_s: float) -> float:
     return inside
 
 
-def require_slots(requests_per_s: float, residence_s: float, places: int) -> None:
+def require_slots(requests_per_s: float, residence_s: float, slots: int) -> None:
     """Raise ValueError if a replica cannot serve this rate with its slots, by Little's law.
 
     Half a slot is tolerated: the slots of a run are a rounded mean.
     """
     inside = in_flight(requests_per_s, residence_s)
-    if inside > places + _ROUNDED:
+    if inside > slots + _ROUNDED:
         raise ValueError(
             f"a replica that carries {requests_per_s:g} requests/s of {residence_s:g} s each has {inside:,.4g} inside"
-            f" at once (Little's law), and {places:,} places carry no more than {places / residence_s:,.4g} requests/s;"
-            " give more places, a shorter request time, or less that a replica carries"
+            f" at once (Little's law), and {slots:,} slots carry no more than {slots / residence_s:,.4g} requests/s;"
+            " give more slots, a shorter request time, or less that a replica carries"
         )
 
 
@@ -215,8 +213,8 @@ class KvCache:
 
     def __post_init__(self) -> None:
         """Raises ValueError for what cannot be, a ConfigError where that is by the model's configuration."""
-        if not 0 <= self.memory_bytes <= _MOST_BYTES:
-            raise ValueError(f"memory_bytes is {self.memory_bytes!r}; expected 0 to {_MOST_BYTES:g}")
+        if not 0 <= self.memory_bytes <= MAX_MEMORY_BYTES:
+            raise ValueError(f"memory_bytes is {self.memory_bytes!r}; expected 0 to {MAX_MEMORY_BYTES:g}")
         _ = self.bytes_per_request
 
     @property
@@ -394,8 +392,8 @@ def _rate(row: list[str], at: int, column: str, place: str) -> float:
         value = float(cell)
     except ValueError:
         value = math.nan
-    if not 0 <= value <= MOST_PER_S:
+    if not 0 <= value <= MAX_PER_S:
         raise UsageError(
-            f"{place}: {column} is {cell[:40]!r}; expected a mean rate per second, 0 or more, at most {MOST_PER_S:g}"
+            f"{place}: {column} is {cell[:40]!r}; expected a mean rate per second, 0 or more, at most {MAX_PER_S:g}"
         )
     return value

@@ -80,7 +80,7 @@ class LoadLevel:
     def held_by(self) -> str:
         """Format its goodput limit and target."""
         if self.only_piles_up:
-            return "more and more of its requests were inside at once, which no replica withstands for long"
+            return "its requests piled up"
         return f"goodput {show_percent(self.goodput_lower)} at least, target {show_percent(self.target_ratio)}"
 
     @property
@@ -142,7 +142,7 @@ def best_of_levels(levels: Sequence[LoadLevel], arm: Arm) -> LoadLevel | str:
             )
         return (
             f"no stage is shown to hold its SLO on the {arm.value}: nearest is {nearest.stage}, whose goodput may be as"
-            f" low as {show_percent(nearest.goodput_lower)} where {show_percent(nearest.target_ratio)} is the target;"
+            f" low as {show_percent(nearest.goodput_lower)} (target {show_percent(nearest.target_ratio)});"
             " measure less load, or more requests of it"
         )
     return max(held, key=lambda row: row.tokens_per_s)
@@ -167,13 +167,13 @@ def levels_of(
     """
     of_arm = {(row.stage, row.name, row.statistic): row for row in rows if row.arm is arm and row.task is None}
     if not of_arm:
-        return f"the run has no numbers of a load on the {arm.value}"
+        return f"the run has no load metrics of the {arm.value}"
     stages = _by_stage(suite)
     if not stages:
         return "the suite has no stage of load whose rate could be read; add one to `load.sweep`"
     held_to = {stage: [place for place in of if place.target_ratio is not None] for stage, of in stages.items()}
     if not any(held_to.values()):
-        return "the suite states no SLO with a target, so no level of load is known to be good enough; add `slo`"
+        return "the suite has no SLO, so no level of load is known to be good enough; add `slo`"
     kinds, asked = _kinds(suite), _asked_loads(suite)
     found: dict[str, LoadLevel | str] = {}
     for stage, of in held_to.items():
@@ -184,7 +184,7 @@ def levels_of(
             level = replace(level, kind=kinds[stage], asked_load=asked[stage], piles_up=piles_up, misses=misses)
         found[stage] = level
     if not known_levels(found):
-        return "no level of load was measured on which to count: none has its tokens, requests and goodput kept"
+        return "no level of load is complete: none has stored tokens, requests and goodput"
     return found
 
 
@@ -230,7 +230,7 @@ _Kept = Mapping[tuple[str | None, str, str | None], MetricRow]
 
 def _level(stage: str, classes: Sequence[TrafficClass], of_arm: _Kept, stays_s: Mapping[str, float]) -> LoadLevel | str:
     if not classes:
-        return "no SLO with a target is stated for it"
+        return "it has no SLO"
     found = _combined_classes(stage, [_row(of_arm, place, stays_s.get(place.name)) for place in classes])
     return "its tokens, requests and goodput were not all measured, with limits" if found is None else found
 
@@ -345,7 +345,9 @@ def _contradicting(row: LoadLevel, levels: Sequence[LoadLevel]) -> LoadLevel | N
 
 
 def _contradiction(lighter: LoadLevel) -> str:
-    return f"holds, but {lighter.stage}, the same requests with less load, is shown to miss its SLO: one was chance"
+    return (
+        f"holds, but {lighter.stage}, the same requests with less load, is shown to miss its SLO: one result is chance"
+    )
 
 
 def _named(levels: Mapping[str, LoadLevel | str], stage: str) -> LoadLevel | str:
@@ -358,8 +360,8 @@ def _named(levels: Mapping[str, LoadLevel | str], stage: str) -> LoadLevel | str
         return f"nothing is sized by stage {stage}: {row}"
     if not row.holds:
         return (
-            f"nothing is sized by stage {stage}, which is not shown to hold its SLO ({row.held_by}): what comes through"
-            " beyond the SLO is no capacity; measure more requests of it, or name another stage"
+            f"nothing is sized by stage {stage}, which is not shown to hold its SLO ({row.held_by}): throughput beyond"
+            " the SLO is no capacity; measure more requests of it, or name another stage"
         )
     if (lighter := _contradicting(row, known_levels(levels))) is not None:
         return f"nothing is sized by stage {stage}: it {_contradiction(lighter)}; measure both again"
@@ -376,10 +378,10 @@ def _why_left_out(level: LoadLevel | str, chosen: LoadLevel, levels: Sequence[Lo
         return _contradiction(lighter)
     carried = f"holds, at {show_number(level.tokens_per_s)} output tokens/s"
     if chosen.is_open and not level.is_open:
-        return f"{carried}, but is a closed loop, whose rate is no rate of arrivals"
+        return f"{carried}, but is a closed loop, whose rate is no arrival rate"
     if level.kind != chosen.kind:
         otherwise = "with another workload, arrival process, action or SLO"
-        return f"{carried}, {otherwise}; if that is your demand, name it by --stage"
+        return f"{carried}, {otherwise}; if that is your demand, select it with --stage"
     return carried
 
 

@@ -20,65 +20,62 @@ import numpy as np
 import numpy.typing as npt
 
 from benchgate.sizing.fleet import HOURS_PER_MONTH
+from benchgate.suite.demand_file import MAX_REQUEST_S, MAX_REQUEST_TIME_CV, MAX_SIMULATED_REPLICAS, MAX_SLOTS
 
 Floats = npt.NDArray[np.float64]
-MOST_REPLAYED = 10_000  # replicas, all of which are examined for each request with a least-loaded balancer
-MAX_SLOTS = 1_000_000
 MIN_TARGET_RATIO = 0.01
-MOST_REQUESTS = 20_000_000  # a second of CPU per million, and 16 bytes per request
-MOST_LOOKS = 20_000_000  # of the autoscaler, likewise
+MAX_REQUESTS = 20_000_000  # a second of CPU per million, and 16 bytes per request
+MAX_DECISIONS = 20_000_000  # of the autoscaler, likewise
 _SECONDS_PER_HOUR = 3600.0
-_MOST_CV = 10.0  # beyond it a few requests are nearly all of the work
 _LEAST_CV = 1e-3  # below it service times are taken as constant
-_MOST_SERVICE_S = 1e6
 
 
 class Balancer(StrEnum):
     """Assignment of requests to replicas: one shared queue, round robin, or least loaded."""
 
-    ONE_LINE = "one-line"
-    IN_TURN = "in-turn"
-    LEAST = "least"
+    SHARED_QUEUE = "shared-queue"
+    ROUND_ROBIN = "round-robin"
+    LEAST_LOADED = "least-loaded"
 
 
 @dataclass(frozen=True, slots=True)
 class Scaling:
     """Size of the fleet, its balancer, and its autoscaling rule.
 
-    Every `look_s` seconds the requests in the system are counted, and the target is the number of replicas with
-    `target_ratio` of their slots taken. More are requested at once; fewer only if fewer were needed at every look of
-    the last `cooldown_s` seconds. With `least == most` nothing scales.
+    Every `interval_s` seconds the requests in the system are counted, and the target is the number of replicas with
+    `target_ratio` of their slots taken. More are requested at once; some are removed only if fewer were needed for
+    `cooldown_s` seconds. With `min_replicas == max_replicas` nothing scales.
     """
 
-    places: int  # requests that one replica answers at once
-    least: int
-    most: int
+    slots: int  # requests that one replica answers at once
+    min_replicas: int
+    max_replicas: int
     target_ratio: float = 0.8
-    look_s: float = 15.0
+    interval_s: float = 15.0
     cooldown_s: float = 300.0
     cold_start_s: float = 0.0
-    balance: Balancer = Balancer.ONE_LINE
+    balancer: Balancer = Balancer.SHARED_QUEUE
 
     def __post_init__(self) -> None:
-        if not 1 <= self.places <= MAX_SLOTS:
-            raise ValueError(f"places is {self.places}; it cannot be but 1 to {MAX_SLOTS:,}")
-        if not 1 <= self.least <= self.most <= MOST_REPLAYED:
+        if not 1 <= self.slots <= MAX_SLOTS:
+            raise ValueError(f"slots is {self.slots}; it cannot be but 1 to {MAX_SLOTS:,}")
+        if not 1 <= self.min_replicas <= self.max_replicas <= MAX_SIMULATED_REPLICAS:
             raise ValueError(
-                f"the fleet cannot be of {self.least} to {self.most} replicas; expected 1 or more, the first not above"
-                f" the second, at most {MOST_REPLAYED:,}"
+                f"the fleet cannot be of {self.min_replicas} to {self.max_replicas} replicas; expected 1 or more, the"
+                f" first not above the second, at most {MAX_SIMULATED_REPLICAS:,}"
             )
         if not MIN_TARGET_RATIO <= self.target_ratio <= 1:
             raise ValueError(
-                f"target_ratio cannot be {self.target_ratio:g}; expected {MIN_TARGET_RATIO:g} to 1 of places"
+                f"target_ratio cannot be {self.target_ratio:g}; expected {MIN_TARGET_RATIO:g} to 1 of slots"
             )
-        if not self.look_s > 0:
-            raise ValueError("look_s cannot be 0; expected some time between two looks")
+        if not self.interval_s > 0:
+            raise ValueError("interval_s cannot be 0; expected some time between two decisions")
         if not (self.cooldown_s >= 0 and self.cold_start_s >= 0):
             raise ValueError(f"cooldown_s {self.cooldown_s:g} and cold_start_s {self.cold_start_s:g} cannot be below 0")
 
     def wanted(self, inside: int) -> int:
         """Return the replicas needed for this number of requests."""
-        return min(self.most, max(self.least, math.ceil(inside / (self.places * self.target_ratio))))
+        return min(self.max_replicas, max(self.min_replicas, math.ceil(inside / (self.slots * self.target_ratio))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +88,7 @@ class SimulatedTraffic:
 
     waits_s: Floats  # by arrival
     replica_hours: float
-    highest: int  # replicas paid at once; above `most` if new ones start while others drain
+    highest: int  # replicas paid at once; above `max_replicas` if new ones start while others drain
     scaled_up: int  # number of scale-ups
     scaled_down: int
     left_inside: int
@@ -139,12 +136,10 @@ class Service:
     cv: float = 1.0
 
     def __post_init__(self) -> None:
-        if not 0 < self.mean_s <= _MOST_SERVICE_S:
-            raise ValueError(
-                f"a request time cannot be {self.mean_s:g} s; expected above 0, at most {_MOST_SERVICE_S:g}"
-            )
-        if not 0 <= self.cv <= _MOST_CV:
-            raise ValueError(f"a variation (cv) cannot be {self.cv:g}; expected 0 to {_MOST_CV:g}")
+        if not 0 < self.mean_s <= MAX_REQUEST_S:
+            raise ValueError(f"a request time cannot be {self.mean_s:g} s; expected above 0, at most {MAX_REQUEST_S:g}")
+        if not 0 <= self.cv <= MAX_REQUEST_TIME_CV:
+            raise ValueError(f"a variation (cv) cannot be {self.cv:g}; expected 0 to {MAX_REQUEST_TIME_CV:g}")
 
     def draw(self, count: int, generator: np.random.Generator) -> Floats:
         """Draw service times in seconds whose own mean is exactly the stated one.
@@ -162,7 +157,7 @@ class SimulatedHours:
     """Result of hourly traffic. `within_ratio` is the share of requests that waited at most `wait_s` for a slot.
 
     Waits are None without requests, dollars without a price. `left_inside` were not answered when the hours ended,
-    `left_waiting` of them still waiting; replica hours are paid until the last answer, `over_s` later. `places_per_s`
+    `left_waiting` of them still waiting; replica hours are paid until the last answer, `over_s` later. `slots_per_s`
     is the maximum rate of a replica here, its slots over the request time.
     """
 
@@ -185,7 +180,7 @@ class SimulatedHours:
     left_inside: int
     left_waiting: int
     over_s: float
-    places_per_s: float
+    slots_per_s: float
 
 
 def simulate_hours(
@@ -199,18 +194,18 @@ def simulate_hours(
 ) -> SimulatedHours:
     """Simulate Poisson arrivals at each hour's rate.
 
-    Raises ValueError for invalid rates, and for too many requests or looks.
+    Raises ValueError for invalid rates, and for too many requests or decisions.
     """
     if not (math.isfinite(wait_s) and wait_s >= 0):
         raise ValueError(f"wait_s cannot be {wait_s!r}; expected seconds, 0 or more")
     rates = np.asarray(requests_per_s, dtype=np.float64)
     expected = float(rates.sum()) * _SECONDS_PER_HOUR
-    if expected > MOST_REQUESTS:
-        raise ValueError(f"about {expected:,.0f} requests; at most {MOST_REQUESTS:,} are replayed: give fewer hours")
+    if expected > MAX_REQUESTS:
+        raise ValueError(f"about {expected:,.0f} requests; at most {MAX_REQUESTS:,} are simulated: give fewer hours")
     arrivals = hourly_arrivals(rates, generator)
     services = service.draw(arrivals.size, generator)
     until_s = rates.size * _SECONDS_PER_HOUR
-    _require_few_looks(services, scaling, until_s)
+    _require_few_decisions(services, scaling, until_s)
     found = simulate_traffic(arrivals, services, scaling, until_s)
     usd = None if usd_per_hour is None else found.replica_hours * usd_per_hour
     hour, worst = _worst_hour(arrivals, found, wait_s)
@@ -235,20 +230,20 @@ def simulate_hours(
         left_inside=found.left_inside,
         left_waiting=found.left_waiting,
         over_s=found.over_s,
-        places_per_s=scaling.places / service.mean_s,
+        slots_per_s=scaling.slots / service.mean_s,
     )
 
 
-def _require_few_looks(services_s: Floats, scaling: Scaling, until_s: float) -> None:
-    """Raise ValueError for too many looks; an overloaded fleet runs for the whole work at its fewest replicas."""
-    if scaling.most == scaling.least:
+def _require_few_decisions(services_s: Floats, scaling: Scaling, until_s: float) -> None:
+    """Raise ValueError for too many decisions; an overloaded fleet runs for the whole work at its fewest replicas."""
+    if scaling.max_replicas == scaling.min_replicas:
         return
-    longest_s = until_s + float(services_s.sum()) / (scaling.places * scaling.least)
+    longest_s = until_s + float(services_s.sum()) / (scaling.slots * scaling.min_replicas)
     longest_s += float(services_s.max(initial=0.0))
-    if longest_s / scaling.look_s > MOST_LOOKS:
+    if longest_s / scaling.interval_s > MAX_DECISIONS:
         raise ValueError(
-            f"up to {longest_s / scaling.look_s:,.0f} looks of the autoscaler; at most {MOST_LOOKS:,} are replayed:"
-            " give fewer hours, or let it look less often"
+            f"up to {longest_s / scaling.interval_s:,.0f} decisions of the autoscaler; at most {MAX_DECISIONS:,} are"
+            " simulated: give fewer hours, or a longer interval"
         )
 
 
@@ -267,7 +262,7 @@ def _worst_hour(arrivals: Floats, found: SimulatedTraffic, wait_s: float) -> tup
 class _Station:
     """Slots with their queue: of one replica, or of the whole fleet with a shared queue."""
 
-    places: int
+    slots: int
     busy: int = 0
     queue: deque[tuple[float, int]] = field(default_factory=deque)  # arrival and number of waiting requests
     is_open: bool = True
@@ -283,21 +278,21 @@ class _Fleet:
     def __init__(self, scaling: Scaling, until_s: float) -> None:
         self._scaling = scaling
         self._until_s = until_s
-        self._one_line = scaling.balance is Balancer.ONE_LINE
-        at_first = 1 if self._one_line else scaling.least
-        self._stations = [_Station(scaling.places * scaling.least // at_first) for _ in range(at_first)]
+        self._shared_queue = scaling.balancer is Balancer.SHARED_QUEUE
+        at_first = 1 if self._shared_queue else scaling.min_replicas
+        self._stations = [_Station(scaling.slots * scaling.min_replicas // at_first) for _ in range(at_first)]
         self._leaving: list[_Station] = []  # removed but not empty yet
-        self._ready = scaling.least
+        self._ready = scaling.min_replicas
         self._turn = 0
         self._starting: deque[float] = deque()  # ready times of requested replicas
         self._ends: list[tuple[float, int, _Station]] = []  # heap of the end times of running requests
-        self._next_look_s = scaling.look_s if scaling.most > scaling.least else math.inf
-        self._fewer_since_s: float | None = None  # fewer replicas were needed at every look since then
+        self._next_decision_s = scaling.interval_s if scaling.max_replicas > scaling.min_replicas else math.inf
+        self._fewer_since_s: float | None = None  # fewer replicas were needed at every decision since then
         self._services: list[float] = []
         self._waits_s = np.empty(0)
         self._paid_until_s = 0.0
         self._paid_replica_s = 0.0
-        self._highest = scaling.least
+        self._highest = scaling.min_replicas
         self._scaled_up = self._scaled_down = 0
 
     def serve(self, arrivals_s: list[float], services_s: list[float]) -> SimulatedTraffic:
@@ -306,7 +301,7 @@ class _Fleet:
             while self._next_s() <= at_s:
                 self._step()
             station = self._choose()
-            if station.busy < station.places:
+            if station.busy < station.slots:
                 self._start(station, at_s, number)
             else:
                 station.queue.append((at_s, number))
@@ -330,9 +325,9 @@ class _Fleet:
         )
 
     def _choose(self) -> _Station:
-        if self._one_line:
+        if self._shared_queue:
             return self._stations[0]
-        if self._scaling.balance is Balancer.LEAST:
+        if self._scaling.balancer is Balancer.LEAST_LOADED:
             return min(self._stations, key=lambda station: station.inside)
         self._turn = (self._turn + 1) % len(self._stations)
         return self._stations[self._turn]
@@ -342,13 +337,13 @@ class _Fleet:
         heappush(self._ends, (now_s + self._services[number], number, station))
 
     def _next_s(self) -> float:
-        found = self._next_look_s
+        found = self._next_decision_s
         if self._ends and self._ends[0][0] < found:
             found = self._ends[0][0]
         return self._starting[0] if self._starting and self._starting[0] < found else found
 
     def _step(self) -> None:
-        """Process the next event: an answer, a ready replica, or an autoscaler look."""
+        """Process the next event: an answer, a ready replica, or an decision of the autoscaler."""
         now_s = self._next_s()
         if self._ends and self._ends[0][0] == now_s:
             station = heappop(self._ends)[2]
@@ -365,24 +360,24 @@ class _Fleet:
             self._scale(now_s)
 
     def _start_waiting(self, station: _Station, now_s: float) -> None:
-        while station.queue and station.busy < station.places:
+        while station.queue and station.busy < station.slots:
             at_s, number = station.queue.popleft()
             self._waits_s[number] = now_s - at_s
             self._start(station, now_s, number)
 
     def _add_replica(self, now_s: float) -> None:
         self._ready += 1
-        if self._one_line:
-            self._stations[0].places += self._scaling.places
+        if self._shared_queue:
+            self._stations[0].slots += self._scaling.slots
             self._start_waiting(self._stations[0], now_s)
         else:
-            self._stations.append(_Station(self._scaling.places))
+            self._stations.append(_Station(self._scaling.slots))
 
     def _scale(self, now_s: float) -> None:
         scaling = self._scaling
         current = self._ready + len(self._starting)
         needed = scaling.wanted(sum(station.inside for station in (*self._stations, *self._leaving)))
-        self._next_look_s = now_s + scaling.look_s
+        self._next_decision_s = now_s + scaling.interval_s
         if needed >= current:
             self._fewer_since_s = None
         elif self._fewer_since_s is None:
@@ -402,8 +397,8 @@ class _Fleet:
             self._starting.pop()
             count -= 1
         self._ready -= count
-        if self._one_line:  # running requests fit in the remaining slots, or more would be needed
-            self._stations[0].places -= count * self._scaling.places
+        if self._shared_queue:  # running requests fit in the remaining slots, or more would be needed
+            self._stations[0].slots -= count * self._scaling.slots
             return
         for station in sorted(self._stations, key=lambda station: station.inside)[:count]:
             self._stations.remove(station)

@@ -25,7 +25,7 @@ from typing import Any
 from sqlalchemy import BigInteger, Column, Double, LargeBinary, Table
 
 from benchgate import __version__
-from benchgate.errors import EvidenceError, UsageError
+from benchgate.errors import Command, EvidenceError, Remedy, UsageError
 from benchgate.store import rows, tables
 from benchgate.store.database import Database
 from benchgate.store.integrity import validate_run
@@ -39,9 +39,9 @@ SCHEMAS = ("0006",)
 """Schemas whose bundles are read; the last is written. A schema that adds a column defines its value in older ones."""
 
 MAX_BYTES = 2**30
-"""A bundle is in memory as a whole; a larger run goes from store to store by `benchgate store copy`."""
+"""A bundle is in memory as a whole; a larger run is copied from store to store."""
 
-_EXPECTED = "what `benchgate store export` wrote"
+_EXPECTED = "an exported bundle"
 _LARGEST = sys.float_info.max
 _SHOWN = 40
 _LEFT_OUT = frozenset({("verdict", "own"), ("verdict", "seq")})
@@ -67,8 +67,8 @@ def write_bundle(whole: WholeRun) -> bytes:
     data = _canonical(document) + b"\n"
     if len(data) > MAX_BYTES:
         raise EvidenceError(
-            f"run {whole.id}: its bundle would have {len(data):,} bytes, and at most {MAX_BYTES:,} are read; "
-            "bring it into another store with `benchgate store copy`"
+            f"run {whole.id}: its bundle would have {len(data):,} bytes, and at most {MAX_BYTES:,} are read",
+            remedies=(Remedy("bring it into another store", Command.IMPORT),),
         )
     return data
 
@@ -296,5 +296,6 @@ def _require_nothing_lost(old: WholeRun, new: WholeRun, file: Path) -> None:
         )
     if lost:
         raise EvidenceError(
-            f"{file}: it holds {lost[0]} that the store lacks; take it in first (`benchgate store import {file}`)"
+            f"{file}: it holds {lost[0]} that the store lacks",
+            remedies=(Remedy("import it first", Command.IMPORT, str(file)),),
         )

@@ -107,6 +107,11 @@ class Address:
         """True where `shown` alone reaches the store, without a password or an option."""
         return self.path is not None or Address.parse(self.shown).url == self.url
 
+    @property
+    def shown_if_whole(self) -> str:
+        """Return `shown` if it reaches the store, else an empty text: a command with it would fail."""
+        return self.shown if self.shown_is_whole else ""
+
     @classmethod
     def _of_file(cls, name: str) -> Address:
         if name in ("", ":memory:"):

@@ -505,14 +505,14 @@ def _figure_findings(connection: Connection, whole: WholeRun) -> tuple[int, list
         computed = "nothing" if one.computed is None else _format_metric(one.computed)
         problem = (
             f"it is kept as {_format_metric(one.stored)}, and its records make {computed}: it was altered, or another "
-            "benchgate made it; `benchgate gate` of this run keeps it anew"
+            "benchgate made it; judging the run again keeps it anew"
         )
         findings.append(Finding(run.id, f"metric {_metric_label(one.stored)}", problem))
     if missing := missing_rows(kept, made):
         more = f" and {len(missing) - _MAX_NAMED} more" if len(missing) > _MAX_NAMED else ""
         problem = (
             f"it lacks {', '.join(map(_metric_label, missing[:_MAX_NAMED]))}{more}, which its records make: removed, "
-            "or another benchgate made none; `benchgate gate` of this run keeps them anew"
+            "or another benchgate made none; judging the run again keeps them anew"
         )
         findings.append(Finding(run.id, "its numbers", problem))
     return len(kept), findings

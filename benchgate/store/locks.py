@@ -262,5 +262,5 @@ def takeover_message(run_id: str, sign: str) -> str:
     """Return the message for a run that another process took over; `sign` is how that was noticed."""
     return (
         f"run {run_id} may be measured by another process too, so this one stops: {sign}; nothing that it measures "
-        "from now on counts. See whether another one goes on with it; where none does, --resume does"
+        "from now on counts. Check for another one; if there is none, the run can be resumed"
     )

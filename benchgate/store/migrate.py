@@ -1,7 +1,7 @@
 """Schema migrations of a store. The only user of alembic.
 
 A store made by a newer benchgate is never touched. An older SQLite store is upgraded when it is opened, with a copy
-kept beside it; an older Postgres store serves others too and is upgraded only on request (`benchgate store upgrade`).
+kept beside it; an older Postgres store serves others too and is upgraded only on request.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from sqlalchemy import Connection, inspect, text
 
 import benchgate
-from benchgate.errors import StoreError, UsageError
+from benchgate.errors import Command, Remedy, StoreError, UsageError
 from benchgate.store.database import Address, Database, network_file_system
 from benchgate.store.locks import upgrade_lock
 from benchgate.store.tables import metadata
@@ -89,9 +89,10 @@ def ensure_current(database: Database, *, create: bool) -> None:
         raise _missing(database)
     if found.revision is not None and path is None:
         _refuse_newer(database, found)
+        purpose = "upgrade it once, when no older benchgate uses it any more,"
         raise StoreError(
-            f"the store {database.address.shown} has schema {found.revision} and this benchgate needs {HEAD}; "
-            "run `benchgate store upgrade` on it once, when no older benchgate uses it any more"
+            f"the store {database.address.shown} has schema {found.revision} and this benchgate needs {HEAD}",
+            remedies=(Remedy(purpose, Command.UPGRADE, store=database.address.shown_if_whole),),
         )
     _upgrade(database)
 
@@ -249,6 +250,5 @@ def _make_folder(database: Database) -> None:
 
 
 def _missing(database: Database) -> UsageError:
-    return UsageError(
-        f"there is no benchgate store at {database.address.shown}; check the address, or make one with `benchgate run`"
-    )
+    message = f"there is no benchgate store at {database.address.shown}; check the address"
+    return UsageError(message, remedies=(Remedy("or make one", Command.RUN),))

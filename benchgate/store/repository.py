@@ -23,7 +23,7 @@ from typing import Self
 
 from sqlalchemy import Connection, insert, select, text
 
-from benchgate.errors import EvidenceError, UsageError
+from benchgate.errors import Command, EvidenceError, Remedy, UsageError
 from benchgate.model.client import ClientProfile
 from benchgate.model.deployment import Arm
 from benchgate.model.history import Promotion
@@ -232,7 +232,8 @@ class Store:
             if run.measured_by is not None:
                 raise UsageError(
                     f"run {run_id} is a file of {run.measured_by}: it has numbers and no records, so nothing can be "
-                    "judged of it; `benchgate trend` and `benchgate compare` show its numbers"
+                    "judged of it",
+                    remedies=(Remedy("show its numbers", Command.TREND),),
                 )
             context = read_context(connection, run)
         return read_evidence(found, context)
@@ -276,6 +277,10 @@ class Store:
         """Return every verdict on the run, oldest first."""
         with self._reading(run_id) as (connection, _):
             return results.verdicts(connection, run_id)
+
+    def own_verdict(self, run_id: str) -> StoredVerdict | None:
+        """Return the latest verdict by the run's own policy and baseline; None without one."""
+        return next((one for one in reversed(self.verdicts(run_id)) if one.of_the_run_itself), None)
 
     def own_outcome(self, run_id: str) -> Outcome | None:
         """Return the outcome of the latest verdict by the run's own policy and baseline; None without one."""

@@ -15,7 +15,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Select, delete, func, insert, select, text
 
-from benchgate.errors import EvidenceError, StoreError, UsageError
+from benchgate.errors import Command, EvidenceError, Remedy, StoreError, UsageError
 from benchgate.model.client import ClientProfile
 from benchgate.model.deployment import Arm, sha256_of
 from benchgate.model.history import Promotion, PromotionAction, baseline_series, current_promotions
@@ -316,8 +316,8 @@ def promoted_run(connection: Connection, suite: str | None) -> str:
     if not newest:
         of_suite = f" of suite {suite!r}" if suite is not None else ""
         raise UsageError(
-            f"@promoted means nothing here: the store has no run{of_suite} that was promoted on a protected ref; "
-            "`benchgate promote RUN --ref REF --protected` records one, or in CI a job on such a ref"
+            f"@promoted means nothing here: the store has no run{of_suite} that was promoted on a protected ref",
+            remedies=(Remedy("promote one from a CI job on such a ref", Command.PROMOTE),),
         )
     if len(newest) > 1:
         listed = ", ".join(f"{run_id} of {name!r}" for name, run_id in sorted(newest.items()))

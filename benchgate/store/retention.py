@@ -96,7 +96,7 @@ def remove(database: Database, runs: Sequence[RemovableRun], *, now: str, reason
         with database.reading() as connection:
             damage = next(check_run(read_whole(connection, run.run_id), evidence_only=True), None)
         if damage is not None:
-            stayed.append((run.run_id, f"{damage.place}: {damage.problem}; see `benchgate store check`"))
+            stayed.append((run.run_id, f"{damage.place}: {damage.problem}; check the store"))
             continue
         with database.writing() as connection:
             lock_run(connection, run.run_id)

@@ -14,7 +14,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, and_, false, or_, select, text
 
-from benchgate.errors import UsageError
+from benchgate.errors import Command, Remedy, UsageError
 from benchgate.store import clock
 from benchgate.store.results import promoted_run
 from benchgate.store.tables import measured_here, run
@@ -47,6 +47,9 @@ def resolve(connection: Connection, ref: str, *, suite: str | None = None, whole
     known = connection.execute(_of_suite(select(run.c.id, run.c.label).order_by(*_NEWEST), suite)).all()
     ids = [row.id for row in known]
     names = [*ids, *(row.label for row in known if row.label is not None), *_KNOWN]
+    if not ids:
+        message = f"no run is called {ref!r}: the store has none yet"
+        raise UsageError(message, remedies=(Remedy("make one", Command.RUN),))
     raise UsageError(_unknown_message(ref, names, ids))
 
 
@@ -66,7 +69,8 @@ def resolve_beside(connection: Connection, ref: str, run_id: str, suite: str) ->
     if found == run_id:
         raise UsageError(
             f"{ref} means run {run_id}, which is the one to be judged, and a run says nothing against itself; name "
-            "another, or measure one with `benchgate run`"
+            "another",
+            remedies=(Remedy("or measure one", Command.RUN),),
         )
     return found
 
@@ -143,16 +147,13 @@ def _id_by_time(connection: Connection, ref: str, suite: str | None) -> str:
         hint = ""
         if ref == "@latest" and connection.scalar(imported) is not None:
             which = "has no run of its own"
-            hint = ", only imports, which `benchgate trend` shows and by which nothing is judged or sized"
-        raise UsageError(
-            f"{ref} means nothing here: the store {which}{of_suite} yet{hint}; make one with `benchgate run`"
-        )
+            hint = ", only imports, by which nothing is judged or sized"
+        message = f"{ref} means nothing here: the store {which}{of_suite} yet{hint}"
+        raise UsageError(message, remedies=(Remedy("make one", Command.RUN),))
     return str(found)
 
 
 def _unknown_message(ref: str, names: list[str], ids: list[str]) -> str:
-    if not ids:
-        return f"no run is called {ref!r}: the store has none yet; make one with `benchgate run`"
     if len(ref) < SHORTEST_PREFIX and any(id_.startswith(ref) for id_ in ids):
         return (
             f"{ref!r} is too short for a run id: those of one day begin alike; give at least {SHORTEST_PREFIX} "

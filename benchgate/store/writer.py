@@ -9,7 +9,6 @@ written any more.
 from __future__ import annotations
 
 import hashlib
-import shlex
 import zlib
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import asdict, replace
@@ -18,7 +17,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Table, insert, select
 
-from benchgate.errors import EvidenceError, NothingKept, StoreError, TakenOver
+from benchgate.errors import Command, EvidenceError, NothingKept, Remedy, StoreError, TakenOver
 from benchgate.model.deployment import Arm, Deployment
 from benchgate.model.records import DivergenceObservation
 from benchgate.model.run import (
@@ -83,7 +82,7 @@ class RunWriter:
         self._lock: RunLock | None = None
         self._spool_works = spool is not None
         self._away: str | None = None  # why the database lacks something of the run
-        self._lost: str | None = None  # why something is kept nowhere
+        self._lost: NothingKept | None = None  # why something is kept nowhere
         self._taken: str | None = None  # why the run is not ours any more
         self._end: Mapping[str, Any] | None = None
         self._settled = False  # the database has the end of the run
@@ -161,27 +160,24 @@ class RunWriter:
         self._lock = lock
 
     @property
-    def fault(self) -> str | None:
-        """What the store lacks of the run, with the command that inserts it; None where it has everything."""
+    def fault(self) -> StoreError | None:
+        """What the store lacks of the run, with the remedies; None where it has everything."""
         if self._spool is None or self._away is None:
             return self._lost
-        address = self._database.address
-        command = ["benchgate", "store", "recover", str(self._spool.path)]
-        if address.shown_is_whole:
-            remedy = f"`{shlex.join([*command, '--store', address.shown])}`"
-        else:
-            remedy = f"`{shlex.join(command)}` and the --store, or BENCHGATE_STORE, of this run"
-        kept = f"what was measured is kept in {self._spool.path}: bring it into the store with {remedy}"
-        return f"{self._lost or self._away}; {kept}"
+        store = self._database.address.shown_if_whole
+        recover = Remedy("bring it into the store", Command.IMPORT, str(self._spool.path), store)
+        resume = () if self._lost is None else self._lost.remedies
+        why = self._away if self._lost is None else self._lost.message
+        return StoreError(f"{why}; what was measured is kept in {self._spool.path}", remedies=(recover, *resume))
 
     @property
     def is_stored(self) -> bool:
         """True where the database has all that was kept of the run."""
         return self._away is None
 
-    def record_loss(self, why: str) -> None:
-        """Record why something was kept nowhere, as part of `fault`. Nothing more is measured."""
-        self._lost = why
+    def record_loss(self, error: NothingKept) -> None:
+        """Record that something was kept nowhere, as part of `fault`. Nothing more is measured."""
+        self._lost = error
 
     def evidence(self) -> Evidence:
         """Return everything kept so far: from the database, or from the spool while that is away."""
@@ -277,7 +273,7 @@ class RunWriter:
             self._catch_up()
             self._settled = self._to_database(lambda connection: lifecycle.seal_run(connection, self.run_id, end))
             if lossless and not spooled and not self._settled:
-                self.record_loss(f"{_NEITHER}: {self._away}")
+                self._lost = NothingKept(f"{_NEITHER}: {self._away}")
         finally:
             self._release()
 
@@ -299,7 +295,7 @@ class RunWriter:
             self._catch_up()
             self._settled = self._to_database(write)
             if self.fault is not None and self._lost is None:
-                self._notify(self.fault)
+                self._notify(str(self.fault))
         finally:
             self._release()
 
@@ -349,8 +345,8 @@ class RunWriter:
     def _keep(self, table: str, row: rows.Row, write: Write, next_seq: int) -> None:
         spooled = self._to_spool(table, row)
         if not self._to_database(write, next_seq) and not spooled:
-            self.record_loss(f"{_NEITHER}: {self._away}")
-            raise NothingKept(self._lost)
+            self._lost = NothingKept(f"{_NEITHER}: {self._away}")
+            raise self._lost
 
     def _to_spool(self, table: str, row: rows.Row) -> bool:
         if self._spool is None or not self._spool_works:

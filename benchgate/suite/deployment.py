@@ -115,6 +115,14 @@ def check_address(text: str) -> str:
     return text.rstrip("/")
 
 
+class UnsetVariable(UsageError):
+    """A variable of the environment that a suite refers to is not set, empty, or cannot be sent."""
+
+    def __init__(self, variable: str, problem: str) -> None:
+        super().__init__(f"the environment variable {variable} {problem}")
+        self.variable = variable
+
+
 def resolve_secret(reference: str, environment: Mapping[str, str], by: str = "the suite") -> str:
     """Return the value of a reference, or a text that is no reference. `by` names the file for messages.
 
@@ -127,12 +135,10 @@ def resolve_secret(reference: str, environment: Mapping[str, str], by: str = "th
     value = environment.get(name)
     if not value:
         state = "is not set" if value is None else "is empty"
-        raise UsageError(f"the environment variable {name} {state}, and {by} refers to it; set it and run again")
+        raise UnsetVariable(name, f"{state}, and {by} refers to it; set it and run again")
     if not (value.isascii() and value.isprintable()):
-        raise UsageError(
-            f"the environment variable {name} holds a line break or another character that cannot be sent; "
-            "set it again without"
-        )
+        problem = "holds a line break or another character that cannot be sent; set it again without"
+        raise UnsetVariable(name, problem)
     return value
 
 

@@ -1,6 +1,6 @@
-"""JSON Schema 2020-12 of suites, waiver files and price files, for completion and checks in editors.
+"""JSON Schema 2020-12 of suites and of files of waivers, prices and demand, for completion and checks in editors.
 
-It has keys, types of values and spellings of quantities. Rules between sections need `benchgate validate`.
+It has keys, types of values and spellings of quantities. Rules between sections need `benchgate plan`.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
+from benchgate.suite.demand_file import DemandFile
 from benchgate.suite.messages import Slot, key_of, sections, slots_of
 from benchgate.suite.price_file import PriceFile
 from benchgate.suite.schema import Suite
@@ -48,6 +49,11 @@ def waivers_schema() -> dict[str, Any]:
 def prices_schema() -> dict[str, Any]:
     """Return the schema of a file of prices."""
     return _schema(PriceFile, "benchgate prices")
+
+
+def demand_schema() -> dict[str, Any]:
+    """Return the schema of a demand file."""
+    return _schema(DemandFile, "benchgate demand")
 
 
 def _schema(model: type[BaseModel], title: str) -> dict[str, Any]:

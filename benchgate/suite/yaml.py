@@ -36,7 +36,11 @@ Plain = str | int | float | bool | None | list["Plain"] | dict[str, "Plain"]
 Path = tuple[str | int, ...]
 """Where a value stands: keys and list positions from the root, like `("load", "sweep", 1, "rate")`."""
 
-_EXAMPLES = {"suite": "`suite: my-model`", "file of waivers": "`waivers: []`"}
+_EXAMPLES = {
+    "suite": "`suite: my-model`",
+    "demand file": "`demand: {requests_per_s: 30}`",
+    "file of waivers": "`waivers: []`",
+}
 _INTEGER = re.compile(r"[-+]?\d{1,18}")
 _FLOAT = re.compile(r"[-+]?(\d{1,200}\.?\d*|\.\d+)([eE][-+]?\d{1,2})?")  # always finite
 

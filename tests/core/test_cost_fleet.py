@@ -70,12 +70,10 @@ def test_requests_inside_are_arrivals_times_residence() -> None:
 
 
 def test_places_must_be_there_for_all_who_are_inside_at_once() -> None:
-    """Little's law; places that a run tells are rounded, so half a request more is none too many."""
+    """Little's law; slots that a run tells are rounded, so half a request more is none too many."""
     require_slots(3, 2.5, 8)
     require_slots(3, 2.8, 8)
-    with pytest.raises(
-        ValueError, match=r"has 30 inside at once \(Little's law\), and 4 places carry no more than 0.4"
-    ):
+    with pytest.raises(ValueError, match=r"has 30 inside at once \(Little's law\), and 4 slots carry no more than 0.4"):
         require_slots(3, 10, 4)
 
 

@@ -1,4 +1,4 @@
-"""Traffic replayed by the hour: what is drawn, what is told of it, and that a fleet that fits waits less."""
+"""Traffic simulated by the hour: what is drawn, what is told of it, and that a fleet that fits waits less."""
 
 import numpy as np
 import pytest
@@ -48,10 +48,10 @@ def test_more_variation_makes_a_fleet_hardly_cheaper() -> None:
     assert (paid[1] or 0) > 0.9 * (paid[0] or 0)
 
 
-def test_request_without_end_counts_among_the_looks() -> None:
-    """The work is little for a thousand places, but one request alone keeps its own for days."""
-    scaling = Scaling(1000, 1, 2, look_s=0.02)
-    with pytest.raises(ValueError, match="let it look less often"):
+def test_request_without_end_counts_among_the_decisions() -> None:
+    """The work is little for a thousand slots, but one request alone keeps its own for days."""
+    scaling = Scaling(1000, 1, 2, interval_s=0.02)
+    with pytest.raises(ValueError, match="a longer interval"):
         simulate_hours([0.001], Service(1e6), scaling, wait_s=1.0, usd_per_hour=None, generator=rng())
 
 
@@ -92,9 +92,9 @@ def test_more_than_is_worth_waiting_for_is_refused() -> None:
         simulate_hours([1e6], Service(1.0), Scaling(1, 1, 1), wait_s=1.0, usd_per_hour=None, generator=rng())
 
 
-def test_autoscaler_that_looks_all_the_time_is_refused() -> None:
-    scaling = Scaling(1, 1, 2, look_s=1e-4)
-    with pytest.raises(ValueError, match="let it look less often"):
+def test_autoscaler_that_decides_all_the_time_is_refused() -> None:
+    scaling = Scaling(1, 1, 2, interval_s=1e-4)
+    with pytest.raises(ValueError, match="a longer interval"):
         simulate_hours([1.0], Service(1.0), scaling, wait_s=1.0, usd_per_hour=None, generator=rng())
     with pytest.raises(ValueError, match="wait_s cannot be nan"):
         simulate_hours([1.0], Service(1.0), Scaling(1, 1, 1), wait_s=float("nan"), usd_per_hour=None, generator=rng())
@@ -110,7 +110,7 @@ def test_backlog_is_told_and_paid_and_counts_as_late() -> None:
     assert found.usd == pytest.approx(2 * (7200 + found.over_s) / 3600)
     assert found.worst_within_ratio is not None
     assert found.worst_within_ratio < 0.01
-    assert found.places_per_s == 1.0
+    assert found.slots_per_s == 1.0
 
 
 def test_variation_next_to_nothing_is_none() -> None:
@@ -119,20 +119,20 @@ def test_variation_next_to_nothing_is_none() -> None:
 
 def test_line_of_its_own_makes_a_request_wait_while_others_are_free() -> None:
     arrivals, services = np.array([0.0, 0.0, 0.1, 0.2]), np.array([10.0, 1.0, 1.0, 1.0])
-    in_turn, least, one_line = (
-        simulate_traffic(arrivals, services, Scaling(1, 2, 2, balance=balance), 20.0).waits_s
-        for balance in (Balancer.IN_TURN, Balancer.LEAST, Balancer.ONE_LINE)
+    in_turn, least, shared_queue = (
+        simulate_traffic(arrivals, services, Scaling(1, 2, 2, balancer=balancer), 20.0).waits_s
+        for balancer in (Balancer.ROUND_ROBIN, Balancer.LEAST_LOADED, Balancer.SHARED_QUEUE)
     )
     # the third stands behind the long one: its turn again, and as few inside there as with the other
     assert in_turn.tolist() == pytest.approx([0, 0, 9.9, 0.8])
     assert least.tolist() == pytest.approx([0, 0, 9.9, 0.8])
-    assert one_line.tolist() == pytest.approx([0, 0, 0.9, 1.8])
+    assert shared_queue.tolist() == pytest.approx([0, 0, 0.9, 1.8])
 
 
-@pytest.mark.parametrize("balance", [Balancer.IN_TURN, Balancer.LEAST])
-def test_replica_that_is_let_go_ends_what_it_has_and_is_paid_for_so_long(balance: Balancer) -> None:
+@pytest.mark.parametrize("balancer", [Balancer.ROUND_ROBIN, Balancer.LEAST_LOADED])
+def test_replica_that_is_let_go_ends_what_it_has_and_is_paid_for_so_long(balancer: Balancer) -> None:
     # a second one is wanted at 10 s, and is given the fourth; let go at 20 s, it has that one until 61 s
-    scaling = Scaling(2, 1, 2, target_ratio=1.0, look_s=10.0, cooldown_s=0.0, cold_start_s=0.0, balance=balance)
+    scaling = Scaling(2, 1, 2, target_ratio=1.0, interval_s=10.0, cooldown_s=0.0, cold_start_s=0.0, balancer=balancer)
     arrivals, services = np.array([0.0, 0.0, 0.0, 11.0, 30.0]), np.array([20.0, 15.0, 50.0, 50.0, 1.0])
     found = simulate_traffic(arrivals, services, scaling, 200.0)
     assert found.waits_s.tolist() == pytest.approx([0, 0, 15, 0, 0])
@@ -144,8 +144,8 @@ def test_every_request_is_served_whoever_it_was_given_to() -> None:
     generator = rng()
     arrivals = np.cumsum(generator.exponential(0.05, 3000))
     services = generator.exponential(1.0, 3000)
-    for balance in Balancer:
-        scaling = Scaling(4, 1, 10, look_s=2.0, cooldown_s=4.0, cold_start_s=3.0, balance=balance)
+    for balancer in Balancer:
+        scaling = Scaling(4, 1, 10, interval_s=2.0, cooldown_s=4.0, cold_start_s=3.0, balancer=balancer)
         found = simulate_traffic(arrivals, services, scaling, float(arrivals[-1]) + 60)
         assert np.all(found.waits_s >= 0)
         assert found.scaled_up > 3 < found.scaled_down

@@ -1,4 +1,4 @@
-"""A replayed fleet waits as queueing theory says where that applies, and grows, shrinks and is paid for as stated."""
+"""A simulated fleet waits as queueing theory says where that applies, and grows, shrinks and is paid for as stated."""
 
 import math
 
@@ -11,14 +11,14 @@ from benchmarks.queueing import erlang_c_wait_s
 RNG_SEED = 20261121
 
 
-@pytest.mark.parametrize(("per_s", "places"), [(0.5, 1), (6.0, 8), (27.0, 32)])
-def test_fixed_fleet_waits_as_long_as_the_formula_of_mmc_says(per_s: float, places: int) -> None:
+@pytest.mark.parametrize(("per_s", "slots"), [(0.5, 1), (6.0, 8), (27.0, 32)])
+def test_fixed_fleet_waits_as_long_as_the_formula_of_mmc_says(per_s: float, slots: int) -> None:
     generator = np.random.default_rng(RNG_SEED)
     n = 500_000
     arrivals = np.cumsum(generator.exponential(1 / per_s, n))
-    fleet = Scaling(places=places, least=1, most=1)
+    fleet = Scaling(slots=slots, min_replicas=1, max_replicas=1)
     found = simulate_traffic(arrivals, generator.exponential(1.0, n), fleet, float(arrivals[-1]))
-    assert found.waits_s.mean() == pytest.approx(erlang_c_wait_s(per_s, 1.0, places), rel=0.03)
+    assert found.waits_s.mean() == pytest.approx(erlang_c_wait_s(per_s, 1.0, slots), rel=0.03)
 
 
 def test_places_of_several_replicas_are_one_fleet() -> None:
@@ -48,24 +48,26 @@ def test_fleet_goes_on_and_is_paid_until_the_last_is_answered() -> None:
     assert empty.replica_hours * 3600 == pytest.approx(1000)
 
 
-@pytest.mark.parametrize("balance", list(Balancer))
-def test_request_that_keeps_its_place_beyond_the_end_is_paid_for(balance: Balancer) -> None:
-    found = simulate_traffic(np.array([10.0]), np.array([7200.0]), Scaling(1, 1, 1, balance=balance), 3600.0)
+@pytest.mark.parametrize("balancer", list(Balancer))
+def test_request_that_keeps_its_place_beyond_the_end_is_paid_for(balancer: Balancer) -> None:
+    found = simulate_traffic(np.array([10.0]), np.array([7200.0]), Scaling(1, 1, 1, balancer=balancer), 3600.0)
     assert (found.left_inside, found.left_waiting, found.over_s) == (1, 0, 3610)
     assert found.replica_hours * 3600 == pytest.approx(7210)
 
 
 def test_fleet_goes_on_growing_after_the_end_and_is_paid_for_it() -> None:
     # a second one is wanted from the look at 10 s on and there at 40 s: both work until the last, with a place at 90 s
-    scaling = Scaling(1, 1, 2, target_ratio=1.0, look_s=10.0, cooldown_s=1e6, cold_start_s=30.0)
+    scaling = Scaling(1, 1, 2, target_ratio=1.0, interval_s=10.0, cooldown_s=1e6, cold_start_s=30.0)
     found = simulate_traffic(np.zeros(4), np.full(4, 50.0), scaling, 20.0)
     assert (found.waits_s.tolist(), found.left_waiting, found.over_s) == ([0, 40, 50, 90], 3, 120)
     assert found.replica_hours * 3600 == pytest.approx(10 + 2 * 130)
 
 
 def test_fleet_grows_after_its_cold_start_and_shrinks_after_its_cooldown() -> None:
-    # 3 places are wanted from the look at 10 s on, and are there at 40 s; nothing is inside after 100 s
-    scaling = Scaling(places=1, least=1, most=5, target_ratio=1.0, look_s=10.0, cooldown_s=60.0, cold_start_s=30.0)
+    # 3 slots are wanted from the look at 10 s on, and are there at 40 s; nothing is inside after 100 s
+    scaling = Scaling(
+        slots=1, min_replicas=1, max_replicas=5, target_ratio=1.0, interval_s=10.0, cooldown_s=60.0, cold_start_s=30.0
+    )
     found = simulate_traffic(np.zeros(3), np.full(3, 50.0), scaling, 1000.0)
     assert found.waits_s.tolist() == [0, 40, 40]
     assert (found.highest, found.scaled_up, found.scaled_down) == (3, 1, 1)
@@ -78,7 +80,9 @@ def test_fleet_that_shrinks_keeps_a_place_for_everyone_inside() -> None:
     generator = np.random.default_rng(RNG_SEED)
     rates = np.array([0.2, 1.5, 0.1, 1.0])
     arrivals = hourly_arrivals(rates, generator)
-    scaling = Scaling(places=4, least=1, most=20, target_ratio=1.0, look_s=5.0, cooldown_s=0.0, cold_start_s=0.0)
+    scaling = Scaling(
+        slots=4, min_replicas=1, max_replicas=20, target_ratio=1.0, interval_s=5.0, cooldown_s=0.0, cold_start_s=0.0
+    )
     found = simulate_traffic(arrivals, generator.exponential(20.0, arrivals.size), scaling, 4 * 3600.0)
     assert found.scaled_down > 50
     # nobody waits longer than to the next look: what is wanted is there at once, for all who are inside or wait
@@ -86,7 +90,9 @@ def test_fleet_that_shrinks_keeps_a_place_for_everyone_inside() -> None:
 
 
 def test_one_that_is_starting_is_let_go_first_and_was_paid_for() -> None:
-    scaling = Scaling(places=1, least=1, most=3, target_ratio=1.0, look_s=10.0, cooldown_s=10.0, cold_start_s=1000.0)
+    scaling = Scaling(
+        slots=1, min_replicas=1, max_replicas=3, target_ratio=1.0, interval_s=10.0, cooldown_s=10.0, cold_start_s=1000.0
+    )
     found = simulate_traffic(np.zeros(3), np.array([12.0, 6.0, 6.0]), scaling, 200.0)
     assert found.waits_s.tolist() == [0, 12, 18]
     assert (found.scaled_up, found.scaled_down, found.highest) == (1, 1, 3)
@@ -96,7 +102,7 @@ def test_one_that_is_starting_is_let_go_first_and_was_paid_for() -> None:
 
 def test_one_that_is_leaving_counts_among_those_that_are_paid_at_once() -> None:
     """One of three is let go at 40 s with a request inside, and another is asked for at 50 s."""
-    scaling = Scaling(2, 1, 3, target_ratio=1.0, look_s=10.0, cooldown_s=20.0, balance=Balancer.LEAST)
+    scaling = Scaling(2, 1, 3, target_ratio=1.0, interval_s=10.0, cooldown_s=20.0, balancer=Balancer.LEAST_LOADED)
     arrivals = np.array([1.0] * 5 + [32.0] * 3 + [45.0] * 3)
     found = simulate_traffic(arrivals, np.array([10.0] * 5 + [1000.0] * 6), scaling, 60.0)
     assert (found.scaled_up, found.scaled_down, found.highest) == (2, 2, 4)
@@ -130,18 +136,18 @@ def test_arrivals_that_run_backwards_or_have_no_service_are_refused(
         simulate_traffic(np.array(arrivals), np.array(services), Scaling(1, 1, 1), 10.0)
 
 
-@pytest.mark.parametrize(("places", "least", "most"), [(0, 1, 2), (10**7, 1, 2), (1, 0, 2), (1, 1, 0), (1, 1, 10_001)])
-def test_fleet_that_cannot_be_is_refused(places: int, least: int, most: int) -> None:
+@pytest.mark.parametrize(("slots", "least", "most"), [(0, 1, 2), (10**7, 1, 2), (1, 0, 2), (1, 1, 0), (1, 1, 10_001)])
+def test_fleet_that_cannot_be_is_refused(slots: int, least: int, most: int) -> None:
     with pytest.raises(ValueError, match="cannot be"):
-        Scaling(places, least, most)
+        Scaling(slots, least, most)
 
 
 @pytest.mark.parametrize(
-    ("target_ratio", "look_s", "cooldown_s", "cold_start_s"),
+    ("target_ratio", "interval_s", "cooldown_s", "cold_start_s"),
     [(0.0, 1, 1, 1), (1e-302, 1, 1, 1), (1.1, 1, 1, 1), (1.0, 0.0, 1, 1), (1.0, 1, -1.0, 1), (1.0, 1, 1, -1.0)],
 )
 def test_scaling_that_cannot_be_is_refused(
-    target_ratio: float, look_s: float, cooldown_s: float, cold_start_s: float
+    target_ratio: float, interval_s: float, cooldown_s: float, cold_start_s: float
 ) -> None:
     with pytest.raises(ValueError, match="cannot be"):
-        Scaling(1, 1, 2, target_ratio, look_s, cooldown_s, cold_start_s)
+        Scaling(1, 1, 2, target_ratio, interval_s, cooldown_s, cold_start_s)

@@ -14,7 +14,7 @@ from jsonschema import Draft202012Validator
 from pydantic import TypeAdapter
 
 from benchgate.errors import SuiteError
-from benchgate.suite.json_schema import prices_schema, suite_schema, waivers_schema
+from benchgate.suite.json_schema import demand_schema, prices_schema, suite_schema, waivers_schema
 from benchgate.suite.loader import parse_suite
 from benchgate.suite.messages import key_of, sections, slot_at, slots_of
 from benchgate.suite.price_file import parse_prices
@@ -43,7 +43,7 @@ gate:
 
 
 def test_all_are_schemas_of_the_draft_they_name() -> None:
-    for schema in (SCHEMA, waivers_schema(), prices_schema()):
+    for schema in (SCHEMA, waivers_schema(), prices_schema(), demand_schema()):
         Draft202012Validator.check_schema(schema)
         assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
     names = [model.__name__ for _, model in sections()]

@@ -207,7 +207,7 @@ def test_without_an_slo_output_tokens_count_at_the_fullest_level() -> None:
     ("rows", "says"),
     [
         (LEVELS, "stage c8 has no cost: no price"),
-        ([], "no numbers of a load"),
+        ([], "no load metrics"),
         ([row for row in PRICED if row.stage == "c16"], "no stage is shown to hold its SLO"),
     ],
 )

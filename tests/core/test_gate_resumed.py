@@ -86,7 +86,7 @@ def test_a_spool_that_was_not_there_stands_in_the_verdict() -> None:
     (told, _) = session_notes(replace(measured(SUITE), resumptions=(once,)))
     assert told == (
         "measured in 2 sessions: interrupted, resumed at 2026-01-01T00:00:00Z without the spool of records "
-        "(--without-spool), so measured blocks may be missing, and measured again from the beginning: block 1"
+        "(--ignore-missing-spool), so measured blocks may be missing, and measured again from the beginning: block 1"
     )
 
 

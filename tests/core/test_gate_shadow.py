@@ -11,7 +11,7 @@ from benchgate.gate.judge import judge
 from benchgate.model.records import AnswerAgreement, JudgeVerdict, ShadowItem
 from benchgate.model.run import Evidence
 from benchgate.model.verdict import Outcome
-from benchgate.suite.rules.suite import only_shadow, rule_problems
+from benchgate.suite.rules.suite import only_part, rule_problems
 from tests.fakes.measured import SuiteText
 from tests.fakes.shadow_rows import (
     EQUAL,
@@ -362,11 +362,14 @@ def test_a_floor_says_nothing_of_answers_that_the_limit_cut() -> None:
 
 def test_the_shadow_part_of_a_suite_alone_keeps_its_own_checks_only() -> None:
     whole = SuiteText([{"metric": "accuracy", "margin": "2 points"}, EXCESS]).suite()
-    alone = only_shadow(whole)
+    alone = only_part(whole, "shadow")
     assert (alone.load, alone.quality, alone.slo, alone.shadow) == (None, None, None, whole.shadow)
     assert [check.metric for check in alone.gate.checks] == ["shadow_excess"]
     assert rule_problems(alone) == []
+    evals = only_part(whole, "quality")
+    assert (evals.load, evals.quality, evals.slo, evals.shadow) == (None, whole.quality, None, None)
+    assert [check.metric for check in evals.gate.checks] == ["accuracy"]
     with pytest.raises(UsageError, match="no check of made-up rests on"):
-        only_shadow(SuiteText([{"metric": "accuracy", "margin": "2 points"}]).suite())
+        only_part(SuiteText([{"metric": "accuracy", "margin": "2 points"}]).suite(), "shadow")
     with pytest.raises(UsageError, match="has no `shadow`"):
-        only_shadow(whole.model_copy(update={"shadow": None}))
+        only_part(whole.model_copy(update={"shadow": None}), "shadow")

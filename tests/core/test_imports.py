@@ -20,7 +20,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "core": ("model", "stats suite", "plan gate", "sizing"),
     "adapters": ("load quality shadow telemetry embedded sim targets store importers integrations report",),
     "pipeline": ("pipeline",),
-    "use cases": ("release site doctor init",),
+    "use cases": ("release site doctor init api",),
     "interface": ("cli", "__main__"),
 }
 TIERS = tuple(frozenset(tier.split()) for tiers in LAYERS.values() for tier in tiers)

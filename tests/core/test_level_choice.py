@@ -66,7 +66,7 @@ def test_arrivals_by_a_rate_stand_before_a_closed_loop() -> None:
     found = chosen(rows, OPEN)
     assert isinstance(found, OperatingPoint)
     assert (found.row.stage, found.row.is_open, found.missed_at) == ("r4", True, None)
-    assert "is a closed loop, whose rate is no rate of arrivals" in found.left_out[0].why
+    assert "is a closed loop, whose rate is no arrival rate" in found.left_out[0].why
     closed = chosen([*level("r4", 400, (0.9, 0.8)), *LEVELS[3:]], OPEN)
     assert isinstance(closed, OperatingPoint)
     assert (closed.row.stage, closed.row.is_open) == ("c8", False)
@@ -103,7 +103,7 @@ MISSED = replace(ROW, stage="r8", is_open=True, asked_load=8.0, goodput_lower=0.
 def test_what_held_is_not_counted_on_where_the_same_requests_with_less_load_are_shown_not_to() -> None:
     """More were inside at the lower rate, for it was in trouble: what was asked for says which rate is lower."""
     low = replace(HELD, stage="r4", asked_load=4.0, tokens_per_s=100.0)
-    said = "holds, but r8, the same requests with less load, is shown to miss its SLO: one was chance"
+    said = "holds, but r8, the same requests with less load, is shown to miss its SLO: one result is chance"
     found = choose_operating_point(levels(low, MISSED, HELD), ARM)
     assert isinstance(found, OperatingPoint)
     assert (found.row.stage, found.missed_at, found.left_out[1].why) == ("r4", "r8", said)
@@ -135,7 +135,7 @@ def test_level_of_other_requests_is_told_as_one() -> None:
     assert isinstance(found, OperatingPoint)
     assert found.left_out[0].why == (
         "holds, at 90.0 output tokens/s, with another workload, arrival process, action or SLO; if that is your"
-        " demand, name it by --stage"
+        " demand, select it with --stage"
     )
 
 
@@ -155,14 +155,12 @@ def test_level_at_which_requests_pile_up_does_not_hold_whatever_its_goodput() ->
     assert isinstance(found, OperatingPoint)
     assert (found.row.stage, found.left_out[0].why) == (
         "c8",
-        "not shown to hold its SLO (more and more of its requests were inside at once, which no replica withstands for"
-        " long)",
+        "not shown to hold its SLO (its requests piled up)",
     )
     assert "goodput 10.0 % at least" in replace(MISSED, piles_up=True).held_by
     alone = choose_operating_point({"r4": piling["r4"]}, ARM)
     assert isinstance(alone, str)
-    assert alone.endswith("at r4 more and more of its requests were inside at once, which no replica withstands for"
-                          " long; measure less load")  # fmt: skip
+    assert alone.endswith("at r4 its requests piled up; measure less load")
 
 
 def test_level_misses_where_its_whole_interval_is_below_the_target() -> None:
@@ -176,22 +174,21 @@ def test_level_misses_where_its_whole_interval_is_below_the_target() -> None:
 def test_rate_that_was_offered_is_never_called_full_and_no_limit_unless_one_beyond_misses() -> None:
     row, asked = replace(ROW, stage="r4", is_open=True), replace(QUESTION, replica=Replica(700, None, 4.0))
     offered = sizing_text(size_demand(asked), RunSeen(OperatingPoint(row)))
-    assert "Always full" not in offered
-    assert "Loaded like this all the time, 1M output tokens cost $1.59." in offered
-    assert "No open level right beyond it is shown to miss its SLO" in offered
-    assert "cannot be told apart in what they carry" in offered
+    assert "Fully used" not in offered
+    assert "Always at this load, 1M output tokens cost $1.59." in offered
+    assert "The next open level is not shown to miss its SLO" in offered
     assert sizing_document(size_demand(asked), RunSeen(OperatingPoint(row)))["full_usd_per_million_tokens"] is None
     limited = sizing_text(
         size_demand(asked), RunSeen(OperatingPoint(row, missed_at="r9"), searched="its search found 5 to 6")
     )
-    assert "What it carries lies between this and r9, which is shown to miss its SLO.\nIts search found" in limited
+    assert "The capacity lies between this and r9, which is shown to miss its SLO.\nIts search found" in limited
     assert "may carry much more" not in limited
 
 
 def test_level_that_was_watched_too_briefly_to_show_a_queue_is_told_as_one() -> None:
     brief = RunSeen(OperatingPoint(replace(ROW, is_open=True)), watched=QueueTrend(6.0, 0.7, piles_up=False))
     assert (
-        "Its blocks were watched for 6.00 s each, less than 10 times the 700 ms that their last requests stayed: too"
+        "Its blocks lasted 6.00 s each, less than 10 times the request time of 700 ms: too"
         " short to show that no queue grows at this rate."
     ) in text(brief)
     document = sizing_document(size_demand(QUESTION), brief)
@@ -211,7 +208,7 @@ def test_stage_that_is_named_is_taken_where_it_holds() -> None:
     [
         ("c81", "--stage is 'c81', which its suite does not have; did you mean c8? It has c4, c8, c16"),
         ("night", "--stage is 'night', which its suite does not have. It has c4, c8, c16"),
-        ("c16", "not shown to hold its SLO (goodput 93.0 % at least, target 95.0 %): what comes through beyond"),
+        ("c16", "not shown to hold its SLO (goodput 93.0 % at least, target 95.0 %): throughput beyond"),
     ],
 )
 def test_stage_that_cannot_be_counted_on_is_refused(stage: str, said: str) -> None:
@@ -225,9 +222,9 @@ def test_stage_without_an_slo_or_without_numbers_is_refused_and_left_out() -> No
     two = bare.replace("gate:", "    - {stage: c2, workload: short, concurrency: 2, requests: 100}\ngate:")
     found = chosen(level("mix/batch", 200, (0.99, 0.96)), two)
     assert isinstance(found, OperatingPoint)
-    assert found.left_out == (ExcludedLevel("c2", "no SLO with a target is stated for it"),)
+    assert found.left_out == (ExcludedLevel("c2", "it has no SLO"),)
     said = chosen(level("mix/batch", 200, (0.99, 0.96)), two, "c2")
-    assert said == "nothing is sized by stage c2: no SLO with a target is stated for it"
+    assert said == "nothing is sized by stage c2: it has no SLO"
 
 
 def test_no_level_that_holds_is_no_choice() -> None:
@@ -247,7 +244,7 @@ def text(seen: RunSeen) -> str:
 def test_answer_names_run_suite_candidate_and_verdict() -> None:
     assert text(RunSeen(OperatingPoint(ROW), RUN)).splitlines()[:2] == [
         "Run 0190b2c4-7d1e (nightly) of suite sized, 2026-11-20: candidate q8_0. Its verdict is PASS.",
-        "One replica carries 700 output tokens/s.",
+        "One replica serves 700 output tokens/s.",
     ]
     bad = text(RunSeen(OperatingPoint(ROW), replace(RUN, label=None, outcome="BLOCK")))
     assert "Run 0190b2c4-7d1e of suite sized" in bad
@@ -267,37 +264,33 @@ def test_answer_says_how_its_level_was_chosen_and_what_a_closed_loop_is() -> Non
     assert "That is stage c8, the fastest whose goodput" in closed
     assert "It is a closed loop" in closed
     assert "Not by c4: holds, at 400 output tokens/s." in closed
-    assert "it carries at least this, and may carry more" in closed
+    assert "a replica serves at least this, and may serve more" in closed
     opened = text(RunSeen(OperatingPoint(replace(ROW, is_open=True))))
     assert "the fastest open loop whose goodput" in opened
     assert "closed loop" not in opened
-    assert "Loaded like this all the time" not in closed
-    assert "That is stage c8, which --stage names, and whose goodput" in text(
-        RunSeen(OperatingPoint(ROW, asked_for=True))
-    )
+    assert "Always at this load" not in closed
+    assert "That is stage c8, selected by --stage, whose goodput" in text(RunSeen(OperatingPoint(ROW, asked_for=True)))
 
 
-def test_answer_says_what_was_said_instead_of_measured() -> None:
+def test_answer_says_what_was_overridden_of_measured() -> None:
     instead = {
         "tokens_per_request": (100.0, 50.0), "residence_s": (5.0, 2.0), "overhead_ratio": (0.1, 0.25),
-        "usd_per_hour": (4.0, 2.0), "cold_start_s": (60.0, 70.0), "places": (8, 28),
+        "usd_per_hour": (4.0, 2.0), "cold_start_s": (60.0, 70.0), "slots": (8, 28),
     }  # fmt: skip
-    seen = RunSeen(OperatingPoint(ROW), said_instead=instead)
+    seen = RunSeen(OperatingPoint(ROW), overridden=instead)
     assert (
-        "Said, not measured: --output-tokens 100 (the run: 50.0), --request-time 5.00 s (the run: 2.00 s),"
-        " --overhead 10.0 % (the run: 25.0 %), --price-per-hour 4.00 (the run: 2.00),"
-        " --cold-start 60.0 s (the run: 70.0 s), --places 8 (the run: 28)."
+        "Stated, not measured: `output_tokens` 100 (the run: 50.0), `request_time` 5.00 s (the run: 2.00 s),"
+        " `overhead` 10.0 % (the run: 25.0 %), `price` $4.00/h (the run: $2.00/h),"
+        " `cold_start` 60.0 s (the run: 70.0 s), `slots` 8 (the run: 28)."
     ) in text(seen)
     document = sizing_document(size_demand(QUESTION), seen)
-    assert document["said_instead"]["residence_s"] == {"said": 5.0, "measured": 2.0}  # type: ignore[index]  # JSON
+    assert document["overridden"]["residence_s"] == {"stated": 5.0, "measured": 2.0}  # type: ignore[index]  # JSON
 
 
 def test_answer_says_what_its_figures_rest_on() -> None:
     kept = text(RunSeen(OperatingPoint(ROW), from_records=False))
-    assert "this rests on the figures that the store kept, held against nothing" in kept
-    assert "3 of the figures that the store keeps of it are not what its records make" in text(
-        RunSeen(OperatingPoint(ROW), unlike=3)
-    )
+    assert "these are the stored figures, unverified" in kept
+    assert "3 of its stored figures differ from its raw records" in text(RunSeen(OperatingPoint(ROW), unlike=3))
     document = sizing_document(size_demand(QUESTION), RunSeen(OperatingPoint(ROW), from_records=False))
     assert document["figures"] == {"from": "stored figures", "stored_unlike": 0}
 

@@ -9,7 +9,7 @@ import pytest
 from benchgate.errors import SuiteError
 from benchgate.gate.summary.metric_rows import metric_rows
 from benchgate.model.deployment import Arm, Deployment
-from benchgate.pipeline.deployments import declared
+from benchgate.pipeline.deployments import declared_deployment
 from benchgate.suite.loader import parse_suite
 from benchgate.suite.schema import Suite
 from tests.fakes.measured import Effect, Noise, SuiteText, measured
@@ -44,7 +44,7 @@ def suite_of(terms: str) -> Suite:
     ],
 )
 def test_terms_say_what_an_hour_that_serves_costs(terms: str, usd_per_hour: float, in_use: float) -> None:
-    deployment = declared(suite_of(terms), "new")
+    deployment = declared_deployment(suite_of(terms), "new")
     assert deployment.price_usd_per_hour == pytest.approx(usd_per_hour)
     assert deployment.in_use_factor == pytest.approx(in_use)
     assert deployment.price_terms["list_usd_per_hour"] == 4
@@ -64,13 +64,15 @@ def test_terms_come_back_from_the_store_as_they_were() -> None:
 
 def test_price_without_terms_is_kept_as_ever() -> None:
     suite = suite_of("{}")
-    plain = declared(suite, "old")
+    plain = declared_deployment(suite, "old")
     assert (plain.price_usd_per_hour, plain.price_terms, plain.in_use_factor) == (4, {}, None)
     assert "price_terms" not in suite.to_stored()["deployments"]["old"]
 
 
 def test_same_thing_at_another_price_is_the_same_thing() -> None:
-    cheap, dear = (declared(suite_of(terms), "new") for terms in ("{}", "{commitment: spot, interruption: 20%}"))
+    cheap, dear = (
+        declared_deployment(suite_of(terms), "new") for terms in ("{}", "{commitment: spot, interruption: 20%}")
+    )
     assert (cheap.fingerprint, cheap.release) == (dear.fingerprint, dear.release)
 
 
@@ -136,7 +138,7 @@ def test_prices_of_tokens_that_cannot_be_are_an_error_of_the_suite(written: str,
 
 def test_prices_of_tokens_are_kept_and_cached_input_costs_as_other_input_unless_said() -> None:
     text = TEXT.replace("price: $4/h, accelerators: 2, price_terms: TERMS", "token_prices: {input: $1/M, output: $2/M}")
-    found = declared(parse_suite(text, "s.yaml"), "new")
+    found = declared_deployment(parse_suite(text, "s.yaml"), "new")
     assert (found.price_usd_per_hour, found.token_prices) == (None, {"input": 1, "cached_input": 1, "output": 2})
     assert found.has_price
 

@@ -161,9 +161,9 @@ def test_sizing_says_by_what_to_scale_and_what_was_seen() -> None:
 
 def test_sizing_says_what_would_show_a_signal_where_there_is_none() -> None:
     seen = signals(told({"c8": (0.5, 0.5), "c16": (6, 6)}, {"c8": (0.4, 0.4), "c16": (0.45, 0.45)}))
-    assert "Nothing to scale by was found: at c16, where the SLO no longer held, nothing" in said(*seen[1:])
-    assert "Measure a level further beyond, at which requests wait." in said(*seen[1:])
+    assert "No autoscaling signal found: at c16, which misses the SLO, no metric" in said(*seen[1:])
+    assert "Measure a higher level at which requests queue." in said(*seen[1:])
     none = signals(told({"c8": (0, 0)}, {}), LEVELS[:6])
-    assert "no level beyond c8 is known that misses its SLO. Measure one, at which requests wait." in said(*none)
-    assert "By what to scale is not known: its server told in no two blocks" in said()
-    assert "By what to scale is not known: the raw records were removed." in said(from_records=False)
+    assert "no level beyond c8 is known to miss its SLO. Measure one at which requests queue." in said(*none)
+    assert "No autoscaling signal: no two blocks of that level have" in said()
+    assert "No autoscaling signal: the raw records were removed." in said(from_records=False)

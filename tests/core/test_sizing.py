@@ -116,12 +116,12 @@ def test_stage_of_several_classes_holds_only_where_all_of_them_do() -> None:
 @pytest.mark.parametrize(
     ("rows", "suite", "said"),
     [
-        ([], SUITE, "no numbers of a load on the candidate"),
-        (level("c4", 400, (1, 1), Arm.BASELINE), SUITE, "no numbers of a load on the candidate"),
-        (LEVELS, SUITE.replace("slo: {ttft: 500ms, target: 95%}\n", ""), "no SLO with a target"),
-        (level("c4", 400, (0.99, None)), SUITE, "no level of load was measured"),
-        (level("c4", 0.0, (0.99, 0.97)), SUITE, "no level of load was measured"),
-        (LEVELS[:2], SUITE, "no level of load was measured"),
+        ([], SUITE, "no load metrics of the candidate"),
+        (level("c4", 400, (1, 1), Arm.BASELINE), SUITE, "no load metrics of the candidate"),
+        (LEVELS, SUITE.replace("slo: {ttft: 500ms, target: 95%}\n", ""), "the suite has no SLO"),
+        (level("c4", 400, (0.99, None)), SUITE, "no level of load is complete"),
+        (level("c4", 0.0, (0.99, 0.97)), SUITE, "no level of load is complete"),
+        (LEVELS[:2], SUITE, "no level of load is complete"),
         (LEVELS, SUITE.replace("95%", "98%"), "nearest is c4, whose goodput may be as low as 97.0 %"),
     ],
 )
@@ -169,7 +169,7 @@ def test_what_is_not_known_is_not_told() -> None:
     assert (found.full_usd_per_million_tokens, found.levels[0].in_flight, found.ahead) == (None, None, None)
     text = sizing_text(found)
     assert "$" not in text.replace("$/", "")
-    assert "give --output-tokens" in text
+    assert "set `replica.output_tokens`" in text
     assert size_demand(a_question(unit=REQUESTS)).levels[0].usd_per_million_tokens is None
 
 
@@ -186,13 +186,13 @@ def test_text_says_fleet_cache_and_the_level_it_was_read_from() -> None:
     assert isinstance(row, LoadLevel)
     text = sizing_text(size_demand(asked), RunSeen(OperatingPoint(row)))
     for said in (
-        "One replica carries 700 output tokens/s (lower 95 % limit 600), at $1.20/h.",
+        "One replica serves 700 output tokens/s (lower 95 % bound 600), at $1.20/h.",
         "stage c8, the fastest whose goodput is shown to reach its target (95.5 % at least, target 95.0 %)",
-        "and 2 spare replicas",
-        "be 1 ahead",
+        "plus 2 spare replicas",
+        "stay 1 ahead",
         "a request of 8,192 tokens 2.68 GB: 16 of them fit into 42.9 GB",
         "In the cache a token takes 328 kB",
-        "$/1M tok: what that fleet costs in a month over the tokens of a month",
+        "$/1M tok: cost of that fleet in a month over the tokens of a month",
         "Each replica would have 277 requests in flight",
     ):
         assert said in text
@@ -213,15 +213,15 @@ def test_cost_has_its_interval_by_the_lower_limit_of_what_a_replica_carries() ->
     assert found.full_usd_per_million_tokens_upper == pytest.approx(2 * found.full_usd_per_million_tokens)
     assert (level.sized.usd_per_month, level.sized.by_lower_usd_per_month) == pytest.approx((8 * 876, 15 * 876))
     text = sizing_text(found)
-    assert "1M output tokens cost $0.476 (up to $0.952 by that limit)." in text
-    assert "By lower limit a month would cost $13,140.00 for the mean." in text
+    assert "1M output tokens cost $0.476 (up to $0.952 by that bound)." in text
+    assert "By the lower bound a month would cost $13,140.00 for the mean." in text
     offered = sizing_document(found, RunSeen(OperatingPoint(replace(ROW, is_open=True))))
     assert offered["full_usd_per_million_tokens_upper"] is None
     assert offered["loaded_usd_per_million_tokens_upper"] == pytest.approx(0.952, abs=0.001)
 
 
 def test_rate_of_a_run_without_a_lower_limit_is_told_as_one() -> None:
-    said = "How much less it may be is not known: its blocks differ too much for a lower limit, or not at all."
+    said = "Its lower bound is unknown: its blocks differ too much, or not at all."
     assert said in sizing_text(size_demand(a_question()), RunSeen(OperatingPoint(ROW)))
     assert said not in sizing_text(size_demand(a_question(replica=Replica(700, 600))), RunSeen(OperatingPoint(ROW)))
     assert said not in sizing_text(size_demand(a_question()))

@@ -133,7 +133,7 @@ def test_text_says_what_was_taken_from_the_run_and_what_of_its_starts_was_not() 
     assert "The overhead of 25.0 % is that of the run's `price_terms`." in said
     assert "Starts of its server in the run: 5, which took 12.0 s (median) and 700 s (worst)" in said
     assert "The worst is planned with; a machine, an image and weights that must be fetched first come on top." in said
-    assert "be 1 ahead" in said
+    assert "stay 1 ahead" in said
     own = text(RunSeen(CHOICE, starts=starts), a_question(overhead=0.25, cold_start_s=60.0))
     assert "less than the worst of them" in own
     assert "planned with;" not in own
@@ -143,8 +143,8 @@ def test_text_says_what_was_taken_from_the_run_and_what_of_its_starts_was_not() 
 def test_what_the_run_does_not_tell_is_said_to_be_unknown() -> None:
     said = text(RunSeen(CHOICE), a_question(cache=a_cache()))
     assert "No overhead is counted" in said
-    assert "How far to be ahead where the demand rises is not known" in said
-    assert "This is not held against the run: nothing was recorded." in said
+    assert "How many replicas to start ahead of rising demand is unknown" in said
+    assert "This was not compared with the run: nothing was recorded." in said
     document = json.loads(json.dumps(sizing_document(size_demand(a_question(cache=a_cache())), RunSeen(CHOICE))))
     assert (document["starts"], document["cache_check"], document["question"]["overhead_ratio"]) == (None, None, None)
     assert document["cache_not_checked"] == "nothing was recorded"
@@ -157,14 +157,14 @@ def test_what_the_run_does_not_tell_is_said_to_be_unknown() -> None:
     ("measured", "said", "unsaid"),
     [
         (0.19, "20.1 % of the cache by this, 19.0 % by its server.", "times apart"),
-        (0.1, "more than 1.5 times apart. It may be prefixes that requests share", "larger pages"),
-        (0.5, "more than 1.5 times apart. It may be larger pages", "prefixes that"),
+        (0.1, "more than 1.5 times apart. It may be shared prefixes", "larger pages"),
+        (0.5, "more than 1.5 times apart. It may be larger pages", "shared prefixes"),
     ],
 )
 def test_text_says_how_full_the_cache_should_have_been(measured: float, said: str, unsaid: str) -> None:
     seen = RunSeen(CHOICE, cache_use=CacheUse("c8", 2.0, 267.5, measured))
     found = text(seen, a_question(cache=a_cache()))
-    assert "At c8 2.00 requests of 268 tokens were inside on the mean" in found
+    assert "At c8 2.00 requests of 268 tokens were in the system on average" in found
     assert said in found
     assert unsaid not in found
     assert "were inside" not in text(seen, a_question())

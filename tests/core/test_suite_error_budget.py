@@ -9,7 +9,7 @@ import pytest
 from benchgate.errors import SuiteError
 from benchgate.suite.error_budget import fewest_requests, show_objective, show_window
 from benchgate.suite.loader import parse_suite
-from benchgate.suite.rules.suite import only_shadow
+from benchgate.suite.rules.suite import only_part
 from benchgate.suite.schema import Suite
 from benchgate.suite.waivers import bounded
 
@@ -73,7 +73,7 @@ def test_suite_without_one_keeps_its_bytes() -> None:
         ),
         "s.yaml",
     ).gate
-    assert only_shadow(alone.model_copy(update={"gate": checks})).error_budget is None
+    assert only_part(alone.model_copy(update={"gate": checks}), "shadow").error_budget is None
 
 
 @pytest.mark.parametrize(

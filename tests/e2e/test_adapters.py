@@ -63,6 +63,6 @@ def test_an_adapter_and_a_speculating_server_are_each_judged_against_the_plain_m
 def test_one_model_of_one_server_under_two_names_is_still_refused(tmp_path: Path, server: Sim) -> None:
     text = SUITE.format(url=server.url).replace("candidates: [adapted, draft]", "candidates: [adapted, again]")
     (tmp_path / "variants.yaml").write_text(text)
-    result = here(tmp_path, "validate", "variants.yaml")
+    result = here(tmp_path, "plan", "variants.yaml")
     assert result.returncode == 2
     assert 'candidates[1]: "base" and "again" are the same endpoint in both arms' in result.stderr

@@ -106,19 +106,19 @@ def test_run_names_the_profile_that_was_known(calibrated: Path) -> None:
 
 
 def test_candidate_measured_alone_is_held_against_a_stored_run_by_the_profile(calibrated: Path) -> None:
-    judged = here(calibrated, "gate", "after", "--against", "before", "--policy", "policy.yaml", "--format", "json")
+    judged = here(calibrated, "compare", "before", "after", "--policy", "policy.yaml", "--format", "json")
     found = json.loads(judged.stdout)
     assert judged.returncode in (ExitCode.OK, ExitCode.INCONCLUSIVE), judged.stdout  # by how much this machine varies
     (latency,) = [check for check in found["checks"] if check["metric"] == "e2e"]
     assert "noise profile added" in latency["method"]
     assert None not in (latency["lower"], latency["upper"], latency["p_value"])
     assert "no live baseline" in found["notes"][0]
-    again = here(calibrated, "gate", "after", "--against", "before", "--policy", "policy.yaml")
-    assert "--against" in again.stdout.splitlines()[-1]  # the command that gives the same again
+    again = here(calibrated, "compare", "before", "after", "--policy", "policy.yaml")
+    assert "benchgate compare " in again.stdout.splitlines()[-1]  # the command that gives the same again
 
 
 def test_without_a_profile_it_is_not_decided(calibrated: Path) -> None:
-    judged = here(calibrated, "gate", "uncalibrated", "--against", "before", "--policy", "policy.yaml")
+    judged = here(calibrated, "compare", "before", "uncalibrated", "--policy", "policy.yaml")
     assert judged.returncode == ExitCode.INCONCLUSIVE
     assert "no live baseline and no noise profile" in judged.stdout or "no noise profile tells" in judged.stdout
 
@@ -141,7 +141,7 @@ def test_deployment_that_is_not_there_leaves_no_profile(tmp_path: Path) -> None:
     (tmp_path / "gone.yaml").write_text(gone.replace("load:\n", "limits: {ready: 1s}\nload:\n", 1))
     found = here(tmp_path, "calibrate", "gone.yaml")
     assert found.returncode == ExitCode.INVALID
-    assert "no noise profile, because not everything was measured" in found.stderr
+    assert "no noise profile, because the measurement is incomplete" in found.stderr
     assert found.stdout == ""
 
 

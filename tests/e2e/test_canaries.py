@@ -202,7 +202,7 @@ def test_a_row_that_is_wrong_is_named_and_not_repeated(tmp_path: Path, bad: str)
     (tmp_path / "suite.yaml").write_text(
         SUITE.format(baseline="http://h:1", candidate="http://h:2", store_text="false", helpers="", checks="")
     )
-    result = here(tmp_path, "validate", "suite.yaml")
+    result = here(tmp_path, "plan", "suite.yaml")
     assert result.returncode == 2
     assert "prompts.jsonl:21" in result.stderr
     if "7" not in bad:  # the name of a key is told

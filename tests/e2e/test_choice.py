@@ -50,7 +50,7 @@ def test_a_candidate_that_ignores_echo_is_found_out_before_any_load(tmp_path: Pa
 
 def test_multiple_choice_at_a_chat_endpoint_is_a_mistake_of_the_suite(tmp_path: Path) -> None:
     write_suite(tmp_path, "http://127.0.0.1:9", "http://127.0.0.1:10", "chat")
-    result = here(tmp_path, "validate", "suite.yaml")
+    result = here(tmp_path, "plan", "suite.yaml")
     assert result.returncode == 2
     assert "add_choice scores given texts" in result.stderr
     assert "say `endpoint: completions`" in result.stderr

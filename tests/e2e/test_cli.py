@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+import json
+import os
+import pty
 import re
+import struct
 import subprocess
 import sys
+import termios
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer.main
 
-from benchgate.cli.app import app
+from benchgate.cli.app import COMMANDS, app
 from benchgate.gate.summary.metric_rows import TREND_METRICS
 from benchgate.suite.loader import parse_suite
-from tests.e2e.command import benchgate, here
+from tests.e2e.command import benchgate, command_line, here
 
 pytestmark = pytest.mark.beside
 
@@ -23,24 +32,90 @@ PAGE = (ROOT / "docs/cli.md").read_text(encoding="utf-8")
 HEAVY = ("scipy", "sqlalchemy", "alembic", "pydantic", "jinja2", "vl_convert", "lm_eval", "rich", "numpy", "httpx2")
 
 
-def commands() -> dict[str, list[str]]:
-    """Every command's words and its options' spellings."""
-    found: dict[str, list[str]] = {}
+def all_commands() -> dict[str, Any]:
+    """Every command and group by its words."""
+    found: dict[str, Any] = {}
 
-    def walk(words: str, command: object) -> None:
-        inner = getattr(command, "commands", None)
-        if inner:
-            for name, sub in inner.items():
-                walk(f"{words} {name}", sub)
-        elif not getattr(command, "hidden", False):
-            params = getattr(command, "params", [])
-            found[words] = [option for p in params for option in p.opts if option.startswith("-")]
+    def walk(words: str, command: Any) -> None:
+        if not command.hidden:
+            found[words] = command
+        for name, sub in getattr(command, "commands", {}).items():
+            walk(f"{words} {name}", sub)
 
     walk("benchgate", typer.main.get_command(app))
     return found
 
 
-@pytest.mark.parametrize(("words", "spellings"), commands().items(), ids=commands())
+ALL = all_commands()
+LEAVES = {words: command for words, command in ALL.items() if not hasattr(command, "commands")}
+SPELLINGS = {
+    words: [option for p in command.params for option in (*p.opts, *p.secondary_opts) if option.startswith("-")]
+    for words, command in LEAVES.items()
+}
+
+
+@pytest.mark.parametrize("words", [words for words in ALL if words != "benchgate"])
+def test_the_summary_of_every_command_is_whole_in_a_narrow_terminal(words: str) -> None:
+    summary = ALL[words].get_short_help_str(1_000)
+    assert 0 < len(summary) <= 45
+    assert not summary.endswith((".", "…"))
+
+
+@pytest.mark.parametrize("words", LEAVES)
+def test_the_help_of_every_command_has_an_example_with_its_own_options(words: str) -> None:
+    example = LEAVES[words].help.partition("Example: ")[2]
+    assert example.startswith(f"{words} ")
+    assert set(re.findall(r"(?<=\s)--?[a-z-]+", example)) <= set(SPELLINGS[words])
+
+
+def test_help_is_plain_text_where_there_is_no_terminal(tmp_path: Path) -> None:
+    told = here(tmp_path, "--help").stdout
+    assert told.isascii() and max(map(len, told.splitlines())) <= 80
+    assert [section for section in COMMANDS if f"\n{section}:\n" not in told] == []
+    assert "..." not in told.partition("Start:")[2]
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_help_is_in_panels_on_a_terminal_and_nothing_is_cut(columns: int) -> None:
+    for words in ([], ["run"], ["publish"]):
+        told = on_terminal(columns, *words, "--help")
+        assert "╭─ Options ─" in told and "…" not in told
+        assert max(map(len, told.splitlines())) <= columns
+
+
+def on_terminal(columns: int, *words: str) -> str:
+    """What the command prints on a terminal of this width, without colours."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
+    environment = {**os.environ, "TERM": "xterm-256color"}
+    with subprocess.Popen(command_line(*words), stdin=theirs, stdout=theirs, stderr=theirs, env=environment):
+        os.close(theirs)
+        read = b""
+        with contextlib.suppress(OSError):  # the terminal's other end was closed
+            while some := os.read(ours, 65_536):
+                read += some
+    os.close(ours)
+    return re.sub(r"\x1b\[[0-9;]*m", "", read.decode()).replace("\r\n", "\n")
+
+
+def test_help_takes_at_most_twice_the_time_of_a_bare_application(tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(tmp_path)}
+    bare = "import typer\napp = typer.Typer(rich_markup_mode=None)\napp.command('a')(lambda: None)\napp()"
+    ours = "from benchgate.cli.app import main; main()"
+
+    def fastest_s(code: str) -> float:
+        def once() -> float:
+            began = time.perf_counter()
+            subprocess.run([sys.executable, "-c", code, "--help"], capture_output=True, check=True, env=environment)
+            return time.perf_counter() - began
+
+        return min(once() for _ in range(5))
+
+    fastest_s(ours)  # writes the bytecode
+    assert fastest_s(ours) <= 2 * fastest_s(bare)
+
+
+@pytest.mark.parametrize(("words", "spellings"), SPELLINGS.items(), ids=SPELLINGS)
 def test_every_command_and_option_is_documented(words: str, spellings: list[str]) -> None:
     sections = re.split(r"^## ", PAGE, flags=re.MULTILINE)[1:]
     section = next((text for text in sections if text.startswith(f"`{words}")), None)
@@ -83,20 +158,10 @@ def test_the_suite_in_the_readme_is_a_suite_of_fifteen_lines() -> None:
         (["load", "http://127.0.0.1:9", "--model", "m"], "exactly one of"),
         (["load", "http://127.0.0.1:9/v1/", "--model", "m"], 'ends in /v1, which benchgate adds itself; write "http:'),
         (["load", "http://127.0.0.1:9", "--model", "m", "--api-key-env", "NO_SUCH_VARIABLE"], "NO_SUCH_VARIABLE"),
-        (["trend", "--format", "yaml"], "yaml"),
+        (["trend", "ttft_s", "--format", "yaml"], "yaml"),
         (["trend", "ttft_s", "--statistic", "p96"], "no statistic 'p96'"),
         (["trend", "itl_s", "--statistic", "mean"], "no statistic 'mean'"),
-        (["trend", "error_ratio", "--statistic", "p95"], "--statistic is of a latency"),
-        *(
-            (["compare", "a", "b", *words], f"{words[0]} is for a run that is measured now")
-            for words in (
-                ["--cluster", "tcp://here:8786"],
-                ["--work-dir", "elsewhere"],
-                ["--allow-actions"],
-                ["--allow-code"],
-                ["--label", "friday"],
-            )
-        ),
+        (["trend", "error_ratio", "--statistic", "p95"], "--statistic applies to latencies"),
         (["store", "upgrade", "--store", "mistyped/store.db"], "there is no benchgate store at"),
         (["unknown"], "unknown"),
     ],
@@ -113,19 +178,26 @@ def test_a_mistake_on_the_command_line_is_named_and_exits_with_2(
 
 def test_a_wrong_suite_shows_every_problem_with_its_place(tmp_path: Path) -> None:
     (tmp_path / "wrong.yaml").write_text("suite: x\nsede: 1\ndeployments: {a: {embedded: {weights: f15}}}\n")
-    result = here(tmp_path, "validate", "wrong.yaml")
+    result = here(tmp_path, "plan", "wrong.yaml")
     assert result.returncode == 2
     for place in ("wrong.yaml:2:1", "wrong.yaml:3:", "seed", "f16"):
         assert place in result.stderr
 
 
-def test_validate_reports_every_suite_also_beside_one_that_is_not_there(tmp_path: Path) -> None:
+def test_plan_reports_every_suite_also_beside_one_that_is_not_there(tmp_path: Path) -> None:
     (tmp_path / "bad.yaml").write_text("suite: x\nsede: 1\n")
-    result = here(tmp_path, "validate", "bad.yaml", "nosuch.yaml", "drills/cold-start")
+    result = here(tmp_path, "plan", "bad.yaml", "nosuch.yaml", "drills/cold-start")
     assert result.returncode == 2
     assert "bad.yaml:2:1: sede" in result.stderr
     assert "there is no suite file 'nosuch.yaml'" in result.stderr
-    assert "valid; " in result.stdout
+    assert "drills/cold-start.yaml: plan " in result.stdout
+
+
+def test_plans_of_several_suites_are_one_json_array_with_their_names(tmp_path: Path) -> None:
+    result = here(tmp_path, "plan", "drills/prefill", "drills/cold-start", "--offline", "--format", "json")
+    assert result.returncode == 0, result.stderr
+    names = [Path(one["suite"]).stem for one in json.loads(result.stdout)]
+    assert names == ["prefill", "cold-start"]
 
 
 def test_a_load_test_in_which_nothing_succeeded_is_no_success(tmp_path: Path) -> None:

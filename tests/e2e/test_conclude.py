@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from benchgate.cli import interruption, several
-from benchgate.cli.conclude import finish
+from benchgate.cli import interruption, output
 from benchgate.cli.options import Format
-from benchgate.errors import ExitCode, PublishError
+from benchgate.cli.output import OutputOptions, finish
+from benchgate.errors import ExitCode, PublishError, StoreError
 from benchgate.model.verdict import Outcome
-from benchgate.pipeline import judge as deciding
+from benchgate.pipeline import judge
 from benchgate.pipeline.judge import Decision
 from benchgate.report.document import OWN, verdict_document
 from tests.fakes import evidence as fake
@@ -27,7 +27,8 @@ REPORT = Path("report.html")
 
 def decision(outcome: Outcome = Outcome.PASS, store_fault: str | None = None) -> Decision:
     evidence, verdict = fake.evidence(), fake.verdict(outcome)
-    return Decision(evidence, None, verdict, OWN, verdict_document(evidence.run, verdict), store_fault)
+    fault = None if store_fault is None else StoreError(store_fault)
+    return Decision(evidence, None, verdict, OWN, verdict_document(evidence.run, verdict), fault)
 
 
 def failing(error: BaseException) -> Callable[..., None]:
@@ -46,7 +47,7 @@ def printed(capsys: pytest.CaptureFixture[str]) -> dict[str, object]:
 def test_a_warning_is_printed_with_the_code_it_ends_with(
     capsys: pytest.CaptureFixture[str], strict: bool, code: ExitCode
 ) -> None:
-    assert finish(decision(Outcome.WARN), Format.JSON, strict=strict, report=None) is code
+    assert finish(decision(Outcome.WARN), OutputOptions(Format.JSON, strict)) is code
     said = printed(capsys)
     assert (said["outcome"], said["exit_code"], said["promotes"]) == ("WARN", int(code), not strict)
 
@@ -62,9 +63,9 @@ def test_a_verdict_that_was_not_kept_or_published_is_printed_with_code_13(
     report_error: PublishError | None,
 ) -> None:
     if report_error is not None:
-        monkeypatch.setattr(deciding, "write_report", failing(report_error))
+        monkeypatch.setattr(judge, "write_report", failing(report_error))
     report = REPORT if report_error is not None else None
-    assert finish(decision(store_fault=store_fault), Format.JSON, strict=False, report=report) == 13
+    assert finish(decision(store_fault=store_fault), OutputOptions(Format.JSON, False, report=report)) == 13
     said = printed(capsys)
     assert (said["outcome"], said["exit_code"], said["promotes"]) == ("PASS", 13, False)
 
@@ -73,9 +74,9 @@ def test_a_verdict_that_was_not_kept_or_published_is_printed_with_code_13(
 def test_a_crash_after_the_verdict_does_not_swallow_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: BaseException, code: int
 ) -> None:
-    monkeypatch.setattr(deciding, "write_report", failing(error))
+    monkeypatch.setattr(judge, "write_report", failing(error))
     with pytest.raises(type(error)):
-        finish(decision(), Format.JSON, strict=False, report=REPORT)
+        finish(decision(), OutputOptions(Format.JSON, False, report=REPORT))
     said = printed(capsys)
     assert (said["outcome"], said["exit_code"], said["promotes"]) == ("PASS", code, False)
 
@@ -85,12 +86,12 @@ def test_a_termination_while_publishing_is_printed_with_its_own_code(
 ) -> None:
     """As `main` has it: SIGTERM comes as a KeyboardInterrupt, and the process ends with 143 and not with 130."""
     before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
-    monkeypatch.setattr(interruption, "_ends", ExitCode.INTERRUPTED)
-    monkeypatch.setattr(deciding, "write_report", lambda *_: signal.raise_signal(signal.SIGTERM))
+    monkeypatch.setattr(interruption, "_code", ExitCode.INTERRUPTED)
+    monkeypatch.setattr(judge, "write_report", lambda *_: signal.raise_signal(signal.SIGTERM))
     try:
-        interruption.unwind_when_told()
+        interruption.unwind_on_termination()
         with pytest.raises(KeyboardInterrupt):
-            finish(decision(), Format.JSON, strict=False, report=REPORT)
+            finish(decision(), OutputOptions(Format.JSON, False, report=REPORT))
     finally:
         for number, handler in zip((signal.SIGINT, signal.SIGTERM), before, strict=True):
             signal.signal(number, handler)
@@ -105,7 +106,7 @@ def test_verdict_whose_output_is_lost_stands_on_stderr_and_ends_with_13(
     monkeypatch.setenv("GITHUB_OUTPUT", str(told))
     monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
     lost = failing(PublishError("standard output is closed"))
-    code = finish(decision(Outcome.PASS), Format.TEXT, strict=False, report=None, publish=True, show=lost)
+    code = finish(decision(Outcome.PASS), OutputOptions(publish=True), show=lost)
     assert code is ExitCode.PUBLISH_FAILED
     first, second = capsys.readouterr().err.splitlines()
     assert first.startswith("benchgate: PASS: ")
@@ -117,11 +118,9 @@ def test_verdict_whose_output_is_lost_stands_on_stderr_and_ends_with_13(
 def test_verdicts_of_several_candidates_whose_output_is_lost_stand_on_stderr(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(several, "say_json_text", failing(PublishError("standard output is closed")))
+    monkeypatch.setattr(output, "say_json_text", failing(PublishError("standard output is closed")))
     outcomes = {"q8": Outcome.PASS, "q2": Outcome.BLOCK}
-    code = several.conclude_each(
-        tuple(outcomes), lambda name: decision(outcomes[name]), Format.JSON, strict=False, report=None, publish=False
-    )
+    code = output.conclude_each(tuple(outcomes), lambda name: decision(outcomes[name]), OutputOptions(Format.JSON))
     assert code is ExitCode.PUBLISH_FAILED
     told = capsys.readouterr().err.splitlines()
     assert [line.split(": ")[1] for line in told] == [

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from benchgate.cli import measure_commands
+from benchgate.cli import run
 from benchgate.model.verdict import Outcome
 from benchgate.pipeline.judge import Decision
+from benchgate.pipeline.suite_file import SuiteFile
 from tests.e2e.command import here
 from tests.e2e.test_conclude import decision
 
@@ -20,12 +21,12 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str | None]:
     """The candidates that were measured, each of which is blocked."""
     candidates: list[str | None] = []
 
-    def blocked(path: Path, baseline: str | None, candidate: str | None, *_: object) -> Decision:
-        assert (path.name, baseline) == ("demo.yaml", None)
-        candidates.append(candidate)
+    def blocked(file: SuiteFile, *_: object) -> Decision:
+        assert file.path.name == "demo.yaml"
+        candidates.append(file.suite.candidate)
         return decision(Outcome.BLOCK)
 
-    monkeypatch.setattr(measure_commands, "_measure", blocked)
+    monkeypatch.setattr(run, "_measure", blocked)
     return candidates
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from benchgate.model.verdict import Outcome
-from benchgate.pipeline import run as pipeline
+from benchgate.pipeline.run import RunOptions, run_suite
 from benchgate.suite.loader import parse_suite
 from benchgate.suite.schema import Suite
 
@@ -163,8 +163,8 @@ def _judged_once(name: str, with_effect: bool, folder: Path) -> Told:
     stored = shortened(name)
     if not with_effect:
         WITHOUT[name](stored)
-    options = pipeline.RunOptions(str(folder / "store.db"), folder)
-    verdict = pipeline.run_suite(Suite.from_stored(stored), DRILLS, options, Quiet()).verdict
+    options = RunOptions(str(folder / "store.db"), folder)
+    verdict = run_suite(Suite.from_stored(stored), DRILLS, options, Quiet()).verdict
     why = [f"{check.outcome} {check.id}: {check.reason}" for check in verdict.checks if check.outcome != Outcome.PASS]
     why += [f"{guard.id}: {guard.reason}" for guard in verdict.guards if guard.tripped]
     return Told(verdict.outcome, tuple(why))

@@ -112,8 +112,8 @@ def test_no_command_prints_a_word_of_a_server_or_a_suite_raw(tmp_path: Path) -> 
         ran = {
             words: here(tmp_path, *words)
             for words in (
-                ("doctor", "--suite", "suite.yaml"),
-                ("doctor", "--suite", "suite.yaml", "--format", "json"),
+                ("doctor", "suite.yaml"),
+                ("doctor", "suite.yaml", "--format", "json"),
                 ("run", "suite.yaml", "--report", "report.html"),
                 load,
                 (*load, "--slo", "ttft=1s", "--json", "load.json"),
@@ -148,7 +148,7 @@ def told_again(folder: Path) -> None:
     assert (folder / STORE).exists()
 
 
-@pytest.mark.parametrize("words", [("validate",), ("plan",), ("plan", "--format", "json")])
+@pytest.mark.parametrize("words", [("plan",), ("plan", "--format", "json")])
 def test_a_suite_says_nothing_to_the_log_of_who_checks_it(tmp_path: Path, words: tuple[str, ...]) -> None:
     write_suite(tmp_path, "http://127.0.0.1:9")
     right = here(tmp_path, words[0], "suite.yaml", *words[1:])

@@ -1,4 +1,4 @@
-"""`benchgate import`: what lm-eval wrote elsewhere is judged as if asked here, and nothing else passes for it.
+"""`benchgate run --samples`: what lm-eval wrote elsewhere is judged as if asked here, and nothing else passes for it.
 
 The files are real: lm-eval itself asks the embedded model once, in a process of its own.
 """
@@ -63,7 +63,7 @@ candidate: q2_k
 quality: {tasks: [add, fact], limit: 60}
 gate: {checks: [{metric: accuracy, margin: 5 points}, {metric: accuracy, task: each, margin: 8 points}]}
 """
-SIDES = ("--baseline", "f16", "--candidate", "q2_k")
+SIDES = ("--samples", "baseline=f16", "candidate=q2_k")
 JSON = ("--format", "json")
 ASKED = Quality.model_validate({"tasks": ["add", "fact"], "limit": ROWS})
 
@@ -130,7 +130,7 @@ def told(folder: Path, arm: str, **changes: object) -> None:
 
 
 def test_broken_weights_asked_elsewhere_are_blocked_here_and_the_run_is_kept(copy: Path) -> None:
-    result = here(copy, "import", "suite.yaml", *SIDES, "--label", "theirs", "--report", "report.html", *JSON)
+    result = here(copy, "run", "suite.yaml", *SIDES, "--label", "theirs", "--report", "report.html", *JSON)
     assert result.returncode == 10, result.stderr
     said = document(result)
     assert {check["id"]: check["outcome"] for check in said["checks"]}["accuracy"] == "BLOCK"
@@ -158,15 +158,15 @@ def test_waivers_are_applied_to_an_import_as_to_a_run(copy: Path) -> None:
         f"expires: {datetime.now(UTC).date() + timedelta(days=9)}, owner: serving, issue: SRV-1, "
         "reason: a trial, approved_by: release}\n"
     )
-    assert here(copy, "import", "suite.yaml", *SIDES).returncode == 10
-    waived = here(copy, "import", "suite.yaml", *SIDES, "--waivers", "waivers.yaml", *JSON)
+    assert here(copy, "run", "suite.yaml", *SIDES).returncode == 10
+    waived = here(copy, "run", "suite.yaml", *SIDES, "--waivers", "waivers.yaml", *JSON)
     assert (waived.returncode, document(waived)["outcome"]) == (0, "WARN"), waived.stdout
     again = here(copy, "gate", "@latest", "--waivers", "waivers.yaml", *JSON)
     assert (again.returncode, again.stdout) == (0, waived.stdout)
 
 
 def test_items_keep_what_lm_eval_knew_of_them(copy: Path) -> None:
-    here(copy, "import", "suite.yaml", *SIDES)
+    here(copy, "run", "suite.yaml", *SIDES)
     assert (copy / ".benchgate" / latest_evidence(copy).run.id / "verdict.intoto.json").is_file()
     seen = latest_evidence(copy).quality[0]
     row = json.loads(samples(copy, "f16").read_text(encoding="utf-8").splitlines()[0])
@@ -180,16 +180,16 @@ def test_items_keep_what_lm_eval_knew_of_them(copy: Path) -> None:
 
 def test_one_file_for_each_arm_is_enough_for_one_task(copy: Path) -> None:
     (copy / "suite.yaml").write_text(SUITE.replace("[add, fact]", "[add]"))
-    sides = ("--baseline", str(samples(copy, "f16")), "--candidate", str(samples(copy, "q2_k")))
-    result = here(copy, "import", "suite.yaml", *sides, *JSON)
+    sides = ("--samples", f"baseline={samples(copy, 'f16')}", f"candidate={samples(copy, 'q2_k')}")
+    result = here(copy, "run", "suite.yaml", *sides, *JSON)
     assert result.returncode == 10, result.stderr
 
 
 def test_the_order_of_the_lines_is_of_no_matter(copy: Path) -> None:
-    straight = document(here(copy, "import", "suite.yaml", *SIDES, *JSON))
+    straight = document(here(copy, "run", "suite.yaml", *SIDES, *JSON))
     changed(samples(copy, "q2_k"), lambda rows: rows[::-1])
     told(copy, "q2_k")  # lm-eval's hash is over the lines in their order
-    shuffled = document(here(copy, "import", "suite.yaml", *SIDES, *JSON))
+    shuffled = document(here(copy, "run", "suite.yaml", *SIDES, *JSON))
     assert [c["harm"] for c in shuffled["checks"]] == [c["harm"] for c in straight["checks"]]
 
 
@@ -202,11 +202,11 @@ def test_of_several_filters_one_is_judged(copy: Path) -> None:
     for arm in ("f16", "q2_k"):
         changed(samples(copy, arm), with_second)
         told(copy, arm)
-    here(copy, "import", "suite.yaml", *SIDES)
+    here(copy, "run", "suite.yaml", *SIDES)
     first = latest_evidence(copy).quality[0]
     assert len(first.items) == ROWS and sum(item.score or 0 for item in first.items) > ROWS / 2
     (copy / "suite.yaml").write_text(SUITE.replace("[add, fact]", "[{task: add, filter: strict}, fact]"))
-    here(copy, "import", "suite.yaml", *SIDES)
+    here(copy, "run", "suite.yaml", *SIDES)
     assert {item.score for item in latest_evidence(copy).quality[0].items} == {0.0}
 
 
@@ -249,14 +249,14 @@ def test_a_file_that_is_not_as_lm_eval_wrote_it_is_refused_at_its_line(
 def test_a_line_that_is_no_json_is_named(copy: Path) -> None:
     path = samples(copy, "q2_k")
     path.write_text(path.read_text(encoding="utf-8")[:-20], encoding="utf-8")
-    result = here(copy, "import", "suite.yaml", *SIDES)
+    result = here(copy, "run", "suite.yaml", *SIDES)
     assert (result.returncode, f":{ROWS}: not JSON" in result.stderr) == (2, True), result.stderr
     assert not (copy / ".benchgate").exists()
 
 
 def test_arms_that_were_asked_in_other_ways_are_not_compared(copy: Path) -> None:
     told(copy, "q2_k", lm_eval_version="0.4.9")
-    result = here(copy, "import", "suite.yaml", *SIDES)
+    result = here(copy, "run", "suite.yaml", *SIDES)
     assert result.returncode in (10, 12), result.stderr
     assert "guard same-harness" in result.stdout, result.stdout
 
@@ -267,21 +267,23 @@ def test_arms_that_answered_other_items_are_not_compared(copy: Path) -> None:
     for task in ("add", "fact"):
         changed(samples(copy, "q2_k", task), edited(**other))
     told(copy, "q2_k")
-    result = here(copy, "import", "suite.yaml", *SIDES)
+    result = here(copy, "run", "suite.yaml", *SIDES)
     assert (result.returncode, "did not answer the same items" in result.stdout) == (12, True), result.stdout
 
 
 @pytest.mark.parametrize(
     ("sides", "says"),
     [
-        (("--baseline", "q2_k", "--candidate", "f16"), "holds answers of the model 'q2_k'"),
-        (("--baseline", "f16", "--candidate", "f16"), "hold samples of the very same run"),
-        (("--baseline", "nowhere", "--candidate", "q2_k"), "nowhere: is not there"),
-        (("--baseline", ".", "--candidate", "q2_k"), "has no samples_*.jsonl"),
+        (("baseline=q2_k", "candidate=f16"), "holds answers of the model 'q2_k'"),
+        (("baseline=f16", "candidate=f16"), "hold samples of the very same run"),
+        (("baseline=nowhere", "candidate=q2_k"), "nowhere: is not there"),
+        (("baseline=.", "candidate=q2_k"), "has no samples_*.jsonl"),
+        (("f16", "q2_k"), "--samples f16 q2_k: expected a folder of each arm"),
+        (("baseline=f16", "candidate=q2_k", "--resume"), "--resume is of a run that sends requests"),
     ],
 )
 def test_the_wrong_folder_is_told(copy: Path, sides: tuple[str, ...], says: str) -> None:
-    result = here(copy, "import", "suite.yaml", *sides)
+    result = here(copy, "run", "suite.yaml", "--samples", *sides)
     assert (result.returncode, says in result.stderr) == (2, True), result.stderr
 
 
@@ -289,7 +291,7 @@ def test_two_models_that_answered_alike_are_two(copy: Path) -> None:
     for task in ("add", "fact"):
         shutil.copy(samples(copy, "f16", task), samples(copy, "q2_k", task))
     told(copy, "q2_k")
-    result = here(copy, "import", "suite.yaml", *SIDES, *JSON)
+    result = here(copy, "run", "suite.yaml", *SIDES, *JSON)
     assert {check["outcome"] for check in document(result)["checks"]} == {"PASS"}, result.stdout
 
 
@@ -298,7 +300,7 @@ def test_a_run_given_twice_is_one_whatever_the_order_of_its_lines_and_the_name_o
     shutil.copytree(copy / "f16", copy / "q2_k")
     changed(samples(copy, "q2_k"), lambda rows: rows[::-1])
     told(copy, "q2_k", model_name="q2_k")
-    result = here(copy, "import", "suite.yaml", *SIDES)
+    result = here(copy, "run", "suite.yaml", *SIDES)
     assert (result.returncode, "hold samples of the very same run" in result.stderr) == (2, True), result.stderr
 
 
@@ -308,13 +310,13 @@ def test_samples_without_their_results_are_not_judged(copy: Path) -> None:
         results(copy, arm).unlink()
     for task in ("add", "fact"):
         changed(samples(copy, "q2_k", task), lambda rows: [{**row, "exact_match": 1.0} for row in rows])
-    result = here(copy, "import", "suite.yaml", *SIDES)
+    result = here(copy, "run", "suite.yaml", *SIDES)
     assert (result.returncode, "there is no results_*.json of its date" in result.stderr) == (2, True), result.stderr
 
 
 def test_a_task_without_samples_is_told_with_those_that_have_some(copy: Path) -> None:
     (copy / "suite.yaml").write_text(SUITE.replace("[add, fact]", "[add, gsm8k]"))
-    result = here(copy, "import", "suite.yaml", *SIDES)
+    result = here(copy, "run", "suite.yaml", *SIDES)
     assert result.returncode == 2
     assert "there are no samples of the task 'gsm8k'; there are those of add, fact" in result.stderr
 
@@ -324,7 +326,7 @@ def test_what_an_import_cannot_answer_is_named_at_its_place(copy: Path) -> None:
     text = SUITE.replace("gate:", f"{load}\ngate:").replace("checks: [", "checks: [{metric: error_rate, max: 20%}, ")
     text = text.replace("limit: 60", "stop_early: true")
     (copy / "suite.yaml").write_text(text)
-    result = here(copy, "import", "suite.yaml", *SIDES)
+    result = here(copy, "run", "suite.yaml", *SIDES)
     assert result.returncode == 2
     for place in (
         "suite.yaml:9:1: load: needs a live run",

@@ -10,9 +10,8 @@ import pytest
 
 from benchgate.model.run import LoadEnd, RunStatus
 from benchgate.model.verdict import Outcome
-from benchgate.pipeline import run as pipeline
 from benchgate.pipeline.judge import Decision
-from benchgate.pipeline.run import RunOptions
+from benchgate.pipeline.run import RunOptions, run_suite
 from benchgate.store.repository import Store
 from benchgate.suite.loader import parse_suite
 from tests.e2e.command import here
@@ -71,7 +70,7 @@ def written(candidate: str = "plain", limit: str = "", *, required: bool = False
 def measured(folder: Path, text: str) -> tuple[Decision, Told]:
     told = Told()
     options = RunOptions(store=str(folder / "looks.db"), work_dir=folder)
-    return pipeline.run_suite(parse_suite(text, "looks.yaml"), folder, options, told), told
+    return run_suite(parse_suite(text, "looks.yaml"), folder, options, told), told
 
 
 def journal(folder: Path, decision: Decision, kind: str) -> list[Mapping[str, Any]]:

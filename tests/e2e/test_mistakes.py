@@ -36,7 +36,7 @@ gate: {checks: [{metric: error_rate, max: 1%}]}
 
 def test_every_missing_file_is_told_at_once_and_where_the_suite_names_it(tmp_path: Path) -> None:
     (tmp_path / "s.yaml").write_text(SUITE)
-    result = here(tmp_path, "validate", "s.yaml")
+    result = here(tmp_path, "plan", "s.yaml")
     assert result.returncode == 2
     told = {line.split(": ", 1)[0]: line for line in result.stderr.splitlines()}
     named = {"s.yaml:7:33": "prompts.jsonl", "s.yaml:8:29": "trace.csv", "s.yaml:10:11": "add.yaml"}
@@ -46,21 +46,15 @@ def test_every_missing_file_is_told_at_once_and_where_the_suite_names_it(tmp_pat
 
 def test_missing_files_are_told_also_of_a_suite_with_other_mistakes(tmp_path: Path) -> None:
     (tmp_path / "s.yaml").write_text(SUITE.replace("suite: mine", "sweet: mine"))
-    told = here(tmp_path, "validate", "s.yaml").stderr
+    told = here(tmp_path, "plan", "s.yaml").stderr
     assert "sweet: unknown key" in told
     assert "s.yaml:10:11: quality.tasks[0]: tasks/add.yaml: there is no such file" in told
     assert "s.yaml:8:29" in told
 
 
-def test_plan_names_the_line_of_a_missing_file_too(tmp_path: Path) -> None:
-    (tmp_path / "s.yaml").write_text(SUITE)
-    assert "s.yaml:10:11: quality.tasks[0]" in here(tmp_path, "plan", "s.yaml").stderr
-
-
-def test_starts_are_part_of_what_plan_and_validate_tell(tmp_path: Path) -> None:
+def test_starts_are_part_of_a_plan(tmp_path: Path) -> None:
     plan = here(tmp_path, "plan", "drills/cold-start")
     assert "starts   5 of the one deployment, from nothing to a first good completion" in plan.stdout
-    assert "valid; 5 starts, 0 blocks" in here(tmp_path, "validate", "drills/cold-start").stdout
     assert "starts" not in here(tmp_path, "plan", "drills/prefill").stdout
 
 
@@ -110,11 +104,15 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
-        (("--stage", "nope"), 2, "no stored run has usd_per_million_output_tokens of a stage 'nope'; there are c1"),
+        (
+            ("usd_per_million_output_tokens", "--stage", "nope"),
+            2,
+            "no stored run has usd_per_million_output_tokens of a stage 'nope'; there are c1",
+        ),
         (("ttft_s", "--stage", "c2"), 2, "of a stage 'c2'; there are c1"),
         (("accuracy_ratio", "--task", "sort"), 2, "of a task 'sort'; there are add"),
-        (("accuracy_ratio", "--stage", "c1"), 2, "accuracy_ratio is of no stage; leave --stage out"),
-        (("usd_per_million_good_tokens",), 0, "a `price` in the suite's deployments gives it"),
+        (("accuracy_ratio", "--stage", "c1"), 2, "accuracy_ratio has no stage; leave --stage out"),
+        (("usd_per_million_good_tokens",), 0, "a `price` in the suite's deployments adds it"),
         (("goodput_ratio",), 0, "no stored run has goodput_ratio\n"),
         (("ttft_s", "--suite", "other"), 2, "no stored run has ttft_s of a suite 'other'; there are "),
         (("goodput_ratio", "--suite", "other"), 0, "no stored run of the suite 'other' has goodput_ratio"),

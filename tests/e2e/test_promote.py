@@ -59,26 +59,28 @@ def test_a_job_promotes_what_passed_and_takes_it_back(tmp_path: Path) -> None:
     shortened = here(tmp_path, "promote", second[:20])
     assert (shortened.returncode, "is no whole id" in shortened.stderr) == (2, True)
     assert "in the baseline series" in here(tmp_path, "promote", second).stdout
-    assert "it was before, as below: nothing was recorded" in here(tmp_path, "promote", second, "--by", "ben").stdout
+    assert (
+        "it was recorded before, as below; nothing changed" in here(tmp_path, "promote", second, "--by", "ben").stdout
+    )
     alone = here(tmp_path, "compare", "@promoted", second)
     assert (alone.returncode, f"@promoted means run {second}" in alone.stderr) == (2, True)
-    against = here(tmp_path, "gate", blocked, "--against", "@promoted", "--format", "json")
+    against = here(tmp_path, "compare", "@promoted", blocked, "--format", "json")
     assert json.loads(against.stdout)["against"]["id"] == second
-    taken = here(tmp_path, "promote", "--withdraw", "@promoted", "--reason", "it leaks")
+    taken = here(tmp_path, "promote", "@promoted", "--withdraw", "it leaks")
     assert taken.returncode == 0 and "withdrawn" in taken.stdout and "reason: it leaks" in taken.stdout
     compared = here(tmp_path, "compare", "@promoted", blocked, "--format", "json")
     assert json.loads(compared.stdout)["against"]["id"] == first
     trend = here(tmp_path, "trend", "goodput_ratio").stdout
     assert (trend.count("(promoted, in the baseline series)"), trend.count("(withdrawn)")) == (1, 1)
     started_over = here(tmp_path, "promote", second)
-    assert started_over.returncode == 13 and "that was withdrawn; --again" in started_over.stderr
-    assert here(tmp_path, "promote", second, "--again").returncode == 0
+    assert started_over.returncode == 13 and "was withdrawn; --repeat" in started_over.stderr
+    assert here(tmp_path, "promote", second, "--repeat").returncode == 0
 
 
 def test_refusal_ends_with_the_code_of_the_verdict_and_an_override_is_told(tmp_path: Path) -> None:
     _, _, blocked = runs(tmp_path)
     refused = here(tmp_path, "promote", blocked)
-    assert (refused.returncode, refused.stdout) == (10, "") and "is BLOCK and is not promoted" in refused.stderr
+    assert (refused.returncode, refused.stdout) == (10, "") and "is not promoted: it is BLOCK" in refused.stderr
     forced = here(tmp_path, "promote", blocked, "--override", "the old one is on fire")
     assert forced.returncode == 0, forced.stderr
     assert "overridden" in forced.stdout and "not in the baseline series: its verdict was overridden" in forced.stdout
@@ -136,12 +138,10 @@ def test_every_example_of_the_docs_runs_as_it_is_written(tmp_path: Path, monkeyp
     [
         (["@latest"], "name it by its id or label"),
         (["@promoted"], "name it by its id or label"),
-        (["abcd", "--withdraw"], "--withdraw needs --reason TEXT"),
-        (["abcd", "--withdraw", "--reason", "x", "--override", "y"], "--override is of a promotion"),
-        (["abcd", "--withdraw", "--reason", "x", "--strict"], "--strict is of a promotion"),
-        (["abcd", "--withdraw", "--reason", "x", "--max-age", "9d"], "--max-age is of a promotion"),
+        (["abcd", "--withdraw", "x", "--override", "y"], "--override is of a promotion"),
+        (["abcd", "--withdraw", "x", "--strict"], "--strict is of a promotion"),
+        (["abcd", "--withdraw", "x", "--max-age", "9d"], "--max-age is of a promotion"),
         (["abcd", "--max-age", "30"], "--max-age: "),
-        (["abcd", "--reason", "x"], "add --withdraw"),
         (["abcd", "--as-of", "2026-01-01"], "no run is called 'abcd'"),
     ],
 )

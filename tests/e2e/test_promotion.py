@@ -73,7 +73,7 @@ def test_plan_names_what_it_did_not_look_into_and_neither_fetches_data_nor_runs_
 
 
 @pytest.mark.parametrize(
-    "command", [["run", "suite.yaml"], ["compare", "baseline", "candidate", "--suite", "suite.yaml"]]
+    "command", [["run", "suite.yaml"], ["run", "suite.yaml", "--baseline", "baseline", "--candidate", "candidate"]]
 )
 def test_suite_alone_is_no_consent_to_run_code(nothing_kept: Path, command: list[str]) -> None:
     refused = here(with_own_code(nothing_kept), *command)

@@ -106,6 +106,6 @@ def test_what_cannot_be_used_is_said_before_there_is_a_run(
     assert (result.returncode, result.stdout) == (2, "")
     assert said in " ".join(result.stderr.split())
     assert not (tmp_path / STORE).exists()
-    checked = here(tmp_path, "validate", "suite.yaml")
+    checked = here(tmp_path, "plan", "suite.yaml")
     assert (checked.returncode, checked.stdout) == (2, "")
     assert re.search(rf"suite\.yaml:\d+:\d+: {re.escape(said)}", " ".join(checked.stderr.split()))

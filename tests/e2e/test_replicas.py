@@ -17,9 +17,8 @@ from benchgate.model.deployment import Arm
 from benchgate.model.run import AT_THE_END, AT_THE_START, REPLICAS
 from benchgate.model.verdict import GuardResult, Outcome
 from benchgate.pipeline import resume
-from benchgate.pipeline import run as pipeline
 from benchgate.pipeline.judge import Decision, decide_stored
-from benchgate.pipeline.run import RunOptions
+from benchgate.pipeline.run import RunOptions, run_suite
 from benchgate.sim.process import Sim, serve_sim
 from benchgate.sim.settings import sim_settings
 from benchgate.store.repository import Store
@@ -111,7 +110,7 @@ def options(folder: Path, *, allow_actions: bool = False) -> RunOptions:
 
 def run(folder: Path, text: str, watching: Watching | None = None, *, allow_actions: bool = False) -> Decision:
     suite = parse_suite(text, "replicas.yaml")
-    return pipeline.run_suite(suite, folder, options(folder, allow_actions=allow_actions), watching or Watching())
+    return run_suite(suite, folder, options(folder, allow_actions=allow_actions), watching or Watching())
 
 
 def guard_of(decision: Decision) -> GuardResult:
@@ -225,7 +224,7 @@ def test_a_run_that_goes_on_keeps_the_counts_from_before(tmp_path: Path, plain: 
                 raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        pipeline.run_suite(suite, tmp_path, options(tmp_path), Ends())
+        run_suite(suite, tmp_path, options(tmp_path), Ends())
     three.start(0)
     decision = resume.resume_suite(suite, tmp_path, options(tmp_path), Watching())
     found = [(one.when, one.count) for one in decision.evidence.replicas]

@@ -15,14 +15,13 @@ from typing import Any
 
 import pytest
 
-from benchgate.errors import TargetError, UsageError
+from benchgate.errors import Command, RunInterrupted, TargetError, UsageError
 from benchgate.model.deployment import Arm
 from benchgate.model.run import SESSION_BEGUN, DeploymentFault, LoadObservation, Resumption, RunStatus
-from benchgate.pipeline import resume, resume_checks
-from benchgate.pipeline import run as pipeline
+from benchgate.pipeline import checkpoint, resume
 from benchgate.pipeline.environment import utc_now
 from benchgate.pipeline.judge import Decision, decide_stored
-from benchgate.pipeline.run import RunOptions
+from benchgate.pipeline.run import RunOptions, run_suite
 from benchgate.sim.process import serve_sim
 from benchgate.sim.settings import sim_settings
 from benchgate.store.evidence import JournalEvent
@@ -105,11 +104,11 @@ def opened(folder: Path) -> Store:
 def begun(folder: Path, text: str, after: int) -> str:
     """A run that ended in its load after so many steps; its id."""
     ends = Ends(after)
-    with pytest.raises(KeyboardInterrupt):
-        pipeline.run_suite(parse_suite(text, "resumed.yaml"), folder, options(folder), ends)
+    with pytest.raises(RunInterrupted) as interrupted:
+        run_suite(parse_suite(text, "resumed.yaml"), folder, options(folder), ends)
     with opened(folder) as store:
         (run,) = store.resumable_runs("resumed")
-    assert ends.notes[-1].endswith(f"was cut short; `benchgate run SUITE --resume --run {run.id}` goes on with it")
+    assert interrupted.value.run_id == run.id
     return run.id
 
 
@@ -207,8 +206,8 @@ def test_what_changed_is_said_and_nothing_is_written(
     with pytest.raises(UsageError, match="its load was sent by this machine and would be by a cluster"):
         resume.resume_suite(suite, tmp_path, by_others, Ends())
     with monkeypatch.context() as patch:
-        patch.setattr(resume_checks, "__version__", "9.9")
-        patch.setattr(resume_checks, "environment_facts", lambda: {"cpu": "another"})
+        patch.setattr(checkpoint, "__version__", "9.9")
+        patch.setattr(checkpoint, "environment_facts", lambda: {"cpu": "another"})
         with pytest.raises(UsageError, match=r"benchgate was \S+ and is 9\.9\n  this machine's"):
             gone_on(tmp_path, suite_text)
     with opened(tmp_path) as store:
@@ -226,7 +225,7 @@ def test_a_run_that_may_not_go_on_says_why(tmp_path: Path, suite_text: str) -> N
         open_yet = [run.id for run in store.resumable_runs()]
     suite, part = parse_suite(suite_text, "resumed.yaml"), replace(options(tmp_path), part=True)
     with pytest.raises(KeyboardInterrupt):
-        pipeline.run_suite(suite, tmp_path, part, Ends(1))
+        run_suite(suite, tmp_path, part, Ends(1))
     with opened(tmp_path) as store:
         assert [run.id for run in store.resumable_runs()] == open_yet
         # Killed after it had noted that a deployment is gone, and before it could end by that.
@@ -238,7 +237,7 @@ def test_a_run_that_may_not_go_on_says_why(tmp_path: Path, suite_text: str) -> N
         writer.close()
     for ref, why in (
         (run_id, "the candidate other was not there after block 1 of 2, stage c2, by which the run ended"),
-        (calibration.id, "is a calibration, and only runs of `benchgate run` can go on"),
+        (calibration.id, "is a calibration; only measured runs with a candidate can be resumed"),
         (over.id, "is over, though not complete"),
     ):
         with pytest.raises(UsageError, match=why):
@@ -302,7 +301,7 @@ def test_a_killed_run_is_marked_by_the_next_one_and_goes_on_once(tmp_path: Path,
     (tmp_path / "resumed.yaml").write_text(text)
     older = killed(tmp_path, "run", "resumed.yaml", "--work-dir", "work", after=7)
     with pytest.raises(KeyboardInterrupt):
-        pipeline.run_suite(parse_suite(text, "resumed.yaml"), tmp_path, options(tmp_path), Ends(1))
+        run_suite(parse_suite(text, "resumed.yaml"), tmp_path, options(tmp_path), Ends(1))
     with opened(tmp_path) as store:
         newer, run = store.resumable_runs()
         assert (run.id, run.status) == (older, RunStatus.PARTIAL)
@@ -314,8 +313,10 @@ def test_a_killed_run_is_marked_by_the_next_one_and_goes_on_once(tmp_path: Path,
         gone_on(tmp_path, text, older)
     (tmp_path / "lost").rename(spool)
     elsewhere, gone = replace(options(tmp_path), work_dir=tmp_path / "elsewhere"), str(tmp_path / "gone.db")
-    with pytest.raises(UsageError, match=f"`benchgate store recover {spool} --store {gone}`, and then it can"):
+    with pytest.raises(UsageError, match=f"that this store does not have is in {spool}") as lost:
         resume.resume_suite(suite, tmp_path, replace(options(tmp_path), store=gone), ends)
+    (remedy,) = lost.value.remedies
+    assert (remedy.command, remedy.subject, remedy.store) == (Command.IMPORT, str(spool), gone)
     with pytest.raises(KeyboardInterrupt):
         resume.resume_suite(suite, tmp_path, elsewhere, ends, older[:13])
     assert ends.notes[-1].startswith(f"run {older} was cut short again; it went on once, and does so no more")
@@ -358,9 +359,10 @@ def asked(path: Path, question: str, unknown: Any) -> Any:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("--run", "abcd"), "--run is about the run that --resume goes on with"),
-        (("--without-spool",), "--without-spool is about the run that --resume goes on with"),
+        (("--run", "abcd"), "--run is about the run that --resume continues"),
+        (("--ignore-missing-spool",), "--ignore-missing-spool is about the run that --resume continues"),
         (("--resume", "--label", "new"), "leave --label out"),
+        (("--resume", "--only", "load"), "a run of one part cannot be resumed"),
         (("--resume",), "there is no benchgate store"),
     ],
 )

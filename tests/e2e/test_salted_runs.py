@@ -13,8 +13,9 @@ from benchgate.model.deployment import Arm
 from benchgate.model.run import RunStatus
 from benchgate.model.verdict import Outcome
 from benchgate.pipeline import resume
-from benchgate.pipeline import run as pipeline
 from benchgate.pipeline.judge import Decision
+from benchgate.pipeline.preflight import read_plan
+from benchgate.pipeline.run import run_suite
 from benchgate.plan.salt import run_salt
 from benchgate.plan.schedule import measurement_sha256
 from benchgate.store.repository import Store
@@ -87,7 +88,7 @@ def suite_of(plain: ScriptedServer, other: ScriptedServer, *, salt: bool) -> Sui
 
 
 def measured(suite: Suite, folder: Path) -> Decision:
-    return pipeline.run_suite(suite, folder, options(folder), Ends())
+    return run_suite(suite, folder, options(folder), Ends())
 
 
 def test_a_candidate_that_is_quick_for_what_it_has_seen_is_blocked_by_every_run(
@@ -117,7 +118,7 @@ def test_a_suite_without_salt_sends_the_words_of_its_plan(
 ) -> None:
     plain, other, remembers = servers
     suite = suite_of(plain, other, salt=False)
-    plan = pipeline.read_plan(suite, tmp_path)
+    plan = read_plan(suite, tmp_path)
     stages = [*plan.warmup, *(stage for block in plan.blocks for stage in block.stages)]
     planned = {request.ask.prompt for stage in stages for request in stage.requests}
     first = measured(suite, tmp_path)
@@ -140,7 +141,7 @@ def test_a_resumed_run_sends_the_words_that_it_began_with(
     plain, other, _ = servers
     suite = suite_of(plain, other, salt=True)
     with pytest.raises(KeyboardInterrupt):
-        pipeline.run_suite(suite, tmp_path, options(tmp_path), Ends(after=3))
+        run_suite(suite, tmp_path, options(tmp_path), Ends(after=3))
     before = prompts(plain)
     with Store.open(str(tmp_path / STORE), create=False) as store:
         (begun,) = store.resumable_runs("salted")

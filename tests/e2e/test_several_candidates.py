@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from benchgate.cli import measure_commands
-from benchgate.cli.options import Format
-from benchgate.cli.several import conclude_each
+from benchgate.cli import run
+from benchgate.cli.output import OutputOptions, conclude_each
 from benchgate.errors import ExitCode, UsageError
 from benchgate.model.verdict import Outcome
 from benchgate.pipeline.judge import Decision
+from benchgate.pipeline.suite_file import SuiteFile
 from benchgate.suite.loader import parse_suite
 from benchgate.suite.rules.suite import each_candidate, with_arms
 from tests.e2e.command import here
@@ -47,14 +47,15 @@ def judged(monkeypatch: pytest.MonkeyPatch, outcomes: Mapping[str, Outcome]) -> 
     """Measuring is replaced: each candidate has its verdict at once. What was asked for: candidate and label."""
     asked: list[tuple[str | None, str | None]] = []
 
-    def measure(path: Path, baseline: str | None, candidate: str, *rest: object) -> Decision:
-        asked.append((candidate, str(rest[-1]) if rest[-1] is not None else None))
+    def measure(file: SuiteFile, arguments: object, label: str | None) -> Decision:
+        candidate = file.suite.candidate
+        asked.append((candidate, label))
         if candidate not in outcomes:
             raise UsageError(f"{candidate} cannot be measured")
         return decision(outcomes[candidate])
 
-    monkeypatch.setattr(measure_commands, "_measure", measure)
-    monkeypatch.setattr(measure_commands, "_require_all", lambda *_: None)
+    monkeypatch.setattr(run, "_measure", measure)
+    monkeypatch.setattr(run, "_require_runnable", lambda *_: None)
     return asked
 
 
@@ -118,7 +119,7 @@ def test_a_job_of_github_actions_does_not_take_one_candidates_pass_for_another_t
         return decision(Outcome.PASS)
 
     with pytest.raises(UsageError):
-        conclude_each(["q8_0", "q3_k"], measure, Format.TEXT, strict=False, report=None, publish=True)
+        conclude_each(["q8_0", "q3_k"], measure, OutputOptions(publish=True))
     assert "verdict=pass" in (tmp_path / "output").read_text()
     told = outputs(tmp_path / "output")
     assert told.pop("verdict") == "error"
@@ -145,9 +146,7 @@ def test_a_job_of_github_actions_hears_of_the_worst_last(
     monkeypatch.setenv("GITHUB_OUTPUT", str(tmp_path / "output"))
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "summary.md"))
     found = dict(zip(OUTCOMES, outcomes, strict=True))
-    ended = conclude_each(
-        [*OUTCOMES], lambda name: decision(found[name]), Format.TEXT, strict=False, report=None, publish=True
-    )
+    ended = conclude_each([*OUTCOMES], lambda name: decision(found[name]), OutputOptions(publish=True))
     told = outputs(tmp_path / "output")
     assert (int(ended), told["verdict"], told["exit-code"]) == (code, verdict, str(code))
     assert (tmp_path / "summary.md").read_text().count(f"{outcomes[0]}") >= 1
@@ -179,15 +178,14 @@ def test_a_suite_of_one_candidate_stores_what_it_always_did() -> None:
 )
 def test_a_mistake_among_several_is_named_at_its_place(tmp_path: Path, said: str, place: str, message: str) -> None:
     (tmp_path / "s.yaml").write_text(SUITE.replace("candidates: [q8_0, q3_k, q2_k]", said))
-    result = here(tmp_path, "validate", "s.yaml")
+    result = here(tmp_path, "plan", "s.yaml")
     assert result.returncode == 2
     assert f": {place}: " in result.stderr and message in result.stderr, result.stderr
 
 
-def test_plan_and_validate_speak_of_every_candidate(folder: Path) -> None:
+def test_plan_covers_every_candidate(folder: Path) -> None:
     plan = here(folder, "plan", "several.yaml")
     assert plan.stdout.splitlines()[-1].startswith("runs     3 runs, one for each of q8_0, q3_k, q2_k"), plan.stdout
     each = json.loads(here(folder, "plan", "several.yaml", "--format", "json").stdout)
     assert [one["candidate"] for one in each] == ["q8_0", "q3_k", "q2_k"]
     assert len({one["plan_sha256"] for one in each}) == 1
-    assert "for each of 3 candidates" in here(folder, "validate", "several.yaml").stdout

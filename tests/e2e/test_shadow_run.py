@@ -1,4 +1,4 @@
-"""`benchgate shadow run`: the shadow part of a suite, by the command, with a judge and forms of answers."""
+"""`benchgate run --only shadow`: the shadow part of a suite, by the command, with a judge and forms of answers."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def run(folder: Path, *, broken: bool, judge: Respond = shortest) -> subprocess.
     ):
         text = SUITE.format(baseline=ours.url, candidate=theirs.url, judge=third.url)
         (folder / "suite.yaml").write_text(text)
-        ended = here(folder, "shadow", "run", "suite.yaml", "--report", "report.html", "--format", "json")
+        ended = here(folder, "run", "suite.yaml", "--only", "shadow", "--report", "report.html", "--format", "json")
         asked = len(third.requests)
         assert all(request.headers["authorization"] == f"Bearer {KEY}" for request in third.requests)
     assert (asked > 0) == broken  # of answers that are one nobody is asked
@@ -129,9 +129,9 @@ def test_what_the_judge_lacks_is_told_before_anything_is_asked(tmp_path: Path, m
     (tmp_path / "judge.txt").write_text(BUILT_IN_PROMPT.replace("{answer_b}", ""))
     addresses = {name: f"http://{name}" for name in ("baseline", "candidate", "judge")}
     (tmp_path / "suite.yaml").write_text(SUITE.format(**addresses))
-    ended = here(tmp_path, "shadow", "run", "suite.yaml")
+    ended = here(tmp_path, "run", "suite.yaml", "--only", "shadow")
     assert (ended.returncode, "JUDGE_KEY is not set" in ended.stderr) == (2, True)
     monkeypatch.setenv("JUDGE_KEY", KEY)
-    ended = here(tmp_path, "shadow", "run", "suite.yaml")
+    ended = here(tmp_path, "run", "suite.yaml", "--only", "shadow")
     assert (ended.returncode, "no place for {answer_b}" in ended.stderr) == (2, True)
     assert not (tmp_path / STORE).exists()

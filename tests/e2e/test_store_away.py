@@ -62,7 +62,7 @@ RUN = ("run", "suite.yaml", "--format", "json")
 
 def recovering_command(said: str) -> list[str]:
     """The arguments of the command that stderr tells, as a shell would read them."""
-    (command,) = set(re.findall(r"`benchgate (store recover [^`]*)`", said))
+    (command,) = set(re.findall(r"`benchgate (store import [^`]*)`", said))
     return shlex.split(command)
 
 
@@ -130,8 +130,8 @@ def test_disk_that_takes_nothing_more_ends_the_run_with_a_verdict_over_what_was_
     assert "could not write" in result.stderr
     recovered = here(tmp_path, *recovering_command(result.stderr))
     assert recovered.returncode == 0, recovered.stderr
-    assert "it was cut short" in recovered.stdout
-    (again,) = re.findall(r"`benchgate (run [^`]*)` goes on with it", recovered.stdout)
+    assert "it was interrupted" in recovered.stdout
+    (again,) = re.findall(r"`benchgate (run [^`]*)` resumes it", recovered.stdout)
     assert again.split()[:2] == ["run", "suite.yaml"] and again.endswith(" --resume")
     evidence = latest_evidence(tmp_path)
     assert (evidence.run.status, len(evidence.load)) == (RunStatus.PARTIAL, 2)
@@ -157,6 +157,10 @@ def test_run_that_ends_well_leaves_no_spool(tmp_path: Path) -> None:
 
 def test_file_that_is_no_spool_is_named(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("no spool\n")
-    for name, says in (("notes.txt", "notes.txt:1: "), ("none.jsonl", "none.jsonl cannot be read")):
-        result = here(tmp_path, "store", "recover", name)
-        assert (result.returncode, says in result.stderr) == (13, True), result.stderr
+    (tmp_path / "spool.jsonl").write_text("no spool\n")
+    for name, message, code in (
+        ("spool.jsonl", "spool.jsonl:1: ", 13),
+        ("none.jsonl", "no file or folder none.jsonl", 2),
+    ):
+        result = here(tmp_path, "store", "import", name)
+        assert (result.returncode, message in result.stderr) == (code, True), result.stderr

@@ -1,4 +1,4 @@
-"""`store export`, `store import` and `store copy` as a user meets them: what they print, and how they end."""
+"""`store export` and `store import` of bundles and stores: output and exit codes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchgate.cli.store_commands import ExportFormat
+from benchgate.cli.store import ExportFormat
 from benchgate.store.export import FileFormat
 from benchgate.store.repository import Store
 from tests.e2e.command import here
@@ -42,7 +42,7 @@ def test_runs_go_through_a_folder_into_another_store_and_twice_is_harmless(tmp_p
         f"{run.id} known",
         "3 known",
     ]
-    copied = here(tmp_path, "store", "copy", "b.db", "sqlite:///c.db")
+    copied = here(tmp_path, "store", "import", "b.db", "--store", "sqlite:///c.db")
     assert (copied.returncode, copied.stdout.splitlines()[-1]) == (0, "2 new"), copied.stderr
     assert ids_in(str(tmp_path / "c.db")) == sorted([run.id, other.id])
     shown = here(tmp_path, "store", "export", "--all", "--suite", "other", "--to", "x.json", "--store", "c.db")
@@ -55,7 +55,9 @@ def test_what_is_refused_is_told_and_the_rest_is_taken_in(tmp_path: Path) -> Non
     (tmp_path / "runs" / "a\x1b[31m.json").write_text('{"format": "other/1"}')
     result = here(tmp_path, "store", "import", "runs", "--store", "b.db")
     assert result.returncode == 13
-    assert "which reads benchgate-bundle/1" in result.stderr and "1 of 2 were refused" in result.stderr
+    assert (
+        "which reads benchgate-bundle/1" in result.stderr and "1 refused; nothing of it was imported" in result.stderr
+    )
     assert "\x1b" not in result.stderr + result.stdout
     assert result.stdout.splitlines()[-1] == "1 new, 1 refused"
     assert ids_in(str(tmp_path / "b.db")) == [run.id]
@@ -80,17 +82,17 @@ def test_verdict_that_waits_for_another_run_is_told(tmp_path: Path) -> None:
         (["export", "@latest", "--all", "--to", "x"], "name runs or say --all"),
         (["export", "--all", "--suite", "smok", "--to", "x"], "no run of suite 'smok'"),
         (["export", "nightyl", "--to", "x"], "did you mean nightly?"),
-        (["export", "--all", "--to", "x", "--raw-csv"], "--raw-csv is of --format csv"),
+        (["export", "--all", "--to", "x", "--raw-csv"], "--raw-csv needs --format csv"),
         (["export", "--all", "--to", "x.csv", "--format", "csv"], "name a folder"),
         (["import", "nowhere"], "there is no file or folder nowhere"),
-        (["copy", "a.db", "a.db"], "both the store to copy"),
-        (["copy", "mistyped.db", "b.db"], "there is no benchgate store at mistyped.db"),
+        (["import", "a.db"], "both the store to copy"),
+        (["import", "sqlite:///mistyped.db"], "there is no benchgate store at"),
+        (["import", "a.db", "--suite", "s"], "--suite is for result files of other tools"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
 def test_a_mistake_is_named_and_exits_with_2(folder: Path, arguments: list[str], says: str) -> None:
-    store = [] if arguments[0] == "copy" else ["--store", "a.db"]
-    result = here(folder, "store", *arguments, *store)
+    result = here(folder, "store", *arguments, "--store", "a.db")
     assert result.returncode == 2, result.stderr
     assert says in result.stderr
     assert sorted(path.name for path in folder.iterdir() if not path.name.startswith("a.db")) == []
@@ -101,3 +103,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("mistakes")
     write_everything(str(folder / "a.db"))
     return folder
+
+
+def test_bundles_spools_and_stores_are_imported_at_once(folder: Path, tmp_path: Path) -> None:
+    run = write_everything(str(tmp_path / "other.db"), label=None)
+    assert here(tmp_path, "store", "export", run.id, "--to", "x.json", "--store", "other.db").returncode == 0
+    (tmp_path / "spool.jsonl").write_text("not a spool\n")
+    result = here(tmp_path, "store", "import", "x.json", "spool.jsonl", str(folder / "a.db"), "--store", "b.db")
+    assert (result.returncode, result.stdout.splitlines()[-1]) == (13, "2 new"), result.stderr
+    assert "spool.jsonl:1: this is no benchgate-spool/1" in result.stderr
+    assert ids_in(str(tmp_path / "b.db")) == sorted([run.id, *ids_in(str(folder / "a.db"))])

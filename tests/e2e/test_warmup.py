@@ -21,9 +21,8 @@ from benchgate.load.standalone.search import SearchOptions, run_search
 from benchgate.load.warmup import MOST_ROUNDS, mean_service_s
 from benchgate.load.workers import Fleet
 from benchgate.model.deployment import Arm
-from benchgate.pipeline import run as pipeline
 from benchgate.pipeline.judge import Decision
-from benchgate.pipeline.run import RunOptions
+from benchgate.pipeline.run import RunOptions, run_suite
 from benchgate.sim.process import Sim, serve_sim
 from benchgate.sim.settings import sim_settings
 from benchgate.suite.loader import parse_suite
@@ -110,7 +109,7 @@ def measured(
     told = Told()
     options = RunOptions(store=str(folder / "warm.db"), work_dir=folder / "work")
     with fleets_watched(monkeypatch) as sent:
-        decision = pipeline.run_suite(parse_suite(text, "warm.yaml"), folder, options, told)
+        decision = run_suite(parse_suite(text, "warm.yaml"), folder, options, told)
     return decision, told, sent
 
 

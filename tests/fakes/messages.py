@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from benchgate.integrations.message import Annotation, Light, Message
+from benchgate.integrations.github_feedback import Annotation, CheckState, Message
 from benchgate.model.verdict import Outcome
 
-_LIGHTS = {Outcome.PASS: Light.SUCCESS, Outcome.WARN: Light.SUCCESS, Outcome.INVALID: Light.ERROR}
+_STATES = {Outcome.PASS: CheckState.SUCCESS, Outcome.WARN: CheckState.SUCCESS, Outcome.INVALID: CheckState.ERROR}
 
 
 def message(
     outcome: Outcome | None = Outcome.PASS, *, notes: int = 0, said: str = "TTFT rose", **others: str
 ) -> Message:
     """Of the suite `chat` and its candidate `awq`, run `run-1`; None is one that is being measured."""
-    light = Light.PENDING if outcome is None else _LIGHTS.get(outcome, Light.FAILURE)
+    state = CheckState.PENDING if outcome is None else _STATES.get(outcome, CheckState.FAILURE)
     annotations = tuple(Annotation("suites/chat.yaml", i + 1, "failure", f"check {i}", said) for i in range(notes))
     named = {"suite": "chat", "candidate": "awq", "run_id": "run-1"} | others
     return Message(
@@ -20,7 +20,7 @@ def message(
         candidate=named["candidate"],
         run_id=None if outcome is None else named["run_id"],
         outcome=outcome,
-        light=light,
+        state=state,
         title=f"{outcome}: {said}",
         text=lambda budget: f"## {outcome}: awq\n\n{said}"[:budget] + "\n",
         annotations=annotations,

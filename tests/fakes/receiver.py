@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from benchgate.integrations.delivery import Clock
-from benchgate.integrations.destination import Destination, destination
+from benchgate.integrations.webhook import Clock, Destination, destination
 from tests.fakes import certificates
 
 HANG_UP = 0

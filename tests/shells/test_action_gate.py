@@ -123,7 +123,7 @@ def test_inputs_reach_benchgate_as_single_arguments(tmp_path: Path) -> None:
             "--baseline=f16",
             f"--candidate={hostile}",
             "--waivers=w.yaml",
-            *("--report=benchgate-report.html", "--statement=s.json", "--write=junit=j.xml"),
+            *("--report=benchgate-report.html", "--write=intoto=s.json", "--write=junit=j.xml"),
             *("--strict", "--format", "json", "--work-dir", "*", "--", "--help"),
         ]
     ]

@@ -221,7 +221,7 @@ def test_a_store_that_cannot_be_read_is_one_without_a_curve(tmp_path: Path) -> N
 def test_what_the_system_shows_of_itself(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, path: str, content: str, name: str, state: State
 ) -> None:
-    monkeypatch.setattr(machine, "_read", lambda place: content if place.endswith(path) else None)
+    monkeypatch.setattr(machine, "_read_line", lambda place: content if place.endswith(path) else None)
     assert named(examine(str(tmp_path / "none.db")))[name].state is state
 
 

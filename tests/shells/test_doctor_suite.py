@@ -1,4 +1,4 @@
-"""`doctor --suite`: what a suite's deployments and plan lack, each with its remedy, and no secret anywhere."""
+"""`doctor SUITE`: what a suite's deployments and plan lack, each with its remedy, and no secret anywhere."""
 
 from __future__ import annotations
 
@@ -16,12 +16,11 @@ from typing import Any
 
 import pytest
 
-from benchgate.doctor import deployments, planned, resources
-from benchgate.doctor.deployments import examine_deployments
-from benchgate.doctor.machine import State, Symptom
-from benchgate.doctor.resources import examine_resources
-from benchgate.doctor.store_file import examine_store_file
-from benchgate.pipeline.run import preview_suite
+from benchgate.doctor import machine
+from benchgate.doctor import suite as suite_checks
+from benchgate.doctor.machine import State, Symptom, examine_resources, examine_store_file
+from benchgate.doctor.suite import examine_deployments
+from benchgate.pipeline.preflight import preview_suite
 from benchgate.store.repository import Store
 from benchgate.suite.loader import parse_suite
 from benchgate.suite.schema import Suite
@@ -109,7 +108,7 @@ def test_another_models_name_in_the_answer_is_told_unless_it_is_declared() -> No
             found = found_of(suite_of(server.url, more))["old chat"]
         assert found.state is state, found
         if state is State.WARN:
-            assert "as small where scripted was asked for" in found.found
+            assert "as small instead of scripted" in found.found
             assert '`answers_as: ["small"]`' in (found.remedy or "")
 
 
@@ -183,7 +182,7 @@ def test_certificate_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     with ScriptedServer(sound, tls=serving()) as server:
         url = f"https://localhost:{server.port}"
         good = found_of(suite_of(url, f', tls: {{ca: "{CA}"}}'))["old tls"]
-        monkeypatch.setattr(deployments, "CERTIFICATE_DAYS", 1e6)
+        monkeypatch.setattr(suite_checks, "CERTIFICATE_DAYS", 1e6)
         ends = found_of(suite_of(url, f', tls: {{ca: "{CA}"}}'))["old tls"]
         strange = found_of(suite_of(url))["old"]
     assert (good.state, ends.state, strange.state) == (State.OK, State.WARN, State.FAIL)
@@ -226,7 +225,7 @@ gate:"""
 
 def plan_symptoms(suite: Suite, tmp_path: Path) -> dict[str, Symptom]:
     found = preview_suite(suite, tmp_path, str(tmp_path / "none.db"))
-    return {symptom.name: symptom for symptom in planned.examine_plan(suite, found)}
+    return {symptom.name: symptom for symptom in suite_checks.examine_plan(suite, found)}
 
 
 def test_plan_that_needs_more_files_or_packages_than_there_are_fails(
@@ -252,14 +251,16 @@ def test_load_beyond_this_client_and_data_that_is_not_here_are_told(
     beyond = replace(found, problems=("c4 asks for more",), to_fetch=("gsm8k",), refused=("c4 cannot pass",))
     for variable in ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE"):
         monkeypatch.delenv(variable, raising=False)
-    states = {symptom.name: symptom.state for symptom in planned.examine_plan(suite, beyond)}
+    states = {symptom.name: symptom.state for symptom in suite_checks.examine_plan(suite, beyond)}
     assert (states["offered load"], states["data sets"], states["checks"]) == (State.FAIL, State.WARN, State.FAIL)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     untried = replace(found, unknowns=("beyond what was tried",), to_fetch=("gsm8k",))
-    states = {symptom.name: symptom.state for symptom in planned.examine_plan(suite, untried)}
+    states = {symptom.name: symptom.state for symptom in suite_checks.examine_plan(suite, untried)}
     assert (states["offered load"], states["data sets"]) == (State.WARN, State.FAIL)
     within = replace(found, client_measured_at="2026-01-01T00:00:00.000Z")
-    assert {symptom.name: symptom.state for symptom in planned.examine_plan(suite, within)}["offered load"] is State.OK
+    assert {symptom.name: symptom.state for symptom in suite_checks.examine_plan(suite, within)}[
+        "offered load"
+    ] is State.OK
 
 
 def test_server_that_cannot_score_the_texts_of_a_task_fails() -> None:
@@ -269,7 +270,7 @@ def test_server_that_cannot_score_the_texts_of_a_task_fails() -> None:
         )
         evals = "quality: {tasks: [tasks/add_choice.yaml], endpoint: completions}\ngate:"
         suite = parse_suite(text.replace("gate:", evals), "suite.yaml")
-        found = list(planned.examine_scoring(suite, TASKS, {}))
+        found = list(suite_checks.examine_scoring(suite, TASKS, {}))
     assert [(symptom.name, symptom.state) for symptom in found] == [
         ("old log-probs", State.FAIL),
         ("new log-probs", State.FAIL),
@@ -282,7 +283,7 @@ class Free:
     free: int
 
 
-def machine(tmp_path: Path, **files: str) -> dict[str, Symptom]:
+def machine_symptoms(tmp_path: Path, **files: str) -> dict[str, Symptom]:
     for name, text in {"proc__self__cgroup": "0::/job\n", **files}.items():
         path = tmp_path / name.replace("__", "/")
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -295,9 +296,9 @@ def machine(tmp_path: Path, **files: str) -> dict[str, Symptom]:
 
 
 def test_what_is_left_of_memory_is_the_least_of_machine_and_container(tmp_path: Path) -> None:
-    free = machine(tmp_path, proc__meminfo="MemTotal: 9000000 kB\nMemAvailable: 8000000 kB\n")["memory"]
+    free = machine_symptoms(tmp_path, proc__meminfo="MemTotal: 9000000 kB\nMemAvailable: 8000000 kB\n")["memory"]
     assert (free.state, free.found) == (State.OK, "7.63 GiB free")
-    held = machine(
+    held = machine_symptoms(
         tmp_path, **{"cgroup__job__memory.max": "2000000000\n", "cgroup__job__memory.current": "1900000000\n"}
     )
     assert held["memory"].state is State.WARN and "95.4 MiB free" in held["memory"].found
@@ -306,29 +307,29 @@ def test_what_is_left_of_memory_is_the_least_of_machine_and_container(tmp_path: 
 def test_container_that_may_use_less_than_its_cores_or_was_stopped_is_warned_of(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(resources, "usable_cpus", lambda: 4)
-    assert machine(tmp_path, **{"cgroup__job__cpu.max": "max 100000\n"})["cpu quota"].state is State.OK
-    quota = machine(tmp_path, **{"cgroup__cpu.max": "150000 100000\n"})["cpu quota"]
+    monkeypatch.setattr(machine, "usable_cpus", lambda: 4)
+    assert machine_symptoms(tmp_path, **{"cgroup__job__cpu.max": "max 100000\n"})["cpu quota"].state is State.OK
+    quota = machine_symptoms(tmp_path, **{"cgroup__cpu.max": "150000 100000\n"})["cpu quota"]
     assert quota.state is State.WARN and "1.5 of 4 cores" in quota.found
-    stopped = machine(tmp_path, **{"cgroup__job__cpu.stat": "nr_periods 200\nnr_throttled 10\n"})["cpu quota"]
+    stopped = machine_symptoms(tmp_path, **{"cgroup__job__cpu.stat": "nr_periods 200\nnr_throttled 10\n"})["cpu quota"]
     assert stopped.state is State.WARN and "5.00 %" in stopped.found
 
 
 def test_time_that_others_take_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resources, "_LOOK_S", 0.0)
+    monkeypatch.setattr(machine, "_STEAL_WINDOW_S", 0.0)
     looks = iter([[0] * 8, [80, 0, 0, 0, 0, 0, 0, 20], [0] * 8, [100, 0, 0, 0, 0, 0, 0, 0], [], []])
-    monkeypatch.setattr(resources, "_cpu_times", lambda proc: next(looks))
-    states = [machine(tmp_path)["steal"].state for _ in range(3)]
+    monkeypatch.setattr(machine, "_cpu_times", lambda proc: next(looks))
+    states = [machine_symptoms(tmp_path)["steal"].state for _ in range(3)]
     assert states == [State.WARN, State.OK, State.OK]
 
 
 def test_disk_that_is_full_or_may_not_be_written_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert machine(tmp_path)["work folder"].state is State.OK
+    assert machine_symptoms(tmp_path)["work folder"].state is State.OK
     for free, state in ((2 * 1024**3, State.OK), (500 * 1024**2, State.WARN), (10 * 1024**2, State.FAIL)):
         monkeypatch.setattr("shutil.disk_usage", lambda place, free=free: Free(free))
-        assert machine(tmp_path)["work folder"].state is state
+        assert machine_symptoms(tmp_path)["work folder"].state is state
     monkeypatch.setattr(os, "access", lambda place, mode: False)
-    assert "may not be written" in machine(tmp_path)["work folder"].found
+    assert "may not be written" in machine_symptoms(tmp_path)["work folder"].found
 
 
 def test_store_that_everybody_may_write_or_that_is_being_written_is_told(tmp_path: Path) -> None:
@@ -352,11 +353,11 @@ def test_command_tells_all_of_a_suite_and_fails_with_it(tmp_path: Path) -> None:
     with ScriptedServer(sound) as server:
         url = server.url
         (tmp_path / "suite.yaml").write_text(SUITE.format(old=url, more="", concurrency=4))
-        well = here(tmp_path, "doctor", "--suite", "suite.yaml", "--format", "json")
+        well = here(tmp_path, "doctor", "suite.yaml", "--format", "json")
     assert well.returncode == 0, well.stdout
     names = [symptom["name"] for symptom in json.loads(well.stdout)]
     assert {"python", "memory", "work folder", "old chat", "old stream", "new", "files for streams"} <= set(names)
-    down = here(tmp_path, "doctor", "--suite", "suite.yaml")
+    down = here(tmp_path, "doctor", "suite.yaml")
     assert down.returncode == 2
     (line,) = (line for line in down.stdout.splitlines() if line.startswith("FAIL"))
     assert url in line and "refused" in line

@@ -8,7 +8,7 @@ from typing import Any
 
 from benchgate.model.deployment import Arm
 from benchgate.model.run import DeploymentFault, LoadObservation, QualityObservation, ServerStart
-from benchgate.pipeline.checkpoint import Begun, Done, done_so_far
+from benchgate.pipeline.checkpoint import Completed, Incomplete, read_checkpoint
 from benchgate.plan.schedule import make_plan
 from benchgate.store.evidence import JournalEntry, JournalEvent
 from benchgate.suite.loader import parse_suite
@@ -52,8 +52,8 @@ def journal(what: Sequence[object], aside: frozenset[int] = frozenset()) -> list
     return list(entries)
 
 
-def done(what: Sequence[object], aside: frozenset[int] = frozenset()) -> Done:
-    return done_so_far(SUITE, PLAN, journal(what, aside))
+def done(what: Sequence[object], aside: frozenset[int] = frozenset()) -> Completed:
+    return read_checkpoint(SUITE, PLAN, journal(what, aside))
 
 
 def look(blocks: int, then: str) -> JournalEvent:
@@ -62,37 +62,37 @@ def look(blocks: int, then: str) -> JournalEvent:
 
 
 def test_nothing_was_done() -> None:
-    assert done([]) == Done()
+    assert done([]) == Completed()
 
 
 def test_whole_blocks_are_kept_and_the_one_that_was_begun_is_not() -> None:
     found = done([*block(0, 0), *execution(2, BASE, 1)])
     assert (found.load.blocks, found.position) == (1, 3)
-    assert found.begun == (Begun("block 2", (4, 5)),)
+    assert found.incomplete == (Incomplete("block 2", (4, 5)),)
 
 
 def test_a_stage_that_is_all_stored_and_not_marked_was_only_begun() -> None:
     found = done([*block(0, 0), *execution(2, BASE, 1), *execution(3, CAND, 1, marked=False)])
     assert found.load.blocks == 1
-    assert found.begun == (Begun("block 2", (4, 5, 6)),)
+    assert found.incomplete == (Incomplete("block 2", (4, 5, 6)),)
 
 
 def test_telemetry_goes_with_its_execution() -> None:
     window = replace(make_telemetry(), position=2, block=1)
     found = done([*block(0, 0), *execution(2, BASE, 1), window])
-    assert found.begun == (Begun("block 2", (4, 5, 6)),)
+    assert found.incomplete == (Incomplete("block 2", (4, 5, 6)),)
 
 
 def test_what_was_set_aside_is_not_looked_at_again_but_its_number_and_time_count() -> None:
     begun_twice = [*execution(0, BASE, 0), *block(0, 1)]
     found = done(begun_twice, frozenset({0, 1}))
-    assert (found.load.blocks, found.position, found.begun) == (1, 3, ())
+    assert (found.load.blocks, found.position, found.incomplete) == (1, 3, ())
     assert found.load.spent_s == 3 * 3.7
 
 
 def test_looks_that_said_to_go_on_and_the_end_are_known() -> None:
     found = done([*block(0, 0), look(1, "on to 3"), *block(1, 2), look(2, "ended")])
-    assert (found.load.gone_on, found.load.ended) == (frozenset({1}), False)
+    assert (found.load.continued_after, found.load.ended) == (frozenset({1}), False)
     assert done([*block(0, 0), look(1, "ended"), JournalEvent("load_ended", {})]).load.ended
 
 
@@ -102,7 +102,7 @@ def test_looks_of_a_search_are_kept_in_their_order_and_one_that_was_cut_is_not()
     found = done([*blocks, *looks, *execution(8, BASE, 0, "capacity/2", marked=False)])
     assert found.load.blocks == 3
     assert [(one.arm, one.stage) for one in found.load.searched] == [(BASE, "capacity/1"), (CAND, "capacity/1")]
-    assert found.begun == (Begun("look 1 at capacity/2", (16,)),)
+    assert found.incomplete == (Incomplete("look 1 at capacity/2", (16,)),)
 
 
 def test_a_task_is_whole_when_every_asking_came_to_its_end_be_it_with_a_fault() -> None:
@@ -112,20 +112,20 @@ def test_a_task_is_whole_when_every_asking_came_to_its_end_be_it_with_a_fault() 
     assert found.items()["reverse"] == (asked[0].items, asked[1].items)
     for cut in (asked[:2], [*asked[:2], replace(asked[2], fault="interrupted")]):
         begun = done(cut)
-        assert (begun.tasks, begun.begun) == ({}, (Begun("task reverse", tuple(range(len(cut)))),))
+        assert (begun.tasks, begun.incomplete) == ({}, (Incomplete("task reverse", tuple(range(len(cut)))),))
 
 
 def test_fixed_texts_and_prompts_are_there_unless_an_interrupt_ended_them() -> None:
     found = done([make_divergence(), make_shadow()])
-    assert (found.divergence, found.shadow, found.begun) == (True, True, ())
+    assert (found.divergence, found.shadow, found.incomplete) == (True, True, ())
     cut = done([replace(make_divergence(), fault="interrupted"), replace(make_shadow(), fault="interrupted")])
     assert (cut.divergence, cut.shadow) == (False, False)
-    assert cut.begun == (Begun("the fixed texts", (0,)), Begun("the recorded prompts", (1,)))
+    assert cut.incomplete == (Incomplete("the fixed texts", (0,)), Incomplete("the recorded prompts", (1,)))
 
 
 def test_starts_are_kept_round_by_round() -> None:
     found = done([ServerStart(BASE, 0, 1.0), ServerStart(CAND, 0, 1.0), ServerStart(CAND, 1, 1.0)])
-    assert (found.starts, found.begun) == (1, (Begun("start 2", (2,)),))
+    assert (found.starts, found.incomplete) == (1, (Incomplete("start 2", (2,)),))
 
 
 def test_a_deployment_that_was_not_there_is_told() -> None:
@@ -136,8 +136,8 @@ def test_a_deployment_that_was_not_there_is_told() -> None:
 def test_who_sent_the_load_is_known() -> None:
     seen = make_load()
     spread = replace(seen, client=replace(seen.client, workers=5, start_uncertainty_s=0.001))
-    assert (done([seen]).load.workers, done([seen]).load.spread) == (frozenset({2}), False)
-    assert (done([spread]).load.workers, done([spread]).load.spread) == (frozenset({5}), True)
+    assert (done([seen]).load.workers, done([seen]).load.by_cluster) == (frozenset({2}), False)
+    assert (done([spread]).load.workers, done([spread]).load.by_cluster) == (frozenset({5}), True)
 
 
 def test_samples_are_what_they_are_taken_for() -> None:

@@ -17,8 +17,7 @@ from benchgate.errors import BenchgateError
 from benchgate.model.deployment import Arm
 from benchgate.model.run import Evidence, MetricRow, RunStatus
 from benchgate.model.verdict import GuardResult
-from benchgate.site.frontier import frontier, lined_up
-from benchgate.site.pages import suite_page, suite_part
+from benchgate.site.pages import compared_candidates, frontier_section, suite_page, suite_part
 from benchgate.site.trends import Trends
 from benchgate.store.repository import Store
 from benchgate.store.retention import Policy
@@ -53,7 +52,7 @@ def of_list(name: str, **said: Any) -> Evidence:
 def _lately() -> Iterator[None]:
     """A day on which the runs here are of late: an older one is told of."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("benchgate.cli.frontier_command.today", lambda: date(2026, 1, 10))
+        patch.setattr("benchgate.cli.history.today", lambda: date(2026, 1, 10))
         yield
 
 
@@ -224,12 +223,12 @@ def test_candidates_are_judged_anew_by_one_policy_where_it_is_given(tmp_path: Pa
     policy = tmp_path / "policy.yaml"
     policy.write_text(POLICY, encoding="utf-8")
     said = asked(address, "first", "second", "--policy", str(policy)).stdout
-    assert f"Note: judged anew by the policy of {policy}, without waivers; no run keeps that." in said
+    assert f"Note: judged by the policy of {policy}, without waivers; not stored." in said
     last = "Nothing is the cheapest that passes: no candidate passes by its own verdict: 2 INVALID."
     assert said.splitlines()[-1] == last
     assert "The cheapest that passes is q4 (PASS)" in asked(address, "first", "second").stdout  # it was not kept
     policy.write_text(POLICY.replace("50ms", "51ms"), encoding="utf-8")
-    with pytest.raises(BenchgateError, match="the policy's `slo` is not that of run"):
+    with pytest.raises(BenchgateError, match="the policy's `slo` differs from that of run"):
         asked(address, "first", "--policy", str(policy))
 
 
@@ -264,12 +263,12 @@ def test_what_cannot_be_compared_is_refused(address: str, said: tuple[str, ...],
 def test_page_of_a_suite_shows_its_candidates_side_by_side(address: str) -> None:
     with Store.open(address) as store:
         runs = store.overview().runs
-        found = lined_up(store, runs)
+        found = compared_candidates(store, runs)
         alone = [one for one in runs if one.run.arms[Arm.CANDIDATE].name in ("q8", "free")]
-        assert lined_up(store, alone) is None  # one of the two has no price
-    shown = frontier(found)
+        assert compared_candidates(store, alone) is None  # one of the two has no price
+    shown = frontier_section(found)
     assert shown is not None
-    assert frontier(None) is None
+    assert frontier_section(None) is None
     assert shown.lines[-1].startswith("The cheapest that passes is q4 (WARN)")
     assert shown.lines[-2].startswith("Note: stored figures, which no page holds against raw records")
     part = suite_part("tiny-q4", [], [], newest=None, in_service=None, in_series=False)
@@ -286,14 +285,14 @@ def test_page_of_a_suite_shows_its_candidates_side_by_side(address: str) -> None
 def test_a_chart_of_many_candidates_has_the_newest_and_the_cheapest_and_the_table_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("benchgate.site.frontier.MOST_DRAWN", 2)
+    monkeypatch.setattr("benchgate.site.pages.MOST_DRAWN_CANDIDATES", 2)
     address, names = str(tmp_path / "b.db"), ["q1", "q2", "q3", "q5"]
     prices = {name: 0.5 if name == "q1" else 1.5 for name in names}
     with Store.open(address) as store:
         for hour, name in enumerate(names):
             write(store, candidate(name, price=prices[name], listed=prices, started_at=at(hour)), "PASS")
-        found = lined_up(store, store.overview().runs)
-    shown = frontier(found)
+        found = compared_candidates(store, store.overview().runs)
+    shown = frontier_section(found)
     assert shown is not None
     assert shown.lines[-1].startswith("The cheapest that passes is q1 (PASS)")
     assert [name for name in names if f">{name}</text>" in shown.figure.svg] == ["q1", "q3", "q5"]

@@ -59,7 +59,7 @@ def test_hook_that_takes_too_long_is_ended_with_all_that_it_started(tmp_path: Pa
 
 @pytest.mark.parametrize(
     ("text", "says"),
-    [("", "expected a command"), ("'deploy", "it is no command"), ("no-such-program-here x", "there is no program")],
+    [("", "expected a command"), ("'deploy", "invalid command"), ("no-such-program-here x", "not found")],
 )
 def test_what_cannot_be_run_is_refused_before_anything_is_recorded(text: str, says: str) -> None:
     with pytest.raises(UsageError, match=says):

@@ -16,9 +16,9 @@ import yaml
 from jsonschema import Draft202012Validator
 
 from benchgate.errors import UsageError
-from benchgate.init import arithmetic, files, first_suite
-from benchgate.init.probe import Met, Named, meet
-from benchgate.init.workflow import workflow_text
+from benchgate.init import files
+from benchgate.init.files import workflow_text
+from benchgate.init.probe import EndpointOption, ProbedEndpoint, probe_endpoints
 from benchgate.model.deployment import Arm
 from benchgate.sim.process import serve_sim
 from benchgate.sim.settings import sim_settings
@@ -97,10 +97,9 @@ def test_two_endpoints_become_a_suite_that_is_valid_and_can_be_planned(
     everything = "".join((tmp_path / "repo" / name).read_text() for name in FILES)
     assert "very-secret" not in everything + done.stdout + done.stderr
 
-    assert here(tmp_path, "validate", "repo/suite.yaml").returncode == 0
     planned = here(tmp_path, "plan", "repo/suite.yaml", "--format", "json")
     assert planned.returncode == 0, planned.stderr
-    assert json.loads(planned.stdout)["eval_items"] == 2 * arithmetic.ITEMS
+    assert json.loads(planned.stdout)["eval_items"] == 2 * files.EVAL_ITEMS
     assert parse_waivers((tmp_path / "repo/waivers.yaml").read_text(), "w", date(2026, 1, 1)).waivers.entries == ()
 
 
@@ -150,7 +149,7 @@ def test_what_is_wrong_with_either_endpoint_is_told_with_what_to_do(
         locked, many, none, good, leaky = (stack.enter_context(one) for one in servers)
         for baseline, candidate, more, says in (
             (dead_url(), locked.url, (), ("does not answer", "correct --baseline", "wants a key", "--api-key-env")),
-            (many.url, none.url, (), ("serves 2 models: a, b; say which with --model", "does not list its models")),
+            (many.url, none.url, (), ("serves 2 models: a, b; name one with --model", "does not list its models")),
             (
                 good.url,
                 many.url,
@@ -176,16 +175,18 @@ def test_what_is_wrong_with_either_endpoint_is_told_with_what_to_do(
 
 def test_a_wrong_key_is_told_by_its_variable_alone() -> None:
     with server("m", key="k" * 20) as locked, pytest.raises(UsageError) as refused:
-        named = [Named(arm, locked.url, "m", "SOME_KEY") for arm in Arm]
-        meet((named[0], named[1]), {"SOME_KEY": "wrong-key-wrong-key"})
+        named = [EndpointOption(arm, locked.url, "m", "SOME_KEY") for arm in Arm]
+        probe_endpoints((named[0], named[1]), {"SOME_KEY": "wrong-key-wrong-key"})
     assert "refuses the key in SOME_KEY" in str(refused.value) and "wrong-key" not in str(refused.value)
 
 
 def test_addresses_by_reference_stay_references(tmp_path: Path) -> None:
     with server("a") as one, server("b") as two:
         urls = {"OLD_URL": one.url, "NEW_URL": two.url}
-        met = meet((Named(Arm.BASELINE, "${env:OLD_URL}"), Named(Arm.CANDIDATE, "${env:NEW_URL}")), urls)
-    written = files.texts(tmp_path, Path("suite.yaml"), *met)
+        met = probe_endpoints(
+            (EndpointOption(Arm.BASELINE, "${env:OLD_URL}"), EndpointOption(Arm.CANDIDATE, "${env:NEW_URL}")), urls
+        )
+    written = files.render_files(tmp_path, Path("suite.yaml"), *met)
     assert parse_suite(written[tmp_path / "suite.yaml"], "s").deployments["next"].url == "${env:NEW_URL}"
     assert not any(url in text for url in urls.values() for text in written.values())
     workflow = yaml.safe_load(written[tmp_path / files.WORKFLOW])
@@ -197,7 +198,7 @@ def test_a_variable_that_the_gate_would_refuse_is_refused_at_the_beginning(tmp_p
     one = met("a")
     small = replace(one, spec=one.spec.model_copy(update={"api_key": "${env:serving_key}"}))
     with pytest.raises(UsageError, match="call the variable SERVING_KEY"):
-        files.texts(tmp_path, Path("suite.yaml"), met("b"), small)
+        files.render_files(tmp_path, Path("suite.yaml"), met("b"), small)
 
 
 def test_workflow_says_what_the_one_it_calls_takes_and_permits_what_that_needs() -> None:
@@ -213,16 +214,18 @@ def test_workflow_says_what_the_one_it_calls_takes_and_permits_what_that_needs()
     assert "verdict" in called["jobs"] and "`benchgate / verdict`" in text
 
 
-def met(model: str, *, first_s: float | None = 0.05, whole_s: float = 0.36, context: int | None = None) -> Met:
+def met(
+    model: str, *, first_s: float | None = 0.05, whole_s: float = 0.36, context: int | None = None
+) -> ProbedEndpoint:
     trial = Trial(None, 32 if first_s else None, "length", first_s, whole_s, 32 if first_s else 1)
-    return Met(DeploymentSpec(url=f"http://{'abc'[len(model) % 3]}:1", model=model), trial, context)
+    return ProbedEndpoint(DeploymentSpec(url=f"http://{'abc'[len(model) % 3]}:1", model=model), trial, context)
 
 
 @pytest.mark.parametrize(
     "model", ["m", "org/x:latest", "ünï \u2028 kö", '"quoted": {a: [b', "# not a comment", "x" * 300, "-", "yes", "8"]
 )
 def test_whatever_a_model_is_called_the_suite_says_it_as_it_is(model: str) -> None:
-    text = first_suite.suite_text(met(model), met("other one"), file="suite.yaml", task="evals/arithmetic.yaml")
+    text = files.suite_text(met(model), met("other one"), file="suite.yaml", task="evals/arithmetic.yaml")
     assert parse_suite(text, "suite.yaml").deployments["current"].model == model
 
 
@@ -232,7 +235,7 @@ def test_whatever_a_model_is_called_the_suite_says_it_as_it_is(model: str) -> No
 )
 def test_another_name_in_the_answers_is_declared(answered: str | None, declared: tuple[str, ...]) -> None:
     one = replace(met("m"), trial=replace(met("m").trial, model=answered))
-    text = first_suite.suite_text(one, met("other one"), file="suite.yaml", task="evals/arithmetic.yaml")
+    text = files.suite_text(one, met("other one"), file="suite.yaml", task="evals/arithmetic.yaml")
     assert parse_suite(text, "suite.yaml").deployments["current"].answers_as == declared
     assert ("answers_as" in text) is bool(declared)
 
@@ -251,14 +254,14 @@ def test_load_and_slo_follow_what_a_lone_request_took(
     first_s: float | None, whole_s: float, rate: str, ttft: float
 ) -> None:
     both = met("a", first_s=first_s, whole_s=whole_s), met("bb", first_s=first_s, whole_s=whole_s)
-    suite = parse_suite(first_suite.suite_text(*both, file="s.yaml", task="t.yaml"), "s.yaml")
+    suite = parse_suite(files.suite_text(*both, file="s.yaml", task="t.yaml"), "s.yaml")
     assert suite.load is not None and suite.slo is not None
     assert [stage.name for stage in suite.load.sweep] == ["c8", f"r{rate}"]
     assert suite.slo.ttft_s == pytest.approx(ttft)
 
 
 def test_prices_need_their_marks_taken_away_alone() -> None:
-    text = first_suite.suite_text(met("a"), met("bb"), file="s.yaml", task="t.yaml")
+    text = files.suite_text(met("a"), met("bb"), file="s.yaml", task="t.yaml")
     priced = text.replace("    # price: $4/h\n    # accelerators: 1\n", "    price: $4/h\n    accelerators: 8\n")
     for written, expected in ((text, [(None, 1)] * 2), (priced, [(4.0, 8)] * 2)):
         specs = parse_suite(written, "s.yaml").deployments.values()
@@ -266,7 +269,7 @@ def test_prices_need_their_marks_taken_away_alone() -> None:
 
 
 def test_small_context_is_not_asked_for_more_than_it_holds() -> None:
-    text = first_suite.suite_text(met("a", context=256), met("bb"), file="s.yaml", task="t.yaml")
+    text = files.suite_text(met("a", context=256), met("bb"), file="s.yaml", task="t.yaml")
     load = parse_suite(text, "s.yaml").load
     assert load is not None
     longest = (load.workload.most_input_tokens or 0) + (load.workload.most_output_tokens or 0)
@@ -274,8 +277,8 @@ def test_small_context_is_not_asked_for_more_than_it_holds() -> None:
 
 
 def test_items_are_right_and_each_is_asked_once() -> None:
-    rows = [json.loads(line) for line in arithmetic.rows().splitlines()]
-    assert len({row["id"] for row in rows}) == len({row["problem"] for row in rows}) == len(rows) == arithmetic.ITEMS
+    rows = [json.loads(line) for line in files.eval_rows().splitlines()]
+    assert len({row["id"] for row in rows}) == len({row["problem"] for row in rows}) == len(rows) == files.EVAL_ITEMS
     for row in rows[:40]:
         left, sign, right = row["problem"].split()
         value = int(left) + int(right) if sign == "+" else int(left) * int(right)
@@ -286,5 +289,5 @@ def test_nothing_is_left_where_one_file_cannot_be_written(tmp_path: Path) -> Non
     (tmp_path / "b").write_text("a file, and no folder")
     texts: Mapping[Path, str] = {tmp_path / "a": "text", tmp_path / "b" / "c": "text"}
     with pytest.raises(UsageError, match="nothing is left"):
-        files.write_all(texts)
+        files.write_files(texts)
     assert written(tmp_path) == {"b"}

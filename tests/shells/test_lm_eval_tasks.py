@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from benchgate.cli.suite_files import placed_in
 from benchgate.errors import SuiteError
+from benchgate.pipeline.suite_file import read_suite
 from benchgate.quality.tasks.loading import load_tasks
 from benchgate.suite.loader import parse_suite
 
@@ -68,7 +68,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> str:
         patch.setenv("HF_HUB_OFFLINE", "1")
         patch.setenv("HF_HOME", str(folder / "hub"))
         patch.delenv("HF_DATASETS_CACHE", raising=False)
-        with pytest.raises(SuiteError) as caught, placed_in(folder / "suite.yaml"):
+        with pytest.raises(SuiteError) as caught, read_suite(folder / "suite.yaml").located_errors():
             load_tasks(folder, suite.quality)
     return str(caught.value).replace(f"{folder}/", "")
 

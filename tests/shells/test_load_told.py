@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from benchgate.cli.places import refuse_unwritable
-from benchgate.cli.searching import search_exit_code
+from benchgate.cli.load import search_exit_code
+from benchgate.cli.options import refuse_unwritable
 from benchgate.errors import ExitCode, UsageError
 from benchgate.load.standalone.options import LoadOptions
 from tests.fakes import quick_command
@@ -54,9 +54,9 @@ def search_ended(**found: Any) -> dict[str, Any]:
             },
             ExitCode.OK,
             [
-                "no level was shown to meet the target or to miss it; the levels left to look at stayed unresolved",
+                "no level was shown to meet or to miss the target; the remaining levels stayed unresolved",
                 "about 2,400 requests at one level would show more (--probe)",
-                "watched for less than 10 s, or 10 % of its looks: 4/s; more requests (--probe) watch longer",
+                "measured for less than 10 s, or 10 % of its looks: 4/s; give it more requests (--probe)",
             ],
         ),
         (

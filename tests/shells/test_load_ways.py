@@ -48,20 +48,20 @@ def test_arms_that_can_be_asked_have_no_problem_and_other_deployments_none_eithe
 
 def test_all_that_is_wrong_is_said_at_once_and_each_with_its_deployment(folder: Path) -> None:
     found = run_problems(suite(plain="unix:/run/s", ca="none.pem", audit="true"), folder, {})
-    assert [problem.partition(":")[0] for problem in found] == [
-        "deployments.plain", "deployments.plain", "load.audit", "deployments.tls", "load.audit",
+    assert [problem.path for problem in found] == [
+        "deployments.plain.api_key", "deployments.plain.headers.x-team", "load.audit", "deployments.tls", "load.audit",
     ]  # fmt: skip
     for problem, said in zip(found, ("PLAIN_KEY is not set", "TEAM is not set", "plain cannot be audited: what comes "
                                      "over a Unix socket", "none.pem could not be read", "tls cannot be audited"),
                              strict=True):  # fmt: skip
-        assert said in problem
+        assert said in problem.message
 
 
 def test_a_suite_is_checked_where_its_secrets_are_not(folder: Path) -> None:
     named = suite(tls="${env:TLS_URL}", ca="none.pem", audit="true")
     (tls,) = written_problems(named, folder)
-    assert tls.startswith("deployments.tls: the CA certificates in")
-    assert [problem.partition(":")[0] for problem in run_problems(named, folder, SET)] == [
+    assert str(tls).startswith("deployments.tls: the CA certificates in")
+    assert [problem.path for problem in run_problems(named, folder, SET)] == [
         "deployments.tls", "load.audit",
     ]  # fmt: skip
 

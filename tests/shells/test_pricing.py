@@ -12,17 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from benchgate.cli.suite_files import load_suite, read_suite
 from benchgate.errors import SuiteError, UsageError
 from benchgate.model.deployment import Arm
 from benchgate.model.run import new_run_id, start_day
-from benchgate.pipeline.deployments import declared
+from benchgate.pipeline.deployments import declared_deployment
 from benchgate.pipeline.resume import resume_suite
 from benchgate.pipeline.run import RunOptions
-from benchgate.pipeline.suite_file import require_priced, with_prices
+from benchgate.pipeline.suite_file import load_suite, read_suite, require_priced, with_prices
+from benchgate.release.attest import read_statement
 from benchgate.release.publish import judge_to_publish
-from benchgate.release.verify import Answer, Asked, Line, verify
-from benchgate.report.statement import read_statement
+from benchgate.release.verify import Answer, Line, VerifyRequest, verify
 from benchgate.store.repository import Store
 from benchgate.suite.schema import Suite
 from tests.e2e.command import STORE, here
@@ -71,15 +70,19 @@ def paid(suite: Suite, day: date, folder: Path) -> list[float | None]:
 
 
 def test_a_deployment_takes_the_price_of_the_day_unless_it_says_one(tmp_path: Path) -> None:
-    unpriced = read_suite(put(tmp_path))
+    unpriced = read_suite(put(tmp_path)).suite
     assert paid(unpriced, JUNE, tmp_path) == [4.0, 4.0, 1.0]
     assert paid(unpriced, JULY, tmp_path) == [4.0, None, 1.0]
     filled = with_prices(unpriced, tmp_path, JULY)
-    assert declared(filled, "new").token_prices == {"input": 0.15, "cached_input": 0.15, "output": 0.6}
-    assert declared(filled, "own").price_usd_per_hour == 1.0
+    assert declared_deployment(filled, "new").token_prices == {"input": 0.15, "cached_input": 0.15, "output": 0.6}
+    assert declared_deployment(filled, "own").price_usd_per_hour == 1.0
     assert Suite.from_stored(filled.to_stored()).to_stored() == filled.to_stored()
-    assert declared(filled, "old").price_entry == {"file": "prices.yaml", "accelerator": "H100", "price": "$4/h"}
-    assert declared(filled, "own").price_entry == {}
+    assert declared_deployment(filled, "old").price_entry == {
+        "file": "prices.yaml",
+        "accelerator": "H100",
+        "price": "$4/h",
+    }
+    assert declared_deployment(filled, "own").price_entry == {}
     with pytest.raises(UsageError, match=r"the prices of old, new stand in prices\.yaml, which was not read"):
         require_priced(unpriced)
     require_priced(filled)
@@ -100,7 +103,7 @@ def test_a_deployment_takes_the_price_of_the_day_unless_it_says_one(tmp_path: Pa
     ],
 )
 def test_what_the_file_does_not_say_is_told_with_its_place(tmp_path: Path, prices: str, suite: str, told: str) -> None:
-    unpriced = read_suite(put(tmp_path, prices, suite))
+    unpriced = read_suite(put(tmp_path, prices, suite)).suite
     with pytest.raises(SuiteError) as wrong:
         with_prices(unpriced, tmp_path, date(2026, 8, 1))
     assert told in str(wrong.value)
@@ -108,10 +111,10 @@ def test_what_the_file_does_not_say_is_told_with_its_place(tmp_path: Path, price
 
 def test_a_deployment_that_is_no_arm_needs_no_price(tmp_path: Path) -> None:
     suite = put(tmp_path, "prices: [{deployment: new, price: $4/h}]\n")
-    spare = read_suite(suite).model_copy(update={"baseline": "own"})
+    spare = read_suite(suite).suite.model_copy(update={"baseline": "own"})
     assert paid(spare, JULY, tmp_path) == [None, 4.0, 1.0]
     require_priced(with_prices(spare, tmp_path, JULY))
-    assert load_suite(suite, "own", "new").deployments["old"].price is None
+    assert load_suite(suite, "own", "new").suite.deployments["old"].price is None
     with pytest.raises(SuiteError, match='"old" has no price on '):
         load_suite(suite)
     with pytest.raises(SuiteError, match='"old" has no price'):
@@ -121,21 +124,21 @@ def test_a_deployment_that_is_no_arm_needs_no_price(tmp_path: Path) -> None:
 def test_a_run_of_midnight_is_of_the_day_that_begins(tmp_path: Path) -> None:
     midnight = make_run(started_at="2026-07-01T00:00:00.000Z")
     assert (midnight.day, make_run(started_at="2026-06-30T23:59:59.999Z").day) == (JULY, JUNE)
-    suite = read_suite(put(tmp_path))
+    suite = read_suite(put(tmp_path)).suite
     assert paid(suite, midnight.day, tmp_path) == [4.0, None, 1.0]  # by the token, from 2026-07-01 on
 
 
 def test_a_price_that_ended_while_the_run_was_prepared_is_not_that_of_its_day(tmp_path: Path) -> None:
-    filled = with_prices(read_suite(put(tmp_path)), tmp_path, JUNE)
+    filled = with_prices(read_suite(put(tmp_path)).suite, tmp_path, JUNE)
     require_priced(filled, JUNE)
     with pytest.raises(UsageError, match=r"the price of new in prices\.yaml ended at midnight .* that of 2026-07-01"):
         require_priced(filled, JULY)
-    require_priced(with_prices(read_suite(put(tmp_path)), tmp_path, JULY), date(2026, 7, 31))
+    require_priced(with_prices(read_suite(put(tmp_path)).suite, tmp_path, JULY), date(2026, 7, 31))
 
 
 def test_only_a_file_of_some_size_is_read(tmp_path: Path) -> None:
     """A pipe that nobody writes to never ends, and a device has no end."""
-    suite = read_suite(put(tmp_path))
+    suite = read_suite(put(tmp_path)).suite
     prices = tmp_path / "prices.yaml"
     for make, told in (
         (lambda: os.mkfifo(prices), "it is no regular file"),
@@ -157,14 +160,13 @@ def test_a_suite_that_nothing_prices_is_refused_by_its_line_before_anything_is_m
     assert told.returncode == 2 and "prices.yaml:4:5:" in told.stderr, told.stderr
     assert not (tmp_path / ".benchgate").exists()
     suite.write_text(SUITE.replace("prices.yaml", "price.yaml"))
-    for command in ("plan", "validate"):
-        told = here(tmp_path, command, "suite.yaml")
-        assert told.returncode == 2 and "suite.yaml:6:9: prices: " in told.stderr, told.stderr
-        assert "the file of prices cannot be read" in told.stderr
+    told = here(tmp_path, "plan", "suite.yaml")
+    assert told.returncode == 2 and "suite.yaml:6:9: prices: " in told.stderr, told.stderr
+    assert "the file of prices cannot be read" in told.stderr
 
 
 def test_a_run_that_goes_on_has_the_prices_of_its_beginning(tmp_path: Path) -> None:
-    unpriced = read_suite(put(tmp_path))
+    unpriced = read_suite(put(tmp_path)).suite
     begun = with_prices(unpriced, tmp_path, JUNE).to_stored()
     arms = {Arm.BASELINE: make_deployment("old"), Arm.CANDIDATE: make_deployment("new")}
     options = RunOptions(str(tmp_path / "b.db"), tmp_path)
@@ -204,7 +206,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a suite that was measured today, its statement and its store."""
     folder = tmp_path_factory.mktemp("measured")
     put(folder, of_today("$3/h"))
-    done = here(folder, "run", "suite.yaml", "--statement", "said.json", "--label", "today")
+    done = here(folder, "run", "suite.yaml", "--write", "intoto=said.json", "--label", "today")
     assert done.returncode in (0, 10, 11, 12), done.stderr
     return folder
 
@@ -216,7 +218,7 @@ def test_the_run_keeps_what_it_took_and_holds_against_its_file_alone(measured: P
     said = (("old", "$4/h"), ("new", "$3/h"))
     entries = [{"file": "prices.yaml", "deployment": name, "price": usd} for name, usd in said]
     assert [run.arms[arm].price_entry for arm in Arm] == entries
-    assert run.suite == load_suite(measured / "suite.yaml").to_stored()
+    assert run.suite == load_suite(measured / "suite.yaml").suite.to_stored()
     today = datetime.now(UTC).date()
     later = f"  - {{deployment: new, price: $1/h, from: {today + timedelta(days=1)}}}\n"
     for prices, code, doubted in (
@@ -245,7 +247,7 @@ def test_a_verdict_says_of_which_entry_each_price_is(measured: Path) -> None:
     assert json.loads(told("json"))["arms"]["candidate"]["price"] == priced
 
 
-def test_a_plan_and_a_validation_say_of_which_entry_each_price_is(tmp_path: Path) -> None:
+def test_a_plan_says_of_which_entry_each_price_is(tmp_path: Path) -> None:
     hourly = "prices:\n  - {accelerator: H100, price: $3.50/h, from: 2026-01-01}\n"
     hosted = "  - {deployment: new, token_prices: {input: $0.15/M, output: $0.60/M}}\n"
     suite = put(tmp_path, hourly + hosted)
@@ -256,11 +258,11 @@ def test_a_plan_and_a_validation_say_of_which_entry_each_price_is(tmp_path: Path
         assert result.exit_code == 0, result.output
         return result.stdout
 
-    for text in (told("validate"), told("plan", "--store", store)):
-        listed = "the price of accelerator H100 in prices.yaml from 2026-01-01: $3.50/h"
-        assert f"old: $3.50/h, {listed}" in text
-        assert 'the price of "new" in prices.yaml: input $0.15/M, output $0.60/M' in text
-        assert "own:" not in text
+    text = told("plan", "--store", store)
+    listed = "the price of accelerator H100 in prices.yaml from 2026-01-01: $3.50/h"
+    assert f"old: $3.50/h, {listed}" in text
+    assert 'the price of "new" in prices.yaml: input $0.15/M, output $0.60/M' in text
+    assert "own:" not in text
     prices = json.loads(told("plan", "--store", store, "--format", "json"))["prices"]
     assert prices["old"]["usd_per_hour"] == 3.5
     assert prices["old"]["entry"]["price"] == "$3.50/h"
@@ -292,8 +294,8 @@ def line_of_suite(folder: Path, day: date) -> Line:
     said = read_statement(data, "said.json")
     began = datetime(day.year, day.month, day.day, 12, tzinfo=UTC)
     known = replace(said.run, id=new_run_id(int(began.timestamp() * 1000), bytes(10)))
-    found = verify(replace(said, run=known), data, Asked(suite=folder / "suite.yaml"))
-    return next(line for line in found.lines if line.told.startswith(("what ", f"{folder / 'suite.yaml'} is")))
+    found = verify(replace(said, run=known), data, VerifyRequest(suite=folder / "suite.yaml"))
+    return next(line for line in found.lines if line.text.startswith(("the content", f"{folder / 'suite.yaml'} is")))
 
 
 def test_a_run_is_verified_by_the_price_of_its_own_day_however_late(measured: Path) -> None:

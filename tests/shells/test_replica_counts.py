@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from benchgate.doctor.deployments import examine_deployments
 from benchgate.doctor.machine import State, Symptom
+from benchgate.doctor.suite import examine_deployments
 from benchgate.errors import SuiteError, TargetError, UsageError
 from benchgate.model.deployment import Arm
 from benchgate.pipeline.deployments import Replicas

@@ -25,7 +25,7 @@ from tests.golden import assert_golden
 
 LINK = "https://ci.example/report.html"
 LINES = SuiteLines("suites/tiny.yaml", {"ttft-p50@c4": 12}, 9)
-TEXTS = (Output.JUNIT, Output.SARIF, Output.ANNOTATIONS, Output.GITLAB_METRICS, Output.GITLAB_ANNOTATIONS, Output.SLACK)
+TEXTS = (Output.JUNIT, Output.SARIF, Output.GITHUB, Output.GITLAB, Output.GITLAB_ANNOTATIONS, Output.SLACK)
 
 # Jenkins' junit-10.xsd, as far as anything of it is used: which elements may stand in one, and which attributes.
 LAYOUT: dict[str, tuple[set[str], set[str], set[str]]] = {
@@ -148,7 +148,7 @@ def command_lines(text: str) -> Iterator[tuple[str, dict[str, str], str]]:
 
 @pytest.mark.parametrize(
     ("output", "name"),
-    [(Output.JUNIT, "junit.xml"), (Output.SARIF, "sarif.json"), (Output.ANNOTATIONS, "annotations.txt")],
+    [(Output.JUNIT, "junit.xml"), (Output.SARIF, "sarif.json"), (Output.GITHUB, "annotations.txt")],
 )
 def test_a_blocked_run_is_told_as_it_was(output: Output, name: str) -> None:
     """These very bytes were valid against junit-10.xsd and the schema of SARIF 2.1.0."""
@@ -262,7 +262,7 @@ def test_no_text_breaks_out_of_any_form(text: str) -> None:
     benign, attacked = bad(hostile.BENIGN), bad(text)
     for output in TEXTS:
         said = rendered(output, attacked)
-        own = output is Output.ANNOTATIONS
+        own = output is Output.GITHUB
         assert [line for line in said.splitlines() if re.match(r"\s*::", line) and not own] == []
         assert "##" not in said
         assert re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", said) is None

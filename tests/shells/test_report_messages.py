@@ -14,7 +14,7 @@ from prometheus_client import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from benchgate.errors import ExitCode, UsageError
-from benchgate.integrations.report_link import report_link
+from benchgate.integrations.ci import report_link
 from benchgate.model.verdict import Outcome
 from benchgate.report.outputs import render_gitlab_annotations, render_gitlab_metrics, render_notice
 from benchgate.report.results import VerdictContext

@@ -11,7 +11,7 @@ from itertools import pairwise
 
 import pytest
 
-from benchgate.cli.trend_output import TrendFormat, require_place, trend_document
+from benchgate.cli.history import TrendFormat, require_place, trend_document
 from benchgate.errors import UsageError
 from benchgate.model.deployment import Arm
 from benchgate.model.run import TrendPoint

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from benchgate import units
-from benchgate.cli.conclude import shown
 from benchgate.cli.options import Format
+from benchgate.cli.output import OutputOptions, shown
 from benchgate.model.deployment import Arm
 from benchgate.model.run import Evidence
 from benchgate.model.verdict import CheckResult, GuardResult, Outcome, Scale, Unit
@@ -329,7 +329,7 @@ def test_a_decision_makes_each_part_of_its_report_once_for_all_formats(monkeypat
     evidence, verdict = fake.evidence(), fake.verdict()
     decision = Decision(evidence, None, verdict, OWN, verdict_document(evidence.run, verdict))
     for output in Format:
-        shown(decision, output, decision.exit_code)
+        shown(decision, OutputOptions(output), decision.exit_code)
     report_html(decision)
     report_html(decision, in_site=True)
     assert calls == dict.fromkeys(parts, 1)
@@ -339,4 +339,4 @@ def test_text_alone_needs_no_more_than_the_quality_section(monkeypatch: pytest.M
     monkeypatch.delattr(view_module, "load_section")
     evidence, verdict = fake.evidence(), fake.verdict()
     decision = Decision(evidence, None, verdict, OWN, verdict_document(evidence.run, verdict))
-    assert "quality: recovery" in shown(decision, Format.TEXT, decision.exit_code)
+    assert "quality: recovery" in shown(decision, OutputOptions(), decision.exit_code)

@@ -11,19 +11,9 @@ from typing import IO
 
 import pytest
 
-from benchgate.cli.commands import completed, run_command
+from benchgate.cli.commands import command_line, run_command, spelled
 from benchgate.cli.saying import say
-from benchgate.cli.suite_files import placed_in
-from benchgate.errors import BudgetError, PublishError, UsageError
-
-SUITE = """\
-suite: placed
-deployments:
-  old: {url: "${env:OLD_URL}", model: m}
-error_budget:
-  objective: 99%
-  spent: {prometheus: {url: "${env:PROM}", query: up}}
-"""
+from benchgate.errors import Command, PublishError, Remedy, StoreError
 
 
 def test_what_an_encoding_lacks_is_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,36 +67,29 @@ def test_standard_error_that_is_full_changes_no_exit_code() -> None:
         assert process(["gate", "--store", "nowhere.db"], subprocess.PIPE, full)[0] == 2
 
 
-def test_what_a_suite_refers_to_is_told_with_its_place(tmp_path: Path) -> None:
-    path = tmp_path / "suite.yaml"
-    path.write_text(SUITE)
-    with pytest.raises(BudgetError) as asked, placed_in(path):
-        raise BudgetError("error_budget.spent: Prometheus at http://p:9090 does not answer")
-    assert str(asked.value) == f"{path}:6:10: error_budget.spent: Prometheus at http://p:9090 does not answer"
-    with pytest.raises(UsageError) as unset, placed_in(path):
-        raise UsageError("error_budget.spent.prometheus: the environment variable PROM is not set; set it")
-    assert str(unset.value).startswith(f"{path}:6:29: error_budget.spent.prometheus: the environment variable PROM is ")
-    for message in ("the environment variable OTHER is not set", "no such store"):
-        with pytest.raises(UsageError) as elsewhere, placed_in(path):
-            raise UsageError(message)
-        assert str(elsewhere.value) == message
-    path.unlink()
-    with pytest.raises(BudgetError, match=r"^error_budget"), placed_in(path):
-        raise BudgetError("error_budget.spent: it is gone")
-
-
 def test_printed_commands_name_suite_and_store(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("BENCHGATE_STORE", raising=False)
     suite = Path("my suites/a.yaml")
     said = [("--candidate", "fp8"), ("--cluster", None)]
     told = run_command(suite, store="postgresql://me:hunter2@db/runs", said=said, flags=[("--allow-code", True)])
     assert told == ("benchgate run 'my suites/a.yaml' --store postgresql://me@db/runs --candidate fp8 --allow-code")
-    text = "`benchgate plan` tells, `benchgate calibrate` measures, `benchgate doctor --client` and `benchgate gate`"
-    whole = completed(text, suite=Path("a.yaml"), store="runs.db")
-    assert whole == (
-        "`benchgate plan a.yaml --store runs.db` tells, `benchgate calibrate a.yaml --store runs.db` measures, "
-        "`benchgate doctor --client --store runs.db` and `benchgate gate`"
-    )
-    assert completed(text, suite=None, store=None) == text
+    assert command_line(Command.CALIBRATE, "a.yaml", "runs.db") == "benchgate calibrate a.yaml --store runs.db"
     monkeypatch.setenv("BENCHGATE_STORE", "runs.db")
-    assert "--store" not in completed(text, suite=Path("a.yaml"), store="runs.db")
+    assert command_line(Command.DOCTOR_CLIENT, store="runs.db") == "benchgate doctor --client"
+
+
+def test_errors_name_the_commands_that_mend_them() -> None:
+    recover = Remedy("bring it into the store", Command.IMPORT, "work/my spool.jsonl", "other.db")
+    resume = Remedy("resume it", Command.RESUME, "the-run")
+    error = StoreError("the store is full", remedies=(recover, resume))
+    assert str(error) == (
+        "the store is full; bring it into the store with `benchgate store import`; "
+        "resume it with `benchgate run --resume`"
+    )
+    assert spelled(error, begun_by="benchgate run a.yaml") == (
+        "the store is full; bring it into the store with "
+        "`benchgate store import 'work/my spool.jsonl' --store other.db`; resume it with "
+        "`benchgate run a.yaml --resume --run the-run`"
+    )
+    unshown = StoreError("it is full", remedies=(Remedy("bring it in", Command.IMPORT, "spool.jsonl", ""),))
+    assert spelled(unshown).endswith("`benchgate store import spool.jsonl` and its --store, or BENCHGATE_STORE")

@@ -16,7 +16,7 @@ from benchgate.model.deployment import Arm
 from benchgate.model.records import ErrorClass, RequestColumns
 from benchgate.model.run import Evidence
 from benchgate.model.verdict import GuardResult
-from benchgate.pipeline.deployments import declared
+from benchgate.pipeline.deployments import declared_deployment
 from benchgate.plan.items import ShadowPrompt
 from benchgate.plan.model import PlannedStage
 from benchgate.plan.schedule import make_plan
@@ -124,9 +124,9 @@ def test_probe_and_shadow_ask_in_the_same_words() -> None:
 
 def test_what_a_server_is_asked_is_part_of_what_a_run_remembers_of_it() -> None:
     suite = SuiteText([{"metric": "ttft", "margin": "10%"}]).suite()
-    plain = declared(suite, "candidate")
+    plain = declared_deployment(suite, "candidate")
     spec = DeploymentSpec.model_validate({"url": "http://c", "model": "m", **PARTICULAR})
-    asking = declared(suite.model_copy(update={"deployments": {"candidate": spec}}), "candidate")
+    asking = declared_deployment(suite.model_copy(update={"deployments": {"candidate": spec}}), "candidate")
     assert plain.settings == {}
     assert asking.settings == {key: PARTICULAR[key] for key in ("extra", "leave_out", "max_tokens_field")}
 

@@ -10,7 +10,7 @@ import pytest
 
 from benchgate.model.deployment import Arm
 from benchgate.model.run import CHANGED
-from benchgate.pipeline.deployments import TargetDown, require_unchanged, said_by
+from benchgate.pipeline.deployments import TargetDown, reported_facts, require_same_servers
 from benchgate.suite.schema import Suite
 from benchgate.targets.dialect import DIALECTS, Target
 from benchgate.targets.server_info import weights_name
@@ -37,12 +37,12 @@ def test_a_deployment_that_was_replaced_meanwhile_is_named_with_what_changed() -
 
     with ScriptedServer(respond) as server:
         targets = {Arm.CANDIDATE: target(server.url)}
-        said = said_by(suite(), targets)
+        said = reported_facts(suite(), targets)
         assert said == {Arm.CANDIDATE: {"engine_version": "0.32.0", "max_model_len": 4096}}
-        require_unchanged(suite(), targets, said)
+        require_same_servers(suite(), targets, said)
         version = "0.33.0"
         with pytest.raises(TargetDown) as down:
-            require_unchanged(suite(), targets, said)
+            require_same_servers(suite(), targets, said)
     (fault,) = down.value.faults
     assert fault.arm is Arm.CANDIDATE
     assert fault.when == "after the last measurement"
@@ -51,8 +51,8 @@ def test_a_deployment_that_was_replaced_meanwhile_is_named_with_what_changed() -
 
 def test_what_is_no_longer_told_is_not_known_to_have_changed() -> None:
     with ScriptedServer(lambda _: [json_response({"version": "1"})]) as server:
-        said = said_by(suite(), {Arm.CANDIDATE: target(server.url)})
-    require_unchanged(suite(), {Arm.CANDIDATE: target(server.url)}, said)  # nobody answers there any more
+        said = reported_facts(suite(), {Arm.CANDIDATE: target(server.url)})
+    require_same_servers(suite(), {Arm.CANDIDATE: target(server.url)}, said)  # nobody answers there any more
     assert said[Arm.CANDIDATE] == {"engine_version": "1"}
 
 
@@ -68,7 +68,7 @@ def test_a_deployment_that_is_ours_is_not_asked_again() -> None:
             "gate": {"checks": [{"metric": "ttft", "margin": "10%"}]},
         }
     )
-    assert said_by(ours, {Arm.CANDIDATE: target("http://127.0.0.1:9")}) == {}
+    assert reported_facts(ours, {Arm.CANDIDATE: target("http://127.0.0.1:9")}) == {}
 
 
 def test_accelerators_are_named_by_nvidia_smi_those_asked_for_and_in_order(tmp_path: Path) -> None:

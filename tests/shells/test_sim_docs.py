@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchgate.cli.sim_command import sim as command
+from benchgate.cli.sim import sim as command
 from benchgate.sim.ground_truth import GroundTruth
 from benchgate.sim.settings import parse_settings
 from benchgate.suite.loader import parse_suite

@@ -15,7 +15,7 @@ import pytest
 import typer
 from sqlalchemy import text
 
-from benchgate.cli import site_command
+from benchgate.cli import history
 from benchgate.errors import PublishError, UsageError
 from benchgate.model.history import PromotionOrigin
 from benchgate.model.run import RunStatus
@@ -23,7 +23,7 @@ from benchgate.pipeline.judge import decide_stored, report_html
 from benchgate.report.html import suite_folder
 from benchgate.site import reports
 from benchgate.site.build import Built, build
-from benchgate.site.names import MANIFEST, run_file
+from benchgate.site.folder import MANIFEST, run_file
 from benchgate.site.reports import Rendered
 from benchgate.store.database import Address, Database
 from benchgate.store.repository import Store
@@ -264,7 +264,7 @@ def test_a_file_or_a_link_in_the_way_is_neither_overwritten_nor_followed(address
     outside.mkdir()
     (site / MANIFEST).write_text('{"schema": "benchgate.site/1", "files": {}}')
     (site / "index.html").write_text("mine")
-    with pytest.raises(UsageError, match=r"stands where one must"):
+    with pytest.raises(UsageError, match=r"in the way of one"):
         built(address, site)
     assert (site / "index.html").read_text() == "mine"
     (site / "index.html").unlink()
@@ -304,18 +304,18 @@ def test_a_damaged_run_has_a_page_that_says_so_and_is_tried_again(
     again = built(address, site)
     assert list(again.faults) == [run_id] and again.changes.written == 0
     with pytest.raises(typer.Exit) as left:
-        site_command.site(site, address)
+        history.site(site, address)
     told = capsys.readouterr()
     assert left.value.exit_code == 13
-    assert told.out == f"{site / 'index.html'}: 0 files written, 9 as they were, 0 removed\n"
-    assert f"no report can be made of run {run_id}: run {run_id}" in told.err
+    assert told.out == f"{site / 'index.html'}: 0 files written, 9 unchanged, 0 removed\n"
+    assert f"run {run_id} has no report: run {run_id}" in told.err
 
 
 @pytest.mark.slow
 def test_several_processes_write_what_one_would(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     built(address, tmp_path / "one")
     monkeypatch.setattr(reports, "FEW", 1)
-    monkeypatch.setattr(reports, "_cores", lambda: 2)
+    monkeypatch.setattr(reports, "usable_cpus", lambda: 2)
     built(address, tmp_path / "two")
     assert files(tmp_path / "one") == files(tmp_path / "two")
 

@@ -9,16 +9,19 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchgate.gate.summary.metric_rows import metric_rows
 from benchgate.model.deployment import Arm
-from benchgate.model.run import Run, TrendPoint
+from benchgate.model.run import Run, RunStatus, TrendPoint
 from benchgate.model.verdict import Outcome
 from benchgate.report.trend import MOST_SERIES
-from benchgate.site import names, trends
-from benchgate.site.badge import badge_of
-from benchgate.site.inputs import ReportInputs
-from benchgate.site.trends import METRICS, MOST_DRAWN, Kind
+from benchgate.site import folder
+from benchgate.site.badges import badge_of, cost_badge
+from benchgate.site.build import ReportInputs
+from benchgate.site.trends import METRICS, MOST_DRAWN, Kind, Trends, trends
+from benchgate.sizing.candidates import StoredRun
 from benchgate.store.queries import Overview, RunSummary, StoredOutcome
 from tests.fakes import evidence as fake
+from tests.fakes.right_sized import candidate
 
 TTFT, THROUGHPUT = METRICS[0], METRICS[3]
 
@@ -45,8 +48,8 @@ def points(values: Sequence[float], stage: str = "c4") -> list[TrendPoint]:
 
 
 def changed(runs: Sequence[RunSummary], of: dict[Kind, list[TrendPoint]]) -> list[tuple[str, str, str]]:
-    found = trends.trends(runs, of, frozenset())
-    return [(change.letter, change.run, change.told) for change in found.changes]
+    found = trends(runs, of, frozenset())
+    return [(change.letter, change.run, change.description) for change in found.changes]
 
 
 def test_a_level_that_changed_is_marked_with_its_run_and_both_levels() -> None:
@@ -74,11 +77,11 @@ def test_other_hardware_engine_and_questions_are_marked_and_level_is_looked_for_
 @pytest.mark.parametrize(
     ("old", "new", "ends_lines", "told"),
     [
-        ({"url": "http://a"}, {"url": "http://b"}, False, "A: another address, hardware not told"),
+        ({"url": "http://a"}, {"url": "http://b"}, False, "A: another address, hardware not reported"),
         ({"url": "http://a"}, {"url": "http://b", "facts": {"accelerator_names": ["A100"]}}, False, "A: another"),
         ({"facts": {"accelerator_names": ["A100"]}}, {"url": "http://b"}, False, "A: another address"),
         ({"url": "http://a"}, {"url": "http://a", "accelerators": 2}, True, "accelerators 1 → accelerators 2"),
-        ({"url": None}, {"url": "http://b"}, True, " → not told, at an address"),
+        ({"url": None}, {"url": "http://b"}, True, " → not reported, at an address"),
         (*({"url": where, "facts": {"accelerator_names": ["A100"]}} for where in ("http://a", "http://b")), False, ""),
     ],
 )
@@ -90,8 +93,10 @@ def test_an_address_alone_is_no_other_hardware(
         for place in (old, new)
     ]
     runs = [glance(at, arms=some) for at, some in enumerate(arms)]
-    found = trends.trends(runs, {TTFT: points([0.1, 0.1])}, frozenset())
-    said = [f"{one.letter}: {one.told}" for one in found.changes if one.letter != "P"]  # twice as many are paid for
+    found = trends(runs, {TTFT: points([0.1, 0.1])}, frozenset())
+    said = [
+        f"{one.letter}: {one.description}" for one in found.changes if one.letter != "P"
+    ]  # twice as many are paid for
     assert [told in one for one in said] == [True] * bool(told)
     (figure,) = found.figures
     assert (">H</text>" in figure.svg, ">A</text>" in figure.svg) == (ends_lines, False)
@@ -109,13 +114,13 @@ def test_hardware_is_held_against_what_was_last_told_and_addresses_are_one_line_
     ]
     assert changed([glance(at, arms=some) for at, some in enumerate(arms)], {TTFT: points([0.1] * 4)}) == [
         ("H", "pr-3", "hardware of the candidate: 1 x A100 → 1 x H100"),
-        ("A", "pr-3", "another address, hardware not told, as with 2 of the runs before it"),
+        ("A", "pr-3", "another address, hardware not reported, as with 2 of the runs before it"),
     ]
 
 
 def test_only_the_newest_runs_are_drawn_and_all_are_counted() -> None:
     many = MOST_DRAWN + 5
-    found = trends.trends([glance(at) for at in range(many)], {TTFT: points([0.1] * many)}, frozenset())
+    found = trends([glance(at) for at in range(many)], {TTFT: points([0.1] * many)}, frozenset())
     assert (found.drawn, found.measured) == (MOST_DRAWN, many)
     (figure,) = found.figures
     assert [row[0] for row in figure.table.rows] == [f"pr-{at}" for at in range(many - 1, 4, -1)]
@@ -124,7 +129,7 @@ def test_only_the_newest_runs_are_drawn_and_all_are_counted() -> None:
 def test_lines_beyond_what_can_be_told_apart_are_in_the_table() -> None:
     stages = [f"c{number}" for number in range(MOST_SERIES + 2)]
     of = {THROUGHPUT: [point for stage in stages for point in points([10.0, 20.0], stage)]}
-    (figure,) = trends.trends([glance(0), glance(1)], of, frozenset()).figures
+    (figure,) = trends([glance(0), glance(1)], of, frozenset()).figures
     assert "Of 6 lines 4 are drawn" in figure.caption
     assert [column.title for column in figure.table.columns] == ["run", "began", *stages]
     assert figure.table.rows[0] == ("pr-1", "2026-01-02 03:04 UTC", *["20.0/s (18.0/s to 22.0/s)"] * 6)
@@ -144,13 +149,13 @@ def test_candidates_have_lines_of_their_own_and_are_held_against_themselves_alon
         runs.append(glance(at, arms=arms))
         of.append(one._replace(deployment=name))
     assert changed(runs, {TTFT: of}) == [("E", "pr-23", "engine of the candidate fast: llamacpp 2 → llamacpp 3")]
-    (figure,) = trends.trends(runs, {TTFT: of}, frozenset()).figures
+    (figure,) = trends(runs, {TTFT: of}, frozenset()).figures
     assert [column.title for column in figure.table.columns[2:]] == ["fast c4", "fp8 c4"]
     assert ">fast c4</text>" in figure.svg and ">fp8 c4</text>" in figure.svg
 
 
 def test_a_suite_without_numbers_has_no_charts() -> None:
-    assert trends.trends([glance(0)], {}, frozenset()) == trends.Trends((), (), 0, 0)
+    assert trends([glance(0)], {}, frozenset()) == Trends((), (), 0, 0)
 
 
 @pytest.mark.parametrize(
@@ -179,10 +184,10 @@ def test_a_badge_is_of_what_is_in_service_where_that_is_recorded_and_says_so() -
 
 def test_files_are_called_by_ids_and_hashes_alone() -> None:
     uuid = "0190b2c4-7d1e-7a3b-9c5f-2e8d6a4b1f03"
-    assert names.run_file(uuid) == f"runs/{uuid}.html"
+    assert folder.run_file(uuid) == f"runs/{uuid}.html"
     for odd in ("../../etc/passwd", uuid.upper(), "nul", "", "\ud800", f"{uuid}/x"):
-        assert names.is_ours(names.run_file(odd)) and names.run_file(odd) != f"runs/{odd}.html"
-    assert not any(map(names.is_ours, ("runs/../index.html", "/index.html", "CNAME", "runs/_x.html", "index.html\n")))
+        assert folder.is_ours(folder.run_file(odd)) and folder.run_file(odd) != f"runs/{odd}.html"
+    assert not any(map(folder.is_ours, ("runs/../index.html", "/index.html", "CNAME", "runs/_x.html", "index.html\n")))
 
 
 def test_a_report_rests_on_what_was_known_when_its_run_began_and_on_nothing_later() -> None:
@@ -206,3 +211,107 @@ def test_a_report_rests_on_what_was_known_when_its_run_began_and_on_nothing_late
     assert hashed(elsewhere, second) == alone
     assert hashed(second, noise=(("2026-01-02T00:30:00Z", "n"),)) != alone
     assert hashed(second, noise=(("2026-01-02T02:00:00Z", "n"),)) == alone
+
+
+COST = next(kind for kind in METRICS if kind.metric == "usd_per_million_output_tokens")
+SPOT: dict[str, Any] = {
+    "list_usd_per_hour": 2.0,
+    "commitment": "spot",
+    "overhead_ratio": 0.25,
+    "utilisation_ratio": 0.5,
+}
+
+
+def paid(*prices: dict[str, Any]) -> list[Any]:
+    found = []
+    for at, said in enumerate(prices):
+        arms = dict(glance(at).run.arms)
+        arms[Arm.CANDIDATE] = replace(arms[Arm.CANDIDATE], **{"price_usd_per_hour": None, **said})
+        found.append(glance(at, arms=arms))
+    return found
+
+
+def told(*prices: dict[str, Any]) -> list[tuple[str, str, str]]:
+    return changed(paid(*prices), {COST: points([1.0] * len(prices))})
+
+
+def test_another_price_is_told_with_both_and_drawn_on_costs_alone() -> None:
+    runs = paid({"price_usd_per_hour": 4.0}, {"price_usd_per_hour": 2.6})
+    found = trends(runs, {COST: points([2.0, 1.3]), TTFT: points([0.1, 0.1])}, frozenset())
+    assert [(one.letter, one.run, one.description) for one in found.changes] == [
+        ("P", "pr-1", "price of the candidate: $4.00/h → $2.60/h")
+    ]
+    drawn = {figure.anchor: (">P</text>" in figure.svg) for figure in found.figures}
+    assert drawn == {"ttft-s-p50": False, "usd-per-million-output-tokens": True}
+
+
+def test_other_terms_of_one_price_and_of_tokens_are_other_prices() -> None:
+    terms = {"price_usd_per_hour": 2.5, "price_terms": SPOT}
+    ((_, _, said),) = told(terms, {**terms, "price_terms": {**SPOT, "utilisation_ratio": 0.8}})
+    assert "used at 50 % of its paid time" in said and "used at 80 % of its paid time" in said
+    tokens = {"token_prices": {"input": 1.0, "cached_input": 1.0, "output": 2.0}}
+    ((_, _, said),) = told(tokens, {"price_usd_per_hour": 2.0})
+    assert said.startswith("price of the candidate: per 1M tokens: input $1")
+
+
+@pytest.mark.parametrize(
+    "prices",
+    [
+        [{"price_usd_per_hour": 2.0}] * 2,
+        [{"price_usd_per_hour": 2.0}, {}, {"price_usd_per_hour": 2.0}],  # in between nobody said
+        [{}, {}],
+    ],
+)
+def test_no_price_is_no_other_price(prices: Sequence[dict[str, Any]]) -> None:
+    assert told(*prices) == []
+
+
+def test_another_number_of_accelerators_is_another_bill_whatever_its_server_tells() -> None:
+    told_by_server = {"facts": {"accelerator_names": ["H200"] * 8}, "price_usd_per_hour": 2.0}
+    assert told({**told_by_server, "accelerators": 8}, {**told_by_server, "accelerators": 4}) == [
+        ("P", "pr-1", "price of the candidate: 8 accelerators at $2.00/h → 4 accelerators at $2.00/h")
+    ]
+
+
+def test_a_price_is_held_against_what_was_last_told() -> None:
+    assert [run for _, run, _ in told({"price_usd_per_hour": 2.0}, {}, {"price_usd_per_hour": 3.0})] == ["pr-2"]
+
+
+def in_service(outcome: str = "PASS", guards: Sequence[dict[str, Any]] = (), **changes: Any) -> StoredRun:
+    found = candidate("q4")
+    run: Run = replace(found.run, label="<b>one</b>", **changes)
+    return StoredRun(run, metric_rows(found), {"outcome": outcome, "guards": guards}, "not looked at")
+
+
+def test_the_badge_is_the_cost_of_what_is_in_service_with_its_day() -> None:
+    """$1.50 an hour, 24 answers of 8 tokens in about 2.5 s."""
+    badge = cost_badge(in_service())
+    assert (badge.label, badge.message) == ("1M good tokens", "$5.42 on 2026-01-02")
+    assert badge.title.startswith("what is in service, <b>one</b>, at full use at stage c1, $5.")
+
+
+def of_eight_accelerators() -> StoredRun:
+    one = in_service()
+    ours = replace(one.run.arms[Arm.CANDIDATE], facts={"accelerator_names": ["NVIDIA H200"] * 8})
+    return replace(one, run=replace(one.run, arms={**one.run.arms, Arm.CANDIDATE: ours}))
+
+
+@pytest.mark.parametrize(
+    ("run", "why"),
+    [
+        (None, "no run is in the baseline series"),
+        (in_service("INVALID"), "the run is INVALID"),
+        (in_service(status=RunStatus.PARTIAL), "the run was cut short"),
+        (
+            in_service(guards=[{"tripped": True, "spoils": ["load"], "reason": "the client was late"}]),
+            "client was late",
+        ),
+        (replace(in_service(), verdict=None), "has no verdict yet"),
+        (of_eight_accelerators(), "its price is not of what ran: it is paid for 1 accelerator"),
+        (replace(in_service(), rows=()), "no numbers of a load"),
+        (in_service(suite={"of": "tomorrow"}), "this version of benchgate cannot read the run's suite"),
+    ],
+)
+def test_what_nobody_can_count_on_is_unknown_and_the_title_says_why(run: StoredRun | None, why: str) -> None:
+    badge = cost_badge(run)
+    assert badge.message == "unknown" and why in badge.title

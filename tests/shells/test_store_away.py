@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from benchgate.errors import StoreError
+from benchgate.errors import Command, Remedy, StoreError
 from benchgate.model.deployment import Arm
 from benchgate.model.records import RequestColumns
 from benchgate.model.run import RunStatus
-from benchgate.pipeline.recording import recorded
+from benchgate.pipeline.run import recorded_run
 from benchgate.store import database, lifecycle
 from benchgate.store.database import Address
 from benchgate.store.repository import RunWriter, Store
@@ -76,7 +76,7 @@ def test_ctrl_c_stays_one_where_the_run_has_no_spool_and_the_store_is_gone(
     with (
         Store.open(address) as store,
         pytest.raises(KeyboardInterrupt),
-        recorded(store, make_run(), PLAN),
+        recorded_run(store, make_run(), PLAN),
     ):
         monkeypatch.setattr(database, "_begin_writing", gone)
         raise KeyboardInterrupt
@@ -111,7 +111,7 @@ def test_run_goes_on_when_its_database_is_full_and_the_store_gets_all_of_it_late
         assert notes[0].startswith(f"the store {address}: database or disk is full; make room on its disk")
         assert notes[0].endswith(f"the run goes on, and is kept in {spool}")
         assert fault is not None
-        assert f"`benchgate store recover {spool} --store {address}`" in fault
+        assert fault.remedies == (Remedy("bring it into the store", Command.IMPORT, str(spool), address),)
         assert len(store.evidence(run.id).load) < 4
         found = store.recover(spool)
         assert (found.added + found.present, found.status, found.is_over) == (4, RunStatus.COMPLETE, True)
@@ -184,7 +184,7 @@ def test_postgres_that_dies_in_the_middle_gets_everything_when_it_is_back(
         brief.close()
         assert (brief.fault, second.exists(), spool.exists()) == (None, False, True)
         assert fault is not None
-        assert "benchgate store recover" in fault
+        assert [one.command for one in fault.remedies] == [Command.IMPORT]
         assert len(notes) == 2
         half = store.evidence(lasting.run_id)
         assert (len(half.load), half.run.status) == (1, RunStatus.RUNNING)
@@ -262,7 +262,7 @@ def test_file_that_is_removed_under_a_run_loses_nothing(address: str, spool: Pat
         measure(writer, 1)
         writer.finish(RunStatus.COMPLETE, DONE_AT)
         assert len(writer.evidence().load) == 2
-        assert "its file was removed or replaced" in (writer.fault or "")
+        assert "its file was removed or replaced" in str(writer.fault)
         writer.close()
     with Store.open(address) as again:
         found = again.recover(spool)
@@ -329,7 +329,7 @@ def test_run_that_is_cut_short_while_its_store_is_away_says_where_it_is_kept(add
             measure(writer, large=True)
             writer.suspend()
             writer.close()
-        assert "benchgate store recover" in notes[-1]
+        assert "benchgate store import" in notes[-1]
         assert store.recover(spool).added == 1
         assert (store.run(run.id).status, len(store.evidence(run.id).load)) == (RunStatus.PARTIAL, 1)
 
@@ -356,7 +356,7 @@ def test_command_that_recovers_shows_no_password(postgres_address: str, spool: P
             writer.finish(RunStatus.COMPLETE, DONE_AT)
             connection.execute("ALTER TABLE elsewhere RENAME TO observation")
         assert writer.fault is not None
-        assert f"`benchgate store recover {spool}` and the --store, or BENCHGATE_STORE, of this run" in writer.fault
-        assert "search_path" not in writer.fault
+        assert writer.fault.remedies == (Remedy("bring it into the store", Command.IMPORT, str(spool), ""),)
+        assert "search_path" not in str(writer.fault)
         writer.close()
         assert (store.recover(spool).added, len(store.evidence(run.id).load)) == (1, 1)

@@ -299,7 +299,7 @@ def test_bundle_that_is_too_large_is_neither_written_nor_read(
         source.read()
     with pytest.raises(EvidenceError, match="at most 1,000"):
         read_bundle(written, "x.json")
-    with pytest.raises(EvidenceError, match="store copy"):
+    with pytest.raises(EvidenceError, match="store import"):
         bundle_of(address, json.loads(written)["run"]["id"])
 
 

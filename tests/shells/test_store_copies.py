@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import insert, text
 from sqlalchemy.engine import make_url
 
-from benchgate.cli.store_commands import tell
+from benchgate.cli.store import print_results
 from benchgate.errors import EvidenceError, UsageError
 from benchgate.store import tables
 from benchgate.store.bundle import bundle_sources, export_bundle
@@ -109,7 +109,7 @@ def test_file_is_written_over_only_by_what_holds_as_much(
         export_bundle(less, run.id, file)
         export_bundle(more, run.id, file)
         fuller = file.read_bytes()
-        with pytest.raises(EvidenceError, match="it holds a verdict that the store lacks; take it in first"):
+        with pytest.raises(EvidenceError, match="it holds a verdict that the store lacks; import it first"):
             export_bundle(less, run.id, file)
         assert file.read_bytes() == fuller
         list(import_runs(lambda: less, bundle_sources([file])))
@@ -122,7 +122,7 @@ def test_file_is_written_over_only_by_what_holds_as_much(
         for target, bared in ((more, True), (less, False)):
             (taken,) = import_runs(partial(_itself, target), bundle_sources([file]))
             assert taken.merged is not None and (taken.merged.fate, taken.merged.bared) == ("known", bared)
-            tell([taken])
+            print_results([taken])
             assert (f"were removed from this store and stay so: keep {file}, which" in capsys.readouterr().err) is bared
         file.write_text("notes of somebody")
         with pytest.raises(UsageError, match=r"not a bundle: .*it was not written over"):

@@ -42,9 +42,7 @@ def test_number_that_was_altered_is_found_where_it_is_asked_for(kept: Path) -> N
         assert store.check().findings == ()
         found = store.check(figures=True).findings
     assert [one.place for one in found] == [f"metric candidate requests_per_s {stage}" for stage in ("c4", "c8", "c16")]
-    assert (
-        "it was altered, or another benchgate made it; `benchgate gate` of this run keeps it anew" in found[0].problem
-    )
+    assert "it was altered, or another benchgate made it; judging the run again keeps it anew" in found[0].problem
 
 
 def removed(folder: Path, which: str) -> None:
@@ -57,7 +55,7 @@ def removed(folder: Path, which: str) -> None:
     ("which", "lacks"),
     [
         ("name = 'error_ratio' AND stage = 'c4'", "lacks baseline error_ratio c4, candidate error_ratio c4, which its"),
-        ("TRUE", " more, which its records make: removed, or another benchgate made none; `benchgate gate` of this"),
+        ("TRUE", " more, which its records make: removed, or another benchgate made none; judging the run"),
     ],
     ids=["two of them", "all"],
 )

@@ -15,13 +15,9 @@ from sqlalchemy import text
 
 from benchgate.errors import EvidenceError, StoreError, UsageError
 from benchgate.model.deployment import Arm, Deployment
-from benchgate.model.run import SESSION_BEGUN, BudgetReading, DeploymentFault, Resumption, Run, RunStatus
-from benchgate.pipeline.checkpoint import Done
-from benchgate.pipeline.measure import Sitting
-from benchgate.pipeline.resume import ResumedSitting
-from benchgate.pipeline.resume_checks import processes_before, same_processes
-from benchgate.pipeline.session import moved, sitting_of
-from benchgate.pipeline.spools import SpoolFound, bring_in
+from benchgate.model.run import SERVER_PROCESSES, SESSION_BEGUN, BudgetReading, Resumption, Run, RunStatus
+from benchgate.pipeline.checkpoint import Completed, changed_references, processes_before, same_processes, session_event
+from benchgate.pipeline.resume import ResumedRun, SpoolState, recover_spools
 from benchgate.sim.process import serve_sim
 from benchgate.sim.settings import sim_settings
 from benchgate.store.repository import RunWriter, Store
@@ -162,14 +158,14 @@ def facts(**said: object) -> Deployment:
 def test_a_deployment_that_says_something_else_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     run = make_run(arms={Arm.BASELINE: facts(version="1", model="m"), Arm.CANDIDATE: facts()})
 
-    def never() -> None:
+    def never() -> RunWriter:
         raise AssertionError("the run was opened")
 
-    sitting = ResumedSitting(run, Done(), never, None, {})  # type: ignore[arg-type]  # it is never opened
-    sitting.keep(Arm.BASELINE, facts(version="1", more="x"))
-    sitting.keep(Arm.CANDIDATE, facts(version="9"))  # it had said nothing yet
+    resumed = ResumedRun(run, Completed(), never, {})
+    resumed.check_deployment(Arm.BASELINE, facts(version="1", more="x"))
+    resumed.check_deployment(Arm.CANDIDATE, facts(version="9"))  # it had said nothing yet
     with pytest.raises(UsageError, match=r"the baseline f16 is not what it was .*: version was 1 and is 2"):
-        sitting.keep(Arm.BASELINE, facts(version="2"))
+        resumed.check_deployment(Arm.BASELINE, facts(version="2"))
 
 
 def test_a_spool_that_is_lost_is_done_without_only_when_it_is_said_and_then_it_is_told(
@@ -178,17 +174,16 @@ def test_a_spool_that_is_lost_is_done_without_only_when_it_is_said_and_then_it_i
     run = make_run()
     lost, own = tmp_path / "lost.jsonl", tmp_path / "work" / "spool.jsonl"
     writer = store.begin_run(run, PLAN)
-    assert bring_in(store, run, own, without_spool=False) is SpoolFound.NOT_NEEDED  # it was in no spool
+    assert recover_spools(store, run, own, without_spool=False) is SpoolState.NOT_NEEDED  # it was in no spool
     writer.event(SESSION_BEGUN, {"process": 7, "spool": str(lost), "addresses": {}})
     writer.suspend()  # without a spool of its own it says nothing of one
     with pytest.raises(UsageError, match=f"kept in {lost} too, which is not there: .* or put it at {own}"):
-        bring_in(store, run, own, without_spool=False)
-    assert bring_in(store, run, own, without_spool=True) is SpoolFound.GONE
+        recover_spools(store, run, own, without_spool=False)
+    assert recover_spools(store, run, own, without_spool=True) is SpoolState.LOST
     began = {"process": 8, "spool": str(own), "addresses": {}}
     reopen = partial(store.reopen_run, run.id, spool=own)
-    sitting = ResumedSitting(run, Done(), reopen, None, began, found=SpoolFound.GONE)
-    sitting.begin()
-    sitting.writer.finish(RunStatus.PARTIAL, DONE_AT)
+    resumed = ResumedRun(run, Completed(), reopen, began, spool=SpoolState.LOST)
+    resumed.reopen().finish(RunStatus.PARTIAL, DONE_AT)
     (resumption,) = store.evidence(run.id).resumptions
     assert resumption.without_spool and not resumption.by_spool
     assert store.events(run.id)[-1] == (SESSION_BEGUN, began)
@@ -207,11 +202,10 @@ def test_a_spool_of_a_run_that_was_killed_may_be_an_older_copy_which_is_told(
         writer.close()
     own.write_bytes(early)
     assert store.mark_abandoned_runs() == [run.id]
-    assert bring_in(store, run, own, without_spool=False) is SpoolFound.ALONE
+    assert recover_spools(store, run, own, without_spool=False) is SpoolState.RECOVERED
     reopen = partial(store.reopen_run, run.id, spool=own)
-    sitting = ResumedSitting(run, Done(), reopen, None, began, found=SpoolFound.ALONE)
-    sitting.begin()
-    sitting.writer.finish(RunStatus.PARTIAL, DONE_AT)
+    resumed = ResumedRun(run, Completed(), reopen, began, spool=SpoolState.RECOVERED)
+    resumed.reopen().finish(RunStatus.PARTIAL, DONE_AT)
     (resumption,) = store.evidence(run.id).resumptions
     assert resumption.by_spool and not resumption.without_spool
 
@@ -227,12 +221,12 @@ def test_an_address_that_a_suite_refers_to_is_known_again_and_not_kept(tmp_path:
 
     def began(run_id: str = "the-run", **now: str) -> dict[str, Any]:
         before = {"HERE": here, "WAY": way, "KEY": "key", "ROUTE": "blue", "PAGE": "http://host:2/metrics"}
-        return sitting_of(suite, before | now, run_id, tmp_path / "spool.jsonl")
+        return session_event(suite, before | now, run_id, tmp_path / "spool.jsonl")
 
     first = began()
     assert "secret" not in str(first) and list(first["addresses"]) == ["candidate"]
     assert not set(first["addresses"]["candidate"].values()) & set(began("another")["addresses"]["candidate"].values())
-    assert list(moved([(SESSION_BEGUN, first)], began(HERE=f"{here}/"), suite)) == []
+    assert list(changed_references([(SESSION_BEGUN, first)], began(HERE=f"{here}/"), suite)) == []
     for now, place in (
         (began(HERE="http://other:8000/tenant"), "url"),
         (began(WAY="http://other:3128"), "proxy"),
@@ -240,42 +234,43 @@ def test_an_address_that_a_suite_refers_to_is_known_again_and_not_kept(tmp_path:
         (began(ROUTE="green"), "headers.x-route"),
         (began(PAGE="http://other:2/metrics"), "metrics"),
     ):
-        (told,) = moved([(SESSION_BEGUN, first), ("look", {})], now, suite)
+        (told,) = changed_references([(SESSION_BEGUN, first), ("look", {})], now, suite)
         expected = f"the candidate b is asked with another `{place}` than before: set the variable that it refers to"
         assert told.startswith(expected)
     older = first | {"addresses": {"candidate": {"url": first["addresses"]["candidate"]["url"]}}}
-    assert len(list(moved([(SESSION_BEGUN, older)], first, suite))) == 4  # what is not known is not as it was
+    assert (
+        len(list(changed_references([(SESSION_BEGUN, older)], first, suite))) == 4
+    )  # what is not known is not as it was
     with pytest.raises(UsageError, match="the environment variable KEY is empty"):
         began(KEY="")
 
 
-def sitting_before(run: Run, before: dict[Arm, tuple[str, ...]], reopen: Any) -> ResumedSitting:
-    return ResumedSitting(run, Done(), reopen, None, {"process": 7, "spool": "there", "addresses": {}}, before)
+def resumed_after(run: Run, before: dict[Arm, tuple[str, ...]], reopen: Any) -> ResumedRun:
+    return ResumedRun(run, Completed(), reopen, {"process": 7, "spool": "there", "addresses": {}}, None, before)
 
 
 def test_a_run_does_not_go_on_where_another_process_answers_at_the_address(store: Store, tmp_path: Path) -> None:
     run = make_run(arms={Arm.BASELINE: facts(version="1"), Arm.CANDIDATE: facts(version="1")})
     writer = store.begin_run(run, PLAN)
-    Sitting(writer).answered({Arm.BASELINE: None, Arm.CANDIDATE: "first"})
+    writer.event(SERVER_PROCESSES, {"baseline": None, "candidate": "first"})
     writer.suspend()
     before = processes_before(store.journal(run.id))
     assert before == {Arm.BASELINE: (), Arm.CANDIDATE: ("first",)}
 
-    def never() -> None:
+    def never() -> RunWriter:
         raise AssertionError("the run was opened")
 
     with pytest.raises(UsageError, match=r"the server of the candidate f16 is not the process it was when"):
-        sitting_before(run, before, never).answered({Arm.BASELINE: "any", Arm.CANDIDATE: "second"})
+        resumed_after(run, before, never).reopen_for({Arm.BASELINE: "any", Arm.CANDIDATE: "second"})
     in_turn = {Arm.CANDIDATE: ("one", "another", "one")}
     assert same_processes(run, in_turn, {Arm.CANDIDATE: "third"}) == ()
     assert same_processes(run, {Arm.CANDIDATE: ("one", "another")}, {Arm.CANDIDATE: "one"}) == ()
     assert same_processes(run, before, {Arm.CANDIDATE: None}) == ()
 
-    sitting = sitting_before(run, before, partial(store.reopen_run, run.id, spool=spool(tmp_path)))
-    sitting.answered({Arm.BASELINE: "any", Arm.CANDIDATE: "first"})
+    resumed = resumed_after(run, before, partial(store.reopen_run, run.id, spool=spool(tmp_path)))
+    again = resumed.reopen_for({Arm.BASELINE: "any", Arm.CANDIDATE: "first"})
     assert store.evidence(run.id).resumptions[0].same_process == ("candidate",)
-    sitting.writer.finish(RunStatus.PARTIAL, DONE_AT)
-    assert processes_before(store.journal(run.id)) == {Arm.BASELINE: ("any",), Arm.CANDIDATE: ("first",)}
+    again.finish(RunStatus.PARTIAL, DONE_AT)
 
 
 def test_which_process_answers_is_told_by_its_page_of_metrics_where_it_has_one() -> None:
@@ -298,9 +293,8 @@ def test_what_production_has_spent_is_what_it_has_when_the_run_goes_on(store: St
     spent = BudgetReading(3.0, "the suite itself", "2026-11-20T12:30:00Z")
     reopen = partial(store.reopen_run, run.id, spool=spool(tmp_path))
     began = {"process": 7, "spool": "there", "addresses": {}}
-    sitting = ResumedSitting(run, Done(budget=(0,)), reopen, spent, began)
-    sitting.begin()
-    sitting.writer.finish(RunStatus.PARTIAL, DONE_AT)
+    resumed = ResumedRun(run, Completed(budget=(0,)), reopen, began, spent)
+    resumed.reopen().finish(RunStatus.PARTIAL, DONE_AT)
     evidence = store.evidence(run.id)
     assert (evidence.budget_spent, evidence.resumptions[0].set_aside) == (spent, (0,))
 
@@ -310,15 +304,14 @@ def test_the_run_is_opened_once_and_keeps_what_is_new(store: Store, tmp_path: Pa
     store.begin_run(run, PLAN).suspend()
     spent = BudgetReading(0.25, "the suite itself", "2026-11-20T12:30:00Z")
     reopen = partial(store.reopen_run, run.id, spool=spool(tmp_path))
-    sitting = ResumedSitting(run, Done(), reopen, spent, {"process": 7, "spool": "there", "addresses": {}})
-    sitting.keep(Arm.CANDIDATE, facts(version="9"))
-    sitting.begin()
-    sitting.begin()
-    sitting.end_without((DeploymentFault(Arm.CANDIDATE, "after block 1", "refused"),))
-    sitting.writer.finish(RunStatus.PARTIAL, DONE_AT)
+    resumed = ResumedRun(run, Completed(), reopen, {"process": 7, "spool": "there", "addresses": {}}, spent)
+    resumed.check_deployment(Arm.CANDIDATE, facts(version="9"))
+    writer = resumed.reopen()
+    assert resumed.reopen_for({}) is writer
+    writer.finish(RunStatus.PARTIAL, DONE_AT)
     evidence = store.evidence(run.id)
     assert evidence.run.arms[Arm.CANDIDATE].facts == {"version": "9"}
-    assert (evidence.budget_spent, len(evidence.resumptions), len(evidence.target_faults)) == (spent, 1, 1)
+    assert (evidence.budget_spent, len(evidence.resumptions)) == (spent, 1)
 
 
 def test_a_store_that_does_not_take_that_a_run_goes_on_lets_nothing_be_measured(
@@ -337,9 +330,9 @@ def test_a_store_that_does_not_take_that_a_run_goes_on_lets_nothing_be_measured(
             holder.execute("BEGIN IMMEDIATE")
             return writer
 
-        sitting = ResumedSitting(run, Done(), reopened, None, {"process": 7, "spool": "there", "addresses": {}})
+        resumed = ResumedRun(run, Completed(), reopened, {"process": 7, "spool": "there", "addresses": {}})
         with pytest.raises(StoreError, match=r"database is locked.*nothing was measured: try again"):
-            sitting.begin()
+            resumed.reopen()
         holder.close()
         assert not spool(tmp_path).exists()
         assert store.mark_abandoned_runs() == [run.id]

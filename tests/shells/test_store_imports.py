@@ -13,8 +13,8 @@ from sqlalchemy import select
 from benchgate.errors import UsageError
 from benchgate.model.deployment import Arm
 from benchgate.model.run import RunStatus
-from benchgate.pipeline import judge as deciding
-from benchgate.pipeline.import_load import Adopted, Told, adopt
+from benchgate.pipeline.import_load import ImportedFile, ImportMetadata, import_file
+from benchgate.pipeline.judge import decide_stored, stored_numbers
 from benchgate.report.stored_numbers import numbers_document
 from benchgate.store import tables
 from benchgate.store.bundle import bundle_sources, export_bundle
@@ -31,11 +31,11 @@ pytest_plugins = ["tests.shells.store_databases"]
 
 FIXTURES = Path(__file__).parents[1] / "fixtures/imports"
 SUITE = make_run().suite_name  # the same name as measured runs have: nothing may mix them up
-TOLD = Told(SUITE, "vendor", price_usd_per_hour=3.6, accelerators=2)
+TOLD = ImportMetadata(SUITE, "vendor", price_usd_per_hour=3.6, accelerators=2)
 
 
-def adopted(address: str, name: str = "vllm-detailed.json") -> Adopted:
-    return adopt(address, FIXTURES / name, TOLD)
+def adopted(address: str, name: str = "vllm-detailed.json") -> ImportedFile:
+    return import_file(address, FIXTURES / name, TOLD)
 
 
 def test_a_file_is_a_complete_run_with_numbers_and_no_records(store_address: str) -> None:
@@ -64,8 +64,8 @@ def test_what_was_taken_and_what_was_not_is_kept_with_the_hash_of_the_file(store
 
 def test_the_same_file_twice_is_known_and_adds_nothing(store_address: str) -> None:
     first = adopted(store_address)
-    again = adopt(store_address, FIXTURES / "vllm-detailed.json", Told())
-    assert (first.known, again.known, again.run_id) == (False, True, first.run_id)
+    again = import_file(store_address, FIXTURES / "vllm-detailed.json", ImportMetadata())
+    assert (first.is_known, again.is_known, again.run_id) == (False, True, first.run_id)
     with Store.open(store_address) as store:
         assert len(store.runs()) == 1
 
@@ -74,25 +74,28 @@ def test_something_else_of_a_file_that_is_known_is_refused(tmp_path: Path) -> No
     store = str(tmp_path / "s.db")
     run_id = adopted(store).run_id
     for told, says in (
-        (Told("another"), "--suite is 'another', and was"),
-        (Told(deployment="d"), "--deployment is 'd', and was 'vendor'"),
-        (Told(model="m"), "--model is 'm', and was 'acme/small-7b'"),
-        (Told(label="l"), "--label is 'l', and was none"),
-        (Told(price_usd_per_hour=4.0), "--price is 4.0, and was 3.6"),
-        (Told(accelerators=1), "--accelerators is 1, and was 2"),
-        (Told(measured_at="2025-11-02T00:00:00Z"), "--measured-at is '2025-11-02T00:00:00.000Z', and was '2025-11-01"),
+        (ImportMetadata("another"), "--suite is 'another', and was"),
+        (ImportMetadata(deployment="d"), "--deployment is 'd', and was 'vendor'"),
+        (ImportMetadata(model="m"), "--model is 'm', and was 'acme/small-7b'"),
+        (ImportMetadata(label="l"), "--label is 'l', and was none"),
+        (ImportMetadata(price_usd_per_hour=4.0), "--price is 4.0, and was 3.6"),
+        (ImportMetadata(accelerators=1), "--accelerators is 1, and was 2"),
+        (
+            ImportMetadata(measured_at="2025-11-02T00:00:00Z"),
+            "--measured-at is '2025-11-02T00:00:00.000Z', and was '2025-11-01",
+        ),
     ):
         with pytest.raises(UsageError, match=f"is run {run_id} already, .*{says}"):
-            adopt(store, FIXTURES / "vllm-detailed.json", told)
-    assert adopt(store, FIXTURES / "vllm-detailed.json", TOLD).known
+            import_file(store, FIXTURES / "vllm-detailed.json", told)
+    assert import_file(store, FIXTURES / "vllm-detailed.json", TOLD).is_known
 
 
 def test_a_run_begins_when_it_was_measured_and_keeps_when_it_was_imported(tmp_path: Path) -> None:
     store = str(tmp_path / "s.db")
     later = adopted(store).run_id  # by its own date on 1 November 2025
-    sglang = Told(SUITE, "vendor", measured_at="2025-10-31T23:30:00-01:00")
-    between = adopt(store, FIXTURES / "sglang.json", sglang).run_id
-    undated = adopt(store, FIXTURES / "inference-perf-stage.json", TOLD)
+    sglang = ImportMetadata(SUITE, "vendor", measured_at="2025-10-31T23:30:00-01:00")
+    between = import_file(store, FIXTURES / "sglang.json", sglang).run_id
+    undated = import_file(store, FIXTURES / "inference-perf-stage.json", TOLD)
     with Store.open(store) as opened_store:
         order = [point.run_id for point in opened_store.trend("requests_per_s")]
         assert [opened_store.run(run_id).started_at for run_id in (between, later)] == [
@@ -127,11 +130,11 @@ def dated(folder: Path, at: datetime) -> Path:
 def test_an_instant_that_has_not_been_yet_is_refused_but_for_what_a_time_zone_may_be(tmp_path: Path) -> None:
     store, now = str(tmp_path / "s.db"), datetime.now(UTC)
     with pytest.raises(UsageError, match="one of the clocks is wrong; say when it was by --measured-at"):
-        adopt(store, dated(tmp_path, now + timedelta(hours=15)), TOLD)
+        import_file(store, dated(tmp_path, now + timedelta(hours=15)), TOLD)
     with pytest.raises(UsageError, match="one of the clocks is wrong"):
-        adopt(store, FIXTURES / "sglang.json", Told(measured_at=(now + timedelta(hours=1)).isoformat()))
+        import_file(store, FIXTURES / "sglang.json", ImportMetadata(measured_at=(now + timedelta(hours=1)).isoformat()))
     assert not Path(store).exists()
-    run_id = adopt(store, dated(tmp_path, now + timedelta(hours=13)), TOLD).run_id
+    run_id = import_file(store, dated(tmp_path, now + timedelta(hours=13)), TOLD).run_id
     with Store.open(store) as opened_store:
         assert opened_store.run(run_id).started_at <= datetime.now(UTC).isoformat(timespec="milliseconds")
 
@@ -141,7 +144,7 @@ def test_a_file_that_is_wrong_leaves_the_store_as_it_was(store_address: str, tmp
     path = tmp_path / "vllm.json"
     path.write_text((FIXTURES / "vllm.json").read_text(encoding="utf-8").replace('"failed": 0', '"failed": -1'))
     with pytest.raises(UsageError, match=r"\$\.failed: found -1"):
-        adopt(store_address, path, TOLD)
+        import_file(store_address, path, TOLD)
     with Store.open(store_address) as store:
         assert store.runs() == []
 
@@ -152,7 +155,7 @@ def test_nothing_is_ever_judged_of_it(store_address: str) -> None:
         with pytest.raises(UsageError, match="nothing can be judged of it"):
             store.evidence(run_id)
         with pytest.raises(UsageError, match="nothing can be judged of it"):
-            deciding.decide_stored(store, run_id)
+            decide_stored(store, run_id)
         with pytest.raises(UsageError, match="the store has no run of its own yet, only imports"):
             store.resolve("@latest")
         assert store.verdicts(run_id) == []
@@ -163,7 +166,7 @@ def test_beside_a_measured_run_it_is_numbers_that_promote_nobody(store_address: 
     with Store.open(store_address) as store:
         measured = write_run(store)
         for judged, against in ((run_id, measured.id), (measured.id, run_id)):
-            numbers = deciding.stored_numbers(store, judged, against)
+            numbers = stored_numbers(store, judged, against)
             assert numbers is not None
             document = numbers_document(numbers)
             assert (document["outcome"], document["promotes"]) == ("INCONCLUSIVE", False)
@@ -193,7 +196,7 @@ def test_it_goes_from_store_to_store_and_stays_what_it_is(store_address: str, tm
         assert taken.problem is None
     with Store.open(elsewhere) as store:
         assert store.run(run_id).measured_by == "vllm"
-    assert adopted(elsewhere).known
+    assert adopted(elsewhere).is_known
 
 
 def test_the_command_tells_what_it_took_and_trend_shows_it(tmp_path: Path) -> None:
@@ -214,8 +217,8 @@ def test_the_command_tells_what_it_took_and_trend_shows_it(tmp_path: Path) -> No
     assert [(one["metric"], one["statistic"], one["unit"], one["value"]) for one in points] == [
         ("ttft_sent_s", "p50", "s", 0.2)
     ]
-    cost = here(tmp_path, "trend", "--store", store)
-    assert "others need none: benchgate trend requests_per_s" in cost.stderr
+    cost = here(tmp_path, "trend", "usd_per_million_output_tokens", "--store", store)
+    assert "other metrics need none: benchgate trend requests_per_s" in cost.stderr
     assert here(tmp_path, "trend", "requests_per_s", "--store", store).returncode == 0
     run_id = done.stdout.split(" ", 1)[0]
     assert here(tmp_path, "gate", run_id, "--store", store).returncode == 2
@@ -227,7 +230,7 @@ def test_the_command_tells_what_it_took_and_trend_shows_it(tmp_path: Path) -> No
     ("words", "says"),
     [
         (["vllm.json", "--from", "vlm"], "did you mean vllm"),
-        (["vllm.json", "--from", "sglang"], "has not the marks of a file of sglang"),
+        (["vllm.json", "--from", "sglang"], "lacks the marks of a file of sglang"),
         (["k6.json"], "none of its numbers"),
         (["nothing.json", "--from", "vllm"], "there is no file"),
     ],
@@ -243,26 +246,29 @@ def test_the_command_refuses_what_is_none(words: list[str], says: str, tmp_path:
 @pytest.mark.parametrize(
     ("told", "why"),
     [
-        (Told("a\x1b[2Jb", "d"), "--suite is"),
-        (Told("s", " "), "--deployment is"),
-        (Told("s", "d", label="two\nlines"), "--label is"),
-        (Told("s", "d", price_usd_per_hour=float("nan")), "--price is nan"),
-        (Told("s", "d", price_usd_per_hour=-1.0), "--price is -1"),
-        (Told(""), "--suite is ''"),
-        (Told(label="@latest"), "does not begin with @"),
-        (Told(label="0199f8a4-7c3e-7"), "it looks like the id of a run"),
-        (Told(measured_at="yesterday"), "--measured-at is 'yesterday'; expected an instant with its time zone"),
-        (Told(measured_at="2025-11-01T10:15:00"), "--measured-at is .* with its time zone"),
+        (ImportMetadata("a\x1b[2Jb", "d"), "--suite is"),
+        (ImportMetadata("s", " "), "--deployment is"),
+        (ImportMetadata("s", "d", label="two\nlines"), "--label is"),
+        (ImportMetadata("s", "d", price_usd_per_hour=float("nan")), "--price is nan"),
+        (ImportMetadata("s", "d", price_usd_per_hour=-1.0), "--price is -1"),
+        (ImportMetadata(""), "--suite is ''"),
+        (ImportMetadata(label="@latest"), "does not begin with @"),
+        (ImportMetadata(label="0199f8a4-7c3e-7"), "it looks like the id of a run"),
+        (
+            ImportMetadata(measured_at="yesterday"),
+            "--measured-at is 'yesterday'; expected an instant with its time zone",
+        ),
+        (ImportMetadata(measured_at="2025-11-01T10:15:00"), "--measured-at is .* with its time zone"),
     ],
 )
-def test_names_and_prices_that_cannot_be_are_refused_before_the_file_is_read(told: Told, why: str) -> None:
+def test_names_and_prices_that_cannot_be_are_refused_before_the_file_is_read(told: ImportMetadata, why: str) -> None:
     with pytest.raises(UsageError, match=why):
-        adopt("nowhere/store.db", Path("nothing.json"), told)
+        import_file("nowhere/store.db", Path("nothing.json"), told)
 
 
 def test_two_files_are_set_side_by_side_and_export_tells_what_they_are(tmp_path: Path) -> None:
     store = str(tmp_path / "s.db")
-    runs = [adopt(store, FIXTURES / name, TOLD).run_id for name in ("vllm.json", "vllm-detailed.json")]
+    runs = [import_file(store, FIXTURES / name, TOLD).run_id for name in ("vllm.json", "vllm-detailed.json")]
     shown = here(tmp_path, "compare", *runs, "--store", store)
     assert shown.returncode == 11, shown.stderr
     assert "output_tokens_per_s" in shown.stdout
@@ -273,7 +279,7 @@ def test_two_files_are_set_side_by_side_and_export_tells_what_they_are(tmp_path:
 
 
 def test_each_of_several_files_is_tried_whatever_becomes_of_the_others(tmp_path: Path) -> None:
-    run_id = adopt(str(tmp_path / "a.db"), FIXTURES / "lm-eval.json", TOLD).run_id
+    run_id = import_file(str(tmp_path / "a.db"), FIXTURES / "lm-eval.json", TOLD).run_id
     assert here(tmp_path, "store", "export", run_id, "--to", "in", "--store", "a.db").returncode == 0
     shutil.copy(FIXTURES / "vllm.json", tmp_path / "in/vllm.json")
     (tmp_path / "in/cut.json").write_text('{"completed": 4,\n "duration": ', encoding="utf-8")
@@ -281,7 +287,7 @@ def test_each_of_several_files_is_tried_whatever_becomes_of_the_others(tmp_path:
     assert done.returncode == 2
     assert "there is no file or folder nothing" in done.stderr
     assert "in/cut.json:2:" in done.stderr
-    assert done.stderr.splitlines()[-1] == "benchgate: 2 of 5 were refused, with nothing of them taken in"
+    assert done.stderr.splitlines()[-1] == "benchgate: 2 refused; nothing of them was imported"
     with Store.open(str(tmp_path / "b.db")) as store:
         assert {run.measured_by for run in store.runs()} == {"vllm", "sglang", "lm-eval"}
 
@@ -291,11 +297,11 @@ def test_a_bundle_that_is_broken_ends_with_13_and_no_store_is_made_for_it(tmp_pa
     done = here(tmp_path, "store", "import", "run.json", "--store", "s.db")
     assert (done.returncode, "run.json: this is not a bundle" in done.stderr) == (13, True)
     done = here(tmp_path, "store", "import", "run.json", str(FIXTURES / "k6.json"), "--store", "s.db")
-    assert (done.returncode, "2 of 2 were refused" in done.stderr) == (13, True)
+    assert (done.returncode, "2 refused; nothing of them was imported" in done.stderr) == (13, True)
     done = here(tmp_path, "store", "import", "run.json", "--from", "vllm", "--store", "s.db")
     assert (done.returncode, "run.json:1:" in done.stderr) == (2, True)
     (tmp_path / "spool.jsonl").write_text("not a spool\n", encoding="utf-8")
-    done = here(tmp_path, "store", "recover", "spool.jsonl", "--store", "s.db")
+    done = here(tmp_path, "store", "import", "spool.jsonl", "--store", "s.db")
     assert (done.returncode, "spool.jsonl:1: this is no benchgate-spool/1" in done.stderr) == (13, True)
     assert list(tmp_path.glob("s.db*")) == []
 
@@ -303,4 +309,4 @@ def test_a_bundle_that_is_broken_ends_with_13_and_no_store_is_made_for_it(tmp_pa
 def test_options_of_a_tools_file_are_refused_of_bundles(tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text('{"arm":[]}', encoding="utf-8")
     done = here(tmp_path, "store", "import", "run.json", "--suite", "mine", "--store", "s.db")
-    assert (done.returncode, "--suite is of files of other tools" in done.stderr) == (2, True)
+    assert (done.returncode, "--suite is for result files of other tools" in done.stderr) == (2, True)

@@ -17,7 +17,7 @@ from benchgate.model.run import MetricRow, RunStatus
 from benchgate.model.verdict import Outcome
 from benchgate.pipeline.environment import utc_now
 from benchgate.release import promote as promotion
-from benchgate.release.promote import NotPromoted, require_to_follow, withdraw
+from benchgate.release.promote import NotPromoted, require_current, withdraw
 from benchgate.store import rows, tables
 from benchgate.store.merge import copy_store
 from benchgate.store.migrate import opened
@@ -37,7 +37,7 @@ TAKEN_BACK: dict[str, Any] = {"deed": PromotionAction.WITHDRAWN, "grounds": None
 
 @pytest.fixture(autouse=True)
 def short_reports(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is hashed of a report is claimed in `test_promoting`; to render one takes longer than all else here."""
+    """The hash of a report is tested in `test_release_promote`; rendering one takes longer than all else here."""
     monkeypatch.setattr(promotion, "report_html", lambda decision: decision.evidence.run.id)
 
 
@@ -103,7 +103,7 @@ def test_withdrawal_makes_promoted_mean_the_one_before(store: Store) -> None:
     assert store.resolve("@promoted") == store.resolve("@promoted", suite="made-up") == first
     with pytest.raises(UsageError, match="not promoted, so there is nothing to withdraw"):
         withdraw(store, second, MAIN, "again")
-    with pytest.raises(NotPromoted, match="was promoted, and that was withdrawn; --again") as refused:
+    with pytest.raises(NotPromoted, match="its promotion was withdrawn; --repeat") as refused:
         promote(store, second, MAIN)  # by a job that is started over, say
     assert (refused.value.exit_code, store.resolve("@promoted")) == (ExitCode.PUBLISH_FAILED, first)
     assert promote(store, second, MAIN, again=True).new and store.resolve("@promoted") == second
@@ -116,19 +116,19 @@ def test_nothing_follows_a_promotion_that_is_not_the_newest_or_was_made_before(s
     recorded = promote(store, first, MAIN)
 
     def refused(*, again: bool = True, override: str | None = None) -> str:
-        with pytest.raises(PublishError, match=f"nothing follows the promotion of run {first}") as failed:
-            require_to_follow(store, recorded, again=again, override=override)
+        with pytest.raises(PublishError, match=f"no hook runs for the promotion of run {first}") as failed:
+            require_current(store, recorded, again=again, override=override)
         return str(failed.value)
 
-    require_to_follow(store, recorded, again=False, override=None)
-    assert "the override is recorded nowhere" in refused(override="the old one is on fire")
+    require_current(store, recorded, again=False, override=None)
+    assert "the override is not recorded" in refused(override="the old one is on fire")
     recorded = promote(store, first, MAIN)
     assert "was recorded before" in refused(again=False)
-    require_to_follow(store, recorded, again=True, override=None)
+    require_current(store, recorded, again=True, override=None)
     promote(store, second, MAIN)
     assert f"run {second} was promoted after it" in refused()  # it would take the place of what is in service
     withdraw(store, second, MAIN, "it leaks")
-    require_to_follow(store, recorded, again=True, override=None)
+    require_current(store, recorded, again=True, override=None)
     withdraw(store, first, MAIN, "it leaks too")
     assert "it was withdrawn meanwhile" in refused()
 

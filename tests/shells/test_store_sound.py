@@ -43,8 +43,8 @@ def test_check_says_what_to_do_and_what_it_names_does_that(tmp_path: Path) -> No
     told = here(tmp_path, "store", "check", "--store", "a b.db")
     assert told.returncode == 13
     assert f"run {bad.id}, metric 0: its name is" in told.stdout
-    assert "`benchgate store copy 'a b.db' NEW.db`" in told.stdout
-    copied = here(tmp_path, "store", "copy", "a b.db", "NEW.db")
+    assert "`benchgate store import 'a b.db' --store NEW.db`" in told.stdout
+    copied = here(tmp_path, "store", "import", "a b.db", "--store", "NEW.db")
     assert (copied.returncode, copied.stdout.splitlines()[-1]) == (13, "1 new, 1 refused")
     assert good.id in copied.stdout and bad.id in copied.stderr
     assert here(tmp_path, "store", "check", "--store", "NEW.db").returncode == 0

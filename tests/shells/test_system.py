@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from benchgate.errors import StoreError
-from benchgate.pipeline import judge as deciding
-from benchgate.site import shelf
+from benchgate.pipeline.judge import write_whole
+from benchgate.site import folder
 from benchgate.store.output_file import output_file
 from benchgate.system import atomic_file, write_atomic
 
@@ -23,8 +23,8 @@ def export(path: Path, data: bytes) -> None:
 
 WRITERS: dict[str, Callable[[Path, bytes], None]] = {
     "system": write_atomic,
-    "report": lambda path, data: deciding.write_whole(path, data, "the report"),
-    "site": shelf.write_whole,
+    "report": lambda path, data: write_whole(path, data, "the report"),
+    "site": folder.write_whole,
     "export": export,
 }
 

@@ -319,8 +319,8 @@ def test_pages_that_cannot_be_are_problems_before_a_run_begins(tmp_path: Path) -
     suite = SuiteText([{"metric": "error_rate", "max": "1%"}]).suite()
     broken = suite.deployments["candidate"].model_copy(update={"metrics": "${env:PAGE}", "gpu": "${env:GPU}"})
     suite = suite.model_copy(update={"deployments": {**suite.deployments, "candidate": broken}})
-    assert run_problems(suite, tmp_path, {"PAGE": "nowhere"}) == [
-        "deployments.candidate: `metrics` refers to what is not the address of a page of metrics; correct it",
-        "deployments.candidate: the environment variable GPU is not set, and the suite refers to it; "
+    assert [str(problem) for problem in run_problems(suite, tmp_path, {"PAGE": "nowhere"})] == [
+        "deployments.candidate.metrics: `metrics` refers to what is not the address of a page of metrics; correct it",
+        "deployments.candidate.gpu: the environment variable GPU is not set, and the suite refers to it; "
         "set it and run again",
     ]

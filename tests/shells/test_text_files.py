@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from benchgate.cli.suite_files import read_suite
-from benchgate.cli.waiver_files import read_waivers, today
+from benchgate.cli.inputs import read_waivers, today
 from benchgate.errors import BenchgateError
 from benchgate.load.inputs.prompts import load_prompts_file
-from benchgate.pipeline.suite_file import read_prices
+from benchgate.pipeline.suite_file import read_prices, read_suite
 from benchgate.shadow.prompts import load_prompts
 from benchgate.system import RECORDED_BYTES, read_text_file
 

@@ -63,7 +63,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def asked(address: str, *said: str) -> quick_command.Told:
-    result = quick_command.told("trend", *said, "--store", address)
+    result = quick_command.told("trend", COST, *said, "--store", address)
     assert result.exit_code == 0, result.output
     return result
 
@@ -93,7 +93,7 @@ def test_what_each_run_asked_is_known_by_its_id(store: Store) -> None:
 
 
 def test_text_has_a_heading_for_each_series_and_every_interval(address: str) -> None:
-    lines = asked(address, COST, "--by", "model").stdout.splitlines()
+    lines = asked(address, "--by", "model").stdout.splitlines()
     headings = [line for line in lines if line.startswith("model ")]
     assert headings == [f"model org/big@{COMMIT}, 2 runs:", "model org/small, 1 run:", "model tiny q4_0, 2 runs:"]
     under = lines[lines.index(headings[0]) + 1 : lines.index(headings[1]) - 1]
@@ -141,7 +141,7 @@ def test_a_text_that_no_run_is_of_is_refused_with_those_there_are(
 
 
 def test_a_chart_has_a_line_for_each_series_with_its_whole_name(address: str) -> None:
-    svg = asked(address, COST, "--by", "model", "--format", "svg").stdout
+    svg = asked(address, "--by", "model", "--format", "svg").stdout
     drawn = [element.text for element in ElementTree.fromstring(svg).iter("{http://www.w3.org/2000/svg}text")]
     assert {"org/small", "tiny q4_0", f"org/big@{'c' * 12}…{'c' * 19}"} <= set(drawn)
 
@@ -185,15 +185,15 @@ def test_a_line_ends_where_the_suite_asks_something_else_and_every_form_says_so(
             run = write_run(store, arms=arms, measurement_sha256="ab"[number // 2] * 64, label=f"r{number}")
             row = MetricRow(Arm.CANDIDATE, COST, None, "c4", None, 1.0 + number, 8)
             store.save_metrics(run.id, [row, replace(row, stage="c8")])
-    told = [line for line in asked(address, COST).stdout.splitlines() if "than before" in line]
+    told = [line for line in asked(address).stdout.splitlines() if "than before" in line]
     assert [line.split()[1] for line in told] == ["r2", "r2"]
     assert all(line.endswith("  (the suite asks something else than before)") for line in told)
     for found in (
-        json.loads(asked(address, COST, "--format", "json").stdout),
-        csv.DictReader(io.StringIO(asked(address, COST, "--format", "csv").stdout)),
+        json.loads(asked(address, "--format", "json").stdout),
+        csv.DictReader(io.StringIO(asked(address, "--format", "csv").stdout)),
     ):
         assert [one["label"] for one in found if one["begins_anew"]] == ["r2", "r2"]
-    drawn = ElementTree.fromstring(asked(address, COST, "--stage", "c4", "--format", "svg").stdout)
+    drawn = ElementTree.fromstring(asked(address, "--stage", "c4", "--format", "svg").stdout)
     strokes = [path.get("d") for path in drawn.iter("{http://www.w3.org/2000/svg}path") if path.get("stroke-dasharray")]
     assert [str(stroke).count("L") for stroke in strokes] == [1, 1]  # two lines of two points
 

@@ -12,7 +12,7 @@ from benchgate.load.inputs.prompts import load_prompts_file
 from benchgate.load.inputs.traces import Bounds, load_trace
 from benchgate.load.shards import stage_shard
 from benchgate.model.deployment import Arm
-from benchgate.pipeline.preflight import require_context_fits
+from benchgate.pipeline.deployments import require_context_fits
 from benchgate.plan.model import Material, ObservedLengths
 from benchgate.plan.schedule import make_plan
 from benchgate.plan.vocabulary import VOCABULARIES

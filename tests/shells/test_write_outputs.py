@@ -9,17 +9,15 @@ from xml.etree import ElementTree
 
 import pytest
 
-from benchgate.cli.conclude import finish
 from benchgate.cli.options import Format
-from benchgate.cli.outputs import Outputs, asked_outputs, clear_old_results
-from benchgate.cli.statements import StatementPlace, statement_place
+from benchgate.cli.output import OutputOptions, finish
 from benchgate.errors import BenchgateError, ExitCode, PublishError, StoreError, SuiteError, UsageError
 from benchgate.model.verdict import Outcome
-from benchgate.pipeline import judge as deciding
+from benchgate.pipeline import judge
 from benchgate.pipeline.judge import Decision
+from benchgate.release.attest import read_statement
 from benchgate.report.document import OWN, verdict_document
 from benchgate.report.formats import Output
-from benchgate.report.statement import read_statement
 from benchgate.store.repository import Store
 from tests.fakes import evidence as fake
 from tests.fakes import quick_command
@@ -31,7 +29,8 @@ SUITE = "suite: made-up\ngate:\n  checks:\n    - metric: ttft\n      margin: 10%
 
 def decision(outcome: Outcome = Outcome.PASS, store_fault: str | None = None) -> Decision:
     evidence, verdict = fake.evidence(), fake.verdict(outcome)
-    return Decision(evidence, None, verdict, OWN, verdict_document(evidence.run, verdict), store_fault)
+    fault = None if store_fault is None else StoreError(store_fault)
+    return Decision(evidence, None, verdict, OWN, verdict_document(evidence.run, verdict), fault)
 
 
 def _full(*_: object) -> None:
@@ -47,14 +46,14 @@ def verdict_of(junit: Path) -> str:
     ("write", "says"),
     [
         ("junitt=a.xml", "did you mean junit?"),
-        ("yaml=a.yaml", "there are html, json, markdown, junit"),
+        ("yaml=a.yaml", "expected one of html, json, markdown, junit"),
         ("junit", "expected FORMAT=FILE, like junit=report-junit.xml"),
         ("junit=", "expected FORMAT=FILE"),
-        ("json=report.html", "--report names that file too"),
-        ("gitlab-annotations=a.json", "nobody says where it will be found"),
+        ("json=report.html", "--report and --write json both name report.html"),
+        ("gitlab-annotations=a.json", "its address is unknown"),
         ("junit=folder", "folder is a folder"),
         ("junit=file/a.xml", "cannot be written"),
-        ("junit=/dev/stdout", "it is a device"),
+        ("junit=/dev/stdout", "a device would be replaced"),
     ],
 )
 def test_what_cannot_be_written_is_refused_before_anything_is_measured(
@@ -66,20 +65,34 @@ def test_what_cannot_be_written_is_refused_before_anything_is_measured(
     (tmp_path / "folder").mkdir()
     (tmp_path / "file").touch()
     with pytest.raises(UsageError) as refused:
-        asked_outputs([write], None, Path("report.html"))
+        OutputOptions.parse(report=Path("report.html"), write=[write])
     assert says in str(refused.value)
 
 
 def test_two_forms_in_one_file_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="--write junit names that file too"):
-        asked_outputs([f"junit={tmp_path}/a", f"sarif={tmp_path}/b/../a"], None, None)
+    with pytest.raises(UsageError, match="--write junit and --write sarif both name"):
+        OutputOptions.parse(write=[f"junit={tmp_path}/a", f"sarif={tmp_path}/b/../a"])
+
+
+def test_the_report_and_the_statement_are_formats_like_any_other(tmp_path: Path) -> None:
+    html, other, intoto = (tmp_path / name for name in ("r.html", "other.html", "s.json"))
+    output = OutputOptions.parse(write=[f"html={html}", f"intoto={intoto}"])
+    assert (output.report, output.statement, output.files) == (html, intoto, ())
+    output = OutputOptions.parse(report=html, write=[f"html={other}"])
+    assert (output.report, output.files) == (html, ((Output.HTML, other),))
+    with pytest.raises(UsageError, match="there is one statement"):
+        OutputOptions.parse(write=[f"intoto={intoto}", f"intoto={tmp_path}/t.json"])
+
+
+def test_every_format_of_standard_output_is_one_of_files_too() -> None:
+    assert {form.value for form in Format} - {"text"} <= set(Output)
 
 
 def test_the_suite_is_no_place_for_a_result(tmp_path: Path) -> None:
     suite = tmp_path / "suite.yaml"
     suite.write_text(SUITE)
-    with pytest.raises(UsageError, match="the suite names that file too"):
-        asked_outputs([f"junit={suite}"], None, None, suite)
+    with pytest.raises(UsageError, match="the suite and --write junit both name"):
+        OutputOptions.parse(write=[f"junit={suite}"]).of_run(suite, tmp_path)
     assert suite.read_text() == SUITE
 
 
@@ -91,17 +104,17 @@ def test_the_suite_is_no_place_for_a_result(tmp_path: Path) -> None:
         (StoreError("disk full"), False),
         (RuntimeError("a defect"), False),
         (KeyboardInterrupt(), False),
-        (None, False),
+        (None, True),
     ],
 )
-def test_old_results_go_unless_the_command_itself_is_wrong(
+def test_old_results_go_if_the_command_fails_unless_it_is_itself_wrong(
     tmp_path: Path, error: BaseException | None, stays: bool
 ) -> None:
     report, junit = tmp_path / "r.html", tmp_path / "junit.xml"
     report.write_text("of another run")
     junit.write_text("<testsuites/>")
-    outputs, place = asked_outputs([f"junit={junit}"], None, report), statement_place(None, report)
-    with nullcontext() if error is None else pytest.raises(type(error)), clear_old_results(report, place, outputs):
+    output = OutputOptions.parse(report=report, write=[f"junit={junit}"])
+    with nullcontext() if error is None else pytest.raises(type(error)), output.cleared_on_failure():
         if error is not None:
             raise error
     assert (report.exists(), junit.exists()) == (stays, stays)
@@ -123,15 +136,15 @@ def test_a_mistyped_run_leaves_the_old_report_alone(tmp_path: Path, words: tuple
 def test_a_command_that_measures_removes_old_results_before_it_does(tmp_path: Path) -> None:
     report = tmp_path / "r.html"
     report.write_text("of another run")
-    with pytest.raises(UsageError), clear_old_results(report, statement_place(None, report)) as clear:
+    with pytest.raises(UsageError), OutputOptions(report=report).cleared_on_failure() as clear:
         clear()
         assert not report.exists()
         raise UsageError("the server is another one")
 
 
 def test_each_candidate_has_files_of_its_own(tmp_path: Path) -> None:
-    asked = asked_outputs([f"junit={tmp_path}/junit.xml", f"json={tmp_path}/verdict.json"], None, None)
-    assert [file.name for _, file in asked.of("q8_0").files] == ["junit-q8_0.xml", "verdict-q8_0.json"]
+    asked = OutputOptions.parse(write=[f"junit={tmp_path}/junit.xml", f"json={tmp_path}/verdict.json"])
+    assert [file.name for _, file in asked.of_candidate("q8_0").files] == ["junit-q8_0.xml", "verdict-q8_0.json"]
 
 
 def test_a_file_that_cannot_be_written_costs_the_promotion_and_not_the_verdict(
@@ -139,7 +152,7 @@ def test_a_file_that_cannot_be_written_costs_the_promotion_and_not_the_verdict(
 ) -> None:
     (tmp_path / "gone").touch()  # it was a folder when it was looked up
     files = ((Output.JUNIT, tmp_path / "gone" / "a.xml"), (Output.JSON, tmp_path / "b.json"))
-    code = finish(decision(), Format.JSON, strict=False, report=None, outputs=Outputs(files))
+    code = finish(decision(), OutputOptions(Format.JSON, files=files))
     told = capsys.readouterr()
     assert code is ExitCode.PUBLISH_FAILED
     assert json.loads(told.out)["outcome"] == "PASS"
@@ -151,7 +164,7 @@ def test_a_file_that_cannot_be_written_costs_the_promotion_and_not_the_verdict(
 def test_each_host_s_form_can_be_printed(capsys: pytest.CaptureFixture[str]) -> None:
     said = {}
     for form in (Format.TEXT, Format.JUNIT, Format.GITHUB, Format.GITLAB):
-        assert finish(decision(Outcome.BLOCK), form, strict=False, report=None) is ExitCode.BLOCK
+        assert finish(decision(Outcome.BLOCK), OutputOptions(form)) is ExitCode.BLOCK
         said[form] = capsys.readouterr().out
     assert ElementTree.fromstring(said[Format.JUNIT]).tag == "testsuites"
     assert said[Format.GITLAB].endswith("# EOF\n")
@@ -164,11 +177,11 @@ def test_each_host_s_form_can_be_printed(capsys: pytest.CaptureFixture[str]) -> 
 def test_outputs_are_red_where_store_or_report_failed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, report_fails: bool
 ) -> None:
-    monkeypatch.setattr(deciding, "write_report", _full)
+    monkeypatch.setattr(judge, "write_report", _full)
     report = tmp_path / "report.html" if report_fails else None
     made = decision(store_fault=None if report_fails else "disk full")
-    outputs = Outputs(((Output.JUNIT, tmp_path / "a.xml"),))
-    assert finish(made, Format.TEXT, strict=False, report=report, outputs=outputs) is ExitCode.PUBLISH_FAILED
+    output = OutputOptions(report=report, files=((Output.JUNIT, tmp_path / "a.xml"),))
+    assert finish(made, output) is ExitCode.PUBLISH_FAILED
     assert verdict_of(tmp_path / "a.xml") == "error"
 
 
@@ -179,15 +192,13 @@ def test_what_was_written_green_is_red_where_something_fails_after_it(
     (tmp_path / "file").touch()
     nowhere = tmp_path / "file" / "x"
     files = [(Output.JUNIT, tmp_path / "a.xml")] + ([(Output.JSON, nowhere)] if fails == "another form" else [])
-    place = StatementPlace(nowhere if fails == "statement" else tmp_path / "s.json")
+    statement = nowhere if fails == "statement" else tmp_path / "s.json"
     told = tmp_path / "outputs"
     monkeypatch.setenv("GITHUB_OUTPUT", str(told))
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(nowhere if fails == "summary" else tmp_path / "summary"))
     show = _full if fails == "stdout" else len
-    outputs = Outputs(tuple(files))
-    code = finish(
-        decision(), Format.TEXT, strict=False, report=None, publish=True, show=show, statement=place, outputs=outputs
-    )
+    output = OutputOptions(statement=statement, files=tuple(files), publish=True)
+    code = finish(decision(), output, show=show)
     assert code is ExitCode.PUBLISH_FAILED
     assert verdict_of(tmp_path / "a.xml") == "error"
     if fails != "statement":
@@ -199,8 +210,8 @@ def test_what_was_written_green_is_red_where_something_fails_after_it(
 
 @pytest.mark.parametrize(("strict", "word"), [(False, "system-out"), (True, "failure")])
 def test_strict_reaches_what_is_written(tmp_path: Path, strict: bool, word: str) -> None:
-    outputs = Outputs(((Output.JUNIT, tmp_path / "a.xml"),))
-    finish(decision(Outcome.WARN), Format.TEXT, strict=strict, report=None, outputs=outputs)
+    output = OutputOptions(strict=strict, files=((Output.JUNIT, tmp_path / "a.xml"),))
+    finish(decision(Outcome.WARN), output)
     assert verdict_of(tmp_path / "a.xml") == word
 
 

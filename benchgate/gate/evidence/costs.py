@@ -132,8 +132,8 @@ def _hourly(deployment: Deployment, tokens_per_s: float | None) -> float | None:
 
 
 _TOGETHER = (
-    "measure the two candidates at the prices of one day: beside each other (benchgate compare A B --suite SUITE), or "
-    "by one suite whose prices of both did not change in between"
+    "measure the two candidates at the prices of one day: beside each other (`benchgate run SUITE`), or by one "
+    "suite whose prices of both did not change in between"
 )
 
 

@@ -225,7 +225,7 @@ def session_notes(evidence: Evidence) -> tuple[str, ...]:
 def _show_resumption(one: Resumption) -> str:
     text = f"interrupted, resumed at {one.at}"
     if one.without_spool:
-        text += " without the spool of records (--without-spool), so measured blocks may be missing"
+        text += " without the spool of records (--ignore-missing-spool), so measured blocks may be missing"
     elif one.by_spool:
         text += " from store and spool; nothing proves that the spool is complete"
     return text + (f", and measured again from the beginning: {', '.join(one.again)}" if one.again else "")

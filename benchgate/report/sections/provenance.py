@@ -86,11 +86,13 @@ def reproduce(run: Run, verdict: Verdict, against: Run | None, terms: Terms = OW
     """Return the command that gives this verdict again from the store."""
     waivers = f" --waivers FILE --as-of {verdict.as_of}" if verdict.as_of is not None else ""
     policy = " --policy SUITE" if terms.policy_replaced(run, verdict) else ""
+    return f"{_judging_command(run, against)}{policy}{waivers}"
+
+
+def _judging_command(run: Run, against: Run | None) -> str:
     if against is None:
-        return f"benchgate gate {shlex.quote(run.id)}{policy}{waivers}"
-    if policy:
-        return f"benchgate gate {shlex.quote(run.id)} --against {shlex.quote(against.id)}{policy}{waivers}"
-    return f"benchgate compare {shlex.quote(against.id)} {shlex.quote(run.id)}{waivers}"
+        return f"benchgate gate {shlex.quote(run.id)}"
+    return f"benchgate compare {shlex.quote(against.id)} {shlex.quote(run.id)}"
 
 
 def _more_commands(run: Run, verdict: Verdict, against: Run | None) -> Iterator[Command]:
@@ -100,7 +102,7 @@ def _more_commands(run: Run, verdict: Verdict, against: Run | None) -> Iterator[
     yield Command("This page again", f"benchgate report {shlex.quote(run.id)}{held}{waivers} --out report.html")
     checks = (*verdict.failing(), *verdict.checks)
     if checks:
-        step = f"benchgate gate {shlex.quote(run.id)}{held}{waivers} --explain {shlex.quote(checks[0].id)}"
+        step = f"{_judging_command(run, against)}{waivers} --explain {shlex.quote(checks[0].id)}"
         yield Command("The arithmetic of a check, step by step", step)
     if not run.imported:
         suite = "The same measurement, with the suite file whose SHA-256 stands below"

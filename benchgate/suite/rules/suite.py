@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Literal
 
 from benchgate.errors import Problem, UsageError
 from benchgate.model.metric import COST_METRICS, METRICS
@@ -300,15 +301,16 @@ def each_candidate(suite: Suite) -> tuple[Suite, ...]:
     return tuple(several) or (suite,)
 
 
-def only_shadow(suite: Suite) -> Suite:
-    """Return the suite with nothing but its shadow comparison and the checks of it. Raises UsageError without any."""
-    if suite.shadow is None:
-        raise UsageError(f"{suite.suite} has no `shadow`; add it (docs/shadow.md), or run the whole suite")
-    kept = tuple(check for check in suite.gate.checks if METRICS[check.metric].family == "shadow")
+_SECTIONS_OF_PARTS = {"load": ("load", "slo", "error_budget"), "quality": ("quality",), "shadow": ("shadow",)}
+
+
+def only_part(suite: Suite, part: Literal["load", "quality", "shadow"]) -> Suite:
+    """Return the suite with nothing but one part and its checks. Raises UsageError without any."""
+    if getattr(suite, part) is None:
+        raise UsageError(f"{suite.suite} has no `{part}`; add it (docs/suites.md), or run the whole suite")
+    kept = tuple(check for check in suite.gate.checks if METRICS[check.metric].family == part)
     if not kept:
-        raise UsageError(
-            f"no check of {suite.suite} rests on its shadow comparison; add one, like "
-            "{metric: shadow_excess, margin: 3 points}"
-        )
-    absent = dict.fromkeys(("start", "slo", "error_budget", "load", "quality", "divergence"))
+        raise UsageError(f"no check of {suite.suite} rests on its `{part}`; add one, or run the whole suite")
+    sections = ("start", "slo", "error_budget", "load", "quality", "divergence", "shadow")
+    absent = {name: None for name in sections if name not in _SECTIONS_OF_PARTS[part]}
     return suite.model_copy(update={**absent, "gate": suite.gate.model_copy(update={"checks": kept})})

@@ -1,0 +1,396 @@
+"""`benchgate capacity`: the fleet for a demand file, from a stored run or from stated rates."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from benchgate.cli import options
+from benchgate.cli.options import CareFormat
+from benchgate.cli.saying import say, say_json
+from benchgate.errors import UsageError
+
+if TYPE_CHECKING:
+    from benchgate.model.deployment import Arm, Deployment
+    from benchgate.model.run import Evidence, MetricRow, Run
+    from benchgate.report.sizing import NamedRun, RunSeen
+    from benchgate.sizing.fleet import Demand, KvCache, SizingInput
+    from benchgate.sizing.operating_point import LoadLevel
+    from benchgate.sizing.signals import ColdStarts
+    from benchgate.sizing.simulation import SimulatedHours
+    from benchgate.suite.demand_file import DemandFile, ParsedDemand
+    from benchgate.suite.schema import Suite
+
+_MAX_BYTES = 16 * 2**20  # a century of hours, or a model's configuration
+_LONGER = 1.05  # mean output lengths of the same requests seldom differ by more
+
+
+def capacity(
+    demand: Annotated[Path, typer.Option("--demand", metavar="FILE", help="Demand file (`benchgate schema demand`).")],
+    run: Annotated[str | None, typer.Argument(metavar="RUN", help="Stored run that measured a replica.")] = None,
+    arm: Annotated[str | None, typer.Option("--arm", help="candidate (default) or baseline of the run.")] = None,
+    stage: Annotated[str | None, typer.Option("--stage", help="Size by this stage instead of the best one.")] = None,
+    store: options.StoreOption = options.STORE,
+    output: Annotated[CareFormat, typer.Option("--format", help="Output format.")] = CareFormat.TEXT,
+) -> None:
+    """Size a fleet for a demand
+
+    Example: benchgate capacity @latest --demand demand.yaml
+    """
+    from benchgate.report.sizing import sizing_document, sizing_text
+    from benchgate.sizing.fleet import REQUESTS, Replica, SizingInput, size_demand
+    from benchgate.suite.demand_file import parse_demand
+
+    if run is None and (arm is not None or stage is not None):
+        option = "--arm" if arm is not None else "--stage"
+        raise UsageError(f"{option} selects a part of a stored run; name the run, or leave {option} out")
+    try:
+        parsed = parse_demand(_text(demand), str(demand))
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    content = parsed.content
+    unit, levels, hours = _demand(parsed, demand.parent)
+    measured = measured_run(run, arm or "candidate", stage, store) if run is not None else None
+    row = None if measured is None else measured.seen.choice.row
+    rates = _replica_rates(parsed, unit, row)
+    stated = ReplicaFigures.of_file(content)
+    known, seen = (stated, None) if measured is None else measured.completed(stated)
+    with _placed(parsed, "replica"):
+        replica = Replica(*rates, known.paid_usd_per_hour)
+    cache = _cache(parsed, demand.parent)
+    with _placed(parsed, "demand"):
+        found = size_demand(
+            SizingInput(
+                unit=unit,
+                demand=levels,
+                replica=replica,
+                overhead_ratio=known.overhead_ratio,
+                safety_factor=content.safety_factor,
+                spares=content.spares,
+                residence_s=known.residence_s,
+                tokens_per_request=known.tokens_per_request,
+                cold_start_s=known.cold_start_s,
+                cache=cache,
+            )
+        )
+    simulated = _simulated(parsed, hours if unit == REQUESTS else None, found.question, known.slots)
+    if output is CareFormat.JSON:
+        say_json(sizing_document(found, seen, simulated), sort_keys=True, allow_nan=False)
+    else:
+        say(sizing_text(found, seen, simulated))
+
+
+@contextmanager
+def _placed(parsed: ParsedDemand, *path: str) -> Iterator[None]:
+    """Report a ValueError at a key of the demand file."""
+    try:
+        yield
+    except ValueError as error:
+        raise parsed.error(path, str(error)) from None
+
+
+def _demand(parsed: ParsedDemand, folder: Path) -> tuple[str, Demand, tuple[float, ...] | None]:
+    """Return the unit of the demand, its levels, and the hourly rates of its traffic, if any."""
+    from benchgate.sizing.fleet import OUTPUT_TOKENS, REQUESTS, TOKENS, Demand, demand_from_hours, read_traffic
+
+    section = parsed.content.demand
+    if section.traffic is not None:
+        file = folder / section.traffic
+        with _placed(parsed, "demand", "traffic"):
+            hours = read_traffic(_text(file), str(file))
+            if not any(hours.per_s):
+                raise ValueError(f"{file}: {hours.column} is 0 in every hour, which needs no fleet")
+            unit = OUTPUT_TOKENS if hours.column == TOKENS else REQUESTS
+            return unit, demand_from_hours(hours.per_s), hours.per_s
+    stated = section.requests_per_s or section.output_tokens_per_s
+    assert stated is not None, "the file has exactly one demand"
+    unit = OUTPUT_TOKENS if section.requests_per_s is None else REQUESTS
+    return unit, Demand(stated.mean, stated.p95, stated.peak), None
+
+
+def _replica_rates(parsed: ParsedDemand, unit: str, row: LoadLevel | None) -> tuple[float, float | None]:
+    """Return the rate of a replica in the demand's unit and its lower limit: as stated, else as measured."""
+    from benchgate.sizing.fleet import OUTPUT_TOKENS
+
+    replica, path = parsed.content.replica, ("replica",)
+    in_tokens = unit == OUTPUT_TOKENS
+    name, other = ("output_tokens_per_s", "requests_per_s")[:: 1 if in_tokens else -1]
+    if getattr(replica, other) is not None:
+        raise parsed.error((*path, other), f"the demand is in {unit} per second; write `{name}` here")
+    stated = getattr(replica, name)
+    if stated is not None and row is not None:
+        raise parsed.error((*path, name), "the run measured this too; leave out the key or the run")
+    if stated is not None:
+        return stated, None
+    if row is None:
+        raise parsed.error(path, f"the rate of a replica is missing; add `{name}`, or name a stored run")
+    if in_tokens:
+        return row.tokens_per_s, row.tokens_lower
+    length = replica.output_tokens
+    if length is not None and length > row.tokens_per_request * _LONGER:
+        raise parsed.error(
+            (*path, "output_tokens"),
+            f"{length:g} output tokens are more than the {row.tokens_per_request:.4g} of the run's requests, and its"
+            f" {row.requests_per_s:.4g} requests/s do not hold for longer ones; state the demand as"
+            " `output_tokens_per_s`, or measure such requests",
+        )
+    return row.requests_per_s, row.requests_lower
+
+
+def _cache(parsed: ParsedDemand, folder: Path) -> KvCache | None:
+    from benchgate.sizing.fleet import KvCache
+    from benchgate.sizing.kv_cache import cache_layout, number_bytes
+
+    section, path = parsed.content.replica.cache, ("replica", "cache")
+    if section is None:
+        return None
+    if section.dtype is not None:
+        with _placed(parsed, *path, "dtype"):
+            number_bytes(section.dtype)
+    file = folder / section.model
+    with _placed(parsed, *path, "model"):
+        text = _text(file)
+    try:
+        config = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise UsageError(f"{file}:{error.lineno}:{error.colno}: this is not JSON: {error.msg}") from None
+    except (RecursionError, ValueError):  # a thousand brackets, a number of a thousand digits
+        raise UsageError(f"{file}: not a model's `config.json`: nested too deep, or a number is too long") from None
+    if not isinstance(config, dict):
+        raise UsageError(f"{file}: expected a JSON object")
+    with _placed(parsed, *path, "model"):
+        layout = cache_layout(config)
+    with _placed(parsed, *path):
+        return KvCache(layout, section.memory, section.request_tokens, section.dtype or "", section.tensor_parallel)
+
+
+def _simulated(
+    parsed: ParsedDemand, hours: Sequence[float] | None, fleet: SizingInput, slots: int | None
+) -> SimulatedHours | None:
+    """Simulate the hours, in requests per second; None without a `simulation` section."""
+    import numpy as np
+
+    from benchgate.sizing.fleet import require_slots
+    from benchgate.sizing.simulation import Balancer, Scaling, Service, simulate_hours
+
+    section, path = parsed.content.simulation, ("simulation",)
+    if section is None:
+        return None
+    if hours is None:
+        raise parsed.error(path, "it needs hours of requests; give `demand.traffic`, with a column requests_per_s")
+    is_fixed = section.min_replicas == section.max_replicas
+    needed = {"request_time": fleet.residence_s, "slots": slots, "cold_start": 0.0 if is_fixed else fleet.cold_start_s}
+    missing = [f"`replica.{name}`" for name, value in needed.items() if value is None]
+    if missing or fleet.residence_s is None or slots is None:
+        raise parsed.error(path, f"it needs {' and '.join(missing)}; add that, or name a run that measured it")
+    with _placed(parsed, *path):
+        scaling = Scaling(
+            slots=slots,
+            min_replicas=section.min_replicas,
+            max_replicas=section.max_replicas,
+            target_ratio=section.target_load,
+            interval_s=section.interval,
+            cooldown_s=section.cooldown,
+            cold_start_s=fleet.cold_start_s or 0.0,
+            balancer=Balancer(section.balancer),
+        )
+        require_slots(fleet.replica.per_s, fleet.residence_s, slots)
+        return simulate_hours(
+            hours,
+            Service(fleet.residence_s, section.request_time_cv),
+            scaling,
+            wait_s=section.max_wait,
+            usd_per_hour=fleet.replica.usd_per_hour,
+            generator=np.random.default_rng(section.seed),
+        )
+
+
+def _text(path: Path) -> str:
+    """Read a text file. Raises ValueError that names it."""
+    from benchgate.system import read_text_file
+
+    try:
+        return read_text_file(path, _MAX_BYTES)
+    except FileNotFoundError:
+        raise ValueError(f"{path}: there is no such file") from None
+    except OSError as error:
+        raise ValueError(f"{path}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: cannot be read: {error}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaFigures:
+    """Figures of a whole replica and of its mean request; None where unknown."""
+
+    usd_per_hour: float | None
+    overhead_ratio: float | None
+    residence_s: float | None
+    tokens_per_request: float | None
+    cold_start_s: float | None
+    slots: int | None
+
+    @classmethod
+    def of_file(cls, content: DemandFile) -> ReplicaFigures:
+        """Return the figures that a demand file states."""
+        one = content.replica
+        return cls(one.price, one.overhead, one.request_time, one.output_tokens, one.cold_start, one.slots)
+
+    @classmethod
+    def of_run(cls, deployment: Deployment, row: LoadLevel, starts: ColdStarts | None) -> ReplicaFigures:
+        """Return the figures of a run. The cold start is the worst: scaling by the median is late half of the time."""
+        price = deployment.price_usd_per_hour
+        return cls(
+            usd_per_hour=None if price is None else price * deployment.accelerators,
+            overhead_ratio=deployment.overhead_ratio,
+            residence_s=row.e2e_mean_s,
+            tokens_per_request=row.tokens_per_request,
+            cold_start_s=None if starts is None else starts.worst_s,
+            slots=row.in_flight,
+        )
+
+    @property
+    def paid_usd_per_hour(self) -> float | None:
+        """Price with the overhead, if known."""
+        return None if self.usd_per_hour is None else self.usd_per_hour * (1 + (self.overhead_ratio or 0.0))
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Results of a run, and its figures for those that the demand file leaves out."""
+
+    seen: RunSeen
+    figures: ReplicaFigures
+
+    def completed(self, stated: ReplicaFigures) -> tuple[ReplicaFigures, RunSeen]:
+        """Return the stated figures with the run's in the gaps, and the run with what was taken and overridden.
+
+        A mismatch between the run's price and its accelerators matters only where that price is taken.
+        """
+        ours = {field.name: getattr(self.figures, field.name) for field in fields(stated)}
+        given = {field.name: getattr(stated, field.name) for field in fields(stated)}
+        found = {name: value for name, value in ours.items() if value is not None and given[name] is None}
+        pairs = {name: (given[name], ours[name]) for name in given if None not in (given[name], ours[name])}
+        other = {name: both for name, both in pairs.items() if not math.isclose(*both)}
+        unpaid = self.seen.unpaid if "usd_per_hour" in found else None
+        seen = replace(self.seen, taken=tuple(found), overridden=other, unpaid=unpaid)
+        return replace(stated, **found), seen
+
+
+def measured_run(run: str, arm: str, stage: str | None, address: str) -> Measured:
+    """Read a stored run and choose its level. Raises UsageError with the reason if nothing can be sized by it."""
+    from benchgate.gate.summary.metric_rows import metric_rows
+    from benchgate.model.deployment import Arm
+    from benchgate.store.repository import Store
+    from benchgate.suite.schema import Suite
+
+    if arm not in [one.value for one in Arm]:
+        raise UsageError(f"--arm is {arm!r}; expected {' or '.join(one.value for one in Arm)}")
+    role = Arm(arm)
+    with Store.open(address, create=False) as opened:
+        stored = opened.run(opened.resolve(run))
+        judged = [one.document for one in opened.verdicts(stored.id) if one.of_the_run_itself]
+        verdict = judged[-1] if judged else None
+        if (why := _unfit(stored, verdict)) is not None or verdict is None:
+            judged_so = verdict is not None and not stored.calibrates
+            next_step = f"; `benchgate report {stored.id}` says why: fix that and measure again" if judged_so else ""
+            raise UsageError(f"run {stored.id} {why}, so nothing is sized by it{next_step}")
+        if role not in stored.arms:
+            raise UsageError(f"run {stored.id} has no {role.value}")
+        kept = opened.metrics(stored.id)
+        evidence = None if opened.removal(stored.id) is not None else opened.evidence(stored.id)
+    made = kept if evidence is None else metric_rows(evidence)
+    try:
+        seen = _seen(made, kept, Suite.from_stored(stored.suite), role, stage, evidence)
+    except UsageError as error:
+        raise UsageError(f"run {stored.id}: {error}") from None
+    deployment = stored.arms[role]
+    seen = replace(
+        seen,
+        run=_named(stored, role, verdict),
+        accelerators=deployment.accelerators,
+        unpaid=_unpaid(deployment, role),
+    )
+    return Measured(seen, ReplicaFigures.of_run(deployment, seen.choice.row, seen.starts))
+
+
+def _seen(
+    rows: Sequence[MetricRow],
+    kept: Sequence[MetricRow],
+    suite: Suite,
+    role: Arm,
+    stage: str | None,
+    evidence: Evidence | None,
+) -> RunSeen:
+    """Return the results by `rows`; `kept` are those of the store, compared with them where both are known."""
+    from benchgate.gate.checks.capacity import unused_search_note
+    from benchgate.gate.summary.metric_rows import mismatches
+    from benchgate.report.comparability import client_care, widened_line
+    from benchgate.report.sizing import RunSeen
+    from benchgate.sizing.operating_point import (
+        choose_operating_point,
+        known_levels,
+        levels_of,
+        mean_residence_s,
+        queue_trends,
+    )
+    from benchgate.sizing.signals import cache_use, cold_starts, scaling_signals
+
+    stays_s = {} if evidence is None else mean_residence_s(evidence, role)
+    watched = {} if evidence is None else queue_trends(evidence, suite, role)
+    piling_up = [stage for stage, seen in watched.items() if seen.piles_up]
+    levels = levels_of(rows, suite, role, stays_s, piling_up)
+    choice = levels if isinstance(levels, str) else choose_operating_point(levels, role, stage)
+    searched = None if evidence is None else unused_search_note(evidence, suite, role)
+    if isinstance(choice, str) or isinstance(levels, str):
+        raise UsageError(str(choice) if searched is None else f"{choice}. {searched}")
+    if evidence is None:
+        care = tuple(filter(None, [widened_line(suite)]))
+        return RunSeen(choice, cache_use="the run's raw records were removed", from_records=False, care=care)
+    return RunSeen(
+        choice,
+        signals=scaling_signals(evidence, known_levels(levels), choice.row, role),
+        starts=cold_starts(evidence, role),
+        cache_use=cache_use(evidence, choice.row.stage, role),
+        care=client_care(suite, evidence),
+        unlike=len(mismatches(kept, rows)),
+        searched=searched,
+        watched=watched.get(choice.row.stage),
+    )
+
+
+def _named(run: Run, role: Arm, verdict: Mapping[str, Any]) -> NamedRun:
+    from benchgate.report.sizing import NamedRun
+
+    return NamedRun(
+        id=run.id,
+        label=run.label,
+        suite=run.suite_name,
+        day=run.day.isoformat(),
+        deployment=run.arms[role].name,
+        arm=role.value,
+        outcome=str(verdict["outcome"]),
+    )
+
+
+def _unpaid(deployment: Deployment, role: Arm) -> str | None:
+    from benchgate.gate.evidence.costs import price_mismatch
+
+    mismatch = price_mismatch(deployment)
+    return None if mismatch is None else f"the {role.value} {mismatch}"
+
+
+def _unfit(run: Run, verdict: Mapping[str, Any] | None) -> str | None:
+    """Return why a run cannot size a fleet: no usable verdict, or a guard that invalidates its load."""
+    from benchgate.sizing.candidates import OF_LOAD, guard_objection, ineligible_because
+
+    if verdict is not None and (doubt := guard_objection(verdict, OF_LOAD)) is not None:
+        return f"was measured so that its load says nothing: {doubt}"
+    return ineligible_because(run, verdict)

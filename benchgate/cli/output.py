@@ -1,0 +1,500 @@
+"""Output of a verdict: its options, its files, its text on standard output and the exit code of the command."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import hashlib
+import inspect
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Self
+
+import typer
+
+from benchgate.cli.commands import spelled
+from benchgate.cli.interruption import interrupted_code
+from benchgate.cli.options import Format, StrictOption, refuse_unwritable
+from benchgate.cli.saying import log, say, say_escaped, say_json_text, say_markdown
+from benchgate.errors import ExitCode, PublishError, SuiteError, UsageError
+from benchgate.escape import terminal_text
+from benchgate.report.formats import Output, rendered
+
+if TYPE_CHECKING:
+    from benchgate.pipeline.judge import Decision
+    from benchgate.report.results import SuiteLines, VerdictContext
+
+STATEMENT_FORMAT = "intoto"
+STATEMENT_SUFFIX = ".intoto.json"
+_PANEL = "Output"
+_CHECKOUT_VARIABLES = ("GITHUB_WORKSPACE", "CI_PROJECT_DIR")  # repository root on GitHub and GitLab
+_WORST_FIRST = (ExitCode.PUBLISH_FAILED, ExitCode.BLOCK, ExitCode.INVALID, ExitCode.INCONCLUSIVE, ExitCode.OK)
+
+ReportUrlOption = Annotated[
+    str | None,
+    typer.Option(
+        "--report-url",
+        metavar="URL",
+        envvar="BENCHGATE_REPORT_URL",
+        help="Address of the published HTML report.",
+        rich_help_panel=_PANEL,
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class OutputOptions:
+    """Standard output and files of a verdict.
+
+    The in-toto statement goes to `statement`, else beside the report, else to the run's folder in `work_dir`. Only
+    commands that measure have a `work_dir`; only they `publish` to the CI system. `suite` is the file whose lines
+    failed checks point at.
+    """
+
+    format: Format = Format.TEXT
+    strict: bool = False
+    explain: str | None = None
+    report: Path | None = None
+    statement: Path | None = None
+    files: tuple[tuple[Output, Path], ...] = ()
+    report_url: str | None = None
+    suite: Path | None = None
+    suite_file_sha256: str | None = None
+    work_dir: Path | None = None
+    publish: bool = False
+
+    @classmethod
+    def parse(
+        cls,
+        *,
+        report: Path | None = None,
+        write: Sequence[str] = (),
+        report_url: str | None = None,
+        strict: bool = False,
+        format: Format = Format.TEXT,
+    ) -> Self:
+        """Check the files that the command line names. Touches none of them.
+
+        Raises UsageError for an unknown format, two results in one file, a file that cannot be written, and links to a
+        report without a known address.
+        """
+        statement, files = None, []
+        for text in write:
+            word, file = _format_and_file(text)
+            if word == STATEMENT_FORMAT and statement is None:
+                statement = file
+            elif word == STATEMENT_FORMAT:
+                raise UsageError(f"--write {text}: there is one statement, and {statement} is its file already")
+            elif word == Output.HTML and report is None:
+                report = file
+            else:
+                files.append((Output(word), file))
+        options = cls(format, strict, None, report, statement, tuple(files), report_url)
+        options._refuse_shared(None)
+        for option, file in options._named():
+            if file.absolute().is_relative_to("/dev"):
+                raise UsageError(f"{option} {file}: a device would be replaced by the result; name a file")
+            refuse_unwritable(file)
+        require_link([form for form, _ in files], report_url, report)
+        return options
+
+    def of_run(self, suite: Path, work_dir: Path) -> OutputOptions:
+        """Return the options of a command that measures this suite. Raises UsageError if a result would replace it."""
+        self._refuse_shared(suite)
+        try:
+            sha256 = hashlib.sha256(suite.read_bytes()).hexdigest()
+        except OSError as error:
+            raise UsageError(f"the suite {suite} cannot be read: {error.strerror}") from error
+        return replace(self, suite=suite, suite_file_sha256=sha256, work_dir=work_dir, publish=True)
+
+    def of_policy(self, suite: Path | None) -> OutputOptions:
+        """Return the options of a stored run that is judged by another suite's gate."""
+        self._refuse_shared(suite)
+        return replace(self, suite=suite)
+
+    def of_candidate(self, name: str) -> OutputOptions:
+        """Return the options of one of several candidates: `junit.xml` becomes `junit-q8_0.xml`."""
+
+        def own(file: Path) -> Path:
+            return file.with_name(f"{file.stem}-{name}{file.suffix}")
+
+        return replace(
+            self,
+            report=None if self.report is None else own(self.report),
+            statement=None if self.statement is None else own(self.statement),
+            files=tuple((form, own(file)) for form, file in self.files),
+        )
+
+    def statement_path(self, run_id: str) -> Path | None:
+        """Return the file of the statement; None where a stored run is judged without a report."""
+        if self.statement is not None:
+            return self.statement
+        if self.report is not None:
+            return _beside(self.report)
+        return None if self.work_dir is None else self.work_dir / run_id / f"verdict{STATEMENT_SUFFIX}"
+
+    def clear(self) -> None:
+        """Remove the results of earlier commands: true, but of another run. Raises UsageError where that fails."""
+        beside = [("the statement", _beside(self.report))] if self.report is not None else []
+        for option, file in (*self._named(), *beside):
+            try:
+                if file.is_file():
+                    file.unlink()
+            except OSError as error:
+                raise UsageError(f"{option} {file}: the old file cannot be replaced: {error.strerror}") from error
+
+    @contextmanager
+    def cleared_on_failure(self) -> Iterator[Callable[[], None]]:
+        """Remove earlier results if the command fails, except for mistakes in the command line or suite (exit 2).
+
+        Yields `clear`, which a command that measures calls before it does.
+        """
+        try:
+            yield self.clear
+        except (UsageError, SuiteError):
+            raise
+        except BaseException:
+            self.clear()
+            raise
+
+    def _named(self) -> list[tuple[str, Path]]:
+        named = [("--report", self.report), (f"--write {STATEMENT_FORMAT}", self.statement)]
+        named += [(f"--write {form}", file) for form, file in self.files]
+        return [(option, file) for option, file in named if file is not None]
+
+    def _refuse_shared(self, suite: Path | None) -> None:
+        taken: dict[Path, str] = {} if suite is None else {suite.resolve(): "the suite"}
+        for option, file in self._named():
+            if (other := taken.setdefault(file.resolve(), option)) is not option:
+                raise UsageError(f"{other} and {option} both name {file}; give each a file of its own")
+
+
+def with_output(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options of a verdict's output to a command, which gets them as its argument `output`."""
+
+    def parse(
+        report: Annotated[
+            Path | None,
+            typer.Option("--report", metavar="FILE", help="Write the HTML report to FILE.", rich_help_panel=_PANEL),
+        ] = None,
+        write: Annotated[
+            list[str] | None,
+            typer.Option(
+                "--write",
+                metavar="FORMAT=FILE",
+                help=f"Write another format to FILE; repeatable. Formats: {', '.join((*Output, STATEMENT_FORMAT))}.",
+                rich_help_panel=_PANEL,
+            ),
+        ] = None,
+        report_url: ReportUrlOption = None,
+        strict: StrictOption = False,
+        format: Annotated[
+            Format, typer.Option("--format", help="Format of standard output.", rich_help_panel=_PANEL)
+        ] = Format.TEXT,
+    ) -> OutputOptions:
+        return OutputOptions.parse(
+            report=report, write=write or (), report_url=report_url, strict=strict, format=format
+        )
+
+    own = [p for p in inspect.signature(command, eval_str=True).parameters.values() if p.name != "output"]
+    shared = inspect.signature(parse, eval_str=True).parameters
+
+    @functools.wraps(command)
+    def run(**given: object) -> None:
+        output = parse(**{name: given.pop(name) for name in shared if name in given})  # type: ignore[arg-type]  # typer converted them
+        command(**given, output=output)
+
+    parameters = [p.replace(kind=p.KEYWORD_ONLY) for p in (*own, *shared.values())]
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # what inspect reads first
+    run.__annotations__ = {p.name: p.annotation for p in parameters}
+    return run
+
+
+def require_link(forms: Sequence[Output], report_url: str | None, report: Path | None) -> None:
+    """Raise UsageError for a malformed `--report-url`, and for links to a report without an address."""
+    from benchgate.integrations.ci import report_link
+
+    link = report_link(os.environ, report_url, report) if forms or report_url is not None else None
+    if link is None and Output.GITLAB_ANNOTATIONS in forms:
+        raise UsageError(
+            f"{Output.GITLAB_ANNOTATIONS} are links to the report, and its address is unknown: add --report-url, or "
+            "run in a CI system that publishes the addresses of its jobs"
+        )
+
+
+def finish(decision: Decision, output: OutputOptions, *, show: Callable[[str], object] | None = None) -> ExitCode:
+    """Write the files, publish, and show the verdict; return the exit code, which is part of what is shown.
+
+    `show` gets the text; standard output unless given. Where that fails the verdict goes to stderr. If a step fails,
+    what was written before it claims success, so everything is written once more. Raises UsageError for an unknown
+    check to explain.
+    """
+    decision = decision.with_strict(strict=output.strict)
+    if output.explain is not None:
+        _require_explainable(decision, output.explain, output.format)
+    output.clear()
+    expected = decision.exit_code if decision.store_fault is None else ExitCode.PUBLISH_FAILED
+    code = ExitCode.CRASH  # until nothing below failed unexpectedly
+    try:
+        faults = [*_write_all(decision, expected, output, publish=output.publish)]
+        code = ExitCode.PUBLISH_FAILED if faults else expected
+    except KeyboardInterrupt:
+        code = interrupted_code()
+        raise
+    finally:
+        text = shown(decision, output, code)
+        lost = show_or_log(text, [decision], show or printer(output.format), publish=output.publish)
+    code = ExitCode.PUBLISH_FAILED if lost else code
+    again = [] if code is expected else [*_write_all(decision, code, output, publish=False)]
+    for fault in dict.fromkeys((*faults, *lost, *again)):
+        log(f"benchgate: the verdict stands, but {fault}")
+    return code
+
+
+def shown(decision: Decision, output: OutputOptions, code: ExitCode) -> str:
+    """Return the text for `printer`, of a process that ends with this code."""
+    if output.explain is not None:
+        from benchgate.report.checks import find_check, render_explanation, with_steps
+        from benchgate.report.document import document_json, with_exit_code
+
+        check = find_check(decision.verdict, output.explain)
+        if output.format is Format.JSON:
+            return document_json(with_exit_code(with_steps(decision.document, check), code))
+        return render_explanation(decision.verdict, check)
+    if output.format is Format.JSON:
+        return decision.json(code)
+    if output.format is Format.TEXT:
+        return _as_text(decision)
+    if output.format is Format.MARKDOWN:
+        from benchgate.report.markdown import markdown_of
+
+        return markdown_of(decision.report.view)
+    text = terminal_text(_as_text(decision)) if output.format is Format.GITHUB else ""
+    context = verdict_context(decision, code, report_url=output.report_url, report=None, suite=output.suite)
+    return text + rendered(Output(output.format.value), context, decision.report)
+
+
+def printer(format: Format) -> Callable[[str], None]:
+    """Return the function that prints the text of this format, escaped for it."""
+    if format is Format.GITHUB:
+        return say_escaped  # its annotations are commands of our own
+    return {Format.JSON: say_json_text, Format.MARKDOWN: say_markdown}.get(format, say)
+
+
+def show_or_log(text: str, decisions: Iterable[Decision], show: Callable[[str], object], *, publish: bool) -> list[str]:
+    """Show the text; where that fails, log the verdicts, withdraw what was published, and return the reasons."""
+    try:
+        show(text)
+    except PublishError as error:
+        for one in decisions:
+            log(f"benchgate: {one.verdict.outcome.value}: {one.verdict.reason}")
+        return [str(error), *(_withdrawal_faults() if publish else ())]
+    return []
+
+
+def verdict_context(
+    decision: Decision, code: ExitCode, *, report_url: str | None, report: Path | None, suite: Path | None
+) -> VerdictContext:
+    """Return what every output format is made from, of a process that ends with this code."""
+    from benchgate.integrations.ci import report_link
+    from benchgate.report.results import VerdictContext
+
+    return VerdictContext(
+        evidence=decision.evidence,
+        verdict=decision.verdict,
+        exit_code=code,
+        against=decision.reference,
+        terms=decision.terms,
+        link=report_link(os.environ, report_url, report),
+        lines=None if suite is None else _suite_lines(decision, suite),
+    )
+
+
+def conclude_each(candidates: Sequence[str], measure: Callable[[str], Decision], output: OutputOptions) -> ExitCode:
+    """Measure and conclude one candidate after the other; return the worst exit code.
+
+    JSON is one array with the documents of all candidates, whose `exit_code` is each candidate's own. It is printed
+    whatever ends the command, with those that were judged by then. The CI system's verdict is withdrawn while a
+    candidate is measured: an earlier candidate's must not stand for one without a verdict.
+    """
+    from benchgate.integrations import github_outputs
+
+    done: list[tuple[str, Decision, OutputOptions, ExitCode]] = []
+    documents: list[str] = []
+    own = {name: output.of_candidate(name) for name in candidates}
+    for one in (output, *own.values()):
+        one.clear()
+    try:
+        for name in candidates:
+            if output.publish:
+                github_outputs.withdraw_outputs(os.environ)
+            decision = measure(name)
+            code = finish(decision, own[name], show=documents.append if output.format is Format.JSON else None)
+            done.append((name, decision, own[name], code))
+    finally:
+        array = f"[{','.join(text.rstrip() for text in documents)}]\n"
+        decisions = [decision for _, decision, _, _ in done]
+        lost = show_or_log(array, decisions, say_json_text, publish=output.publish) if documents else []
+        for fault in lost:
+            log(f"benchgate: the verdicts stand, but {fault}")
+    if lost:
+        return ExitCode.PUBLISH_FAILED
+    if output.format is not Format.JSON:
+        width, bullet = max(map(len, candidates)), "- " if output.format is Format.MARKDOWN else ""
+        say("\n")
+        for name, decision, options, code in done:
+            outcome, report = decision.verdict.outcome.value, options.report or ""
+            row = f"{bullet}{name:{width}} {outcome:12} exit {int(code):<3} run {decision.evidence.run.id} {report}"
+            say(f"{row.rstrip()}\n")
+    worst = min((code for *_, code in done), key=_WORST_FIRST.index)
+    if not output.publish:
+        return worst
+    decisive = [(decision, options) for _, decision, options, code in done if code is worst]
+    decision, options = max(decisive, key=lambda one: one[0].verdict.outcome.severity)
+    run_id = decision.evidence.run.id
+    try:
+        github_outputs.publish_outputs(
+            os.environ,
+            verdict=decision.verdict,
+            run_id=run_id,
+            exit_code=worst,
+            report_path=options.report,
+            statement_path=options.statement_path(run_id),
+        )
+    except PublishError as error:
+        log(f"benchgate: the verdicts stand, but {error}")
+        return ExitCode.PUBLISH_FAILED
+    return worst
+
+
+def _beside(report: Path) -> Path:
+    return report.with_name(f"{report.name}{STATEMENT_SUFFIX}")
+
+
+def _format_and_file(text: str) -> tuple[str, Path]:
+    word, equals, file = text.partition("=")
+    known = (*Output, STATEMENT_FORMAT)
+    if word not in known:
+        near = difflib.get_close_matches(word, known, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"expected one of {', '.join(known)}"
+        raise UsageError(f"--write {text}: unknown format {word!r}; {hint}")
+    if not equals or not file:
+        name = f"verdict{STATEMENT_SUFFIX}" if word == STATEMENT_FORMAT else Output(word).file_name
+        raise UsageError(f"--write {text}: expected FORMAT=FILE, like {word}={name}")
+    return word, Path(file)
+
+
+def _require_explainable(decision: Decision, check: str, format: Format) -> None:
+    from benchgate.report.checks import find_check
+
+    if format not in (Format.TEXT, Format.JSON):
+        raise UsageError(f"--explain prints text or json; leave --format {format} out")
+    find_check(decision.verdict, check)
+
+
+def _write_all(decision: Decision, code: ExitCode, output: OutputOptions, *, publish: bool) -> Iterator[str]:
+    """Write report, files and statement, and publish; yield every fault.
+
+    What is written states the exit code as far as it is known by then, which at first is `code`.
+    """
+    from benchgate.pipeline.judge import publish_decision, write_report
+
+    if decision.store_fault is not None:
+        yield spelled(decision.store_fault)
+    report_sha256 = None
+    try:
+        if output.report is not None:
+            report_sha256 = write_report(decision, output.report)
+    except PublishError as error:
+        yield str(error)
+        yield from _write_files(decision, ExitCode.PUBLISH_FAILED, output)
+        return
+    if output.report is not None:
+        log(f"report: {output.report}")
+    for fault in _write_files(decision, code, output):
+        code = ExitCode.PUBLISH_FAILED
+        yield fault
+    try:
+        statement = output.statement_path(decision.evidence.run.id)
+        if statement is not None:
+            _write_statement(decision, code, output, statement, report_sha256)
+            log(f"statement: {statement}")
+        if publish:
+            publish_decision(decision, output.report, exit_code=code, statement_path=statement)
+    except PublishError as error:
+        yield str(error)
+        yield from _withdrawal_faults() if publish else ()  # outputs may be published, and the summary not
+
+
+def _write_files(decision: Decision, code: ExitCode, output: OutputOptions) -> Iterator[str]:
+    from benchgate.pipeline.judge import write_whole
+
+    if not output.files:
+        return
+    context = verdict_context(decision, code, report_url=output.report_url, report=output.report, suite=output.suite)
+    for form, file in output.files:
+        try:
+            write_whole(file, rendered(form, context, decision.report).encode(), f"the verdict as {form}")
+            log(f"{form}: {file}")
+        except PublishError as error:
+            yield str(error)
+
+
+def _write_statement(
+    decision: Decision, code: ExitCode, output: OutputOptions, path: Path, report_sha256: str | None
+) -> None:
+    from benchgate.integrations.ci import run_url
+    from benchgate.pipeline.judge import write_whole
+    from benchgate.release.attest import StatedFile, statement_of
+
+    statement = statement_of(
+        decision,
+        code,
+        report=StatedFile(output.report.name, report_sha256) if output.report and report_sha256 else None,
+        suite_file_sha256=output.suite_file_sha256,
+        url=run_url(os.environ),
+    )
+    write_whole(path, statement.data(), "the statement")
+
+
+def _withdrawal_faults() -> list[str]:
+    from benchgate.integrations import github_outputs
+
+    try:
+        github_outputs.withdraw_outputs(os.environ)
+    except PublishError as error:
+        return [str(error)]
+    return []
+
+
+def _as_text(decision: Decision) -> str:
+    from benchgate.report.sections.load import load_end_lines
+    from benchgate.report.text import render_text
+
+    quality = decision.report.quality
+    return render_text(
+        decision.verdict,
+        decision.evidence.run,
+        against=None if decision.reference is None else decision.reference.run,
+        terms=decision.terms,
+        quality=() if quality is None else quality.lines,
+        load=load_end_lines(decision.evidence, decision.verdict),
+        cautions=decision.report.cautions,
+    )
+
+
+def _suite_lines(decision: Decision, suite: Path) -> SuiteLines | None:
+    """Return the lines of the checks in the suite's file, if that lies in the checked-out repository."""
+    from benchgate.report.results import suite_lines
+    from benchgate.system import read_text_file
+
+    root = next((os.environ[name] for name in _CHECKOUT_VARIABLES if os.environ.get(name)), ".")
+    try:
+        path = suite.resolve().relative_to(Path(root).resolve())
+        text = read_text_file(suite)
+        return suite_lines(text, path.as_posix(), decision.terms.suite(decision.evidence.run), decision.evidence)
+    except (ValueError, OSError, SuiteError):  # a file that changed since it was parsed costs its lines alone
+        return None

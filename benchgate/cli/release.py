@@ -1,0 +1,601 @@
+"""Commands that follow a verdict: `benchgate publish`, `promote`, `verify` and `verdict-server`."""
+
+from __future__ import annotations
+
+import difflib
+import getpass
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from benchgate.cli import options
+from benchgate.cli.inputs import waivers_for_stored
+from benchgate.cli.options import CareFormat, Format, find_suite
+from benchgate.cli.output import OutputOptions, printer, show_or_log, shown
+from benchgate.cli.saying import log, say, say_json
+from benchgate.errors import ExitCode, UsageError
+from benchgate.escape import terminal_line
+
+if TYPE_CHECKING:
+    from benchgate.integrations.ci import GitHubContext
+    from benchgate.integrations.github_feedback import Message
+    from benchgate.model.verdict import Waivers
+    from benchgate.release.attest import Statement
+    from benchgate.release.promote import Recorded
+    from benchgate.release.publish import GitHubTargets, Judged, Publisher
+    from benchgate.release.verify import Part, Signer, Verified
+    from benchgate.store.repository import Store
+
+
+def publish(
+    run: Annotated[
+        str | None,
+        typer.Argument(metavar="RUN", help="Stored run by its whole id or label, or its bundle, a .json file."),
+    ] = None,
+    comment: Annotated[bool, typer.Option("--comment", help="Update one comment on the pull request.")] = False,
+    check_run: Annotated[bool, typer.Option("--check-run", help="Conclude a check run of the commit.")] = False,
+    commit_status: Annotated[bool, typer.Option("--commit-status", help="Add a status to the commit.")] = False,
+    deployment: Annotated[
+        int | None, typer.Option("--deployment", metavar="ID", min=1, help="Add a status to this GitHub deployment.")
+    ] = None,
+    summary: Annotated[bool, typer.Option("--summary", help="Write the job summary of this step.")] = False,
+    webhook: Annotated[
+        str | None, typer.Option("--webhook", metavar="URL", help="Post it to this address, signed (docs/outputs.md).")
+    ] = None,
+    slack: Annotated[bool, typer.Option("--slack", help="Post it to the address in BENCHGATE_SLACK_URL.")] = False,
+    push_metrics: Annotated[
+        str | None, typer.Option("--push-metrics", metavar="URL", help="Push the run's metrics to this Pushgateway.")
+    ] = None,
+    pr: Annotated[int | None, typer.Option("--pr", min=1, help="Pull request.", show_default="the CI event's")] = None,
+    sha: Annotated[str | None, typer.Option("--sha", help="Commit.", show_default="the CI event's")] = None,
+    details_url: Annotated[
+        str | None,
+        typer.Option("--details-url", metavar="URL", help="Page to link to.", show_default="page of the CI run"),
+    ] = None,
+    suite: Annotated[
+        Path | None,
+        typer.Option("--suite", metavar="FILE", help="Suite's file that the run must be of; its lines are annotated."),
+    ] = None,
+    key: Annotated[
+        str | None, typer.Option("--key", help="Distinguishes runs of one suite and candidate on one commit.")
+    ] = None,
+    begin: Annotated[
+        str | None, typer.Option("--begin", metavar="SUITE", help="Instead of a run: this suite is being measured.")
+    ] = None,
+    no_verdict: Annotated[
+        str | None, typer.Option("--no-verdict", metavar="SUITE", help="Instead of a run: this suite has no verdict.")
+    ] = None,
+    candidate: Annotated[
+        str | None, typer.Option("--candidate", help="Candidate of --begin or --no-verdict, of several.")
+    ] = None,
+    required: Annotated[
+        bool, typer.Option("--required/--optional", help="Exit with 13 if something was not published.")
+    ] = True,
+    exit_verdict: Annotated[
+        bool, typer.Option("--exit-verdict", help="Exit with the verdict's code if everything was published.")
+    ] = False,
+    waivers: options.WaiversOption = None,
+    as_of: options.AsOfOption = None,
+    strict: options.StrictOption = False,
+    store: options.StoreOption = options.STORE,
+    output: Annotated[Format, typer.Option("--format", help="Format of standard output.")] = Format.TEXT,
+) -> None:
+    """Post a verdict to GitHub, Slack, a webhook
+
+    Judges the run again. Exits with 0 once everything is published, whatever the verdict.
+
+    Example: benchgate publish chat-3 --comment --commit-status
+    """
+    from benchgate.integrations.ci import github_context
+    from benchgate.release.publish import (
+        GitHubTargets,
+        WebTargets,
+        judge_to_publish,
+        message_of,
+        notifiers,
+        parse_web_targets,
+        publishers,
+    )
+
+    targets = GitHubTargets(comment, check_run, commit_status, deployment, summary)
+    elsewhere = parse_web_targets(webhook, push_metrics, slack=slack)
+    if targets == GitHubTargets() and elsewhere == WebTargets():
+        raise UsageError(
+            "nothing to publish to; add --comment, --check-run, --commit-status, --deployment, --summary, --webhook, "
+            "--slack or --push-metrics"
+        )
+    of_a_run = {"RUN": run, "--suite": suite, "--waivers": waivers, "--as-of": as_of, "--strict": strict}
+    of_a_run |= {"--webhook": webhook, "--slack": slack, "--push-metrics": push_metrics}
+    _require_one_of({"RUN": run, "--begin": begin, "--no-verdict": no_verdict})
+    context = github_context(os.environ, sha=sha, pull=pr, details_url=details_url)
+    if run is None:
+        of_a_run |= {"--exit-verdict": exit_verdict} | ({"--comment": comment, "--summary": summary} if begin else {})
+        _refuse_given(of_a_run, "is of a run that was judged; leave it out")
+        names = _candidates(begin or no_verdict or "", candidate)
+        raise typer.Exit(
+            int(_publish_without_verdict(names, targets, context, key, ended=begin is None, required=required))
+        )
+    _refuse_given(
+        {"--candidate": candidate}, "is of --begin and --no-verdict; a run knows its candidate, so leave it out"
+    )
+    context.require_own_repository()
+    with _opened(run, store) as (opened, run_id):
+        tolerated = waivers_for_stored(waivers, as_of, opened.run(run_id))
+        judged = judge_to_publish(opened, run_id, waivers=tolerated, strict=strict, suite_file=suite)
+    message = message_of(judged, context, key=key, suite_file=suite)
+    others = notifiers(judged, elsewhere, context.details_url, os.environ)
+    to = {**publishers(targets, context, os.environ), **others}
+    code = _publish_verdict(judged, message, to, output, required=required)
+    raise typer.Exit(int(judged.exit_code if code is ExitCode.OK and exit_verdict else code))
+
+
+def _require_one_of(given: Mapping[str, str | None]) -> None:
+    """Raise UsageError unless exactly one is given."""
+    said = [name for name, value in given.items() if value is not None]
+    if not said:
+        raise UsageError(
+            "name the RUN to publish, by its id, its label or its bundle; or --begin or --no-verdict SUITE"
+        )
+    if len(said) > 1:
+        raise UsageError(f"{said[0]} and {said[1]} say two things of one commit; leave one out")
+
+
+def _refuse_given(given: Mapping[str, object], because: str) -> None:
+    said = next((option for option, value in given.items() if value not in (None, False)), None)
+    if said is not None:
+        raise UsageError(f"{said} {because}")
+
+
+@contextmanager
+def _opened(run: str, address: str) -> Iterator[tuple[Store, str]]:
+    """Open the store of the run, or its bundle, and yield it with the run's id.
+
+    Only a name that ends in `.json` is a bundle: other files may lie in the repository under the label of a run.
+    """
+    from benchgate.release.publish import store_of_bundle
+    from benchgate.store.bundle import SUFFIX, looks_like_bundle
+    from benchgate.store.repository import Store
+
+    if (file := Path(run)).suffix == SUFFIX:
+        if not file.is_file():
+            raise UsageError(f"there is no bundle {run}; `benchgate store export` writes it, in the job that measures")
+        if not looks_like_bundle(file):
+            raise UsageError(f"{file} is no bundle; `benchgate store export` writes them")
+        with store_of_bundle(file) as found:
+            yield found
+        return
+    if "/" in run:
+        raise UsageError(f"{run} is no id and no label of a run, and a bundle is called ….json")
+    _require_fixed_name(run)
+    with Store.open(address, create=False) as opened:
+        yield opened, opened.resolve(run, whole=True)
+
+
+def _publish_verdict(
+    judged: Judged, message: Message, to: Mapping[str, Publisher], output: Format, *, required: bool
+) -> ExitCode:
+    """Publish, and print the verdict even where that fails."""
+    whole = False
+    try:
+        failed = _publish_all(message, to)
+        whole = judged.doubt is None and not (failed and required)
+    finally:
+        code = judged.exit_code if whole else ExitCode.PUBLISH_FAILED
+        text = shown(judged.decision, OutputOptions(output), code)
+        lost = show_or_log(text, [judged.decision], printer(output), publish=False)
+    for fault in (*([judged.doubt] if judged.doubt is not None else []), *lost):
+        log(f"benchgate: {fault}")
+    return ExitCode.OK if whole and not lost else ExitCode.PUBLISH_FAILED
+
+
+def _publish_all(message: Message, to: Mapping[str, Publisher]) -> bool:
+    """Publish to every target and log each result. Return True if one failed."""
+    from benchgate.release.publish import publish_all
+
+    failed = False
+    for one in publish_all(message, to):
+        failed = failed or one.fault is not None
+        said = f"{one.name}: {one.done}" if one.fault is None else f"benchgate: not published: {one.name}: {one.fault}"
+        log(said)
+    return failed
+
+
+def _candidates(suite: str, candidate: str | None) -> list[tuple[str, str]]:
+    """Return the names of the suite and each candidate. Raises UsageError for an unknown candidate."""
+    from benchgate.pipeline.suite_file import read_suite
+    from benchgate.suite.messages import suggestion
+
+    known = read_suite(find_suite(suite)).suite
+    names = (candidate,) if candidate is not None else known.candidates or (known.candidate,)
+    if candidate is not None and candidate not in known.deployments:
+        near = suggestion(candidate, known.deployments)
+        raise UsageError(f'--candidate: {known.suite} has no deployment "{candidate}"; {near}')
+    return [(known.suite, name) for name in names]
+
+
+def _publish_without_verdict(
+    names: list[tuple[str, str]],
+    targets: GitHubTargets,
+    context: GitHubContext,
+    key: str | None,
+    *,
+    ended: bool,
+    required: bool,
+) -> ExitCode:
+    """Publish that each candidate is being measured, or that this `ended` without a verdict."""
+    from benchgate.release.publish import publishers, without_verdict
+
+    to = publishers(targets, context, os.environ)
+    messages = [without_verdict(suite, name, context, ended=ended, key=key) for suite, name in names]
+    failed = [_publish_all(message, to) for message in messages]
+    return ExitCode.PUBLISH_FAILED if any(failed) and required else ExitCode.OK
+
+
+def promote(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="Stored run: whole id or label; @promoted to withdraw.")],
+    by: Annotated[
+        str | None, typer.Option("--by", help="Who promotes.", show_default="user of the CI or this machine")
+    ] = None,
+    ref: Annotated[
+        str | None, typer.Option("--ref", help="Branch or tag to promote from.", show_default="the CI job's")
+    ] = None,
+    commit: Annotated[
+        str | None, typer.Option("--commit", help="Commit to promote at.", show_default="the CI job's")
+    ] = None,
+    protected: Annotated[
+        bool | None,
+        typer.Option("--protected/--not-protected", help="Is that ref protected?", show_default="as the CI reports"),
+    ] = None,
+    report: Annotated[
+        Path | None, typer.Option("--report", metavar="FILE", help="HTML report that was read; must be the store's.")
+    ] = None,
+    override: Annotated[
+        str | None, typer.Option("--override", metavar="REASON", help="Promote against the verdict.")
+    ] = None,
+    require_pinned: Annotated[
+        bool, typer.Option("--require-pinned", help="Refuse a candidate without a known model revision.")
+    ] = False,
+    max_age: Annotated[
+        str | None, typer.Option("--max-age", help="Longest time since the run ended.", show_default="30d")
+    ] = None,
+    run_hook: Annotated[
+        str | None,
+        typer.Option("--run-hook", metavar="CMD", help="Run this command, without a shell, once it is recorded."),
+    ] = None,
+    hook_timeout: Annotated[str, typer.Option("--hook-timeout", help="Time limit of --run-hook.")] = "10m",
+    repeat: Annotated[
+        bool, typer.Option("--repeat", help="Run the hook again, or promote a withdrawn run again.")
+    ] = False,
+    withdraw: Annotated[
+        str | None, typer.Option("--withdraw", metavar="REASON", help="Take the run's promotion back.")
+    ] = None,
+    waivers: options.WaiversOption = None,
+    as_of: options.AsOfOption = None,
+    strict: options.StrictOption = False,
+    store: options.StoreOption = options.STORE,
+    output: options.CareFormatOption = CareFormat.TEXT,
+) -> None:
+    """Record that a candidate is in service
+
+    Judges the run again first, and exits with the verdict's code where that does not allow a promotion.
+
+    Example: benchgate promote chat-3 --ref main --protected
+    """
+    from benchgate.integrations.ci import origin_of, unprotected_because
+    from benchgate.integrations.hook import hook_command
+    from benchgate.model.deployment import Arm
+    from benchgate.model.run import MAX_PROMOTION_AGE_S
+    from benchgate.release import promote
+    from benchgate.release.promote import run_promotion_hook
+    from benchgate.store.repository import Store
+
+    rests_on = {"--report": report, "--override": override, "--waivers": waivers, "--as-of": as_of, "--strict": strict}
+    follows = {"--run-hook": run_hook, "--repeat": repeat}
+    lately = {"--require-pinned": require_pinned, "--max-age": max_age}
+    if withdraw is not None:
+        for option, value in {**rests_on, **follows, **lately}.items():
+            if value not in (None, False):
+                raise UsageError(f"{option} is of a promotion, and --withdraw takes one back; leave it out")
+    max_age_s = MAX_PROMOTION_AGE_S if max_age is None else _duration_s("--max-age", max_age)
+    hook = None if run_hook is None else hook_command(run_hook)
+    hook_limit_s = _duration_s("--hook-timeout", hook_timeout)
+    origin = origin_of(os.environ, by=by, ref=ref, commit=commit, protected=protected, user=_user())
+    doubt = unprotected_because(os.environ)
+    with Store.open(store, create=False) as opened:
+        _require_fixed_name(run, or_promoted=withdraw is not None)
+        run_id = opened.resolve(run, whole=True)
+        if withdraw is not None:
+            recorded = promote.withdraw(opened, run_id, origin, withdraw)
+        else:
+            recorded = promote.promote(
+                opened,
+                run_id,
+                origin,
+                max_age_s=max_age_s,
+                waivers=waivers_for_stored(waivers, as_of, opened.run(run_id)),
+                strict=strict,
+                report=report,
+                override=override,
+                require_pinned=require_pinned,
+                again=repeat,
+            )
+        if output is CareFormat.JSON:
+            say_json(_promotion_document(recorded), sort_keys=True)
+        else:
+            say("".join(_promotion_lines(recorded, doubt)))
+        if hook is not None:
+            promote.require_current(opened, recorded, again=repeat, override=override)
+            candidate = opened.run(run_id).arms[Arm.CANDIDATE]
+            run_promotion_hook(hook, recorded.promotion, candidate, os.environ, hook_limit_s)
+
+
+def _duration_s(option: str, text: str) -> float:
+    from benchgate.units import parse_duration_s
+
+    try:
+        return parse_duration_s(text)
+    except ValueError as error:
+        raise UsageError(f"{option}: {error}") from error
+
+
+def _require_fixed_name(run: str, *, or_promoted: bool = False) -> None:
+    """Raise UsageError for `@latest` and the like, which may be a newer run than the one that was judged."""
+    if run.startswith("@") and not (or_promoted and run == "@promoted"):
+        raise UsageError(f"{run} may mean another run by now than the one that was judged; name it by its id or label")
+
+
+def _user() -> str | None:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return None
+
+
+def _promotion_document(recorded: Recorded) -> dict[str, object]:
+    document = {**recorded.promotion.to_json(), "in_series": recorded.promotion.in_series, "new": recorded.new}
+    if recorded.identity is not None:
+        document["identity"] = {"pin": recorded.identity.pin.value, "told": recorded.identity.told}
+    return document
+
+
+def _promotion_lines(recorded: Recorded, doubt: str) -> Iterator[str]:
+    """Yield the promotion in words; `doubt` says why its ref is not known to be protected."""
+    one = recorded.promotion
+    yield terminal_line(f"run {one.run_id} of suite {one.suite}: {one.told}") + "\n"
+    if not recorded.new:
+        yield "it was recorded before, as below; nothing changed\n"
+    told = (("ref", one.origin.ref), ("commit", one.origin.commit), ("in", one.origin.ci))
+    where = "".join(f", {what} {said}" for what, said in told if said)
+    yield terminal_line(f"by {one.origin.by} at {one.promoted_at}{where}") + "\n"
+    if one.grounds is not None:
+        yield f"verdict {one.grounds.outcome}, report sha256 {one.grounds.report_sha256}\n"
+        if recorded.identity is not None:
+            yield terminal_line(f"model {recorded.identity.told}") + "\n"
+        if not one.in_series:
+            why = "its verdict was overridden" if one.reason is not None else doubt
+            yield terminal_line(f"it is not in the baseline series: {why}") + "\n"
+    if one.reason is not None:
+        yield terminal_line(f"reason: {one.reason}") + "\n"
+
+
+def verify(
+    statement: Annotated[Path, typer.Argument(metavar="STATEMENT", help="Statement of a verdict, FILE.intoto.json.")],
+    run: Annotated[str | None, typer.Option("--run", help="Expected run, its whole id.")] = None,
+    candidate: Annotated[str | None, typer.Option("--candidate", help="Expected candidate.")] = None,
+    revision: Annotated[str | None, typer.Option("--revision", help="Expected weights: a commit or a sha256.")] = None,
+    report: Annotated[Path | None, typer.Option("--report", help="Expected HTML report.")] = None,
+    suite: Annotated[str | None, typer.Option("--suite", help="Expected suite.")] = None,
+    store: Annotated[
+        str | None,
+        typer.Option("--store", envvar="BENCHGATE_STORE", help="Store of its run, which is judged again."),
+    ] = None,
+    bundle: Annotated[
+        Path | None, typer.Option("--bundle", help="sigstore bundle that signs it (extra `sign`).")
+    ] = None,
+    identity: Annotated[str | None, typer.Option("--identity", help="Expected signer, whole.")] = None,
+    issuer: Annotated[
+        str | None, typer.Option("--issuer", help="Expected issuer of the signer's identity, a URL.")
+    ] = None,
+    repository: Annotated[
+        str | None,
+        typer.Option("--repository", help="Repository that it was signed for, a URL.", show_default="the identity's"),
+    ] = None,
+    trust_root: Annotated[
+        Path | None,
+        typer.Option("--trust-root", help="sigstore's trusted_root.json.", show_default="the one in sigstore"),
+    ] = None,
+    require: Annotated[
+        str | None, typer.Option("--require", help="Parts that must be compared: report,suite,store,signature.")
+    ] = None,
+    policy: Annotated[str | None, typer.Option("--policy", help="Suite whose gate replaced the run's.")] = None,
+    waivers: Annotated[
+        Path | None, typer.Option("--waivers", help="File of waivers that the verdict rests on.")
+    ] = None,
+    strict: options.StrictOption = False,
+    output: options.CareFormatOption = CareFormat.TEXT,
+) -> None:
+    """Check a verdict's signed statement
+
+    Compares it with report, suite, store and signature. Exits with 0 if all agree and the verdict allows a promotion.
+
+    Example: benchgate verify report.html.intoto.json --report report.html --suite suite.yaml
+    """
+    from benchgate.pipeline.suite_file import read_suite
+    from benchgate.release import verify
+    from benchgate.release.attest import read_statement
+    from benchgate.store.repository import Store
+
+    signer = _signer(bundle, identity, issuer, trust_root, repository)
+    if (report, suite, store, signer) == (None,) * 4:
+        raise UsageError("nothing to hold it against; give --report, --suite, --store or --bundle, as many as you have")
+    required = _required(require)
+    data = _read_statement(statement)
+    stated = read_statement(data, str(statement))
+    with Store.open(store, create=False) if store is not None else nullcontext() as opened:
+        asked = verify.VerifyRequest(
+            run=run,
+            candidate=candidate,
+            revision=revision,
+            report=report,
+            suite=None if suite is None else find_suite(suite),
+            store=opened,
+            signer=signer,
+            policy=None if policy is None else read_suite(find_suite(policy)).suite,
+            waivers=_stated_waivers(waivers, stated, opened),
+        )
+        found = verify.verify(stated, data, asked)
+    _refuse_unchecked(found, required)
+    code = _statement_code(found, strict=strict)
+    if output is CareFormat.JSON:
+        say_json(_statement_document(found, code), sort_keys=True)
+    else:
+        say("".join(_statement_lines(found, code, str(statement))))
+    raise typer.Exit(int(code))
+
+
+def _signer(
+    bundle: Path | None, identity: str | None, issuer: str | None, trust_root: Path | None, repository: str | None
+) -> Signer | None:
+    from benchgate.release.verify import Signer, require_sigstore
+
+    if bundle is None:
+        of_one = {"--identity": identity, "--issuer": issuer, "--trust-root": trust_root, "--repository": repository}
+        for option, said in of_one.items():
+            if said is not None:
+                raise UsageError(f"{option} is of a signature, and none is given; add --bundle FILE")
+        return None
+    if not identity or not issuer:
+        raise UsageError(
+            "--bundle requires --identity (for GitHub Actions the URL of the workflow with its ref) and --issuer "
+            "(https://token.actions.githubusercontent.com there): without them any signature would pass"
+        )
+    require_sigstore()
+    return Signer(bundle, identity, issuer, trust_root, repository)
+
+
+def _required(names: str | None) -> tuple[Part, ...]:
+    from benchgate.release.verify import Part
+
+    known = [part.value for part in Part]
+    asked = [name.strip() for name in names.split(",")] if names is not None else []
+    for name in asked:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
+            raise UsageError(f"--require: {name!a} is nothing to hold a statement against; {hint}")
+    return tuple(Part(name) for name in asked)
+
+
+def _refuse_unchecked(found: Verified, required: tuple[Part, ...]) -> None:
+    from benchgate.release.verify import unchecked
+
+    if missing := unchecked(found.lines, required):
+        raise UsageError(
+            f"--require {missing[0].value}: nothing was compared of it; give what it takes (docs/verify.md)"
+        )
+
+
+def _stated_waivers(file: Path | None, stated: Statement, store: Store | None) -> Waivers | None:
+    if file is None:
+        return None
+    if store is None:
+        raise UsageError("--waivers is for judging the run again; add --store, or leave it out")
+    return waivers_for_stored(file, stated.waivers_as_of, store.run(stated.run.id))
+
+
+def _statement_code(found: Verified, *, strict: bool) -> ExitCode:
+    if found.holds and found.exit_code is ExitCode.OK:
+        return found.statement.outcome.exit_code(strict=strict)
+    return found.exit_code
+
+
+def _read_statement(statement: Path) -> bytes:
+    from benchgate.release.attest import LONGEST_BYTES
+
+    try:
+        with statement.open("rb") as opened:
+            return opened.read(LONGEST_BYTES + 1)
+    except OSError as error:
+        raise UsageError(f"the statement {statement} cannot be read: {error.strerror}") from error
+
+
+def _statement_lines(found: Verified, code: ExitCode, source: str) -> Iterator[str]:
+    said = found.statement
+    waived = f", with waivers as of {said.waivers_as_of}" if said.waivers_as_of is not None else ""
+    sides = " against ".join(said.arms[arm].name for arm in ("candidate", "baseline") if arm in said.arms)
+    head = (
+        f"{source}: {said.outcome} with exit code {said.exit_code.value} of run {said.run.id}, suite {said.run.suite}"
+    )
+    yield terminal_line(f"{head}, {sides}{waived}, judged by benchgate {said.tool_version}") + "\n"
+    for line in found.lines:
+        yield terminal_line(f"  {line.part:10} {line.answer.value:14} {line.text}") + "\n"
+        if line.remedy is not None:
+            yield terminal_line(f"  {'':25} {line.remedy}") + "\n"
+    yield _statement_end(found, code)
+
+
+def _statement_end(found: Verified, code: ExitCode) -> str:
+    if not found.holds:
+        return f"does not hold: exit code {code.value}\n"
+    promotes = "promotes" if code is ExitCode.OK else "does not promote"
+    by_whom = "the verdict" if found.vouched else "the statement says of itself that the verdict"
+    return f"what was compared holds, and {by_whom} {promotes}: exit code {code.value}\n"
+
+
+def _statement_document(found: Verified, code: ExitCode) -> dict[str, object]:
+    said = found.statement
+    return {
+        "schema": "benchgate.verified/1",
+        "run": said.run.id,
+        "suite": said.run.suite,
+        "outcome": said.outcome.value,
+        "stated_exit_code": said.exit_code.value,
+        "lines": [
+            {"part": line.part, "answer": line.answer.value, "told": line.text, "remedy": line.remedy}
+            for line in found.lines
+        ],
+        "holds": found.holds,
+        "vouched": found.vouched,
+        "exit_code": code.value,
+    }
+
+
+def verdict_server(
+    host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option("--port", min=0, max=65535, help="Port to listen on; 0 takes a free one.")
+    ] = 8787,
+    max_age: Annotated[str, typer.Option("--max-age", help="Longest time since a run ended.")] = "7d",
+    store: options.StoreOption = options.STORE,
+    strict: options.StrictOption = False,
+) -> None:
+    """Serve verdicts to Flagger and Argo Rollouts
+
+    Answers over HTTP whether a run may be promoted. Only reads the store.
+
+    Example: benchgate verdict-server --host 0.0.0.0 --store postgresql://db/runs
+    """
+    from benchgate.release.server import ServerSettings, VerdictServer, opened
+    from benchgate.units import parse_duration_s
+
+    try:
+        max_age_s = parse_duration_s(max_age)
+    except ValueError as error:
+        raise UsageError(f"--max-age: {error}") from error
+    with opened(store):
+        pass  # a store that is not there is told now, and not to whoever asks first
+    try:
+        server = VerdictServer(host, port, ServerSettings(store, max_age_s, strict, _log))
+    except (OSError, OverflowError) as error:
+        raise UsageError(f"--host {host} --port {port}: nothing can listen there: {error}") from error
+    with server:
+        log(f"benchgate: answering on {server.url}")
+        server.serve_forever()
+
+
+def _log(line: str) -> None:
+    log(line)

@@ -1,0 +1,326 @@
+"""Commands that measure: `benchgate run`, `calibrate` and `demo`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from benchgate.cli import options
+from benchgate.cli.commands import resume_command, run_command, spelled
+from benchgate.cli.inputs import waivers_for_run
+from benchgate.cli.options import CareFormat, Format, Part, find_suite
+from benchgate.cli.output import OutputOptions, conclude_each, finish, with_output
+from benchgate.cli.progress import make_progress
+from benchgate.cli.saying import log, say, say_json
+from benchgate.errors import ExitCode, RunInterrupted, StoreError, UsageError
+
+if TYPE_CHECKING:
+    from benchgate.model.verdict import Waivers
+    from benchgate.pipeline.judge import Decision
+    from benchgate.pipeline.run import RunOptions
+    from benchgate.pipeline.suite_file import SuiteFile
+
+DEMO_EXPECTED = {"q8_0": ("PASS", "WARN"), "q2_k": ("BLOCK",), "padded": ("BLOCK",)}
+
+
+@with_output
+def run(
+    suite: options.SuiteArgument,
+    output: OutputOptions,
+    baseline: options.BaselineOption = None,
+    candidate: options.CandidateOption = None,
+    only: Annotated[Part | None, typer.Option("--only", help="Measure and judge this part of the suite alone.")] = None,
+    samples: Annotated[
+        tuple[str, str] | None,
+        typer.Option(
+            "--samples",
+            metavar="ARM=DIR...",
+            help="baseline=DIR candidate=DIR: judge what `lm_eval --log_samples` wrote elsewhere; send nothing.",
+        ),
+    ] = None,
+    store: options.StoreOption = options.STORE,
+    work_dir: options.WorkDirOption = options.WORK_DIR,
+    cluster: options.ClusterOption = None,
+    allow_actions: options.AllowActionsOption = False,
+    allow_code: options.AllowCodeOption = False,
+    waivers: options.WaiversOption = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Resume an interrupted run.")] = False,
+    resumed: Annotated[
+        str | None, typer.Option("--run", metavar="RUN", help="Run to resume.", show_default="the newest")
+    ] = None,
+    ignore_missing_spool: Annotated[
+        bool, typer.Option("--ignore-missing-spool", help="Resume although the records beside the store are lost.")
+    ] = False,
+    label: options.LabelOption = None,
+) -> None:
+    """Measure both deployments, judge the candidate
+
+    Of several candidates each has its own run and report, and the worst verdict decides the exit code.
+
+    Example: benchgate run suite.yaml --report report.html
+    """
+    from benchgate.pipeline.suite_file import read_suite
+
+    path = find_suite(suite)
+    output = output.of_run(path, work_dir)
+    arguments = RunArguments(
+        store, work_dir, cluster, allow_actions, allow_code, baseline, candidate, only, waiver_file=waivers
+    )
+    if samples is not None:
+        _refuse_beside_samples(arguments, resume)
+        raise typer.Exit(int(_judge_samples(path, samples, arguments, label, output)))
+    if resume or resumed is not None or ignore_missing_spool:
+        file = read_suite(path)  # a resumed run has the prices of the day on which it began
+        option = "--run" if resumed is not None else "--ignore-missing-spool"
+        several = file.suite.candidates if candidate is None else ()
+        _require_one_run(resume, option, several, label, only)
+        arguments = replace(arguments, waivers=waivers_for_run(waivers, file.suite))
+        with output.cleared_on_failure() as clear:
+            arguments = replace(arguments, before_measuring=clear)
+            decision = _resume(file.with_arms(baseline, candidate), arguments, resumed, ignore_missing_spool)
+        raise typer.Exit(int(finish(decision, output)))
+    file = arguments.load(path)
+    candidates = file.suite.candidates
+    arguments = replace(arguments, waivers=waivers_for_run(waivers, file.suite))
+    if not candidates:
+        with output.cleared_on_failure() as clear:
+            decision = _measure(file, replace(arguments, before_measuring=clear), label)
+        raise typer.Exit(int(finish(decision, output)))
+    if output.format in (Format.JUNIT, Format.GITLAB):
+        raise UsageError(
+            f"--format {output.format} is of one candidate, and {path} has {len(candidates)}: use --write, "
+            "or --candidate"
+        )
+    each = {name: file.with_arms(None, name) for name in candidates}
+    _require_runnable(each.values(), arguments)
+
+    def measure(name: str) -> Decision:
+        # An earlier candidate may have taken the night, and prices hold for one day.
+        own_label = None if label is None else f"{label}-{name}"
+        return _measure(each[name].priced_today(), replace(arguments, candidate=name), own_label)
+
+    raise typer.Exit(int(conclude_each(candidates, measure, output)))
+
+
+def calibrate(
+    suite: options.SuiteArgument,
+    times: Annotated[
+        int | None,
+        typer.Option("--times", help="Pairs of blocks.", show_default="the suite's blocks, at least 10"),
+    ] = None,
+    only: Annotated[Part | None, typer.Option("--only", help="Calibrate this part of the suite alone.")] = None,
+    baseline: options.BaselineOption = None,
+    store: options.StoreOption = options.STORE,
+    work_dir: options.WorkDirOption = options.WORK_DIR,
+    cluster: options.ClusterOption = None,
+    allow_actions: options.AllowActionsOption = False,
+    allow_code: options.AllowCodeOption = False,
+    label: options.LabelOption = None,
+    output: options.CareFormatOption = CareFormat.TEXT,
+) -> None:
+    """Measure the noise of a suite's baseline
+
+    The noise profile tells `plan` which regressions a run can detect.
+
+    Example: benchgate calibrate suite.yaml --times 20
+    """
+    from benchgate.pipeline import calibrate
+    from benchgate.pipeline.suite_file import load_suite
+    from benchgate.report.sections.noise import noise_lines
+
+    file = load_suite(find_suite(suite), baseline)
+    arguments = RunArguments(store, work_dir, cluster, allow_actions, allow_code)
+    part = calibrate.Part(only.value) if only is not None else None
+    with file.located_errors(), make_progress(f"{file.suite.baseline} vs itself") as progress:
+        run_options = arguments.options(label)
+        found = calibrate.calibrate(file.suite, file.folder, run_options, progress, times=times, only=part)
+    if found.profile is None:
+        fault = found.evidence.target_faults[0] if found.evidence.target_faults else None
+        why = f": {fault.reason}" if fault is not None else ""
+        log(f"benchgate: no noise profile, because the measurement is incomplete{why}")
+        raise typer.Exit(int(ExitCode.INVALID))
+    if output is CareFormat.JSON:
+        say_json(found.profile.to_json(), sort_keys=True)
+        return
+    say("".join(f"{line}\n" for line in noise_lines(found.profile, found.profile.measured_at)))
+
+
+def demo(
+    out: Annotated[Path, typer.Option("--out", help="Folder for the store and the reports.")] = Path("benchgate-demo"),
+    candidate: Annotated[
+        list[str] | None, typer.Option("--candidate", help="Judge only these of q8_0, q2_k, padded.")
+    ] = None,
+) -> None:
+    """Try benchgate on three small models
+
+    One quantised candidate passes, one has broken weights, one answers too late.
+
+    Example: benchgate demo --candidate q2_k
+    """
+    from benchgate.pipeline.suite_file import load_suite
+
+    chosen = candidate or list(DEMO_EXPECTED)
+    unknown = [name for name in chosen if name not in DEMO_EXPECTED]
+    if unknown:
+        raise UsageError(f"the demo has no candidate {unknown[0]!r}; it has {', '.join(DEMO_EXPECTED)}")
+    file = load_suite(find_suite("demo"))
+    arguments = RunArguments(str(out / "benchgate.db"), out / "work")
+    rows, surprises, lost = [], 0, False
+    for name in chosen:
+        decision = _measure(file.with_arms(None, name), arguments, f"demo-{name}")
+        report = out / f"report-{name}.html"
+        code = finish(decision, OutputOptions(report=report))
+        outcome = decision.verdict.outcome
+        surprises += outcome not in DEMO_EXPECTED[name]
+        lost |= code is ExitCode.PUBLISH_FAILED
+        rows.append(f"{name:8} {outcome.value:12} exit {int(code):<3} {report}")
+    say("\n" + "\n".join(rows) + "\n")
+    if surprises:
+        expected = ", ".join(f"{name} {' or '.join(DEMO_EXPECTED[name])}" for name in chosen)
+        log(
+            f"benchgate: these are not the expected verdicts ({expected}). Other work on this machine slows the load "
+            "generator and the engines: stop it and run the demo again, or see the reports"
+        )
+    if surprises or lost:
+        raise typer.Exit(int(ExitCode.PUBLISH_FAILED if lost else ExitCode.INVALID))
+
+
+@dataclass(frozen=True, slots=True)
+class RunArguments:
+    """Arguments of the command line that every run of a suite shares."""
+
+    store: str
+    work_dir: Path
+    cluster: str | None = None
+    allow_actions: bool = False
+    allow_code: bool = False
+    baseline: str | None = None
+    candidate: str | None = None
+    only: Part | None = None
+    waivers: Waivers | None = None
+    waiver_file: Path | None = None
+    before_measuring: Callable[[], None] = lambda: None
+
+    def load(self, path: Path) -> SuiteFile:
+        """Read the suite, and return it as these arguments change it."""
+        from benchgate.pipeline.suite_file import load_suite
+        from benchgate.suite.rules.suite import only_part
+
+        file, only = load_suite(path, self.baseline, self.candidate), self.only
+        return file if only is None else file.changed(lambda suite: only_part(suite, only.value))
+
+    def options(self, label: str | None) -> RunOptions:
+        """Return the pipeline's options of one run."""
+        from benchgate.pipeline.run import RunOptions
+
+        return RunOptions(
+            store=self.store,
+            work_dir=self.work_dir.resolve(),
+            label=label,
+            cluster=self.cluster,
+            allow_actions=self.allow_actions,
+            allow_code=self.allow_code,
+            waivers=self.waivers,
+            part=self.only is not None,
+            before_measuring=self.before_measuring,
+        )
+
+    def command(self, path: Path) -> str:
+        """Return the command that measures such a run."""
+        said = (
+            ("--baseline", self.baseline),
+            ("--candidate", self.candidate),
+            ("--only", self.only),
+            ("--work-dir", None if self.work_dir == options.WORK_DIR else str(self.work_dir)),
+            ("--cluster", self.cluster),
+            ("--waivers", None if self.waiver_file is None else str(self.waiver_file)),
+        )
+        flags = (("--allow-actions", self.allow_actions), ("--allow-code", self.allow_code))
+        return run_command(path, store=self.store, said=said, flags=flags)
+
+
+def _measure(file: SuiteFile, arguments: RunArguments, label: str | None) -> Decision:
+    from benchgate.pipeline.run import run_suite
+
+    command, suite = arguments.command(file.path), file.suite
+    with file.located_errors(), make_progress(f"{suite.baseline} vs {suite.candidate}") as progress:
+        try:
+            decision = run_suite(suite, file.folder, arguments.options(label), progress)
+        except RunInterrupted as interrupted:
+            again = resume_command(command, interrupted.run_id)
+            progress.note(f"run {interrupted.run_id} was interrupted; resume it with `{again}`")
+            raise
+    if (fault := decision.store_fault) is None:
+        return decision
+    return replace(decision, store_fault=StoreError(spelled(fault, begun_by=command)))
+
+
+def _require_runnable(each: Iterable[SuiteFile], arguments: RunArguments) -> None:
+    """Raise for a candidate that cannot be measured, before the first one is."""
+    from benchgate.pipeline.run import require_runnable
+
+    for file in each:
+        with file.located_errors():
+            require_runnable(file.suite, file.folder, arguments.options(None))
+
+
+def _resume(file: SuiteFile, arguments: RunArguments, run: str | None, ignore_missing_spool: bool) -> Decision:
+    from benchgate.pipeline.resume import resume_suite
+
+    suite, run_options = file.suite, arguments.options(None)
+    with file.located_errors(), make_progress(f"{suite.baseline} vs {suite.candidate}") as progress:
+        return resume_suite(suite, file.folder, run_options, progress, run, without_spool=ignore_missing_spool)
+
+
+def _require_one_run(resume: bool, option: str, several: tuple[str, ...], label: str | None, only: Part | None) -> None:
+    if not resume:
+        raise UsageError(f"{option} is about the run that --resume continues; add --resume, or leave it out")
+    if several:
+        raise UsageError(
+            f"--resume continues one run, and this suite has {len(several)} candidates: name its candidate with "
+            f"--candidate, one of {', '.join(several)}"
+        )
+    if label is not None:
+        raise UsageError("a resumed run keeps its label, or none; leave --label out")
+    if only is not None:
+        raise UsageError("a run of one part cannot be resumed; run it again, or leave --only out")
+
+
+def _refuse_beside_samples(arguments: RunArguments, resume: bool) -> None:
+    given = {
+        "--baseline": arguments.baseline,
+        "--candidate": arguments.candidate,
+        "--only": arguments.only,
+        "--cluster": arguments.cluster,
+        "--allow-actions": arguments.allow_actions,
+        "--allow-code": arguments.allow_code,
+        "--resume": resume,
+    }
+    for option, value in given.items():
+        if value:
+            raise UsageError(f"{option} is of a run that sends requests, and --samples sends none; leave it out")
+
+
+def _judge_samples(
+    path: Path, samples: tuple[str, str], arguments: RunArguments, label: str | None, output: OutputOptions
+) -> ExitCode:
+    from benchgate.model.deployment import Arm
+    from benchgate.pipeline.import_evals import import_suite
+    from benchgate.pipeline.suite_file import load_suite
+
+    folders = dict(text.partition("=")[::2] for text in samples)
+    if sorted(folders) != sorted(Arm) or not all(folders.values()):
+        raise UsageError(
+            f"--samples {' '.join(samples)}: expected a folder of each arm, like baseline=evals/f16 candidate=evals/q8"
+        )
+    file = load_suite(path)
+    if file.suite.candidates:
+        raise UsageError(f"{path} has several candidates, and --samples are of one; name it as its `candidate`")
+    run_options = replace(arguments, waivers=waivers_for_run(arguments.waiver_file, file.suite)).options(label)
+    with output.cleared_on_failure():
+        decision = import_suite(file, {arm: Path(folders[arm]) for arm in Arm}, run_options)
+    return finish(decision, output)
