@@ -54,7 +54,7 @@ load:
     - {{stage: {open_stage}, rate: {rate}/s, requests: {requests}}}
 
 # Speed alone promotes a broken model. These sums need no download and see one that was damaged; whether it does what
-# your users need is for your own tasks to say (docs/tasks.md), or lm-eval's: [{{task: gsm8k, limit: 500}}, ifeval].
+# your users need is for your own tasks to say (docs/guides/evals.md), or lm-eval's: [{{task: gsm8k, limit: 500}}, ifeval].
 quality:
   tasks: [{task}]
   max_tokens: 512
