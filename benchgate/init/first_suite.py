@@ -59,7 +59,7 @@ quality:
   tasks: [{task}]
   max_tokens: 512
 
-# Recorded prompts of yours, sent to both (docs/shadow.md): drawn by `benchgate shadow sample`. Then take the mark away.
+# Recorded prompts of yours, sent to both (docs/guides/shadow.md): drawn by `benchgate shadow sample`. Then take the mark away.
 # shadow: {{prompts: prompts.jsonl, max_tokens: 256}}
 
 gate:
