@@ -15,11 +15,6 @@ PROMOTION = parse_suite((ROOT / "suites" / "quality-promotion.yaml").read_text(e
 SMOKE = parse_suite((ROOT / "suites" / "quality-smoke.yaml").read_text(encoding="utf-8"), "smoke")
 
 
-@pytest.mark.parametrize("text", EXAMPLES)
-def test_example_of_the_page_loads(text: str) -> None:
-    parse_suite(text, "docs/guides/evals.md")
-
-
 def test_an_adapter_of_the_baselines_own_server_is_a_candidate() -> None:
     adapter = next(parse_suite(text, "page") for text in EXAMPLES if "suite: adapter" in text)
     base, adapted = (adapter.deployments[name] for name in (adapter.baseline, adapter.candidate))
