@@ -24,7 +24,7 @@ TargetRequestsOption = Annotated[
 P95Option = Annotated[float | None, typer.Option("--p95", help="The demand of busy hours, in the same unit.")]
 PeakOption = Annotated[float | None, typer.Option("--peak", help="The highest demand, in the same unit.")]
 TrafficOption = Annotated[
-    Path | None, typer.Option("--traffic", help="CSV with one row an hour, instead of the demand (docs/guides/cost.md).")
+    Path | None, typer.Option("--traffic", help="CSV with one row an hour, instead of the demand (docs/capacity.md).")
 ]
 ReplicaTokensOption = Annotated[
     float | None, typer.Option("--replica-tokens-per-s", help="What a replica carries, in output tokens.")

@@ -303,7 +303,7 @@ def each_candidate(suite: Suite) -> tuple[Suite, ...]:
 def only_shadow(suite: Suite) -> Suite:
     """Return the suite with nothing but its shadow comparison and the checks of it. Raises UsageError without any."""
     if suite.shadow is None:
-        raise UsageError(f"{suite.suite} has no `shadow`; add it (docs/guides/shadow.md), or run the whole suite")
+        raise UsageError(f"{suite.suite} has no `shadow`; add it (docs/shadow.md), or run the whole suite")
     kept = tuple(check for check in suite.gate.checks if METRICS[check.metric].family == "shadow")
     if not kept:
         raise UsageError(
