@@ -53,13 +53,13 @@ load:
     # So many a second, whether or not earlier ones are done: {in_flight} in flight where nothing waits.
     - {{stage: {open_stage}, rate: {rate}/s, requests: {requests}}}
 
-# Speed alone promotes a broken model. These sums need no download and see one that was damaged; whether it does what
-# your users need is for your own tasks to say (docs/guides/evals.md), or lm-eval's: [{{task: gsm8k, limit: 500}}, ifeval].
+# Speed alone promotes a broken model. These sums need no download and see one that was damaged; for what your users
+# need, add your own tasks (docs/guides/evals.md) or lm-eval's: [{{task: gsm8k, limit: 500}}, ifeval].
 quality:
   tasks: [{task}]
   max_tokens: 512
 
-# Recorded prompts of yours, sent to both (docs/guides/shadow.md): drawn by `benchgate shadow sample`. Then take the mark away.
+# Your recorded prompts, sent to both (docs/guides/shadow.md). Draw them with `benchgate shadow sample`, then uncomment:
 # shadow: {{prompts: prompts.jsonl, max_tokens: 256}}
 
 gate:
