@@ -11,7 +11,7 @@ ITEMS = 1500
 NAME = "arithmetic"
 
 TASK = f"""\
-# Sums and products, made by `benchgate init`; the last number of an answer counts. Your own tasks: docs/guides/evals.md.
+# Sums and products, made by `benchgate init`; the last number of an answer counts. Own tasks: docs/guides/evals.md.
 task: {NAME}
 dataset_path: json
 dataset_kwargs:
