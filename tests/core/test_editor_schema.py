@@ -212,10 +212,8 @@ prices:
 
 
 def test_files_of_prices_are_taken_and_refused_as_the_commands_do() -> None:
-    page = (ROOT / "docs" / "capacity.md").read_text(encoding="utf-8")
-    examples = [
-        text for text in re.findall(r"^```yaml\n(.*?)^```", page, re.MULTILINE | re.DOTALL) if "prices:" in text
-    ]
+    page = (ROOT / "docs" / "guides" / "cost.md").read_text(encoding="utf-8")
+    examples = re.findall(r'^```yaml title="prices.yaml"\n(.*?)^```', page, re.MULTILINE | re.DOTALL)
     for text in (*examples, PRICED):
         assert parse_prices(text, "p.yaml").listed
         assert [error.message for error in PRICES.iter_errors(read_text(text, "p.yaml").data)] == []
