@@ -20,15 +20,15 @@ _LEAST_TTFT_S, _LEAST_TPOT_S = 0.2, 0.02
 _TTFT_TIMES, _TPOT_TIMES = 3, 2  # as slow as a lone request
 
 _TEXT = """\
-# May `next` replace `current`? Written by `benchgate init` from what both answered. Every key: docs/suites.md.
+# May `next` replace `current`? Written by `benchgate init` from what both answered. Keys: docs/reference/suite.md.
 #   benchgate validate {file}   every mistake in this file, with its line
 #   benchgate plan {file}       what would be asked, and what the checks can show; nothing is sent
 #   benchgate run {file}        measures both and decides
-# Editors complete and mark this file by what `benchgate schema` prints (docs/suites.md, in an editor).
+# Editors complete and mark this file by what `benchgate schema` prints (docs/reference/suite.md, editor support).
 suite: {name}
 
 # With what one accelerator costs, and how many each holds, the report says what a million tokens cost: take those marks
-# away. Prices by the day or the token, time that is paid and lost: docs/suites.md, prices of a file.
+# away. Prices by the day or the token, time that is paid and lost: docs/reference/suite.md, prices from a file.
 deployments:
   current: # {went_current}
 {current}
@@ -63,8 +63,8 @@ quality:
 # shadow: {{prompts: prompts.jsonl, max_tokens: 256}}
 
 gate:
-  # No checks are written, so the usual ones hold, required at this stage (docs/suites.md, usual checks): latencies,
-  # throughput, failures and accuracy against `current`, and the slo. `benchgate validate {file}` prints them.
+  # No checks are written, so the default ones hold, required at this stage: latencies, throughput, failures and
+  # accuracy against `current`, and the slo. `benchgate validate {file}` prints them.
   operating: {open_stage}
 """
 

@@ -245,7 +245,7 @@ _WRITTEN = {
 
 
 def metric_table() -> str:
-    """Return the table of docs/suites.md that lists the metrics, in Markdown."""
+    """Return the table of the metrics for the documentation, in Markdown."""
     lines = ["| metric | what | needs | margin in | `max` | `min` | a regression is |", "|---|---|---|---|---|---|---|"]
     for metric in METRICS.values():
         needs = f"`{metric.family}`" + (f", {metric.requires}" if metric.requires else "")
