@@ -1,162 +1,49 @@
-"""The generated parts of docs/reference. Run `scripts/docs` after a change of what they describe.
+"""Write the generated parts of the documentation: .venv/bin/python -m scripts.reference
 
-A page may have parts written by hand: what is generated lies between `<!-- NAME -->` and `<!-- end of NAME -->`.
+A generated part stands between the lines `<!-- name -->` and `<!-- end of name -->`. tests/core/test_reference_pages.py
+fails when a part is not current.
 """
 
 from __future__ import annotations
 
-import inspect
-import re
-import textwrap
 from collections.abc import Callable
 from pathlib import Path
 
-from pydantic import BaseModel
-from pydantic.fields import FieldInfo
-
-from benchgate.suite.messages import Slot, expectation, key_of, limits, sections, slots_of
-from benchgate.suite.types import Expected, Written
-from benchgate.units import as_written
+from scripts.suite_reference import suite_example, suite_sections
 
 DOCS = Path(__file__).parents[1] / "docs"
-_GUIDES = {
-    "deployments": "../guides/servers.md",
-    "deployments-sim": "../guides/servers.md#practice-server",
-    "deployments-ready": "../guides/servers.md#readiness-and-replicas",
-    "deployments-price_terms": "../guides/cost.md",
-    "deployments-token_prices": "../guides/cost.md",
-    "error_budget": "../guides/cost.md",
-    "load": "../guides/load.md",
-    "load-workload": "../guides/load.md#workloads",
-    "load-sweep": "../guides/load.md#stages",
-    "load-sweep-classes": "../guides/load.md#classes-and-slos",
-    "load-sweep-actions": "../guides/load.md#actions-during-a-stage",
-    "load-capacity": "../guides/load.md#capacity-search",
-    "quality": "../guides/evals.md",
-    "shadow": "../guides/shadow.md",
-    "gate": "verdict.md",
-}
 
 
-def suite_page() -> str:
-    """Return docs/reference/suite.md: the sections of the suite language, and two examples."""
-    page = (DOCS / "reference/suite.md").read_text(encoding="utf-8")
-    for name in ("smallest", "every-key"):
-        example = (DOCS / f"reference/suite-{name}.yaml").read_text(encoding="utf-8")
-        page = replace_part(page, name, f"```yaml\n{example}```")
-    return replace_part(page, "sections", "\n\n".join(_section(place, model) for place, model in sections()))
+def with_section(page: str, name: str, text: str) -> str:
+    """Return the page with `text` between the marks of `name`. Raises ValueError if the marks are missing."""
+    begin, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
+    head, found, rest = page.partition(begin)
+    _, closed, tail = rest.partition(end)
+    if not (found and closed):
+        raise ValueError(f"the page has no lines {begin} and {end}")
+    return f"{head}{begin}\n\n{text}\n\n{end}{tail}"
 
 
-PAGES: dict[str, Callable[[], str]] = {"reference/suite.md": suite_page}
-"""Functions by the page that they generate."""
-
-
-def replace_part(page: str, name: str, text: str) -> str:
-    """Return the page with another text between the two comments of a part."""
-    begin, end = f"<!-- {name} -->\n", f"\n<!-- end of {name} -->"
-    head, mark, rest = page.partition(begin)
-    _, other, tail = rest.partition(end)
-    if not (mark and other):
-        raise ValueError(f"the page has no lines {begin.strip()} and {end.strip()}")
-    return f"{head}{begin}\n{text}\n{end}{tail}"
-
-
-def _section(place: str, model: type[BaseModel]) -> str:
-    slots = slots_of(model)
-    rows = [
-        f"| `{key_of(name, field)}` | {_value(slots[key_of(name, field)])} | {' | '.join(_meaning(field, slots))} |"
-        for name, field in model.model_fields.items()
-    ]
-    title = f"`{place}`" if place else "Top level"
-    parts = [f'<a id="{_anchor(place)}"></a>', f"### {title}", inspect.cleandoc(model.__doc__ or "")]
-    if _anchor(place) in _GUIDES:
-        target = _GUIDES[_anchor(place)]
-        parts.append(f"See also: [{target.removeprefix('../').partition('.md')[0]}]({target}).")
-    return "\n\n".join([*parts, "\n".join(["| key | value | default | meaning |", "|---|---|---|---|", *rows])])
-
-
-def _anchor(place: str) -> str:
-    """Return the anchor of a section: `load-workload`, `load-sweep-classes`."""
-    return re.sub(r"\[\]|\.<name>", "", place).replace(".", "-") or "top-level"
-
-
-_PLACES = {model: place for place, model in sections()}
-
-
-def _value(slot: Slot) -> str:
-    """Return the cell for what may be written at a key."""
-    mark = next((mark for mark in reversed(slot.metadata) if isinstance(mark, Expected)), None)
-    link = ""
-    if slot.model is not None:
-        place = _PLACES[slot.model]
-        link = f"[section](#{_anchor(place)})"
-        return link if mark is None else f"{_code(mark.phrase)} ({link})"
-    if slot.entry is not None and mark is None:
-        inner = slot.entry
-        what = f"[sections](#{_anchor(_PLACES[inner.model])})" if inner.model else _plural(inner)
-        return f"{what} by name" if slot.names is not None else f"list of {what}"
-    if slot.choices:
-        return ", ".join(f"`{word}`" for word in slot.choices)
-    phrase = expectation(slot)
-    more = limits(slot.metadata) if mark and slot.kind is int else ""
-    return "name" if phrase == _NAME else _bounds(_code(phrase) + more)
-
-
-def _plural(slot: Slot) -> str:
-    if slot.choices:
-        return ", ".join(f"`{word}`" for word in slot.choices)
-    if expectation(slot) == _NAME:
-        return "names"
-    phrase = _bounds(_code(expectation(slot)))
-    plural = re.match(r"(text|whole number|number)\b", phrase)
-    return phrase.replace(plural[1], f"{plural[1]}s", 1) if plural else f"values, each {phrase}"
-
-
-def _bounds(phrase: str) -> str:
-    """Shorten the bounds of a number: `1 to 64`."""
-    phrase = re.sub(r" and below 9,223,.*|, at least 67,108,864$", "", phrase)  # 64 bits; bytes of `64MiB`
-    return re.sub(r"at least ([-\d,.]+) and at most ([-\d,.]+)", r"\1 to \2", phrase)
-
-
-def _code(phrase: str) -> str:
-    """Return a phrase of a message for a table: without its article, with examples as code."""
-    phrase = re.sub(r"^an? ", "", phrase).replace("|", "\\|")
-    if "`" in phrase:
-        return phrase
-    if "in quotes" in phrase:
-        return re.sub(r'("[^"]+")', r"`\1`", phrase)
-    return re.sub(r'(\{[^}]*\}+|\[[^\]]*\])|"([^"]+)"', lambda found: f"`{found[1] or found[2]}`", phrase)
-
-
-def _meaning(field: FieldInfo, slots: object) -> tuple[str, str]:
-    """Return the cells for the default and the meaning of a key."""
-    words, _, default = (field.description or "").partition(". Default: ")
-    if field.is_required():
-        default = "required"
-    elif not default:
-        default = _default(field)
-    return default, textwrap.shorten(words, 10_000).replace("|", "\\|")
-
-
-def _default(field: FieldInfo) -> str:
-    value = field.default
-    show = next((mark.show for mark in field.metadata if isinstance(mark, Written) and mark.show), None)
-    if isinstance(value, bool):
-        return f"`{str(value).lower()}`"
-    if isinstance(value, int | float) and show is not None:
-        return f"`{re.sub(r' (?=%|[A-Za-zµ])', '', as_written(show(value)))}`"
-    if isinstance(value, str | int | float):
-        return f"`{value}`"
-    return "none"
-
-
-_NAME = expectation(slots_of(next(sections())[1])["suite"])
+def current_pages() -> dict[Path, str]:
+    """Return every generated file as it must be."""
+    files: dict[Path, str] = {}
+    for (page, name), write in SECTIONS.items():
+        path = DOCS / page
+        files[path] = with_section(files.get(path) or path.read_text(encoding="utf-8"), name, write())
+    return files
 
 
 def main() -> None:
-    """Write every page."""
-    for name, page in PAGES.items():
-        (DOCS / name).write_text(page(), encoding="utf-8", newline="\n")
+    """Write every generated part."""
+    for path, text in current_pages().items():
+        path.write_text(text, encoding="utf-8", newline="\n")
+
+
+SECTIONS: dict[tuple[str, str], Callable[[], str]] = {
+    ("reference/suite.md", "smallest"): lambda: suite_example("smallest"),
+    ("reference/suite.md", "sections"): suite_sections,
+    ("reference/suite.md", "every-key"): lambda: suite_example("every-key"),
+}
 
 
 if __name__ == "__main__":
