@@ -40,3 +40,12 @@ def test_one_example_is_small_and_the_other_has_every_key() -> None:
 @pytest.mark.parametrize("path", sorted((ROOT / "suites").glob("*.yaml")), ids=lambda path: path.name)
 def test_suite_that_ships_loads(path: Path) -> None:
     parse_suite(path.read_text(encoding="utf-8"), path.name)
+
+
+GUIDES = [ROOT / "docs/guides" / name for name in ("load.md", "servers.md")]
+
+
+@pytest.mark.parametrize("guide", [guide for guide in GUIDES if guide.exists()], ids=lambda guide: guide.name)
+def test_complete_suites_of_a_guide_load(guide: Path) -> None:
+    for text in re.findall(r"^```yaml\n(.*?)^```", guide.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL):
+        parse_suite(text, guide.name)
