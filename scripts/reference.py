@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from scripts.suite_reference import suite_example, suite_sections
+from scripts.suite_reference import fault_table, suite_example, suite_sections
 
 DOCS = Path(__file__).parents[1] / "docs"
 
@@ -43,6 +43,7 @@ SECTIONS: dict[tuple[str, str], Callable[[], str]] = {
     ("reference/suite.md", "smallest"): lambda: suite_example("smallest"),
     ("reference/suite.md", "sections"): suite_sections,
     ("reference/suite.md", "every-key"): lambda: suite_example("every-key"),
+    ("guides/servers.md", "faults"): fault_table,
 }
 
 

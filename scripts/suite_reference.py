@@ -1,4 +1,4 @@
-"""The generated parts of docs/reference/suite.md, from the models of the suite language."""
+"""The generated parts of docs/reference/suite.md and docs/guides/servers.md, from the models of the suite language."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from benchgate.suite.messages import Slot, expectation, key_of, limits, sections, slots_of
+from benchgate.suite.simulator_faults import FAULTS
 from benchgate.suite.types import Expected, Written
 from benchgate.units import as_written
 
@@ -42,6 +43,12 @@ def suite_sections() -> str:
 def suite_example(name: str) -> str:
     """Return an example suite in a code block."""
     return f"```yaml\n{(_FOLDER / f'suite-{name}.yaml').read_text(encoding='utf-8')}```"
+
+
+def fault_table() -> str:
+    """Return a table of the faults that a practice server can be given."""
+    rows = [f"| `{kind.usage}` | {kind.effect} |" for kind in FAULTS]
+    return "\n".join(["| fault | the answer |", "|---|---|", *rows])
 
 
 def _section(place: str, model: type[BaseModel]) -> str:

@@ -133,7 +133,7 @@ def _went(met: Met) -> str:
     if trial.pace_s is not None:
         parts.append(f"each further one {_written(trial.pace_s)}")
     if trial.output_tokens is None:
-        parts.append("and its tokens were not counted by the server: see docs/engines.md")
+        parts.append("and its tokens were not counted by the server: see docs/guides/servers.md")
     return ", ".join(parts)
 
 

@@ -16,7 +16,9 @@ from benchgate.sizing.simulation import SimulatedHours
 from benchgate.stats.capacity_search import MIN_RESIDENCE_TIMES
 from benchgate.units import show_duration, show_memory, show_number, show_percent
 
-_UNTOLD = "its server told in no two blocks of that level how many waited or how full its cache was (docs/telemetry.md)"
+_UNTOLD = (
+    "its server told in no two blocks of that level how many waited or how full its cache was (docs/guides/servers.md)"
+)
 _LESS = (
     "prefixes that requests share, requests that waited and held nothing, narrower numbers (--cache-dtype), or more"
     " memory than --cache-memory says"
