@@ -9,7 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from scripts.pictures import PICTURES
 from scripts.suite_reference import fault_table, suite_example, suite_sections
+from scripts.verdict_reference import (
+    exit_codes,
+    five_outcomes,
+    guards_of_a_run,
+    guards_of_evals,
+    guards_of_two_runs,
+    metrics_table,
+    worked_blocks,
+    worked_interval,
+)
 
 DOCS = Path(__file__).parents[1] / "docs"
 
@@ -25,8 +36,8 @@ def with_section(page: str, name: str, text: str) -> str:
 
 
 def current_pages() -> dict[Path, str]:
-    """Return every generated file as it must be."""
-    files: dict[Path, str] = {}
+    """Return every generated file as it must be: pages and pictures."""
+    files: dict[Path, str] = {DOCS / "images" / name: draw() for name, draw in PICTURES.items()}
     for (page, name), write in SECTIONS.items():
         path = DOCS / page
         files[path] = with_section(files.get(path) or path.read_text(encoding="utf-8"), name, write())
@@ -40,6 +51,14 @@ def main() -> None:
 
 
 SECTIONS: dict[tuple[str, str], Callable[[], str]] = {
+    ("concepts.md", "blocks"): worked_blocks,
+    ("concepts.md", "interval"): worked_interval,
+    ("concepts.md", "outcomes"): five_outcomes,
+    ("reference/verdict.md", "exit codes"): exit_codes,
+    ("reference/verdict.md", "guards of a run"): guards_of_a_run,
+    ("reference/verdict.md", "guards of evals"): guards_of_evals,
+    ("reference/verdict.md", "guards of two runs"): guards_of_two_runs,
+    ("reference/metrics.md", "metrics"): metrics_table,
     ("reference/suite.md", "smallest"): lambda: suite_example("smallest"),
     ("reference/suite.md", "sections"): suite_sections,
     ("reference/suite.md", "every-key"): lambda: suite_example("every-key"),

@@ -22,7 +22,7 @@ _GUIDES = {
     "deployments-ready": "../guides/servers.md#readiness-and-replicas",
     "deployments-price_terms": "../guides/cost.md",
     "deployments-token_prices": "../guides/cost.md",
-    "error_budget": "../guides/cost.md",
+    "error_budget": "verdict.md#error-budgets",
     "load": "../guides/load.md",
     "load-workload": "../guides/load.md#workloads",
     "load-sweep": "../guides/load.md#stages",
@@ -31,7 +31,11 @@ _GUIDES = {
     "load-capacity": "../guides/load.md#capacity-search",
     "quality": "../guides/evals.md",
     "shadow": "../guides/shadow.md",
+    "divergence": "metrics.md#fixed-texts",
     "gate": "verdict.md",
+    "gate-client": "verdict.md#blocks-excluded-for-the-client",
+    "gate-creep": "verdict.md#slow-creep",
+    "gate-checks": "#rules-for-checks",
 }
 
 
@@ -61,7 +65,9 @@ def _section(place: str, model: type[BaseModel]) -> str:
     parts = [f'<a id="{_anchor(place)}"></a>', f"### {title}", inspect.cleandoc(model.__doc__ or "")]
     if _anchor(place) in _GUIDES:
         target = _GUIDES[_anchor(place)]
-        parts.append(f"See also: [{target.removeprefix('../').partition('.md')[0]}]({target}).")
+        page, _, heading = target.partition("#")
+        label = ": ".join(filter(None, (Path(page).stem, heading.replace("-", " "))))
+        parts.append(f"See also: [{label}]({target}).")
     return "\n\n".join([*parts, "\n".join(["| key | value | default | meaning |", "|---|---|---|---|", *rows])])
 
 

@@ -6,12 +6,14 @@ Results go to stdout, progress and problems to stderr. Everything heavy is impor
 
 from __future__ import annotations
 
+import os
 import sys
 
 import typer
 
 from benchgate import __version__
 from benchgate.cli import (
+    action,
     calibrate_command,
     capacity_command,
     doctor_command,
@@ -90,6 +92,12 @@ store_app.command()(store_gc.gc)
 app.add_typer(store_app, name="store")
 shadow_commands.shadow_app.command()(shadow_run.run)
 app.add_typer(shadow_commands.shadow_app, name="shadow")
+
+
+@app.command("action", hidden=True, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def _action(context: typer.Context) -> None:
+    """Run a step of action.yml or of the reusable workflows (docs/github-actions.md)."""
+    raise typer.Exit(action.main(context.args, os.environ))
 
 
 @app.callback(invoke_without_command=True)

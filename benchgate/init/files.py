@@ -65,7 +65,7 @@ def texts(folder: Path, suite: Path, baseline: Met, candidate: Met) -> dict[Path
     said = [text for spec in specs for text in (spec.url, spec.api_key) if text is not None]
     variables = [name for text in said if (name := reference_name(text)) is not None]
     for name in variables:
-        if name != name.upper():  # what scripts/ci-gate takes: small letters are its own variables'
+        if name != name.upper():  # the action takes no other variables
             raise UsageError(f"the workflow takes {name} from a secret; call the variable {name.upper()}")
     whole = suite_text(baseline, candidate, file=str(path), task=f"{EVALS}/{arithmetic.NAME}.yaml")
     parse_suite(whole, str(path))  # what is written is a suite, or nothing is written

@@ -115,7 +115,7 @@ class ClientBounds(Section):
     """Bounds beyond which the load generator was the bottleneck of a stage execution.
 
     Its block is left out, on both arms. If that is more than a quarter of a stage's blocks, everything timed there is
-    INVALID.
+    INVALID. See docs/adr/09-client-bound-blocks.md.
     """
 
     send_lag_p99_s: _Bound = key(

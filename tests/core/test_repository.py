@@ -21,6 +21,7 @@ import benchgate
 
 ROOT = Path(__file__).parents[2]
 WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yml"))
+ACTIONS = [ROOT / "action.yml", *sorted((ROOT / ".github/actions").glob("*/action.yml"))]
 LOCKS = sorted((ROOT / "requirements").glob("*.txt"))
 PROFILES = {"base": (), "demo": ("demo",), "action": ("demo", "postgres"), "dev": ("dev",)}
 SKIPPED_FOLDERS = frozenset({"__pycache__", "dist", "build", "benchgate-demo", "benchgate-out"})
@@ -157,7 +158,7 @@ def test_profiles_pin_the_same_versions_so_that_one_environment_can_hold_them_al
         assert {str(pin.specifier) for pin, _ in found} <= {str(pin.specifier) for pin, _ in dev[name]}
 
 
-@pytest.mark.parametrize("path", [*WORKFLOWS, ROOT / "action.yml"], ids=lambda path: path.name)
+@pytest.mark.parametrize("path", [*WORKFLOWS, *ACTIONS], ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_every_action_used_is_pinned(path: Path) -> None:
     lines = path.read_text(encoding="utf-8").splitlines()
     used = [(number, line) for number, line in enumerate(lines) if re.match(r"\s*(- )?uses:", line)]
@@ -170,20 +171,20 @@ def test_every_action_used_is_pinned(path: Path) -> None:
 
 
 def test_an_action_is_pinned_to_one_commit_everywhere() -> None:
-    text = "\n".join(path.read_text(encoding="utf-8") for path in [*WORKFLOWS, ROOT / "action.yml"])
+    text = "\n".join(path.read_text(encoding="utf-8") for path in [*WORKFLOWS, *ACTIONS])
     pins = set(re.findall(r"uses: ([\w./-]+)@([0-9a-f]{40} # \S+)", text))
     assert len(pins) == len({action for action, _ in pins})
 
 
 def steps_of(path: Path) -> list[dict[str, Any]]:
-    """Every step of a workflow or of the action."""
+    """Every step of a workflow or of an action."""
     document = read_yaml(path)
     if "runs" in document:
         return list(document["runs"]["steps"])
     return [step for job in document["jobs"].values() for step in job.get("steps", ())]
 
 
-@pytest.mark.parametrize("path", [*WORKFLOWS, ROOT / "action.yml"], ids=lambda path: path.name)
+@pytest.mark.parametrize("path", [*WORKFLOWS, *ACTIONS], ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_no_expression_is_pasted_into_a_shell(path: Path) -> None:
     scripts = [step for step in steps_of(path) if "run" in step]
     assert scripts
@@ -212,7 +213,7 @@ def test_every_permission_to_write_says_what_for(path: Path) -> None:
 
 
 def test_what_zizmor_overlooks_is_explained_where_it_stands() -> None:
-    text = "\n".join(path.read_text(encoding="utf-8") for path in [*WORKFLOWS, ROOT / "action.yml"])
+    text = "\n".join(path.read_text(encoding="utf-8") for path in [*WORKFLOWS, *ACTIONS])
     assert len(re.findall(r"zizmor: ignore\[[\w,-]+\] \w", text)) == text.count("zizmor: ignore")
 
 

@@ -32,7 +32,7 @@ def commands() -> dict[str, list[str]]:
         if inner:
             for name, sub in inner.items():
                 walk(f"{words} {name}", sub)
-        else:
+        elif not getattr(command, "hidden", False):
             params = getattr(command, "params", [])
             found[words] = [option for p in params for option in p.opts if option.startswith("-")]
 
