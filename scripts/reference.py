@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from scripts.pictures import PICTURES
+from scripts.suite_reference import fault_table, suite_example, suite_sections
 from scripts.verdict_reference import (
     exit_codes,
     five_outcomes,
@@ -58,6 +59,10 @@ SECTIONS: dict[tuple[str, str], Callable[[], str]] = {
     ("reference/verdict.md", "guards of evals"): guards_of_evals,
     ("reference/verdict.md", "guards of two runs"): guards_of_two_runs,
     ("reference/metrics.md", "metrics"): metrics_table,
+    ("reference/suite.md", "smallest"): lambda: suite_example("smallest"),
+    ("reference/suite.md", "sections"): suite_sections,
+    ("reference/suite.md", "every-key"): lambda: suite_example("every-key"),
+    ("guides/servers.md", "faults"): fault_table,
 }
 
 

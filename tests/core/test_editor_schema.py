@@ -22,13 +22,12 @@ from benchgate.suite.waivers import parse_waivers
 from benchgate.suite.yaml import read_text
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "suites.md").read_text(encoding="utf-8")
-EXAMPLES = re.findall(r"^```yaml\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+EXAMPLES = [(ROOT / f"docs/reference/suite-{name}.yaml").read_text() for name in ("smallest", "every-key")]
 SCHEMA = suite_schema()
 SUITES = Draft202012Validator(SCHEMA)
 WAIVERS = Draft202012Validator(waivers_schema())
 PRICES = Draft202012Validator(prices_schema())
-WHOLE = read_text(EXAMPLES[1].replace("# start:", "start:"), "docs/suites.md").data
+WHOLE = read_text(EXAMPLES[1].replace("# start:", "start:"), "example").data
 SMALL = """\
 suite: small
 deployments: {a: {url: "http://a:1", model: m}, b: {url: "http://b:1", model: m}}
@@ -58,7 +57,7 @@ def test_every_suite_that_ships_is_taken(path: Path) -> None:
 
 @pytest.mark.parametrize("text", [*EXAMPLES, SMALL])
 def test_every_example_is_taken(text: str) -> None:
-    assert [error.message for error in SUITES.iter_errors(read_text(text, "docs/suites.md").data)] == []
+    assert [error.message for error in SUITES.iter_errors(read_text(text, "example").data)] == []
 
 
 Place = tuple[str | int, ...]
