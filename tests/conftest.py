@@ -69,11 +69,22 @@ def pytest_collection() -> Iterator[None]:
         gc.enable()
 
 
+# Tests of the store run on SQLite and Postgres. In the quick tier these alone do so on Postgres.
+_ON_POSTGRES = ("test_store_contract", "test_store_exchange", "test_store_lost", "test_store_open", "test_store_owning")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whole runs are judged by what they measured; beside another test the load generator would be the bottleneck."""
+    """Mark whole runs `alone`, and what the quick tier leaves out `slow`.
+
+    Whole runs are judged by what they measured; with another test the load generator would be the bottleneck.
+    """
     for item in items:
         if _MEASURE in item.path.parents and item.get_closest_marker("beside") is None:
             item.add_marker(pytest.mark.alone)
+        given = item.callspec.params if hasattr(item, "callspec") else {}
+        databases = {given.get("store_address"), given.get("shared_address")} - {None, "sqlite"}
+        if given.get("compiled_and_not") == "not compiled" or (databases and item.path.stem not in _ON_POSTGRES):
+            item.add_marker(pytest.mark.slow)
 
 
 @pytest.fixture(scope="session", autouse=True)
