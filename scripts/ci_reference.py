@@ -1,12 +1,9 @@
-"""The generated parts of guides/ci.md, guides/release.md and reference/documents.md.
-
-`python -m scripts.reference_ci` writes them. A part lies between `<!-- NAME -->` and `<!-- end of NAME -->`.
-"""
+"""The generated parts of docs/guides/ci.md, docs/guides/release.md and docs/reference/documents.md."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +15,10 @@ from benchgate.report.formats import Output
 from benchgate.report.outputs import render_notice
 from benchgate.report.results import VerdictContext
 from benchgate.suite.waivers import WaiverEntry
+from scripts.verdict_reference import table
 from tests.fakes import evidence as fake
 
 ROOT = Path(__file__).parents[1]
-DOCS = ROOT / "docs"
 _FORMATS = {
     "html": "the report, for people",
     "json": "the [verdict document](#verdict), for programs",
@@ -33,22 +30,6 @@ _FORMATS = {
     "gitlab-annotations": "links on the page of a GitLab job",
     "slack": "a message in blocks for Slack's incoming webhooks",
 }
-
-
-def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table in Markdown."""
-    cells = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(' '.join(cell.split()) for cell in row)} |" for row in cells)
-
-
-def with_part(page: str, name: str, text: str) -> str:
-    """Return the page with another text in one of its parts. Raises ValueError if it has no such part."""
-    begin, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
-    head, found, rest = page.partition(begin)
-    _, closed, tail = rest.partition(end)
-    if not (found and closed):
-        raise ValueError(f"the page has no lines {begin} and {end}")
-    return f"{head}{begin}\n\n{text}\n\n{end}{tail}"
 
 
 def inputs_of_action() -> str:
@@ -118,33 +99,3 @@ def webhook_example() -> str:
 
 def _json(document: dict[str, Any]) -> str:
     return f"```json\n{document_json(document)}```"
-
-
-SECTIONS: dict[tuple[str, str], Callable[[], str]] = {
-    ("guides/ci.md", "inputs of gate.yml"): inputs_of_workflow,
-    ("guides/ci.md", "inputs of action.yml"): inputs_of_action,
-    ("guides/ci.md", "outputs of action.yml"): outputs_of_action,
-    ("guides/release.md", "keys of a waiver"): waiver_keys,
-    ("reference/documents.md", "output formats"): output_formats,
-    ("reference/documents.md", "verdict"): verdict_example,
-    ("reference/documents.md", "webhook"): webhook_example,
-}
-
-
-def current_pages() -> dict[Path, str]:
-    """Return every page as it must be."""
-    pages: dict[Path, str] = {}
-    for (page, name), write in SECTIONS.items():
-        path = DOCS / page
-        pages[path] = with_part(pages.get(path) or path.read_text(encoding="utf-8"), name, write())
-    return pages
-
-
-def main() -> None:
-    """Write every page."""
-    for path, text in current_pages().items():
-        path.write_text(text, encoding="utf-8", newline="\n")
-
-
-if __name__ == "__main__":
-    main()

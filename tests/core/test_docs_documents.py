@@ -1,29 +1,14 @@
-"""The generated parts of the pages on CI, releases and documents are current; the pages' examples are valid."""
+"""The page of documents names every schema, and the tutorial's suite is valid."""
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 
-import pytest
-
 from benchgate.suite.loader import parse_suite
-from scripts.reference_ci import DOCS, ROOT, current_pages, with_part
 
-
-@pytest.mark.parametrize("path", current_pages(), ids=lambda path: path.name)
-def test_generated_parts_are_current(path: Path) -> None:
-    """Run with BENCHGATE_UPDATE_GOLDEN=1 to write them."""
-    current = current_pages()[path]
-    if os.environ.get("BENCHGATE_UPDATE_GOLDEN") == "1":
-        path.write_text(current, encoding="utf-8", newline="\n")
-    assert path.read_text(encoding="utf-8") == current
-
-
-def test_a_page_without_the_part_is_an_error() -> None:
-    with pytest.raises(ValueError, match="has no lines <!-- x -->"):
-        with_part("# Page\n", "x", "text")
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
 
 
 def test_every_schema_of_the_package_is_on_the_page_of_documents() -> None:
