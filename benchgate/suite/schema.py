@@ -103,7 +103,7 @@ _Bound = Annotated[  # above a second hardly any latency would still be the serv
 
 
 class ClientBounds(Section):
-    """Limits beyond which the load generator was the bottleneck of a stage execution. Reasons: docs/decisions.md."""
+    """Limits beyond which the load generator was the bottleneck of a stage (docs/adr/09-client-bound-blocks.md)."""
 
     send_lag_p99_s: _Bound = key(
         "99th percentile of the send lag, without the time to open a connection", default=0.005, alias="send_lag_p99"
