@@ -9,7 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from scripts.ci_reference import (
+    inputs_of_action,
+    inputs_of_workflow,
+    output_formats,
+    outputs_of_action,
+    verdict_example,
+    waiver_keys,
+    webhook_example,
+)
 from scripts.pictures import PICTURES
+from scripts.suite_reference import fault_table, suite_example, suite_sections
 from scripts.verdict_reference import (
     exit_codes,
     five_outcomes,
@@ -58,6 +68,17 @@ SECTIONS: dict[tuple[str, str], Callable[[], str]] = {
     ("reference/verdict.md", "guards of evals"): guards_of_evals,
     ("reference/verdict.md", "guards of two runs"): guards_of_two_runs,
     ("reference/metrics.md", "metrics"): metrics_table,
+    ("reference/suite.md", "smallest"): lambda: suite_example("smallest"),
+    ("reference/suite.md", "sections"): suite_sections,
+    ("reference/suite.md", "every-key"): lambda: suite_example("every-key"),
+    ("guides/servers.md", "faults"): fault_table,
+    ("guides/ci.md", "inputs of gate.yml"): inputs_of_workflow,
+    ("guides/ci.md", "inputs of action.yml"): inputs_of_action,
+    ("guides/ci.md", "outputs of action.yml"): outputs_of_action,
+    ("guides/release.md", "keys of a waiver"): waiver_keys,
+    ("reference/documents.md", "output formats"): output_formats,
+    ("reference/documents.md", "verdict"): verdict_example,
+    ("reference/documents.md", "webhook"): webhook_example,
 }
 
 
