@@ -25,8 +25,8 @@ _FORMATS = {
     "markdown": "job summaries, comments",
     "junit": "JUnit XML for the test views of GitLab, Jenkins, Azure Pipelines, Buildkite, CircleCI",
     "sarif": "SARIF 2.1.0 for code scanning",
-    "annotations": "workflow commands, which GitHub Actions shows as annotations",
-    "gitlab-metrics": "OpenMetrics text for GitLab's metrics report",
+    "github": "workflow commands, which GitHub Actions shows as annotations",
+    "gitlab": "OpenMetrics text for GitLab's metrics report",
     "gitlab-annotations": "links on the page of a GitLab job",
     "slack": "a message in blocks for Slack's incoming webhooks",
 }
