@@ -18,6 +18,7 @@ from scripts.ci_reference import (
     waiver_keys,
     webhook_example,
 )
+from scripts.cli_reference import commands
 from scripts.pictures import PICTURES
 from scripts.suite_reference import fault_table, suite_example, suite_sections
 from scripts.verdict_reference import (
@@ -72,6 +73,7 @@ SECTIONS: dict[tuple[str, str], Callable[[], str]] = {
     ("reference/suite.md", "sections"): suite_sections,
     ("reference/suite.md", "every-key"): lambda: suite_example("every-key"),
     ("guides/servers.md", "faults"): fault_table,
+    ("reference/cli.md", "commands"): commands,
     ("guides/ci.md", "inputs of gate.yml"): inputs_of_workflow,
     ("guides/ci.md", "inputs of action.yml"): inputs_of_action,
     ("guides/ci.md", "outputs of action.yml"): outputs_of_action,

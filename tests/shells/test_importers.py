@@ -381,7 +381,7 @@ def test_units_of_a_report_are_held_against_what_they_must_be(tmp_path: Path) ->
         ('{"a": 1,\n "b": 2,\n "b": 3}', "cut.json:3: the key 'b' is there twice in one object$"),
         ('{"b": {"b": 1},\n "b": 2}', "cut.json:1: the key 'b'"),
         ("[" * 100_000, "cut.json:1"),
-        ("{}", "the marks of no known tool .*docs/imports.md"),
+        ("{}", "the marks of no known tool .*docs/guides/store.md"),
         ("", "cut.json:1:1: .*cut short"),
         ("9" * 5000, "cut.json:1: it cannot be read as JSON: Exceeds the limit .*[^'\"]$"),
     ],
