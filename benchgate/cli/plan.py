@@ -202,7 +202,7 @@ def _load_time(found: Preview) -> str:
 
 def _client(found: Preview) -> str:
     if found.client_measured_at is None:
-        return "what the load generator can deliver on this machine is not known"
+        return "the capacity of this machine's load generator is unknown"
     able = "delivers all of this"
     if found.problems:
         able = "cannot deliver all of this; the workers of a cluster may (`run --cluster`)"
