@@ -45,7 +45,7 @@ def publish(
     summary: Annotated[bool, typer.Option("--summary", help="Write the job summary of this step.")] = False,
     webhook: Annotated[
         str | None,
-        typer.Option("--webhook", metavar="URL", help="Post it to this address, signed (docs/reference/documents.md)."),
+        typer.Option("--webhook", metavar="URL", help="Post it to this address, signed."),
     ] = None,
     slack: Annotated[bool, typer.Option("--slack", help="Post it to the address in BENCHGATE_SLACK_URL.")] = False,
     push_metrics: Annotated[

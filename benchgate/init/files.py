@@ -25,7 +25,7 @@ _WAIVERS = """\
 # Looked at only where it is named: `benchgate run SUITE --waivers waivers.yaml`. `benchgate waive CHECK` writes one
 # with all that it needs: which check of which suite and deployment, how much harm is tolerated (`ceiling`), until when
 # (`expires`), who answers for it (`owner`), who approved it (somebody else), why, and where it is followed up.
-# A change to this file should pass the review of whoever may approve one. All about them: docs/guides/release.md of benchgate.
+# Have every change to this file reviewed by somebody who may approve one. See docs/guides/release.md of benchgate.
 waivers: []
 """
 
@@ -138,17 +138,17 @@ load:
     # So many a second, whether or not earlier ones are done: {in_flight} in flight where nothing waits.
     - {{stage: {open_stage}, rate: {rate}/s, requests: {requests}}}
 
-# Speed alone promotes a broken model. These sums need no download and see one that was damaged; whether it does what
-# your users need is for your own tasks to say (docs/guides/evals.md), or lm-eval's: [{{task: gsm8k, limit: 500}}, ifeval].
+# Speed alone promotes a broken model. These sums need no download and detect a damaged one. For your users, add
+# your own tasks (docs/guides/evals.md) or lm-eval's: [{{task: gsm8k, limit: 500}}, ifeval].
 quality:
   tasks: [{task}]
   max_tokens: 512
 
-# Recorded prompts of yours, sent to both (docs/guides/shadow.md): drawn by `benchgate shadow sample`. Then take the mark away.
+# Your recorded prompts, sent to both (docs/guides/shadow.md). Draw them with `benchgate shadow sample`, then uncomment:
 # shadow: {{prompts: prompts.jsonl, max_tokens: 256}}
 
 gate:
-  # No checks are written, so the usual ones hold, required at this stage (docs/reference/suite.md, usual checks): latencies,
+  # Without checks of its own a suite has the usual ones, required at this stage (docs/reference/suite.md): latencies,
   # throughput, failures and accuracy against `current`, and the slo. `benchgate plan {file}` prints them.
   operating: {open_stage}
 """
@@ -280,7 +280,7 @@ EVAL_ITEMS = 1500
 EVAL_NAME = "arithmetic"
 
 EVAL_TASK = f"""\
-# Sums and products, made by `benchgate init`; the last number of an answer counts. Tasks of your own: docs/guides/evals.md.
+# Sums and products, made by `benchgate init`; the last number counts. Your own tasks: docs/guides/evals.md.
 task: {EVAL_NAME}
 dataset_path: json
 dataset_kwargs:
