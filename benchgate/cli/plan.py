@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _STAGE_HEADINGS = ("stage", "offered", "requests", "rate", "tokens/s at most", "lasts", "workers")
 _CHECK_HEADINGS = ("check", "margin", "sees (80 / 95 %)", "has", "needs", "equal passes", "spread")
-_SERVERS_PACE = "as the servers go"
+_SERVERS_PACE = "set by the servers"
 _MINUTE_S = 60.0
 _WIDTH = 100
 _INDENT = " " * 9
@@ -161,7 +161,7 @@ def _lines(source: str, found: Preview) -> Iterator[str]:
         yield f"load     {found.blocks_told} {where}: {requests}; {_tokens(found)}"
         yield f"         {_load_time(found)}"
     if found.capacity_requests:
-        yield f"capacity at most {found.capacity_requests:,} requests {where}; a search ends as soon as it knows"
+        yield f"capacity at most {found.capacity_requests:,} requests {where}; a search ends early where it can"
     if found.eval_items:
         yield f"evals    {found.eval_items:,} items over both arms"
     if found.to_fetch:
@@ -195,19 +195,19 @@ def _tokens(found: Preview) -> str:
 
 def _load_time(found: Preview) -> str:
     if found.load_s == 0:
-        return "how long it takes is the servers' to say"
+        return "the duration depends on the servers"
     schedules = f"the schedules take {show_duration(found.load_s)}"
-    return schedules if found.load_s_known else f"{schedules}; how long the closed loops take is the servers' to say"
+    return schedules if found.load_s_known else f"{schedules}; closed loops take as long as the servers need"
 
 
 def _client(found: Preview) -> str:
     if found.client_measured_at is None:
-        return "what the load generator can deliver on this machine is not known"
+        return "the capacity of this machine's load generator is unknown"
     able = "delivers all of this"
     if found.problems:
         able = "cannot deliver all of this; the workers of a cluster may (`run --cluster`)"
     elif found.unknowns:
-        able = "was not tried with as much"
+        able = "was not measured with as much"
     return f"the load generator of this machine, measured {found.client_measured_at[:10]}, {able}"
 
 
@@ -284,21 +284,18 @@ def _rests_on(checks: Sequence[CheckPower]) -> Iterator[str]:
 def _promotion(promotion: PromotionChance, unknown: Sequence[str]) -> str:
     """Say how often an identical candidate passes; `unknown` are required checks that the chance leaves out."""
     if promotion.chance is None:
-        return "how often an equal candidate is promoted cannot be foretold"
-    by = (
-        "required checks"
-        if promotion.checks == promotion.of
-        else f"required checks that can be foretold ({promotion.checks} of {promotion.of})"
-    )
+        return "it is unknown how often an identical candidate passes"
+    counted = f"{promotion.of}" if promotion.checks == promotion.of else f"{promotion.checks} of {promotion.of}"
     after = "" if promotion.blocks is None else f", after {show_number(promotion.blocks)} blocks on average"
-    without = f"; not counting {', '.join(unknown)} (`?` above), which may stop it too" if unknown else ""
-    return f"promoted {_chance(promotion.chance)} of the time by all {by}, were they independent{after}{without}"
+    without = f"; not counted: {', '.join(unknown)} (`?` above), which may fail too" if unknown else ""
+    passes = f"an identical candidate passes {_chance(promotion.chance)} of the time"
+    return f"{passes} ({counted} required checks, assuming independence){after}{without}"
 
 
 def _total_time(found: RunCostRange) -> str:
     least, most = found.least.seconds, found.most.seconds
     if least is None or most is None:
-        return "minutes not known before"
+        return "duration unknown: it depends on the servers"
     unit, size = ("minutes", _MINUTE_S) if most >= 2 * _MINUTE_S else ("seconds", 1.0)
     took = f"{_span(least / size, most / size)} {unit}"
     return (
@@ -310,7 +307,7 @@ def _total_time(found: RunCostRange) -> str:
 
 def _money(least: RunCost, most: RunCost) -> str:
     if least.usd is None or most.usd is None:
-        return "dollars not known"
+        return "cost unknown"
     return f"${_cents(least.usd)}" + (f" to ${_cents(most.usd)}" if most.usd > least.usd else "")
 
 
