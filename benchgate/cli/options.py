@@ -80,9 +80,7 @@ ClusterOption = Annotated[
     str | None,
     typer.Option("--cluster", metavar="URL", help="dask scheduler whose workers send the load: tcp://scheduler:8786."),
 ]
-WaiversOption = Annotated[
-    Path | None, typer.Option("--waivers", metavar="FILE", help="File of reviewed waivers.")
-]
+WaiversOption = Annotated[Path | None, typer.Option("--waivers", metavar="FILE", help="File of reviewed waivers.")]
 AsOfOption = Annotated[
     str | None,
     typer.Option("--as-of", metavar="DAY", help="Evaluate waivers as of this UTC day.", show_default="today"),
