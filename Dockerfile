@@ -25,7 +25,6 @@ COPY benchgate/ benchgate/
 COPY suites/ suites/
 COPY reports/ reports/
 COPY migrations/ migrations/
-COPY docs/suites.md docs/
 RUN CC="/opt/compiler/bin/python -m ziglang cc" \
   /opt/benchgate/bin/pip install --no-deps --no-build-isolation --no-index . \
   && /opt/benchgate/bin/pip check

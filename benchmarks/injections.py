@@ -8,7 +8,8 @@ that the loss does not move: an answer that failed is not valid and not good eit
 a second. Where nothing is changed no run may block. What a whole run takes is printed beside.
 
 Sizes are such that each loss is found with a probability of 99 % or more by the normal approximation at the last look
-(in the table of docs/error-rates.md). Exits 1 when a loss is not found or not named, or a run without one blocks.
+(in the table of docs/background/error-rates.md). Exits 1 when a loss is not found or not named, or a run without one
+blocks.
 """
 
 from __future__ import annotations
@@ -233,7 +234,7 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=20, help="runs of each scenario")
     parser.add_argument("--first-seed", type=int, default=1)
     parser.add_argument("--keep", type=Path, help="keep finished runs in this file, and do not run them again")
-    parser.add_argument("--write", action="store_true", help="write the table into docs/error-rates.md")
+    parser.add_argument("--write", action="store_true", help="write the table into docs/background/error-rates.md")
     chosen = parser.parse_args()
     seeds = range(chosen.first_seed, chosen.first_seed + chosen.seeds)
     found = {name: runs_of(name, seeds, chosen.keep) for name in chosen.only or SCENARIOS}

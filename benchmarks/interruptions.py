@@ -1,4 +1,4 @@
-"""What may whoever interrupts a run gain? The table of docs/decisions.md, "Runs that were cut short".
+"""How much does interrupting a run gain? The figures of docs/adr/14-one-resumption.md.
 
 .venv/bin/python -m benchmarks.interruptions [--runs 40000]
 

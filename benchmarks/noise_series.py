@@ -3,8 +3,8 @@
     .venv/bin/python -m benchmarks.noise_series FOLDER [--every 1] [--keep FILE] [--write]
 
 FOLDER holds CSV files of `starttime,value`: runs of one unchanged benchmark on one machine in time order, more being
-better. Those of docs/error-rates.md are of the AzurePublicDataset (vm-noise-data, 2024, CC-BY): per benchmark the first
-machine of type D8s_v5, its first 3,000 runs.
+better. Those of docs/background/error-rates.md are of the AzurePublicDataset (vm-noise-data, 2024, CC-BY): per
+benchmark the first machine of type D8s_v5, its first 3,000 runs.
 
 From every start, blocks are taken in time order as a run would measure them: baseline, candidate, candidate, baseline
 and so on, with a margin of 5 % and looks after 5, 10 and 20 blocks. Beside it the very same values as if all of the
@@ -91,7 +91,7 @@ def main() -> int:
     parser.add_argument("--every", type=int, default=1, help="take every so many starts")
     parser.add_argument("--keep", type=Path, help="keep finished cells in this file, and do not simulate them again")
     parser.add_argument("--processes", type=int, default=usual_processes())
-    parser.add_argument("--write", action="store_true", help="write the table into docs/error-rates.md")
+    parser.add_argument("--write", action="store_true", help="write the table into docs/background/error-rates.md")
     chosen = parser.parse_args()
     named = list(cells(chosen.folder, chosen.every))
     sizes = [(cell, cell.starts) for _, cell in named]
@@ -120,8 +120,6 @@ def lines(found: dict[tuple[str, tuple[int, ...], bool], Tally]) -> Iterator[str
                 (name, shown_looks(looks), f"{tally.gates:,}", shown(tally), shown(apart) if apart is not None else "-")
             )
     yield from in_table(head, rows)
-    yield ""
-    yield "Promoted / blocked / neither in %; then blocks used on average."
 
 
 if __name__ == "__main__":

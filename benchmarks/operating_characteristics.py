@@ -1,4 +1,4 @@
-"""How often is the gate wrong? Simulates whole decisions and prints, or writes, the tables of docs/error-rates.md.
+"""How often is the gate wrong? Simulates whole decisions for the tables of docs/background/error-rates.md.
 
     .venv/bin/python -m benchmarks.operating_characteristics [--quick] [--only SECTION] [--keep FILE] [--write]
 
@@ -236,8 +236,7 @@ def lines(section: Section, tallies: Sequence[Tally], plain: int, barred: int) -
     beside = {words: [shown(found[name]) for name in found if name[: len(words)] == words] for words in begun}
     yield from in_table((*section.head, *across), ((*words, *cells) for words, cells in beside.items()))
     yield ""
-    sizes = f"{plain:,} gates a cell" + (f", {barred:,} where a bar stands" if barred != plain else "")
-    yield f"Promoted / blocked / neither in %; then blocks used on average, where there are any. {sizes}."
+    yield f"{plain:,} gates per cell" + (f", {barred:,} in cells with a limit." if barred != plain else ".")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What margin can an eval of n items carry? The figures in suites/quality-promotion.yaml and docs/quality.md.
+"""What margin can an eval of n items carry? The figures in suites/quality-promotion.yaml and docs/guides/evals.md.
 
     .venv/bin/python -m benchmarks.quality_power [--simulations 20000]
 

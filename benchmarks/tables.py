@@ -1,4 +1,4 @@
-"""Tables of docs/error-rates.md: how a tally is shown, and where a table goes."""
+"""Tables of docs/background/error-rates.md: how a tally is shown, and where a table goes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from benchmarks.gate_cells import Tally
 
-PAGE = Path(__file__).parents[1] / "docs" / "error-rates.md"
+PAGE = Path(__file__).parents[1] / "docs" / "background" / "error-rates.md"
 
 
 def shown(tally: Tally) -> str:

@@ -224,7 +224,7 @@ app = typer.Typer(
 
 @app.command("action", hidden=True, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def _action(context: typer.Context) -> None:
-    """Run a step of action.yml or of the reusable workflows (docs/github-actions.md)."""
+    """Run a step of action.yml or of the reusable workflows (docs/guides/ci.md)."""
     from benchgate.cli import action
 
     raise typer.Exit(action.main(context.args, os.environ))

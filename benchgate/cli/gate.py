@@ -80,7 +80,7 @@ def report(
         Path | None,
         typer.Option("--out", "-o", metavar="FILE", help="File to write.", show_default="report.html and the like"),
     ] = None,
-    form: Annotated[Output, typer.Option("--format", help="Format of the file (docs/outputs.md).")] = Output.HTML,
+    form: Annotated[Output, typer.Option("--format", help="Format of the file.")] = Output.HTML,
     report_url: ReportUrlOption = None,
     suite: Annotated[
         Path | None,

@@ -81,7 +81,7 @@ ClusterOption = Annotated[
     typer.Option("--cluster", metavar="URL", help="dask scheduler whose workers send the load: tcp://scheduler:8786."),
 ]
 WaiversOption = Annotated[
-    Path | None, typer.Option("--waivers", metavar="FILE", help="File of reviewed waivers (docs/waivers.md).")
+    Path | None, typer.Option("--waivers", metavar="FILE", help="File of reviewed waivers (docs/guides/release.md).")
 ]
 AsOfOption = Annotated[
     str | None,

@@ -44,7 +44,8 @@ def publish(
     ] = None,
     summary: Annotated[bool, typer.Option("--summary", help="Write the job summary of this step.")] = False,
     webhook: Annotated[
-        str | None, typer.Option("--webhook", metavar="URL", help="Post it to this address, signed (docs/outputs.md).")
+        str | None,
+        typer.Option("--webhook", metavar="URL", help="Post it to this address, signed."),
     ] = None,
     slack: Annotated[bool, typer.Option("--slack", help="Post it to the address in BENCHGATE_SLACK_URL.")] = False,
     push_metrics: Annotated[
@@ -495,7 +496,7 @@ def _refuse_unchecked(found: Verified, required: tuple[Part, ...]) -> None:
 
     if missing := unchecked(found.lines, required):
         raise UsageError(
-            f"--require {missing[0].value}: nothing was compared of it; give what it takes (docs/verify.md)"
+            f"--require {missing[0].value}: nothing was compared of it; give what it takes (docs/guides/release.md)"
         )
 
 

@@ -307,7 +307,7 @@ def stricter_look(suite: Suite, comparison: Comparison) -> Look | None:
 def fractions_of(looks: tuple[int, ...]) -> tuple[float, ...]:
     """Return the share of the most blocks that each look has, as planned.
 
-    Blocks excluded for the client's sake change the coverage by less than can be simulated (docs/decisions.md).
+    Blocks excluded for the client's sake change the coverage by less than can be simulated.
     """
     return tuple(blocks / looks[-1] for blocks in looks)
 

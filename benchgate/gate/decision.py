@@ -1,7 +1,7 @@
 """The three-way rule: an estimate, its confidence limits and its margin give an outcome.
 
-The shape is non-inferiority with a test for a regression (docs/decisions.md). PASS needs proof that the regression
-stays inside the margin, BLOCK needs proof of a regression, and everything between is INCONCLUSIVE.
+The shape is non-inferiority with a test for a regression (docs/reference/verdict.md). PASS needs proof that the
+regression stays inside the margin, BLOCK needs proof of a regression, and everything between is INCONCLUSIVE.
 """
 
 from __future__ import annotations

@@ -90,7 +90,7 @@ def _only(fitting: Sequence[str], document: Field) -> str:
                 raise UsageError(f"{document.source} has {found}; give each line in a file of its own")
     raise UsageError(
         f"{document.source} is no bundle of `benchgate store export`, and has the marks of no known tool "
-        f"({', '.join(FORMATS)}), which docs/imports.md lists; nothing was imported"
+        f"({', '.join(FORMATS)}), which docs/guides/store.md lists; nothing was imported"
     )
 
 

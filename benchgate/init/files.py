@@ -25,7 +25,7 @@ _WAIVERS = """\
 # Looked at only where it is named: `benchgate run SUITE --waivers waivers.yaml`. `benchgate waive CHECK` writes one
 # with all that it needs: which check of which suite and deployment, how much harm is tolerated (`ceiling`), until when
 # (`expires`), who answers for it (`owner`), who approved it (somebody else), why, and where it is followed up.
-# A change to this file should pass the review of whoever may approve one. All about them: docs/waivers.md of benchgate.
+# Have every change to this file reviewed by somebody who may approve one. See docs/guides/release.md of benchgate.
 waivers: []
 """
 
@@ -106,14 +106,14 @@ _LEAST_TTFT_S, _LEAST_TPOT_S = 0.2, 0.02
 _TTFT_TIMES, _TPOT_TIMES = 3, 2  # as slow as a lone request
 
 _SUITE_TEXT = """\
-# May `next` replace `current`? Written by `benchgate init` from what both answered. Every key: docs/suites.md.
+# May `next` replace `current`? Written by `benchgate init` from what both answered. Every key: docs/reference/suite.md.
 #   benchgate plan {file}   lists every mistake in this file, and what a run would send and detect; sends nothing
 #   benchgate run {file}    measures both and decides
-# Editors complete and mark this file by what `benchgate schema` prints (docs/suites.md, in an editor).
+# Editors complete and mark this file by what `benchgate schema` prints (docs/reference/suite.md, in an editor).
 suite: {name}
 
 # With what one accelerator costs, and how many each holds, the report says what a million tokens cost: take those marks
-# away. Prices by the day or the token, time that is paid and lost: docs/suites.md, prices of a file.
+# away. Prices by the day or the token, time that is paid and lost: docs/reference/suite.md, prices of a file.
 deployments:
   current: # {went_current}
 {current}
@@ -138,17 +138,17 @@ load:
     # So many a second, whether or not earlier ones are done: {in_flight} in flight where nothing waits.
     - {{stage: {open_stage}, rate: {rate}/s, requests: {requests}}}
 
-# Speed alone promotes a broken model. These sums need no download and see one that was damaged; whether it does what
-# your users need is for your own tasks to say (docs/tasks.md), or lm-eval's: [{{task: gsm8k, limit: 500}}, ifeval].
+# Speed alone promotes a broken model. These sums need no download and detect a damaged one. For your users, add
+# your own tasks (docs/guides/evals.md) or lm-eval's: [{{task: gsm8k, limit: 500}}, ifeval].
 quality:
   tasks: [{task}]
   max_tokens: 512
 
-# Recorded prompts of yours, sent to both (docs/shadow.md): drawn by `benchgate shadow sample`. Then take the mark away.
+# Your recorded prompts, sent to both (docs/guides/shadow.md). Draw them with `benchgate shadow sample`, then uncomment:
 # shadow: {{prompts: prompts.jsonl, max_tokens: 256}}
 
 gate:
-  # No checks are written, so the usual ones hold, required at this stage (docs/suites.md, usual checks): latencies,
+  # Without checks of its own a suite has the usual ones, required at this stage (docs/reference/suite.md): latencies,
   # throughput, failures and accuracy against `current`, and the slo. `benchgate plan {file}` prints them.
   operating: {open_stage}
 """
@@ -214,7 +214,7 @@ def _describe_trial(met: ProbedEndpoint) -> str:
     if trial.pace_s is not None:
         parts.append(f"each further one {_format_s(trial.pace_s)}")
     if trial.output_tokens is None:
-        parts.append("and its tokens were not counted by the server: see docs/engines.md")
+        parts.append("and its tokens were not counted by the server: see docs/guides/servers.md")
     return ", ".join(parts)
 
 
@@ -239,7 +239,7 @@ CALLED = "OWNER/benchgate/.github/workflows/gate.yml@COMMIT"
 """Stands where whoever uses the workflow says which benchgate they trust: GitHub refuses it as it is."""
 
 _WORKFLOW_TEXT = """\
-# Written by `benchgate init`; what each part is for: docs/github-actions.md of benchgate.
+# Written by `benchgate init`; what each part is for: docs/guides/ci.md of benchgate.
 name: benchgate
 
 # By hand. Where a pull request says what is to be promoted, `on: pull_request`, and require its check
@@ -280,7 +280,7 @@ EVAL_ITEMS = 1500
 EVAL_NAME = "arithmetic"
 
 EVAL_TASK = f"""\
-# Sums and products, made by `benchgate init`; the last number of an answer counts. Tasks of your own: docs/tasks.md.
+# Sums and products, made by `benchgate init`; the last number counts. Your own tasks: docs/guides/evals.md.
 task: {EVAL_NAME}
 dataset_path: json
 dataset_kwargs:

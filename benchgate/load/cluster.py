@@ -2,7 +2,7 @@
 
 A shard goes to one named worker and is never done twice (`cluster_worker`). All start at the same instant, which each
 worker gets in its own clock. When a worker is lost, its unsent requests are recorded as never sent and the stage
-reports which worker it was. See docs/cluster.md.
+reports which worker it was. See docs/guides/load.md.
 """
 
 from __future__ import annotations

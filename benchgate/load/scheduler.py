@@ -5,8 +5,8 @@ becomes exactly one response, also when the server is down. Lateness is recorded
 absolute schedule whatever the server does, and latency counts from the intended send.
 
 Around the measured requests a class sends ramp requests: a lead that brings the stage into steady state, and a tail
-that keeps it there until the last measured request is over (docs/metrics.md, "Steady state"). Background traffic ends
-when the rest has.
+that keeps it there until the last measured request is over ("Steady state" in docs/reference/metrics.md).
+Background traffic ends when the rest has.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Warm-up: when is a server warm, and how long does it serve a request? (docs/metrics.md, "Warm-up")
+"""Warm-up: when is a server warm, and how long does it serve a request? (docs/reference/metrics.md, "Warm-up")
 
 A warm-up is sent in rounds. After each one the TTFT of the last third of all its requests is compared with that of the
 third before. The last round also tells the mean service time, by which a closed loop's slots are staggered.

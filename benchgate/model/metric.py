@@ -236,21 +236,3 @@ PER_ACCELERATOR_UNITS: Mapping[Unit, Unit] = MappingProxyType(
 def noise_metric(metric: str) -> str:
     """Return the metric whose noise from block to block is this one's: a cost varies as the pace it is divided by."""
     return "output_throughput" if metric == "usd_per_million_output_tokens" else metric
-
-
-_WRITTEN = {
-    "duration": "duration", "rate": "rate, like `100/s`", "percentage": "percentage", "whole number": "whole number",
-    "level": "rate, or number in flight", "nats": "nats, like `0.1 nats`", "money": "dollars, like `$3`",
-}  # fmt: skip
-
-
-def metric_table() -> str:
-    """Return the table of docs/suites.md that lists the metrics, in Markdown."""
-    lines = ["| metric | what | needs | margin in | `max` | `min` | a regression is |", "|---|---|---|---|---|---|---|"]
-    for metric in METRICS.values():
-        needs = f"`{metric.family}`" + (f", {metric.requires}" if metric.requires else "")
-        written = _WRITTEN[metric.bound_type] if metric.bound_type is not None else ""
-        bounds = [written if bound in metric.bounds else "" for bound in ("max", "min")]
-        cells = [f"`{metric.name}`", metric.title, needs, metric.margin or "", *bounds, metric.worse]
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines)

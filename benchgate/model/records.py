@@ -52,7 +52,7 @@ TEXT_COLUMNS = ("token_source", "finish_reason", "error", "error_detail", "answe
 INVALID_CHOICE = "[invalid]"
 """`choice` of an eval item in which lm-eval's extraction found no answer."""
 ACCEPTED_FINISH = frozenset({"stop", "length", "tool_calls"})
-"""Finish reasons of a success (docs/metrics.md). `abort` and unknown ones are failures, because the text was cut."""
+"""Finish reasons of a success (docs/reference/metrics.md). `abort` and unknown ones are failures: the text was cut."""
 NO_VERDICT = "the judge did not reply with a verdict in the form it was asked for"
 UNFIT_JUDGE = "the judge does not find nonsense worse than an answer"
 """Reasons for a missing verdict although the judge replied; any other reason is that it did not reply."""

@@ -1,4 +1,4 @@
-"""Request metrics of docs/metrics.md, computed from the packed records of one stage.
+"""Request metrics of docs/reference/metrics.md, computed from the packed records of one stage.
 
 Array functions return float64 seconds, one element per request in row order unless stated otherwise. A failed request
 is +inf, so it never leaves a denominator. NaN means "does not apply" (TPOT of a one-token answer): drop or count those.

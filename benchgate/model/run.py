@@ -364,7 +364,9 @@ class MetricRow:
     """
 
     arm: Arm
-    name: str  # metric of docs/metrics.md with its unit: "output_tokens_per_s", "usd_per_million_output_tokens"
+    name: (
+        str  # metric of docs/reference/metrics.md with its unit: "output_tokens_per_s", "usd_per_million_output_tokens"
+    )
     statistic: str | None
     stage: str | None
     task: str | None

@@ -1,4 +1,6 @@
-"""Requests and conversations of one class of traffic in one block, and its ramp (docs/metrics.md, "Steady state").
+"""Requests and conversations of one class of traffic in one block, and its ramp.
+
+"Steady state" in docs/reference/metrics.md defines the ramp.
 
 The ramp's requests bring the class into steady state. They are not part of a plan's identity: they follow from the same
 seed by a random stream of their own, and are drawn when a stage is sent. None has the prompt of a measured request,

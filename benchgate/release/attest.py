@@ -1,4 +1,4 @@
-"""A verdict as an in-toto statement (docs/verify.md): outcome, subject and inputs by their hashes, to be signed.
+"""A verdict as an in-toto statement (docs/guides/release.md): outcome, subject and hashes of the inputs, to be signed.
 
 The layers are those of the in-toto attestation framework, v1, with the predicate type "test result", v0.1
 (spec/v1/statement.md and spec/predicates/test-result.md there). benchgate's own fields are in the predicate under

@@ -287,4 +287,4 @@ GLOSSARY = (
     ("recovery", "the candidate's score over the baseline's, over the same items"),
     ("excess", "the candidate's disagreement with the baseline minus the baseline's with itself"),
 )  # fmt: skip
-"""Short forms of docs/metrics.md and docs/decisions.md, in the order in which a page needs them."""
+"""Short forms of docs/reference/metrics.md and docs/reference/verdict.md, in the order in which a page needs them."""

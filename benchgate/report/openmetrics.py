@@ -68,7 +68,7 @@ def metric_families(rows: Iterable[tuple[str, MetricRow]], *, digits: int = DIGI
         samples.setdefault(row.name, []).append(line)
     for metric, lines in samples.items():
         name, unit = _named(metric)
-        yield Family(name, unit, f"{metric} of docs/metrics.md.", tuple(sorted(lines)))
+        yield Family(name, unit, f"{metric} of docs/reference/metrics.md.", tuple(sorted(lines)))
 
 
 def sample(name: str, labels: Mapping[str, str], value: float, *, digits: int = DIGITS) -> str:

@@ -16,7 +16,7 @@ from benchgate.sizing.simulation import SimulatedHours
 from benchgate.stats.capacity_search import MIN_RESIDENCE_TIMES
 from benchgate.units import show_duration, show_memory, show_number, show_percent
 
-_NO_TELEMETRY = "no two blocks of that level have the server's queue or cache usage (docs/telemetry.md)"
+_NO_TELEMETRY = "no two blocks of that level have the server's queue or cache usage (docs/guides/servers.md)"
 _LESS = (
     "shared prefixes, requests that waited and held nothing, narrower numbers (`cache.dtype`), or more memory than"
     " `cache.memory`"

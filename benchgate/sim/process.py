@@ -38,7 +38,7 @@ class SimControl:
     url: str
 
     def truth(self, *, with_requests: bool = False) -> dict[str, Any]:
-        """Return the ground truth since the last reset; see docs/sim.md."""
+        """Return the ground truth since the last reset; see docs/guides/servers.md."""
         return self._request("GET", "/sim/truth?requests=1" if with_requests else "/sim/truth")
 
     def reset(self) -> None:

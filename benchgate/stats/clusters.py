@@ -303,7 +303,7 @@ def miss_share_limits(
 
     They are never narrower than Clopper-Pearson limits on all requests, and equal to them when none or all missed:
     0 of 299 shows less than 1%. Student's t limits over the blocks' shares are far too narrow for rare misses
-    (docs/metrics.md, goodput). Return None and raise ValueError as `effective_sample_size` does.
+    (docs/reference/metrics.md, goodput). Return None and raise ValueError as `effective_sample_size` does.
     """
     effective = effective_sample_size(good, scheduled, alpha, trace)
     if effective is None:

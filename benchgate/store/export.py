@@ -1,8 +1,8 @@
 """Exports of runs: bundles for other stores, and JSONL, CSV, Parquet and OpenMetrics for other programs.
 
-Names of record fields are those of docs/metrics.md and carry their units. JSON has no infinity: a latency that is
-infinite because the request failed is null, and `success` is false beside it. Count those: leaving them out flatters a
-server that fails.
+Names of record fields are those of docs/reference/metrics.md and carry their units. JSON has no infinity: a latency
+that is infinite because the request failed is null, and `success` is false beside it. Count those: leaving them out
+flatters a server that fails.
 """
 
 from __future__ import annotations

@@ -140,16 +140,19 @@ class Check(Section):
 
     metric: MetricName = key("The metric that is judged")
     statistic: Statistic | None = key(
-        "Statistic of a latency. `mean` is the geometric mean over paired requests, only with a `margin`; `itl` has "
-        "none",
+        "Statistic of a latency. `mean` is the geometric mean over paired requests, only with a `margin`; "
+        "`itl` has none. Default: `p50`",
         default=None,
     )
-    of: FailureClass | None = optional("Failures that an `error_rate` counts (classes)")
-    stage: TrafficName | None = key("Stage at which a load metric is judged", default=None)
+    of: FailureClass | None = optional("Failures that an `error_rate` counts. Default: all classes of failures")
+    stage: TrafficName | None = key(
+        "Stage at which a load metric is judged. Default: every stage, each judged separately", default=None
+    )
     class_name: str | None = optional(
-        "Class of traffic that is judged. Without it `error_rate` (of all failures), and `goodput` if the class has "
-        "its own `slo`, also judge a class in the background, unless a check of either names it; all other metrics "
-        "judge such a class only by name",
+        "Class of traffic that is judged. Without it `error_rate` (of all failures), and `goodput` if the "
+        "class has its own `slo`, also judge a class in the background, unless a check of either names it; "
+        "all other metrics judge such a class only by name. Default: every class that is not in the "
+        "background",
         alias="class",
     )
     per: Literal["accelerator"] | None = optional(
@@ -158,28 +161,31 @@ class Check(Section):
         "accelerator. Not with `over`",
     )
     over: TrafficName | None = optional(
-        "Stage whose value the candidate's value at `stage` is compared with: one stage over another"
+        "Stage whose value the candidate's value at `stage` is compared with; `max` and `min` then bound the "
+        "ratio or difference"
     )
     task: str | None = key(
         "Task at which `accuracy`, `score` and `flips` are judged; `each` makes one check per entry of "
-        "`quality.tasks`. A group of lm-eval's is one task: all of its items count alike",
+        "`quality.tasks`. A group of lm-eval's is one task: all of its items count alike. Default: all tasks "
+        "pooled with equal weight; `score` judges each separately",
         default=None,
     )
     margin: Margin | None = key("Largest regression against the baseline that is allowed", default=None)
     min_abs: LeastChange | None = optional(
-        "With the `margin` of a latency or throughput: a smaller change is no regression, however large its ratio "
-        "(below)",
+        "With the `margin` of a latency or throughput: a smaller change is no regression, however large its ratio",
     )
     direction: Direction = key(
-        "Direction of change that counts as a regression. `either`, with the `margin` of a latency, throughput or "
-        "`output_length`: PASS only if neither a rise nor a fall reaches the margin",
+        "Direction of change that counts as a regression. `either`, with the `margin` of a latency, "
+        "throughput or `output_length`: PASS only if neither a rise nor a fall reaches the margin. Default: "
+        "`worse`; `either` for `output_length`",
         default_factory=lambda known: "either" if known.get("metric") == "output_length" else "worse",
         exclude_if=lambda value: value == "worse",
     )
     max: Bound | None = key("Upper bound of the candidate's own value", default=None)
     min: Bound | None = key("Lower bound of the candidate's own value", default=None)
     required: Flag = key(
-        "`false`: the check is shown and can warn, but never block",
+        "`false`: the check is shown and can warn, but never block. Default: `true`; `false` for `flips`, "
+        "`kld` and `same_top1`",
         default_factory=lambda known: known.get("metric") not in ADVISORY_METRICS,
     )
     block_when: Literal["harm", "breach"] = key(

@@ -84,7 +84,7 @@ class CacheSection(Section):
 
 
 class ReplicaSection(Section):
-    """One replica. A run gives what is left out; without a run a rate is required."""
+    """Replica of the fleet. A run gives what is left out; without a run a rate is required."""
 
     requests_per_s: PerSecond | None = key("Requests per second that it serves within its SLO", default=None)
     output_tokens_per_s: PerSecond | None = key("Output tokens per second that it serves within its SLO", default=None)

@@ -256,11 +256,14 @@ class Service(Section):
 
 
 class Tls(Section):
-    """Trusted certificates, and the client certificate. PEM files; paths are relative to the suite."""
+    """Trusted certificates, and the client certificate, as PEM files; paths are relative to the suite.
 
-    ca: Text | None = key("Trusted certificates, instead of the system's", default=None)
+    At least one of `ca` and `cert`. Certificate and host name of the server are always verified.
+    """
+
+    ca: Text | None = key("Trusted certificates, instead of the system's. Default: the system's trust", default=None)
     cert: Text | None = key("Client certificate, with its chain", default=None)
-    key: Text | None = key("The key of `cert`, without a passphrase", default=None)
+    key: Text | None = key("The key of `cert`, without a passphrase. Default: in the file of `cert`", default=None)
 
     @model_validator(mode="after")
     def _says_something(self) -> Self:
@@ -331,7 +334,12 @@ CountCommand = Annotated[Text, checked(_check_command), Expected("a command that
 
 
 class Ready(Section):
-    """The number of replicas, counted by at most one of `metrics` and `command`; by neither, the server is asked."""
+    """The number of replicas: counted by `metrics` or by `command`; without both, the server is asked.
+
+    The run waits until all replicas are ready, for at most `limits.ready`. They are counted again before every block,
+    after every stage with actions, and at the end. Another number makes the load checks INVALID (`replicas-changed`). A
+    `command` needs `--allow-actions` and runs without a shell, for at most 30 s.
+    """
 
     replicas: Whole = key(
         "Number of replicas, no fewer and no more. For a `sim` it equals its own `replicas`", ge=1, le=MOST_COUNTED
@@ -408,8 +416,8 @@ class DeploymentSpec(Section):
         "that may move, like `main`, can be measured but not promoted. Not with `embedded` or `sim`",
     )
     engine: Engine = key(
-        "Dialect of the server. If the arms use two engines, that is the declared change, with their versions and "
-        "flags",
+        "Dialect of the server. If the arms use two engines, that is the declared change, with their versions "
+        "and flags. Default: `openai`; `llamacpp` with `embedded`, `vllm` with `sim`",
         default_factory=lambda known: "llamacpp" if known.get("embedded") else "vllm" if known.get("sim") else "openai",
     )
     engine_version: Annotated[Text, Expected('a version in quotes, like "0.10.1"')] | None = optional(
@@ -418,7 +426,9 @@ class DeploymentSpec(Section):
     )
     api_key: Reference | None = key("Sent as a bearer token; never stored. Not with `embedded` or `sim`", default=None)
     headers: Headers = key("Headers of every request. Not with `embedded` or `sim`", default_factory=dict)
-    tls: Tls | None = key("Certificates, for `https` alone. Not with `embedded` or `sim`", default=None)
+    tls: Tls | None = key(
+        "Certificates, for `https` alone. Not with `embedded` or `sim`. Default: the system's trust", default=None
+    )
     proxy: ProxyAddress | None = key(
         "HTTP proxy to go through, like `http://proxy:3128`. Not with `embedded`, `sim` or a socket", default=None
     )
@@ -444,14 +454,18 @@ class DeploymentSpec(Section):
         "Name of the field that limits the length of an answer", default="max_tokens"
     )
     context_tokens: Count | None = optional(
-        "Context length of the server: prompt and answer together. A longer request is an error before anything is "
-        "sent. Not with `embedded` and `sim`, which have their own",
+        "Context length of the server: prompt and answer together. A longer request is an error before "
+        "anything is sent. Not with `embedded` and `sim`, which have their own. Default: what the server "
+        "reports",
         alias="context",
     )
-    metrics: Metrics = optional("Page of the server's own metrics, read around every stage: telemetry", default=AUTO)
+    metrics: Metrics = optional(
+        "Page of the server's own metrics, read around every stage. `auto` requests `/metrics` of the server itself",
+        default=AUTO,
+    )
     gpu: Gpu | None = optional("Source of accelerator metrics, like `http://host:9400/metrics`")
     gpu_devices: tuple[Annotated[Whole, Field(ge=0)], ...] = optional(
-        "Accelerators that serve this deployment. Only with `gpu`", default=()
+        "Accelerators that serve this deployment. Only with `gpu`. Default: all", default=()
     )
     ready: Ready | None = optional("Number of replicas, counted throughout a run. Not with `embedded`")
 

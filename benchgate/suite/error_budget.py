@@ -108,7 +108,9 @@ class ErrorBudget(Section):
     metric: BudgetMetric = key(
         "Requests that count as failed: those that failed, or those that were not good", default="error_rate"
     )
-    stage: TrafficName | None = key("The stage most like production", default=None)
+    stage: TrafficName | None = key(
+        "The stage most like production. Default: `gate.operating`, or the only stage", default=None
+    )
     when_blown: Literal["block", "warn"] = key(
         "With an exhausted budget, everything but a clean PASS blocks, or only warns", default="block"
     )

@@ -94,7 +94,7 @@ class Capacity(Section):
     lowest: Level = key("Lowest level; it should meet the target", alias="from")
     highest: Level = key("Highest level", alias="to")
     target_ratio: PositivePercent | None = key(
-        "Share of scheduled requests that must be good", default=None, alias="target"
+        "Share of scheduled requests that must be good. Default: that of the `slo`", default=None, alias="target"
     )
     resolution_ratio: PositivePercent = key(
         "Largest relative width of the bracket; it must be finer than the `margin` of a check",
@@ -113,7 +113,7 @@ class Capacity(Section):
         "Most requests of the whole search, per arm", default=None, ge=LEAST_REQUESTS, alias="budget"
     )
     arrival: ArrivalText = key("Arrival process of a rate", default="poisson")
-    workload: Name | None = key("Name of one of `load.workloads`", default=None)
+    workload: Name | None = key("Name of one of `load.workloads`. Default: `load.workload`", default=None)
 
     @model_validator(mode="after")
     def _can_be_searched(self) -> Self:
@@ -247,7 +247,10 @@ Workers = Annotated[
 
 
 class LoadLimit(Section):
-    """Time and money for the load: no further blocks begin that would exceed it. The first ones always run."""
+    """Time and money for the load: no further blocks begin that would exceed it. The first ones always run.
+
+    Only with `looks`. What is undecided by then is INCONCLUSIVE.
+    """
 
     time_s: Duration | None = key("Time from the beginning of the warm-up", default=None, alias="time")
     cost_usd: Money | None = key(
@@ -273,17 +276,19 @@ class Load(Section):
         "Stages, in order; at least one unless there is a `capacity`", default=()
     )
     blocks: Blocks = key(
-        "Largest number of paired repetitions. Written without `looks` it is fixed, and the load is judged once, at "
-        "its end",
+        "Largest number of paired repetitions. Written without `looks` it is fixed, and the load is judged "
+        "once, at its end. Default: `20`",
         default=DEFAULT_LOOKS[-1],
     )
     looks: tuple[Blocks, ...] = optional(
-        "Interim analyses: after these numbers of blocks the load ends if its checks are decided (below)", default=()
+        "Interim analyses: after these numbers of blocks the load ends if its checks are decided, at most 6 "
+        "numbers. Default: `[5, 10, 20]` if `blocks` is not written",
+        default=(),
     )
     limit: LoadLimit | None = optional("Time and money that the load may take")
     warmup: Warmup = key(
-        "Requests sent before the first block, per stage and arm, and discarded. `auto` fills the batch and continues "
-        "until TTFT no longer falls (how); `0` sends none",
+        "Requests sent before the first block, per stage and arm, and discarded. `auto` fills the batch and "
+        "continues until TTFT no longer falls; `0` sends none",
         default="auto",
     )
     workers: Workers = key(
@@ -292,12 +297,13 @@ class Load(Section):
         default="auto",
     )
     audit: Flag = key(
-        "Let the Linux kernel timestamp incoming data and report how late the client read it; refused for `https` and "
-        "Unix sockets",
+        "Let the Linux kernel timestamp incoming data and report how late the client read it. Linux only; refused "
+        "for `https` and Unix sockets",
         default=False,
     )
     salt: Flag = optional(
-        "Send different words in every run (below); `false` sends the words that follow from the seed alone",
+        "Send different words in every run so that no cache knows them; `false` sends the words that follow from "
+        "the seed alone",
         default=True,
     )
     capacity: Capacity | None = optional("Search for the capacity of each arm, after the blocks")

@@ -128,7 +128,7 @@ def expectation(slot: Slot) -> str:
     if slot.model is not None:
         return f"a mapping with the keys {', '.join(slots_of(slot.model))}"
     if slot.kind in (int, float):
-        return ("a whole number" if slot.kind is int else "a number") + _limits(slot.metadata)
+        return ("a whole number" if slot.kind is int else "a number") + limits(slot.metadata)
     if get_origin(slot.kind) is tuple:
         return "a list with at least one entry"
     if get_origin(slot.kind) is dict:
@@ -136,7 +136,8 @@ def expectation(slot: Slot) -> str:
     return {bool: "true or false", str: "text"}.get(slot.kind, "another kind of value")
 
 
-def _limits(metadata: Iterable[object]) -> str:
+def limits(metadata: Iterable[object]) -> str:
+    """Return the bounds among the annotations of a type, like `, at least 1 and at most 64`; empty without any."""
     words: list[str] = []
     for mark in metadata:
         match mark:

@@ -40,7 +40,9 @@ class TokenPrices(Section):
 
     input_usd: TokenPrice = key("Price of prompt tokens", alias="input")
     cached_input_usd: TokenPrice | None = key(
-        "Price of prompt tokens that the server reports as cached", default=None, alias="cached_input"
+        "Price of prompt tokens that the server reports as cached. Default: the price of `input`",
+        default=None,
+        alias="cached_input",
     )
     output_usd: TokenPrice = key("Price of answer tokens, reasoning included", alias="output")
 

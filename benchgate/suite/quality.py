@@ -52,19 +52,25 @@ class TaskEntry(Section):
         "Name or file of the task. A check calls `tasks/add.yaml` by its stem, `add`; a task of lm-eval's by its "
         "name; a task of a group `group/task`, like `mmlu_pro/mmlu_pro_law`",
     )
-    few_shot: Whole | None = optional("Number of examples before every question", ge=0, le=64)
-    limit: Whole | None = optional("Number of items, the first ones; for a group, of each of its tasks", ge=1)
-    filter: Text | None = optional("Filter of the task whose answers are judged")
-    metric: Text | None = optional("Metric of the task that is judged")
+    few_shot: Whole | None = optional(
+        "Number of examples before every question. Default: `quality.few_shot`", ge=0, le=64
+    )
+    limit: Whole | None = optional(
+        "Number of items, the first ones; for a group, of each of its tasks. Default: `quality.limit`", ge=1
+    )
+    filter: Text | None = optional("Filter of the task whose answers are judged. Default: the task's first")
+    metric: Text | None = optional("Metric of the task that is judged. Default: the task's first")
     scale: Literal["binary", "continuous"] | None = optional(
-        "Right or wrong, or a score in between; required for a metric that benchgate does not know"
+        "Right or wrong, or a score in between; required for a metric that benchgate does not know. Default: "
+        "known from the metric"
     )
     cluster: Text | None = optional(
         "Column that groups items: items with the same value (a passage, a template, a person) are not independent, "
         "and are judged as one group",
     )
     max_tokens: Tokens | None = optional(
-        "Longest answer; overrides the task's own `max_gen_toks` and `quality.max_tokens`", ge=1
+        "Longest answer; overrides the task's own `max_gen_toks` and `quality.max_tokens`. Default: what the task sets",
+        ge=1,
     )
     expect: Band | None = optional(
         "Known range of the baseline's score on the task or group, from a model card or from earlier runs. It also "
@@ -115,7 +121,9 @@ class Quality(Section):
         "none. It changes scores by many points",
         default="chat",
     )
-    few_shot: Whole | None = optional("Number of examples before every question, for every task", ge=0, le=64)
+    few_shot: Whole | None = optional(
+        "Number of examples before every question, for every task. Default: what each task sets", ge=0, le=64
+    )
     system: Text | None = optional("System prompt before everything")
     fewshot_as_turns: Flag = optional("Send examples as turns of the chat instead of in one user message", default=True)
     allow_unsafe_code: Flag = optional(
@@ -123,12 +131,12 @@ class Quality(Section):
         "(HumanEval); only together with `--allow-code` on the command line",
         default=False,
     )
-    limit: Whole | None = key("Items per task, the first ones of the file", default=None, ge=1)
+    limit: Whole | None = key("Items per task, the first ones of the file. Default: all", default=None, ge=1)
     concurrency: Whole = key("Requests in flight at each server", default=8, ge=2, le=1024)
     max_tokens: Tokens = key("Longest answer if the task sets no limit", default=256, ge=1)
     max_empty_ratio: Percent = key(
-        "More empty answers than this, and more than two, make the evidence INVALID. The same holds for wrong answers "
-        "of the baseline that were truncated by the token limit or could not be parsed (guards); `0%` allows none",
+        "More empty answers than this, and more than two, make the evidence INVALID. The same holds for wrong "
+        "answers of the baseline that were truncated by the token limit or could not be parsed; `0%` allows none",
         default=0.01,
     )
     timeout_s: Duration = key("Time limit for all tasks of one arm", default=900.0, alias="timeout")

@@ -43,7 +43,11 @@ NOISE_MAX_AGE_S = 30 * 86_400.0
 
 
 class Limits(Section):
-    """Time limits of every request, measured or not."""
+    """Time limits of every request, measured or not.
+
+    A request that exceeds one has failed with the class `timeout`, or `connect`. Comments and events without output do
+    not end a silence.
+    """
 
     connect_s: Duration = key("Time to open the connection", default=5.0, alias="connect")
     first_token_s: Duration = key("Time from sending to the first output", default=60.0, alias="first_token")
@@ -55,7 +59,10 @@ class Limits(Section):
 
 
 class Start(Section):
-    """Starting each deployment's server over and over, before anything else is measured."""
+    """Repeated starts of each deployment, before anything else is measured, for the metric `cold_start`.
+
+    Only for deployments that benchgate starts itself (`embedded`, `sim`).
+    """
 
     times: Whole = key("Number of starts of each deployment", default=5, ge=2, le=100)
 
@@ -82,7 +89,9 @@ class Divergence(Section):
         le=10_000,
     )
     way: Literal["auto", "n_probs", "echo", "cut"] = key(
-        "How servers are asked for log-probabilities; `auto` takes the first that a probe shows to work on both arms",
+        "How servers are asked for log-probabilities: `n_probs` (llama.cpp), `echo` (vLLM, SGLang), or `cut` (any "
+        "completions endpoint with `logprobs`; no perplexity). `auto` takes the first that a probe shows to work "
+        "on both arms",
         default="auto",
     )
     window: Whole = key(
@@ -103,7 +112,11 @@ _Bound = Annotated[  # above a second hardly any latency would still be the serv
 
 
 class ClientBounds(Section):
-    """Limits beyond which the load generator was the bottleneck of a stage execution. Reasons: docs/decisions.md."""
+    """Bounds beyond which the load generator was the bottleneck of a stage execution.
+
+    Its block is left out, on both arms. If that is more than a quarter of a stage's blocks, everything timed there is
+    INVALID. See docs/adr/09-client-bound-blocks.md.
+    """
 
     send_lag_p99_s: _Bound = key(
         "99th percentile of the send lag, without the time to open a connection", default=0.005, alias="send_lag_p99"
@@ -171,11 +184,13 @@ class Gate(Section):
     warn_fraction: PositivePercent = key("A value beyond this share of an SLO is WARN", default=0.8)
     allow_different: tuple[SharedField, ...] = key(
         "Differences between the arms that are part of the change; any other of these differences makes every "
-        "comparison of speed INVALID (why). Differences that the deployments declare (`engine`, `engine_version`, "
+        "comparison of speed INVALID. Differences that the deployments declare (`engine`, `engine_version`, "
         "`accelerator`, `accelerators`) need no entry",
         default=(),
     )
-    client: ClientBounds = key("Bounds on the load generator's own delays", default=ClientBounds())
+    client: ClientBounds = key(
+        "Bounds on the load generator's own delays. Default: all defaults", default=ClientBounds()
+    )
     allow_underpowered: Flag = optional(
         "`true`: measure even if required checks are known not to carry their margins, with a warning", default=False
     )
@@ -189,9 +204,9 @@ class Gate(Section):
         alias="noise_max_age",
     )
     operating: TrafficName | None = optional(
-        "Stage at which the usual checks are required. Only if `checks` is not written"
+        "Stage at which the default checks are required. Only if `checks` is not written. Default: every stage"
     )
-    checks: tuple[Check, ...] = key("The checks, at least one", default=(), min_length=1)
+    checks: tuple[Check, ...] = key("The checks, at least one. Default: the default checks", default=(), min_length=1)
 
     @model_validator(mode="after")
     def _operating_is_of_default_checks(self, info: ValidationInfo) -> Self:
@@ -201,9 +216,13 @@ class Gate(Section):
 
 
 class Suite(Section):
-    """A suite: what to measure on which deployments, and the policy."""
+    """A suite: what to measure on which deployments, and the policy.
 
-    suite: Name = key("Name of the suite; runs of one name form a trend")
+    At least one of `start`, `load`, `quality`, `divergence` and `shadow` is required. The same deployment may be both
+    arms: that measures the noise, or runs a drill. Two names for one `url` and `model` are an error.
+    """
+
+    suite: Name = key("Name of the suite; runs with one name form a trend")
     seed: Whole = key(
         "Seed of all prompts (before salting), arrival times and request seeds", default=0, ge=0, lt=2**63
     )
@@ -216,13 +235,14 @@ class Suite(Section):
         "Several candidates, instead of `candidate`: each is judged by itself", default=(), min_length=1
     )
     candidate: Name = key(
-        "Name of the deployment to be judged. `--candidate` chooses another",
+        "Name of the deployment to be judged. `--candidate` chooses another. Default: the first of "
+        "`candidates`, else `candidate`",
         default_factory=lambda known: next(iter(known.get("candidates", ())), "candidate"),
     )
     change: Text | None = optional(
         "What the candidate changes, in words; the report shows it beside the differences it found"
     )
-    limits: Limits = key("Time limits of every request", default=Limits())
+    limits: Limits = key("Time limits of every request. Default: all defaults", default=Limits())
     start: Start | None = optional("Start the deployments repeatedly to measure their cold start")
     slo: SloSpec | None = key("Latency bounds that a good request meets", default=None)
     error_budget: ErrorBudget | None = optional("Error budget of production, and how much of it is spent")
@@ -230,7 +250,10 @@ class Suite(Section):
     quality: Quality | None = key("The evals: tasks with known answers", default=None)
     divergence: Divergence | None = optional("Compare next-token probabilities on fixed texts")
     shadow: Shadow | None = key("Compare answers to recorded prompts", default=None)
-    gate: Gate = key("The policy: which checks decide, and what they allow", default=Gate())
+    gate: Gate = key(
+        "The policy: which checks decide, and what they allow. Default: the default checks",
+        default=Gate(),
+    )
 
     @model_validator(mode="before")
     @classmethod

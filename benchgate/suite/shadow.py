@@ -32,7 +32,7 @@ class Compare(Section):
     """Method by which two answers are compared."""
 
     by: Literal["auto", "normalised", "exact", "json", "tool_calls", "structure"] = key(
-        "Method that decides whether two answers differ (all methods)", default="auto"
+        "Method that decides whether two answers differ", default="auto"
     )
     ignore_paths: tuple[JsonPath, ...] = key(
         "Paths that are ignored in JSON answers and in arguments of tool calls", default=()
@@ -73,8 +73,8 @@ class Judge(Service):
 
     model: Text = key("Name of the model at this server")
     prompt: Text | None = key(
-        "File with the judge's prompt, with `{prompt}`, `{answer_a}` and `{answer_b}` in it; the built-in prompt "
-        "unless given",
+        "File with the judge's prompt, with `{prompt}`, `{answer_a}` and `{answer_b}` in it. Default: the built-"
+        "in prompt",
         default=None,
     )
     max_tokens: Tokens = key("Longest verdict", default=64, ge=1)
@@ -84,14 +84,14 @@ class Judge(Service):
 class Shadow(Section):
     """Recorded prompts (JSONL) sent to the baseline twice and to the candidate once."""
 
-    prompts: Text = key("JSON Lines with a unique `id`, and a `prompt` or `messages`, in each row (rows)")
-    limit: Whole | None = key("Number of rows, the first ones of the file", default=None, ge=1)
+    prompts: Text = key("JSON Lines with a unique `id`, and a `prompt` or `messages`, in each row")
+    limit: Whole | None = key("Number of rows, the first ones of the file. Default: all", default=None, ge=1)
     concurrency: Whole = key("Requests in flight", default=8, ge=1, le=1024)
     max_tokens: Tokens = key("Longest answer of a prompt without its own limit", default=128, ge=1)
     store_text: Flag = key("Store prompts and answers, not only their digests", default=False)
     secondary_ratio: PositivePercent = optional(
         "Share of the prompts, drawn at random, that the baseline is asked twice", default=1.0, alias="secondary"
     )
-    compare: Compare = optional("When two answers count as the same", default=Compare())
+    compare: Compare = optional("When two answers count as the same. Default: all defaults", default=Compare())
     similarity: Similarity | None = optional("An embeddings endpoint that rates how similar two texts are")
     judge: Judge | None = optional("A model that judges which of two answers is better")

@@ -33,7 +33,8 @@ MOST_REPLICAS = 16
 class SimSettings(Section):
     """A simulated server: it runs no model, and its answers have the configured times and lengths.
 
-    Any key of ENGINE makes it an engine that batches, any of QUEUE a queue; else each stream is paced by itself.
+    Any key marked "Engine" selects an engine that batches, any marked "Queue" a queue; otherwise each stream is paced
+    by itself. A file of `benchgate sim` has the same keys.
     """
 
     ttft_s: Span = key("Paced: from the whole request to the first token", default=0.05, alias="ttft")
@@ -49,12 +50,12 @@ class SimSettings(Section):
     batch: _Least1 = key("Engine: most sequences at once", default=32)
     kv_tokens: _Least1 = key("Engine: tokens the KV cache has room for", default=65_536)
     prefill_chunk_tokens: _Least1 = key("Engine: most prompt tokens in a step", default=512, alias="prefill_chunk")
-    queue: _Least0 | None = key("Engine: refuse a request if this many are waiting", default=None)
+    queue: _Least0 | None = key("Engine: refuse a request if this many are waiting. Default: no limit", default=None)
     queue_status: Annotated[Whole, Field(ge=400, le=599)] | None = key(
-        "Engine: status of such a refusal; 429 comes with Retry-After. vLLM answers 503, and to a stream 200 with an "
-        "error inside", default=None,
+        "Engine: status of such a refusal; 429 comes with Retry-After. vLLM answers 503, and to a stream 200 "
+        "with an error inside. Default: as vLLM", default=None,
     )  # fmt: skip
-    shed_above: _Least0 | None = key("Engine: answer 429 if this many are waiting", default=None)
+    shed_above: _Least0 | None = key("Engine: answer 429 if this many are waiting. Default: never", default=None)
     shed_exempt: Whole = key("Engine: requests of this priority number and lower ones are never shed", default=-1)
     prefix_blocks: _Least0 = key(
         "Engine: number of blocks of prompts and answers that are kept, beside the KV room of running requests; the "
@@ -85,7 +86,7 @@ class SimSettings(Section):
     adapters: tuple[Text, ...] = key("LoRA adapters, requested in place of the model", default=())
     context_tokens: _Least1 = key("Context length: prompt and answer together", default=131_072, alias="context")
     output_tokens: Bounds | None = key(
-        "Answers end by themselves within these bounds, with finish reason `stop`", default=None
+        "Answers end by themselves within these bounds, with finish reason `stop`. Default: as requested", default=None
     )
     reasoning_tokens: Bounds | None = key("Answers begin with this many tokens of reasoning", default=None)
     invalid_json_ratio: Percent = key(
@@ -95,20 +96,24 @@ class SimSettings(Section):
         "Of the prompts that end with a line `say: TEXT`, the share answered with that text; the others get another "
         "last word", default=None, alias="says",
     )  # fmt: skip
-    image_tokens: _Least1 | None = key("Tokens that an image costs", default=None)
+    image_tokens: _Least1 | None = key("Tokens that an image costs. Default: images are refused", default=None)
     embedding_size: _Least1 = key("Dimensions of an embedding", default=64)
-    faults: tuple[FaultText, ...] = key("Faults of the answers", default=())
+    faults: tuple[FaultText, ...] = key("Faults of the answers; `benchgate sim --list-faults` lists them", default=())
     keep_alive_s: Duration | None = key(
-        "Close connections that were idle for this long", default=None, alias="keep_alive"
+        "Close connections that were idle for this long. Default: never", default=None, alias="keep_alive"
     )
     ready_after_s: Span = key("Refuse connections for this long after the start", default=0.0, alias="ready_after")
     load_time_s: Span = key(
         "Time in which the first request loads the model, while every other one waits", default=0.0, alias="load_time"
     )
     replicas: Whole = key("Number of processes behind a router", default=1, ge=1, le=MOST_REPLICAS)
-    lose_replica_after: _Least1 | None = key("The router kills its last replica after this many requests", default=None)
+    lose_replica_after: _Least1 | None = key(
+        "The router kills its last replica after this many requests. Default: never", default=None
+    )
     affinity: Text | None = key(
-        "What requests to one replica have in common: `prefix`, `session` or the header of this name", default=None
+        "What requests to one replica have in common: `prefix`, `session` or the header of this name. "
+        "Default: round robin",
+        default=None,
     )
     seed: _Least0 = key("Seed of answers, jitter and faults", default=0)
 

@@ -48,7 +48,10 @@ _Bound = Annotated[Duration, Written(text(PATTERNS[parse_duration_s]), word(NO_B
 
 
 class SloSpec(Section):
-    """Latency bounds that a good request meets, and the share of scheduled requests that must be good."""
+    """Latency bounds that a good request meets, and the share of scheduled requests that must be good.
+
+    At least one of `ttft`, `tpot` and `e2e`. A good request succeeds and meets every bound.
+    """
 
     ttft_s: _Bound | None = key("Time to the first output, from the intended send", default=None, alias="ttft")
     tpot_s: _Bound | None = key("Time per output token after the first", default=None, alias="tpot")
@@ -132,7 +135,11 @@ def stage_part(name: str) -> str:
 
 
 class Action(Section):
-    """An action at an instant: a replica killed, a replica started, or a command run."""
+    """An action at an instant of a stage, on each arm in every block: exactly one of `kill`, `start` and `run`.
+
+    Commands need `--allow-actions`; they get `BENCHGATE_ARM` and `BENCHGATE_STAGE`, and write to `actions.log`. An
+    action that fails, starts more than 0.25 s late or outlasts the stage makes the stage INVALID.
+    """
 
     at_s: Span = key("Time after the start of the stage", alias="at")
     kill: _Replica | None = optional("Number of the replica of a `sim` whose process gets SIGKILL")
@@ -210,15 +217,19 @@ class ClassSpec(Section):
     Its load is a closed loop, an open loop at a constant rate, or a trace.
     """
 
-    workload: Name | None = optional("Name of one of `load.workloads`")
+    workload: Name | None = optional("Name of one of `load.workloads`. Default: `load.workload`")
     concurrency: Whole | None = optional("Closed loop: this many requests in flight", ge=1, le=10_000)
     rate_rps: Rate | None = optional("Open loop at this rate", alias="rate")
-    trace: Text | None = optional("Open loop at the send times of a recorded file: traces")
-    speed: Factor | None = optional("Replay a `trace` this many times faster")
+    trace: Text | None = optional("Open loop at the send times of a recorded file")
+    speed: Factor | None = optional("Replay a `trace` this many times faster. Default: as recorded")
     arrival: ArrivalText = key("Arrival process of the `rate`", default="poisson")
-    ramp: ServiceTimes | None = optional("Length of the ramp of the `rate`, in mean service times; `0` for none")
+    ramp: ServiceTimes | None = optional(
+        "Length of the ramp of the `rate`, in mean service times; `0` for none. Default: `5`"
+    )
     duration_s: Duration | None = optional("Duration of the `rate`, instead of `requests`", alias="for")
-    requests: Whole | None = optional("Requests per block and arm", ge=1, le=MOST_REQUESTS)
+    requests: Whole | None = optional(
+        "Requests per block and arm. Default: rate times duration", ge=1, le=MOST_REQUESTS
+    )
     background: Flag = key(
         "A closed loop that runs until the other classes are done; requests in flight are then cancelled and not "
         "counted, unless the server had forgotten them. `requests` is the number of different ones before it starts "
@@ -226,10 +237,13 @@ class ClassSpec(Section):
         default=False,
     )
     slo: SloSpec | None = optional(
-        "SLO of this class. Keys that are left out are those of the suite's `slo`, `target` included; a bound that "
-        "does not apply to this class is written `none` (`{e2e: 60s, ttft: none}`)",
+        "SLO of this class. Keys that are left out are those of the suite's `slo`, `target` included; a bound "
+        "that does not apply to this class is written `none` (`{e2e: 60s, ttft: none}`). Default: that of the "
+        "suite",
     )
-    priority: Annotated[int, Strict()] | None = optional("Priority of every request of the class", ge=-1000, le=1000)
+    priority: Annotated[int, Strict()] | None = optional(
+        "Priority of every request of the class. Default: that of the workload", ge=-1000, le=1000
+    )
 
     def as_stage(self, name: str) -> Stage:
         """Return the stage that this class would be without the others."""
@@ -262,16 +276,26 @@ class Stage(Section):
     )
     bursts: Bursts | None = optional("Bursts on top of `rate`; needs `for`")
     steps: tuple[Step, ...] | None = optional("Open loop at one rate after another", min_length=1)
-    trace: Text | None = optional("Open loop at the send times of a recorded file: traces")
-    speed: Factor | None = optional("Replay a `trace` this many times faster; `2` halves every gap")
-    block_tokens: Count | None = optional("Tokens that one of the `hash_ids` of a `trace` stands for", alias="block")
+    trace: Text | None = optional("Open loop at the send times of a recorded file")
+    speed: Factor | None = optional(
+        "Replay a `trace` this many times faster; `2` halves every gap. Default: as recorded"
+    )
+    block_tokens: Count | None = optional(
+        "Tokens that one of the `hash_ids` of a `trace` stands for. Default: `512`", alias="block"
+    )
     arrival: ArrivalText = key("Arrival process of an open loop; not with `trace`", default="poisson")
-    ramp: ServiceTimes | None = optional("Length of the ramp of a level `rate`, in mean service times; `0` for none")
+    ramp: ServiceTimes | None = optional(
+        "Length of the ramp of a level `rate`, in mean service times; `0` for none. Default: `5`"
+    )
     duration_s: Duration | None = optional("Duration of a stage at a `rate`, instead of `requests`", alias="for")
-    workload: Name | None = optional("Name of one of `load.workloads`")
-    input_tokens: Length | None = optional("Length of each prompt in this stage", alias="input")
-    output_tokens: Length | None = optional("Length of each answer in this stage", alias="output")
-    prefix: Prefix | None = optional("Shared beginning of the prompts in this stage")
+    workload: Name | None = optional("Name of one of `load.workloads`. Default: `load.workload`")
+    input_tokens: Length | None = optional(
+        "Length of each prompt in this stage. Default: that of the workload", alias="input"
+    )
+    output_tokens: Length | None = optional(
+        "Length of each answer in this stage. Default: that of the workload", alias="output"
+    )
+    prefix: Prefix | None = optional("Shared beginning of the prompts in this stage. Default: that of the workload")
     each: Each | None = optional("One stage for every value of one key")
     classes: dict[Name, ClassSpec] | None = optional(
         "Several classes of traffic at once, judged separately", min_length=1
@@ -279,7 +303,10 @@ class Stage(Section):
     actions: tuple[Action, ...] | None = optional("Actions on the deployment during the stage", min_length=1)
     # Computed from rate and duration where they are given, so that nobody downstream has to.
     requests: Whole = key(
-        "Requests per block and arm", default_factory=lambda known: _planned_requests(known), ge=1, le=MOST_REQUESTS
+        "Requests per block and arm. Default: mean rate times duration",
+        default_factory=lambda known: _planned_requests(known),
+        ge=1,
+        le=MOST_REQUESTS,
     )
 
     @model_validator(mode="after")

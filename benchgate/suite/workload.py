@@ -71,7 +71,7 @@ class LogNormal(Section):
 
 
 class Lengths(Section):
-    """A distribution of token counts: exactly one of these."""
+    """A distribution of token counts: exactly one of these. `output`, and `turns` of a session, are written alike."""
 
     uniform: tuple[Count, Count] | None = optional("Uniform distribution; both ends are included")
     normal: Normal | None = optional("Normal distribution")
@@ -258,7 +258,7 @@ CancelAfter = Annotated[
 
 
 class Prefix(Section):
-    """The shared beginning of prompts. It is part of their `input`."""
+    """The shared beginning of prompts, like a system prompt. It is part of their `input`."""
 
     groups: Whole = key(
         "Number of different beginnings; each prompt gets one of them at random", default=1, ge=1, le=100_000
@@ -280,7 +280,11 @@ class Prefix(Section):
 
 
 class Session(Section):
-    """Conversations: each turn repeats the earlier ones, the model's own answers included."""
+    """Conversations: each turn repeats the earlier ones, the model's own answers included.
+
+    For the endpoints `chat` and `responses`. A stage sends exactly its `requests`, all turns together. A `rate` starts
+    conversations; `concurrency` is how many are open, including those that pause.
+    """
 
     turns: Turns = key("Requests of a conversation. `input` and `output` hold for each turn")
     think: Pause | None = key("Pause from the end of an answer to the next turn", default=None)
@@ -292,7 +296,7 @@ class LeaveSpec(Section):
     share_ratio: PositivePercent = key(
         "Share of the requests, the same number in every block; of conversations, in their last turn", alias="share"
     )
-    after: CancelAfter = key("Number of received output chunks, or time after the request was due")
+    after: CancelAfter = key("Number of received output chunks, or time after the scheduled send")
 
     @property
     def after_tokens(self) -> int | None:
@@ -321,17 +325,22 @@ class Workload(Section):
     """Requests of a stage or a class: synthetic texts of given lengths, or recorded ones."""
 
     endpoint: Endpoint = key("API endpoint: `/v1/chat/completions` and so on", default="chat")
-    input_tokens: Length | None = key("Length of each prompt; all prompts differ", default=None, alias="input")
+    input_tokens: Length | None = key(
+        "Length of each prompt; all prompts differ. Default: required without `prompts`", default=None, alias="input"
+    )
     text: Literal["words", "letters"] = key(
         "One short common word per token; letters for byte-level models", default="words"
     )
-    output_tokens: Length | None = key("Length of each answer", default=None, alias="output")
+    output_tokens: Length | None = key(
+        "Length of each answer. Default: required if text is generated", default=None, alias="output"
+    )
     ignore_eos: Flag = key(
         "Request the full length where the engine supports it; answers of equal length make tokens/s comparable",
         default=True,
     )
     tokenizer: Text | None = optional(
-        "Make up prompts from words that are one token each for this tokenizer, so that lengths are exact"
+        "Make up prompts from words that are one token each for this tokenizer, so that lengths are exact. "
+        "Default: one word counts as one token"
     )
     prompts: Text | None = optional("Recorded requests instead of made-up ones")
     prefix: Prefix | None = optional("A shared beginning of the prompts")

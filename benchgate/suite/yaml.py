@@ -114,7 +114,7 @@ def read_text(text: str, source: str, what: str = "suite") -> Document:
     except YAMLError as error:
         raise SuiteError([_not_yaml(error, text, source)]) from error
     if root is None or (isinstance(root, ScalarNode) and _scalar(root) is None):
-        remedy = "docs/suites.md starts with a small one" if what == "suite" else "remove it, or write what it is for"
+        remedy = "see docs/reference/suite.md" if what == "suite" else "remove it, or write what it is for"
         raise SuiteError([Problem(source, None, None, "", f"the {what} is empty; {remedy}")])
     return _Builder(source, what).build(root)
 

@@ -22,13 +22,12 @@ from benchgate.suite.waivers import parse_waivers
 from benchgate.suite.yaml import read_text
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "suites.md").read_text(encoding="utf-8")
-EXAMPLES = re.findall(r"^```yaml\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+EXAMPLES = [(ROOT / f"docs/reference/suite-{name}.yaml").read_text() for name in ("smallest", "every-key")]
 SCHEMA = suite_schema()
 SUITES = Draft202012Validator(SCHEMA)
 WAIVERS = Draft202012Validator(waivers_schema())
 PRICES = Draft202012Validator(prices_schema())
-WHOLE = read_text(EXAMPLES[1].replace("# start:", "start:"), "docs/suites.md").data
+WHOLE = read_text(EXAMPLES[1].replace("# start:", "start:"), "example").data
 SMALL = """\
 suite: small
 deployments: {a: {url: "http://a:1", model: m}, b: {url: "http://b:1", model: m}}
@@ -58,7 +57,7 @@ def test_every_suite_that_ships_is_taken(path: Path) -> None:
 
 @pytest.mark.parametrize("text", [*EXAMPLES, SMALL])
 def test_every_example_is_taken(text: str) -> None:
-    assert [error.message for error in SUITES.iter_errors(read_text(text, "docs/suites.md").data)] == []
+    assert [error.message for error in SUITES.iter_errors(read_text(text, "example").data)] == []
 
 
 Place = tuple[str | int, ...]
@@ -212,10 +211,8 @@ prices:
 
 
 def test_files_of_prices_are_taken_and_refused_as_the_commands_do() -> None:
-    page = (ROOT / "docs" / "capacity.md").read_text(encoding="utf-8")
-    examples = [
-        text for text in re.findall(r"^```yaml\n(.*?)^```", page, re.MULTILINE | re.DOTALL) if "prices:" in text
-    ]
+    page = (ROOT / "docs" / "guides" / "cost.md").read_text(encoding="utf-8")
+    examples = re.findall(r'^```yaml title="prices.yaml"\n(.*?)^```', page, re.MULTILINE | re.DOTALL)
     for text in (*examples, PRICED):
         assert parse_prices(text, "p.yaml").listed
         assert [error.message for error in PRICES.iter_errors(read_text(text, "p.yaml").data)] == []

@@ -1,4 +1,4 @@
-"""How often the whole decision is wrong, on few and seeded runs; docs/error-rates.md has the tables of many."""
+"""Error rates of whole decisions on few seeded runs; docs/background/error-rates.md has the tables of many."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from benchmarks.gate_cells import LoadCell, Noise
 from benchmarks.operating_characteristics import SECTIONS
 from benchmarks.peer_rule import PeerCell
 
-PAGE = (Path(__file__).parents[2] / "docs" / "error-rates.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "background" / "error-rates.md").read_text(encoding="utf-8")
 
 
 def outcomes(cell: LoadCell | PeerCell | CreepCell, gates: int) -> Counter[Outcome]:

@@ -17,7 +17,9 @@ from benchgate.suite.loader import parse_suite
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted(path for path in (ROOT / "examples").rglob("*") if path.is_file())
-PAGES = [ROOT / "docs" / "hosts.md"]
+PAGES = [
+    ROOT / "docs" / page for page in ("tutorial.md", "guides/ci.md", "guides/release.md", "reference/documents.md")
+]
 IMAGE = "registry.example.com/benchgate:0.1.0"
 SOFT = {
     "allow_failure", "soft_fail", "continueOnError", "allow_dependency_failure", "continue_on_failure", "returnStatus",
@@ -47,7 +49,7 @@ def told(path: Path) -> Iterator[list[str]]:
             if isinstance(node, str):
                 yield from calls(node)
     elif path.suffix == ".md":
-        for block in re.findall(r"```[a-z]*\n(.*?)```", text, re.DOTALL):
+        for block in re.findall(r"^```[^\n]*\n(.*?)^```", text, re.DOTALL | re.MULTILINE):
             yield from calls(block.replace("\\\n", " "))
     elif path.suffix == ".py":
         yield from calls(text)

@@ -366,6 +366,9 @@ def test_the_shadow_part_of_a_suite_alone_keeps_its_own_checks_only() -> None:
     assert (alone.load, alone.quality, alone.slo, alone.shadow) == (None, None, None, whole.shadow)
     assert [check.metric for check in alone.gate.checks] == ["shadow_excess"]
     assert rule_problems(alone) == []
+    evals = only_part(whole, "quality")
+    assert (evals.load, evals.quality, evals.slo, evals.shadow) == (None, whole.quality, None, None)
+    assert [check.metric for check in evals.gate.checks] == ["accuracy"]
     with pytest.raises(UsageError, match="no check of made-up rests on"):
         only_part(SuiteText([{"metric": "accuracy", "margin": "2 points"}]).suite(), "shadow")
     with pytest.raises(UsageError, match="has no `shadow`"):

@@ -297,10 +297,10 @@ def test_quantile_is_the_smallest_value_with_its_share_at_or_below(values: list[
 
 
 def test_every_metric_class_and_source_is_documented() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "metrics.md").read_text(encoding="utf-8")
     metric_names = [f"{name}_s" if name in LATENCY_METRICS else name for name in METRIC_NAMES]
     for name in (*metric_names, *ErrorClass, *TokenSource, *ACCEPTED_FINISH):
-        assert f"`{name}`" in page, f"docs/metrics.md does not define {name}"
+        assert f"`{name}`" in page, f"docs/reference/metrics.md does not define {name}"
 
 
 def test_decoding_at_once_is_the_time_between_first_and_last_chunk_over_the_window() -> None:

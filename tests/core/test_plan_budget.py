@@ -48,7 +48,7 @@ def burn(suite: Suite) -> CheckPower:
 def test_burn_is_a_row_and_counts_in_the_chance_of_a_promotion() -> None:
     found = told(budgeted())
     row = found.checks[-1]
-    assert (row.id, row.required, row.has, row.needs) == (BURN, True, 600, 41)  # as docs/error-budgets.md states it
+    assert (row.id, row.required, row.has, row.needs) == (BURN, True, 600, 41)  # as docs/reference/verdict.md states it
     # Of 600 requests 43.2 fail at 14.4 times 0.5 %; a candidate at 1x fails 3 of them.
     assert row.note is not None and row.note.startswith("rules out a burn of 14.4x with at most ")
     most = int(row.note.split("at most ")[1].split(" ")[0])

@@ -252,9 +252,3 @@ def test_links_between_documents_lead_somewhere() -> None:
     broken = [f"{path.relative_to(ROOT)} -> {target}" for path, target in links if not (path.parent / target).exists()]
     assert links
     assert broken == []
-
-
-def test_every_input_and_output_of_the_action_is_documented() -> None:
-    action = read_yaml(ROOT / "action.yml")
-    page = (ROOT / "docs/github-actions.md").read_text(encoding="utf-8")
-    assert [name for kind in ("inputs", "outputs") for name in action[kind] if f"| `{name}` |" not in page] == []

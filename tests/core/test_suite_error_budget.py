@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 
@@ -201,9 +200,3 @@ def test_objectives_and_windows_are_shown_with_all_that_counts() -> None:
 def test_no_line_of_a_budget_can_be_waived(check: str) -> None:
     with pytest.raises(ValueError, match="cannot be waived"):
         bounded(check)
-
-
-def test_page_of_error_budgets_has_suites_that_load() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "error-budgets.md").read_text(encoding="utf-8")
-    (whole,) = re.findall(r"^```yaml\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
-    assert parse_suite(whole, "page").error_budget is not None

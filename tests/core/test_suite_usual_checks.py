@@ -211,7 +211,7 @@ def _slowed(execution: LoadObservation) -> LoadObservation:
 
 
 def test_an_equal_candidate_passes_the_usual_error_rate_as_often_as_the_page_says() -> None:
-    page = (Path(__file__).parents[2] / "docs/suites.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs/reference/suite.md").read_text(encoding="utf-8")
     shares = (0.0, 0.001, 0.0025, 0.005, 0.01)
     rows = re.findall(r"^\| ([\d,]+) \| (\d+) \| >?(\d+) \| >?(\d+) \| (\d+) \| (\d+) \|$", page, re.MULTILINE)
     told = {int(first.replace(",", "")): dict(zip(shares, map(int, cells), strict=True)) for first, *cells in rows}

@@ -1,9 +1,10 @@
-"""The command line itself: documented whole, quick to load, and its mistakes answered with exit code 2."""
+"""The command line itself: whole in a terminal, quick to load, and its mistakes answered with exit code 2."""
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
+import json
 import os
 import pty
 import re
@@ -11,7 +12,6 @@ import struct
 import subprocess
 import sys
 import termios
-import time
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,6 @@ import pytest
 import typer.main
 
 from benchgate.cli.app import COMMANDS, app
-from benchgate.gate.summary.metric_rows import TREND_METRICS
 from benchgate.suite.loader import parse_suite
 from tests.e2e.command import benchgate, command_line, here
 
@@ -27,7 +26,6 @@ pytestmark = pytest.mark.beside
 
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs/cli.md").read_text(encoding="utf-8")
 HEAVY = ("scipy", "sqlalchemy", "alembic", "pydantic", "jinja2", "vl_convert", "lm_eval", "rich", "numpy", "httpx2")
 
 
@@ -97,35 +95,6 @@ def on_terminal(columns: int, *words: str) -> str:
     return re.sub(r"\x1b\[[0-9;]*m", "", read.decode()).replace("\r\n", "\n")
 
 
-def test_help_takes_at_most_twice_the_time_of_a_bare_application(tmp_path: Path) -> None:
-    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(tmp_path)}
-    bare = "import typer\napp = typer.Typer(rich_markup_mode=None)\napp.command('a')(lambda: None)\napp()"
-    ours = "from benchgate.cli.app import main; main()"
-
-    def fastest_s(code: str) -> float:
-        def once() -> float:
-            began = time.perf_counter()
-            subprocess.run([sys.executable, "-c", code, "--help"], capture_output=True, check=True, env=environment)
-            return time.perf_counter() - began
-
-        return min(once() for _ in range(5))
-
-    fastest_s(ours)  # writes the bytecode
-    assert fastest_s(ours) <= 2 * fastest_s(bare)
-
-
-@pytest.mark.parametrize(("words", "spellings"), SPELLINGS.items(), ids=SPELLINGS)
-def test_every_command_and_option_is_documented(words: str, spellings: list[str]) -> None:
-    sections = re.split(r"^## ", PAGE, flags=re.MULTILINE)[1:]
-    section = next((text for text in sections if text.startswith(f"`{words}")), None)
-    assert section is not None, f"docs/cli.md has no section for {words}"
-    assert [option for option in spellings if option != "--help" and f"`{option}`" not in section] == []
-
-
-def test_every_metric_of_trend_is_documented() -> None:
-    assert [name for name in TREND_METRICS if f"`{name}`" not in PAGE] == []
-
-
 def test_help_loads_nothing_heavy() -> None:
     code = f"import sys, benchgate.cli.app; print([m for m in {HEAVY!r} if m in sys.modules])"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
@@ -190,6 +159,13 @@ def test_plan_reports_every_suite_also_beside_one_that_is_not_there(tmp_path: Pa
     assert "bad.yaml:2:1: sede" in result.stderr
     assert "there is no suite file 'nosuch.yaml'" in result.stderr
     assert "drills/cold-start.yaml: plan " in result.stdout
+
+
+def test_plans_of_several_suites_are_one_json_array_with_their_names(tmp_path: Path) -> None:
+    result = here(tmp_path, "plan", "drills/prefill", "drills/cold-start", "--offline", "--format", "json")
+    assert result.returncode == 0, result.stderr
+    names = [Path(one["suite"]).stem for one in json.loads(result.stdout)]
+    assert names == ["prefill", "cold-start"]
 
 
 def test_a_load_test_in_which_nothing_succeeded_is_no_success(tmp_path: Path) -> None:

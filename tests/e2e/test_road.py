@@ -138,13 +138,13 @@ def test_compare_with_a_run_that_was_blocked_says_so(runs: Runs) -> None:
     assert "The reference run&#39;s own verdict was BLOCK" in (folder / "compared.html").read_text()
 
 
-def test_a_report_that_cannot_be_written_is_in_the_exit_code_that_is_printed(runs: Runs) -> None:
+def test_a_report_that_cannot_be_written_is_refused_before_anything_is_judged(runs: Runs) -> None:
     folder, _ = runs
     (folder / "file").touch()
-    result = here(folder, "gate", "same", "--report", "file/report.html", *JSON)
-    assert result.returncode == 13, result.stderr
-    said = document(result)
-    assert (said["exit_code"], said["promotes"], said["outcome"]) == (13, False, document(runs[1]["same"])["outcome"])
+    for option in ("--report=file/report.html", "--write=json=file/verdict.json", "--write=intoto=file/statement.json"):
+        result = here(folder, "gate", "same", option, *JSON)
+        assert (result.returncode, result.stdout) == (2, "")
+        assert "cannot be written" in result.stderr
 
 
 def test_report_is_the_same_bytes_every_time(runs: Runs) -> None:

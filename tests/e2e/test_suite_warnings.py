@@ -1,4 +1,4 @@
-"""Warnings of `validate` and `plan` about suites that are valid: where they stand, and what they say."""
+"""Warnings of `plan` about suites that are valid: where they stand, and what they say."""
 
 from __future__ import annotations
 

@@ -152,7 +152,7 @@ def test_text_ends_with_the_cheapest_that_passes(address: str) -> None:
 
 
 def test_table_of_the_docs_is_what_the_command_says(address: str, document: dict[str, Any]) -> None:
-    page = (Path(__file__).parents[2] / "docs/right-sizing.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs/guides/cost.md").read_text(encoding="utf-8")
     said = asked(address, *(row(document, name)["run"] for name in ("q2", "q4", "q8"))).stdout
     assert f"```\n{said}```\n" in page
 

@@ -329,8 +329,9 @@ def test_a_data_file_without_rows_is_named_as_one_would_type_it_with_the_task_th
 
 
 def test_the_documented_task_file_loads(tmp_path: Path) -> None:
-    page = (Path(__file__).parents[2] / "docs/tasks.md").read_text(encoding="utf-8")
-    task, rows = (page.split(f"```{kind}\n")[1].split("```")[0] for kind in ("yaml", "json"))
+    page = (Path(__file__).parents[2] / "docs/guides/evals.md").read_text(encoding="utf-8")
+    titles = ('yaml title="capitals.yaml"', 'json title="capitals.jsonl"')
+    task, rows = (page.split(f"```{title}\n")[1].split("```")[0] for title in titles)
     (tmp_path / "capitals.yaml").write_text(task)
     (tmp_path / "capitals.jsonl").write_text(rows)
     [loaded] = tasks_of(tmp_path, "capitals.yaml")

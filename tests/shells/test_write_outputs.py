@@ -74,6 +74,20 @@ def test_two_forms_in_one_file_are_refused(tmp_path: Path) -> None:
         OutputOptions.parse(write=[f"junit={tmp_path}/a", f"sarif={tmp_path}/b/../a"])
 
 
+def test_the_report_and_the_statement_are_formats_like_any_other(tmp_path: Path) -> None:
+    html, other, intoto = (tmp_path / name for name in ("r.html", "other.html", "s.json"))
+    output = OutputOptions.parse(write=[f"html={html}", f"intoto={intoto}"])
+    assert (output.report, output.statement, output.files) == (html, intoto, ())
+    output = OutputOptions.parse(report=html, write=[f"html={other}"])
+    assert (output.report, output.files) == (html, ((Output.HTML, other),))
+    with pytest.raises(UsageError, match="there is one statement"):
+        OutputOptions.parse(write=[f"intoto={intoto}", f"intoto={tmp_path}/t.json"])
+
+
+def test_every_format_of_standard_output_is_one_of_files_too() -> None:
+    assert {form.value for form in Format} - {"text"} <= set(Output)
+
+
 def test_the_suite_is_no_place_for_a_result(tmp_path: Path) -> None:
     suite = tmp_path / "suite.yaml"
     suite.write_text(SUITE)

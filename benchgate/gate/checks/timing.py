@@ -4,7 +4,7 @@ Against the baseline: log ratios of both arms, one per interleaved block, becaus
 independent. Against a bound: the candidate's own values. Over another stage: ratios of the candidate's own two stages,
 block by block. Between two stored runs without a live baseline: what a live baseline would cancel (another day, another
 room, a restart) stays in the difference, so it is held against the spread between runs of a noise profile
-(docs/decisions.md, "Two stored runs").
+(docs/reference/verdict.md, "Two stored runs").
 """
 
 from __future__ import annotations

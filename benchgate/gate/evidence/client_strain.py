@@ -6,7 +6,7 @@ A strained block is excluded on both arms, so that what remains is still paired.
 
 A median does not see a stall now and then, but a tail may consist of it: a block whose slowest reads took a good part
 of its slowest reported times is excluded from the check on that tail. At most a quarter of a stage's blocks may be
-excluded (docs/decisions.md, "The client").
+excluded (docs/adr/09-client-bound-blocks.md).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 The candidate itself (weights, model name, address, price) may differ. Everything that serves it must be the same or be
 declared, by the deployments' own keys (`accelerators`, `accelerator`, `engine`, `engine_version`) or by the policy's
 `allow_different`: a faster engine would hide slower weights. Differences observed during the measurement (cache hits,
-clocks, order) are listed for the reader and cannot be declared. docs/decisions.md, "Arms that differ".
+clocks, order) are listed for the reader and cannot be declared. See docs/adr/18-declared-differences.md.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A server that sends half of its text, or counts 8 % more tokens than it wrote, looks faster by its own usage. But then
 characters per token fall and tokens per piece of the stream rise. A server that merges tokens shows only the second, a
-model of another style only the first. docs/metrics.md, "Text against usage".
+model of another style only the first. docs/reference/metrics.md, "Text against usage".
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Guards over both arms' responses to the same requests: resends, prompts, token counts, work done and failures.
-
-The bounds are justified in docs/decisions.md, "Guards".
-"""
+"""Guards over both arms' responses to the same requests: resends, prompts, token counts, work done and failures."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Guards over a whole run, and over two stored runs: completeness, interruptions, replicas and comparability.
 
 A resumed run repeats its unfinished block, so an operator who interrupts runs could discard bad blocks.
-docs/decisions.md quantifies how much that could gain.
+docs/adr/14-one-resumption.md quantifies how much that could gain.
 """
 
 from __future__ import annotations

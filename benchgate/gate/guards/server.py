@@ -1,6 +1,6 @@
 """Guards over telemetry: restarts, other traffic on the servers, and warm prefix caches.
 
-Without metrics of a server the guards are not applicable. The bounds are justified in docs/telemetry.md.
+Without metrics of a server the guards are not applicable. The bounds are justified in docs/guides/servers.md.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Guards over the text of responses under load: plausible usage, visible answers, no degenerate text, the right model.
 
 A server may pass its evals and still send blank, repeated or truncated text under load. The bounds are justified in
-docs/decisions.md, "Guards".
+docs/adr/17-text-against-usage.md.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Marks = Callable[[RequestColumns], tuple[BoolArray, BoolArray]]
 def same_text(run: Evidence, suite: Suite) -> Violation | Caution | NotApplicable | None:
     """Flag missing text, or usage that counts more tokens than were written.
 
-    Among the requests that both arms answered and counted by usage (metrics.md, "Text against usage"): one arm's tokens
+    Among the requests that both arms answered and counted by usage ("Text against usage"): one arm's tokens
     have significantly less than 0.75 times the visible characters of the other arm's; or one arm's usage counts
     significantly more than 1.10 times the tokens that its text shows. *Warns* if the candidate's tokens have
     significantly less than 0.9 times the characters. Not applicable below 10 such requests, or if the vocabularies may

@@ -1,7 +1,7 @@
 """Response to record: where output began and ended, how much it was, and why a response is a failure.
 
-Every rule of docs/metrics.md about a single request is here. The status code proves nothing: servers report errors,
-aborts and empty answers inside a stream that began with 200. Pure: no clock, no socket.
+Every rule of docs/reference/metrics.md about a single request is here. The status code proves nothing: servers report
+errors, aborts and empty answers inside a stream that began with 200. Pure: no clock, no socket.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The compiled part of the load engine: a shared library without any Python in it, built at installation.
 
-Without it everything is done in Python, with the same results at a higher cost: see docs/measuring.md.
+Without it everything is done in Python, with the same results at a higher cost: see docs/background/measuring.md.
 BENCHGATE_NATIVE=0 disables it.
 """
 

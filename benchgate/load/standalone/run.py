@@ -1,4 +1,4 @@
-"""A run of `benchgate load`: one server, one load, one JSON document (docs/cli.md)."""
+"""A run of `benchgate load`: one server, one load, one JSON document (docs/reference/cli.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The bare capacity search: one server, one load level after the other, one JSON document (docs/cli.md)."""
+"""The bare capacity search: one server, one load level after the other, one JSON document (docs/reference/cli.md)."""
 
 from __future__ import annotations
 

@@ -307,7 +307,7 @@ _SECTIONS_OF_PARTS = {"load": ("load", "slo", "error_budget"), "quality": ("qual
 def only_part(suite: Suite, part: Literal["load", "quality", "shadow"]) -> Suite:
     """Return the suite with nothing but one part and its checks. Raises UsageError without any."""
     if getattr(suite, part) is None:
-        raise UsageError(f"{suite.suite} has no `{part}`; add it (docs/suites.md), or run the whole suite")
+        raise UsageError(f"{suite.suite} has no `{part}`; add it (docs/reference/suite.md), or run the whole suite")
     kept = tuple(check for check in suite.gate.checks if METRICS[check.metric].family == part)
     if not kept:
         raise UsageError(f"no check of {suite.suite} rests on its `{part}`; add one, or run the whole suite")
