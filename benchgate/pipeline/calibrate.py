@@ -24,9 +24,7 @@ from benchgate.plan.schedule import measurement_sha256
 from benchgate.store.repository import Store
 from benchgate.suite.checks import Check
 from benchgate.suite.load import Blocks, Load
-from benchgate.suite.quality import Quality
 from benchgate.suite.schema import Suite, measured_arms
-from benchgate.suite.shadow import Shadow
 
 FEWEST_PAIRS = 10
 """With fewer pairs a standard deviation is too uncertain: of 10 the true one may be 1.7 times it, of 5 over twice."""
@@ -86,10 +84,17 @@ def calibration_of(suite: Suite, times: int | None, only: Part | None) -> Suite:
 
     Starts, capacity searches, fixed texts and a judge of answers are left out: a profile has no figures of them.
     """
-    _check(times)
+    try:
+        TypeAdapter(Blocks | None).validate_python(times)
+    except ValidationError:
+        raise UsageError(f"--times {times} is not a number of pairs; expected 2 to 200") from None
     load = _load(suite.load, times) if only in (None, Part.LOAD) else None
-    quality = _quality(suite.quality) if only in (None, Part.QUALITY) else None
-    shadow = _shadow(suite.shadow) if only in (None, Part.SHADOW) else None
+    quality = suite.quality if only in (None, Part.QUALITY) else None
+    if quality is not None:
+        quality = quality.model_copy(update={"repeat_baseline": False, "stop_early": False})
+    shadow = suite.shadow if only in (None, Part.SHADOW) else None
+    if shadow is not None:
+        shadow = shadow.model_copy(update={"secondary_ratio": 1.0, "judge": None})
     if load is None and quality is None and shadow is None:
         what = "a `load` with a `sweep`, `quality` or `shadow`" if only is None else f"`{only.value}`"
         raise UsageError(f"there is nothing to calibrate in {suite.suite}: it has no {what}")
@@ -117,26 +122,11 @@ def _comparing(suite: Suite) -> Suite:
     return suite.model_copy(update={"gate": gate})
 
 
-def _check(times: int | None) -> None:
-    try:
-        TypeAdapter(Blocks | None).validate_python(times)
-    except ValidationError:
-        raise UsageError(f"--times {times} is not a number of pairs; expected 2 to 200") from None
-
-
 def _load(load: Load | None, times: int | None) -> Load | None:
     if load is None or not load.sweep:
         return None
     blocks = times if times is not None else max(load.blocks, FEWEST_PAIRS)
     return load.model_copy(update={"blocks": blocks, "looks": (), "limit": None, "capacity": None})
-
-
-def _quality(quality: Quality | None) -> Quality | None:
-    return None if quality is None else quality.model_copy(update={"repeat_baseline": False, "stop_early": False})
-
-
-def _shadow(shadow: Shadow | None) -> Shadow | None:
-    return None if shadow is None else shadow.model_copy(update={"secondary_ratio": 1.0, "judge": None})
 
 
 def profile_of(suite: Suite, calibration: Evidence, measurement: str, progress: Progress) -> NoiseProfile:

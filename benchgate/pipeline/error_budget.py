@@ -148,7 +148,7 @@ def _query_prometheus(spec: Prometheus, target: Target, where: str) -> float:
         with JsonClient(target, connect_s=_CONNECT_S, total_s=_LONGEST_S, max_body_bytes=_LARGEST_BYTES) as client:
             response = client.send("GET", f"{_QUERY}?{urlencode({'query': spec.query})}")
     except RequestError as exc:
-        raise _unread(where, f"could not be asked: {exc}") from None
+        raise _unread(where, f"could not be reached: {exc}") from None
     status, body = response.status, response.body
     if status != 200:
         words = one_line(error_text(body), secret=target.secrets)

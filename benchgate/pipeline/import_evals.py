@@ -87,7 +87,10 @@ def read_import(suite: Suite, sides: Mapping[Arm, Path]) -> ImportedRun:
     arms = {arm: read_arm(arm, sides[arm], suite.quality) for arm in Arm}
     _require_both_arms(suite, arms)
     observations = tuple(one for arm in Arm for one in _with_scales(suite, arms[arm], arms[arm.other]))
-    items = {one.task: [_identity(item) for item in one.items] for one in arms[Arm.BASELINE].observations}
+    items = {
+        one.task: [[item.item_id, item.doc_hash, item.prompt_hash, item.target_hash] for item in one.items]
+        for one in arms[Arm.BASELINE].observations
+    }
     names = {Arm.BASELINE: suite.baseline, Arm.CANDIDATE: suite.candidate}
     return ImportedRun(
         observations=observations,
@@ -129,7 +132,3 @@ def _scale(metric: str, items: tuple[EvalItem, ...]) -> Scale:
     if scale_of(metric, 1, None) == "continuous" or any(item.score not in (0.0, 1.0) for item in items):
         return "continuous"
     return "binary"
-
-
-def _identity(item: EvalItem) -> list[str]:
-    return [item.item_id, item.doc_hash, item.prompt_hash, item.target_hash]

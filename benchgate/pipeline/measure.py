@@ -170,13 +170,17 @@ def _measure_load(work: Work, writer: RunWriter, servers: Deployed) -> None:
     with _fleet(load, work) as fleet, ExitStack() as stack:
         if work.cluster is None and (warning := missing_warning()) is not None:
             progress.note(warning)
+        watches = {
+            arm: stack.enter_context(Sampler(sources_of(_spec(suite, arm), target, os.environ), target))
+            for arm, target in servers.targets.items()
+        }
         measure_load(
             LoadWork(
                 suite=suite,
                 load=load,
                 plan=work.plan,
                 targets=servers.targets,
-                watches={arm: stack.enter_context(_watch(suite, arm, one)) for arm, one in servers.targets.items()},
+                watches=watches,
                 writer=writer,
                 progress=progress,
                 fleet=fleet,
@@ -197,10 +201,6 @@ def _fleet(load: Load, work: Work) -> Fleet | ClusterFleet:
     folder = work.log_dir / "load"
     shutil.rmtree(folder, ignore_errors=True)  # a killed session leaves its incomplete files there
     return Fleet(work.workers, folder)
-
-
-def _watch(suite: Suite, arm: Arm, target: Target) -> Sampler:
-    return Sampler(sources_of(_spec(suite, arm), target, os.environ), target)
 
 
 def _spec(suite: Suite, arm: Arm) -> DeploymentSpec:

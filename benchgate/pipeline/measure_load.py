@@ -27,7 +27,7 @@ from benchgate.model.deployment import Arm
 from benchgate.model.records import ErrorClass
 from benchgate.model.request_metrics import succeeded
 from benchgate.model.run import LOAD_ENDED, LOOK, MEASURED, DeploymentFault, LoadEnd, LoadObservation
-from benchgate.model.verdict import CheckResult, Outcome, Waivers
+from benchgate.model.verdict import Outcome, Waivers
 from benchgate.pipeline.actions import ActionRunner, undo_actions
 from benchgate.pipeline.checkpoint import CompletedLoad
 from benchgate.pipeline.deployments import Replicas, TargetDown, endpoints_of, require_alive
@@ -100,7 +100,10 @@ class InterimLooks:
             "blocks": blocks,
             "of": self._load.blocks,
             "after_s": round(time.monotonic() - self._begun_s, 3),
-            "checks": [_check_document(check) for check in step.checks],
+            "checks": [
+                {"id": check.id, "required": check.required, "outcome": check.shown, "reason": check.reason}
+                for check in step.checks
+            ],
             "then": f"on to {step.blocks}" if isinstance(step, ContinueLoad) and end is None else "ended",
         }
         self._writer.event(LOOK, document)
@@ -116,10 +119,6 @@ class InterimLooks:
         next_s = (now_s - first_s) / blocks * (step.blocks - blocks)
         passed = limit_passed(self._suite, now_s - self._begun_s, next_s)
         return LoadEnd(blocks, self._load.blocks, passed) if passed is not None else None
-
-
-def _check_document(check: CheckResult) -> dict[str, object]:
-    return {"id": check.id, "required": check.required, "outcome": check.shown, "reason": check.reason}
 
 
 def _describe_look(step: StopLoad | ContinueLoad, end: LoadEnd | None) -> str:

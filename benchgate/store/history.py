@@ -1,6 +1,6 @@
 """Results of the runs before a run, for what accumulates over promotions. Read from verdicts, never from records.
 
-Recorded promotions (`benchgate promote`) decide which runs promoted, where the suite has a baseline series. Elsewhere,
+Recorded promotions decide which runs promoted, where the suite has a baseline series. Elsewhere,
 and where all of them were withdrawn, their verdicts do.
 """
 

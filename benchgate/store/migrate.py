@@ -250,5 +250,5 @@ def _make_folder(database: Database) -> None:
 
 
 def _missing(database: Database) -> UsageError:
-    message = f"there is no benchgate store at {database.address.shown}; check the address"
-    return UsageError(message, remedies=(Remedy("or make one", Command.RUN),))
+    message = f"there is no benchgate store at {database.address.shown}"
+    return UsageError(message, remedies=(Remedy("check the address, or make one", Command.RUN),))

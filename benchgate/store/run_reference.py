@@ -68,9 +68,8 @@ def resolve_beside(connection: Connection, ref: str, run_id: str, suite: str) ->
     found = resolve(connection, ref, suite=suite if ref == PROMOTED else None)
     if found == run_id:
         raise UsageError(
-            f"{ref} means run {run_id}, which is the one to be judged, and a run says nothing against itself; name "
-            "another",
-            remedies=(Remedy("or measure one", Command.RUN),),
+            f"{ref} means run {run_id}, which is the one to be judged, and a run says nothing against itself",
+            remedies=(Remedy("name another, or measure one", Command.RUN),),
         )
     return found
 

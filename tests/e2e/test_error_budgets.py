@@ -95,7 +95,7 @@ def test_value_that_cannot_be_had_ends_it_before_there_is_a_run(tmp_path: Path) 
     assert "suite.yaml:11:17: error_budget.spent.file" in missing.stderr and "gone.json" in missing.stderr
     silent = here(written(tmp_path, "{prometheus: {url: 'http://127.0.0.1:9', query: up}}"), "run", "suite.yaml")
     assert silent.returncode == 12
-    assert "Prometheus at http://127.0.0.1:9 could not be asked" in silent.stderr
+    assert "Prometheus at http://127.0.0.1:9 could not be reached" in silent.stderr
     with Store.open(str(tmp_path / STORE), create=False) as store:
         assert store.runs() == []
 

@@ -143,9 +143,9 @@ def test_redirects_are_not_followed() -> None:
 def test_server_that_is_not_there_hangs_up_or_does_not_end_is_no_zero(monkeypatch: pytest.MonkeyPatch) -> None:
     with ScriptedServer(answer(vector())) as gone:
         address = gone.url
-    with pytest.raises(BudgetError, match="could not be asked"):
+    with pytest.raises(BudgetError, match="could not be reached"):
         read_spent(asking(), HERE, {"PROM": address}, NOW)
-    assert "could not be asked" in refusal(lambda received: [CLOSE])
+    assert "could not be reached" in refusal(lambda received: [CLOSE])
     endless = b"HTTP/1.1 200 OK\r\ncontent-length: 4000000\r\n\r\n" + b" " * 1_500_000
     assert "larger than 1048576 bytes" in refusal(lambda received: [endless])
     monkeypatch.setattr("benchgate.pipeline.error_budget._LONGEST_S", 0.1)
