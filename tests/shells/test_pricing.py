@@ -262,7 +262,7 @@ def test_a_plan_says_of_which_entry_each_price_is(tmp_path: Path) -> None:
     listed = "the price of accelerator H100 in prices.yaml from 2026-01-01: $3.50/h"
     assert f"old: $3.50/h, {listed}" in text
     assert 'the price of "new" in prices.yaml: input $0.15/M, output $0.60/M' in text
-    assert "own:" not in text
+    assert " own:" not in text
     prices = json.loads(told("plan", "--store", store, "--format", "json"))["prices"]
     assert prices["old"]["usd_per_hour"] == 3.5
     assert prices["old"]["entry"]["price"] == "$3.50/h"

@@ -308,7 +308,7 @@ def of_eight_accelerators() -> StoredRun:
         ),
         (replace(in_service(), verdict=None), "has no verdict yet"),
         (of_eight_accelerators(), "its price is not of what ran: it is paid for 1 accelerator"),
-        (replace(in_service(), rows=()), "no numbers of a load"),
+        (replace(in_service(), rows=()), "no load metrics of the candidate"),
         (in_service(suite={"of": "tomorrow"}), "this version of benchgate cannot read the run's suite"),
     ],
 )

@@ -69,11 +69,11 @@ def test_numbers_that_were_removed_are_found_in_one_line(kept: Path, which: str,
 
 def test_check_says_whether_it_held_them(kept: Path) -> None:
     plain = here(kept, "store", "check", "--store", "b.db")
-    assert "not against the records: `--figures` does that" in plain.stdout
+    assert "`--figures` recomputes them from the records" in plain.stdout
     altered(kept)
     deep = here(kept, "store", "check", "--figures", "--format", "json", "--store", "b.db")
     document = json.loads(deep.stdout)
-    assert (deep.returncode, document["figures"], len(document["findings"])) == (13, "held", 3)
+    assert (deep.returncode, document["figures"], len(document["findings"])) == (13, "recomputed", 3)
     assert "--figures" not in here(kept, "store", "check", "--figures", "--store", "b.db").stdout
 
 
