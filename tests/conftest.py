@@ -69,8 +69,24 @@ def pytest_collection() -> Iterator[None]:
         gc.enable()
 
 
+# What only `./scripts/test --all` runs: long measurements and simulations, of which the quick tier has shorter ones.
+_LONG = frozenset({
+    "test_adapters", "test_calibrate", "test_capacity", "test_fewer_accelerators", "test_load_cluster", "test_looks",
+    "test_replicas", "test_salted_runs", "test_schedules", "test_warmup", "test_workers",
+    "test_error_rates", "test_gate_quality_rates", "test_stats_item_harm",
+})  # fmt: skip
+_QUICK_DRILLS = ("overload", "prefix-cache", "replica-loss")
 # Tests of the store run on SQLite and Postgres. In the quick tier these alone do so on Postgres.
 _ON_POSTGRES = ("test_store_contract", "test_store_exchange", "test_store_lost", "test_store_open", "test_store_owning")
+
+
+def _is_slow(item: pytest.Item) -> bool:
+    """Return True for a test that the quick tier leaves out."""
+    module, given = item.path.stem, item.callspec.params if hasattr(item, "callspec") else {}
+    if module in _LONG or (module == "test_drills" and given.get("name", _QUICK_DRILLS[0]) not in _QUICK_DRILLS):
+        return True
+    databases = {given.get("store_address"), given.get("shared_address")} - {None, "sqlite"}
+    return given.get("compiled_and_not") == "not compiled" or bool(databases and module not in _ON_POSTGRES)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -81,9 +97,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if _MEASURE in item.path.parents and item.get_closest_marker("beside") is None:
             item.add_marker(pytest.mark.alone)
-        given = item.callspec.params if hasattr(item, "callspec") else {}
-        databases = {given.get("store_address"), given.get("shared_address")} - {None, "sqlite"}
-        if given.get("compiled_and_not") == "not compiled" or (databases and item.path.stem not in _ON_POSTGRES):
+        if _is_slow(item):
             item.add_marker(pytest.mark.slow)
 
 
