@@ -8,7 +8,14 @@ from dataclasses import replace
 import pytest
 
 from benchgate.gate.comparison import TiedRuns, compare
-from benchgate.gate.evidence.deployments import Declared, compare_deployments, differences, vocabulary_warning
+from benchgate.gate.evidence.deployments import (
+    Declared,
+    accelerators_by_flags,
+    compare_deployments,
+    declared,
+    differences,
+    vocabulary_warning,
+)
 from benchgate.gate.guards.arms import arms_alike, sides_alike
 from benchgate.gate.judge import judge
 from benchgate.model.deployment import Arm, Deployment
@@ -16,6 +23,7 @@ from benchgate.model.run import AT_THE_START, DeploymentFault, Evidence
 from benchgate.model.telemetry import Counter, Gauge, TelemetrySample, TelemetryWindow
 from benchgate.model.verdict import Difference, GuardResult, Outcome, Verdict
 from benchgate.suite.schema import Suite
+from tests.fakes import evidence as fake
 from tests.fakes.measured import SuiteText, measured
 
 TTFT: dict[str, object] = {"metric": "ttft", "margin": "10%"}
@@ -249,3 +257,13 @@ def test_tokens_of_two_vocabularies_are_never_a_silent_pass() -> None:
     assert judge(allowed, with_arms(evidence, same, same)).outcome is Outcome.PASS
     slo = suite("vocabulary", checks=({"metric": "tpot", "max": "1s"},))
     assert judge(slo, measured(slo)).outcome is Outcome.PASS  # a bound in the candidate's own tokens
+
+
+def test_an_arm_that_a_run_did_not_record_declares_nothing() -> None:
+    run = fake.run()
+    assert declared(replace(run, arms={Arm.BASELINE: run.arms[Arm.BASELINE]}), Arm.CANDIDATE) is None
+
+
+@pytest.mark.parametrize(("flags", "accelerators"), [(None, 1), ("tp 4", 1), ({"tp_size": 4}, 4)])
+def test_flags_that_cannot_be_read_spread_the_model_over_one_accelerator(flags: object, accelerators: int) -> None:
+    assert accelerators_by_flags(replace(fake.deployment(Arm.CANDIDATE), facts={"flags": flags})) == accelerators
