@@ -103,7 +103,7 @@ class RunInterrupted(KeyboardInterrupt):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One mistake in a suite: its place, what was found, what was expected, what to do.
+    """A mistake in a suite: its place, what was found, what was expected, what to do.
 
     `line` and `column` count from 1; None without a place (a missing file, say). `source` is empty for the suite that
     is being used, whose file the problem's author does not know.

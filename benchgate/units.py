@@ -156,7 +156,7 @@ def parse_memory_bytes(text: object) -> int:
 
 
 def _for_editors(*patterns: re.Pattern[str]) -> str:
-    """What a parser reads, for readers of patterns that have no named groups."""
+    """Return a parser's pattern for readers that do not know Python's named groups."""
     inner = "|".join(re.sub(r"\(\?P<\w+>", "(?:", pattern.pattern) for pattern in patterns)
     return rf"^\s*(?:{inner})\s*$"
 
@@ -179,11 +179,11 @@ PATTERNS: Mapping[Callable[[object], float], str] = MappingProxyType(
         parse_memory_bytes: _for_editors(_MEMORY),
     }
 )
-"""What each parser reads, as a pattern of ECMA 262: the one that JSON Schema has."""
+"""Patterns of what each parser reads, in ECMA 262, as JSON Schema needs them."""
 
 
 def show_found(value: object) -> str:
-    """What stands where a quantity should, for a message: text in quotes, cut when long; a collection by its kind."""
+    """Return a found value for a message: text in quotes, cut when long; a collection by its kind."""
     if isinstance(value, str):
         return f'"{value}"' if len(value) <= _SHOWN_CHARACTERS else f'"{value[:_SHOWN_CHARACTERS]}…"'
     if value is None or isinstance(value, bool):

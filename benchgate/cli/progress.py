@@ -28,7 +28,7 @@ class CliProgress(Protocol):
         """A phase starts; `steps` steps will follow."""
 
     def step(self, done: str) -> None:
-        """One step is done."""
+        """Count a step as done."""
 
     def note(self, line: str) -> None:
         """Something takes long, and this is why."""

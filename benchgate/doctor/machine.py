@@ -40,7 +40,7 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Symptom:
-    """One result of a check, with a remedy unless all is well."""
+    """A result of a check, with a remedy unless all is well."""
 
     name: str
     state: State

@@ -1,4 +1,4 @@
-"""One llama.cpp server per deployment, in a process of its own, from start to a certain end."""
+"""llama.cpp servers, a process for each deployment, from start to a certain end."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ class Comparison(ABC):
 
 @dataclass(frozen=True, eq=False)
 class LiveBaseline(Comparison):
-    """One run whose candidate is compared with the baseline that was measured beside it."""
+    """A run whose candidate is compared with the baseline that was measured beside it."""
 
     judged: Evidence
     baseline_arm = Arm.BASELINE

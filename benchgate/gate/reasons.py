@@ -426,7 +426,7 @@ def _told(check: CheckResult) -> str:
 
 
 _MOVED = ("rose by ", "fell by ", "is unchanged", "without bound")
-"""How a reason begins that has the check's title for its subject."""
+"""First words of a reason whose subject is the title of the check."""
 _LONGEST = 280
 
 

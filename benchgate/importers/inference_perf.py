@@ -86,7 +86,7 @@ _AGREE = {
     "vllm-benchmark": frozenset({"request_rate", "output_token_rate"}),
     "inference-perf": frozenset({"request_rate"}),
 }
-"""Of each tool that a report may be of, the rates that are benchgate's."""
+"""Rates with benchgate's own definition, by the tool that the report is from."""
 _RATES = {"request_rate": ("requests_per_s", "queries/s"), "output_token_rate": ("output_tokens_per_s", "tokens/s")}
 _LLM_D_TAKEN = (
     ".requests.total", ".requests.failures", "$.version", "$.run.time.start", "$.run.time.end",

@@ -21,7 +21,7 @@ from benchgate.model.metric import QUANTILES
 from benchgate.model.run import MetricRow
 
 MOST_BYTES = 256 * 2**20
-"""How large a file may be: it is held in memory, some times over."""
+"""Limit of a file, which is held in memory several times over."""
 
 _MOST_SHOWN = 40
 _MOST = 1e15  # no measurement is larger, in any unit
@@ -29,7 +29,7 @@ _MOST = 1e15  # no measurement is larger, in any unit
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One value of a file, with its path, as in `$.requests[3].ttft`. Every method that fails raises UsageError."""
+    """A value of a file, with its path, as in `$.requests[3].ttft`. Every method that fails raises UsageError."""
 
     value: Any
     source: str

@@ -29,7 +29,7 @@ _LOOK_S = 0.1
 
 @dataclass(slots=True, eq=False)
 class _Job:
-    """One shard, from when it was handed over until it is done or given up. `place` is the worker's address."""
+    """A shard, from when it was handed over until it is done or given up. `place` is the worker's address."""
 
     fleet: str
     place: str

@@ -37,7 +37,7 @@ def no_rows() -> RequestColumns:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClassResult:
-    """One class of traffic. `requests` are the measured ones, `left` those broken off on purpose.
+    """A class of traffic. `requests` are the measured ones, `left` those broken off on purpose.
 
     `ramp` are those that were sent to bring the stage into steady state and to hold it there. `window_s` runs from the
     first intended send to the last end or intended send of `requests`. Where `in_steady_state`, for a closed loop that

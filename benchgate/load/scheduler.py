@@ -190,7 +190,7 @@ class Steady:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PreparedClass:
-    """One class of traffic, ready to be sent. `ramp` are the requests of its ramp; None for a class without one.
+    """A class of traffic, ready to be sent. `ramp` are the requests of its ramp; None for a class without one.
 
     Instants of an open loop's measured requests count from `lead_ns`, those of its ramp from the start.
     """

@@ -20,7 +20,7 @@ _GUESSED_ANSWER_S = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """One load level: a closed loop of `concurrency` slots, or an open loop at `rate_rps`.
+    """A load level: a closed loop of `concurrency` slots, or an open loop at `rate_rps`.
 
     With `send_until_s` nothing measured is sent later than that after the start, in a closed loop after the first
     measured request; requests not sent by then were never part of the stage and leave no record.

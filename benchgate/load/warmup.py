@@ -30,7 +30,7 @@ Send = Callable[[int, Mapping[str, int], Mapping[str, float]], StageResult]
 
 @dataclass(frozen=True, slots=True)
 class WarmupClass:
-    """One class of traffic in a warm-up: how many requests its first round has; the rate only of an open loop."""
+    """A class of traffic in a warm-up: how many requests its first round has; the rate only of an open loop."""
 
     name: str
     requests: int

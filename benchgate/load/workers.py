@@ -157,7 +157,7 @@ _STOP_S = 10.0
 
 
 class WorkerProcess:
-    """One load generator process: gets shards over a pipe, runs one after the other, and lives until it is stopped.
+    """A load generator process: gets shards over a pipe, runs one after the other, and lives until it is stopped.
 
     A process that died is not ready and has no result. With `fork`, a parent without other threads forks it, which
     saves the imports.

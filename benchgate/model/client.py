@@ -11,7 +11,7 @@ from benchgate.model.deployment import sha256_of
 
 @dataclass(frozen=True, slots=True)
 class ClientStep:
-    """One load held by one worker against a simulated server that keeps its own time.
+    """A load held by one worker against a simulated server that keeps its own time.
 
     `streams` is the number in flight in a closed loop, None in an open one. `offered_*` is what the server would
     deliver to a client without delay; `delivered_ratio` is the share that arrived. `ttft_error_p99_s` is the client's

@@ -16,7 +16,7 @@ Kind = Literal["latency", "throughput", "cost", "share", "telemetry", "other"]
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One metric.
+    """A metric: its name, unit, direction, and how it is checked.
 
     `family` is the measurement it rests on, and the suite's section that declares it. `scope` is where it is judged: at
     a load stage (or a class of traffic in one), over the whole sweep, on an eval task, or once a run. `bound_type` is

@@ -158,7 +158,7 @@ class ClientUse:
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class LoadObservation:
-    """One load stage, or one class of traffic in it, on one side in one block.
+    """A load stage, or one class of traffic in it, on one side in one block.
 
     `position` counts the executions of the run in time order. `requests` are the measured ones. `ramp` requests were
     sent while the stage filled up or drained; they count only in the error rate. `left` requests were cancelled by the
@@ -198,7 +198,7 @@ class LoadObservation:
 
 @dataclass(frozen=True, slots=True)
 class QualityObservation:
-    """One eval task on one side. `fault` is set when the harness or the server failed; finished items are kept.
+    """An eval task on one side. `fault` is set when the harness or the server failed; finished items are kept.
 
     `repeat` 0 is judged; higher ones repeat the task on the same side to measure its self-disagreement.
     """

@@ -99,7 +99,7 @@ class ArithmeticStep:
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """One policy line and its outcome.
+    """A policy line and its outcome.
 
     `harm`, `lower` and `upper` are the estimated regression (above 0 = the candidate is worse) and its one-sided limits
     at alpha on `scale` (at an interim look: at the alpha of that look). `margin` is the allowed regression, or the SLO

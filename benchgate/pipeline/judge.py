@@ -1,4 +1,4 @@
-"""From stored evidence to a verdict, its report and its publication.
+"""Judge stored evidence: the verdict, its report and its publication.
 
 A verdict right after a run and one a year later take the same path, from what is on disk. Nothing that measures is
 imported here.

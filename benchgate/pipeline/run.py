@@ -1,4 +1,4 @@
-"""One run from suite to verdict: plan, preflight, measurements, store, verdict.
+"""A run from suite to verdict: plan, preflight, measurements, store, verdict.
 
 Everything measured is on disk before anything is computed from it. A run ends complete, or is marked as interrupted.
 """

@@ -84,7 +84,7 @@ NO_FILTER = "none"
 
 @dataclass(frozen=True, slots=True)
 class PlannedTask:
-    """One lm-eval task: its configuration without the data path, its rows, and its gated metric.
+    """An lm-eval task: its configuration without the data path, its rows, and its gated metric.
 
     Rows of task files have a unique `id`; those of lm-eval's own tasks are as in their data set, with one of `ids`
     each. A task of a group is named `group/task`, and `leaves` is the number of tasks in the group. `shots` are the

@@ -77,7 +77,7 @@ class RampSource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PlannedClass:
-    """One class of traffic in a stage: its requests in order, those of one conversation in the order of its turns.
+    """A class of traffic in a stage: its requests in order, those of one conversation in the order of its turns.
 
     A closed loop has `concurrency` requests (or conversations, pauses included) in flight. An open loop offers
     `rate_rps`: the stated rate, or the mean over the stage if it varies or comes from a trace; for conversations, that
@@ -108,7 +108,7 @@ class PlannedClass:
 
 @dataclass(frozen=True, slots=True)
 class PlannedStage:
-    """One stage: the classes sent at the same time, usually a single one without a name."""
+    """A stage: the classes sent at the same time, usually a single one without a name."""
 
     name: str
     classes: tuple[PlannedClass, ...]

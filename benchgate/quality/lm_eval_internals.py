@@ -123,7 +123,7 @@ def import_functions(config: dict[str, Any]) -> dict[str, Any]:
 
 
 class UnknownTask(Exception):
-    """No task, group or tag has this name."""
+    """A name that no task, group or tag has."""
 
 
 class _TaskConfig:

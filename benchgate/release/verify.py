@@ -49,7 +49,7 @@ class Answer(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One comparison: a description of it, and what to do if it does not hold."""
+    """A comparison: a description of it, and what to do if it does not hold."""
 
     part: str
     answer: Answer

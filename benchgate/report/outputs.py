@@ -144,7 +144,7 @@ def _label(name: str) -> str:
 
 
 MOST_OF_A_KIND = 10
-"""What GitHub keeps of a step."""
+"""Limit of annotations of one level that GitHub keeps for a step."""
 
 
 def render_annotations(context: VerdictContext) -> str:

@@ -17,7 +17,7 @@ from benchgate.units import show_percent
 
 SCHEMA = "benchgate.stored-numbers/1"
 OUTCOME = Outcome.INCONCLUSIVE
-"""What two runs come to without their records: never anything that lets a candidate be promoted."""
+"""Outcome of two runs without records: it never lets a candidate be promoted."""
 
 _HEAD = ("number", "baseline", "candidate", "change", "beside own baselines")
 _CHECK_KEYS = ("outcome", "baseline", "candidate", "harm", "lower", "upper", "margin", "n")

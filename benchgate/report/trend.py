@@ -19,16 +19,16 @@ _WITHDRAWN = "withdrawn"
 _LONGEST_PART = 40
 
 _WITHIN = {None: "deployment", "suite": "deployment", "hardware": "model", "engine": "model"}
-"""What tells candidates apart where the series do not, so that each has lines of its own."""
+"""Key that separates candidates where the series do not, so that each has its own lines."""
 
 _Line = tuple[str | None, str, str, str]
 """Series, suite, candidate where there are several that nothing else tells apart, and stage or task."""
 
 Place = tuple[str, str | None, str | None]
-"""Of a point: its run, and its stage or task."""
+"""Key of a point: its run, and its stage or task."""
 
 ASKED, HARDWARE = "the suite asks something else", "other hardware"
-"""Why a point does not go on from the one before it."""
+"""Reasons why a point is not connected to the one before it."""
 
 
 def place_of(point: TrendPoint) -> Place:
@@ -138,7 +138,7 @@ def fitting(part: str) -> str:
 
 
 MOST_SERIES = 4
-"""As many can be told apart; which others there are is the caller's to say."""
+"""Limit of series that a reader can tell apart; the caller names the others."""
 
 _COLOURS = ("#3d7dd8", "#c2672a", "#2f8f5b", "#9a6bd0")  # each 3:1 on white and on near-black
 _DASHES: tuple[list[int], ...] = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3])

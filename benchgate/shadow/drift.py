@@ -44,7 +44,7 @@ class Traits:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One comparison: its index, the largest index expected by chance, and the category that changed most."""
+    """A comparison: its index, the largest index expected by chance, and the category that changed most."""
 
     of: str
     index: float

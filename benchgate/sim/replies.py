@@ -1,4 +1,4 @@
-"""One answer in progress: tokens of the model of time become bytes on a connection, and every write is stamped.
+"""An answer in progress: tokens of the model of time become bytes on a connection, and every write is stamped.
 
 A correct stream and a faulty one (`fault_injection`) are written by different code: a server that keeps a schedule
 with thousands of streams does not request at every token what could be wrong with it.

@@ -321,7 +321,7 @@ def _numbers_table(rows: Sequence[MetricRow]) -> Table | None:
 
 _STORED = "stored figures, which no page holds against raw records; `benchgate frontier` makes its own of them"
 MOST_DRAWN_CANDIDATES = 12
-"""As many candidates as can be told apart in a chart: the newest. All of them count, and stand in the table."""
+"""Limit of candidates in a chart, the newest first. The table has all of them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -210,7 +210,7 @@ METRICS = (
     Kind("usd_per_million_output_tokens", None, "Cost of 1M output tokens"),
     Kind("usd_per_million_good_tokens", None, "Cost of 1M good tokens"),
 )
-"""What a suite's page follows, in the order of the page; a suite that does not measure one has no chart of it."""
+"""Metrics of a suite's page, in its order; a metric that a suite does not measure has no chart."""
 
 Points = Mapping[Kind, Sequence[TrendPoint]]
 

@@ -14,7 +14,7 @@ from sqlalchemy import Connection, text
 from benchgate.errors import EvidenceError
 
 AHEAD_S = 300
-"""How far ahead of the store's a clock may be: more than clocks that are set by a network ever are."""
+"""Tolerance of a clock ahead of the store's: more than clocks set by a network ever differ."""
 
 _LATEST = {
     "sqlite": "SELECT strftime('%Y-%m-%dT%H:%M:%fZ', 'now', :ahead || ' seconds')",

@@ -40,11 +40,11 @@ _HEADER_LENGTH = struct.Struct("<I")
 _INT64 = np.dtype("<i8")
 _NO_TEXT = -1
 _BLOCK_NUMBERS = 1 << 19
-"""So many are made into bytes at once: a few megabytes, and all there are in most columns, for each is worked out anew
-for every byte of its weight that is not 0."""
+"""Numbers made into bytes at once: a few megabytes, and in most columns all of them. Each block is computed again for
+every byte of weight that is not 0."""
 _BLOCK_TEXTS = 1 << 16
 _LARGE = 1 << 18
-"""From so many bytes on it pays to choose how each part is packed; below, beginning anew costs more than it saves."""
+"""Smallest size at which choosing the packing of each part pays; below it, starting over costs more than it saves."""
 # Bytes of equal weight are runs of one value, or noise: looking for longer matches there takes five times as long, and
 # finds next to nothing.
 _STRATEGY = {"int64": zlib.Z_RLE, "array": zlib.Z_DEFAULT_STRATEGY, "text": zlib.Z_DEFAULT_STRATEGY}

@@ -383,7 +383,7 @@ RULES: tuple[Callable[[WholeRun], Problems], ...] = (
     _document_problems,
     _metric_problems,
 )
-"""What must hold of every run."""
+"""Integrity rules of every run."""
 
 
 def _problem_of(check: Callable[..., str | None], *arguments: object) -> str | None:

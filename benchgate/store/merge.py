@@ -28,7 +28,7 @@ from benchgate.store.rows import Row, check_rows
 from benchgate.store.whole_run import Story, WholeRun, read_story, read_whole
 
 _RUNNING = {"status": RunStatus.RUNNING.value, "finished_at": None, "evidence_sha256": None}
-"""What changes of a run's row until it is over, as it is at the beginning."""
+"""Columns of a run's row that change until it ends, with their first values."""
 _SAME_VERDICT = ("compared_run_id", "decided_at", "document")
 
 

@@ -20,7 +20,7 @@ from benchgate.store.results import promoted_run
 from benchgate.store.tables import measured_here, run
 
 SHORTEST_PREFIX = 13
-"""As long as the instant in an id (RFC 9562): what is shorter many runs have in common, as they came about together."""
+"""Length of the instant in an id (RFC 9562): runs begun close in time share any shorter prefix."""
 _OFFSETS = {"@latest": 0, "@previous": 1}
 PROMOTED = "@promoted"
 _KNOWN = (*_OFFSETS, PROMOTED)

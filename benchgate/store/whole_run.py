@@ -39,7 +39,7 @@ Story = dict[int, tuple[object, ...]]
 
 @dataclass(frozen=True, slots=True)
 class WholeRun:
-    """One run: its row, its plan as stored (zlib), and the rows of each of `PARTS` by the table's name."""
+    """A run: its row, its plan as stored (zlib), and the rows of each of `PARTS` by the table's name."""
 
     run: rows.Row
     plan: bytes

@@ -161,7 +161,7 @@ class RunWriter:
 
     @property
     def fault(self) -> StoreError | None:
-        """What the store lacks of the run, with the remedies; None where it has everything."""
+        """Return what the store lacks of the run, with the remedies; None if it has everything."""
         if self._spool is None or self._away is None:
             return self._lost
         store = self._database.address.shown_if_whole

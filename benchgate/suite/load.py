@@ -25,7 +25,7 @@ from pydantic import (
 
 from benchgate import units
 from benchgate.model.request_metrics import Slo
-from benchgate.suite.stages import SloSpec, Stage, expanded, traffic_name
+from benchgate.suite.stages import MOST_REQUESTS, SloSpec, Stage, expanded, traffic_name
 from benchgate.suite.types import (
     WHOLE,
     ArrivalText,
@@ -56,8 +56,8 @@ CAPACITY_STAGE = "capacity"
 
 _REQUESTS = re.compile(r"([0-9]{1,9}) requests?")
 _MOST_IN_FLIGHT = 10_000
-LEAST_REQUESTS, MOST_REQUESTS = 20, 1_000_000
-"""Of one level, and at least of a whole search."""
+LEAST_REQUESTS = 20
+"""Fewest requests of the longest look of a capacity search, and of the whole search."""
 
 
 def _level(value: object, info: ValidationInfo) -> object:

@@ -57,7 +57,7 @@ NO_FAULT = FaultSpec()
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One value after a fault's name, and the field of FaultSpec it sets."""
+    """A value after a fault's name, and the field of FaultSpec it sets."""
 
     field: str
     shown: str
@@ -67,7 +67,7 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class FaultKind:
-    """One fault of the catalogue: the fields of FaultSpec that it sets, and those that its parameters set."""
+    """A fault of the catalogue: the fields of FaultSpec that it sets, and those that its parameters set."""
 
     name: str
     effect: str
@@ -182,7 +182,7 @@ _BY_NAME = {kind.name: kind for kind in FAULTS}
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One entry of the settings: a fault, and the share of the requests that meet it."""
+    """An entry of the settings: a fault, and the share of the requests that meet it."""
 
     spec: FaultSpec
     share_ratio: float

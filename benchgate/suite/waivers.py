@@ -84,7 +84,7 @@ def _probe(bound: Bounded, text: object) -> Check:
 
 
 MANY_ON_ONE_DAY = 5
-"""From this many waivers on, a common last day is mentioned: all checks they cover may block on the day after."""
+"""Least number of waivers whose common last day is mentioned: all their checks may block on the day after."""
 
 _BLANK = frozenset(
     map(chr, (0x34F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x2800, *range(0x180B, 0x1810), *range(0xFE00, 0xFE10)))

@@ -31,10 +31,10 @@ MAX_NODES = 10_000
 MAX_DEPTH = 16
 
 Plain = str | int | float | bool | None | list["Plain"] | dict[str, "Plain"]
-"""What a suite's text holds once it is read."""
+"""Content of a suite's text once it is parsed."""
 
 Path = tuple[str | int, ...]
-"""Where a value stands: keys and list positions from the root, like `("load", "sweep", 1, "rate")`."""
+"""Path of a value: keys and list positions from the root, like `("load", "sweep", 1, "rate")`."""
 
 _EXAMPLES = {
     "suite": "`suite: my-model`",

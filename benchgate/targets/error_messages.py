@@ -15,7 +15,7 @@ WORDLESS_ERROR = "an error without a message"
 _REFUSED = 400  # an HTTP status, which some gateways give as the `code` of an event
 
 Secret = str | tuple[str, ...] | None
-"""One or several texts that must not be shown."""
+"""A text, or several, that must not be shown."""
 
 
 class RequestError(TargetError):

@@ -41,7 +41,7 @@ FAMILIES: Mapping[str, CheckFamily] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """One check on its way to an outcome.
+    """A check on its way to an outcome.
 
     `all_blocks` is its estimate with the blocks that were excluded because the load generator was late; None if none
     was. `p_holm` and `p_holm_all_blocks` are the p-values of the two after Holm.

@@ -1,4 +1,4 @@
-"""One number per block and arm: latencies, rates and costs, and the pairs of both arms' numbers.
+"""Numbers per block and arm: latencies, rates and costs, and the pairs of both arms' numbers.
 
 Requests inside a block are not independent, so a block counts once. A quantile, a rate or a cost is computed of all its
 requests. A mean is computed request by request, as the geometric mean of ratios of the same prompt on both arms: what

@@ -137,7 +137,7 @@ def order_does_not_matter(run: Evidence, suite: Suite) -> Violation | None:
 # --- Evals ------------------------------------------------------------------------------------------------------------
 
 _NO_MODEL_NS = 1_000_000
-"""No model answers over HTTP within 1 ms; a cache does."""
+"""An answer within 1 ms over HTTP came from a cache, not from a model."""
 _FEW = 30
 """Fewer answers may all be equal by chance."""
 

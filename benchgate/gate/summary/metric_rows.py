@@ -294,7 +294,7 @@ Key = tuple[str, str | None, str | None, str | None]
 
 @dataclass(frozen=True, slots=True)
 class NumberPair:
-    """One metric of two runs: of their candidates, and of the baselines beside them; None if a run does not have it.
+    """A metric of two runs, of their candidates and of their baselines; None if a run does not have it.
 
     Only metrics of load have a baseline here: a baseline answers the same items on another day as it does now.
     """

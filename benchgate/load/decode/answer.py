@@ -1,4 +1,4 @@
-"""One decoded answer: its content, instants, usage and finish reason. Filled by the decoder of its format."""
+"""A decoded answer: its content, instants, usage and finish reason. Filled by the decoder of its format."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _ANSWER_FIELDS = ("content", "text", "refusal")  # of a chat message, or a piece
 _REASONING_FIELDS = ("reasoning_content", "reasoning")  # two names of one thing: some servers send both
 
 Key = tuple[int, str]
-"""What tells one call of an answer from another: its place, and its id where it has one."""
+"""Identity of a tool call within an answer: its place, and its id if it has one."""
 
 
 @dataclass(slots=True, eq=False)
@@ -169,7 +169,7 @@ _LONGEST_REASON = 40
 
 @dataclass(slots=True)
 class ParsedAnswer:
-    """One answer as decoded from a stream or a document. Instants are monotonic ns, in order."""
+    """An answer as decoded from a stream or a document. Instants are monotonic ns, in order."""
 
     events: int = 0
     chunk_ns: list[int] = field(default_factory=list)  # of the chunks that carry output

@@ -96,7 +96,7 @@ class EventKind(NamedTuple):
 
 
 class KnownEvent(NamedTuple):
-    """One event of a known kind, and the template of the events that may follow it."""
+    """An event of a known kind, and the template of the events that may follow it."""
 
     kind: EventKind
     answer_id: str | None
@@ -227,7 +227,7 @@ def _is_silent_without(text: str, choice: dict[str, object]) -> bool:
 
 
 MOST_EVENTS = 1_000_000
-"""Of one stream; no answer has more, comments and heartbeats among them, and a hostile one would keep us busy."""
+"""Limit of events in one stream, comments and heartbeats included: a hostile server must not keep us busy."""
 
 _IN_VAIN = 8  # events may be asked after that begin no run of like ones, as the first ones and the last ones do; of all
 _IN_VAIN_ONE_IN = 32  # others at most: where each event has something of its own, asking only costs

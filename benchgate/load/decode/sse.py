@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 LONGEST_EVENT_BYTES = 8 * 2**20
-"""No server means one event to be longer."""
+"""Limit of one event; no server sends longer ones on purpose."""
 
 HEARTBEATS = frozenset({"ping", "heartbeat", "keepalive", "keep-alive", "keep_alive"})
 """Names of events that say only that somebody is still there, in whatever words."""
@@ -24,7 +24,7 @@ class OverlongEvent(ValueError):
 
 
 class Event(NamedTuple):
-    """One event: when the read that completed it arrived, its data, and its name where it has one of its own."""
+    """An event: the instant of the read that completed it, its data, and its name if it has one."""
 
     at_ns: int
     data: str

@@ -1,4 +1,4 @@
-"""One HTTP/1.1 connection: address, connect, proxy tunnel, TLS, requests out, timestamped bytes in.
+"""An HTTP/1.1 connection: address, connect, proxy tunnel, TLS, requests out, timestamped bytes in.
 
 Work done on the event loop for each read is a delay that the client would report as the server's. So a read is
 timestamped and kept, and parsed only when it may end the response. It is decoded after the stage (`decode`).

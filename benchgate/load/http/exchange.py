@@ -1,4 +1,4 @@
-"""One response in flight: buffered reads, the end of the response, time limits, and cancellation by the client."""
+"""A response in flight: buffered reads, the end of the response, time limits, and cancellation by the client."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OWN_ERRNOS = frozenset({errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL, errno.E
 """Errors of this machine, which say nothing of the server."""
 
 _ENDINGS = (b"\r\n\r\n", b"[DONE]\n\n\r\n", b"[DONE]\n\n")
-"""What a chunked response ends with, whole or but for the end of its framing."""
+"""Last bytes of a chunked response, with or without the end of its framing."""
 
 _LAST_CHUNK = b"0\r\n\r\n"
 _LAST_CHUNK_INSIDE = b"\r\n" + _LAST_CHUNK

@@ -56,7 +56,7 @@ def missing_warning() -> str | None:
     if sys.platform != "linux" or os.environ.get(DISABLED_BY) == "0" or _library() is not None:
         return None
     found = "is not compiled from the source beside it" if COMPILED.exists() else "is missing"
-    cost = "a token costs 1.5 to 2 times as much CPU; install benchgate again where a C compiler is"
+    cost = "a token costs about 1.7 times as much CPU; install benchgate again where a C compiler is"
     return f"the compiled reader {COMPILED} {found}: {cost}"
 
 

@@ -33,7 +33,7 @@ _PICTURES = {".png": "png", ".jpg": "jpeg", ".jpeg": "jpeg", ".webp": "webp", ".
 _LARGEST_PICTURE = 20 * 2**20
 
 Vocabularies = Callable[[str, str], Vocabulary]
-"""From a workload's tokenizer and kind of text to what texts are made of. Raises UsageError."""
+"""Returns the vocabulary for a workload's tokenizer and kind of text. Raises UsageError."""
 
 
 def load_material(suite_dir: Path, load: Load, vocabulary: Vocabularies, context_tokens: int | None = None) -> Material:
@@ -58,7 +58,7 @@ def load_material(suite_dir: Path, load: Load, vocabulary: Vocabularies, context
 
 
 class _Reading:
-    """One reading of all the files; `problems` are what was wrong in them so far."""
+    """A reading of all the files; `problems` are what was wrong in them so far."""
 
     def __init__(self, suite_dir: Path, load: Load, context_tokens: int | None) -> None:
         self.problems: list[Problem] = []

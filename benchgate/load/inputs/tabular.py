@@ -12,10 +12,10 @@ from benchgate.errors import Problem
 from benchgate.suite.formats import parse_object
 
 MOST_PROBLEMS = 20
-"""Of one file: the rest are the same mistake in other rows."""
+"""Problems shown of one file: the rest are the same mistake in other rows."""
 
 MOST_TOKENS = 1_000_000
-"""Of one text, as in a suite's workload."""
+"""Limit of one text, as in a suite's workload."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Header:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One row as it stands in the file: its line, and its values with the column each begins at, all from 1.
+    """A row as it stands in the file: its line, and its values with the column each begins at, all from 1.
 
     `header` is where its keys are written, once for all rows; None where each row writes its own.
     """

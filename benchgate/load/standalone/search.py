@@ -24,8 +24,9 @@ from benchgate.load.warmup import mean_service_s
 from benchgate.model.request_metrics import Slo
 from benchgate.model.verdict import Outcome
 from benchgate.stats.capacity_search import PlannedLook, Probe, SearchResult, SearchSettings, search_result
-from benchgate.suite.load import LEAST_REQUESTS, MOST_REQUESTS
+from benchgate.suite.load import LEAST_REQUESTS
 from benchgate.suite.schema import ClientBounds
+from benchgate.suite.stages import MOST_REQUESTS
 
 _NOT_BESIDE_SEARCH = ("concurrency", "rate", "trace", "speed", "requests", "duration")
 _MOST_IN_ALL = 1000 * MOST_REQUESTS  # of a search: beyond it no number is meant

@@ -170,7 +170,7 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class TaskRow:
-    """One task, or several `pooled` with equal weights. None is unknown.
+    """A task, or several `pooled` with equal weights. None is unknown.
 
     `change` is the candidate's mean score minus the baseline's, `margin` the largest loss that its check allows.
     `recovery` is the candidate's score over the baseline's. `floor_ratio` is the baseline's own flip rate, `excess` the
