@@ -225,7 +225,7 @@ class RunArguments:
             allow_actions=self.allow_actions,
             allow_code=self.allow_code,
             waivers=self.waivers,
-            part=self.only is not None,
+            only=None if self.only is None else self.only.value,
             before_measuring=self.before_measuring,
         )
 

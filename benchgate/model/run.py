@@ -23,6 +23,7 @@ from benchgate.model.verdict import Outcome
 # Keys of a run's environment.
 MEASURED_BY = "measured_by"  # tool whose file the numbers of an imported run come from
 LOAD_SALT = "load_salt"  # number that changes the words of the load's prompts (`plan.salt`)
+ONLY_PART = "only"  # the only part of the suite that was measured: load, quality or shadow
 
 
 # Kinds of events in a run's journal.
@@ -106,6 +107,12 @@ class Run:
         if not isinstance(salt, int) or isinstance(salt, bool) or salt < 0:
             raise EvidenceError(f"run {self.id} has the {LOAD_SALT} {salt!r}, which is invalid; the store is damaged")
         return salt
+
+    @property
+    def only_part(self) -> str | None:
+        """Return the only part of its suite that was measured; None if all of it was."""
+        part = self.environment.get(ONLY_PART)
+        return None if part is None else str(part)
 
     @property
     def measured_by(self) -> str | None:

@@ -16,7 +16,7 @@ from benchgate import __version__
 from benchgate.errors import Command, NothingKept, Remedy, RunInterrupted, StoreError, UsageError
 from benchgate.model.client import ClientProfile
 from benchgate.model.deployment import Arm, Deployment, sha256_of
-from benchgate.model.run import LOAD_SALT, BudgetReading, Run, RunStatus
+from benchgate.model.run import LOAD_SALT, ONLY_PART, BudgetReading, Run, RunStatus
 from benchgate.model.verdict import Waivers
 from benchgate.pipeline.checkpoint import session_event
 from benchgate.pipeline.deployments import declared_deployment
@@ -48,7 +48,7 @@ class RunOptions:
     allow_code: bool = False  # evals may run functions, and programs that models write, if the suite lets them
     waivers: Waivers | None = None
     calibration: bool = False  # both arms are one deployment, and no candidate is judged
-    part: bool = False  # only a part of the suite is measured, so the run cannot be resumed
+    only: str | None = None  # the only part of the suite that is measured; such a run cannot be resumed or promoted
     before_measuring: Callable[[], None] = lambda: None  # called once nothing is left that could be refused
 
 
@@ -105,7 +105,7 @@ def measure_run(
         cluster=options.cluster,
         salt=run.load_salt,
     )
-    resumable = not (options.calibration or options.part)
+    resumable = not (options.calibration or options.only)
     with recorded_run(store, run, plan.canonical, resumable=resumable, spool=spool, note=progress.note) as writer:
         writer.begin_session(session)
         if spent is not None:
@@ -128,7 +128,11 @@ def describe_run(
         suite, None if options.calibration else date.fromisoformat(began[:10])
     )  # a calibration takes a night
     stored = suite.to_stored() | ({"calibration": True} if options.calibration else {})
-    run_id, salted = fresh_run_id(), suite.load is not None and suite.load.salt
+    run_id, facts = fresh_run_id(), environment_facts()
+    if suite.load is not None and suite.load.salt:
+        facts[LOAD_SALT] = run_salt(run_id)
+    if options.only is not None:
+        facts[ONLY_PART] = options.only
     return Run(
         id=run_id,
         suite_name=suite.suite,
@@ -142,7 +146,7 @@ def describe_run(
         status=RunStatus.RUNNING,
         started_at=began,
         finished_at=None,
-        environment=environment_facts() | ({LOAD_SALT: run_salt(run_id)} if salted else {}),
+        environment=facts,
         arms=arms,
     )
 

@@ -30,6 +30,7 @@ class ObstacleKind(StrEnum):
 
     CALIBRATION = "calibration"
     IMPORTED = "imported"
+    PART = "part"
     INCOMPLETE = "incomplete"
     TOO_OLD = "too old"
     NO_CANDIDATE = "no candidate"
@@ -67,6 +68,9 @@ def purpose_obstacles(run: Run) -> Iterator[Obstacle]:
     if run.imported:
         reason = f"it was imported: {IMPORTED_EVALS}; promote a run that benchgate measured"
         yield Obstacle(ObstacleKind.IMPORTED, reason, ExitCode.USAGE)
+    if run.only_part is not None:
+        reason = f"only its `{run.only_part}` was measured (`--only`); measure and judge the whole suite"
+        yield Obstacle(ObstacleKind.PART, reason, ExitCode.USAGE)
 
 
 def run_obstacles(run: Run, now: str, requirements: Requirements) -> Iterator[Obstacle]:

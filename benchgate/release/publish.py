@@ -134,8 +134,9 @@ def judge_to_publish(
             "--as-of that it was judged by; publish from its store if earlier runs counted, which a bundle lacks; or "
             f"judge it anew with `benchgate gate {run_id}`",
         )
-    if (imported := obstacles.get(ObstacleKind.IMPORTED)) is not None and decision.exit_code is ExitCode.OK:
-        return Judged(decision, f"run {run_id} is not published as a pass: {imported.reason}")
+    if obstacles and decision.exit_code is ExitCode.OK:
+        reasons = "; ".join(one.reason for one in obstacles.values())
+        return Judged(decision, f"run {run_id} is not published as a pass: {reasons}")
     if suite_file is not None and (doubt := _suite_doubt(suite_file, run)) is not None:
         return Judged(decision, doubt)
     same = sha256_of(stored.document) == sha256_of(decision.document)

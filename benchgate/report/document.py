@@ -156,6 +156,7 @@ def _run(run: Run) -> dict[str, object]:
         "plan_sha256": run.plan_sha256,
         "seed": run.seed,
         **({"load_salt": run.load_salt} if run.load_salt else {}),
+        **({"only": run.only_part} if run.only_part else {}),
         "status": run.status.value,
         "started_at": run.started_at,
         "finished_at": run.finished_at,

@@ -61,12 +61,12 @@ def _head(verdict: Verdict, run: Run, against: Run | None, *, alone: bool) -> It
     (reference, baseline), (_, candidate) = arms[Arm.BASELINE], arms[Arm.CANDIDATE]
     of_run = f" of run {one_line(reference.id)}" if against is not None else ""
     one = one_line(candidate.name)
-    imported = ", of evals made elsewhere" if run.imported else ""
+    scope = ", of evals made elsewhere" if run.imported else f", {run.only_part} only" if run.only_part else ""
     compared = f"{one} alone" if alone else f"candidate {one} against {one_line(baseline.name)}{of_run}"
     yield f"{display.MARKS[verdict.outcome]} {verdict.outcome}: {one_line(verdict.reason, _REASON_CHARACTERS)}"
     if verdict.next_step is not None:
         yield f"  what to do first: {one_line(verdict.next_step, _REASON_CHARACTERS)}"
-    yield f"  suite {one_line(run.suite_name)}: {compared}, run {one_line(run.id)}{imported}"
+    yield f"  suite {one_line(run.suite_name)}: {compared}, run {one_line(run.id)}{scope}"
 
 
 def _checks(verdict: Verdict, *, alone: bool) -> Iterator[str]:

@@ -109,6 +109,9 @@ def test_equal_deployments_pass_by_their_shadow_alone(tmp_path: Path) -> None:
         "shadow_validity",
         "judge_loss",
     }
+    assert document(ended)["run"]["only"] == "shadow"
+    refused = here(tmp_path, "promote", evidence.run.id)
+    assert refused.returncode == 2 and "only its `shadow` was measured" in refused.stderr
 
 
 def test_a_broken_candidate_is_blocked_by_every_check_and_nothing_it_said_is_kept(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from sqlalchemy import insert
 
 from benchgate.model.deployment import Arm
 from benchgate.model.history import Promotion, PromotionAction, PromotionGrounds, PromotionOrigin
-from benchgate.model.run import RunStatus
+from benchgate.model.run import ONLY_PART, RunStatus
 from benchgate.model.verdict import Outcome
 from benchgate.pipeline.judge import decide_stored
 from benchgate.release import promote as promotion
@@ -48,6 +48,7 @@ def begun(
     label: str | None = None,
     candidate: Mapping[str, object] | None = None,
     adapter: str | None = None,
+    only: str | None = None,
 ) -> str:
     """A run that was measured on a day and judged by nobody; its id.
 
@@ -60,6 +61,8 @@ def begun(
         load: Any = suite["load"]
         suite["load"] = {**load, "workload": {**load["workload"], "adapter": adapter}}
     run = replace(evidence.run, status=RunStatus.RUNNING, finished_at=None, suite=suite, label=label)
+    if only is not None:
+        run = replace(run, environment={**run.environment, ONLY_PART: only})
     arms = {arm: replace(one, **_of(arm, candidate or {})) for arm, one in run.arms.items()}
     run = replace(run, arms=arms, plan_sha256=hashlib.sha256(_PLAN).hexdigest(), started_at=f"{day}T00:00:00.000Z")
     writer = store.begin_run(run, _PLAN)

@@ -47,6 +47,7 @@ def test_every_obstacle_of_a_run_is_listed_in_a_fixed_order(store: Store) -> Non
         Kind.CALIBRATION, Kind.INCOMPLETE, Kind.TOO_OLD, Kind.NOT_PINNED,
     ]  # fmt: skip
     assert kinds(store, begun(store, candidate={"facts": {"imported": True}}), any_age) == [Kind.IMPORTED]
+    assert kinds(store, begun(store, only="load"), any_age) == [Kind.PART]
     pinned, unpinned = begun(store, candidate=PINNED), begun(store)
     assert kinds(store, pinned, Requirements(math.inf, require_pinned=True, revision=COMMIT)) == []
     assert kinds(store, pinned, Requirements(math.inf, revision="a3" * 20)) == [Kind.OTHER_REVISION]
