@@ -49,12 +49,13 @@ Watch = Callable[[LiveFigures], None]
 
 
 class StageMonitor:
-    """Reads a running stage's spools. Use as a context manager; `in_flight` counts the requests under way."""
+    """Reader of a running stage's spools. Use as a context manager; `in_flight` counts the requests under way."""
 
-    def __init__(self, shards: Sequence[Shard], start_ns: int, in_flight: Callable[[], int]) -> None:
+    def __init__(self, shards: Sequence[Shard], start_ns: int, in_flight: Callable[[], int], watch: Watch) -> None:
         self._shards = shards
         self._start_ns = start_ns
         self._in_flight = in_flight
+        self._watch = watch
         self._stack = ExitStack()
         self._tails = list[tuple[Target, FindRequest, SpoolTail]]()
         self._ended = self._failed = 0
@@ -73,8 +74,8 @@ class StageMonitor:
     def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None) -> None:
         self._stack.close()
 
-    def read(self) -> LiveFigures:
-        """Read what has ended since the last call."""
+    def read(self) -> None:
+        """Read what has ended since the last call, and pass the figures on."""
         until_s = time.monotonic() + _DECODING_S
         for target, find, tail in self._tails:
             for place in tail.new_places():
@@ -98,7 +99,7 @@ class StageMonitor:
             self._history.popleft()
         first_s, before = self._history[0]
         passed_s = now_s - first_s
-        return LiveFigures(
+        figures = LiveFigures(
             elapsed_s=now_s,
             ended=self._ended,
             failed=self._failed,
@@ -107,3 +108,4 @@ class StageMonitor:
             ttft_p50_s=median(self._ttft_s) if self._ttft_s else None,
             tpot_p50_s=median(self._tpot_s) if self._tpot_s else None,
         )
+        self._watch(figures)
