@@ -313,10 +313,7 @@ def _parts(comparison: Comparison, units: Units, paired: Sequence[Pairs]) -> Ite
         yield from paired
     for tasks in units.values():
         for task in tasks if len(tasks) > 1 else ():
-            try:
-                leaf = pair_unit(comparison, task, (task,))
-            except CannotJudge:
-                continue
+            leaf = pair_unit(comparison, task, (task,))
             if len(leaf) > 1:
                 yield leaf
 

@@ -121,10 +121,8 @@ def _note_failures(estimate: Estimate, spec: CheckSpec, comparison: Comparison) 
 
 def _note_accelerators(estimate: Estimate, spec: CheckSpec, comparison: Comparison) -> None:
     """Note by how many accelerators values were divided; warn of a number that the server contradicts."""
-    candidate = comparison.judged.run.arms.get(Arm.CANDIDATE)
+    candidate = comparison.judged.run.arms[Arm.CANDIDATE]
     sides = sides_of(comparison) if spec.check.margin is not None else None
-    if candidate is None:
-        return
     divisors = f"{candidate.accelerators} of {candidate.name}"
     if sides is not None:
         divisors = f"{sides[0].accelerators} of {sides[0].name}, {sides[1].accelerators} of {sides[1].name}"

@@ -103,7 +103,7 @@ def all_measured(run: Evidence, suite: Suite) -> Violation | None:
     found = (
         measured_twice(run)
         or _missing_starts(run, suite)
-        or next(_missing_tasks(run, suite), None)
+        or _missing_task(run, suite)
         or _stopped_unjudged(run, suite)
         or (
             "the divergence on fixed texts was not measured"
@@ -124,7 +124,7 @@ def _missing_starts(run: Evidence, suite: Suite) -> str | None:
     return None
 
 
-def _missing_tasks(run: Evidence, suite: Suite) -> Iterator[str]:
+def _missing_task(run: Evidence, suite: Suite) -> str | None:
     quality = suite.quality
     first = [o for o in run.quality if o.repeat == 0]
     for name, arm in product(quality.names if quality is not None else (), Arm):
@@ -132,16 +132,16 @@ def _missing_tasks(run: Evidence, suite: Suite) -> Iterator[str]:
         if quality is not None and not any(
             o.task == name or ((entry := quality.entry(o.task)) is not None and entry.name == name) for o in found
         ):
-            yield f"task {name} was not run on the {arm.value}"
+            return f"task {name} was not run on the {arm.value}"
     for task, arm in product(dict.fromkeys(o.task for o in run.quality), Arm):
         observation = quality_of(run, arm, task)
         if observation is None:
-            yield f"task {task} was not run on the {arm.value}"
-            continue
+            return f"task {task} was not run on the {arm.value}"
         group, leaves = task.partition("/")[0], observation.harness.get("leaves")
         count = sum(o.arm is arm and o.task.startswith(f"{group}/") for o in first)
         if leaves is not None and count != leaves:
-            yield f"{count} of the {leaves} tasks of {group} were run on the {arm.value}"
+            return f"{count} of the {leaves} tasks of {group} were run on the {arm.value}"
+    return None
 
 
 def _stopped_unjudged(run: Evidence, suite: Suite) -> str | None:
@@ -319,10 +319,8 @@ CALIBRATION = Need("a calibration", lambda run, _: run.run.calibrates)
 
 
 @guard("no-calibration", "the run is not a calibration", invalidates=EVERYTHING, needs=CALIBRATION)
-def no_calibration(run: Evidence, suite: Suite) -> Violation | None:
+def no_calibration(run: Evidence, suite: Suite) -> Violation:
     """Flag a calibration: it measured one deployment twice, so it has no candidate."""
-    if not run.run.calibrates:
-        return None
     name = run.run.arms[Arm.BASELINE].name if Arm.BASELINE in run.run.arms else "its baseline"
     reason = f"run {run.run.id} is a calibration: it measured {name} against itself and has no candidate"
     return Violation(reason, "measure a candidate with `benchgate run`")
