@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from benchgate.gate.checks.base import log_margin, note_inflation, restating_inflation
+from benchgate.gate.checks.base import log_margin, note_inflation
 from benchgate.gate.comparison import Comparison, TiedRuns, UntiedRuns, load_of, paired_load
 from benchgate.gate.decision import Estimate, inconclusive, invalid
 from benchgate.gate.evidence.blocks import (
@@ -35,6 +35,7 @@ from benchgate.gate.evidence.blocks import (
 )
 from benchgate.gate.evidence.costs import cost_coverage_warning, idle_cost_warning, require_one_price_list
 from benchgate.gate.evidence.deployments import sides_of, vocabulary_warning
+from benchgate.gate.evidence.tokens import demonstrated_inflation
 from benchgate.gate.policy import CheckSpec
 from benchgate.model import request_metrics
 from benchgate.model.deployment import Arm
@@ -68,7 +69,8 @@ class Timing:
         if spec.check.over is not None:
             over_stage(estimate, comparison.judged, spec, alpha=alpha)
             return
-        inflation = restating_inflation(spec.stage, suite, comparison) if metric.restated else None
+        # by how much the candidate's usage is shown to count more tokens than its text has
+        inflation = demonstrated_inflation(comparison.request_pairs, spec.stage, suite) if metric.restated else None
         measure = spec.measure if inflation is None else replace(spec.measure, inflation=inflation.by_block)
         with estimate.keeping_problems():
             if spec.check.margin is None:
@@ -83,7 +85,10 @@ class Timing:
             note_inflation(estimate, spec.check.metric, inflation)
         with estimate.keeping_problems():
             if metric.paced:
-                _require_same_pieces(spec, comparison)
+                absolute = spec.check.margin is None
+                require_same_pieces(comparison.request_pairs, spec.stage, of_candidate=absolute)
+                if not absolute and isinstance(comparison, TiedRuns) and not isinstance(comparison, UntiedRuns):
+                    require_same_pieces(comparison.reference, spec.stage)
         if spec.check.margin is not None and metric.per_token:
             estimate.warn(vocabulary_warning(comparison, suite))
         if metric.kind == "cost":
@@ -94,14 +99,6 @@ class Timing:
                 estimate.warn(cost_coverage_warning(*sides) or idle_cost_warning(*sides))
         if metric.timed:
             estimate.warn(length_warning(comparison.request_pairs, spec.stage))
-
-
-def _require_same_pieces(spec: CheckSpec, comparison: Comparison) -> None:
-    assert spec.stage is not None, "a load check has a stage: the suite was validated"
-    absolute = spec.check.margin is None
-    require_same_pieces(comparison.request_pairs, spec.stage, of_candidate=absolute)
-    if not absolute and isinstance(comparison, TiedRuns) and not isinstance(comparison, UntiedRuns):
-        require_same_pieces(comparison.reference, spec.stage)
 
 
 def length_warning(evidence: Evidence, stage: str) -> str | None:
@@ -218,7 +215,7 @@ def against_baseline(
         reason = "in the reference run the candidate's own requests failed, so it is nothing to be held against"
         raise invalid(reason, "compare with a run that was promoted")
     allowed = allowance(spec, measure, baseline)
-    _take(estimate, allowed)
+    estimate.margin, estimate.least, estimate.margin_text = allowed.margin, allowed.least, allowed.text
     if np.isinf(judged.harm).any():
         _test_signs(estimate, judged.harm)
         return
@@ -241,10 +238,6 @@ def against_baseline(
     apply_test(estimate, test, allowed)
     trace_margin(estimate, measure, spec)
     estimate.notes += judged.notes(measure, estimate.n)
-
-
-def _take(estimate: Estimate, allowed: Allowance) -> None:
-    estimate.margin, estimate.least, estimate.margin_text = allowed.margin, allowed.least, allowed.text
 
 
 Test = Callable[["FloatArray | float", float, int, Trace], MeanTest]
@@ -444,7 +437,15 @@ def over_stage(estimate: Estimate, evidence: Evidence, spec: CheckSpec, *, alpha
     groups = grouped(pairs, measure)
     for at in (0, 1):
         require_pace(measure.metric, measure.q, pairs[0][at].stage, [pair[at] for pair in pairs])
-    values = np.array([[_finite_value(group, at, measure) for at in (0, 1)] for group in groups])
+    values = np.empty((len(groups), 2))
+    for row, group in enumerate(groups):
+        for at in (0, 1):
+            value = value_of([pair[at] for pair in group], measure)
+            if value is None or not 0 < value < math.inf:  # failures make no ratio: their effect is not the load's
+                where = f"stage {group[0][at].stage}, block {group[0][at].block + 1}"
+                reason = f"{where}: {measure.metric} has no value there, or too many of the candidate's requests failed"
+                raise invalid(reason, LOOK_AT_ERRORS)
+            values[row, at] = value
     if len(groups) < 2 < len(pairs):
         raise no_quantile(pairs[0][1].stage, measure, pairs)
     sign = -1 if estimate.rule.lower_is_worse else 1  # the p-value is of passing the bound on its wrong side
@@ -463,16 +464,6 @@ def over_stage(estimate: Estimate, evidence: Evidence, spec: CheckSpec, *, alpha
         estimate.notes.append(f"{means[0]} at {spec.stage}, {means[1]} at {spec.check.over}")
         if len(groups) < len(pairs):
             estimate.notes.append(pooling_note(measure, len(pairs), len(groups)))
-
-
-def _finite_value(group: list[Pair], at: int, measure: Measure) -> float:
-    """Return a group's value at one stage. Failures make no ratio: their effect is not the load's."""
-    value = value_of([pair[at] for pair in group], measure)
-    if value is None or not 0 < value < math.inf:
-        where = f"stage {group[0][at].stage}, block {group[0][at].block + 1}"
-        reason = f"{where}: {measure.metric} has no value there, or too many of the candidate's requests failed"
-        raise invalid(reason, LOOK_AT_ERRORS)
-    return value
 
 
 def between_runs(
@@ -498,7 +489,7 @@ def between_runs(
     estimate.baseline = math.exp(float(np.mean(np.log(pairs.baseline))))
     estimate.candidate = math.exp(float(np.mean(np.log(pairs.candidate))))
     estimate.value = float(np.mean(pairs.harm))
-    _take(estimate, allowed)
+    estimate.margin, estimate.least, estimate.margin_text = allowed.margin, allowed.least, allowed.text
     if measure.metric in COST_METRICS:
         require_one_price_list(comparison)
     between = comparison.variance_between_runs(measure.metric, measure.statistic, stage)
@@ -547,19 +538,19 @@ def _variance_of_requests(both: Evidence, stage: str, measure: Measure) -> tuple
     """
     if not measure.is_latency or measure.by_request or measure.metric == "itl":
         return None
+
+    def log_quantile(drawn: FloatArray) -> float:
+        found = request_metrics.quantile(drawn, measure.q)
+        return math.log(found) if found is not None and found > 0 else math.nan
+
     parts = []
     for arm in Arm:
         block = next(iter(load_of(both, stage, arm).values()))
         values = LATENCIES[measure.metric](block.requests)
         values = values[~np.isnan(values)]
         generator = np.random.default_rng([both.run.seed, block.block, arm is Arm.CANDIDATE])
-        error = moving_block_error(values, lambda drawn: _log_quantile(drawn, measure.q), generator)
+        error = moving_block_error(values, log_quantile, generator)
         if error is None:
             return None
         parts.append(VarianceComponent(error**2, max(1, len(values) // bootstrap_block_length(len(values)) - 1)))
     return tuple(parts)
-
-
-def _log_quantile(values: FloatArray, q: float) -> float:
-    found = request_metrics.quantile(values, q)
-    return math.log(found) if found is not None and found > 0 else math.nan
