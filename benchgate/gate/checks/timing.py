@@ -237,7 +237,8 @@ def against_baseline(
         trace.observed("the same in the reference run", reference.harm)
     apply_test(estimate, test, allowed)
     trace_margin(estimate, measure, spec)
-    estimate.notes += judged.notes(measure, estimate.n)
+    if judged.together > 1:
+        estimate.notes.append(pooling_note(measure, estimate.n, len(judged.harm)))
 
 
 Test = Callable[["FloatArray | float", float, int, Trace], MeanTest]
