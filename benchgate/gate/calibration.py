@@ -8,7 +8,7 @@ like a run: look by look, until the gate stops.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -43,22 +43,18 @@ def spreads(evidence: Evidence, suite: Suite) -> tuple[NoiseSpread, ...]:
     A metric without a value in some block has no spread, and is left out. Blocks that are pooled for a high quantile
     count as one, as in a check.
     """
+    measures: list[Measure] = []
+    for metric in LATENCIES:
+        measures += [Measure(metric, q, statistic) for statistic, q in QUANTILES.items()]
+        if metric != "itl":  # it has many values a request, so its requests are not paired
+            measures.append(Measure(metric, 0.5, MEAN))
+    measures += [Measure(metric, 0.5) for metric in (*THROUGHPUT_METRICS, "output_length")]
     found: list[NoiseSpread] = []
     for place in traffic_classes(suite):
-        ratios = (_spread_of_log(evidence, place, measure) for measure in _measures())
+        ratios = (_spread_of_log(evidence, place, measure) for measure in measures)
         shares = (_spread_of_share(evidence, place, metric) for metric in SHARES)
         found += [one for one in (*ratios, *shares) if one is not None]
     return tuple(found)
-
-
-def _measures() -> Iterator[Measure]:
-    for metric in LATENCIES:
-        for statistic, q in QUANTILES.items():
-            yield Measure(metric, q, statistic)
-        if metric != "itl":  # it has many values a request, so its requests are not paired
-            yield Measure(metric, 0.5, MEAN)
-    for metric in (*THROUGHPUT_METRICS, "output_length"):
-        yield Measure(metric, 0.5)
 
 
 def _spread_of_log(evidence: Evidence, place: TrafficClass, measure: Measure) -> NoiseSpread | None:
@@ -148,7 +144,10 @@ def false_blocks(
         exchanged = generator.integers(0, 2, size=most)
         verdict = _decide(policy, resampled.run([int(n) for n in order], [bool(turn) for turn in exchanged]))
         found[verdict.outcome] += 1
-        causes.update(_causes_of_invalid(verdict))
+        if verdict.outcome is Outcome.INVALID:  # the guards that tripped, else the required INVALID checks
+            tripped = {guard.id for guard in verdict.guards if guard.tripped}
+            required = (check for check in verdict.checks if check.required)
+            causes.update(tripped or {check.id for check in required if check.outcome is Outcome.INVALID})
         progress(f"draw {draw + 1} of {draws}")
     blocked, inconclusive, invalid = (found[one] for one in (Outcome.BLOCK, Outcome.INCONCLUSIVE, Outcome.INVALID))
     by = tuple(sorted(causes.items(), key=lambda one: (-one[1], one[0])))
@@ -179,14 +178,6 @@ def _decide(policy: Suite, whole: Evidence) -> Verdict:
             continue
         ended = None if step is None else LoadEnd(blocks, policy.load.blocks, step.reason)
         return judge(policy, replace(measured, ended=ended))
-
-
-def _causes_of_invalid(verdict: Verdict) -> set[str]:
-    """Return the guards that tripped, else the required INVALID checks; nothing for another outcome."""
-    if verdict.outcome is not Outcome.INVALID:
-        return set()
-    guards = {guard.id for guard in verdict.guards if guard.tripped}
-    return guards or {check.id for check in verdict.checks if check.required and check.outcome is Outcome.INVALID}
 
 
 class _Resampled:

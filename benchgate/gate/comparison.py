@@ -66,16 +66,6 @@ class Comparison(ABC):
         """Return the run in which every request of the candidate has a counterpart on the other side."""
         return self.judged
 
-    @property
-    def baseline_name(self) -> str:
-        """Return the name of the deployment that the candidate is compared with."""
-        return self.baseline_run.run.arms[self.baseline_arm].name
-
-    @property
-    def candidate_name(self) -> str:
-        """Return the name of the candidate judged."""
-        return self.judged.run.arms[Arm.CANDIDATE].name
-
     def baseline_quality(self, task: str, repeat: int = 0) -> QualityObservation | None:
         """Return the items that the candidate's are paired with; with `repeat`, those of the same arm asked again."""
         return quality_of(self.baseline_run, self.baseline_arm, task, repeat)

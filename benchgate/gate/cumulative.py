@@ -131,34 +131,29 @@ def creep_checks(suite: Suite, judged: Evidence, checks: Sequence[CheckResult]) 
     creep = suite.gate.creep
     if creep is None:
         return ()
-    found = [
-        (check, estimate)
-        for check in checks
-        if _adds_up(check) and (estimate := _accumulate(check, creep, judged, suite.gate.alpha)) is not None
-    ]
+    found = []
+    for check in checks:
+        numbers = (check.harm, check.lower, check.upper)
+        comparative = check.metric in _CUMULATIVE_METRICS and check.scale is not Scale.ABSOLUTE and check.n >= 2
+        usable = check.outcome is not Outcome.INVALID and all(x is not None and math.isfinite(x) for x in numbers)
+        if not (check.required and comparative and usable):
+            continue
+        estimate = _accumulate(check, creep, judged, suite.gate.alpha)
+        if estimate is not None:
+            found.append((check, estimate))
     if not found and creep.required:
-        found = [(check, _nothing_to_add(creep)) for check in checks if check.required][:1]
+        nothing = Estimate(Rule(Unit.POINTS, Scale.DIFFERENCE), creep.points, method=_METHOD, n_unit="promotions")
+        nothing.problem = inconclusive(
+            "no required check of this run compares both arms with numbers that add up over promotions",
+            "measure the baseline beside the candidate and require a latency, a rate or a share, or leave creep out",
+        )
+        found = [(check, nothing) for check in checks if check.required][:1]
     tested = [(f"creep:{check.id}", estimate.p_value) for check, estimate in found if estimate.p_value is not None]
     adjusted = iter(holm([p_value for _, p_value in tested]))
     return tuple(
         _line(check, estimate, next(adjusted) if estimate.p_value is not None else None, suite.gate, tested)
         for check, estimate in found
     )
-
-
-def _nothing_to_add(creep: Creep) -> Estimate:
-    estimate = Estimate(Rule(Unit.POINTS, Scale.DIFFERENCE), creep.points, method=_METHOD, n_unit="promotions")
-    reason = "no required check of this run compares both arms with numbers that add up over promotions"
-    advice = "measure the baseline beside the candidate and require a latency, a rate or a share, or leave creep out"
-    estimate.problem = inconclusive(reason, advice)
-    return estimate
-
-
-def _adds_up(check: CheckResult) -> bool:
-    if not check.required or check.metric not in _CUMULATIVE_METRICS or check.scale is Scale.ABSOLUTE or check.n < 2:
-        return False
-    numbers = (check.harm, check.lower, check.upper)
-    return check.outcome is not Outcome.INVALID and all(one is not None and math.isfinite(one) for one in numbers)
 
 
 def _accumulate(check: CheckResult, creep: Creep, judged: Evidence, alpha: float) -> Estimate | None:
@@ -219,11 +214,19 @@ def _worst_chain(check: CheckResult, judged: Evidence, releases: int, alpha: flo
         return known[place, left]
 
     def through(step: StepBack, left: int) -> _Chain:
-        link = _promotion_link(check, step) if isinstance(step, Promotion) else _gap_link(check, step, judged, alpha)
+        link: ChainLink | str
+        if isinstance(step, Gap):
+            run, link = step.before, _gap_link(check, step, judged, alpha)
+        else:
+            run, source = step.run, f"run {step.run.told}"
+            past = run.checks.get(check.id)
+            if past is None or past.scale is not check.scale or past.n < 2:
+                link = f"{source} has no {check.id} to add"
+            else:
+                link = ChainLink(past.harm, Limits(past.lower, past.upper), past.alpha, past.n, source)
         if isinstance(link, str):
             return _Chain((), (), link)
         rest = worst_from(step.older, max(left - 1, 0))
-        run = step.run if isinstance(step, Promotion) else step.before
         return _Chain((link, *rest.links), (run, *rest.since), rest.broken)
 
     chain = worst_from(judged_baseline(judged.history, *_past_arms(judged)), releases - 1)
@@ -236,14 +239,6 @@ def _worst_chain(check: CheckResult, judged: Evidence, releases: int, alpha: flo
 def _past_arms(judged: Evidence) -> tuple[PastArm, PastArm]:
     arms, environment = judged.run.arms, judged.run.environment
     return past_arm(arms[Arm.BASELINE], environment), past_arm(arms[Arm.CANDIDATE], environment)
-
-
-def _promotion_link(check: CheckResult, step: Promotion) -> ChainLink | str:
-    """Return the check's comparison in the run of a promotion, or why there is none."""
-    past, source = step.run.checks.get(check.id), f"run {step.run.told}"
-    if past is None or past.scale is not check.scale or past.n < 2:
-        return f"{source} has no {check.id} to add"
-    return ChainLink(past.harm, Limits(past.lower, past.upper), past.alpha, past.n, source)
 
 
 def _gap_link(check: CheckResult, gap: Gap, judged: Evidence, alpha: float) -> ChainLink | str:

@@ -195,7 +195,12 @@ def decide(estimate: Estimate, p_holm: float | None, alpha: float, warn_fraction
     if not _within(estimate, limits):
         blocked = p_holm <= alpha and not (rule.by_estimate and value <= estimate.margin) and not too_soon(estimate)
         return Outcome.BLOCK if blocked else Outcome.INCONCLUSIVE
-    if estimate.warning is not None or _regresses_inside_margin(estimate, limits, p_holm, alpha):
+    if estimate.warning is not None:
+        return Outcome.WARN
+    regressed = p_holm <= alpha  # inside the margin
+    if rule.breach:
+        regressed = limits.lower > estimate.least or (rule.two_sided and limits.upper < 0)
+    if regressed and not (rule.scale is Scale.ABSOLUTE or rule.by_estimate or rule.quiet):
         return Outcome.WARN
     if rule.scale is Scale.ABSOLUTE and rule.nears and used_share_of_bound(estimate) > warn_fraction:
         return Outcome.WARN
@@ -242,12 +247,3 @@ def _within(estimate: Estimate, limits: Limits) -> bool:
     if rule.scale is not Scale.ABSOLUTE:
         return limits.upper < margin
     return limits.lower >= margin if rule.lower_is_worse else limits.upper <= margin
-
-
-def _regresses_inside_margin(estimate: Estimate, limits: Limits, p_holm: float, alpha: float) -> bool:
-    rule = estimate.rule
-    if rule.scale is Scale.ABSOLUTE or rule.by_estimate or rule.quiet:
-        return False
-    if not rule.breach:
-        return p_holm <= alpha
-    return limits.lower > estimate.least or (rule.two_sided and limits.upper < 0)

@@ -127,7 +127,14 @@ def spent_checks(
         rerun = "run the suite again: the budget is read when a run starts"
         return (_spent_line(None, Outcome.INVALID, reason, rerun, trace),)
     warn_fraction = suite.gate.warn_fraction
-    risks = [check for check in others if _is_risk(check, suite.gate.alpha)]
+    # checks that warn, are waived, or show a regression, even an advisory or allowed one
+    risks = []
+    for check in others:
+        advisory_failure = not check.required and check.counted in (Outcome.BLOCK, Outcome.INVALID)
+        compares = check.scale is not Scale.ABSOLUTE and check.family != HISTORY
+        regressed = compares and check.p_holm is not None and check.p_holm <= suite.gate.alpha
+        if check.counted is Outcome.WARN or advisory_failure or regressed:
+            risks.append(check)
     decided, why, advice = _decide_spent(budget, spent, risks, outcome, warn_fraction)
     reason = f"{as_written(show_percent(spent.spent_ratio))} of the {budget.shown} is spent{why and f': {why}'}"
     trace.made("share of the budget that is spent, as it was read", "", spent.spent_ratio)
@@ -135,15 +142,6 @@ def spent_checks(
     trace.text("checks among them without a clean PASS", "", ", ".join(check.id for check in risks) or "none")
     trace.text("outcome", why or f"{digits(spent.spent_ratio)} <= {digits(warn_fraction)}", decided.value)
     return (_spent_line(spent, decided, reason, advice, trace),)
-
-
-def _is_risk(check: CheckResult, alpha: float) -> bool:
-    """Return True for a check that warns, is waived, or shows a regression, even an advisory or allowed one."""
-    advisory_failure = not check.required and check.counted in (Outcome.BLOCK, Outcome.INVALID)
-    if check.counted is Outcome.WARN or advisory_failure:
-        return True
-    compares = check.scale is not Scale.ABSOLUTE and check.family != HISTORY
-    return compares and check.p_holm is not None and check.p_holm <= alpha
 
 
 def _decide_spent(

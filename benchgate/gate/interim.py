@@ -55,14 +55,26 @@ def next_step(suite: Suite, evidence: Evidence, waivers: Waivers | None = None) 
     checks = load_checks(suite, evidence, waivers)
     if look.last:
         return StopLoad("last", checks)
-    tolerated = _tolerated(waivers, evidence)
+    tolerated: set[str] = set()
+    if waivers is not None:
+        candidate = evidence.run.arms[Arm.CANDIDATE]
+        ours = (waiver for waiver in waivers.entries if waiver.names(evidence.run.suite_name, candidate.name))
+        tolerated = {w.check for w in ours if w.fits(candidate.fingerprint) and w.days_left(waivers.as_of) >= 0}
     blocking = [check for check in checks if check.required and check.counted is Outcome.BLOCK]
     if any(check.id not in tolerated for check in blocking):
         return StopLoad("decided", checks)
     invalid = [check for check in checks if check.outcome is Outcome.INVALID]
-    before = _previous_checks(suite, evidence, look.number) if invalid else ()
+    before: tuple[CheckResult, ...] = ()
+    if invalid and look.number > 1:
+        before = load_checks(suite, evidence_of_blocks(evidence, suite.load.looks[look.number - 2]))
     still_invalid = {check.id for check in before if check.outcome is Outcome.INVALID}
-    undecided = tuple(check for check in checks if not _is_decided(check, still_invalid, tolerated))
+    undecided = tuple(
+        check
+        for check in checks
+        if not check.counted.promotes
+        and not (check.counted is Outcome.INVALID and check.id in still_invalid)
+        and not (check.counted is Outcome.BLOCK and check.id not in tolerated)
+    )
     if not undecided:
         return StopLoad("invalid" if invalid else "decided", checks)
     return ContinueLoad(suite.load.looks[look.number], checks, undecided)
@@ -113,30 +125,6 @@ def _usd(suite: Suite, seconds: float) -> float:
     specs = [suite.deployments[names[arm]] for arm in measured_arms(suite)]
     each = [(spec.usd_per_hour, spec.accelerators) for spec in specs]
     return sum(float("inf") if usd is None else usd * count for usd, count in each) * seconds / _SECONDS_PER_HOUR
-
-
-def _tolerated(waivers: Waivers | None, evidence: Evidence) -> set[str]:
-    if waivers is None:
-        return set()
-    candidate = evidence.run.arms[Arm.CANDIDATE]
-    ours = (waiver for waiver in waivers.entries if waiver.names(evidence.run.suite_name, candidate.name))
-    return {w.check for w in ours if w.fits(candidate.fingerprint) and w.days_left(waivers.as_of) >= 0}
-
-
-def _is_decided(check: CheckResult, still_invalid: set[str], tolerated: set[str]) -> bool:
-    if check.counted is Outcome.INVALID:
-        return check.id in still_invalid
-    if check.counted is Outcome.BLOCK:
-        return check.id not in tolerated
-    return check.counted.promotes
-
-
-def _previous_checks(suite: Suite, evidence: Evidence, number: int) -> tuple[CheckResult, ...]:
-    """Return the load checks of the previous interim analysis; () at the first."""
-    if number == 1 or suite.load is None:
-        return ()
-    blocks = suite.load.looks[number - 2]
-    return load_checks(suite, evidence_of_blocks(evidence, blocks))
 
 
 def _untested(suite: Suite, judged: Sequence[CheckSpec]) -> int:

@@ -21,7 +21,7 @@ from benchgate.gate.evidence.deployments import differences
 from benchgate.gate.guards import run_guards
 from benchgate.gate.guards.base import check_kinds, invalidating_guard
 from benchgate.gate.guards.run import session_notes
-from benchgate.gate.policy import CheckSpec, concrete_checks, family_of
+from benchgate.gate.policy import CheckSpec, concrete_checks
 from benchgate.gate.reasons import (
     ADVISORY_WARNINGS,
     Line,
@@ -35,6 +35,8 @@ from benchgate.gate.reasons import (
     verdict_reason,
 )
 from benchgate.gate.waivers import Waived, apply_waivers
+from benchgate.model.deployment import Arm
+from benchgate.model.metric import METRICS
 from benchgate.model.run import Evidence, RunStatus
 from benchgate.model.verdict import BUDGET, HISTORY, CheckResult, GuardResult, Outcome, Verdict, Waivers, policy_sha256
 from benchgate.stats.sequential import holm
@@ -57,7 +59,8 @@ def judge(
     checks = (*checks, *spent_checks(suite, judged.budget_spent, checks, roll_up(checks, guards)))
     outcome = roll_up(checks, guards)
     alone = reference is None and len(arms_of(judged)) == 1
-    names = (None if alone else comparison.baseline_name, comparison.candidate_name)
+    baseline = None if alone else comparison.baseline_run.run.arms[comparison.baseline_arm].name
+    names = (baseline, judged.run.arms[Arm.CANDIDATE].name)
     unfinished = "The run has not ended. " if judged.run.status is RunStatus.RUNNING else ""
     return Verdict(
         outcome=outcome,
@@ -89,32 +92,23 @@ def check_results(
     """
     judgements = evaluate(specs, suite, comparison)
     for judgement in judgements:
-        _invalidate(judgement, guards)
-    judgements = _adjusted(judgements, untested)
+        guard = invalidating_guard(guards, check_kinds(judgement.spec.check))
+        if guard is not None:  # its numbers stay
+            judgement.estimate.problem = invalid(guard.reason, guard.remedy or "")
+    required = [judgement.spec.check.required for judgement in judgements]
+    own = _holm([one.estimate.p_value for one in judgements], required, untested)
+    over_all = _holm([(one.all_blocks or one.estimate).p_value for one in judgements], required, untested)
+    judgements = [
+        replace(judgement, p_holm=p_holm, p_holm_all_blocks=p_all)
+        for judgement, p_holm, p_all in zip(judgements, own, over_all, strict=True)
+    ]
     for judgement in judgements:
         _cross_check(judgement, suite.gate)
     return tuple(_lines(judgements, suite.gate))
 
 
-def _invalidate(judgement: Judgement, guards: tuple[GuardResult, ...]) -> None:
-    """Make a check INVALID that a tripped guard invalidates; its numbers stay."""
-    guard = invalidating_guard(guards, check_kinds(judgement.spec.check))
-    if guard is not None:
-        judgement.estimate.problem = invalid(guard.reason, guard.remedy or "")
-
-
-def _adjusted(judgements: Sequence[Judgement], untested: int) -> list[Judgement]:
-    """Adjust p-values by Holm: those of the required checks together, and those of the advisory ones."""
-    required = [judgement.spec.check.required for judgement in judgements]
-    own = _holm([one.estimate.p_value for one in judgements], required, untested)
-    over_all = _holm([(one.all_blocks or one.estimate).p_value for one in judgements], required, untested)
-    return [
-        replace(judgement, p_holm=p_holm, p_holm_all_blocks=p_all)
-        for judgement, p_holm, p_all in zip(judgements, own, over_all, strict=True)
-    ]
-
-
 def _holm(p_values: Sequence[float | None], required: Sequence[bool], untested: int) -> list[float | None]:
+    """Adjust p-values by Holm: those of the required checks together, and those of the advisory ones."""
     adjusted = list(p_values)
     for group in (True, False):
         at = [i for i, p in enumerate(p_values) if required[i] is group and p is not None]
@@ -157,11 +151,13 @@ def _lines(judgements: Sequence[Judgement], gate: Gate) -> Iterator[CheckResult]
             for one in judgements
             if one.spec.check.required is check.required and one.estimate.p_value is not None
         ]
-        estimate.n_of = _n_of(judgement)
+        everything = judgement.all_blocks
+        if everything is not None and everything.n_unit == estimate.n_unit and everything.n > estimate.n:
+            estimate.n_of = everything.n
         line = Line(
             id=spec.id,
             title=check_title(spec),
-            family=family_of(check.metric),
+            family=METRICS[check.metric].family,
             metric=check.metric,
             required=check.required,
             statistic=spec.statistic,
@@ -179,14 +175,6 @@ def _lines(judgements: Sequence[Judgement], gate: Gate) -> Iterator[CheckResult]
             p_values=[p for _, p in tested],
             ids=[name for name, _ in tested],
         )
-
-
-def _n_of(judgement: Judgement) -> int | None:
-    """Return how many observations there are in all, where some were left out."""
-    estimate, everything = judgement.estimate, judgement.all_blocks
-    if everything is None or everything.n_unit != estimate.n_unit or everything.n <= estimate.n:
-        return None
-    return everything.n
 
 
 def roll_up(checks: tuple[CheckResult, ...], guards: tuple[GuardResult, ...]) -> Outcome:

@@ -38,15 +38,15 @@ class CheckSpec:
         name = "-".join(part for part in parts if part is not None)
         place = self.stage or self.task
         per = f":per-{self.check.per}" if self.check.per is not None else ""
-        absolute = "" if self.check.margin is not None else f":{self._bound}"
+        absolute = ""
+        if self.check.margin is None:
+            side = "max" if self.check.max is not None else "min"
+            if self.check.over is not None:
+                side += f"-over-{self.check.over}"
+            elif len(METRICS[self.check.metric].bounds) == 1:
+                side = "slo"
+            absolute = f":{side}"
         return f"{name}@{place}{per}{absolute}" if place else f"{name}{per}{absolute}"
-
-    @property
-    def _bound(self) -> str:
-        side = "max" if self.check.max is not None else "min"
-        if self.check.over is not None:
-            return f"{side}-over-{self.check.over}"
-        return side if len(METRICS[self.check.metric].bounds) > 1 else "slo"
 
     @property
     def q(self) -> float:
@@ -97,7 +97,9 @@ def specs_over(suite: Suite, continuous: Mapping[str, bool]) -> Iterator[CheckSp
         elif check.metric == "capacity":
             yield CheckSpec(check)
         elif check.metric == "knee":
-            yield CheckSpec(check, levels=_closed_loops(suite))
+            sweep = suite.load.sweep if suite.load is not None else ()
+            levels = tuple((stage.name, stage.concurrency) for stage in sweep if stage.concurrency is not None)
+            yield CheckSpec(check, levels=levels)
         elif check.metric in TASK_METRICS and (check.task == "each" or (check.task, check.metric) == (None, "score")):
             tasks = judged_by(check, suite.gate.checks, names)
             yield from (CheckSpec(check, task=task) for task in tasks)
@@ -128,13 +130,3 @@ def judged_units(spec: CheckSpec, suite: Suite, comparison: Comparison) -> Mappi
     scales = scales_of(comparison.judged)
     names = {name: any(scales[task] for task in tasks) for name, tasks in units.items()}
     return {name: units[name] for name in judged_by(spec.check, suite.gate.checks, names)}
-
-
-def _closed_loops(suite: Suite) -> tuple[tuple[str, int], ...]:
-    stages = suite.load.sweep if suite.load is not None else ()
-    return tuple((stage.name, stage.concurrency) for stage in stages if stage.concurrency is not None)
-
-
-def family_of(metric: str) -> str:
-    """Return the kind of evidence that a metric rests on: load, quality or shadow."""
-    return METRICS[metric].family

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import MappingProxyType
 
 from benchgate import units
@@ -15,7 +15,6 @@ from benchgate.gate.policy import CheckSpec
 from benchgate.model.deployment import Arm, engine_version_of
 from benchgate.model.metric import METRICS, TASK_METRICS
 from benchgate.model.noise import format_age, staleness_reasons
-from benchgate.model.run import Evidence
 from benchgate.model.verdict import CheckResult, GuardResult, Outcome, Scale, Unit
 from benchgate.stats.distributions import Limits, sample_size_for_width
 from benchgate.stats.trace import Trace, digits
@@ -84,14 +83,13 @@ def show_numbers(check: CheckResult) -> str:
     if check.scale is Scale.ABSOLUTE:
         shown, bound = [show_value(value, check.unit) for value in values], "bound"
     elif check.scale is Scale.LOG_RATIO:
-        shown = [_signed_percent(value, check.unit) for value in values]
+        shown = [
+            "∞" if math.isinf(value) else units.show_percent(relative_change(value, check.unit), signed=True)
+            for value in values
+        ]
     else:
         shown = [units.show_points(value, signed=True) for value in values]
     return f"{shown[0]}, {shown[1]} to {shown[2]}, {bound} {show_margin(check.margin, check.scale, check.unit)}"
-
-
-def _signed_percent(harm: float, unit: Unit) -> str:
-    return "∞" if math.isinf(harm) else units.show_percent(relative_change(harm, unit), signed=True)
 
 
 def relative_change(harm: float, unit: Unit) -> float:
@@ -327,20 +325,20 @@ def verdict_reason(
     `names` are baseline's and candidate's; the baseline's is None if one deployment was measured alone.
     """
     baseline, candidate = names
-    said = _SAID_OF_ONE if baseline is None else _SAID
+    decisions = _DECISION_ALONE if baseline is None else _DECISION
     required = [check for check in checks if check.required]
     decisive = decisive_checks(outcome, checks)
-    begin = f"{candidate} {said[outcome]}" if outcome in said else ""
+    begin = f"{candidate} {decisions[outcome]}" if outcome in decisions else ""
     match outcome:
         case Outcome.BLOCK | Outcome.INCONCLUSIVE:
-            return f"{begin}: {_told(decisive[0])}{_and_more(decisive)}."
+            return f"{begin}: {_summary(decisive[0])}{_and_more(decisive)}."
         case Outcome.INVALID:
             tripped = [guard for guard in guards if guard.tripped]
-            told = tripped[0].reason if tripped else _told(decisive[0]) if decisive else "no check is required"
+            fault = tripped[0].reason if tripped else _summary(decisive[0]) if decisive else "no check is required"
             spoils = tripped[0].invalidates if tripped else ()
             what = "the speed of " if spoils in (*_OF_SPEED, *_OF_COMPARED) else ""
             beside = f" against {baseline}" if baseline is not None and spoils in _OF_COMPARED else ""
-            return f"Nothing can be said about {what}{candidate}{beside}: {_short(told).rstrip('.')}."
+            return f"Nothing can be said about {what}{candidate}{beside}: {_short(fault).rstrip('.')}."
         case Outcome.WARN:
             waived = [check for check in required if check.waiver is not None]
             if waived:
@@ -353,15 +351,19 @@ def verdict_reason(
                     f"{begin}: guard {warning[0].id} warns: {_short(warning[0].reason).rstrip('.')}{''.join(others)}."
                 )
             named = "".join(f"; guard {guard.id} warns" for guard in warning)
-            return f"{begin}: {_told(decisive[0])}{_and_more(decisive)}{named}."
+            return f"{begin}: {_summary(decisive[0])}{_and_more(decisive)}{named}."
         case _:
             held = f"all {len(required)} required checks hold" if len(required) > 1 else "the required check holds"
             compared = baseline is not None and any(check.scale is not Scale.ABSOLUTE for check in required)
             against = f" against {baseline}" if compared else ""
-            return f"{begin}: {held}{against}{_closest(required)}."
+            relative = [c for c in required if c.scale is not Scale.ABSOLUTE and c.upper is not None]
+            if not relative:
+                return f"{begin}: {held}{against}."
+            closest = max(relative, key=lambda c: max(_effect_size(c, c.upper), _effect_size(c, c.lower)) / c.margin)
+            return f"{begin}: {held}{against}. Closest to its margin: {_summary(closest)}."
 
 
-_SAID = MappingProxyType(
+_DECISION = MappingProxyType(
     {
         Outcome.PASS: "may be promoted",
         Outcome.WARN: "may be promoted, with care",
@@ -369,7 +371,7 @@ _SAID = MappingProxyType(
         Outcome.BLOCK: "must not be promoted",
     }
 )
-_SAID_OF_ONE = MappingProxyType(
+_DECISION_ALONE = MappingProxyType(
     {
         Outcome.PASS: "keeps to its bounds",
         Outcome.WARN: "keeps to its bounds, with care",
@@ -407,15 +409,7 @@ def _effect_size(check: CheckResult, harm: float | None) -> float:
     return abs(harm) if check.two_sided else harm
 
 
-def _closest(checks: list[CheckResult]) -> str:
-    relative = [c for c in checks if c.scale is not Scale.ABSOLUTE and c.upper is not None]
-    if not relative:
-        return ""
-    closest = max(relative, key=lambda c: max(_effect_size(c, c.upper), _effect_size(c, c.lower)) / c.margin)
-    return f". Closest to its margin: {_told(closest)}"
-
-
-def _told(check: CheckResult) -> str:
+def _summary(check: CheckResult) -> str:
     values = ""
     if check.baseline is not None and check.candidate is not None:
         shown = f"{show_value(check.baseline, check.unit)} → {show_value(check.candidate, check.unit)}"
@@ -442,27 +436,19 @@ def _and_more(checks: list[CheckResult]) -> str:
 
 def noise_notes(comparison: Comparison, suite: Suite) -> tuple[str, ...]:
     """Return notes on the noise profile: its age when the run ended, why it is stale, and what it stands in for."""
-    evidence = comparison.judged
-    if not isinstance(comparison, UntiedRuns):
-        return _profile_notes(evidence, suite)
-    untied = "no live baseline: two runs are compared across whatever lay between them"
-    profile = evidence.noise or comparison.reference.noise
-    return (untied, *_profile_notes(replace(evidence, noise=profile), suite))
-
-
-def _profile_notes(evidence: Evidence, suite: Suite) -> tuple[str, ...]:
-    profile, run = evidence.noise, evidence.run
+    notes, run, profile = [], comparison.judged.run, comparison.judged.noise
+    if isinstance(comparison, UntiedRuns):
+        notes.append("no live baseline: two runs are compared across whatever lay between them")
+        profile = profile or comparison.reference.noise
     if profile is None or Arm.BASELINE not in run.arms:
-        return ()
-    at = run.finished_at or run.started_at
-    told = f"noise profile of run {profile.run_id}, {format_age(profile.age_at(at))} old"
+        return tuple(notes)
+    at, version = run.finished_at or run.started_at, engine_version_of(run.arms[Arm.BASELINE])
+    note = f"noise profile of run {profile.run_id}, {format_age(profile.age_at(at))} old"
     if profile.false_block is not None:
         found = profile.false_block
-        told += f": of the unchanged baseline the policy it was made with {found.shares}, of {found.of:,} draws from it"
-    stale = staleness_reasons(
-        profile, at=at, engine_version=engine_version_of(run.arms[Arm.BASELINE]), max_age_s=suite.gate.noise_max_age_s
-    )
-    return (told, *(f"the noise profile is stale: {why}; run `benchgate calibrate` again" for why in stale))
+        note += f": of the unchanged baseline the policy it was made with {found.shares}, of {found.of:,} draws from it"
+    stale = staleness_reasons(profile, at=at, engine_version=version, max_age_s=suite.gate.noise_max_age_s)
+    return (*notes, note, *(f"the noise profile is stale: {why}; run `benchgate calibrate` again" for why in stale))
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,8 +47,13 @@ def apply_waivers(
         refusal = refusal or _refusal(waiver, [checks[position] for position in at], checks)
         for position in at if refusal is None else ():
             refusal = refusal or _beyond(waiver, specs[position], suite, comparison)
-        for position in at if refusal is None else ():
-            results[position] = _with(checks[position], waiver)
+        for check, position in [(checks[position], position) for position in at] if refusal is None else ():
+            terms = f"until {waiver.expires} ({waiver.issue}, approved by {waiver.approved_by})"
+            reason = f"{check.reason}; waived up to {waiver.ceiling} {terms}: {waiver.reason}"
+            todo = "mend it" if check.outcome is Outcome.BLOCK else "measure more, until it is settled,"
+            stops = f"before the end of {waiver.expires}, or it stops the promotion again"
+            advice = f"{todo} {stops}; {waiver.owner} answers for it"
+            results[position] = replace(check, waiver=waiver, reason=reason, advice=advice)
         states.append(_state(waiver, waivers.as_of, refusal))
     return Waived(tuple(results), tuple(states))
 
@@ -100,15 +105,6 @@ def _beyond(waiver: Waiver, spec: CheckSpec, suite: Suite, comparison: Compariso
             reason = check_reason(estimate, outcome, suite.gate.warn_fraction, suite.gate.alpha)
             return f"the regression is not shown to stay within its ceiling of {waiver.ceiling}: {reason}"
     return None
-
-
-def _with(check: CheckResult, waiver: Waiver) -> CheckResult:
-    said = f"waived up to {waiver.ceiling} until {waiver.expires} ({waiver.issue}, approved by {waiver.approved_by})"
-    todo = "mend it" if check.outcome is Outcome.BLOCK else "measure more, until it is settled,"
-    advice = (
-        f"{todo} before the end of {waiver.expires}, or it stops the promotion again; {waiver.owner} answers for it"
-    )
-    return replace(check, waiver=waiver, reason=f"{check.reason}; {said}: {waiver.reason}", advice=advice)
 
 
 def _state(waiver: Waiver, as_of: date, refusal: str | None) -> WaiverState:

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchgate.errors import SuiteError, UsageError
-from benchgate.gate.policy import family_of
 from benchgate.model.deployment import Arm, Deployment, canonical_json, sha256_of
+from benchgate.model.metric import METRICS
 from benchgate.model.records import EvalItem
 from benchgate.model.run import QualityObservation, RunStatus
 from benchgate.pipeline.deployments import declared_deployment
@@ -67,7 +67,7 @@ def live_only(suite: Suite) -> list[Fault]:
     live = [name for name in _LIVE_SECTIONS if getattr(suite, name, None) is not None]
     faults += [Fault((name,), _NEEDS_RUN, at_key=True) for name in live]
     for number, check in enumerate(suite.gate.checks):
-        if family_of(check.metric) != "quality":
+        if METRICS[check.metric].family != "quality":
             faults.append(Fault(("gate", "checks", number, "metric"), f"{check.metric} {_NEEDS_RUN}"))
     for number, entry in enumerate(suite.quality.tasks if suite.quality is not None else ()):
         if entry.is_file:

@@ -68,7 +68,7 @@ def _row_document(row: CandidateRow) -> dict[str, object]:
         "waived": [
             {"check": one.check, "outcome": one.outcome, "expires": one.expires.isoformat()} for one in row.waived
         ],
-        "newer_run": None if row.newer is None else row.newer.told,
+        "newer_run": None if row.newer is None else row.newer.description,
         "policy_sha256": row.judged_by,
         "on_frontier": stand.standing.value,
         "others": list(stand.others),
@@ -101,7 +101,7 @@ def frontier_rows(found: CandidateTable) -> Iterator[tuple[object, ...]]:
         price = (None, None) if deployment is None else (deployment.price_usd_per_hour, deployment.accelerators)
         best = found.cheapest is not None and found.cheapest.name == row.name and row.arm is Arm.CANDIDATE
         waived = " ".join(one.check for one in row.waived) or None
-        since = (row.apart, row.held_back, waived, None if row.newer is None else row.newer.told, row.judged_by)
+        since = (row.apart, row.held_back, waived, None if row.newer is None else row.newer.description, row.judged_by)
         yield (
             *(*identity, *outcome, " ".join(stand.others), *_ends(row.quality), found.cost, row.stage, *_ends(row.usd)),
             *(*_ends(row.share), *_ends(row.usd_per_correct), *price, "yes" if row.passes else "no", *since),
@@ -250,7 +250,7 @@ def _marked(row: CandidateRow) -> Iterator[str]:
         waived = ", ".join(f"{one.check} ({one.outcome}) until {one.expires}" for one in row.waived)
         yield f"passes by a waiver alone: of {waived}"
     if row.newer is not None:
-        yield f"stands here by an older run; its newest is {row.newer.told}"
+        yield f"stands here by an older run; its newest is {row.newer.description}"
     if row.unchecked is not None and row.fault is None:
         yield f"has stored figures, nothing here can check them: {row.unchecked}"
 

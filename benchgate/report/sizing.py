@@ -80,7 +80,7 @@ def run_document(seen: RunSeen | None, question: SizingInput) -> dict[str, objec
         return dict.fromkeys(_KEYS) | {name: [] for name in ("signals", "from_run", "left_out", "care")}
     checked, choice = seen.cache_checked(question.cache), seen.choice
     row = choice.row
-    of_row = {"holds": row.holds, "missed_at": choice.missed_at, "asked_for": choice.asked_for}
+    of_row = {"holds": row.holds, "missed_at": choice.missed_at, "by_name": choice.by_name}
     watched = None if seen.watched is None else {**asdict(seen.watched), "is_brief": seen.watched.is_brief}
     return {
         "run": None if seen.run is None else asdict(seen.run),
@@ -157,7 +157,7 @@ def level_lines(seen: RunSeen) -> Iterator[str]:
     """Yield the level that the fleet is sized by, its reservations, and the values given instead of measured ones."""
     choice, row = seen.choice, seen.choice.row
     shown, target = show_percent(row.goodput_lower), show_percent(row.target_ratio)
-    which = "selected by --stage," if choice.asked_for else "the fastest open loop" if row.is_open else "the fastest"
+    which = "selected by --stage," if choice.by_name else "the fastest open loop" if row.is_open else "the fastest"
     yield (
         f"That is stage {one_line(row.stage)}, {which} whose goodput is shown to reach its target"
         f" ({shown} at least, target {target})."

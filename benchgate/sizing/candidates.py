@@ -56,7 +56,7 @@ class NewerRun:
     outcome: Outcome | None
 
     @property
-    def told(self) -> str:
+    def description(self) -> str:
         """Format it: `nightly-7, which is BLOCK`."""
         return f"{self.short}, which {'has no verdict' if self.outcome is None else f'is {self.outcome}'}"
 
@@ -178,22 +178,28 @@ class CandidateRow:
         return Option(self.name, quality, usd, share, self.passes)
 
 
-def baseline_row(one: StoredRun, asked: AnsweredTasks, *, in_use: bool) -> CandidateRow:
+def baseline_row(one: StoredRun, answered: AnsweredTasks, *, in_use: bool) -> CandidateRow:
     """Build the row of a run's baseline, whose cost its candidate is compared with."""
-    found = _measured(one, Arm.BASELINE, f"{one.called(Arm.BASELINE)} (baseline)", asked, in_use=in_use)
+    found = _measured(one, Arm.BASELINE, f"{one.called(Arm.BASELINE)} (baseline)", answered, in_use=in_use)
     share = EstimateWithLimits(1.0, Limits(1.0, 1.0)) if isinstance(found.usd, EstimateWithLimits) else found.usd
     return replace(found, share=share, unchecked=one.unchecked)
 
 
 def candidate_row(
-    one: StoredRun, name: str, baseline: CandidateRow, asked: AnsweredTasks, *, in_use: bool, as_of: date | None
+    one: StoredRun, name: str, baseline: CandidateRow, answered: AnsweredTasks, *, in_use: bool, as_of: date | None
 ) -> CandidateRow:
     """Build the row of a run's candidate under this name. `as_of` is the day for waivers; None if none counts."""
-    found = _measured(one, Arm.CANDIDATE, name, asked, in_use=in_use)
+    found = _measured(one, Arm.CANDIDATE, name, answered, in_use=in_use)
+    share = found.usd
+    if isinstance(found.usd, EstimateWithLimits):
+        if isinstance(baseline.usd, str):
+            share = f"the baseline beside it has no cost: {baseline.usd}"
+        else:  # measured in the same blocks: limits that assume independence are not too narrow
+            share = ratio(found.usd, baseline.usd) or "the baseline beside it costs nothing"
     return replace(
         found,
         outcome=one.outcome,
-        share=_cost_ratio(found.usd, baseline.usd),
+        share=share,
         held_back=_held_back(one, as_of),
         waived=one.waived,
         newer=one.newer,
@@ -202,7 +208,7 @@ def candidate_row(
     )
 
 
-def _measured(one: StoredRun, arm: Arm, name: str, asked: AnsweredTasks, *, in_use: bool) -> CandidateRow:
+def _measured(one: StoredRun, arm: Arm, name: str, answered: AnsweredTasks, *, in_use: bool) -> CandidateRow:
     """Build a row without the numbers that a guard objects to, and without any if the run is unfit."""
     fault = ineligible_because(one.run, one.verdict)
     if fault is not None or one.verdict is None:
@@ -210,16 +216,16 @@ def _measured(one: StoredRun, arm: Arm, name: str, asked: AnsweredTasks, *, in_u
         return CandidateRow(name, one.run, one.short, arm, None, why, None, why, why, why)
     suite = Suite.from_stored(one.run.suite)
     doubt = guard_objection(one.verdict, OF_QUALITY)
-    quality = doubt or own_accuracy(one.rows, suite, arm, asked)
+    quality = doubt or own_accuracy(one.rows, suite, arm, answered)
     level = guard_objection(one.verdict, OF_LOAD) or one.level(arm, in_use=in_use)
     if isinstance(level, str):
         return CandidateRow(name, one.run, one.short, arm, None, None, None, quality, level, level)
-    correct = doubt or _per_correct(one, suite, arm, asked, level.usd_output)
+    correct = doubt or _per_correct(one, suite, arm, answered, level.usd_output)
     return CandidateRow(name, one.run, one.short, arm, None, None, level.stage, quality, level.usd, correct)
 
 
 def _per_correct(
-    one: StoredRun, suite: Suite, arm: Arm, asked: AnsweredTasks, usd_per_million: EstimateWithLimits
+    one: StoredRun, suite: Suite, arm: Arm, answered: AnsweredTasks, usd_per_million: EstimateWithLimits
 ) -> EstimateWithLimits | str:
     """Return dollars per right answer; token counts and price come from different requests, so errors are independent.
 
@@ -228,20 +234,11 @@ def _per_correct(
     """
     if isinstance(one.evals, str):
         return one.evals
-    tokens = tokens_per_correct(one.evals, suite, arm, asked)
+    tokens = tokens_per_correct(one.evals, suite, arm, answered)
     if isinstance(tokens, str):
         return tokens
     found = product(tokens, usd_per_million)
     return "its tokens cost nothing" if found is None else found.times(_MILLIONTH)
-
-
-def _cost_ratio(usd: EstimateWithLimits | str, baseline_usd: EstimateWithLimits | str) -> EstimateWithLimits | str:
-    """Divide two costs measured in the same blocks; limits that assume independence are not too narrow."""
-    if isinstance(usd, str):
-        return usd
-    if isinstance(baseline_usd, str):
-        return f"the baseline beside it has no cost: {baseline_usd}"
-    return ratio(usd, baseline_usd) or "the baseline beside it costs nothing"
 
 
 def _held_back(one: StoredRun, as_of: date | None) -> str | None:
@@ -257,7 +254,7 @@ def _held_back(one: StoredRun, as_of: date | None) -> str | None:
         return f"its check {first.check} is {first.outcome}: {why}"
     newer = one.newer
     if newer is not None and (newer.outcome is None or not newer.outcome.promotes):
-        return f"the same candidate was measured again in {newer.told}"
+        return f"the same candidate was measured again in {newer.description}"
     return None
 
 
@@ -302,14 +299,6 @@ def incomparable_because(one: Run, other: Run) -> str | None:
     return None if slos == other_slos else "their SLOs differ, and with them which tokens are good"
 
 
-def price_list_difference(one: StoredRun, first: StoredRun) -> str | None:
-    """Return why the costs of two candidates are not comparable; None if both have the same price list."""
-    why = price_list_mismatch(first.run, one.run)
-    if why is None:
-        return None
-    return f"{why}; let one suite say what it and that of {first.short} cost, and measure both by it"
-
-
 def baseline_difference(
     one: StoredRun,
     first: StoredRun,
@@ -349,10 +338,17 @@ def _differ(one: EstimateWithLimits, other: EstimateWithLimits) -> bool:
     return limits is not None and (limits.lower > 0 or limits.upper < 0)
 
 
-def comparability_notes(stored: Sequence[StoredRun], alike: Sequence[StoredRun], *, in_use: bool) -> Iterator[str]:
-    """Yield notes on other differences between runs than their candidates, as sentences without a period.
+def _notes(
+    stored: Sequence[StoredRun],
+    alike: Sequence[StoredRun],
+    passing: Sequence[CandidateRow],
+    *,
+    in_use: bool,
+    as_of: date | None,
+) -> Iterator[str]:
+    """Yield notes on other differences between runs than their candidates, and on passing candidates of long ago.
 
-    `alike` are the runs that are comparable.
+    `alike` are the runs that are comparable. A different cost of the baseline is a sign of different conditions.
     """
     newest = stored[0]
     if others := [one for one in stored if _suite_of(one) != _suite_of(newest)]:
@@ -362,20 +358,19 @@ def comparability_notes(stored: Sequence[StoredRun], alike: Sequence[StoredRun],
     days = sorted({one.run.started_at[:10] for one in stored})
     if len(days) > 1:
         yield f"measured on {len(days)} days, {days[0]} to {days[-1]}: what differs between days is in no interval"
-    if alike:
-        yield from _baseline_cost_notes(alike[0], alike[1:], in_use=in_use)
-
-
-def _baseline_cost_notes(first: StoredRun, others: Sequence[StoredRun], *, in_use: bool) -> Iterator[str]:
-    """Yield notes on different costs of the baseline, a sign of different conditions."""
-    level = first.level(Arm.BASELINE, in_use=in_use)
-    for one in others:
-        found = one.level(Arm.BASELINE, in_use=in_use)
+    levels = [(one.short, one.level(Arm.BASELINE, in_use=in_use)) for one in alike]
+    for short, found in levels[1:]:
+        first, level = levels[0]
         if not isinstance(level, str) and not isinstance(found, str) and _differ(level.usd, found.usd):
             yield (
-                f"the baseline itself costs {show_usd(found.usd.value)} in {one.short} and"
-                f" {show_usd(level.usd.value)} in {first.short}: dollars of these two do not compare by themselves"
+                f"the baseline itself costs {show_usd(found.usd.value)} in {short} and"
+                f" {show_usd(level.usd.value)} in {first}: dollars of these two do not compare by themselves"
             )
+    longest_s = MAX_PROMOTION_AGE_S + _DAY_S  # by the end of that day
+    old = [r.name for r in passing if as_of and too_old_because(r.run.finished_at, f"{as_of}T23:59:59Z", longest_s)]
+    if old:
+        most = round(MAX_PROMOTION_AGE_S / _DAY_S)
+        yield f"{', '.join(old)} ended more than {most} days ago, and `benchgate promote` takes none that old by itself"
 
 
 def _suite_of(one: StoredRun) -> str:
@@ -396,27 +391,29 @@ def answered_tasks(rows: Sequence[MetricRow], arm: Arm) -> AnsweredTasks:
     return {row.task: row.n for row in rows if row.arm is arm and row.name == "accuracy_ratio" and row.task is not None}
 
 
-def own_accuracy(rows: Sequence[MetricRow], suite: Suite, arm: Arm, asked: AnsweredTasks) -> EstimateWithLimits | str:
+def own_accuracy(
+    rows: Sequence[MetricRow], suite: Suite, arm: Arm, answered: AnsweredTasks
+) -> EstimateWithLimits | str:
     """Return the mean accuracy over the suite's tasks with equal weight, or the reason for its absence.
 
     It is that of an `accuracy` check without a task: a group of lm-eval is one task of all its items. Tasks with
-    partial scores are not included. `asked` are the tasks that every compared side must have answered completely.
+    partial scores are not included. `answered` are the tasks that every compared side must have answered completely.
     """
     if suite.quality is None:
         return "the suite has no evals"
-    if not asked:
+    if not answered:
         return "no eval of the suite that is right or wrong was answered whole"
     own = {r.task: r for r in rows if r.arm is arm and r.name == "accuracy_ratio" and r.task is not None}
-    for task, n in asked.items():
+    for task, n in answered.items():
         if task not in own or own[task].n != n:
             return f"task {task} was not answered whole on the {arm.value}"
     scored = {row.task for row in rows if row.arm is arm and row.name == "score"}
-    seen = {suite.unit_name(task) for task in (*asked, *scored) if task is not None}
+    seen = {suite.unit_name(task) for task in (*answered, *scored) if task is not None}
     missing = [name for name in suite.quality.names if name not in seen]
     if missing:
         return f"task {missing[0]} was not answered whole on the {arm.value}"
     units: dict[str, list[MetricRow]] = {}
-    for task in asked:
+    for task in answered:
         units.setdefault(suite.unit_name(task), []).append(own[task])
     parts = []
     for of_unit in units.values():
@@ -427,7 +424,7 @@ def own_accuracy(rows: Sequence[MetricRow], suite: Suite, arm: Arm, asked: Answe
 
 
 def tokens_per_correct(
-    observed: Sequence[QualityObservation], suite: Suite, arm: Arm, asked: AnsweredTasks
+    observed: Sequence[QualityObservation], suite: Suite, arm: Arm, answered: AnsweredTasks
 ) -> EstimateWithLimits | str:
     """Return output tokens of the evals per right answer: mean tokens of an item over accuracy.
 
@@ -436,7 +433,7 @@ def tokens_per_correct(
     """
     found = {one.task: one for one in observed if one.arm is arm and one.repeat == 0}
     units: dict[str, list[QualityObservation]] = {}
-    for task, n in asked.items():
+    for task, n in answered.items():
         if task not in found or len(found[task].items) != n:
             return f"the items of task {task} are not there"
         units.setdefault(suite.unit_name(task), []).append(found[task])
@@ -525,18 +522,21 @@ def compare_candidates(
                 f"runs {one.run.id} and {newest.run.id} cannot stand in one table: {why}; measure both candidates by"
                 " the same suite"
             )
-    asked = {task: n for one in stored for arm in Arm for task, n in answered_tasks(one.rows, arm).items()}
-    bases = {one.run.id: baseline_row(one, asked, in_use=in_use) for one in stored}
+    answered = {task: n for one in stored for arm in Arm for task, n in answered_tasks(one.rows, arm).items()}
+    bases = {one.run.id: baseline_row(one, answered, in_use=in_use) for one in stored}
     fit = [one for one in stored if ineligible_because(one.run, one.verdict) is None]
     first = next((one for one in fit if isinstance(bases[one.run.id].usd, EstimateWithLimits)), fit[0] if fit else None)
     found = {
-        one.run.id: candidate_row(one, name, bases[one.run.id], asked, in_use=in_use, as_of=as_of)
+        one.run.id: candidate_row(one, name, bases[one.run.id], answered, in_use=in_use, as_of=as_of)
         for one, name in _named(stored)
     }
     apart = _apart(fit, first, bases, in_use=in_use)
     # Candidates with a cost must share a price list with the first of them.
     priced = [one for one in fit if apart[one.run.id] is None and isinstance(found[one.run.id].usd, EstimateWithLimits)]
-    apart |= {one.run.id: price_list_difference(one, priced[0]) for one in priced[1:]}
+    for one in priced[1:]:
+        why, short = price_list_mismatch(priced[0].run, one.run), priced[0].short
+        mend = f"let one suite say what it and that of {short} cost, and measure both by it"
+        apart[one.run.id] = None if why is None else f"{why}; {mend}"
     alike = [one for one in fit if apart[one.run.id] is None]
     candidates = [replace(row, apart=apart.get(at)) for at, row in found.items()]
     rows = candidates if first is None else [bases[first.run.id], *candidates]
@@ -546,15 +546,12 @@ def compare_candidates(
     return CandidateTable(
         suite=newest.run.suite_name,
         cost=cost_name(Suite.from_stored(newest.run.suite), in_use=in_use),
-        tasks=tuple(asked),
+        tasks=tuple(answered),
         rows=tuple(sorted((replace(row, stand=standing[row.name]) for row in rows), key=_order)),
         cheapest=best if isinstance(best, CheapestOption) else None,
         saving=saving(share) if isinstance(share, EstimateWithLimits) else share,
         why_none=best if isinstance(best, str) else None,
-        notes=(
-            *comparability_notes(stored, alike, in_use=in_use),
-            *_age_notes([row for row in candidates if row.passes], as_of),
-        ),
+        notes=tuple(_notes(stored, alike, [row for row in candidates if row.passes], in_use=in_use, as_of=as_of)),
     )
 
 
@@ -631,14 +628,3 @@ def _why_none(candidates: Sequence[CandidateRow], passing_apart: Sequence[str]) 
     more += f"; what passes cannot be compared with them: {', '.join(passing_apart)}" if passing_apart else ""
     none = "no candidate passes by its own verdict" if not passing_apart else "none that can be compared passes"
     return f"{none}: {', '.join(f'{n} {word}' for word, n in judged.items())}{more}"
-
-
-def _age_notes(passing: Sequence[CandidateRow], as_of: date | None) -> Iterator[str]:
-    """Yield a note on passing candidates measured too long ago to promote, as of the end of that day."""
-    longest_s = MAX_PROMOTION_AGE_S + _DAY_S
-    old = [
-        row.name for row in passing if as_of and too_old_because(row.run.finished_at, f"{as_of}T23:59:59Z", longest_s)
-    ]
-    if old:
-        days = round(MAX_PROMOTION_AGE_S / _DAY_S)
-        yield f"{', '.join(old)} ended more than {days} days ago, and `benchgate promote` takes none that old by itself"

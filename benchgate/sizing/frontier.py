@@ -67,24 +67,27 @@ def frontier_positions(options: Sequence[Option]) -> dict[str, FrontierPosition]
     A cost difference must show in both dollars and shares: runs measured at different times differ in more than their
     deployments, which affects dollars, while shares only cancel what affected both sides of a run.
     """
-    return {one.name: _stand(one, [other for other in options if other is not one]) for one in options}
-
-
-def _stand(one: Option, others: Sequence[Option]) -> FrontierPosition:
-    if one.quality is None or one.usd is None:
-        return FrontierPosition(FrontierStatus.NOT_COUNTED)
-    dominating = tuple(o.name for o in others if _at_least(o.quality, one.quality) and _cheaper(o, one))
-    if dominating:
-        return FrontierPosition(FrontierStatus.OFF, dominating)
-    undecided = tuple(other.name for other in others if not _is_undominated(one, other))
-    return FrontierPosition(FrontierStatus.NOT_SHOWN, undecided) if undecided else FrontierPosition(FrontierStatus.ON)
-
-
-def _is_undominated(one: Option, other: Option) -> bool:
-    """Return True if `one` is shown to be better or no more expensive, so that `other` cannot dominate it."""
-    if other.quality is None or other.usd is None:
-        return True
-    return _below(other.quality, one.quality) or (_at_least(other.usd, one.usd) and _at_least(other.share, one.share))
+    positions = {}
+    for one in options:
+        others = [
+            other for other in options if other is not one and other.quality is not None and other.usd is not None
+        ]
+        dominating = tuple(o.name for o in others if _at_least(o.quality, one.quality) and _cheaper(o, one))
+        # neither shown to be worse than `one` nor at least as expensive: it may dominate
+        undecided = tuple(
+            o.name
+            for o in others
+            if not _below(o.quality, one.quality) and not (_at_least(o.usd, one.usd) and _at_least(o.share, one.share))
+        )
+        if one.quality is None or one.usd is None:
+            positions[one.name] = FrontierPosition(FrontierStatus.NOT_COUNTED)
+        elif dominating:
+            positions[one.name] = FrontierPosition(FrontierStatus.OFF, dominating)
+        elif undecided:
+            positions[one.name] = FrontierPosition(FrontierStatus.NOT_SHOWN, undecided)
+        else:
+            positions[one.name] = FrontierPosition(FrontierStatus.ON)
+    return positions
 
 
 def _cheaper(one: Option, other: Option) -> bool:

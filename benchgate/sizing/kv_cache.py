@@ -159,7 +159,12 @@ def _layers_by_kind(text: Mapping[str, object], layers: int) -> tuple[int, int, 
     """Count the layers that keep every token, a window, or only a state."""
     kinds = text.get("layer_types")
     if kinds is None:
-        return _by_pattern(text, layers)
+        # A window alone does not tell which layers have one, so all count as keeping everything, an upper bound.
+        windowed = text.get("sliding_window") is not None and text.get("sliding_window_pattern") is not None
+        if not windowed or text.get("use_sliding_window") is False:
+            return layers, 0, 0
+        full = layers // _count(text, "sliding_window_pattern")  # every n-th layer sees everything (Gemma 3)
+        return full, layers - full, 0
     if not isinstance(kinds, Sequence) or isinstance(kinds, str) or len(kinds) != layers:
         raise ConfigError(f"`layer_types` does not name the kind of each of the {layers} layers")
     unknown = [kind for kind in kinds if kind not in (*_FULL, *_SLIDING, *_STATE)]
@@ -167,15 +172,6 @@ def _layers_by_kind(text: Mapping[str, object], layers: int) -> tuple[int, int, 
         raise ConfigError(f"`layer_types` has the unknown kind {unknown[0]!r}")
     full, sliding, state = (sum(kind in of for kind in kinds) for of in (_FULL, _SLIDING, _STATE))
     return full, sliding, state
-
-
-def _by_pattern(text: Mapping[str, object], layers: int) -> tuple[int, int, int]:
-    # A window alone does not tell which layers have one, so all count as keeping everything, an upper bound.
-    windowed = text.get("sliding_window") is not None and text.get("sliding_window_pattern") is not None
-    if not windowed or text.get("use_sliding_window") is False:
-        return layers, 0, 0
-    full = layers // _count(text, "sliding_window_pattern")  # every n-th layer sees everything (Gemma 3)
-    return full, layers - full, 0
 
 
 def _count(text: Mapping[str, object], *names: str) -> int:

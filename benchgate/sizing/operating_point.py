@@ -42,7 +42,7 @@ class LoadLevel:
     `goodput_lower` is the lower limit of the share of requests that met the SLO, compared with `target_ratio`; of
     several classes that of the one closest to its target. `is_open`: its requests arrived at a rate; in a closed loop
     the rate is only the throughput. `misses`: the goodput of a class is shown to be below its target, or `piles_up`:
-    the number in the system is shown to grow, which meets no SLO for long. `asked_load` is the offered rate, for a
+    the number in the system is shown to grow, which meets no SLO for long. `offered_load` is the offered rate, for a
     closed loop the number in flight; None if not stated. Levels of one `kind` differ only in their load.
     """
 
@@ -58,7 +58,7 @@ class LoadLevel:
     tokens_upper: float | None = None
     misses: bool = False
     piles_up: bool = False
-    asked_load: float | None = None
+    offered_load: float | None = None
     kind: int = 0
 
     @property
@@ -114,7 +114,7 @@ def _loads(levels: Sequence[LoadLevel]) -> list[float] | None:
     falls under overload.
     """
     alike = len({row.is_open for row in levels}) < 2
-    for loads in ([row.asked_load if alike else None for row in levels], [row.inside for row in levels]):
+    for loads in ([row.offered_load if alike else None for row in levels], [row.inside for row in levels]):
         stated = [load for load in loads if load is not None]
         if len(stated) == len(levels):
             return stated
@@ -174,14 +174,17 @@ def levels_of(
     held_to = {stage: [place for place in of if place.target_ratio is not None] for stage, of in stages.items()}
     if not any(held_to.values()):
         return "the suite has no SLO, so no level of load is known to be good enough; add `slo`"
-    kinds, asked = _kinds(suite), _asked_loads(suite)
+    kinds = _kinds(suite)
     found: dict[str, LoadLevel | str] = {}
     for stage, of in held_to.items():
         level = _level(stage, of, of_arm, stays_s)
         if not isinstance(level, str):
             piles_up = stage in piling_up
             misses = level.misses or piles_up
-            level = replace(level, kind=kinds[stage], asked_load=asked[stage], piles_up=piles_up, misses=misses)
+            load = _sum([traffic.mean_rps for traffic in stages[stage]])
+            if load is None:
+                load = _sum([traffic.schedule.concurrency for traffic in stages[stage]])
+            level = replace(level, kind=kinds[stage], offered_load=load, piles_up=piles_up, misses=misses)
         found[stage] = level
     if not known_levels(found):
         return "no level of load is complete: none has stored tokens, requests and goodput"
@@ -216,23 +219,31 @@ def _kinds(suite: Suite) -> dict[str, int]:
     return {stage_name: kinds.index(of_stage) for stage_name, of_stage in features.items()}
 
 
-def _asked_loads(suite: Suite) -> dict[str, float | None]:
-    """Return every stage's offered rate or concurrency over all classes; None if one has none or both are mixed."""
-    found = {}
-    for stage, classes in _by_stage(suite).items():
-        rates = _sum([traffic.mean_rps for traffic in classes])
-        found[stage] = rates if rates is not None else _sum([traffic.schedule.concurrency for traffic in classes])
-    return found
-
-
 _Kept = Mapping[tuple[str | None, str, str | None], MetricRow]
 
 
 def _level(stage: str, classes: Sequence[TrafficClass], of_arm: _Kept, stays_s: Mapping[str, float]) -> LoadLevel | str:
+    """Combine all classes of a level, or return why a value of one of them is unknown."""
     if not classes:
         return "it has no SLO"
-    found = _combined_classes(stage, [_row(of_arm, place, stays_s.get(place.name)) for place in classes])
-    return "its tokens, requests and goodput were not all measured, with limits" if found is None else found
+    rows = [row for place in classes if (row := _row(of_arm, place, stays_s.get(place.name))) is not None]
+    if len(rows) < len(classes):
+        return "its tokens, requests and goodput were not all measured, with limits"
+    nearest = min(rows, key=lambda row: row.goodput_lower - row.target_ratio)
+    per_s = sum(row.requests_per_s for row in rows)
+    times = [row.e2e_mean_s * row.requests_per_s for row in rows if row.e2e_mean_s is not None]
+    return replace(
+        nearest,
+        stage=stage,
+        tokens_per_s=sum(row.tokens_per_s for row in rows),
+        tokens_lower=_sum([row.tokens_lower for row in rows]),
+        requests_per_s=per_s,
+        requests_lower=_sum([row.requests_lower for row in rows]),
+        e2e_mean_s=sum(times) / per_s if len(times) == len(rows) else None,
+        is_open=all(row.is_open for row in rows),
+        tokens_upper=_sum([row.tokens_upper for row in rows]),
+        misses=any(row.misses for row in rows),
+    )
 
 
 def _row(of_arm: _Kept, place: TrafficClass, stay_s: float | None) -> LoadLevel | None:
@@ -257,28 +268,6 @@ def _row(of_arm: _Kept, place: TrafficClass, stay_s: float | None) -> LoadLevel 
     )
 
 
-def _combined_classes(stage: str, classes: Sequence[LoadLevel | None]) -> LoadLevel | None:
-    """Combine all classes of a level; None if a value of one of them is unknown."""
-    all_of_it = [row for row in classes if row is not None]
-    if len(all_of_it) < len(classes):
-        return None
-    nearest = min(all_of_it, key=lambda row: row.goodput_lower - row.target_ratio)
-    per_s = sum(row.requests_per_s for row in all_of_it)
-    times = [row.e2e_mean_s * row.requests_per_s for row in all_of_it if row.e2e_mean_s is not None]
-    return replace(
-        nearest,
-        stage=stage,
-        tokens_per_s=sum(row.tokens_per_s for row in all_of_it),
-        tokens_lower=_sum([row.tokens_lower for row in all_of_it]),
-        requests_per_s=per_s,
-        requests_lower=_sum([row.requests_lower for row in all_of_it]),
-        e2e_mean_s=sum(times) / per_s if len(times) == len(all_of_it) else None,
-        is_open=all(row.is_open for row in all_of_it),
-        tokens_upper=_sum([row.tokens_upper for row in all_of_it]),
-        misses=any(row.misses for row in all_of_it),
-    )
-
-
 def _sum(of_classes: Sequence[float | None]) -> float | None:
     """Sum over all classes (limits: of what they jointly reach at least); None if one has none."""
     stated = [one for one in of_classes if one is not None]
@@ -295,7 +284,7 @@ class ExcludedLevel:
 
 @dataclass(frozen=True, slots=True)
 class OperatingPoint:
-    """Operating point. `asked_for`: chosen by name, not as the best.
+    """Operating point. `by_name`: chosen by name, not as the best.
 
     `missed_at` is the next known level of its kind with more load, if that is shown to miss its SLO: capacity lies
     between the two. None if nothing shows an upper limit. Beyond an open loop only open ones count, as a closed loop
@@ -304,7 +293,7 @@ class OperatingPoint:
 
     row: LoadLevel
     left_out: tuple[ExcludedLevel, ...] = ()
-    asked_for: bool = False
+    by_name: bool = False
     missed_at: str | None = None
 
 
@@ -325,17 +314,14 @@ def choose_operating_point(
         for name, level in levels.items()
         if name != found.stage
     ]
-    return OperatingPoint(found, tuple(left_out), stage is not None, _missed_at(all_known, found))
-
-
-def _missed_at(levels: Sequence[LoadLevel], chosen: LoadLevel) -> str | None:
     beyond = [
         row
-        for row in levels
-        if (row.holds or row.misses) and (row.is_open or not chosen.is_open) and chosen.has_less_load_than(row)
+        for row in all_known
+        if (row.holds or row.misses) and (row.is_open or not found.is_open) and found.has_less_load_than(row)
     ]
     nearest = lightest_level(beyond)
-    return nearest.stage if nearest is not None and nearest.misses else None
+    missed_at = nearest.stage if nearest is not None and nearest.misses else None
+    return OperatingPoint(found, tuple(left_out), stage is not None, missed_at)
 
 
 def _contradicting(row: LoadLevel, levels: Sequence[LoadLevel]) -> LoadLevel | None:

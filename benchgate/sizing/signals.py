@@ -14,7 +14,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from benchgate.gate.evidence.telemetry import executions_of, stage_mean, windows_of
+from benchgate.gate.evidence.telemetry import executions_of, windows_of
 from benchgate.model.deployment import Arm
 from benchgate.model.records import ABSENT
 from benchgate.model.request_metrics import succeeded
@@ -138,9 +138,10 @@ def cache_use(evidence: Evidence, stage: str, arm: Arm) -> CacheUse | str:
     Cancelled requests and those without token counts make it unknown, because the rest would underestimate it.
     """
     blocks, windows = executions_of(evidence, stage, arm), windows_of(evidence, stage, arm)
-    usage = stage_mean(evidence, stage, arm, Gauge.KV_USAGE)
-    if usage is None or not blocks or not blocks.keys() <= windows.keys():
+    means = [mean for window in windows.values() if (mean := window.mean(Gauge.KV_USAGE)) is not None]
+    if not blocks or len(means) < len(windows) or not blocks.keys() <= windows.keys():
         return f"its server did not report its KV cache usage in every block of {stage}"
+    usage = fmean(means)
     if not 0 <= usage <= 1:  # or NaN
         return f"its server reported the KV cache usage {usage!r} at {stage}; expected a share from 0 to 1"
     inside = [held for block in blocks.values() if (held := _in_system(block)) is not None]

@@ -73,7 +73,7 @@ class Scaling:
         if not (self.cooldown_s >= 0 and self.cold_start_s >= 0):
             raise ValueError(f"cooldown_s {self.cooldown_s:g} and cold_start_s {self.cold_start_s:g} cannot be below 0")
 
-    def wanted(self, inside: int) -> int:
+    def target_replicas(self, inside: int) -> int:
         """Return the replicas needed for this number of requests."""
         return min(self.max_replicas, max(self.min_replicas, math.ceil(inside / (self.slots * self.target_ratio))))
 
@@ -300,7 +300,12 @@ class _Fleet:
         for number, at_s in enumerate(arrivals_s):
             while self._next_s() <= at_s:
                 self._step()
-            station = self._choose()
+            station = self._stations[0]
+            if self._scaling.balancer is Balancer.LEAST_LOADED:
+                station = min(self._stations, key=lambda station: station.inside)
+            elif not self._shared_queue:
+                self._turn = (self._turn + 1) % len(self._stations)
+                station = self._stations[self._turn]
             if station.busy < station.slots:
                 self._start(station, at_s, number)
             else:
@@ -324,14 +329,6 @@ class _Fleet:
             over_s=end_s - self._until_s,
         )
 
-    def _choose(self) -> _Station:
-        if self._shared_queue:
-            return self._stations[0]
-        if self._scaling.balancer is Balancer.LEAST_LOADED:
-            return min(self._stations, key=lambda station: station.inside)
-        self._turn = (self._turn + 1) % len(self._stations)
-        return self._stations[self._turn]
-
     def _start(self, station: _Station, now_s: float, number: int) -> None:
         station.busy += 1
         heappush(self._ends, (now_s + self._services[number], number, station))
@@ -343,7 +340,7 @@ class _Fleet:
         return self._starting[0] if self._starting and self._starting[0] < found else found
 
     def _step(self) -> None:
-        """Process the next event: an answer, a ready replica, or an decision of the autoscaler."""
+        """Process the next event: an answer, a ready replica, or a decision of the autoscaler."""
         now_s = self._next_s()
         if self._ends and self._ends[0][0] == now_s:
             station = heappop(self._ends)[2]
@@ -354,7 +351,12 @@ class _Fleet:
                 self._leaving.remove(station)
         elif self._starting and self._starting[0] == now_s:
             self._starting.popleft()
-            self._add_replica(now_s)
+            self._ready += 1
+            if self._shared_queue:
+                self._stations[0].slots += self._scaling.slots
+                self._start_waiting(self._stations[0], now_s)
+            else:
+                self._stations.append(_Station(self._scaling.slots))
         else:
             self._pay(now_s)
             self._scale(now_s)
@@ -365,18 +367,10 @@ class _Fleet:
             self._waits_s[number] = now_s - at_s
             self._start(station, now_s, number)
 
-    def _add_replica(self, now_s: float) -> None:
-        self._ready += 1
-        if self._shared_queue:
-            self._stations[0].slots += self._scaling.slots
-            self._start_waiting(self._stations[0], now_s)
-        else:
-            self._stations.append(_Station(self._scaling.slots))
-
     def _scale(self, now_s: float) -> None:
         scaling = self._scaling
         current = self._ready + len(self._starting)
-        needed = scaling.wanted(sum(station.inside for station in (*self._stations, *self._leaving)))
+        needed = scaling.target_replicas(sum(station.inside for station in (*self._stations, *self._leaving)))
         self._next_decision_s = now_s + scaling.interval_s
         if needed >= current:
             self._fewer_since_s = None

@@ -18,6 +18,7 @@ from benchgate.gate.evidence.blocks import (
     grouped,
     paired_lengths,
     paired_requests,
+    pooling_note,
     require_pace,
     require_same_pieces,
 )
@@ -110,8 +111,8 @@ def test_a_quantile_of_blocks_together_is_that_of_all_their_requests() -> None:
     assert told.baseline == pytest.approx([0.0416] * 2)
     assert told.candidate == pytest.approx([0.0516] * 2)
     assert told.harm == pytest.approx(np.log(told.candidate / told.baseline))
-    assert told.notes(P95, 6) == ("p95 needs at least 59 requests, so the 6 blocks were taken as 2 groups",)
-    assert pairs(blocks_of(6, 60), P95).notes(P95, 6) == ()
+    assert pooling_note(P95, 6, 2) == "p95 needs at least 59 requests, so the 6 blocks were taken as 2 groups"
+    assert pairs(blocks_of(6, 60), P95).together == 1
 
 
 def test_too_few_requests_for_two_groups_are_no_quantile_and_two_blocks_are_too_few_by_themselves() -> None:

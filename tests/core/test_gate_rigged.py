@@ -190,6 +190,15 @@ def test_window_of_a_loop_that_is_held_full_is_no_shorter_than_its_requests_took
         assert ("times-possible" in told(judge(policy, replace(evidence, load=load)))) is tripped
 
 
+def test_one_request_a_worker_bounds_no_window_of_a_ramped_loop() -> None:
+    policy = suite({"metric": "output_throughput", "margin": "5%"})
+    evidence = measured(policy)
+    short = tuple(replace(held_full(o, 3, 1.0), window_s=1e-3) for o in evidence.load)
+    many = tuple(replace(o, client=replace(o.client, workers=len(o.requests))) for o in short)
+    assert "times-possible" in told(judge(policy, replace(evidence, load=short)))
+    assert "times-possible" not in told(judge(policy, replace(evidence, load=many)))
+
+
 def test_the_arithmetic_of_a_spoilt_check_ends_at_the_numbers_that_are_shown() -> None:
     lines: tuple[dict[str, Any], ...] = (
         {"metric": "ttft", "margin": "5%"},

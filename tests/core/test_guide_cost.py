@@ -25,12 +25,12 @@ PAGE = (Path(__file__).parents[2] / "docs" / "guides" / "cost.md").read_text(enc
 # What the run of the page measured, by its own JSON.
 R4 = LoadLevel(
     "r4", 135.50828106889344, 115.84434527381039, 3.387707026722336, 2.8961086318452596, 0.9898054331179876, 0.9,
-    0.8491315062722223, is_open=True, tokens_upper=155.1722168639765, asked_load=4.0,
+    0.8491315062722223, is_open=True, tokens_upper=155.1722168639765, offered_load=4.0,
 )  # fmt: skip
-C6 = LoadLevel("c6", 257.9130317713664, 257.91, 6.4478, 6.4477, 0.9847, 0.9, 0.9267, asked_load=6)
+C6 = LoadLevel("c6", 257.9130317713664, 257.91, 6.4478, 6.4477, 0.9847, 0.9, 0.9267, offered_load=6)
 R16 = LoadLevel(
     "r16", 319.5594401240209, 313.4, 7.98, 7.83, 0.0721, 0.9, 3.38, is_open=True, misses=True, piles_up=True,
-    asked_load=16.0,
+    offered_load=16.0,
 )  # fmt: skip
 SIGNALS = (
     ScalingSignal(WAITING, SignalRange("r4", 0.026667, 0.0, 0.083333), SignalRange("r16", 18.58333, 13.5, 22.33)),

@@ -36,7 +36,7 @@ def chosen(rows: list[MetricRow], text: str = SUITE, stage: str | None = None) -
 def test_others_are_left_out_with_the_reason() -> None:
     found = chosen([*LEVELS])
     assert isinstance(found, OperatingPoint)
-    assert (found.row.stage, found.missed_at, found.asked_for) == ("c8", None, False)
+    assert (found.row.stage, found.missed_at, found.by_name) == ("c8", None, False)
     assert found.left_out == (
         ExcludedLevel("c4", "holds, at 400 output tokens/s"),
         ExcludedLevel("c16", "not shown to hold its SLO (goodput 93.0 % at least, target 95.0 %)"),
@@ -96,13 +96,13 @@ def levels(*rows: LoadLevel) -> dict[str, LoadLevel | str]:
     return {row.stage: row for row in rows}
 
 
-HELD = replace(ROW, stage="r16", is_open=True, asked_load=16.0)
-MISSED = replace(ROW, stage="r8", is_open=True, asked_load=8.0, goodput_lower=0.1, misses=True, e2e_mean_s=20.0)
+HELD = replace(ROW, stage="r16", is_open=True, offered_load=16.0)
+MISSED = replace(ROW, stage="r8", is_open=True, offered_load=8.0, goodput_lower=0.1, misses=True, e2e_mean_s=20.0)
 
 
 def test_what_held_is_not_counted_on_where_the_same_requests_with_less_load_are_shown_not_to() -> None:
     """More were inside at the lower rate, for it was in trouble: what was asked for says which rate is lower."""
-    low = replace(HELD, stage="r4", asked_load=4.0, tokens_per_s=100.0)
+    low = replace(HELD, stage="r4", offered_load=4.0, tokens_per_s=100.0)
     said = "holds, but r8, the same requests with less load, is shown to miss its SLO: one result is chance"
     found = choose_operating_point(levels(low, MISSED, HELD), ARM)
     assert isinstance(found, OperatingPoint)
@@ -144,7 +144,7 @@ def test_stages_are_of_one_kind_where_they_ask_for_the_same() -> None:
         text = OPEN.replace("concurrency: 16", changed)
         found = levels_of([*level("r4", 400, (0.99, 0.97)), *LEVELS[3:]], a_suite(text), ARM)
         assert not isinstance(found, str)
-        assert [(row.kind, row.asked_load) for row in known_levels(found)] == [(0, 4.0), (0, 8.0), (1, 16.0)]
+        assert [(row.kind, row.offered_load) for row in known_levels(found)] == [(0, 4.0), (0, 8.0), (1, 16.0)]
 
 
 def test_level_at_which_requests_pile_up_does_not_hold_whatever_its_goodput() -> None:
@@ -199,7 +199,7 @@ def test_level_that_was_watched_too_briefly_to_show_a_queue_is_told_as_one() -> 
 def test_stage_that_is_named_is_taken_where_it_holds() -> None:
     found = chosen([*LEVELS], stage="c4")
     assert isinstance(found, OperatingPoint)
-    assert (found.row.stage, found.asked_for) == ("c4", True)
+    assert (found.row.stage, found.by_name) == ("c4", True)
     assert found.left_out[0].why == "holds, at 700 output tokens/s"
 
 
@@ -269,7 +269,7 @@ def test_answer_says_how_its_level_was_chosen_and_what_a_closed_loop_is() -> Non
     assert "the fastest open loop whose goodput" in opened
     assert "closed loop" not in opened
     assert "Always at this load" not in closed
-    assert "That is stage c8, selected by --stage, whose goodput" in text(RunSeen(OperatingPoint(ROW, asked_for=True)))
+    assert "That is stage c8, selected by --stage, whose goodput" in text(RunSeen(OperatingPoint(ROW, by_name=True)))
 
 
 def test_answer_says_what_was_overridden_of_measured() -> None:

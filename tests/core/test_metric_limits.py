@@ -49,12 +49,13 @@ def test_geometric_mean_has_students_limits_of_its_logarithms() -> None:
 
 
 def test_price_rises_where_the_rate_falls_and_is_open_where_that_may_be_nothing() -> None:
-    def price(rate: float | None) -> float | None:
-        return 100 / rate if rate else None
-
-    assert intervals.price_limits(price, Limits(20.0, 25.0)) == Limits(4.0, 5.0)
-    assert intervals.price_limits(price, Limits(0.0, 25.0)) is None
-    assert intervals.price_limits(price, None) is None
+    deployment = Deployment("a", "m", "vllm", "http://a.example", {}, {}, price_usd_per_hour=3.6)  # $1000 / (tokens/s)
+    rates = [20.0, 21.0, 25.0]
+    limits, found = intervals.block_limits(rates), hourly_cost(deployment, rates)[1]
+    assert limits is not None and found is not None
+    assert ends(found) == pytest.approx((1000 / limits.upper, 1000 / limits.lower))
+    assert hourly_cost(deployment, [1.0, 25.0])[1] is None  # the throughput may be 0
+    assert hourly_cost(deployment, [20.0]) == (50.0, None)
 
 
 @pytest.mark.parametrize(("blocks", "cv"), [(5, 0.02), (5, 0.08), (20, 0.04)])

@@ -71,6 +71,12 @@ def test_a_task_of_one_arm_has_no_recovery() -> None:
     assert rows(EVIDENCE, "recovery_ratio")[Arm.CANDIDATE, "tiny_add"].value == pytest.approx(36 / 38)
 
 
+def test_evals_that_were_stopped_early_leave_no_recovery_and_no_flips() -> None:
+    stopped = tuple(replace(seen, harness={**seen.harness, "stopped_early": True}) for seen in EVIDENCE.quality)
+    early = replace(EVIDENCE, quality=stopped)
+    assert rows(early, "recovery_ratio") == rows(early, "flips_ratio") == {}
+
+
 def test_items_that_go_together_make_the_interval_wider() -> None:
     seen = tuple(
         replace(one, items=tuple(replace(item, cluster=f"page {at // 10}") for at, item in enumerate(one.items)))

@@ -118,6 +118,8 @@ def test_answers_that_cannot_be_paired_are_no_agreement() -> None:
     assert [one.name for one in disagreements(broken)] == ["add"]
     cut = replace(seen, quality=tuple(replace(o, items=o.items[:9]) for o in seen.quality), shadow=None)
     assert disagreements(cut) == ()
+    empty = replace(seen, quality=tuple(replace(o, items=(), expected_n=0) for o in seen.quality), shadow=None)
+    assert disagreements(empty) == ()
 
 
 def test_a_policy_that_suits_the_noise_blocks_no_order_of_the_pairs() -> None:

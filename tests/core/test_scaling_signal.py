@@ -121,8 +121,8 @@ def test_level_of_more_load_stands_before_one_of_as_much() -> None:
 
 
 def test_level_of_other_requests_is_not_beyond() -> None:
-    held = LoadLevel("r8", 800, 780, 80, 78, 0.98, 0.95, 0.1, is_open=True, asked_load=8.0, tokens_upper=820)
-    other = replace(held, stage="long", goodput_lower=0.5, asked_load=16.0, kind=1)
+    held = LoadLevel("r8", 800, 780, 80, 78, 0.98, 0.95, 0.1, is_open=True, offered_load=8.0, tokens_upper=820)
+    other = replace(held, stage="long", goodput_lower=0.5, offered_load=16.0, kind=1)
     (pace,) = scaling_signals(told({}, {}), [held, other], held, Arm.CANDIDATE)
     assert pace.beyond is None
 

@@ -99,7 +99,7 @@ def test_stage_of_several_classes_holds_only_where_all_of_them_do() -> None:
     found = levels["mix"]
     assert isinstance(found, LoadLevel)
     assert (found.stage, found.tokens_per_s, found.tokens_lower, found.requests_per_s) == ("mix", 600, 540, 12)
-    assert (found.asked_load, found.is_open) == (5.0, True)
+    assert (found.offered_load, found.is_open) == (5.0, True)
     assert (found.goodput_lower, found.target_ratio, found.e2e_mean_s) == (0.97, 0.95, 2.0)
     failed = [*level("mix/chat", 400, (0.0, 0.0)), *level("mix/batch", 988, (1.0, 0.99))]
     said = best_level(failed, a_suite(CLASSES), Arm.CANDIDATE)

@@ -118,6 +118,13 @@ def test_what_was_not_counted_contradicts_nothing(missing: str, arm: Arm) -> Non
     assert not same_text(unknown, SUITE).known
 
 
+def test_empty_answers_on_both_arms_have_no_text_to_compare() -> None:
+    silent = answered(replace(LONG, usage=108))
+    for arm in Arm:
+        silent = saying(silent, arm, lambda c: {"answer_chars": np.zeros(len(c), dtype=np.int32)})
+    assert text_ratios(silent, "c4", SUITE) is None
+
+
 def test_tokens_that_the_client_estimated_from_pieces_are_no_claim_of_a_server() -> None:
     estimated = replace(LONG, usage=108, token_source=TokenSource.CHUNKS)
     assert text_ratios(answered(estimated), "c4", SUITE) is None

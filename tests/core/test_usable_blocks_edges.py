@@ -218,8 +218,7 @@ def test_a_stored_comparison_holds_the_candidates_of_both_runs_against_each_othe
     task = CALM.quality[0].task
     live, stored = compare(CALM), compare(CALM, FAILING)
     assert (live.runs, stored.runs) == ((CALM,), (CALM, FAILING))
-    assert (live.baseline_name, live.candidate_name) == ("baseline", "candidate")
-    assert (stored.baseline_name, stored.candidate_name) == ("candidate", "candidate")
+    assert (live.baseline_arm, stored.baseline_arm) == (Arm.BASELINE, Arm.CANDIDATE)
     assert live.baseline_quality(task) is quality_of(CALM, Arm.BASELINE, task)
     assert stored.baseline_quality(task) is quality_of(FAILING, Arm.CANDIDATE, task)
     assert stored.candidate_quality(task) is quality_of(CALM, Arm.CANDIDATE, task)

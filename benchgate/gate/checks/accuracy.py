@@ -7,7 +7,7 @@ a regression was certain can only block: where they ended depends on what their 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -97,13 +97,25 @@ def score_against_baseline(estimate: Estimate, comparison: Comparison, units: Un
     if any(one.stopped for one in paired):
         _estimate_stopped(estimate, paired, alpha)
         return
-    margin = estimate.margin
-    _require_one_scale(paired)
+    if len(paired) > 1:
+        raise invalid("scores of different tasks have different scales", "name one `task`, or `each`")
+    margin, only = estimate.margin, paired[0]
+    if not only.continuous:
+        reason = f"the answers to {only.name} are right or wrong, and have no score of another scale"
+        raise invalid(reason, f"judge it by {{metric: accuracy, task: {only.name}, margin: …}}")
+    if len(only) < 2:
+        raise inconclusive("one item alone has no spread", "give the task rows, or raise `limit`")
     require_clusters(paired)
-    _require_room_to_lose_score(paired[0], margin, alpha)
+    # A candidate that scores nothing must be able to fail. Scores below 0 have no known zero.
+    mean = cluster_mean(only.baseline, only.clusters)
+    has_zero = min(np.min(only.baseline), np.min(only.candidate)) >= 0
+    if mean is not None and has_zero and pool_means([mean]).limits(alpha).lower <= margin:
+        reason = f"the baseline's mean score on {only.name} is only {mean.mean:.3g}"
+        reason += ": a candidate that scores nothing could stay inside the margin"
+        raise invalid(reason, "use a smaller margin, or items that the baseline can do")
     generator = np.random.default_rng(seed)
     tested = margin if estimate.rule.breach else 0.0
-    regression = score_regression(paired[0].scores, alpha, generator, tested=tested, trace=estimate.trace)
+    regression = score_regression(only.scores, alpha, generator, tested=tested, trace=estimate.trace)
     _fill_regression(estimate, regression, figure_notes(comparison, units, paired, alpha))
 
     def fall(one: Pairs) -> PartTest:
@@ -182,17 +194,6 @@ def _require_right_or_wrong(paired: Sequence[Pairs]) -> None:
             raise invalid(reason, f"judge it by {{metric: score, task: {one.name}, margin: …}}")
 
 
-def _require_one_scale(paired: Sequence[Pairs]) -> None:
-    if len(paired) > 1:
-        raise invalid("scores of different tasks have different scales", "name one `task`, or `each`")
-    if not paired[0].continuous:
-        name = paired[0].name
-        reason = f"the answers to {name} are right or wrong, and have no score of another scale"
-        raise invalid(reason, f"judge it by {{metric: accuracy, task: {name}, margin: …}}")
-    if len(paired[0]) < 2:
-        raise inconclusive("one item alone has no spread", "give the task rows, or raise `limit`")
-
-
 def _require_room_to_lose_accuracy(paired: Sequence[Pairs], margin: float, alpha: float) -> None:
     """Raise CannotJudge for a baseline with so little right that losing it all stays inside the margin.
 
@@ -211,17 +212,6 @@ def _require_room_to_lose_accuracy(paired: Sequence[Pairs], margin: float, alpha
     raise invalid(reason, "use items that the baseline can do")
 
 
-def _require_room_to_lose_score(one: Pairs, margin: float, alpha: float) -> None:
-    """Raise CannotJudge for a mean baseline score within the margin of 0; scores below 0 have no known zero."""
-    mean = cluster_mean(one.baseline, one.clusters)
-    if mean is None or min(np.min(one.baseline), np.min(one.candidate)) < 0:
-        return
-    if pool_means([mean]).limits(alpha).lower <= margin:
-        reason = f"the baseline's mean score on {one.name} is only {mean.mean:.3g}"
-        reason += ": a candidate that scores nothing could stay inside the margin"
-        raise invalid(reason, "use a smaller margin, or items that the baseline can do")
-
-
 def _require_clear_answers(
     paired: Sequence[Pairs], regression: ItemRegression, margin: float, tested: float, alpha: float
 ) -> None:
@@ -235,16 +225,17 @@ def _require_clear_answers(
             raise invalid(f"{unclear} of the {lost} lost items were {why}", MORE_TOKENS)
     offsets = sum(int(np.sum(one.gained & one.baseline_unclear)) for one in paired)
     if regression.limits.upper < margin and offsets:
-        earned = accuracy_regression([_without_unclear_gains(one) for one in paired], alpha)
+        without_gains = [
+            ScorePairs(
+                np.where(one.gained & one.baseline_unclear, one.candidate, one.baseline), one.candidate, one.clusters
+            )
+            for one in paired
+        ]
+        earned = accuracy_regression(without_gains, alpha)
         if earned.limits.upper >= margin:
             gained = sum(int(np.sum(one.gained)) for one in paired)
             reason = f"{offsets} of the {gained} gained items pay for lost ones only because the baseline's answer was"
             raise invalid(f"{reason} {why}", MORE_TOKENS)
-
-
-def _without_unclear_gains(one: Pairs) -> ScorePairs:
-    baseline = np.where(one.gained & one.baseline_unclear, one.candidate, one.baseline)
-    return ScorePairs(baseline, one.candidate, one.clusters)
 
 
 def _why_unclear(paired: Sequence[Pairs]) -> str:
@@ -297,36 +288,26 @@ def broken_parts(
     alpha: float,
     test: Callable[[Pairs], PartTest],
 ) -> str | None:
-    """Describe the parts of an average that are shown to have broken, at alpha for all together; None if none."""
-    tests = [test(_by_items_if_few_clusters(one)) for one in _parts(comparison, units, paired)]
+    """Describe the parts of an average that are shown to have broken, at alpha for all together; None if none.
+
+    Parts are each of several tasks, and each task of a group.
+    """
+    parts = list(paired) if len(paired) > 1 else []
+    leaves = [task for tasks in units.values() if len(tasks) > 1 for task in tasks]
+    parts += [leaf for task in leaves if len(leaf := pair_unit(comparison, task, (task,))) > 1]
+    tests = []
+    for part in parts:
+        try:
+            require_clusters([part])
+        except CannotJudge:  # few clusters: test item by item
+            part = replace(part, clusters=None)
+        tests.append(test(part))
     adjusted = holm([one.p_value for one in tests])
     broken = [one for one, p_holm in zip(tests, adjusted, strict=True) if p_holm <= alpha]
     named = [one.text for one in sorted(broken, key=lambda one: (one.severity, one.text), reverse=True)]
     if len(named) > _MOST_NAMED_PARTS:
         named[_MOST_NAMED_PARTS:] = [f"{len(named) - _MOST_NAMED_PARTS} more likewise"]
     return ", ".join(named) or None
-
-
-def _parts(comparison: Comparison, units: Units, paired: Sequence[Pairs]) -> Iterator[Pairs]:
-    """Yield each of several tasks, and each task of a group."""
-    if len(paired) > 1:
-        yield from paired
-    for tasks in units.values():
-        for task in tasks if len(tasks) > 1 else ():
-            try:
-                leaf = pair_unit(comparison, task, (task,))
-            except CannotJudge:
-                continue
-            if len(leaf) > 1:
-                yield leaf
-
-
-def _by_items_if_few_clusters(one: Pairs) -> Pairs:
-    try:
-        require_clusters([one])
-    except CannotJudge:
-        return replace(one, clusters=None)
-    return one
 
 
 # --- Evals that were stopped early ------------------------------------------------------------------------------------
@@ -340,8 +321,14 @@ def certain_regression(suite: Suite, items: Items) -> str | None:
     """
     paired: dict[str, Pairs] = {}
     for task, both in items.items():
+        continuous = any(item.correct is None and item.score is not None for side in both for item in side)
+        harness = {"stopped_early": True, "scale": "continuous" if continuous else "binary"}
+        baseline, candidate = (
+            QualityObservation(task, arm, tuple(side), len(side), None, harness)
+            for arm, side in zip(Arm, both, strict=True)
+        )
         try:
-            paired[task] = _pair_so_far(task, *both)
+            paired[task] = pair_task(baseline, candidate)
         except CannotJudge:
             return None
     specs = [spec for spec in specs_over(suite, {t: p.continuous for t, p in paired.items()}) if spec.check.required]
@@ -353,16 +340,6 @@ def certain_regression(suite: Suite, items: Items) -> str | None:
         if judged and right_kind and _p_beyond(judged, spec.check.margin) <= suite.gate.alpha / len(specs):
             return spec.id
     return None
-
-
-def _pair_so_far(task: str, baseline: Sequence[EvalItem], candidate: Sequence[EvalItem]) -> Pairs:
-    continuous = any(item.correct is None and item.score is not None for item in (*baseline, *candidate))
-    harness = {"stopped_early": True, "scale": "continuous" if continuous else "binary"}
-    theirs, ours = (
-        QualityObservation(task, arm, tuple(items), len(items), None, harness)
-        for arm, items in zip(Arm, (baseline, candidate), strict=True)
-    )
-    return pair_task(theirs, ours)
 
 
 def _judged_so_far(spec: CheckSpec, suite: Suite, paired: Mapping[str, Pairs]) -> list[Pairs]:
@@ -394,8 +371,13 @@ def _estimate_stopped(estimate: Estimate, paired: Sequence[Pairs], alpha: float)
             f"the evals were stopped early ({names}), and the items until then show no regression beyond the margin"
         )
         raise inconclusive(reason, _ALL_ITEMS)
+    # The largest regression that is rejected as an upper bound; at least the margin, without forgiveness.
+    low, high = margin, 1.0
+    for _ in range(_BISECTIONS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if anytime_p(differences, middle) <= alpha else (low, middle)
     estimate.value = float(np.mean(differences))
-    estimate.limits, estimate.p_value = Limits(_lower_limit(differences, margin, alpha), 1.0), p_value
+    estimate.limits, estimate.p_value = Limits(low, 1.0), p_value
     estimate.notes.append(f"stopped early, after {len(differences)} items of each task: a regression was certain")
 
 
@@ -421,12 +403,3 @@ def _rounds(tasks: Sequence[ScorePairs]) -> FloatArray:
         return np.zeros(0)
     mean: FloatArray = np.mean([part[:rounds] for part in parts], axis=0)
     return mean
-
-
-def _lower_limit(differences: FloatArray, margin: float, alpha: float) -> float:
-    """Return the largest regression that is rejected as an upper bound; at least the margin, without forgiveness."""
-    low, high = margin, 1.0
-    for _ in range(_BISECTIONS):
-        middle = (low + high) / 2
-        low, high = (middle, high) if anytime_p(differences, middle) <= alpha else (low, middle)
-    return low

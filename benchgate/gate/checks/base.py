@@ -7,7 +7,7 @@ from typing import Protocol
 
 from benchgate.gate.comparison import Comparison
 from benchgate.gate.decision import Estimate, Rule, invalid
-from benchgate.gate.evidence.tokens import LogRatio, demonstrated_inflation
+from benchgate.gate.evidence.tokens import LogRatio
 from benchgate.gate.policy import CheckSpec
 from benchgate.model.metric import METRICS, PER_ACCELERATOR_UNITS
 from benchgate.model.verdict import Scale, Unit
@@ -64,11 +64,6 @@ def require_tasks(tasks: object) -> None:
     """Raise CannotJudge unless eval tasks of the check's kind were run."""
     if not tasks:
         raise invalid("no eval task of this kind was run", "see the faults of the targets and run the suite again")
-
-
-def restating_inflation(stage: str, suite: Suite, comparison: Comparison) -> LogRatio | None:
-    """Return by how much the candidate's usage is shown to count more tokens than its text has; None if not shown."""
-    return demonstrated_inflation(comparison.request_pairs, stage, suite)
 
 
 def note_inflation(estimate: Estimate, metric: str, inflation: LogRatio) -> None:

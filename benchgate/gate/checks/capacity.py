@@ -23,7 +23,7 @@ from benchgate.model.deployment import Arm
 from benchgate.model.metric import PER_ACCELERATOR_UNITS
 from benchgate.model.records import RequestColumns
 from benchgate.model.request_metrics import Slo, mean_decoding_requests
-from benchgate.model.run import ClientUse, Evidence, LoadObservation
+from benchgate.model.run import ClientUse, Evidence
 from benchgate.model.verdict import Unit
 from benchgate.stats.capacity_search import (
     LOOK_SHARES,
@@ -40,7 +40,7 @@ from benchgate.stats.capacity_search import (
 from benchgate.stats.distributions import Limits, binom_sf
 from benchgate.stats.knee import Curve, NoKnee, ServerKnee, find_server_knee
 from benchgate.stats.quantiles import min_n_for_upper_limit, order_statistic_limits
-from benchgate.suite.load import Capacity, level_of_stage
+from benchgate.suite.load import level_of_stage
 from benchgate.suite.schema import ClientBounds, Suite
 
 _ALPHA = 0.025  # of one arm's bracket: a comparison of two is wrong if either is
@@ -102,25 +102,24 @@ class ArmSearch:
             self.looks.append(FinishedLook(level, len(columns), counts))
 
 
-def search_settings(capacity: Capacity, slo_target_ratio: float) -> SearchSettings:
-    """Return the settings of each arm's search. They do not depend on the gate's alpha: it may change after the run."""
-    return SearchSettings(
+def search_of(suite: Suite) -> ArmSearch | None:
+    """Return an arm's search before its first look; None if the suite has no search.
+
+    Its settings do not depend on the gate's alpha, which may change after the run.
+    """
+    if suite.load is None or suite.load.capacity is None or suite.slo is None:
+        return None
+    capacity = suite.load.capacity
+    settings = SearchSettings(
         over=capacity.over,
         lowest=capacity.lowest,
         highest=capacity.highest,
-        target_ratio=capacity.target_ratio if capacity.target_ratio is not None else slo_target_ratio,
+        target_ratio=capacity.target_ratio if capacity.target_ratio is not None else suite.slo.target_ratio,
         resolution_ratio=capacity.resolution_ratio,
         probe_requests=capacity.probe_requests,
         budget_requests=capacity.budget_requests,
         alpha=_ALPHA,
     )
-
-
-def search_of(suite: Suite) -> ArmSearch | None:
-    """Return an arm's search before its first look; None if the suite has no search."""
-    if suite.load is None or suite.load.capacity is None or suite.slo is None:
-        return None
-    settings = search_settings(suite.load.capacity, suite.slo.target_ratio)
     return ArmSearch(settings, suite.slo.per_request, suite.gate.client)
 
 
@@ -216,21 +215,15 @@ def replay_search(evidence: Evidence, arm: Arm, suite: Suite) -> ReplayedSearch:
     search = search_of(suite)
     if search is None:
         raise invalid("no capacity was searched for", "add `load.capacity` and an `slo` to the suite")
-    for observation in looks_of(evidence, arm):
+    for observation in sorted((o for o in evidence.load if o.arm is arm), key=lambda o: o.position):
         level = level_of_stage(observation.stage)
-        assert level is not None, "it is a look"
-        search.take(level, observation.requests, observation.client, observation.ramp)
+        if level is not None:
+            search.take(level, observation.requests, observation.client, observation.ramp)
     if search.fault is not None:
         raise invalid(f"the capacity of the {arm.value}: {search.fault}", _MORE_CLIENT)
     if not search.looks:
         raise invalid(f"the capacity of the {arm.value} was not searched for", "run the suite again")
     return ReplayedSearch(arm, search.settings, search_result(search.settings, search.looks), tuple(search.left_out))
-
-
-def looks_of(evidence: Evidence, arm: Arm) -> list[LoadObservation]:
-    """Return the looks of one arm's search in the order they were taken."""
-    looks = [o for o in evidence.load if o.arm is arm and level_of_stage(o.stage) is not None]
-    return sorted(looks, key=lambda o: o.position)
 
 
 def unused_search_note(evidence: Evidence, suite: Suite, arm: Arm) -> str | None:

@@ -66,7 +66,11 @@ def usable_reading(evidence: Evidence) -> DivergenceObservation:
         raise invalid(f"only {len(items)} of {reading.expected_n} positions were read", _MEASURE_AGAIN)
     if len({item.place for item in items}) < len(items):
         raise invalid("a position was read twice", _MEASURE_AGAIN)
-    if not all(map(_is_possible, items)):
+    divergences: list[float | None] = [item.kld for item in items]
+    divergences += [item.floor_kld for item in items if item.floor_kld is not None]
+    logs = [ln for item in items for ln in (item.baseline_ln, item.candidate_ln) if ln is not None]
+    possible = all(value is not None and 0 <= value < math.inf for value in divergences)
+    if not possible or not all(-math.inf < ln <= 0 for ln in logs):
         raise invalid("a divergence or a probability has an impossible value", _MEASURE_AGAIN)
     if len({(item.floor_kld is None, item.floor_same_top1 is None) for item in items}) > 1:
         raise invalid("the baseline was queried a second time at some positions only", _MEASURE_AGAIN)
@@ -75,16 +79,6 @@ def usable_reading(evidence: Evidence) -> DivergenceObservation:
         reason = f"at {without} of {len(items)} positions the arms list no token in common"
         raise invalid(f"{reason}: their tokenizers differ, or the candidate's answers are noise", _TOKENIZERS)
     return reading
-
-
-def _is_possible(item: DivergenceItem) -> bool:
-    """Return True if divergences are finite and at least 0, and log-probabilities finite and at most 0."""
-    divergences = [item.kld, *([item.floor_kld] if item.floor_kld is not None else [])]
-    logs = [ln for ln in (item.baseline_ln, item.candidate_ln) if ln is not None]
-    known: Sequence[float | None] = [*divergences, *logs]
-    if any(value is None or not math.isfinite(value) for value in known):
-        return False
-    return all(value >= 0 for value in divergences) and all(ln <= 0 for ln in logs)
 
 
 class Divergence:
@@ -114,8 +108,13 @@ def measure_divergence(estimate: Estimate, comparison: Comparison, alpha: float)
     value = max(0.0, spread.mean)
     estimate.n, estimate.candidate, estimate.value = len(values), value, value
     estimate.notes = _distance_notes(comparison, reading)
-    if p_value > alpha:
-        _require_quiet_baseline(reading, bound)
+    floor = _mean_floor(reading)
+    if p_value > alpha and floor is not None and floor >= bound:  # a broken baseline could let anything pass
+        reason = (
+            f"the baseline lies {units.show_nats(floor)} from itself, and the candidate may lie "
+            f"{units.show_nats(bound)} beyond that: the subtracted noise could hide a broken candidate"
+        )
+        raise invalid(reason, _NOISY)
     estimate.limits, estimate.p_value = Limits(max(0.0, limits.lower), max(0.0, limits.upper)), p_value
     if any(item.bound for item in reading.items):
         estimate.method = "mean of lower bounds over positions, lower t limit over pieces of text"
@@ -126,17 +125,6 @@ def measure_divergence(estimate: Estimate, comparison: Comparison, alpha: float)
                 f"be above {units.show_nats(bound)}; that it is below takes the whole vocabulary"
             )
             raise inconclusive(reason, _ONLY_A_BOUND)
-
-
-def _require_quiet_baseline(reading: DivergenceObservation, bound: float) -> None:
-    """Raise CannotJudge if the baseline is as far from itself as the candidate may be: a broken one could pass."""
-    mean = _mean_floor(reading)
-    if mean is not None and mean >= bound:
-        reason = (
-            f"the baseline lies {units.show_nats(mean)} from itself, and the candidate may lie "
-            f"{units.show_nats(bound)} beyond that: the subtracted noise could hide a broken candidate"
-        )
-        raise invalid(reason, _NOISY)
 
 
 def measure_agreement(estimate: Estimate, comparison: Comparison, alpha: float) -> None:

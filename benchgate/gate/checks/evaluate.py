@@ -73,9 +73,7 @@ def evaluate(specs: Sequence[CheckSpec], suite: Suite, comparison: Comparison) -
         judgement = _judgement(spec, at_look if spec.stages else suite, comparison, timed)
         for estimate in (judgement.estimate, judgement.all_blocks):
             if estimate is not None:
-                _note_failures(estimate, spec, comparison)
-                if spec.check.per is not None:
-                    _note_accelerators(estimate, spec, comparison)
+                _add_notes(estimate, spec, comparison)
                 if look is not None and spec.stages:
                     adjust_for_looks(estimate, look)
                 estimate.clear_undefined()
@@ -109,22 +107,20 @@ def _executions(comparison: Comparison, stages: tuple[str, ...]) -> int:
     return sum(o.stage in stages for run in comparison.runs for o in run.load)
 
 
-def _note_failures(estimate: Estimate, spec: CheckSpec, comparison: Comparison) -> None:
-    """Note why the candidate's requests failed, if failures decide the check."""
-    if estimate.value is None or not (math.isinf(estimate.value) or spec.check.metric in FAILURE_METRICS):
+def _add_notes(estimate: Estimate, spec: CheckSpec, comparison: Comparison) -> None:
+    """Note why the candidate's requests failed, if failures decide the check, and the accelerators it is divided by.
+
+    Warns if the server contradicts the number of accelerators.
+    """
+    if estimate.value is not None and (math.isinf(estimate.value) or spec.check.metric in FAILURE_METRICS):
+        load = (o for o in comparison.judged.load if o.arm is Arm.CANDIDATE and o.stage in spec.stages)
+        why = most_common_failure(load)
+        if why is not None:
+            estimate.notes.append(f"of the candidate's {why}")
+    if spec.check.per is None:
         return
-    load = (o for o in comparison.judged.load if o.arm is Arm.CANDIDATE and o.stage in spec.stages)
-    why = most_common_failure(load)
-    if why is not None:
-        estimate.notes.append(f"of the candidate's {why}")
-
-
-def _note_accelerators(estimate: Estimate, spec: CheckSpec, comparison: Comparison) -> None:
-    """Note by how many accelerators values were divided; warn of a number that the server contradicts."""
-    candidate = comparison.judged.run.arms.get(Arm.CANDIDATE)
+    candidate = comparison.judged.run.arms[Arm.CANDIDATE]
     sides = sides_of(comparison) if spec.check.margin is not None else None
-    if candidate is None:
-        return
     divisors = f"{candidate.accelerators} of {candidate.name}"
     if sides is not None:
         divisors = f"{sides[0].accelerators} of {sides[0].name}, {sides[1].accelerators} of {sides[1].name}"

@@ -45,8 +45,7 @@ class FlipsCheck:
 
     def measure(self, estimate: Estimate, spec: CheckSpec, suite: Suite, comparison: Comparison) -> None:
         """Fill in the estimate of one check over items that were answered three times."""
-        estimate.n_unit = "items"
-        units = judged_units(spec, suite, comparison)
+        estimate.n_unit, units = "items", judged_units(spec, suite, comparison)
         require_tasks(units)
         max_faulty_ratio = suite.quality.max_empty_ratio if suite.quality else 0.0
         flips_against_baseline(estimate, comparison, units, suite.gate.alpha, max_faulty_ratio)
@@ -65,7 +64,10 @@ def flips_against_baseline(
     found = excess_flips(comparison, units, alpha, tested=tested, trace=estimate.trace)
     estimate.n = found.excess.n
     for evidence in comparison.runs:
-        _require_sound_floor(evidence, units, estimate.margin, alpha, max_faulty_ratio)
+        flips = _flips_of_units(evidence, units)
+        _require_healthy_answers(evidence, units, max_faulty_ratio)
+        require_like_askings({name: one.askings for name, one in zip(units, flips, strict=True)}, alpha)
+        _require_room_to_flip(flips, estimate.margin, alpha)
     estimate.baseline, estimate.candidate = found.baseline, found.candidate
     estimate.value, estimate.limits = found.excess.estimate, found.excess.limits
     estimate.p_value = found.excess.p_value
@@ -185,16 +187,6 @@ def _mean(columns: Sequence[FloatArray]) -> float:
 
 
 # --- The noise floor --------------------------------------------------------------------------------------------------
-
-
-def _require_sound_floor(
-    evidence: Evidence, units: Units, margin: float, alpha: float, max_faulty_ratio: float
-) -> None:
-    """Raise CannotJudge for a floor made by broken answers or by another model, or so high that nothing exceeds it."""
-    found = _flips_of_units(evidence, units)
-    _require_healthy_answers(evidence, units, max_faulty_ratio)
-    require_like_askings({name: one.askings for name, one in zip(units, found, strict=True)}, alpha)
-    _require_room_to_flip(found, margin, alpha)
 
 
 def _require_healthy_answers(evidence: Evidence, units: Units, max_faulty_ratio: float) -> None:

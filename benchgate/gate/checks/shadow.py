@@ -15,7 +15,6 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
 
 import numpy as np
 
@@ -80,12 +79,20 @@ _WARNINGS = 4
 def behaviour_warnings(rows: Sequence[ShadowItem], alpha: float) -> Iterator[str]:
     """Yield significant differences in length, refusals and cut answers; the four tests share the error rate."""
     alpha = alpha / _WARNINGS
-    yield from islice((warning for lengths in _lengths(rows) for warning in _length_warning(lengths, alpha)), 1)
+    for lengths in _lengths(rows):
+        ratio = _ratio(lengths)
+        if ratio is None or LENGTH_BAND[0] <= ratio <= LENGTH_BAND[1]:
+            continue
+        gaps = np.array([candidate - baseline for baseline, candidate in lengths], dtype=np.float64)
+        test = paired_t(gaps if ratio > 1 else -gaps, alpha / 2)
+        if test is not None and test.p_value <= alpha / 2:
+            yield f"the candidate's answers are {ratio:.2f} times as long as the baseline's"
+            break
     both = [row for row in rows if row.primary_facts is not None and row.candidate_facts is not None]
     more, fewer = _discordant(both, _refused)
     if more > fewer and mcnemar_p(more, fewer) <= alpha:
         yield f"the candidate refuses {more} prompts that the baseline answers, and answers {fewer} that it refuses"
-    more, fewer = _discordant(both, _cut)
+    more, fewer = _discordant(both, lambda row: (row.primary_finish == "length", row.candidate_finish == "length"))
     if more - fewer > _CUT_GAP * len(both) and mcnemar_p(more, fewer) <= alpha:
         warning = f"{more} answers of the candidate were cut at `max_tokens` where the baseline's ended"
         yield f"{warning}, {fewer} the reverse"
@@ -124,16 +131,6 @@ def _ratio(lengths: Sequence[tuple[int, int]]) -> float | None:
     return sum(candidate for _, candidate in lengths) / total if total else None
 
 
-def _length_warning(lengths: Sequence[tuple[int, int]], alpha: float) -> Iterator[str]:
-    ratio = _ratio(lengths)
-    if ratio is None or LENGTH_BAND[0] <= ratio <= LENGTH_BAND[1]:
-        return
-    gaps = np.array([candidate - baseline for baseline, candidate in lengths], dtype=np.float64)
-    test = paired_t(gaps if ratio > 1 else -gaps, alpha / 2)
-    if test is not None and test.p_value <= alpha / 2:
-        yield f"the candidate's answers are {ratio:.2f} times as long as the baseline's"
-
-
 def _lengths(rows: Sequence[ShadowItem]) -> Iterator[list[tuple[int, int]]]:
     """Yield pairs of lengths: in tokens if both servers report them for every answer, and in characters."""
     facts = [(row.primary_facts, row.candidate_facts) for row in rows]
@@ -148,10 +145,6 @@ def _lengths(rows: Sequence[ShadowItem]) -> Iterator[list[tuple[int, int]]]:
 def _refused(row: ShadowItem) -> tuple[bool, bool]:
     theirs, ours = row.primary_facts, row.candidate_facts
     return theirs is not None and theirs.refusal, ours is not None and ours.refusal
-
-
-def _cut(row: ShadowItem) -> tuple[bool, bool]:
-    return row.primary_finish == "length", row.candidate_finish == "length"
 
 
 # shadow_validity
@@ -220,36 +213,29 @@ def measure_validity_bound(estimate: Estimate, comparison: Comparison, alpha: fl
         raise invalid(reason, _MORE_TOKENS)
 
 
-@dataclass(frozen=True, slots=True)
-class _Form:
-    """Form of one answer. `valid` is None if no form was asked for, or if tools were offered and words came."""
-
-    valid: bool | None
-    cut: bool
-
-
 def _count_forms(pairs: RowPairs, *, stored: bool) -> _FormCounts:
     """Count answers with and without their form. Raises CannotJudge if no prompt asks for one.
 
-    Where only one of two answers is judged, tools were offered and the other answer is in words. A sound call on one
-    side is then what the other lacks, and a broken one is what the other does without.
+    The form of an answer is None if none was asked for, or if tools were offered and words came. Where only one of two
+    answers is judged, a sound call on one side is what the other lacks, and a broken one is what the other does
+    without.
     """
     n = baseline = candidate = lost = gained = cut_lost = cut_gained = cut_without = 0
     for judged, reference in pairs:
         if stored:
-            theirs = _Form(_candidate_valid(reference), reference.candidate_finish == "length")
+            theirs, finish = _candidate_valid(reference), reference.candidate_finish
         else:
-            theirs = _Form(_valid(judged.primary_facts), judged.primary_finish == "length")
-        ours = _Form(_candidate_valid(judged), judged.candidate_finish == "length")
-        if theirs.valid is None and ours.valid is None:
+            theirs, finish = _valid(judged.primary_facts), judged.primary_finish
+        ours, ours_cut = _candidate_valid(judged), judged.candidate_finish == "length"
+        if theirs is None and ours is None:
             continue
-        has = theirs.valid if theirs.valid is not None else ours.valid is False
-        keeps = ours.valid if ours.valid is not None else theirs.valid is False
+        has = theirs if theirs is not None else ours is False
+        keeps = ours if ours is not None else theirs is False
         n, baseline, candidate = n + 1, baseline + has, candidate + keeps
         lost, gained = lost + (has and not keeps), gained + (keeps and not has)
-        cut_lost += has and not keeps and ours.cut
-        cut_gained += keeps and not has and theirs.cut
-        cut_without += not keeps and ours.cut
+        cut_lost += has and not keeps and ours_cut
+        cut_gained += keeps and not has and finish == "length"
+        cut_without += not keeps and ours_cut
     if n == 0:
         raise invalid(_NO_FORM, _ADD_PROMPTS)
     return _FormCounts(n, baseline, candidate, lost, gained, cut_lost, cut_gained, cut_without)
@@ -300,8 +286,7 @@ def measure_judge_loss(estimate: Estimate, comparison: Comparison, alpha: float)
     pairs, margin = paired_rows(comparison), estimate.margin
     rows = tuple(row for row, _ in pairs)
     for side in (rows, tuple(row for _, row in pairs)):
-        _require_verdicts(side, comparison)
-        _require_no_position_bias(side, alpha)
+        _require_sound_judge(side, comparison, alpha)
     if isinstance(comparison, TiedRuns):
         _compare_net_losses(estimate, comparison, pairs, alpha)
         return
@@ -312,11 +297,18 @@ def measure_judge_loss(estimate: Estimate, comparison: Comparison, alpha: float)
     estimate.n, estimate.baseline, estimate.candidate, estimate.value = n, won / n, lost / n, (lost - won) / n
     estimate.trace.made("regression", f"({lost} - {won}) / {n}", estimate.value)
     estimate.limits, estimate.p_value = limits, _p_value(estimate, lost, won, n, estimate.trace)
-    estimate.warn(_preference_warning(rows, alpha))
+    first, second, of = baseline_self_verdicts(rows)
+    if 2 * mcnemar_p(max(first, second), min(first, second)) <= alpha:  # it sees what is not there
+        prefers = "of two answers of the baseline itself the judge prefers the first"
+        estimate.warn(f"{prefers} {first} times and the second {second}, of {of}")
     estimate.notes = [*_verdict_notes(rows), *unanswered_notes(comparison, len(rows))]
     if limits.upper < margin <= tango_limits(lost + missing, won, len(rows), alpha).upper:
         raise _depends(f"the {missing} verdicts that are missing: were they losses")
-    lost, won = _counts_without_position(rows)
+    # losses and wins, had the pairs decided by position been lost and won as often as the others
+    by_judge = _pairs_put_to_judge(rows)
+    total, decided = _weight(by_judge)
+    lost += -(-by_judge[JudgeVerdict.LOSS] * total // decided) - by_judge[JudgeVerdict.LOSS]
+    won = by_judge[JudgeVerdict.WIN] * total // decided
     if limits.upper < margin <= tango_limits(lost + missing, won, len(rows), alpha).upper:
         pairs_by_position = f"the {verdicts[JudgeVerdict.INCONSISTENT]} pairs that the judge decided by position"
         raise _depends(f"{pairs_by_position}: were they lost and won as the others are")
@@ -326,10 +318,17 @@ def _depends(condition: str) -> CannotJudge:
     return inconclusive(f"depends on {condition}, the margin would not be held", _CHECK_JUDGE)
 
 
-def _require_verdicts(rows: tuple[ShadowItem, ...], comparison: Comparison) -> None:
-    """Raise CannotJudge if too many verdicts are missing; the advice depends on why the first one is."""
+def _require_sound_judge(rows: tuple[ShadowItem, ...], comparison: Comparison, alpha: float) -> None:
+    """Raise CannotJudge if too many verdicts are missing, or the judge prefers whatever comes first.
+
+    The advice depends on why the first missing verdict is missing.
+    """
     missing = sum(row.judged in (None, JudgeVerdict.MISSING) for row in rows)
     if len(rows) > missing <= max(1.0, MAX_MISSING_VERDICTS * len(rows)):
+        decided = _pairs_put_to_judge(rows)
+        by_position, n = decided[JudgeVerdict.INCONSISTENT], decided.total()
+        if n and clopper_pearson(by_position, n, alpha).lower > MAX_BY_POSITION:
+            raise invalid(f"the judge goes by the position in {by_position} of the {n} pairs put to it", _OTHER_JUDGE)
         return
     first = next((row.judge_error for row in rows if row.judge_error), "the judge was not asked")
     if first == NO_VERDICT:
@@ -344,22 +343,14 @@ def _require_verdicts(rows: tuple[ShadowItem, ...], comparison: Comparison) -> N
     raise invalid(f"{missing} of {len(rows)} verdicts are missing: {first}", advice)
 
 
-def _require_no_position_bias(rows: tuple[ShadowItem, ...], alpha: float) -> None:
-    """Raise CannotJudge for a judge that prefers whatever comes first: it finds nothing worse than anything."""
-    decided = _pairs_put_to_judge(rows)
-    by_position, n = decided[JudgeVerdict.INCONSISTENT], decided.total()
-    if n and clopper_pearson(by_position, n, alpha).lower > MAX_BY_POSITION:
-        raise invalid(f"the judge goes by the position in {by_position} of the {n} pairs put to it", _OTHER_JUDGE)
-
-
 def _pairs_put_to_judge(rows: tuple[ShadowItem, ...]) -> Counter[JudgeVerdict | None]:
     """Count the verdicts that a judge gave. Equal answers are a tie, and a missing one has lost, without a judge."""
-
-    def is_settled(row: ShadowItem) -> bool:
+    decided: Counter[JudgeVerdict | None] = Counter()
+    for row in rows:
         equal = row.judged is JudgeVerdict.TIE and row.with_primary is not None and row.with_primary.exact
-        return row.candidate is None or equal
-
-    return Counter(row.judged for row in rows if row.judged not in (None, JudgeVerdict.MISSING) and not is_settled(row))
+        if row.candidate is not None and not equal and row.judged not in (None, JudgeVerdict.MISSING):
+            decided[row.judged] += 1
+    return decided
 
 
 def _weight(by_judge: Counter[JudgeVerdict | None]) -> tuple[int, int]:
@@ -370,15 +361,6 @@ def _weight(by_judge: Counter[JudgeVerdict | None]) -> tuple[int, int]:
     """
     decided = by_judge.total() - by_judge[JudgeVerdict.INCONSISTENT]
     return (by_judge.total(), decided) if decided else (1, 1)
-
-
-def _counts_without_position(rows: tuple[ShadowItem, ...]) -> tuple[int, int]:
-    """Return losses and wins, had the pairs decided by position been lost and won as often as the others."""
-    by_judge, verdicts = _pairs_put_to_judge(rows), Counter(row.judged for row in rows)
-    total, decided = _weight(by_judge)
-    settled = verdicts[JudgeVerdict.LOSS] - by_judge[JudgeVerdict.LOSS]
-    lost = -(-by_judge[JudgeVerdict.LOSS] * total // decided) + settled
-    return lost, by_judge[JudgeVerdict.WIN] * total // decided
 
 
 def _compare_net_losses(estimate: Estimate, comparison: Comparison, pairs: RowPairs, alpha: float) -> None:
@@ -416,16 +398,6 @@ def baseline_self_verdicts(rows: tuple[ShadowItem, ...]) -> tuple[int, int, int]
     verdicts = Counter(row.judged_itself for row in rows)
     n = verdicts.total() - verdicts[None] - verdicts[JudgeVerdict.MISSING]
     return verdicts[JudgeVerdict.LOSS], verdicts[JudgeVerdict.WIN], n
-
-
-def _preference_warning(rows: tuple[ShadowItem, ...], alpha: float) -> str | None:
-    """Warn of a judge that prefers one of two answers of the same deployment: it sees what is not there."""
-    lost, won, n = baseline_self_verdicts(rows)
-    if 2 * mcnemar_p(max(lost, won), min(lost, won)) > alpha:
-        return None
-    return (
-        f"of two answers of the baseline itself the judge prefers the first {lost} times and the second {won}, of {n}"
-    )
 
 
 def _verdict_notes(rows: tuple[ShadowItem, ...]) -> Iterator[str]:
@@ -479,7 +451,15 @@ def measure_excess(estimate: Estimate, comparison: Comparison, alpha: float) -> 
     estimate.warn("; ".join(behaviour_warnings(rows, alpha)) or None)
     estimate.notes = [*unanswered_notes(comparison, len(rows)), *similarity_notes(rows), *_behaviour_notes(rows)]
     if excess.limits.upper < margin or excess.p_value > alpha:
-        _require_room_to_fail(judged, measure(_sharing_nothing(compared)), margin, stored=stored)
+        # Even the worst candidate must be able to fail: noise leaves it only 1 - y to lose.
+        unlike = tuple((replace(one, with_primary=DIFFERENT, with_secondary=DIFFERENT), b) for one, b in compared)
+        worst = measure(unlike)
+        if worst is None or worst.limits.lower <= margin:
+            count = f"{int(judged.own_share.sum())} of {len(judged.own_share)}"
+            why = f"the baseline differs from itself on {count} prompts"
+            if stored:
+                why = f"the candidate it is compared with, or the baseline itself ({count} prompts), differs too often"
+            raise invalid(f"{why}: a candidate that shares nothing with it would not be blocked", _COMPARE_LESS)
     require_pass_at_worst(excess, pairs, margin, measure)
 
 
@@ -510,21 +490,6 @@ def _excess(pairs: RowPairs, alpha: float, tested: float, *, stored: bool, trace
     # Each net of its own baseline's noise; both candidates against the same baseline, prompt by prompt.
     reference = _Disagreements(tuple(row for _, row in pairs))
     return excess_change(judged.net, reference.net, alpha, margin=tested, widest=judged.widest, trace=trace)
-
-
-def _sharing_nothing(pairs: RowPairs) -> RowPairs:
-    return tuple((replace(ours, with_primary=DIFFERENT, with_secondary=DIFFERENT), theirs) for ours, theirs in pairs)
-
-
-def _require_room_to_fail(judged: _Disagreements, worst: Excess | None, margin: float, *, stored: bool) -> None:
-    """Raise CannotJudge if even the worst candidate would pass: noise leaves it only 1 - y to lose."""
-    if worst is not None and worst.limits.lower > margin:
-        return
-    count = f"{int(judged.own_share.sum())} of {len(judged.own_share)}"
-    why = f"the baseline differs from itself on {count} prompts"
-    if stored:
-        why = f"the candidate it is compared with, or the baseline itself ({count} prompts), differs too often"
-    raise invalid(f"{why}: a candidate that shares nothing with it would not be blocked", _COMPARE_LESS)
 
 
 class _Disagreements:

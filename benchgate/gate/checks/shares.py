@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from benchgate.gate.checks.base import note_inflation, restating_inflation
+from benchgate.gate.checks.base import note_inflation
 from benchgate.gate.checks.timing import length_warning, stage_pairs, trace_widest
 from benchgate.gate.comparison import MEASURE_TOGETHER, Comparison, UntiedRuns, load_of, paired_load
 from benchgate.gate.decision import Estimate, inconclusive
 from benchgate.gate.evidence.blocks import too_few
 from benchgate.gate.evidence.shares import Counts, Tally, differences_of, tally_of, unmeasured
-from benchgate.gate.evidence.tokens import LogRatio
+from benchgate.gate.evidence.tokens import LogRatio, demonstrated_inflation
 from benchgate.gate.policy import CheckSpec
 from benchgate.model.deployment import Arm
 from benchgate.model.metric import METRICS, names_of
@@ -40,7 +40,7 @@ class Shares:
             return
         inflation = None
         if check.metric == "goodput" and spec.slo is not None and spec.slo.tpot_s is not None:
-            inflation = restating_inflation(stage, suite, comparison)
+            inflation = demonstrated_inflation(comparison.request_pairs, stage, suite)
         if inflation is not None and not (check.margin is not None and isinstance(comparison, UntiedRuns)):
             tally = _restated_tally(tally, spec, comparison, inflation)
         with estimate.keeping_problems():

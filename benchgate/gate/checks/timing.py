@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from benchgate.gate.checks.base import log_margin, note_inflation, restating_inflation
+from benchgate.gate.checks.base import log_margin, note_inflation
 from benchgate.gate.comparison import Comparison, TiedRuns, UntiedRuns, load_of, paired_load
 from benchgate.gate.decision import Estimate, inconclusive, invalid
 from benchgate.gate.evidence.blocks import (
@@ -35,6 +35,7 @@ from benchgate.gate.evidence.blocks import (
 )
 from benchgate.gate.evidence.costs import cost_coverage_warning, idle_cost_warning, require_one_price_list
 from benchgate.gate.evidence.deployments import sides_of, vocabulary_warning
+from benchgate.gate.evidence.tokens import demonstrated_inflation
 from benchgate.gate.policy import CheckSpec
 from benchgate.model import request_metrics
 from benchgate.model.deployment import Arm
@@ -68,7 +69,8 @@ class Timing:
         if spec.check.over is not None:
             over_stage(estimate, comparison.judged, spec, alpha=alpha)
             return
-        inflation = restating_inflation(spec.stage, suite, comparison) if metric.restated else None
+        # by how much the candidate's usage is shown to count more tokens than its text has
+        inflation = demonstrated_inflation(comparison.request_pairs, spec.stage, suite) if metric.restated else None
         measure = spec.measure if inflation is None else replace(spec.measure, inflation=inflation.by_block)
         with estimate.keeping_problems():
             if spec.check.margin is None:
@@ -83,32 +85,20 @@ class Timing:
             note_inflation(estimate, spec.check.metric, inflation)
         with estimate.keeping_problems():
             if metric.paced:
-                _require_same_pieces(spec, comparison)
+                absolute = spec.check.margin is None
+                require_same_pieces(comparison.request_pairs, spec.stage, of_candidate=absolute)
+                if not absolute and isinstance(comparison, TiedRuns) and not isinstance(comparison, UntiedRuns):
+                    require_same_pieces(comparison.reference, spec.stage)
         if spec.check.margin is not None and metric.per_token:
             estimate.warn(vocabulary_warning(comparison, suite))
         if metric.kind == "cost":
-            estimate.warn(_cost_warning(spec, comparison))
+            sides = sides_of(comparison) if spec.check.margin is not None else None
+            if sides is None:
+                estimate.warn(cost_coverage_warning(None, comparison.judged.run.arms[Arm.CANDIDATE]))
+            else:
+                estimate.warn(cost_coverage_warning(*sides) or idle_cost_warning(*sides))
         if metric.timed:
             estimate.warn(length_warning(comparison.request_pairs, spec.stage))
-
-
-def _require_same_pieces(spec: CheckSpec, comparison: Comparison) -> None:
-    assert spec.stage is not None, "a load check has a stage: the suite was validated"
-    absolute = spec.check.margin is None
-    require_same_pieces(comparison.request_pairs, spec.stage, of_candidate=absolute)
-    if not absolute and isinstance(comparison, TiedRuns) and not isinstance(comparison, UntiedRuns):
-        require_same_pieces(comparison.reference, spec.stage)
-
-
-def _cost_warning(spec: CheckSpec, comparison: Comparison) -> str | None:
-    """Return why the priced accelerators are not all of the cost, or not at the same use."""
-    candidate = comparison.judged.run.arms.get(Arm.CANDIDATE)
-    sides = sides_of(comparison) if spec.check.margin is not None else None
-    if candidate is None:
-        return None
-    if sides is None:
-        return cost_coverage_warning(None, candidate)
-    return cost_coverage_warning(*sides) or idle_cost_warning(*sides)
 
 
 def length_warning(evidence: Evidence, stage: str) -> str | None:
@@ -225,14 +215,17 @@ def against_baseline(
         reason = "in the reference run the candidate's own requests failed, so it is nothing to be held against"
         raise invalid(reason, "compare with a run that was promoted")
     allowed = allowance(spec, measure, baseline)
-    _take(estimate, allowed)
+    estimate.margin, estimate.least, estimate.margin_text = allowed.margin, allowed.least, allowed.text
     if np.isinf(judged.harm).any():
         _test_signs(estimate, judged.harm)
         return
 
-    def test(shift: FloatArray | float, margin: float, sign: int, trace: Trace) -> MeanTest | None:
+    def test(shift: FloatArray | float, margin: float, sign: int, trace: Trace) -> MeanTest:
         regressions = [pairs.harm for pairs in measured]
-        return comparison.mean_test(regressions, alpha, margin=margin, shift=shift, sign=sign, trace=trace)
+        found = comparison.mean_test(regressions, alpha, margin=margin, shift=shift, sign=sign, trace=trace)
+        if found is None:
+            raise too_few(len(judged.harm))
+        return found
 
     each = "block" if judged.together == 1 else f"group of at least {judged.together} blocks"
     trace = estimate.trace
@@ -242,22 +235,21 @@ def against_baseline(
     trace.observed(f"regression in each {each}, {ratio}", judged.harm)
     for reference in measured[1:]:
         trace.observed("the same in the reference run", reference.harm)
-    if not apply_test(estimate, test, allowed, two_sided=estimate.rule.two_sided):
-        raise too_few(len(judged.harm))
+    apply_test(estimate, test, allowed)
     trace_margin(estimate, measure, spec)
-    estimate.notes += judged.notes(measure, estimate.n)
+    if judged.together > 1:
+        estimate.notes.append(pooling_note(measure, estimate.n, len(judged.harm)))
 
 
-def _take(estimate: Estimate, allowed: Allowance) -> None:
-    estimate.margin, estimate.least, estimate.margin_text = allowed.margin, allowed.least, allowed.text
+Test = Callable[["FloatArray | float", float, int, Trace], MeanTest]
+"""Test of a mean regression less a shift (of each block, or of all) over a margin; with sign -1 of an improvement.
+
+It raises CannotJudge if there are too few values.
+"""
 
 
-Test = Callable[["FloatArray | float", float, int, Trace], "MeanTest | None"]
-"""Test of a mean regression less a shift (of each block, or of all) over a margin; with sign -1 of an improvement."""
-
-
-def apply_test(estimate: Estimate, test: Test, allowed: Allowance, *, two_sided: bool) -> bool:
-    """Fill in value, limits and p-value by a test; False if it has no answer.
+def apply_test(estimate: Estimate, test: Test, allowed: Allowance) -> None:
+    """Fill in value, limits and p-value by a test.
 
     With a least change the two limits answer two questions: is what passes the allowance of each block below 0 (the
     upper one), and is what passes the least change above it (the lower one and the p-value). The mean of a block's
@@ -266,43 +258,34 @@ def apply_test(estimate: Estimate, test: Test, allowed: Allowance, *, two_sided:
     trace, breach = estimate.trace, estimate.rule.breach
     margin = allowed.margin if breach else 0.0
     plain = test(0.0, margin, 1, trace)
-    if plain is None:
-        return False
-    if two_sided:
+    if estimate.rule.two_sided:
         opposite = Trace()
         falling = test(0.0, margin, -1, opposite)
-        if falling is None:
-            return False
         tested = [step for step in opposite.steps if step.what in ("t statistic", "p-value")]
         trace.add(tested, of=" of the opposite change")
         likelier = min(plain.p_value, falling.p_value)
         trace.made("p-value of the likelier one", "the smaller of both", likelier)
         estimate.tested(plain)
         estimate.p_value = min(1.0, 2 * likelier)
-        return True
+        return
     if not allowed.leasts.any():
         estimate.tested(plain)
-        return True
+        return
     trace.observed("least change (`min_abs`) in each block", allowed.leasts)
     trace.observed("allowed in each block, the larger of that and the margin", allowed.margins)
     trace.made("margin: the mean of what is allowed", "", allowed.margin)
     trace.text("regression beyond what is allowed, in each block", "regression - allowed", "tested like that")
     inside = test(allowed.margins, 0.0, 1, trace)
-    if inside is None:
-        return False
     upper = allowed.margin + inside.limits.upper
     trace.made("upper limit of the regression", f"{digits(allowed.margin)} + {digits(inside.limits.upper)}", upper)
     trace.text("regression beyond the least change, in each block", "regression - least change", "tested like that")
     beyond = test(allowed.leasts, 0.0, 1, trace)
-    if beyond is None:
-        return False
     lower = allowed.least + beyond.limits.lower
     trace.made("lower limit of the regression", f"{digits(allowed.least)} + {digits(beyond.limits.lower)}", lower)
     estimate.value, estimate.limits = plain.mean, Limits(lower, upper)
     estimate.p_value = inside.p_value if breach else beyond.p_value
     if plain.limits.lower > allowed.plain:
         estimate.warn(allowed.warning)
-    return True
 
 
 def trace_margin(estimate: Estimate, measure: Measure, spec: CheckSpec) -> None:
@@ -455,7 +438,15 @@ def over_stage(estimate: Estimate, evidence: Evidence, spec: CheckSpec, *, alpha
     groups = grouped(pairs, measure)
     for at in (0, 1):
         require_pace(measure.metric, measure.q, pairs[0][at].stage, [pair[at] for pair in pairs])
-    values = np.array([[_finite_value(group, at, measure) for at in (0, 1)] for group in groups])
+    values = np.empty((len(groups), 2))
+    for row, group in enumerate(groups):
+        for at in (0, 1):
+            value = value_of([pair[at] for pair in group], measure)
+            if value is None or not 0 < value < math.inf:  # failures make no ratio: their effect is not the load's
+                where = f"stage {group[0][at].stage}, block {group[0][at].block + 1}"
+                reason = f"{where}: {measure.metric} has no value there, or too many of the candidate's requests failed"
+                raise invalid(reason, LOOK_AT_ERRORS)
+            values[row, at] = value
     if len(groups) < 2 < len(pairs):
         raise no_quantile(pairs[0][1].stage, measure, pairs)
     sign = -1 if estimate.rule.lower_is_worse else 1  # the p-value is of passing the bound on its wrong side
@@ -474,16 +465,6 @@ def over_stage(estimate: Estimate, evidence: Evidence, spec: CheckSpec, *, alpha
         estimate.notes.append(f"{means[0]} at {spec.stage}, {means[1]} at {spec.check.over}")
         if len(groups) < len(pairs):
             estimate.notes.append(pooling_note(measure, len(pairs), len(groups)))
-
-
-def _finite_value(group: list[Pair], at: int, measure: Measure) -> float:
-    """Return a group's value at one stage. Failures make no ratio: their effect is not the load's."""
-    value = value_of([pair[at] for pair in group], measure)
-    if value is None or not 0 < value < math.inf:
-        where = f"stage {group[0][at].stage}, block {group[0][at].block + 1}"
-        reason = f"{where}: {measure.metric} has no value there, or too many of the candidate's requests failed"
-        raise invalid(reason, LOOK_AT_ERRORS)
-    return value
 
 
 def between_runs(
@@ -509,23 +490,29 @@ def between_runs(
     estimate.baseline = math.exp(float(np.mean(np.log(pairs.baseline))))
     estimate.candidate = math.exp(float(np.mean(np.log(pairs.candidate))))
     estimate.value = float(np.mean(pairs.harm))
-    _take(estimate, allowed)
+    estimate.margin, estimate.least, estimate.margin_text = allowed.margin, allowed.least, allowed.text
     if measure.metric in COST_METRICS:
         require_one_price_list(comparison)
     between = comparison.variance_between_runs(measure.metric, measure.statistic, stage)
     turn = -1 if measure.rises else 1
     theirs, ours = turn * np.log(pairs.baseline), turn * np.log(pairs.candidate)
     within = None if len(pairs.harm) > 1 else _variance_of_requests(both, stage, measure)
+    reason = f"stage {stage}: what there is tells nothing of how much this varies within a run"
+    no_variance = inconclusive(reason, "measure two blocks at least, of a server whose times vary")
 
-    def test(shift: FloatArray | float, margin: float, sign: int, trace: Trace) -> MeanTest | None:
+    def test(shift: FloatArray | float, margin: float, sign: int, trace: Trace) -> MeanTest:
         harm = sign * float(np.mean(ours) - np.mean(theirs)) - float(np.mean(shift))
+        if within is None and len(ours) == 1:
+            raise no_variance
         parts = within or (_variance_of_blocks(theirs + sign * np.asarray(shift)), _variance_of_blocks(ours))
         for run, part in zip(("stored", "judged"), parts, strict=True):
             how = "variance of its blocks / their number" if within is None else "bootstrap of its requests"
             formula = f"{how}, {part.freedom:g} degrees of freedom"
             trace.made(f"variance of the {run} run's mean", formula, part.variance)
         found = combined_t(harm, [*parts, *between], alpha, margin=margin, trace=trace)
-        return None if found is None else MeanTest(harm, found.error, found.limits, found.p_value, len(ours))
+        if found is None:
+            raise no_variance
+        return MeanTest(harm, found.error, found.limits, found.p_value, len(ours))
 
     minus = "-ln" if measure.rises else "ln"
     trace = estimate.trace
@@ -535,11 +522,7 @@ def between_runs(
     trace.made("regression: the difference of their means", "{} - {}".format(*means), estimate.value)
     for part in between:
         trace.made("variance between runs, by the noise profile", f"{part.freedom:g} degrees of freedom", part.variance)
-    if (len(pairs.harm) == 1 and within is None) or not apply_test(
-        estimate, test, allowed, two_sided=estimate.rule.two_sided
-    ):
-        reason = f"stage {stage}: what there is tells nothing of how much this varies within a run"
-        raise inconclusive(reason, "measure two blocks at least, of a server whose times vary")
+    apply_test(estimate, test, allowed)
     trace_margin(estimate, measure, spec)
     estimate.notes.append(comparison.variance_note(between))
 
@@ -556,19 +539,19 @@ def _variance_of_requests(both: Evidence, stage: str, measure: Measure) -> tuple
     """
     if not measure.is_latency or measure.by_request or measure.metric == "itl":
         return None
+
+    def log_quantile(drawn: FloatArray) -> float:
+        found = request_metrics.quantile(drawn, measure.q)
+        return math.log(found) if found is not None and found > 0 else math.nan
+
     parts = []
     for arm in Arm:
         block = next(iter(load_of(both, stage, arm).values()))
         values = LATENCIES[measure.metric](block.requests)
         values = values[~np.isnan(values)]
         generator = np.random.default_rng([both.run.seed, block.block, arm is Arm.CANDIDATE])
-        error = moving_block_error(values, lambda drawn: _log_quantile(drawn, measure.q), generator)
+        error = moving_block_error(values, log_quantile, generator)
         if error is None:
             return None
         parts.append(VarianceComponent(error**2, max(1, len(values) // bootstrap_block_length(len(values)) - 1)))
     return tuple(parts)
-
-
-def _log_quantile(values: FloatArray, q: float) -> float:
-    found = request_metrics.quantile(values, q)
-    return math.log(found) if found is not None and found > 0 else math.nan

@@ -24,7 +24,7 @@ from benchgate.gate.evidence.costs import block_cost, output_tokens
 from benchgate.model import request_metrics
 from benchgate.model.deployment import Arm, Deployment
 from benchgate.model.metric import COST_METRICS, MEAN, METRICS
-from benchgate.model.records import BoolArray, FloatArray
+from benchgate.model.records import FloatArray
 from benchgate.model.request_metrics import LATENCIES, Slo, succeeded
 from benchgate.model.run import Evidence, LoadObservation
 from benchgate.stats.quantiles import min_n_for_quantile
@@ -60,8 +60,13 @@ def require_pace(metric: str, q: float, stage: str, blocks: Sequence[LoadObserva
     """
     if not METRICS[metric].paced or not blocks:
         return
-    answered = sum(int(request_metrics.succeeded(block.requests).sum()) for block in blocks)
-    without = sum(int(_has_no_pace(block).sum()) for block in blocks)
+    answered = without = 0
+    for columns in (block.requests for block in blocks):
+        ok = succeeded(columns)
+        # no TPOT, or a long answer that a proxy or server sent in two pieces
+        held_back = (columns.output_tokens >= _LONG_TOKENS) & (request_metrics.distinct_arrivals(columns) <= 2)
+        without += int(np.count_nonzero(ok & (np.isnan(request_metrics.tpot_s(columns)) | held_back)))
+        answered += int(np.count_nonzero(ok))
     if answered > 0 and without > _UNPACED_OF_TAIL * (1 - q) * answered:
         reason = (
             f"stage {stage}: {without} of {answered} answers of the {blocks[0].arm.value} came in one or two pieces"
@@ -76,7 +81,14 @@ def require_same_pieces(evidence: Evidence, stage: str, *, of_candidate: bool = 
     merged answers, because a fifth of them moves the median pace. `of_candidate`: refuse only larger pieces of the
     candidate, which make its own pace seem quicker; a bound on it does not depend on the baseline.
     """
-    baseline, candidate = (_tokens_per_arrival(load_of(evidence, stage, arm)) for arm in (Arm.BASELINE, Arm.CANDIDATE))
+    per_arrival: dict[Arm, FloatArray] = {}
+    for arm in Arm:
+        answers: list[FloatArray] = [np.empty(0)]
+        for columns in (block.requests for block in load_of(evidence, stage, arm).values()):
+            ok = succeeded(columns)
+            answers.append(columns.output_tokens[ok] / request_metrics.distinct_arrivals(columns)[ok])
+        per_arrival[arm] = np.concatenate(answers)
+    baseline, candidate = per_arrival[Arm.BASELINE], per_arrival[Arm.CANDIDATE]
     theirs, ours = request_metrics.quantile(baseline, 0.5), request_metrics.quantile(candidate, 0.5)
     if theirs is None or ours is None:
         return
@@ -85,30 +97,12 @@ def require_same_pieces(evidence: Evidence, stage: str, *, of_candidate: bool = 
         reason = f"the answers came in other pieces: {ours:.1f} tokens an arrival against {theirs:.1f}"
         raise invalid(f"stage {stage}: {reason} (bound {_PIECES_GAP:.0%})", OTHER_PIECES)
     usual = max(theirs, ours) / (1 - _PIECES_GAP) + _ROUNDING
-    merged, of_ours = (float(np.mean(arm > usual)) for arm in (baseline, candidate))
+    merged, of_ours = (float(np.mean(tokens > usual)) for tokens in (baseline, candidate))
     if abs(of_ours - merged) > _MERGED_GAP and not (of_candidate and of_ours < merged):
         reason = f"{of_ours:.0%} of the candidate's answers came in larger pieces than usual"
         raise invalid(
             f"stage {stage}: {reason}, {merged:.0%} of the baseline's (bound {_MERGED_GAP:.0%} apart)", OTHER_PIECES
         )
-
-
-def _tokens_per_arrival(blocks: Mapping[int, LoadObservation]) -> FloatArray:
-    answers: list[FloatArray] = [np.empty(0)]
-    for block in blocks.values():
-        answered = request_metrics.succeeded(block.requests)
-        answers.append(
-            block.requests.output_tokens[answered] / request_metrics.distinct_arrivals(block.requests)[answered]
-        )
-    return np.concatenate(answers)
-
-
-def _has_no_pace(block: LoadObservation) -> BoolArray:
-    """Mark successful requests without a TPOT, and long answers that a proxy or server sent in two pieces."""
-    columns = block.requests
-    held_back = (columns.output_tokens >= _LONG_TOKENS) & (request_metrics.distinct_arrivals(columns) <= 2)
-    without: BoolArray = np.isnan(request_metrics.tpot_s(columns)) | held_back
-    return without & request_metrics.succeeded(columns)
 
 
 def too_few(blocks: int) -> CannotJudge:
@@ -247,10 +241,6 @@ class BlockPairs:
     baseline: FloatArray
     candidate: FloatArray
     together: int = 1
-
-    def notes(self, measure: Measure, blocks: int) -> tuple[str, ...]:
-        """Return a note that blocks were pooled, and why."""
-        return () if self.together == 1 else (pooling_note(measure, blocks, len(self.harm)),)
 
 
 def pooling_note(measure: Measure, blocks: int, groups: int) -> str:

@@ -24,7 +24,7 @@ from benchgate.gate.evidence.blocks import OWN_MACHINE, block_value
 from benchgate.gate.evidence.shares import failures
 from benchgate.model import records, request_metrics
 from benchgate.model.deployment import Arm
-from benchgate.model.records import BoolArray, ErrorClass, RequestColumns
+from benchgate.model.records import ErrorClass, RequestColumns
 from benchgate.model.request_metrics import LATENCIES
 from benchgate.model.run import ClientUse, Evidence, LoadObservation
 from benchgate.suite.load import TrafficClass
@@ -53,38 +53,31 @@ def saturation_reasons(
 
 def losses(use: ClientUse, *columns: RequestColumns) -> tuple[str, ...]:
     """Return what the load generator lost: workers, requests never sent, requests that it failed itself."""
-    return (*use.faults, *(lost for rows in columns for lost in _lost_requests(rows)))
+    lost = list(use.faults)
+    for rows in columns:
+        # due and never sent, unless the server refused a connection or failed an earlier turn
+        unsent = (rows.sent_ns == records.ABSENT) & rows.error.are((None, ErrorClass.CLIENT))
+        count = int(np.count_nonzero(unsent))
+        if count:
+            lost.append(f"{count} of {len(rows)} requests were never sent (allowed: none)")
+        count = int(np.count_nonzero(rows.error.are((ErrorClass.CLIENT,)) & ~unsent))
+        if count:
+            failed = f"{count} of {len(rows)} requests failed by a fault of the load generator's own machine"
+            lost.append(f"{failed} (allowed: none)")
+    return tuple(lost)
 
 
 def strains(
     use: ClientUse, columns: RequestColumns, offered_rps: float | None, bounds: ClientBounds
 ) -> tuple[str, ...]:
     """Return the signs that the client set the pace: late sends, late reads, a busy interpreter, a rate not reached."""
-    signs = _late_sends(columns, bounds), _late_reads(use, bounds), _busy(use, bounds)
-    return tuple(reason for found in (*signs, _behind(columns, offered_rps, bounds)) for reason in found)
+    late = (*_late_sends(columns, bounds), *_late_reads(use, bounds))
+    return (*late, *_busy(use, bounds), *_behind(columns, offered_rps, bounds))
 
 
 def doubtful_failures(columns: RequestColumns) -> int:
     """Count failures that a strained client may have caused itself: no answer in time, or no connection."""
     return int(np.count_nonzero(columns.error.are((ErrorClass.TIMEOUT, *_SERVERS_OWN, ErrorClass.CLIENT))))
-
-
-def _lost_requests(columns: RequestColumns) -> Iterator[str]:
-    unsent = _undispatched(columns)
-    count = int(np.count_nonzero(unsent))
-    if count:
-        yield f"{count} of {len(columns)} requests were never sent (allowed: none)"
-    count = int(np.count_nonzero(columns.error.are((ErrorClass.CLIENT,)) & ~unsent))
-    if count:
-        what = f"{count} of {len(columns)} requests failed by a fault of the load generator's own machine"
-        yield f"{what} (allowed: none)"
-
-
-def _undispatched(columns: RequestColumns) -> BoolArray:
-    """Mark requests that were due and never sent, unless the server refused a connection or failed an earlier turn."""
-    excused = ~columns.error.are((None, ErrorClass.CLIENT))
-    never: BoolArray = columns.sent_ns == records.ABSENT
-    return never & ~excused
 
 
 def _late_sends(columns: RequestColumns, bounds: ClientBounds) -> Iterator[str]:
@@ -168,7 +161,7 @@ class StrainedBlocks:
     of: int
     why: str = ""  # of the first strained execution
     doubtful: int = 0  # failures that the client may have caused
-    hides_failures: bool = False  # excluding one of these blocks would hide failures of the candidate alone
+    hides_failures: bool = False  # in one of them the candidate failed more than the baseline, or alone than elsewhere
 
     @property
     def invalidate(self) -> bool:
@@ -198,6 +191,13 @@ def strained_blocks(evidence: Evidence, place: TrafficClass, suite: Suite) -> St
     of = len({block for executions in arms.values() for block in executions})
     if not found:
         return StrainedBlocks(place.name, blocks, of)
+    if len(arms_of(evidence)) > 1:
+        pairs = paired_load(evidence, place.name)
+        hides = any(failures(c) > failures(b) for b, c in pairs if b.block in blocks)
+    else:
+        alone = arms[Arm.CANDIDATE].values()
+        elsewhere = max((failures(o) for o in alone if o.block not in blocks), default=0)
+        hides = any(failures(o) > elsewhere for o in alone if o.block in blocks)
     first, reason = found[0]
     return StrainedBlocks(
         place.name,
@@ -205,17 +205,8 @@ def strained_blocks(evidence: Evidence, place: TrafficClass, suite: Suite) -> St
         of,
         why=f"block {first.block + 1}, {first.arm.value}: {reason}",
         doubtful=sum(doubtful_failures(rows) for execution, _ in found for rows in execution.with_ramp),
-        hides_failures=_hides_failures(evidence, place.name, blocks),
+        hides_failures=hides,
     )
-
-
-def _hides_failures(evidence: Evidence, stage: str, blocks: frozenset[int]) -> bool:
-    """Return True if the candidate failed more in one of these blocks than the baseline (alone: than elsewhere)."""
-    if len(arms_of(evidence)) > 1:
-        return any(failures(c) > failures(b) for b, c in paired_load(evidence, stage) if b.block in blocks)
-    alone = load_of(evidence, stage, Arm.CANDIDATE)
-    elsewhere = max((failures(o) for o in alone.values() if o.block not in blocks), default=0)
-    return any(failures(o) > elsewhere for o in alone.values() if o.block in blocks)
 
 
 def usable(comparison: Comparison, suite: Suite) -> Comparison:
@@ -248,16 +239,13 @@ def paced_by_client(suite: Suite, *runs: Evidence) -> frozenset[tuple[str, int]]
 
 
 def _strains(execution: LoadObservation, place: TrafficClass, suite: Suite) -> tuple[str, ...]:
-    return strains(execution.client, execution.requests, _offered_rps(place, execution), suite.gate.client)
-
-
-def _offered_rps(place: TrafficClass, execution: LoadObservation) -> float | None:
-    """Return the rate that an open loop was to send at, over the span of its schedule; None for a closed loop."""
-    if not place.is_open:
-        return None
-    intended_ns = execution.requests.intended_ns
-    span_s = float(np.ptp(intended_ns)) * 1e-9 if len(intended_ns) else 0.0
-    return place.mean_rps or ((len(intended_ns) - 1) / span_s if span_s > 0 else None)  # a trace has no stated rate
+    """Return the strains of an execution. An open loop is held to its rate; a trace has that of its schedule."""
+    offered_rps = place.mean_rps if place.is_open else None
+    if place.is_open and not offered_rps:
+        intended_ns = execution.requests.intended_ns
+        span_s = float(np.ptp(intended_ns)) * 1e-9 if len(intended_ns) else 0.0
+        offered_rps = (len(intended_ns) - 1) / span_s if span_s > 0 else None
+    return strains(execution.client, execution.requests, offered_rps, suite.gate.client)
 
 
 _CLOUDS_S = 0.005  # a read delay below it is what any scheduler may cost
@@ -285,11 +273,21 @@ def without_clouded_blocks(
         excluded: dict[Evidence, set[int]] = {}
         for of_run, evidence in comparison.named_runs:
             executions = [o for o in evidence.load if o.stage == stage and o.arm in arms]
-            clouded = [o for o in executions if _clouds(o, metric, q)]
+            clouded, worst_s = [], 0.0
+            for execution in executions:
+                delay_s, reported_s = execution.client.read_delay_p99_s, block_value(execution, metric, q)
+                if delay_s is None or reported_s is None:
+                    continue
+                if delay_s > max(_CLOUDS_S, _CLOUDED_OF_TAIL * reported_s):  # a failure's latency is infinite
+                    clouded.append(execution)
+                    worst_s = max(worst_s, delay_s)
             if not clouded:
                 continue
             blocks, of = {o.block for o in clouded}, len({o.block for o in executions})
-            reason = _clouded_reason(stage, clouded, f"{len(blocks)} of {of}")
+            both = " and ".join(dict.fromkeys(o.arm.value for o in clouded))
+            bound = f"(bound {show_duration(_CLOUDS_S)}, or {_CLOUDED_OF_TAIL:.0%} of the tail)"
+            waited = f"what had arrived waited for the client, up to {show_duration(worst_s)} {bound}"
+            reason = f"stage {stage}: in {len(blocks)} of {of} blocks, on the {both}, {waited}, so the tail is its own"
             if len(blocks) > STRAINED_SHARE * of:
                 return ClearedRuns(comparison, tuple(notes), invalid(f"{of_run}{reason}", OWN_MACHINE))
             found.append(f"{of_run}left out: {reason}")
@@ -303,17 +301,3 @@ def without_clouded_blocks(
 def _without(stage: str, excluded: Mapping[Evidence, set[int]], run: Evidence) -> Evidence:
     blocks = excluded.get(run, set())
     return replace(run, load=tuple(o for o in run.load if o.stage != stage or o.block not in blocks))
-
-
-def _clouded_reason(stage: str, clouded: list[LoadObservation], share: str) -> str:
-    worst_s = max(o.client.read_delay_p99_s or 0.0 for o in clouded)
-    arms = " and ".join(dict.fromkeys(o.arm.value for o in clouded))
-    bound = f"(bound {show_duration(_CLOUDS_S)}, or {_CLOUDED_OF_TAIL:.0%} of the tail)"
-    waited = f"what had arrived waited for the client, up to {show_duration(worst_s)} {bound}"
-    return f"stage {stage}: in {share} blocks, on the {arms}, {waited}, so the tail is its own"
-
-
-def _clouds(execution: LoadObservation, metric: str, q: float) -> bool:
-    """Return True if a read delay is too much of a reported latency; a failure's is infinite, and no delay matters."""
-    delay_s, reported_s = execution.client.read_delay_p99_s, block_value(execution, metric, q)
-    return delay_s is not None and reported_s is not None and delay_s > max(_CLOUDS_S, _CLOUDED_OF_TAIL * reported_s)

@@ -9,14 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 from pydantic import ValidationError
 
 from benchgate.gate.comparison import Comparison, TiedRuns, UntiedRuns
 from benchgate.gate.decision import invalid
 from benchgate.gate.evidence.deployments import FLAGS, models_in, reported_accelerators
-from benchgate.gate.evidence.intervals import block_limits, block_mean, price_limits
+from benchgate.gate.evidence.intervals import block_limits, block_mean
 from benchgate.model import request_metrics
 from benchgate.model.deployment import Arm, Deployment, usd_per_million_tokens
 from benchgate.model.request_metrics import Slo
@@ -42,20 +41,23 @@ def unit_cost(deployment: Deployment, blocks: Sequence[LoadObservation], counted
     if deployment.token_prices:
         costs = [block_cost(deployment, block, counted) for block in blocks]
         known = [None if cost is None or math.isinf(cost) else cost for cost in costs]
-        return block_mean(known), block_limits(known) or _constant_limits(known)
+        limits, first = block_limits(known), known[0]
+        if limits is None and first is not None and len(known) > 1 and all(cost == first for cost in known):
+            limits = Limits(first, first)  # tokens are counted exactly, so an equal cost has no spread
+        return block_mean(known), limits
     return hourly_cost(deployment, [_pace(block, counted) for block in blocks])
 
 
-def _constant_limits(costs: Sequence[float | None]) -> Limits | None:
-    """Return the limits of a cost that is equal in all blocks: tokens are counted exactly, so it has no spread."""
-    first = costs[0] if len(costs) > 1 else None
-    return None if first is None or any(cost != first for cost in costs) else Limits(first, first)
-
-
 def hourly_cost(deployment: Deployment, tokens_per_s: Sequence[float | None]) -> Cost:
-    """Return the unit cost of a deployment paid by the hour at the mean throughput of its blocks."""
-    price = partial(_hourly, deployment)
-    return price(block_mean(tokens_per_s)), price_limits(price, block_limits(tokens_per_s))
+    """Return the unit cost of a deployment paid by the hour at the mean throughput of its blocks.
+
+    It has no limits if the throughput may be 0.
+    """
+    rates = block_limits(tokens_per_s)
+    ends = (None, None) if rates is None else (rates.upper, rates.lower)
+    lower, upper = (_hourly(deployment, rate) for rate in ends)
+    limits = None if lower is None or upper is None else Limits(lower, upper)
+    return _hourly(deployment, block_mean(tokens_per_s)), limits
 
 
 def block_cost(deployment: Deployment, block: LoadObservation, counted: Counted) -> float | None:
@@ -67,19 +69,14 @@ def block_cost(deployment: Deployment, block: LoadObservation, counted: Counted)
         return math.inf
     if not deployment.token_prices:
         return _hourly(deployment, _pace(block, counted))
-    usd = billed_usd(deployment, block)
-    return None if usd is None else usd * 1e6 / tokens
-
-
-def billed_usd(deployment: Deployment, block: LoadObservation) -> float | None:
-    """Return the token price of a block's successful requests; None if any count is missing."""
     prices, requests = deployment.token_prices, block.requests
     read = request_metrics.input_tokens(requests)
     if read is None:
         return None
     cached = request_metrics.cached_tokens(requests)
     paid = (read - cached) * prices["input"] + cached * prices["cached_input"]
-    return (paid + request_metrics.output_tokens(requests) * prices["output"]) / 1e6
+    billed_usd = (paid + request_metrics.output_tokens(requests) * prices["output"]) / 1e6
+    return billed_usd * 1e6 / tokens
 
 
 def output_tokens(slo: Slo | None = None) -> Counted:
@@ -197,7 +194,8 @@ def price_list_mismatch(judged: Run, reference: Run) -> str | None:
             f"this version of benchgate cannot read the candidate's entry in the suite of the run on {closed[0].day}, "
             "so the accelerators that it is paid for are not known"
         )
-    kinds = [(price.accelerator, _reported_names(run)) for price, run in zip(prices, runs, strict=True)]
+    reported = [", ".join(sorted(set(reported_accelerators(run.arms[Arm.CANDIDATE])))) or None for run in runs]
+    kinds = [(price.accelerator, names) for price, names in zip(prices, reported, strict=True)]
     unlike = next((pair for pair in zip(*kinds, strict=True) if None not in pair and pair[0] != pair[1]), None)
     if unlike is None:
         return None
@@ -206,11 +204,6 @@ def price_list_mismatch(judged: Run, reference: Run) -> str | None:
         f"both candidates cost {prices[0]}, on accelerators that are not said to be the same ({both}): what their"
         " prices did in between is not known"
     )
-
-
-def _reported_names(run: Run) -> str | None:
-    names = run.arms[Arm.CANDIDATE].facts.get("accelerator_names")
-    return ", ".join(sorted({str(name) for name in names})) if isinstance(names, list) and names else None
 
 
 def _paid(run: Run, arm: Arm) -> _Price:

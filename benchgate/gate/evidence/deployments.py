@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from types import MappingProxyType
 
-from benchgate.gate.comparison import Comparison, LiveBaseline, arms_of, load_of
+from benchgate.gate.comparison import Comparison, LiveBaseline, arms_of, paired_load
 from benchgate.gate.evidence.telemetry import answer_hit_ratio, server_hit_ratio, windows_of
 from benchgate.model.deployment import Arm, Deployment, canonical_json, flatten_json
 from benchgate.model.run import AT_THE_START, Evidence, Run
@@ -170,45 +170,31 @@ def observed_differences(evidence: Evidence, suite: Suite) -> Iterator[Differenc
     """Yield differences of cache hits, clocks and order between the arms of a run."""
     stages = [stage.name for stage in suite.load.sweep] if suite.load is not None else []
     for stage in stages:
-        yield from _warmth(evidence, suite, stage)
+        names = [level.name for level in traffic_classes(suite) if level.stage == stage]
+        ratios = [server_hit_ratio(evidence, stage, arm) for arm in Arm]
+        if None in ratios:
+            ratios = [answer_hit_ratio(evidence, names, arm) for arm in Arm]
+        baseline, candidate = ratios
+        if baseline is not None and candidate is not None and abs(baseline - candidate) > _WARMER:
+            what = f"prompt tokens found in the prefix cache, stage {stage}"
+            yield Difference(what, show_percent(baseline), show_percent(candidate), declared=False)
     for stage in stages:
-        yield from _clocks(evidence, stage)
-    yield from _block_order(evidence)
-
-
-def _warmth(evidence: Evidence, suite: Suite, stage: str) -> Iterator[Difference]:
-    names = [level.name for level in traffic_classes(suite) if level.stage == stage]
-    by_server = [server_hit_ratio(evidence, stage, arm) for arm in Arm]
-    both = by_server if None not in by_server else [answer_hit_ratio(evidence, names, arm) for arm in Arm]
-    baseline, candidate = both
-    if baseline is not None and candidate is not None and abs(baseline - candidate) > _WARMER:
-        what = f"prompt tokens found in the prefix cache, stage {stage}"
-        yield Difference(what, show_percent(baseline), show_percent(candidate), declared=False)
-
-
-def _clocks(evidence: Evidence, stage: str) -> Iterator[Difference]:
-    found = []
-    for arm in Arm:
-        means = [window.mean(Gauge.GPU_CLOCK) for window in windows_of(evidence, stage, arm).values()]
-        known = [mean for mean in means if mean is not None]
-        found.append(fmean(known) if known else None)
-    baseline, candidate = found
-    if baseline is None or candidate is None or abs(baseline - candidate) <= _OTHER_CLOCK * max(baseline, candidate):
-        return
-    what = f"the accelerators' clock, stage {stage}"
-    yield Difference(what, f"{baseline / 1e6:,.0f} MHz", f"{candidate / 1e6:,.0f} MHz", declared=False)
-
-
-def _block_order(evidence: Evidence) -> Iterator[Difference]:
+        clocks = []
+        for arm in Arm:
+            means = [window.mean(Gauge.GPU_CLOCK) for window in windows_of(evidence, stage, arm).values()]
+            known = [mean for mean in means if mean is not None]
+            clocks += [fmean(known)] if known else []
+        if len(clocks) == len(Arm) and abs(clocks[0] - clocks[1]) > _OTHER_CLOCK * max(clocks):
+            theirs, ours = (f"{clock / 1e6:,.0f} MHz" for clock in clocks)
+            yield Difference(f"the accelerators' clock, stage {stage}", theirs, ours, declared=False)
     first, of = dict.fromkeys(Arm, 0), 0
     for stage in dict.fromkeys(o.stage for o in evidence.load):
-        theirs, ours = (load_of(evidence, stage, arm) for arm in Arm)
-        for block in sorted(theirs.keys() & ours.keys()):
-            first[Arm.BASELINE if theirs[block].position < ours[block].position else Arm.CANDIDATE] += 1
+        for one, other in paired_load(evidence, stage):
+            first[Arm.BASELINE if one.position < other.position else Arm.CANDIDATE] += 1
             of += 1
     if first[Arm.BASELINE] != first[Arm.CANDIDATE]:
-        baseline, candidate = (f"{first[arm]:,} of {of:,}" for arm in Arm)
-        yield Difference("blocks of a stage measured first", baseline, candidate, declared=False)
+        theirs, ours = (f"{first[arm]:,} of {of:,}" for arm in Arm)
+        yield Difference("blocks of a stage measured first", theirs, ours, declared=False)
 
 
 NOT_REPORTED = "not reported"
@@ -264,9 +250,9 @@ _FIELDS: Mapping[str, _Shared] = MappingProxyType(
         ),
     }
 )
-_SPELLING = frozenset({"max_tokens_field"})
+_SPELLING = "max_tokens_field"
 """Spelling of requests, not part of serving: listed as a difference, judged only by its effects."""
-_READ = frozenset({FLAGS, *_SPELLING, *(name for field in _FIELDS.values() for name in field.names)})
+_READ = frozenset({FLAGS, _SPELLING, *(name for field in _FIELDS.values() for name in field.names)})
 _OPT_IN = ("hardware",)
 """Fields reported only if the suite requests them (`gpu`): a value of one arm alone declares nothing."""
 
@@ -280,7 +266,11 @@ def differences(comparison: Comparison, suite: Suite) -> tuple[Difference, ...]:
     if sides is None or any(fault.when == AT_THE_START for run in comparison.runs for fault in run.target_faults):
         return ()
     pair = declared_sides(comparison)
-    found = [*([] if pair is None else compare_deployments(*pair, suite.gate.allow_different)), *_in_spelling(*sides)]
+    found = [] if pair is None else [*compare_deployments(*pair, suite.gate.allow_different)]
+    theirs, ours = (str(side.settings.get(_SPELLING) or "max_tokens") for side in sides)
+    if theirs != ours:
+        what = "the request field for the maximum number of tokens"
+        found.append(Difference(what, theirs, ours, declared=False))
     if isinstance(comparison, LiveBaseline):
         found += observed_differences(comparison.judged, suite)
     return tuple(sorted(found, key=lambda one: (one.declared, one.field is None)))
@@ -360,13 +350,13 @@ class _FieldDifference:
 def _difference(
     found: _FieldDifference, baseline: Declared, candidate: Declared, allowed: Collection[str]
 ) -> Difference:
-    values = _show(found.theirs), _show(found.ours)
+    theirs, ours = (NOT_REPORTED if value is None else str(value) for value in (found.theirs, found.ours))
     if found.field in _OPT_IN and None in (found.theirs, found.ours):
-        return Difference(found.title, *values, declared=False)
+        return Difference(found.title, theirs, ours, declared=False)
     key = declaring_key(found.field, found.flag, baseline, candidate)
     if key is None and found.field in allowed:
         key = found.field
-    return Difference(found.title, *values, declared=key is not None, field=key or found.field)
+    return Difference(found.title, theirs, ours, declared=key is not None, field=key or found.field)
 
 
 def _shared(baseline: Declared, candidate: Declared) -> Iterator[_FieldDifference]:
@@ -411,15 +401,3 @@ def _itself(deployment: Deployment) -> dict[str, str]:
 
 def _unread(values: Mapping[str, object]) -> dict[str, object]:
     return {name: value for name, value in values.items() if name not in _READ}
-
-
-def _in_spelling(baseline: Deployment, candidate: Deployment) -> Iterator[Difference]:
-    for name in sorted(_SPELLING):
-        theirs, ours = (deployment.settings.get(name) for deployment in (baseline, candidate))
-        if theirs != ours:
-            what = "the request field for the maximum number of tokens"
-            yield Difference(what, str(theirs or "max_tokens"), str(ours or "max_tokens"), declared=False)
-
-
-def _show(value: object) -> str:
-    return NOT_REPORTED if value is None else str(value)

@@ -7,7 +7,7 @@ few items or clusters, or an infinite bound.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -52,12 +52,6 @@ def log_block_limits(per_block: FloatArray) -> Limits | None:
     return Limits(math.exp(found.limits.lower), math.exp(found.limits.upper))
 
 
-def price_limits(price: Callable[[float | None], float | None], rates: Limits | None) -> Limits | None:
-    """Return the limits of a price per token from those of the throughput; None if that may be 0."""
-    lower, upper = (price(rate) for rate in (rates.upper, rates.lower)) if rates is not None else (None, None)
-    return None if lower is None or upper is None else Limits(lower, upper)
-
-
 def miss_limits(counts: Counts) -> Limits | None:
     """Return the limits of the share of missed requests, on the effective number of requests as in checks."""
     return miss_share_limits(counts.kept, counts.totals, ALPHA)
@@ -79,24 +73,21 @@ def quantiles_with_limits(
     """
     everything = np.concatenate(blocks)
     values = request_metrics.quantiles(everything, shares)
-    own = [None if value is None else Limits(value, value) for value in values]
-    ends = _order_limits(everything, shares) if single else own
+    ends = [None if value is None else Limits(value, value) for value in values]
+    if single:
+        applicable = everything[~np.isnan(everything)]
+        fewest = [max(min_n_for_upper_limit(q, ALPHA), min_n_for_upper_limit(1 - q, ALPHA)) for q in shares]
+        n = len(applicable)
+        ranks = [limit_ranks(n, q, ALPHA) if n >= least else None for q, least in zip(shares, fewest, strict=True)]
+        positions = sorted({rank - 1 for pair in ranks if pair is not None for rank in pair})
+        placed = np.partition(applicable, positions) if positions else applicable
+        ends = [None if p is None else Limits(float(placed[p[0] - 1]), float(placed[p[1] - 1])) for p in ranks]
     each = np.array([request_metrics.quantiles(block, shares) for block in blocks], dtype=np.float64)
     limits = [log_block_limits(per_block) for per_block in each.T]
     return [
         (value, None if one is None or end is None else one.widened(end))
         for value, one, end in zip(values, limits, ends, strict=True)
     ]
-
-
-def _order_limits(values: FloatArray, shares: Sequence[float]) -> list[Limits | None]:
-    applicable = values[~np.isnan(values)]
-    n = len(applicable)
-    fewest = [max(min_n_for_upper_limit(q, ALPHA), min_n_for_upper_limit(1 - q, ALPHA)) for q in shares]
-    ranks = [limit_ranks(n, q, ALPHA) if n >= least else None for q, least in zip(shares, fewest, strict=True)]
-    positions = sorted({rank - 1 for pair in ranks if pair is not None for rank in pair})
-    placed = np.partition(applicable, positions) if positions else applicable
-    return [None if pair is None else Limits(float(placed[pair[0] - 1]), float(placed[pair[1] - 1])) for pair in ranks]
 
 
 def count_limits(hits: int, n: int) -> Limits | None:

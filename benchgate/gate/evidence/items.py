@@ -9,7 +9,7 @@ broken. So they are left out, and the result must hold even if all of them had d
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -123,7 +123,16 @@ def pair_task(baseline: QualityObservation, candidate: QualityObservation) -> Pa
     rows = _match_items(task, baseline.items, candidate.items, stopped=stopped)
     continuous = is_continuous(baseline) or is_continuous(candidate)
     _require_scores(task, rows, continuous=continuous)
-    clustered = any(b.cluster is not None for b, _ in rows)
+    unclear = [item for pair in rows for item in pair if is_unclear(item)]
+    why = []
+    if any(item.finish_reason == "length" for item in unclear):
+        why.append("cut short by the token limit")
+    if any(item.finish_reason != "length" for item in unclear):
+        why.append("without anything that could be read as an answer")
+    clusters = None  # an item without a cluster is its own
+    if any(b.cluster is not None for b, _ in rows):
+        labels = [f"c/{b.cluster}" if b.cluster is not None else f"i/{b.item_id}" for b, _ in rows]
+        clusters = tuple(f"{task}/{label}" for label in labels)
     kept = not continuous and all(b.choice is not None and c.choice is not None for b, c in rows)
     return Pairs(
         name=task,
@@ -132,8 +141,8 @@ def pair_task(baseline: QualityObservation, candidate: QualityObservation) -> Pa
         candidate=np.array([c.score for _, c in rows], dtype=np.float64),
         baseline_unclear=np.array([is_unclear(b) for b, _ in rows], dtype=np.bool_),
         candidate_unclear=np.array([is_unclear(c) for _, c in rows], dtype=np.bool_),
-        why_unclear=" or ".join(_why_unclear(rows)),
-        clusters=tuple(_cluster(task, b) for b, _ in rows) if clustered else None,
+        why_unclear=" or ".join(why),
+        clusters=clusters,
         other_wrong=sum(not b.correct and not c.correct and b.choice != c.choice for b, c in rows) if kept else None,
         stopped=stopped,
     )
@@ -193,19 +202,6 @@ def _require_scores(task: str, rows: _Rows, *, continuous: bool) -> None:
                 raise invalid(reason, "judge the task with the metric `score`, and give it `scale: continuous`")
 
 
-def _why_unclear(rows: _Rows) -> Iterator[str]:
-    items = [item for pair in rows for item in pair if is_unclear(item)]
-    if any(item.finish_reason == "length" for item in items):
-        yield "cut short by the token limit"
-    if any(item.finish_reason != "length" for item in items):
-        yield "without anything that could be read as an answer"
-
-
-def _cluster(task: str, item: EvalItem) -> str:
-    """Return the cluster's unique name; an item without a cluster is its own."""
-    return f"{task}/c/{item.cluster}" if item.cluster is not None else f"{task}/i/{item.item_id}"
-
-
 def _join(name: str, parts: list[Pairs]) -> Pairs:
     """Concatenate a group's tasks: every item counts the same, as in the group's own score."""
     clustered = any(part.clusters is not None for part in parts)
@@ -215,9 +211,9 @@ def _join(name: str, parts: list[Pairs]) -> Pairs:
     def joined(column: str) -> FloatArray:
         return np.concatenate([getattr(part, column) for part in parts])
 
-    def labels(part: Pairs) -> tuple[str, ...]:
-        return part.clusters if part.clusters is not None else tuple(f"{part.name}/i/{i}" for i in range(len(part)))
-
+    labels: list[str] = []
+    for part in parts:
+        labels += part.clusters or [f"{part.name}/i/{i}" for i in range(len(part))]
     return Pairs(
         name=name,
         continuous=any(part.continuous for part in parts),
@@ -226,7 +222,7 @@ def _join(name: str, parts: list[Pairs]) -> Pairs:
         baseline_unclear=joined("baseline_unclear") == 1,
         candidate_unclear=joined("candidate_unclear") == 1,
         why_unclear=" or ".join(dict.fromkeys(part.why_unclear for part in parts if part.why_unclear)),
-        clusters=tuple(label for part in parts for label in labels(part)) if clustered else None,
+        clusters=tuple(labels) if clustered else None,
         other_wrong=sum(known) if len(known) == len(wrong) else None,
         stopped=any(part.stopped for part in parts),
         tasks=len(parts),

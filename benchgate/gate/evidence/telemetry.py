@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean
 from types import MappingProxyType
 
 import numpy as np
 
 from benchgate.model.deployment import Arm
-from benchgate.model.records import ABSENT, RequestColumns, TokenSource
+from benchgate.model.records import ABSENT, TokenSource
 from benchgate.model.request_metrics import cached_ratio, succeeded
 from benchgate.model.run import Evidence, LoadObservation
 from benchgate.model.telemetry import Counter, Gauge, TelemetryWindow
@@ -24,13 +23,6 @@ def windows_of(evidence: Evidence, stage: str, arm: Arm) -> dict[int, TelemetryW
     """Return the windows of a stage, or of the stage of a class (`stage/class`), by block number."""
     whole = stage_part(stage)
     return {window.block: window for window in evidence.telemetry if window.stage == whole and window.arm is arm}
-
-
-def stage_mean(evidence: Evidence, stage: str, arm: Arm, gauge: Gauge) -> float | None:
-    """Return the mean of a gauge over all blocks; None if any block has no reading."""
-    means = [window.mean(gauge) for window in windows_of(evidence, stage, arm).values()]
-    known = [mean for mean in means if mean is not None]
-    return fmean(known) if known and len(known) == len(means) else None
 
 
 def executions_of(evidence: Evidence, stage: str, arm: Arm) -> dict[int, list[LoadObservation]]:
@@ -97,45 +89,33 @@ def compare_counts(
     length of an answer. Resent requests count once: the server had closed the connection before. Without generation
     (embeddings, reranking) a server may split requests, so only prompt tokens are compared.
     """
-    parts = [columns for o in executions for columns in o.parts]
-    bounds = [("prompt tokens", Counter.PROMPT_TOKENS, _prompt_tokens(parts, unrecorded))]
+    answered = sent = prompts = longest_prompt = generated = 0
+    unknown_prompts = unknown_answers = unrecorded
+    for part in (columns for o in executions for columns in o.parts):
+        ok, read = succeeded(part), part.input_tokens
+        answered += int(np.count_nonzero(ok))
+        sent += int(np.count_nonzero(part.sent_ns != ABSENT))
+        # a prompt without a reported length has up to the longest reported one
+        prompts += int(read[read > 0].sum())
+        unknown_prompts += int(np.count_nonzero(read <= 0))
+        longest_prompt = max(longest_prompt, int(read.max()) if len(part) else 0)
+        # an answer that failed or has no usage has up to `longest` tokens
+        whole = ok & part.token_source.are((TokenSource.USAGE,))
+        generated += int(part.output_tokens[whole].sum())
+        unknown_answers += int(np.count_nonzero(~whole))
+    bounds = []
     if generates:
-        bounds.insert(0, ("requests", Counter.REQUESTS, _requests(parts, unrecorded)))
-        bounds.append(("generated tokens", Counter.GENERATION_TOKENS, _generated_tokens(parts, unrecorded, longest)))
+        bounds.append(("requests", Counter.REQUESTS, answered, sent + unrecorded))
+    if longest_prompt > 0:
+        bounds.append(("prompt tokens", Counter.PROMPT_TOKENS, prompts, prompts + unknown_prompts * longest_prompt))
+    if generates and longest > 0:
+        most = generated + unknown_answers * longest
+        bounds.append(("generated tokens", Counter.GENERATION_TOKENS, generated, most))
     return [
-        Counted(what, server, *bound)
-        for what, word, bound in bounds
-        if bound is not None and (server := window.change(word)) is not None
+        Counted(what, server, float(least), float(most))
+        for what, counter, least, most in bounds
+        if (server := window.change(counter)) is not None
     ]
-
-
-_Bounds = tuple[float, float] | None
-"""Least and most that the client's count allows; None if unknown."""
-
-
-def _requests(parts: Sequence[RequestColumns], unrecorded: int) -> _Bounds:
-    answered = sum(int(np.count_nonzero(succeeded(part))) for part in parts)
-    sent = sum(int(np.count_nonzero(part.sent_ns != ABSENT)) for part in parts)
-    return float(answered), float(sent + unrecorded)
-
-
-def _prompt_tokens(parts: Sequence[RequestColumns], unrecorded: int) -> _Bounds:
-    """Return the bounds; a prompt without a reported length has up to the longest reported one."""
-    known = sum(int(part.input_tokens[part.input_tokens > 0].sum()) for part in parts)
-    longest = max((int(part.input_tokens.max()) for part in parts if len(part)), default=0)
-    unknown = sum(int(np.count_nonzero(part.input_tokens <= 0)) for part in parts) + unrecorded
-    return (float(known), float(known + unknown * longest)) if longest > 0 else None
-
-
-def _generated_tokens(parts: Sequence[RequestColumns], unrecorded: int, longest: int) -> _Bounds:
-    """Return the bounds; an answer that failed or has no usage has up to `longest` tokens."""
-    known, unknown = 0, unrecorded
-    for part in parts:
-        by_usage = part.token_source.are((TokenSource.USAGE,))
-        whole = succeeded(part) & by_usage
-        known += int(part.output_tokens[whole].sum())
-        unknown += int(np.count_nonzero(~whole))
-    return (float(known), float(known + unknown * longest)) if longest > 0 else None
 
 
 def server_hit_ratio(evidence: Evidence, stage: str, arm: Arm) -> float | None:

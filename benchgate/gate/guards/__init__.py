@@ -11,7 +11,7 @@ from typing import Any
 from benchgate.gate.comparison import Comparison, TiedRuns, UntiedRuns
 from benchgate.gate.guards import answers, arms, caches, client, load, run, server, text
 from benchgate.gate.guards.answers import Evals
-from benchgate.gate.guards.base import Guard, invalidates_only_comparisons, run_each
+from benchgate.gate.guards.base import Guard, are_comparisons, run_each
 from benchgate.model.run import Evidence
 from benchgate.model.verdict import GuardResult
 from benchgate.suite.schema import Suite
@@ -69,7 +69,7 @@ def run_guards(comparison: Comparison, suite: Suite) -> tuple[GuardResult, ...]:
         without = "no load check compares with the baseline, so none is affected"
         results = [
             replace(one, tripped=False, reason=f"{one.reason}; {without}", remedy=None, invalidates=())
-            if invalidates_only_comparisons(one)
+            if one.tripped and are_comparisons(one.invalidates)
             else one
             for one in results
         ]

@@ -130,19 +130,24 @@ def _allowed(suite: Suite) -> float:
 
 
 def _count_on_both(tasks: Sequence[Arms], is_faulty: Callable[[EvalItem], bool]) -> list[tuple[float, int]]:
-    """Count, for each arm, the faulty answers and the answers that came; `items-paired` reports failed requests."""
-    counts = [[_count(arms[side], is_faulty) for arms in tasks] for side in (0, 1)]
-    return [(sum(faulty for faulty, _ in of_arm), sum(n for _, n in of_arm)) for of_arm in counts]
+    """Count, for each arm, the faulty answers and the answers that came; `items-paired` reports failed requests.
 
-
-def _count(observation: QualityObservation, is_faulty: Callable[[EvalItem], bool]) -> tuple[float, int]:
-    """Count faulty answers in items: each asking of an item that was asked several times counts as a fraction."""
-    answered = [item for item in observation.items if item.error is None]
-    faulty = observation.harness.get("empty_count" if is_faulty is is_empty else "unclear_count")
-    askings = observation.harness.get("askings_count")
-    if isinstance(faulty, int) and isinstance(askings, int) and askings > 0:
-        return faulty * len(answered) / askings, len(answered)
-    return sum(map(is_faulty, answered)), len(answered)
+    An item that was requested several times counts as a fraction for each.
+    """
+    counts: list[tuple[float, int]] = []
+    for side in (0, 1):
+        faulty, n = 0.0, 0
+        for observation in (arms[side] for arms in tasks):
+            answered = [item for item in observation.items if item.error is None]
+            counted = observation.harness.get("empty_count" if is_faulty is is_empty else "unclear_count")
+            askings = observation.harness.get("askings_count")
+            if isinstance(counted, int) and isinstance(askings, int) and askings > 0:
+                faulty += counted * len(answered) / askings
+            else:
+                faulty += sum(map(is_faulty, answered))
+            n += len(answered)
+        counts.append((faulty, n))
+    return counts
 
 
 def _differ(counts: Sequence[tuple[float, int]]) -> bool:
@@ -269,15 +274,6 @@ def _chance(observation: QualityObservation) -> float | None:
 _OWN_BAND = 0.05
 
 
-@dataclass(frozen=True, slots=True)
-class _Band:
-    """Range of expected scores, and the source of the expectation in words."""
-
-    least: float
-    most: float
-    known: str
-
-
 @guard("baseline-as-known", "every baseline scores what is known of it", invalidates=QUALITY, needs=EVALS)
 def baseline_as_known(evals: Evals, suite: Suite) -> Violation | NotApplicable | None:
     """Flag a baseline that does not reproduce its known score: its requests have changed.
@@ -295,10 +291,10 @@ def baseline_as_known(evals: Evals, suite: Suite) -> Violation | NotApplicable |
         band = _band(entry, evals.judged, suite, own)
         if band is None:
             continue
-        applies = True
+        applies, (least, most, source) = True, band
         value, limits = _score(own, suite.gate.alpha)
-        if limits.upper < band.least or limits.lower > band.most:
-            expected = f"{band.known} {show_percent(band.least)} to {show_percent(band.most)}"
+        if limits.upper < least or limits.lower > most:
+            expected = f"{source} {show_percent(least)} to {show_percent(most)}"
             reason = f"the baseline scores {show_percent(value)} on {entry.name}, {expected}"
             return Violation(reason, "see what was changed: prompt, template, few-shot, limit")
     if applies:
@@ -306,27 +302,25 @@ def baseline_as_known(evals: Evals, suite: Suite) -> Violation | NotApplicable |
     return NotApplicable("neither `expect` nor an earlier run says what a task that was run to its end should score")
 
 
-def _band(entry: TaskEntry, run: Evidence, suite: Suite, own: Sequence[QualityObservation]) -> _Band | None:
-    """Return the suite's `expect`, else a band around earlier scores; None if neither is known."""
+def _band(
+    entry: TaskEntry, run: Evidence, suite: Suite, own: Sequence[QualityObservation]
+) -> tuple[float, float, str] | None:
+    """Return the suite's `expect`, else a band around earlier scores, and its source; None if neither is known."""
     if entry.expect is not None:
-        return _Band(entry.expect.least, entry.expect.most, "where it is known to score")
-    earlier = [] if any(map(is_continuous, own)) else _earlier_scores(entry.name, run, suite)
-    if not earlier:
-        return None
-    usual = float(np.mean(earlier))
-    known = f"where in {len(earlier)} earlier {'run' if len(earlier) == 1 else 'runs'} it scored about"
-    return _Band(max(0.0, usual - _OWN_BAND), min(1.0, usual + _OWN_BAND), known)
-
-
-def _earlier_scores(name: str, run: Evidence, suite: Suite) -> list[float]:
-    if Arm.BASELINE not in run.run.arms:
-        return []  # it was measured in another run, whose release is not this one's
+        return entry.expect.least, entry.expect.most, "where it is known to score"
+    if any(map(is_continuous, own)) or Arm.BASELINE not in run.run.arms:
+        return None  # without the arm it was measured in another run, whose release is not this one's
     alone = suite.quality is not None and len(suite.quality.tasks) == 1
-    ids = [f"accuracy@{name}", *(["accuracy"] if alone else [])]
+    ids = [f"accuracy@{entry.name}", *(["accuracy"] if alone else [])]
     release = run.run.arms[Arm.BASELINE].release
     runs = [past for past in run.history if past.baseline.release == release]
     found = [next((past.checks[one] for one in ids if one in past.checks), None) for past in runs]
-    return [check.baseline for check in found if check is not None and check.unit is Unit.RATIO]
+    earlier = [check.baseline for check in found if check is not None and check.unit is Unit.RATIO]
+    if not earlier:
+        return None
+    usual = float(np.mean(earlier))
+    source = f"where in {len(earlier)} earlier {'run' if len(earlier) == 1 else 'runs'} it scored about"
+    return max(0.0, usual - _OWN_BAND), min(1.0, usual + _OWN_BAND), source
 
 
 def _score(own: Sequence[QualityObservation], alpha: float) -> tuple[float, Limits]:
@@ -386,12 +380,13 @@ _MOST_NAMED_PROMPTS = 3
 _MIN_PROMPTS = 20
 
 
-def _has_shadow_facts(run: Evidence, _: Suite) -> bool:
-    items = run.shadow.items if run.shadow is not None else ()
-    return any(item.primary_facts is not None or item.candidate_facts is not None for item in items)
-
-
-SHADOW_ANSWERS = Need("facts about shadow answers", _has_shadow_facts)
+SHADOW_ANSWERS = Need(
+    "facts about shadow answers",
+    lambda run, _: (
+        run.shadow is not None
+        and any(item.primary_facts is not None or item.candidate_facts is not None for item in run.shadow.items)
+    ),
+)
 
 
 @guard("shadow-not-empty", "the answers to recorded prompts are not empty", invalidates=SHADOW, needs=SHADOW_ANSWERS)

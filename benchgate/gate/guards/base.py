@@ -67,12 +67,8 @@ def invalidating_guard(guards: Iterable[GuardResult], kinds: Collection[str]) ->
     return next((guard for guard in guards if guard.tripped and not set(guard.invalidates).isdisjoint(kinds)), None)
 
 
-def invalidates_only_comparisons(guard: GuardResult) -> bool:
-    """Return True for a tripped guard that leaves the candidate's own numbers valid."""
-    return guard.tripped and _are_comparisons(guard.invalidates)
-
-
-def _are_comparisons(kinds: tuple[str, ...]) -> bool:
+def are_comparisons(kinds: tuple[str, ...]) -> bool:
+    """Return True for kinds whose invalidation leaves the candidate's own numbers valid."""
     return bool(kinds) and all(kind.startswith(_COMPARED) for kind in kinds)
 
 
@@ -87,13 +83,6 @@ class Violation:
     remedy: str
     arm: Arm | None = None
     invalidates: tuple[str, ...] | None = None
-
-    @property
-    def only_comparisons(self) -> bool:
-        """True if the candidate's own numbers stay valid."""
-        if self.invalidates is None:
-            return self.arm is Arm.BASELINE
-        return _are_comparisons(self.invalidates)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +113,10 @@ Finding = Violation | Caution | Passed | NotApplicable | None
 
 def most_serious(violations: Sequence[Violation]) -> Violation | None:
     """Return the first violation that invalidates the candidate's own numbers, else the first one."""
-    return next((one for one in violations if not one.only_comparisons), next(iter(violations), None))
+    for one in violations:
+        if one.arm is not Arm.BASELINE if one.invalidates is None else not are_comparisons(one.invalidates):
+            return one
+    return next(iter(violations), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,10 +183,6 @@ class Guard(Generic[Subject]):
         known = not isinstance(found, NotApplicable)
         return GuardResult(self.id, tripped=False, reason=reason, remedy=None, known=known)
 
-    def is_listed(self, run: Evidence, suite: Suite) -> bool:
-        """Return False if the results omit the guard because the run lacks what it needs."""
-        return self.needs is None or self.needs.otherwise is not None or self.needs.is_met(run, suite)
-
 
 def guard(
     name: str,
@@ -210,5 +198,7 @@ def guard(
 
 
 def run_each(guards: Iterable[Guard[Evidence]], run: Evidence, suite: Suite) -> Iterator[GuardResult]:
-    """Yield the results of the listed guards on one run, in order."""
-    return (one(run, suite) for one in guards if one.is_listed(run, suite))
+    """Yield the results of guards on one run, in order, without those omitted because the run lacks what they need."""
+    for one in guards:
+        if one.needs is None or one.needs.otherwise is not None or one.needs.is_met(run, suite):
+            yield one(run, suite)

@@ -29,8 +29,8 @@ from benchgate.gate.guards.base import (
 from benchgate.gate.guards.load import answered_by_both
 from benchgate.model import request_metrics
 from benchgate.model.deployment import Arm
-from benchgate.model.records import AnswerAgreement, BoolArray, IntArray
-from benchgate.model.run import Evidence, LoadObservation
+from benchgate.model.records import AnswerAgreement, BoolArray
+from benchgate.model.run import Evidence
 from benchgate.stats.means import two_sample_t
 from benchgate.suite.schema import Suite, traffic_classes
 from benchgate.units import show_duration
@@ -84,7 +84,11 @@ def load_not_cached(run: Evidence, suite: Suite) -> Violation | None:
             answered += len(rows[0])
             times_ns = [(o.requests.end_ns - o.requests.sent_ns)[at] for o, at in zip(pair, rows, strict=True)]
             for arm, execution, at, own, other in zip(Arm, pair, rows, times_ns, times_ns[::-1], strict=True):
-                cached[arm] += _count_whole(execution, at[_is_quick(own, other)])
+                quick = at[_is_quick(own, other)]
+                if len(quick):  # to look at every piece of every answer takes long
+                    columns = execution.requests
+                    whole = (columns.output_tokens >= _LEAST_TOKENS) & (request_metrics.distinct_arrivals(columns) <= 2)
+                    cached[arm] += int(np.count_nonzero(whole[quick]))
         arms = [arm for arm in Arm if _are_many(cached[arm], answered)]
         if arms:
             most = max(arms, key=lambda arm: cached[arm])
@@ -93,15 +97,6 @@ def load_not_cached(run: Evidence, suite: Suite) -> Violation | None:
             at_fault = Arm.CANDIDATE if Arm.CANDIDATE in arms else most
             found.append(Violation(f"stage {place.name}: {what}: {how}", _NO_CACHE, at_fault))
     return most_serious(found)
-
-
-def _count_whole(execution: LoadObservation, rows: IntArray) -> int:
-    """Count the answers in these rows that have 8 tokens at least, and came in two pieces at most."""
-    if len(rows) == 0:
-        return 0  # to look at every piece of every answer takes long
-    columns = execution.requests
-    whole = (columns.output_tokens >= _LEAST_TOKENS) & (request_metrics.distinct_arrivals(columns) <= 2)
-    return int(np.count_nonzero(whole[rows]))
 
 
 _CARRIED = 0.8  # of what it would have taken as the first

@@ -31,7 +31,7 @@ from benchgate.model.request_metrics import succeeded
 from benchgate.model.run import Evidence, LoadObservation
 from benchgate.stats.means import paired_t
 from benchgate.stats.proportions import mcnemar_p, poisson_rates_p
-from benchgate.suite.checks import Check, covers, judges
+from benchgate.suite.checks import covers, judges
 from benchgate.suite.load import TrafficClass
 from benchgate.suite.schema import Suite, traffic_classes
 
@@ -86,7 +86,12 @@ def sent_once(run: Evidence, suite: Suite) -> Violation | None:
         if unrequested is not None:
             return Violation(unrequested, "check whether the candidate, or a proxy before it, responds twice")
         baseline, candidate = (_Closed.of(run, suite, place, arm) for arm in Arm)
-        if baseline.habit > _HABIT or _closes_by_habit(run, baseline, candidate):
+        closes = {arm: one.engine in _CLOSING_ENGINES for arm, one in run.run.arms.items()}
+        often = candidate.habit > _HABIT_ALONE
+        by_design = closes[Arm.CANDIDATE] or often
+        if baseline.requests:
+            by_design = closes[Arm.CANDIDATE] and not closes.get(Arm.BASELINE) and often
+        if by_design or baseline.habit > _HABIT:
             continue
         more = candidate.share - baseline.share
         if more > _POINT and more * candidate.requests >= _RESENT_LEAST:
@@ -142,15 +147,6 @@ class _Closed:
         names = [other.name for other in traffic_classes(suite) if other.stage == place.stage]
         total = sum(o.recorded for name in names for o in load_of(run, name, arm).values())
         return cls(requests, resent, (resent / requests if requests else 0.0) + (early / total if total else 0.0))
-
-
-def _closes_by_habit(run: Evidence, baseline: _Closed, candidate: _Closed) -> bool:
-    """Return True if the candidate closes connections by design and no baseline of its engine shows it."""
-    closing = {arm: one.engine in _CLOSING_ENGINES for arm, one in run.run.arms.items()}
-    if not baseline.requests:
-        return closing[Arm.CANDIDATE] or candidate.habit > _HABIT_ALONE
-    known = closing[Arm.CANDIDATE] and not closing.get(Arm.BASELINE, False)
-    return known and candidate.habit > _HABIT_ALONE
 
 
 # --- Prompts and tokens -----------------------------------------------------------------------------------------------
@@ -277,7 +273,9 @@ def answers_not_too_long(run: Evidence, suite: Suite) -> Violation | None:
     """
     found = []
     for place in traffic_classes(suite):
-        longer = _longer_than_baseline(run, place) if place.output_tokens is None else _longer_than_asked(run, place)
+        longer = (
+            _longer_than_baseline(run, place) if place.output_tokens is None else _longer_than_requested(run, place)
+        )
         if longer is not None:
             arm, what = longer
             remedy = "check whether this server honours max_tokens, and what its usage counts"
@@ -285,7 +283,7 @@ def answers_not_too_long(run: Evidence, suite: Suite) -> Violation | None:
     return most_serious(found)
 
 
-def _longer_than_asked(run: Evidence, place: TrafficClass) -> tuple[Arm, str] | None:
+def _longer_than_requested(run: Evidence, place: TrafficClass) -> tuple[Arm, str] | None:
     shares = {}
     for arm in Arm:
         answers = [o.requests.output_tokens for o in load_of(run, place.name, arm).values()]
@@ -371,23 +369,23 @@ def _lengths(run: Evidence, place: TrafficClass) -> tuple[IntArray, BoolArray]:
     for pair in paired_load(run, place.name):
         rows = answered_by_both(pair)
         tokens.append(np.column_stack([o.requests.output_tokens[at] for o, at in zip(pair, rows, strict=True)]))
-        limits = [_went_to_limit(o, place.output_tokens)[at] for o, at in zip(pair, rows, strict=True)]
+        limits = [_reached_limit(o, place.output_tokens)[at] for o, at in zip(pair, rows, strict=True)]
         to_limit.append(np.column_stack(limits))
     return np.concatenate(tokens), np.concatenate(to_limit)
 
 
-def _went_to_limit(execution: LoadObservation, asked: int | None) -> BoolArray:
+def _reached_limit(execution: LoadObservation, requested_tokens: int | None) -> BoolArray:
     """Mark answers that reached their limit, or ended one token before it.
 
     The finish reason "length" alone does not suffice: usage or the number of pieces must reach the requested length.
     """
     columns = execution.requests
     ended = columns.finish_reason.are(("length",))
-    if asked is None:
+    if requested_tokens is None:
         return ended
     estimated = ~columns.token_source.are((TokenSource.USAGE,))
     written = np.maximum(columns.output_tokens, np.diff(columns.chunk_start))
-    reached: BoolArray = ended & (estimated | (written >= max(asked - 1, _AS_MUCH * asked)))
+    reached: BoolArray = ended & (estimated | (written >= max(requested_tokens - 1, _AS_MUCH * requested_tokens)))
     return reached
 
 
@@ -456,20 +454,20 @@ def most_common_failure(executions: Iterable[LoadObservation]) -> str | None:
 
 def _uncounted_failures(run: Evidence, suite: Suite, place: TrafficClass, arm: Arm) -> tuple[int, int]:
     """Return the number of failed requests that no required check counts, and of all requests."""
-    checks = [check for check in suite.gate.checks if check.required and _counts_failures(check, suite, place)]
+    checks = [
+        check
+        for check in suite.gate.checks
+        if check.required
+        and check.metric in _COUNTING
+        and check.over is None  # in the other stage, requests may fail too
+        and judges(check, place, suite.gate.checks)
+    ]
     sent = [rows for o in load_of(run, place.name, arm).values() for rows in o.with_ramp]
     of = sum(map(len, sent))
     if any(check.metric != "rejected" and check.of is None for check in checks):
         return 0, of
     classes = {"http_429" if check.metric == "rejected" else str(check.of) for check in checks}
     return sum(int(np.count_nonzero(~succeeded(rows) & ~rows.error.are(classes))) for rows in sent), of
-
-
-def _counts_failures(check: Check, suite: Suite, place: TrafficClass) -> bool:
-    """Return True for a check that counts failures there, including checks that cover background traffic implicitly."""
-    if check.metric not in _COUNTING or check.over is not None:  # in the other stage, requests may fail too
-        return False
-    return judges(check, place, suite.gate.checks)
 
 
 @guard("background-alike", "the candidate answered its background traffic, or a check covers it", needs=BACKGROUND)
@@ -481,7 +479,14 @@ def background_alike(run: Evidence, suite: Suite) -> Violation | None:
     everywhere also answers fewer, and is blocked for being slower.
     """
     for place in traffic_classes(suite):
-        if place.requests is not None or _speed_is_judged(place, suite):
+        judged = any(
+            check.required
+            and check.metric in SPEED_METRICS
+            and (check.class_name is not None or check.place == place.name)
+            and covers(check, place)
+            for check in suite.gate.checks
+        )
+        if place.requests is not None or judged:
             continue
         starved = _starved(run, place.name, suite.gate.alpha)
         if starved is not None:
@@ -491,16 +496,6 @@ def background_alike(run: Evidence, suite: Suite) -> Violation | None:
             )
             return Violation(starved, remedy)
     return None
-
-
-def _speed_is_judged(place: TrafficClass, suite: Suite) -> bool:
-    return any(
-        check.required
-        and check.metric in SPEED_METRICS
-        and (check.class_name is not None or check.place == place.name)
-        and covers(check, place)
-        for check in suite.gate.checks
-    )
 
 
 def _starved(run: Evidence, name: str, alpha: float) -> str | None:

@@ -45,8 +45,6 @@ from benchgate.model.run import (
     ONE_SERVER,
     REFUSES_REQUESTS,
     Evidence,
-    ReplicaCount,
-    Resumption,
     RunStatus,
 )
 from benchgate.suite.load import level_of_stage
@@ -100,31 +98,33 @@ def all_measured(run: Evidence, suite: Suite) -> Violation | None:
     A planned start, request, eval task or shadow comparison has no record or two, or an eval was stopped early and no
     required check covers it.
     """
-    found = (
-        measured_twice(run)
-        or _missing_starts(run, suite)
-        or next(_missing_tasks(run, suite), None)
-        or _stopped_unjudged(run, suite)
-        or (
-            "the divergence on fixed texts was not measured"
-            if suite.divergence is not None and run.divergence is None
-            else None
-        )
-        or ("the shadow comparison was not measured" if suite.shadow is not None and run.shadow is None else None)
-        or next(_missing_requests(run, suite), None)
-    )
+    found = measured_twice(run) or next(_missing(run, suite), None)
     return None if found is None else Violation(found, _how_to_complete(run))
 
 
-def _missing_starts(run: Evidence, suite: Suite) -> str | None:
+def _missing(run: Evidence, suite: Suite) -> Iterator[str]:
     for arm in arms_of(run):
         found = sorted(start.number for start in run.starts if start.arm is arm)
         if suite.start is not None and found != list(range(suite.start.times)):
-            return f"{len(found)} starts of the {arm.value} have a time, of {suite.start.times} planned"
-    return None
+            yield f"{len(found)} starts of the {arm.value} have a time, of {suite.start.times} planned"
+    evals = _missing_task(run, suite) or _stopped_unjudged(run, suite)
+    if evals is not None:
+        yield evals
+    if suite.divergence is not None and run.divergence is None:
+        yield "the divergence on fixed texts was not measured"
+    if suite.shadow is not None and run.shadow is None:
+        yield "the shadow comparison was not measured"
+    blocks = range(_blocks_due(run, suite))
+    for place, arm in product(traffic_classes(suite), arms_of(run)):
+        observed = load_of(run, place.name, arm)
+        for block in blocks:
+            rows = observed[block].recorded_planned if block in observed else 0
+            if block not in observed or place.requests not in (None, rows):  # background traffic has no planned number
+                where = f"stage {place.name}, block {block + 1}, {arm.value}"
+                yield f"{where}: {rows} of {place.requests or 'the'} planned requests have a record"
 
 
-def _missing_tasks(run: Evidence, suite: Suite) -> Iterator[str]:
+def _missing_task(run: Evidence, suite: Suite) -> str | None:
     quality = suite.quality
     first = [o for o in run.quality if o.repeat == 0]
     for name, arm in product(quality.names if quality is not None else (), Arm):
@@ -132,16 +132,16 @@ def _missing_tasks(run: Evidence, suite: Suite) -> Iterator[str]:
         if quality is not None and not any(
             o.task == name or ((entry := quality.entry(o.task)) is not None and entry.name == name) for o in found
         ):
-            yield f"task {name} was not run on the {arm.value}"
+            return f"task {name} was not run on the {arm.value}"
     for task, arm in product(dict.fromkeys(o.task for o in run.quality), Arm):
         observation = quality_of(run, arm, task)
         if observation is None:
-            yield f"task {task} was not run on the {arm.value}"
-            continue
+            return f"task {task} was not run on the {arm.value}"
         group, leaves = task.partition("/")[0], observation.harness.get("leaves")
         count = sum(o.arm is arm and o.task.startswith(f"{group}/") for o in first)
         if leaves is not None and count != leaves:
-            yield f"{count} of the {leaves} tasks of {group} were run on the {arm.value}"
+            return f"{count} of the {leaves} tasks of {group} were run on the {arm.value}"
+    return None
 
 
 def _stopped_unjudged(run: Evidence, suite: Suite) -> str | None:
@@ -159,17 +159,6 @@ def _stopped_unjudged(run: Evidence, suite: Suite) -> str | None:
     if task is None:
         return None
     return f"the evals were stopped early because a regression was certain, but no required check covers task {task}"
-
-
-def _missing_requests(run: Evidence, suite: Suite) -> Iterator[str]:
-    blocks = range(_blocks_due(run, suite))
-    for place, arm in product(traffic_classes(suite), arms_of(run)):
-        observed = load_of(run, place.name, arm)
-        for block in blocks:
-            rows = observed[block].recorded_planned if block in observed else 0
-            if block not in observed or place.requests not in (None, rows):  # background traffic has no planned number
-                where = f"stage {place.name}, block {block + 1}, {arm.value}"
-                yield f"{where}: {rows} of {place.requests or 'the'} planned requests have a record"
 
 
 def _blocks_due(run: Evidence, suite: Suite) -> int:
@@ -218,27 +207,23 @@ def session_notes(evidence: Evidence) -> tuple[str, ...]:
     found = evidence.resumptions
     if not found:
         return ()
-    sessions = "; ".join(_show_resumption(one) for one in found)
-    return (f"measured in {len(found) + 1} sessions: {sessions}", *_restart_notes(evidence))
-
-
-def _show_resumption(one: Resumption) -> str:
-    text = f"interrupted, resumed at {one.at}"
-    if one.without_spool:
-        text += " without the spool of records (--ignore-missing-spool), so measured blocks may be missing"
-    elif one.by_spool:
-        text += " from store and spool; nothing proves that the spool is complete"
-    return text + (f", and measured again from the beginning: {', '.join(one.again)}" if one.again else "")
-
-
-def _restart_notes(run: Evidence) -> Iterator[str]:
-    """Describe restarts of servers that benchgate did not start itself, from metrics read as each session begins."""
-    known = run.run.arms
-    external = [arm for arm in arms_of(run) if arm in known and known[arm].url is not None]
-    yield from restarts_between(run, external)
-    silent = [f"the {arm}" for arm in external if any(arm.value not in one.same_process for one in run.resumptions)]
+    sessions = []
+    for one in found:
+        text = f"interrupted, resumed at {one.at}"
+        if one.without_spool:
+            text += " without the spool of records (--ignore-missing-spool), so measured blocks may be missing"
+        elif one.by_spool:
+            text += " from store and spool; nothing proves that the spool is complete"
+        again = f", and measured again from the beginning: {', '.join(one.again)}" if one.again else ""
+        sessions.append(text + again)
+    # servers that benchgate did not start itself, by the metrics read as each session began
+    arms = evidence.run.arms
+    external = [arm for arm in arms_of(evidence) if arm in arms and arms[arm].url is not None]
+    notes = [f"measured in {len(found) + 1} sessions: {'; '.join(sessions)}", *restarts_between(evidence, external)]
+    silent = [f"the {arm}" for arm in external if any(arm.value not in one.same_process for one in found)]
     if silent:
-        yield f"it is not known whether the server of {' and '.join(silent)} was restarted between the sessions"
+        notes.append(f"it is not known whether the server of {' and '.join(silent)} was restarted between the sessions")
+    return tuple(notes)
 
 
 def completion_remedy(evidence: Evidence) -> str:
@@ -289,7 +274,13 @@ def _declared(run: Evidence, arm: Arm) -> int | None:
 def _other_replicas(run: Evidence, arm: Arm, declared: int) -> Violation | None:
     counts = [one for one in run.replicas if one.arm is arm]
     wrong = [f"{one.shown} {one.when}" for one in counts if one.count != declared]
-    wrong += [] if run.target_faults else [f"no count {when}" for when in _missing_counts(run, arm, counts)]
+    if not run.target_faults:
+        moments, numbers = {one.when for one in counts}, {one.block for one in counts}
+        measured = {one.block for one in run.load if one.arm is arm and level_of_stage(one.stage) is None}
+        wrong += [f"no count {AT_THE_START}"] if AT_THE_START not in moments else []
+        wrong += [f"no count before block {block + 1}" for block in sorted(measured - numbers)]
+        if run.run.status is RunStatus.COMPLETE and AT_THE_END not in moments:
+            wrong.append(f"no count {AT_THE_END}")
     if not wrong:
         return None
     more = [f"and {len(wrong) - _MOST_SHOWN} more"] if len(wrong) > _MOST_SHOWN else []
@@ -301,17 +292,6 @@ def _other_replicas(run: Evidence, arm: Arm, declared: int) -> Violation | None:
     return Violation(f"the {arm.value} {name} did not have its {declared} replicas throughout: {counted}", remedy, arm)
 
 
-def _missing_counts(run: Evidence, arm: Arm, counts: list[ReplicaCount]) -> Iterator[str]:
-    moments = {one.when for one in counts}
-    if AT_THE_START not in moments:
-        yield AT_THE_START
-    counted = {one.block for one in counts}
-    measured = {one.block for one in run.load if one.arm is arm and level_of_stage(one.stage) is None}
-    yield from (f"before block {block + 1}" for block in sorted(measured - counted))
-    if run.run.status is RunStatus.COMPLETE and AT_THE_END not in moments:
-        yield AT_THE_END
-
-
 # --- Two stored runs --------------------------------------------------------------------------------------------------
 
 
@@ -319,10 +299,8 @@ CALIBRATION = Need("a calibration", lambda run, _: run.run.calibrates)
 
 
 @guard("no-calibration", "the run is not a calibration", invalidates=EVERYTHING, needs=CALIBRATION)
-def no_calibration(run: Evidence, suite: Suite) -> Violation | None:
+def no_calibration(run: Evidence, suite: Suite) -> Violation:
     """Flag a calibration: it measured one deployment twice, so it has no candidate."""
-    if not run.run.calibrates:
-        return None
     name = run.run.arms[Arm.BASELINE].name if Arm.BASELINE in run.run.arms else "its baseline"
     reason = f"run {run.run.id} is a calibration: it measured {name} against itself and has no candidate"
     return Violation(reason, "measure a candidate with `benchgate run`")
@@ -345,7 +323,13 @@ def same_client(comparison: TiedRuns, suite: Suite) -> Violation | Passed:
     The number of load generator processes differs, or one run used a single machine and the other a cluster. If each
     run has its own live baseline, the difference affects that too, and the guard only reports it.
     """
-    one, other = (_show_senders(run) for run in (comparison.reference, comparison.judged))
+    senders = []
+    for run in (comparison.reference, comparison.judged):
+        numbers = sorted({execution.client.workers for execution in run.load})
+        cluster = any(execution.client.start_uncertainty_s is not None for execution in run.load)
+        processes = f"load generator {'process' if numbers == [1] else 'processes'}{' of a cluster' if cluster else ''}"
+        senders.append(f"{' or '.join(map(str, numbers)) or 'no'} {processes}")  # every number if stages differ
+    one, other = senders
     if one == other:
         return Passed(f"both runs were sent by {one}")
     reason = f"the load generators of the two runs differ: one was sent by {one}, the other by {other}"
@@ -364,14 +348,6 @@ def same_baseline(comparison: TiedRuns, suite: Suite) -> Violation | NotApplicab
         return None
     reason = "the two runs measured different baselines, so differences of machine and time do not cancel"
     return Violation(reason, "measure the two deployments in one run")
-
-
-def _show_senders(run: Evidence) -> str:
-    """Format as `4 load generator processes of a cluster`, with every number if stages differ."""
-    numbers = sorted({execution.client.workers for execution in run.load})
-    spread = any(execution.client.start_uncertainty_s is not None for execution in run.load)
-    processes = "process" if numbers == [1] else "processes"
-    return f"{' or '.join(map(str, numbers)) or 'no'} load generator {processes}{' of a cluster' if spread else ''}"
 
 
 _MEASURED_BY = ("seed", "start", "load", "quality", "divergence", "shadow", "limits")

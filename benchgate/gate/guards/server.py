@@ -52,7 +52,21 @@ _CANDIDATE_FIRST = (Arm.CANDIDATE, Arm.BASELINE)  # a fault of the candidate inv
 
 def telemetry_notices(run: Evidence, suite: Suite) -> tuple[str, ...]:
     """Return notices of restarts, unequal counts and warm caches that trip no guard."""
-    return (*restarts_between(run, Arm), *_unequal_counts(run, suite), *_warm_caches(run, suite))
+    notices = list(restarts_between(run, Arm))
+    for stage, arm in product(_stages(suite), Arm):
+        for count in _together(_counts(run, suite, stage, arm)):
+            where = f"stage {stage}, {arm.value}: the server counted {count.server:,.0f} {count.what}"
+            if count.excess_ratio > _NOTICED:
+                notices.append(f"{where}, {show_percent(count.excess_ratio)} more than the load generator requested")
+            elif count.shortfall_ratio > _NOTICED:
+                fewer = f"{show_percent(count.shortfall_ratio)} fewer than the load generator received"
+                notices.append(f"{where}, {fewer}: its metrics do not cover all servers of this load")
+    for stage in _stages(suite):
+        for arm, ratio in _hit_ratios(run, suite, stage).items():
+            if ratio >= _CACHED_NOTICED:
+                cached = f"{show_percent(ratio)} of the {arm.value}'s prompt tokens were in its prefix cache"
+                notices.append(f"stage {stage}: {cached}, though the workload shares no prefixes")
+    return tuple(notices)
 
 
 @guard("server-kept-running", "no server was restarted during a stage, as far as they report", needs=TELEMETRY)
@@ -138,17 +152,6 @@ def server_alone(run: Evidence, suite: Suite) -> Violation | NotApplicable | Non
     return None if counts_are_known else _NOTHING
 
 
-def _unequal_counts(run: Evidence, suite: Suite) -> Iterator[str]:
-    for stage, arm in product(_stages(suite), Arm):
-        for count in _together(_counts(run, suite, stage, arm)):
-            where = f"stage {stage}, {arm.value}: the server counted {count.server:,.0f} {count.what}"
-            if count.excess_ratio > _NOTICED:
-                yield f"{where}, {show_percent(count.excess_ratio)} more than the load generator requested"
-            elif count.shortfall_ratio > _NOTICED:
-                fewer = f"{show_percent(count.shortfall_ratio)} fewer than the load generator received"
-                yield f"{where}, {fewer}: its metrics do not cover all servers of this load"
-
-
 def _counts(run: Evidence, suite: Suite, stage: str, arm: Arm) -> dict[int, list[Counted]]:
     """Return the counts of server and client in each block; nothing if several servers answer in turn."""
     if _several_answer(_windows(run, arm)):
@@ -179,13 +182,13 @@ def _together(by_block: dict[int, list[Counted]]) -> list[Counted]:
     return [reduce(add, counts) for counts in kinds.values()]
 
 
-def _cache_is_known(run: Evidence, suite: Suite) -> bool:
-    if run.telemetry:
-        return True
-    return len(arms_of(run)) == len(Arm) and any(_hit_ratios(run, suite, stage) for stage in _unshared_stages(suite))
-
-
-CACHE_COUNTS = Need("telemetry, or responses that report cached prompt tokens", _cache_is_known)
+CACHE_COUNTS = Need(
+    "telemetry, or responses that report cached prompt tokens",
+    lambda run, suite: (
+        bool(run.telemetry)
+        or (len(arms_of(run)) == len(Arm) and any(_hit_ratios(run, suite, stage) for stage in _unshared_stages(suite)))
+    ),
+)
 
 
 @guard(
@@ -225,14 +228,6 @@ def cache_cold(run: Evidence, suite: Suite) -> Violation | NotApplicable | None:
     if not any(by_stage.values()):
         return NotApplicable("neither metrics nor responses report prefix cache hits, so this is not known")
     return most_serious(found)
-
-
-def _warm_caches(run: Evidence, suite: Suite) -> Iterator[str]:
-    for stage in _stages(suite):
-        for arm, ratio in _hit_ratios(run, suite, stage).items():
-            if ratio >= _CACHED_NOTICED:
-                cached = f"{show_percent(ratio)} of the {arm.value}'s prompt tokens were in its prefix cache"
-                yield f"stage {stage}: {cached}, though the workload shares no prefixes"
 
 
 def _hit_ratios(run: Evidence, suite: Suite, stage: str) -> dict[Arm, float]:

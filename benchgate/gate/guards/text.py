@@ -121,8 +121,12 @@ def text_not_degenerate(run: Evidence, suite: Suite) -> Violation | Caution | No
         return found
     for place in traffic_classes(suite):
         for (what, marks), bound in zip(kinds.items(), (_MOSTLY_BLANK, _MOSTLY_REPEATED), strict=True):
-            counts = [_count_marked(run, place.name, arm, marks) for arm in Arm]
-            measured = [(marked, known) for marked, known in counts if known]
+            measured = []
+            for arm in Arm:
+                masks = [marks(execution.requests) for execution in load_of(run, place.name, arm).values()]
+                known = sum(int(enough.sum()) for _, enough in masks)
+                if known:
+                    measured.append((sum(int((marked & enough).sum()) for marked, enough in masks), known))
             if measured and all(marked > bound * known for marked, known in measured):
                 shares = " and ".join(f"{marked} of {known}" for marked, known in measured)
                 remedy = (
@@ -172,12 +176,6 @@ def _marked_alone(run: Evidence, stage: str, marks: Marks) -> tuple[dict[Arm, in
     return alone, n
 
 
-def _count_marked(run: Evidence, stage: str, arm: Arm, marks: Marks) -> tuple[int, int]:
-    """Count one arm's marked answers, and those with enough data to tell."""
-    found = [marks(execution.requests) for execution in load_of(run, stage, arm).values()]
-    return sum(int((one & known).sum()) for one, known in found), sum(int(known.sum()) for _, known in found)
-
-
 def _has_counted_text(columns: RequestColumns) -> BoolArray:
     recorded = (columns.answer_chars != ABSENT) & (columns.reasoning_chars != ABSENT)
     known: BoolArray = succeeded(columns) & recorded & (columns.output_tokens > 0)
@@ -220,18 +218,20 @@ def model_names(run: Evidence, suite: Suite) -> Caution | NotApplicable | None:
         deployment = run.run.arms.get(execution.arm)
         if deployment is None or execution.stage not in adapters:
             continue
-        asked = adapters[execution.stage] or deployment.model
+        requested = adapters[execution.stage] or deployment.model
         names = {name for part in execution.parts for name in part.answer_model.counts() if name is not None}
-        answered.setdefault((execution.arm, asked), set()).update(names)
+        answered.setdefault((execution.arm, requested), set()).update(names)
     if not any(answered.values()):
         return NotApplicable("no answer names its model")
     others, declare = [], []
-    for (arm, asked), names in answered.items():
+    for (arm, requested), names in answered.items():
         name = run.run.arms[arm].name
         spec = suite.deployments.get(name)
-        other = unexpected_names(names, asked, () if spec is None else spec.answers_as)
+        other = unexpected_names(names, requested, () if spec is None else spec.answers_as)
         if other:
-            others.append(f"the {arm.value} {name} was asked for {_quoted([asked])} and answered as {_quoted(other)}")
+            others.append(
+                f"the {arm.value} {name} was asked for {_quoted([requested])} and answered as {_quoted(other)}"
+            )
             declare.append(f"`answers_as: [{_quoted(other)}]` to `deployments.{name}`")
     if not others:
         return None
@@ -239,17 +239,17 @@ def model_names(run: Evidence, suite: Suite) -> Caution | NotApplicable | None:
     return Caution("; ".join(others), remedy)
 
 
-def unexpected_names(names: Collection[str], asked: str, declared: Collection[str] = ()) -> list[str]:
+def unexpected_names(names: Collection[str], requested: str, declared: Collection[str] = ()) -> list[str]:
     """Return the names in answers that are neither the requested model nor declared, sorted.
 
     Case, an organisation or path before a name, `.gguf` after it and one dated snapshot are ignored. Of two different
     snapshots both are returned.
     """
     undeclared = [name for name in sorted(set(names)) if name not in declared]
-    expected = re.compile(re.escape(_bare(asked)) + f"({_SNAPSHOT})?")
+    expected = re.compile(re.escape(_bare(requested)) + f"({_SNAPSHOT})?")
     other = [name for name in undeclared if not expected.fullmatch(_bare(name))]
     if len({_bare(name) for name in undeclared if name not in other}) > 1:
-        return [name for name in undeclared if _bare(name) != _bare(asked)]
+        return [name for name in undeclared if _bare(name) != _bare(requested)]
     return other
 
 

@@ -61,13 +61,20 @@ def bottleneck(
         return Bottleneck(NOT_KNOWN, "the server does not report where its time goes")
     shares = ", ".join(f"{name} {show_duration(value)} ({100 * value / total:.0f} %)" for name, value in known.items())
     largest = max(known, key=lambda name: known[name])
-    return Bottleneck(largest, f"of a mean request: {shares}{_of_accelerators(reported)}")
+    why = f"of a mean request: {shares}"
+    for gauge, name in ((Gauge.GPU_BUSY, "accelerators busy"), (Gauge.GPU_BANDWIDTH, "memory bandwidth used")):
+        means = [mean for window in reported if (mean := window.mean(gauge)) is not None]
+        why += f"; {name} {show_percent(sum(means) / len(means))}" if means else ""
+    return Bottleneck(largest, why)
 
 
 def _kv_full(windows: Sequence[TelemetryWindow]) -> str | None:
     """Describe preempted requests, or requests that waited while the cache was full; None if neither."""
     preempted = _total(windows, Counter.PREEMPTIONS)
-    usage, waiting = _largest(windows, Gauge.KV_USAGE), _largest(windows, Gauge.WAITING)
+    usage, waiting = (
+        max((peak for window in windows if (peak := window.peak(gauge)) is not None), default=None)
+        for gauge in (Gauge.KV_USAGE, Gauge.WAITING)
+    )
     if preempted:
         held = "" if usage is None else f", KV cache up to {show_percent(usage)} full"
         return f"{show_number(preempted)} requests were preempted from the KV cache and recomputed{held}"
@@ -115,16 +122,6 @@ def _by_littles_law(windows: Sequence[TelemetryWindow], answered: int) -> float 
 def _total(windows: Sequence[TelemetryWindow], word: Counter) -> float | None:
     changes = [change for window in windows if (change := window.change(word)) is not None]
     return sum(changes) if changes else None
-
-
-def _largest(windows: Sequence[TelemetryWindow], word: Gauge) -> float | None:
-    return max((peak for window in windows if (peak := window.peak(word)) is not None), default=None)
-
-
-def _of_accelerators(windows: Sequence[TelemetryWindow]) -> str:
-    gauges = ((Gauge.GPU_BUSY, "accelerators busy"), (Gauge.GPU_BANDWIDTH, "memory bandwidth used"))
-    means = ((name, [m for window in windows if (m := window.mean(word)) is not None]) for word, name in gauges)
-    return "".join(f"; {name} {show_percent(sum(found) / len(found))}" for name, found in means if found)
 
 
 def _mean(requests: Sequence[RequestColumns], metric: Callable[[RequestColumns], FloatArray]) -> float | None:

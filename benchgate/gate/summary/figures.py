@@ -6,7 +6,7 @@ that overlap can still differ. Block differences and evals are the numbers that 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -29,7 +29,7 @@ from benchgate.model.metric import METRICS, POINTS_METRICS
 from benchgate.model.request_metrics import LATENCIES, Slo
 from benchgate.model.run import Evidence, LoadObservation
 from benchgate.stats.distributions import Limits
-from benchgate.stats.evals import ItemRegression, ScoreRetention, accuracy_regression, score_regression, score_retention
+from benchgate.stats.evals import ItemRegression, accuracy_regression, score_regression, score_retention
 from benchgate.suite.schema import Suite
 from benchgate.units import show_percent
 
@@ -69,24 +69,20 @@ def stage_figures(blocks: Sequence[LoadObservation], slo: Slo | None, deployment
         counts = Counts.of(blocks, tally_of("goodput", slo))
         goodput = _estimate(sum(counts.kept) / counts.scheduled if counts.scheduled else None, kept_limits(counts))
         of_good = _estimate(*unit_cost(deployment, blocks, output_tokens(slo)))
-    return StageFigures(
-        quantiles=_quantiles(blocks),
-        output_tokens_per_s=_estimate(block_mean(tokens), block_limits(tokens)),
-        goodput_ratio=goodput,
-        usd_per_million_output=_estimate(*unit_cost(deployment, blocks, output_tokens())),
-        usd_per_million_good=of_good,
-    )
-
-
-def _quantiles(blocks: Sequence[LoadObservation]) -> dict[str, Estimate]:
-    found: dict[str, Estimate] = {}
+    quantiles: dict[str, Estimate] = {}
     for latency in SHOWN_LATENCIES:
         each = [LATENCIES[latency](o.requests) for o in blocks]
         estimates = quantiles_with_limits(each, tuple(CHART_STATISTICS.values()), single=True)
         for statistic, (value, limits) in zip(CHART_STATISTICS, estimates, strict=True):
             if value is not None:
-                found[f"{latency}_{statistic}"] = Estimate(value, limits)
-    return found
+                quantiles[f"{latency}_{statistic}"] = Estimate(value, limits)
+    return StageFigures(
+        quantiles=quantiles,
+        output_tokens_per_s=_estimate(block_mean(tokens), block_limits(tokens)),
+        goodput_ratio=goodput,
+        usd_per_million_output=_estimate(*unit_cost(deployment, blocks, output_tokens())),
+        usd_per_million_good=of_good,
+    )
 
 
 def _estimate(value: float | None, limits: Limits | None) -> Estimate | None:
@@ -155,56 +151,42 @@ def block_differences(suite: Suite, evidence: Evidence) -> tuple[BlockDifference
     """
     comparison = LiveBaseline(evidence)
     timed = usable(comparison, suite)
-    found = (
-        _of_check(spec, comparison, timed, suite)
-        for spec in concrete_checks(suite, evidence)
-        if spec.stage is not None and spec.check.margin is not None and METRICS[spec.check.metric].family == "load"
-    )
-    return tuple(one for one in found if one is not None and one.regressions)
+    found = []
+    for spec in concrete_checks(suite, evidence):
+        metric, stage = METRICS[spec.check.metric], spec.stage
+        if stage is None or spec.check.margin is None or metric.family != "load":
+            continue
+        timed_or_all = timed if spec.check.metric in SPEED_METRICS else comparison
+        clear = without_clouded_blocks(timed_or_all, spec.check.metric, spec.q, (stage,), tuple(Arm))
+        if clear.problem is not None:
+            continue
+        regressions, together = _regressions(spec, stage, clear.comparison.judged, suite)
+        if not regressions:
+            continue
+        blocks = _paired_blocks(clear.comparison.judged, stage)
+        every = {o.block for o in evidence.load if o.stage == stage}
+        reasons = {block: UNPAIRED for block in every}
+        reasons |= {block: CLIENT_SATURATED for block in _paired_blocks(evidence, stage)}
+        reasons |= {block: CLIENT_DELAYED_TAIL for block in _paired_blocks(timed_or_all.judged, stage)}
+        left_out = tuple((block, reasons[block]) for block in sorted(every - set(blocks)))
+        found.append(BlockDifferences(spec.id, regressions, together, blocks, left_out))
+    return tuple(found)
 
 
-def _of_check(spec: CheckSpec, comparison: Comparison, timed: Comparison, suite: Suite) -> BlockDifferences | None:
-    assert spec.stage is not None, "only checks of a stage are asked for"
-    metric = spec.check.metric
-    timed_or_all = timed if metric in SPEED_METRICS else comparison
-    clear = without_clouded_blocks(timed_or_all, metric, spec.q, (spec.stage,), tuple(Arm))
-    if clear.problem is not None:
-        return None
-    used = clear.comparison.judged
-    share = metric in POINTS_METRICS
-    found = _of_shares(spec, spec.stage, used) if share else _of_values(spec, spec.stage, used, suite)
-    return found and _with_block_numbers(found, spec.stage, comparison.judged, timed_or_all.judged, used)
-
-
-def _of_values(spec: CheckSpec, stage: str, judged: Evidence, suite: Suite) -> BlockDifferences | None:
+def _regressions(spec: CheckSpec, stage: str, judged: Evidence, suite: Suite) -> tuple[tuple[float, ...], int]:
+    """Return the regression of each group of blocks, and their number in a group; () if a block has none."""
+    if spec.check.metric in POINTS_METRICS:
+        tally, blocks = tally_of(spec.check.metric, spec.slo, spec.check.of), paired_load(judged, stage)
+        if any(tally(side)[1] == 0 for pair in blocks for side in pair):
+            return (), 1
+        return tuple(differences_of(blocks, tally).tolist()), 1
     inflation = demonstrated_inflation(judged, stage, suite) if METRICS[spec.check.metric].restated else None
     measure = spec.measure if inflation is None else replace(spec.measure, inflation=inflation.by_block)
     try:
         pairs = block_pairs(judged, stage, measure)
     except CannotJudge:
-        return None
-    return BlockDifferences(spec.id, tuple(pairs.harm.tolist()), pairs.together)
-
-
-def _of_shares(spec: CheckSpec, stage: str, judged: Evidence) -> BlockDifferences | None:
-    tally = tally_of(spec.check.metric, spec.slo, spec.check.of)
-    pairs = paired_load(judged, stage)
-    if any(tally(side)[1] == 0 for pair in pairs for side in pair):
-        return None
-    return BlockDifferences(spec.id, tuple(differences_of(pairs, tally).tolist()))
-
-
-def _with_block_numbers(
-    found: BlockDifferences, stage: str, measured: Evidence, timed: Evidence, used: Evidence
-) -> BlockDifferences:
-    """Add the numbers of the blocks in `used`, and why others were left out: `timed` lacks blocks of a late client."""
-    blocks = _paired_blocks(used, stage)
-    every = {o.block for o in measured.load if o.stage == stage}
-    reasons = {block: UNPAIRED for block in every}
-    reasons |= {block: CLIENT_SATURATED for block in _paired_blocks(measured, stage)}
-    reasons |= {block: CLIENT_DELAYED_TAIL for block in _paired_blocks(timed, stage)}
-    left_out = tuple((block, reasons[block]) for block in sorted(every - set(blocks)))
-    return replace(found, blocks=blocks, left_out=left_out)
+        return (), 1
+    return tuple(pairs.harm.tolist()), pairs.together
 
 
 def _paired_blocks(evidence: Evidence, stage: str) -> tuple[int, ...]:
@@ -283,6 +265,7 @@ def figures_of(
     lost, gained = (sum(int(np.sum(getattr(one, turned))) for one in paired) for turned in ("lost", "gained"))
     n = sum(len(one) for one in paired)
     wrong = [one.other_wrong for one in paired if one.other_wrong is not None]
+    counted = [len(set(one.clusters)) if one.clusters is not None else len(one) for one in paired]
     return TaskFigures(
         name=name,
         n=n,
@@ -301,7 +284,7 @@ def figures_of(
         floor_ratio=excess.floor if excess is not None else None,
         excess_ratio=excess.excess.estimate if excess is not None else None,
         excess_limits=excess.excess.limits if excess is not None else None,
-        clusters=_clusters(paired),
+        clusters=sum(counted) if any(one.clusters is not None for one in paired) else None,
         cut=(
             sum(int(np.sum(one.baseline_unclear)) for one in paired),
             sum(int(np.sum(one.candidate_unclear)) for one in paired),
@@ -314,29 +297,23 @@ def figure_notes(
     comparison: Comparison, units: Mapping[str, tuple[str, ...]], paired: Sequence[Pairs], alpha: float
 ) -> tuple[str, ...]:
     """Describe the figures beside an estimate of accuracy or scores."""
-    return tuple(_notes(figures_of(comparison, units, paired, alpha, name="")))
-
-
-def _notes(figures: TaskFigures) -> Iterator[str]:
+    figures, notes = figures_of(comparison, units, paired, alpha, name=""), []
     if figures.lost is not None:
-        yield f"{figures.lost} items lost, {figures.gained} gained, of {figures.n}"
+        notes.append(f"{figures.lost} items lost, {figures.gained} gained, of {figures.n}")
     if figures.flips_ratio is not None:
         other = "" if figures.other_wrong is None else f"; {figures.other_wrong} more are wrong in another way"
-        yield f"{show_percent(figures.flips_ratio)} of the answers flipped{other}"
+        notes.append(f"{show_percent(figures.flips_ratio)} of the answers flipped{other}")
     if figures.floor_ratio is not None:
-        yield f"asked twice, the baseline flips {show_percent(figures.floor_ratio)} of its own"
+        notes.append(f"asked twice, the baseline flips {show_percent(figures.floor_ratio)} of its own")
     if figures.recovery_ratio is not None:
-        yield f"recovery {_recovery(ScoreRetention(figures.recovery_ratio, figures.recovery_limits))}"
+        note, limits = f"recovery {show_percent(figures.recovery_ratio)}", figures.recovery_limits
+        if limits is not None:
+            low, high = (show_percent(limit).removesuffix(" %") for limit in (limits.lower, limits.upper))
+            note += f" ({low} to {high})"
+        notes.append(note)
     if figures.clusters is not None:
-        yield f"{figures.n} items in {figures.clusters} clusters"
-
-
-def _recovery(found: ScoreRetention) -> str:
-    ratio = show_percent(found.ratio)
-    if found.limits is None:
-        return ratio
-    low, high = (show_percent(limit) for limit in (found.limits.lower, found.limits.upper))
-    return f"{ratio} ({low.removesuffix(' %')} to {high.removesuffix(' %')})"
+        notes.append(f"{figures.n} items in {figures.clusters} clusters")
+    return tuple(notes)
 
 
 def _regression(paired: Sequence[Pairs], alpha: float, *, continuous: bool) -> ItemRegression | None:
@@ -363,8 +340,3 @@ def _excess(
         return excess_flips(comparison, units, alpha)
     except CannotJudge:
         return None
-
-
-def _clusters(paired: Sequence[Pairs]) -> int | None:
-    counted = [len(set(one.clusters)) if one.clusters is not None else len(one) for one in paired]
-    return sum(counted) if any(one.clusters is not None for one in paired) else None

@@ -51,7 +51,7 @@ def divergence_rows(evidence: Evidence) -> Iterator[MetricRow]:
     }
     texts = [item.text_id for item in items]  # positions of one text go together
     for (arm, name), values in found.items():
-        mean = _mean(values)
+        mean = block_mean(values)
         if mean is not None:
             known = [float(value) for value in values if value is not None]
             limits = item_limits(known, texts, share=name == "same_top1_ratio")
@@ -65,12 +65,6 @@ def divergence_rows(evidence: Evidence) -> Iterator[MetricRow]:
 
 def _perplexity(mean_ln: float | None) -> float | None:
     return None if mean_ln is None else math.exp(-mean_ln)
-
-
-def _mean(values: Sequence[float | bool | None]) -> float | None:
-    """Return the mean, or None if a position has no value."""
-    known = [float(value) for value in values if value is not None]
-    return sum(known) / len(known) if known and len(known) == len(values) else None
 
 
 TREND_METRICS = (
