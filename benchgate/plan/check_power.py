@@ -11,8 +11,8 @@ from benchgate.model.metric import METRICS, noise_metric
 from benchgate.model.noise import NoiseProfile, NoiseSpread
 from benchgate.stats.power import LookDecisions
 from benchgate.suite.checks import Check
+from benchgate.suite.quality import Shadow
 from benchgate.suite.schema import Suite
-from benchgate.suite.shadow import Shadow
 
 UNKNOWN_VALUE = "the deployment's own distance from the bound is not known"
 Measure = Literal["ratio", "difference", "share"]

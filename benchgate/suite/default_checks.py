@@ -32,13 +32,6 @@ _LEAST_FOR_TAIL = {"p95": 59, "p99": 299}  # requests for an upper limit of the 
 _TAILS = 5  # times that many over all blocks, or a few values would decide the check
 
 
-def with_default_checks(suite: Suite) -> Suite:
-    """Return the suite with the default checks if it has none."""
-    if suite.gate.checks:
-        return suite
-    return suite.model_copy(update={"gate": suite.gate.model_copy(update={"checks": default_checks(suite)})})
-
-
 def default_checks(suite: Suite) -> tuple[Check, ...]:
     """Return the default checks of every section; empty if all that is measured needs bounds by the author."""
     lines: list[Line] = []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
@@ -319,12 +318,25 @@ class Load(Section):
     @model_validator(mode="before")
     @classmethod
     def _filled_in(cls, data: Any, info: ValidationInfo) -> Any:
+        """Fill in `blocks` from the last look, and both by default."""
         if not isinstance(data, dict):
             return data
         if is_stored(info) and "warmup_requests" in data:
             data = dict(data)
             data["warmup"] = data.pop("warmup_requests")
-        return _with_blocks(data)
+        looks = data.get("looks")
+        if "looks" not in data and "blocks" not in data:
+            if not data.get("sweep"):
+                return {**data, "blocks": _BLOCKS_WITHOUT_SWEEP}
+            return {**data, "looks": list(DEFAULT_LOOKS), "blocks": DEFAULT_LOOKS[-1]}
+        if "blocks" in data or not isinstance(looks, list | tuple) or not looks:
+            return data
+        try:
+            for blocks in looks:
+                _BLOCKS.validate_python(blocks)
+        except ValidationError:
+            return data
+        return {**data, "blocks": looks[-1]}
 
     @field_validator("looks")
     @classmethod
@@ -383,23 +395,6 @@ class Load(Section):
             is_background=spec is not None and spec.background,
             has_actions=bool(stage.actions),
         )
-
-
-def _with_blocks(load: Mapping[str, Any]) -> dict[str, Any]:
-    """Fill in `blocks` from the last look, and both by default, in a load's plain data."""
-    if "looks" not in load and "blocks" not in load:
-        if not load.get("sweep"):
-            return {**load, "blocks": _BLOCKS_WITHOUT_SWEEP}
-        return {**load, "looks": list(DEFAULT_LOOKS), "blocks": DEFAULT_LOOKS[-1]}
-    looks = load.get("looks")
-    if "blocks" in load or not isinstance(looks, list | tuple) or not looks:
-        return dict(load)
-    try:
-        for blocks in looks:
-            _BLOCKS.validate_python(blocks)
-    except ValidationError:
-        return dict(load)
-    return {**load, "blocks": looks[-1]}
 
 
 def first_round(concurrency: int | None, turns: float = 1.0) -> int:

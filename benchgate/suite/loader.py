@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 
 from pydantic import ValidationError
 
 from benchgate.errors import SuiteError
-from benchgate.suite.default_checks import with_default_checks
+from benchgate.suite.default_checks import default_checks
 from benchgate.suite.deployment import resolve_secret
 from benchgate.suite.messages import faults_of
 from benchgate.suite.rules.base import SECTIONS, valid_part, written_positions
@@ -59,23 +59,24 @@ def _validate(data: dict[str, Plain]) -> tuple[Suite | None, list[Fault]]:
         return None, faults
     found = broken_references(suite, broken)
     if not faults and not found:
-        suite = with_default_checks(suite)
+        if not suite.gate.checks:
+            gate = suite.gate.model_copy(update={"checks": default_checks(suite)})
+            suite = suite.model_copy(update={"gate": gate})
         if not suite.gate.checks and any(getattr(suite, section) is not None for section in SECTIONS):
             found.append(Fault(("gate",), _NO_DEFAULTS))
     unread = {("prices",)} if suite.prices is not None else set[Path]()  # the file may have what is missing here
     found += broken_rules(suite, broken | unread | {fault.path for fault in found})
     positions = written_positions(data, broken)
-    return suite, [*faults, *(_as_written(fault, positions) for fault in found)]
 
+    def written(path: Path) -> Path:
+        """Return a path as in the text, where a stage with `each` is one entry of the sweep."""
+        in_sweep = path[:2] == ("load", "sweep") and len(path) > 2
+        return (*path[:2], positions[int(path[2])], *path[3:]) if in_sweep else path
 
-def _as_written(fault: Fault, positions: Sequence[int]) -> Fault:
-    """Return the fault with paths as in the text, where a stage with `each` is one entry of the sweep."""
-
-    def path(at: Path) -> Path:
-        in_sweep = at[:2] == ("load", "sweep") and len(at) > 2
-        return (*at[:2], positions[int(at[2])], *at[3:]) if in_sweep else at
-
-    return replace(fault, path=path(fault.path), other=None if fault.other is None else path(fault.other))
+    for fault in found:
+        other = None if fault.other is None else written(fault.other)
+        faults.append(replace(fault, path=written(fault.path), other=other))
+    return suite, faults
 
 
 def _stray_references(value: Plain, path: Path) -> Iterator[Fault]:
@@ -83,7 +84,7 @@ def _stray_references(value: Plain, path: Path) -> Iterator[Fault]:
     if isinstance(value, dict | list):
         for part, inner in value.items() if isinstance(value, dict) else enumerate(value):
             yield from _stray_references(inner, (*path, part))
-    elif isinstance(value, str) and "${" in value and not any(_fits(path, keys.split(".")) for keys in _REFERENCES):
+    elif isinstance(value, str) and "${" in value and not _is_resolved(path):
         where = f"a deployment's {_DEPLOYMENT_KEYS}"
         if path[:1] == ("shadow",):
             where += ", and in `api_key`, `url` and `headers` of `judge` and `similarity`"
@@ -92,5 +93,9 @@ def _stray_references(value: Plain, path: Path) -> Iterator[Fault]:
         yield Fault(path, f"a reference is resolved only in {where}; write the value itself")
 
 
-def _fits(path: Path, keys: Sequence[str]) -> bool:
-    return len(path) == len(keys) and all(key in ("*", part) for part, key in zip(path, keys, strict=True))
+def _is_resolved(path: Path) -> bool:
+    patterns = (keys.split(".") for keys in _REFERENCES)
+    return any(
+        len(path) == len(keys) and all(key in ("*", part) for part, key in zip(path, keys, strict=True))
+        for keys in patterns
+    )
