@@ -25,8 +25,7 @@ IntArray = npt.NDArray[np.int64]
 NarrowArray = npt.NDArray[np.signedinteger[Any]]
 FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
-ABSENT = -1
-"""Value of a packed integer column for "never happened" or "not known"."""
+ABSENT = -1  # value of a packed integer column for "never happened" or "not known"
 ColumnMap = Mapping[str, "npt.NDArray[Any] | Sequence[str | None]"]
 """Named columns of one observation: numeric arrays, or texts that may be None."""
 OPTIONAL_COLUMNS = (
@@ -49,8 +48,7 @@ NARROW_TYPES: Mapping[str, type[np.signedinteger[Any]]] = MappingProxyType(
 """Types of integer columns with fewer than 64 bits, to save memory."""
 TEXT_COLUMNS = ("token_source", "finish_reason", "error", "error_detail", "answer_model")
 """Text columns of requests, with few distinct values."""
-INVALID_CHOICE = "[invalid]"
-"""`choice` of an eval item in which lm-eval's extraction found no answer."""
+INVALID_CHOICE = "[invalid]"  # `choice` of an eval item in which lm-eval's extraction found no answer
 ACCEPTED_FINISH = frozenset({"stop", "length", "tool_calls"})
 """Finish reasons of a success (docs/reference/metrics.md). `abort` and unknown ones are failures: the text was cut."""
 NO_VERDICT = "the judge did not reply with a verdict in the form it was asked for"

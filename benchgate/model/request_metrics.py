@@ -266,8 +266,7 @@ def _edge(columns: RequestColumns, *, first: bool) -> IntArray:
     return np.where(_chunk_counts(columns) > 0, columns.chunk_ns[inside], ABSENT)
 
 
-MIN_VISIBLE_CHARACTERS = 24
-"""Least visible characters for measuring redundancy; shorter texts do not compress."""
+MIN_VISIBLE_CHARACTERS = 24  # least visible characters for measuring redundancy; shorter texts do not compress
 _END = 512  # characters at the end of a text, where a loop is found
 _BLANKS = bytes(range(0x21)) + b"\x7f"
 _UNSEEN = (

@@ -52,8 +52,7 @@ class Counter(StrEnum):
 
 TelemetryMetric = Gauge | Counter
 
-FIRST_SAMPLE_S = 0.5
-"""Time of the first sample after a stage's start; later ones come every second."""
+FIRST_SAMPLE_S = 0.5  # time of the first sample after a stage's start; later ones come every second
 _AT_S = 1e-9  # tolerance of equal instants
 _UNDER_WAY = (Gauge.RUNNING, Gauge.WAITING)
 

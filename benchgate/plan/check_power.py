@@ -23,18 +23,15 @@ ASSUMED_RUN_CV: Mapping[str | None, float] = MappingProxyType(
 """Assumed variation between blocks by statistic, None for a rate. The throughput of a quiet GPU varies by 1 to 3%; a
 p95 of some hundred requests by twice a median's spread, a p99 by three times and more. Shared machines vary more
 (Laaber, Scheuner and Leitner 2019 saw 0.03% to more than 100% in clouds)."""
-ASSUMED_FLIPS = 0.05
-"""Assumed share of flipped items: greedy decoding flips 2 to 5% of its answers against itself."""
+ASSUMED_FLIPS = 0.05  # assumed share of flipped items: greedy decoding flips 2 to 5% of its answers against itself
 ASSUMED_FREE_TEXT_DIFFERENCES = 0.30
 """Assumed share of prompts whose free-form answers differ, word by word, when repeated."""
 ASSUMED_FORM_DIFFERENCES = 0.05
 """Assumed share of prompts whose answers differ when compared by JSON, tool calls or structure."""
 ASSUMED_JUDGE_DIFFERENCES = 0.136
 """Assumed share of equal pairs of which a judge prefers one; that share of verdicts changes when repeated."""
-ASSUMED_CLUSTER_CORRELATION = 0.3
-"""Assumed intra-class correlation of the differences of items in one cluster."""
-ASSUMED_MISSES = 0.01
-"""Assumed share of requests that fail or are not valid."""
+ASSUMED_CLUSTER_CORRELATION = 0.3  # assumed intra-class correlation of the differences of items in one cluster
+ASSUMED_MISSES = 0.01  # assumed share of requests that fail or are not valid
 _COMPARED_BY_FORM = ("json", "tool_calls", "structure")
 
 

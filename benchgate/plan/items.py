@@ -78,8 +78,7 @@ def text_sha256(text: str) -> str:
 Scale = Literal["binary", "continuous"]
 OutputType = Literal["generate_until", "multiple_choice", "loglikelihood"]
 
-NO_FILTER = "none"
-"""lm-eval's filter name of a task without filters."""
+NO_FILTER = "none"  # lm-eval's filter name of a task without filters
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,8 +181,7 @@ def _without_folders(value: object) -> object:
     return [_without_folders(inner) for inner in value] if isinstance(value, list) else value
 
 
-_ROOM = 16
-"""Characters of a piece per position; its second half then usually has two tokens or more for each."""
+_ROOM = 16  # characters of a piece per position; its second half then usually has two tokens or more for each
 _OF_PIECES, _OF_PLACES = 3, 4  # random streams
 
 

@@ -57,14 +57,12 @@ _NAMED = 3
 _ALLOW = "write `allow_underpowered: true` at the check, or in `gate`, to measure all the same"
 _ENOUGH_PAIRS = 8
 """Least pairs of a spread that may refuse a plan: 8 give it within a factor of 2, two within one of 32 (95% limits)."""
-_SEED = 0x706C616E
-"""Fixed seed of the simulation, so that a plan reports the same everywhere."""
+_SEED = 0x706C616E  # fixed seed of the simulation, so that a plan reports the same everywhere
 _FEWEST = 2
 _LUMP = 0.5**0.5
 """Extra width, in misses, of exact limits of two shares over the normal law's: 1 / n of one of the two, in the root of
 their sum of squares."""
-_LEAST_SD = 1e-6
-"""Smaller spreads count as none: two sides that agree to the last digit."""
+_LEAST_SD = 1e-6  # smaller spreads count as none: two sides that agree to the last digit
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,8 +19,7 @@ from benchgate.suite.load import Load, TrafficClass, first_round_of
 from benchgate.suite.workload import Lengths, Pauses, Prefix, Workload
 
 MOONCAKE_BLOCK_TOKENS = 512
-WARMUP = -1
-"""Block number of the first warm-up round; round k after it is block -1 - k."""
+WARMUP = -1  # block number of the first warm-up round; round k after it is block -1 - k
 _SHARED, _HASHED, _PROMPTS = 2, 3, 4  # random streams
 _ROUND_KEYS = 2**32  # separates the keys of later warm-up rounds, whose blocks are negative, from those of blocks
 _STORED_BYTES = 65_535  # largest stored block of a deflate stream

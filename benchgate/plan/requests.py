@@ -220,8 +220,7 @@ def _with_cancellations(group: RequestGroup, requests: tuple[PlannedRequest, ...
     return tuple(replace(r, leave=cancellation) if place in chosen else r for place, r in enumerate(requests))
 
 
-POOL_UNITS = 4
-"""Distinct requests, or conversations, per slot of a closed loop. They repeat when more are needed."""
+POOL_UNITS = 4  # Distinct requests, or conversations, per slot of a closed loop. They repeat when more are needed.
 _STREAM = 0x5A3_7EAD  # random stream of the ramp
 _LEAST_TAIL = 5.0  # service times for which an open loop at least continues after its last measured request
 

@@ -48,8 +48,7 @@ from benchgate.suite.quality import Quality
 from benchgate.suite.schema import Suite, measured_arms
 from benchgate.suite.stages import Stage
 
-Traces = Mapping[str, Sequence[TracedRequest]]
-"""Rows of each stage that replays a trace."""
+Traces = Mapping[str, Sequence[TracedRequest]]  # rows of each stage that replays a trace
 _LATER_ROUNDS = 0x3A23  # random stream of later warm-up rounds
 _SEARCH = 0xCA9AC17  # random stream of a capacity search
 _LEVEL_STEPS = 10**6

@@ -27,10 +27,8 @@ from benchgate.stats.distributions import (
 )
 from benchgate.stats.trace import Trace, digits
 
-_EDGE = 1e-12
-"""Closest distance of a share difference to -1 and 1, where the score statistic has no variance."""
-_BINS = 4096
-"""Bins for the sums of an exact test. Sums are rounded up, so its p-value is never too small."""
+_EDGE = 1e-12  # closest distance of a share difference to -1 and 1, where the score statistic has no variance
+_BINS = 4096  # Bins for the sums of an exact test. Sums are rounded up, so its p-value is never too small.
 _LARGEST_Z = 8.0
 
 
@@ -91,12 +89,8 @@ def difference_limits(p: float, of_p: Limits, q: float, of_q: Limits, trace: Tra
         upper=p - q + math.hypot(of_p.upper - p, q - of_q.lower),
     )
     if trace is not None:
-        x, y, a, b = (
-            digits(p),
-            digits(q),
-            (digits(of_p.lower), digits(of_p.upper)),
-            (digits(of_q.lower), digits(of_q.upper)),
-        )
+        x, y = digits(p), digits(q)
+        a, b = ((digits(of.lower), digits(of.upper)) for of in (of_p, of_q))
         trace.text("limits of both shares", "the candidate's; the baseline's", f"{a[0]} to {a[1]}; {b[0]} to {b[1]}")
         lower = f"{x} - {y} - sqrt(({x} - {a[0]})^2 + ({b[1]} - {y})^2)"
         trace.limits(limits, lower, f"{x} - {y} + sqrt(({a[1]} - {x})^2 + ({y} - {b[0]})^2)")

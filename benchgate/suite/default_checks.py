@@ -17,8 +17,7 @@ from benchgate.suite.schema import Suite, traffic_classes
 from benchgate.suite.stages import stage_part
 from benchgate.units import as_written, show_percent, show_points
 
-Line = dict[str, Any]
-"""A check as a suite writes it."""
+Line = dict[str, Any]  # a check as a suite writes it
 
 _KEYS = tuple(field.alias or name for name, field in Check.model_fields.items())
 _MEDIAN, _TAIL = "5%", "10%"  # margins of a latency; a mean has that of the median

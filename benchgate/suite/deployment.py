@@ -189,8 +189,7 @@ def check_proxy(address: str) -> str:
 
 
 _REFERENCE = re.compile(r"\$\{env:([A-Za-z_][A-Za-z0-9_]*)\}")
-REFERENCE_PATTERN = f"^{_REFERENCE.pattern}$"
-"""Pattern of a reference, for editors."""
+REFERENCE_PATTERN = f"^{_REFERENCE.pattern}$"  # pattern of a reference, for editors
 
 
 def reference_name(text: str) -> str | None:

@@ -50,13 +50,11 @@ if TYPE_CHECKING:
     from benchgate.model.records import BoolArray, IntArray
 
 
-CAPACITY_STAGE = "capacity"
-"""The stage of a search: a level's looks are stored as `capacity/2.5`."""
+CAPACITY_STAGE = "capacity"  # the stage of a search: a level's looks are stored as `capacity/2.5`
 
 _REQUESTS = re.compile(r"([0-9]{1,9}) requests?")
 _MOST_IN_FLIGHT = 10_000
-LEAST_REQUESTS = 20
-"""Fewest requests of the longest look of a capacity search, and of the whole search."""
+LEAST_REQUESTS = 20  # fewest requests of the longest look of a capacity search, and of the whole search
 
 
 def _level(value: object, info: ValidationInfo) -> object:
@@ -138,8 +136,7 @@ AUTO = "auto"
 DEFAULT_LOOKS = (5, 10, 20)
 """Numbers of blocks after which the load is judged by default. The first settles much; each next one doubles it."""
 MOST_WORKERS = 64
-LEAST_WARMUP_REQUESTS = 8
-"""Least requests in the first round of an `auto` warm-up."""
+LEAST_WARMUP_REQUESTS = 8  # least requests in the first round of an `auto` warm-up
 _MOST_LOOKS = 6
 _BLOCKS_WITHOUT_SWEEP = 10  # stored in the suite although a capacity search alone has no blocks
 _PER_SLOT = 2  # warm-up requests per slot of a closed loop: one fills the batch, one meets it full

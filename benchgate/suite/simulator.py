@@ -53,8 +53,7 @@ class FaultSpec:
     events_per_write: int = 1
 
 
-NO_FAULT = FaultSpec()
-"""A correct answer."""
+NO_FAULT = FaultSpec()  # a correct answer
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,8 +41,7 @@ from benchgate.suite.types import (
 from benchgate.suite.workload import Count, Length, Prefix
 from benchgate.units import PATTERNS, as_written, parse_duration_s, show_duration, show_found, show_number
 
-NO_BOUND = "none"
-"""Written in a class's `slo` for a bound of the suite's that does not apply to the class."""
+NO_BOUND = "none"  # written in a class's `slo` for a bound of the suite's that does not apply to the class
 
 _Bound = Annotated[Duration, Written(text(PATTERNS[parse_duration_s]), word(NO_BOUND))]
 
@@ -105,8 +104,7 @@ def with_inherited_slos(data: Mapping[str, Any]) -> dict[str, Any]:
 
 MOST_REQUESTS = 1_000_000
 MOST_BURSTS = 10_000
-RAMP_SERVICE_TIMES = 5.0
-"""Default length of the ramp of an open loop at a constant rate, in mean service times."""
+RAMP_SERVICE_TIMES = 5.0  # default length of the ramp of an open loop at a constant rate, in mean service times
 _LEAST_BACKGROUND = 64  # distinct requests of a background class, unless the suite sets them
 _MOST_STEPS_SHOWN = 4
 _LONGEST_NAME = 64

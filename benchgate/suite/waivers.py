@@ -149,8 +149,7 @@ class WaiverList(Section):
     )
 
 
-KEYS = tuple(WaiverEntry.model_fields)
-"""The keys of a waiver, in the order in which `benchgate waive` writes them."""
+KEYS = tuple(WaiverEntry.model_fields)  # the keys of a waiver, in the order in which `benchgate waive` writes them
 
 
 @dataclass(frozen=True, slots=True)

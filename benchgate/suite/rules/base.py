@@ -14,8 +14,7 @@ from benchgate.suite.deployment import DeploymentSpec
 from benchgate.suite.schema import Suite
 from benchgate.suite.yaml import Fault, Path
 
-SECTIONS = ("start", "load", "quality", "divergence", "shadow")
-"""Sections that measure something."""
+SECTIONS = ("start", "load", "quality", "divergence", "shadow")  # sections that measure something
 
 
 @dataclass(frozen=True, slots=True)
