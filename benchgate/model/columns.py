@@ -17,8 +17,9 @@ from benchgate.model.records import (
     NarrowArray,
     RequestColumns,
     RequestRecord,
+    TextBuilder,
+    TextColumn,
 )
-from benchgate.model.text_column import TextBuilder, TextColumn
 
 _BLOCK_ROWS = 65536
 _MOST_HELD = 1 << 15  # numbers in records not yet packed, one or two megabytes

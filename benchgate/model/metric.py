@@ -164,8 +164,8 @@ _ROWS = (
         worse="more answers that differ than when the baseline answers twice",
     ),
     Metric(
-        "shadow_validity", "Shadow answers in the form asked for", "shadow", "run", bound_type="percentage",
-        bounds=("min",), margin="points", higher_is_better=True, worse="fewer answers in the form asked for",
+        "shadow_validity", "Shadow answers in the requested form", "shadow", "run", bound_type="percentage",
+        bounds=("min",), margin="points", higher_is_better=True, worse="fewer answers in the requested form",
         requires="prompts with `response_format` or `tools`",
     ),
     Metric(
@@ -183,9 +183,9 @@ else:
     MetricName = Literal[METRIC_NAMES]  # what a suite may write as a check's `metric`
 
 
-def names_of(wanted: Callable[[Metric], object]) -> tuple[str, ...]:
-    """Return the names of the metrics that `wanted` is true of, in the table's order."""
-    return tuple(name for name, metric in METRICS.items() if wanted(metric))
+def names_of(condition: Callable[[Metric], object]) -> tuple[str, ...]:
+    """Return the names of the metrics that meet a condition, in the table's order."""
+    return tuple(name for name, metric in METRICS.items() if condition(metric))
 
 
 LATENCY_METRICS = names_of(lambda metric: metric.kind == "latency")

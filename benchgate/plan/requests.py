@@ -15,8 +15,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from benchgate.model.request import ModelRequest
-from benchgate.plan.arrivals import (
+from benchgate.model.arrivals import (
     TracedRequest,
     arrival_offsets_ns,
     mean_rps,
@@ -24,6 +23,7 @@ from benchgate.plan.arrivals import (
     ramp_offsets_ns,
     replayed_offsets_ns,
 )
+from benchgate.model.request import ModelRequest
 from benchgate.plan.model import ClientCancellation, Material, PlannedClass, PlannedRequest, RecordedRequest, Turn
 from benchgate.plan.prompts import (
     RequestBuilder,

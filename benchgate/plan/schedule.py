@@ -17,9 +17,9 @@ from types import MappingProxyType
 
 import numpy as np
 
+from benchgate.model.arrivals import TracedRequest, replayed_rows
 from benchgate.model.deployment import Arm, canonical_json
 from benchgate.model.request import ModelRequest
-from benchgate.plan.arrivals import TracedRequest, replayed_rows
 from benchgate.plan.items import (
     FixedText,
     Piece,

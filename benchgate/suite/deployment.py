@@ -14,7 +14,6 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, Field, PrivateAttr, ValidationInfo, model_validator
 
 from benchgate.errors import UsageError
-from benchgate.model.deployment import serving_usd_per_hour
 from benchgate.suite.simulator import SimSettings
 from benchgate.suite.types import (
     EnergyPrice,
@@ -123,10 +122,8 @@ class PriceTerms(Section):
 
     def usd_per_hour(self, list_usd_per_hour: float) -> float:
         """Return the cost of an hour in service of an accelerator with this list price."""
-        energy = 0.0 if self.energy is None else self.energy.usd_per_hour
-        return serving_usd_per_hour(
-            list_usd_per_hour, interruption_ratio=self.interruption_ratio, energy_usd_per_hour=energy
-        )
+        energy_usd = 0.0 if self.energy is None else self.energy.usd_per_hour  # used only while it runs
+        return list_usd_per_hour / (1 - self.interruption_ratio) + energy_usd
 
     def to_stored(self, list_usd_per_hour: float) -> dict[str, Any]:
         """Return list price and terms, as stored with a run."""
