@@ -47,7 +47,7 @@ class NoiseSpread:
 
 @dataclass(frozen=True, slots=True)
 class SelfDisagreement:
-    """Share of `n` items or prompts that the same deployment answered differently when asked again."""
+    """Share of `n` items or prompts that the same deployment answered differently when repeated."""
 
     kind: Literal["task", "shadow"]
     name: str

@@ -398,7 +398,7 @@ class ShadowItem:
     `primary`, `secondary` and `candidate` are SHA-256 digests of the *normalised* answers, None when that call failed
     (then `error` says which and why). The answers are kept only if the suite wants them. Facts and pairs are None when
     one of their answers is missing, and always in runs of older versions; then the digests alone decide. `once`: the
-    baseline was asked only once on purpose. `judged` is the judge's verdict on the candidate's answer compared with the
+    baseline got it only once on purpose. `judged` is the judge's verdict on the candidate's answer compared with the
     primary's, `judged_itself` on the secondary's. `similarity_error` explains missing embeddings, without which
     `differs` is too high.
     """

@@ -89,9 +89,8 @@ def _prompts_power(row: CheckPower, one: JudgedCheck, suite: Suite, plan: Plan, 
     if check.margin is None:
         return _floor(row, check.slo_value or 0.0, alpha)
     if check.metric != "shadow_excess":
-        row = _with_spread(
-            row, None, ASSUMED_FLIPS if check.metric == "shadow_validity" else ASSUMED_JUDGE_DIFFERENCES, known
-        )
+        assumed = ASSUMED_FLIPS if check.metric == "shadow_validity" else ASSUMED_JUDGE_DIFFERENCES
+        row = _with_spread(row, None, assumed, known)
         why_not = underpowered_certain([n], check.margin, alpha)
         row = _paired_items(row, check.margin, n, alpha)
         if why_not is None:
@@ -160,7 +159,7 @@ def _excess(row: CheckPower, margin: float, n: int, alpha: float) -> CheckPower:
 def _excess_sampled(row: CheckPower, margin: float, n: int, twice: int, alpha: float) -> CheckPower:
     """Return the power when the baseline answers only some prompts twice: two shares, by the normal law."""
     if twice == 0:
-        return _never_for_items(row, "no prompt is asked of the baseline twice", "raise `shadow.secondary`")
+        return _never_for_items(row, "no prompt is sent to the baseline twice", "raise `shadow.secondary`")
     itself, reach = row.spread or 0.0, norm_ppf(1 - alpha)
     error = math.sqrt(itself * (1 - itself) * (1 / n + 1 / twice))
     return replace(
@@ -169,7 +168,7 @@ def _excess_sampled(row: CheckPower, margin: float, n: int, twice: int, alpha: f
         sees_80=(reach + norm_ppf(0.8)) * error,
         sees_95=(reach + norm_ppf(0.95)) * error,
         passes=norm_cdf(margin / error - reach) if error > 0 else None,
-        note=f"the baseline is asked {twice:,} of the {n:,} prompts twice",
+        note=f"the baseline gets {twice:,} of the {n:,} prompts twice",
     )
 
 

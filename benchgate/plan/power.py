@@ -105,9 +105,9 @@ def forecast_power(suite: Suite, plan: Plan, judged: Sequence[JudgedCheck], know
 def _promotion(rows: Sequence[PowerRow], blocks: PlannedLoad | None) -> PromotionChance:
     required = [row for row in rows if row.power.required]
     simulated = [row.seen for row in required if row.seen is not None]
-    together: StoppingRates | None = (
-        stopping_rates(simulated, blocks.looks) if simulated and blocks is not None else None
-    )
+    together: StoppingRates | None = None
+    if simulated and blocks is not None:
+        together = stopping_rates(simulated, blocks.looks)
     alone = [row.power.passes for row in required if row.seen is None and row.power.passes is not None]
     counted = len(simulated) + len(alone)
     chance = math.prod(alone) * (together.promoted if together is not None else 1.0)
@@ -124,12 +124,12 @@ def _promotion(rows: Sequence[PowerRow], blocks: PlannedLoad | None) -> Promotio
 class Shortfalls:
     """Messages on underpowered checks.
 
-    `certain` ones refuse to measure at all, `likely` ones (by known noise) refuse the plan, `told` ones only warn.
+    `certain` ones refuse to measure at all, `likely` ones (by known noise) refuse the plan.
     """
 
     certain: tuple[str, ...] = ()
     likely: tuple[str, ...] = ()
-    told: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
     @property
     def refused(self) -> tuple[str, ...]:
@@ -147,22 +147,19 @@ def shortfalls(checks: Sequence[CheckPower]) -> Shortfalls:
     for check in checks:
         if check.short not in ("certain", "measured"):
             continue
-        certainly = f"{check.id} cannot pass: {check.cannot}; {check.remedy}"
-        line = certainly if check.short == "certain" else _underpowered(check)
+        line = f"{check.id} cannot pass: {check.cannot}; {check.remedy}"
+        if check.short == "measured":
+            needs = f" (it takes {check.needs:,} for 95 %)" if check.needs is not None else ""
+            line = (
+                f"{check.id} is underpowered for its margin of {_format(check, check.margin)}: by the {check.source}, "
+                f"{check.has or 0:,} {check.n_unit} show a regression of {_format(check, check.sees_80)} or more in "
+                f"80 of 100 runs{needs}; measure more, accept a wider margin, or make it advisory"
+            )
         if check.required and not check.allowed:
             (certain if check.short == "certain" else likely).append(line)
         elif check.required or check.short == "certain":
             warned.append(line)
     return Shortfalls(tuple(certain), tuple(likely), (*warned, *_by_assumption(checks)))
-
-
-def _underpowered(check: CheckPower) -> str:
-    needs = f" (it takes {check.needs:,} for 95 %)" if check.needs is not None else ""
-    return (
-        f"{check.id} is underpowered for its margin of {_format(check, check.margin)}: by the {check.source}, "
-        f"{check.has or 0:,} {check.n_unit} show a regression of {_format(check, check.sees_80)} or more in 80 of 100 "
-        f"runs{needs}; measure more, accept a wider margin, or make it advisory"
-    )
 
 
 def _by_assumption(checks: Sequence[CheckPower]) -> Iterator[str]:
@@ -315,18 +312,15 @@ def _share_margin_power(
     row = replace(row, measure="difference", n_unit="requests", has=total)
     least = 1 - tail ** (1 / total)
     if least >= margin:
-        shown = (
-            f"even where none of {total:,} requests misses, a loss of up to {show_points(least)} cannot be ruled out"
-        )
-        return PowerRow(
-            _never(row, f"{shown}, and the margin is {show_points(margin)}", zero_miss_sample_size(margin, tail))
-        )
+        loss = f"a loss of up to {show_points(least)} cannot be ruled out, and the margin is {show_points(margin)}"
+        why = f"even where none of {total:,} requests misses, {loss}"
+        return PowerRow(_never(row, why, zero_miss_sample_size(margin, tail)))
     spread = known.spread(one.check.metric, None, one.stage) if one.check.of is None else None
     if spread is not None and spread.sd_paired < _LEAST_SD:
         spread = None  # no miss then does not exclude misses now: requests alone vary
-    misses = max(
-        ASSUMED_MISSES, 1 - one.target_ratio if one.check.metric == "goodput" and one.target_ratio else ASSUMED_MISSES
-    )
+    misses = ASSUMED_MISSES
+    if one.check.metric == "goodput" and one.target_ratio:
+        misses = max(ASSUMED_MISSES, 1 - one.target_ratio)
     by_chance = math.sqrt(2 * misses * (1 - misses) / min(requests))
     sd = by_chance if spread is None else max(spread.sd_paired, _LEAST_SD)
     # Mean design effect of misses that cluster only by chance: about normal, and never taken as below 1.

@@ -435,7 +435,7 @@ CountCommand = Annotated[Text, checked(_check_command), Expected("a command that
 
 
 class Ready(Section):
-    """The number of replicas: counted by `metrics` or by `command`; without both, the server is asked.
+    """The number of replicas: counted by `metrics` or by `command`; without both, by the server itself.
 
     The run waits until all replicas are ready, for at most `limits.ready`. They are counted again before every block,
     after every stage with actions, and at the end. Another number makes the load checks INVALID (`replicas-changed`). A

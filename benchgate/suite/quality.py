@@ -199,7 +199,7 @@ class Divergence(Section):
         le=10_000,
     )
     way: Literal["auto", "n_probs", "echo", "cut"] = key(
-        "How servers are asked for log-probabilities: `n_probs` (llama.cpp), `echo` (vLLM, SGLang), or `cut` (any "
+        "How servers return log-probabilities: `n_probs` (llama.cpp), `echo` (vLLM, SGLang), or `cut` (any "
         "completions endpoint with `logprobs`; no perplexity). `auto` takes the first that a probe shows to work "
         "on both arms",
         default="auto",
@@ -270,7 +270,7 @@ class Similarity(Service):
 
 
 class Judge(Service):
-    """A model that decides which of two answers is better, asked in both positions."""
+    """A model that decides which of two answers is better, in both positions."""
 
     model: Text = key("Name of the model at this server")
     prompt: Text | None = key(
@@ -291,7 +291,7 @@ class Shadow(Section):
     max_tokens: Tokens = key("Longest answer of a prompt without its own limit", default=128, ge=1)
     store_text: Flag = key("Store prompts and answers, not only their digests", default=False)
     secondary_ratio: PositivePercent = optional(
-        "Share of the prompts, drawn at random, that the baseline is asked twice", default=1.0, alias="secondary"
+        "Share of the prompts, drawn at random, that the baseline gets twice", default=1.0, alias="secondary"
     )
     compare: Compare = optional("When two answers count as the same. Default: all defaults", default=Compare())
     similarity: Similarity | None = optional("An embeddings endpoint that rates how similar two texts are")

@@ -37,7 +37,7 @@ class FaultSpec:
     stall_s: float | None = None
     endless: bool = False
     # metadata of the answer
-    usage: str = "asked"  # or none, zero, late
+    usage: str = "requested"  # or none, zero, late
     late_s: float = 0.0
     usage_factor: float = 1.0  # completion tokens are multiplied by it
     model: str | None = None  # the name of the model in the answer
@@ -153,7 +153,7 @@ FAULTS: tuple[FaultKind, ...] = (
               {}, (_STATUS, _SHAPE)),
     FaultKind("rate-limited", "status 429 with Retry-After", {"status": 429}, (_RETRY,)),
     FaultKind("no-answer", "the request is read and never answered", {"silent": True}),
-    FaultKind("no-usage", "no usage, although it was asked for", {"usage": "none"}),
+    FaultKind("no-usage", "no usage, although it was requested", {"usage": "none"}),
     FaultKind("zero-usage", "usage of all zeros, as litgpt sends it", {"usage": "zero"}),
     FaultKind("late-usage", "the usage after [DONE], TIME later", {"usage": "late"}, (_LATE,)),
     FaultKind("no-done", "everything but [DONE]", {"sends_done": False}),
