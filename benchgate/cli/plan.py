@@ -107,7 +107,7 @@ def _documents(declared: Suite, found: Mapping[str, Preview]) -> Iterator[dict[s
 
 def _show(path: Path, declared: Suite, found: Mapping[str, Preview], store: str) -> None:
     from benchgate.pipeline.error_budget import budget_lines
-    from benchgate.suite.default_checks import default_checks, line_of
+    from benchgate.suite.loader import default_checks, line_of
 
     lines = [*_texts(str(path), found, declared.candidates)]
     lines += [f"budget   {line}" for line in budget_lines(declared)]

@@ -28,9 +28,9 @@ from benchgate.plan.check_power import (
     KnownNoise,
     PowerRow,
     assumed_cv,
+    item_power,
     unknown_power,
 )
-from benchgate.plan.item_power import item_power
 from benchgate.plan.schedule import Plan
 from benchgate.stats.power import (
     DecisionRule,
