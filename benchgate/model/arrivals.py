@@ -137,12 +137,7 @@ _NS_PER_S = 1_000_000_000
 
 
 def arrival_offsets_ns(
-    process: ArrivalKind,
-    rate_rps: float,
-    count: int,
-    generator: np.random.Generator,
-    *,
-    cv: float = 1.0,
+    process: ArrivalKind, rate_rps: float, count: int, generator: np.random.Generator, *, cv: float = 1.0
 ) -> tuple[int, ...]:
     """Draw intended sends in ns since the start of the stage, ascending, the first one after one gap.
 

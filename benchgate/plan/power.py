@@ -11,14 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from benchgate.model.metric import (
-    COST_METRICS,
-    METRICS,
-    POINTS_METRICS,
-    QUANTILES,
-    STAGE_METRICS,
-    TELEMETRY_METRICS,
-)
+from benchgate.model.metric import COST_METRICS, METRICS, POINTS_METRICS, QUANTILES, STAGE_METRICS, TELEMETRY_METRICS
 from benchgate.plan.check_power import (
     ASSUMED_MISSES,
     NO_KNOWN_NOISE,

@@ -78,8 +78,7 @@ def input_tokens(suite: Suite, stages: Sequence[PlannedStage]) -> int:
     """Estimate the tokens of the prompts: one per short word, or per letter for byte-level models."""
     byte_level = {traffic.name for traffic in traffic_classes(suite) if traffic.workload.text == "letters"}
     return _with_ramp(
-        stages,
-        lambda stage, group, ask: text_tokens(ask.content, letters=stage.observed_as(group) in byte_level),
+        stages, lambda stage, group, ask: text_tokens(ask.content, letters=stage.observed_as(group) in byte_level)
     )
 
 

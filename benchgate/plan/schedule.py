@@ -31,14 +31,7 @@ from benchgate.plan.items import (
     task_to_json,
     text_sha256,
 )
-from benchgate.plan.model import (
-    NO_MATERIAL,
-    Material,
-    PlannedBlock,
-    PlannedClass,
-    PlannedRequest,
-    PlannedStage,
-)
+from benchgate.plan.model import NO_MATERIAL, Material, PlannedBlock, PlannedClass, PlannedRequest, PlannedStage
 from benchgate.plan.prompts import WARMUP, recorded_rows, spare_rows, unsent_rows
 from benchgate.plan.requests import Ramp, RequestGroup, planned_class
 from benchgate.stats.capacity_search import PlannedLook

@@ -109,12 +109,7 @@ def accuracy_regression(
 
 
 def score_regression(
-    task: ScorePairs,
-    alpha: float,
-    generator: np.random.Generator,
-    *,
-    tested: float = 0.0,
-    trace: Trace | None = None,
+    task: ScorePairs, alpha: float, generator: np.random.Generator, *, tested: float = 0.0, trace: Trace | None = None
 ) -> ItemRegression:
     """Estimate the regression over items with a numeric score: t over items, or over clusters if there are any.
 

@@ -41,8 +41,7 @@ def clopper_pearson(k: float, n: float, alpha: float) -> Limits:
     _check_count(k, n)
     check_alpha(alpha)
     return Limits(
-        lower=beta_ppf(alpha, k, n - k + 1) if k > 0 else 0.0,
-        upper=beta_ppf(1 - alpha, k + 1, n - k) if k < n else 1.0,
+        lower=beta_ppf(alpha, k, n - k + 1) if k > 0 else 0.0, upper=beta_ppf(1 - alpha, k + 1, n - k) if k < n else 1.0
     )
 
 
@@ -65,10 +64,7 @@ def wilson(k: int, n: int, alpha: float) -> Limits:
     centre = share + z * z / (2 * n)
     half = z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
     scale = 1 + z * z / n
-    return Limits(
-        lower=(centre - half) / scale if k > 0 else 0.0,
-        upper=(centre + half) / scale if k < n else 1.0,
-    )
+    return Limits(lower=(centre - half) / scale if k > 0 else 0.0, upper=(centre + half) / scale if k < n else 1.0)
 
 
 def newcombe_difference(

@@ -145,11 +145,7 @@ def bootstrap_block_length(n: int) -> int:
 
 
 def moving_block_error(
-    values: FloatArray,
-    statistic: Callable[[FloatArray], float],
-    generator: np.random.Generator,
-    *,
-    draws: int = 200,
+    values: FloatArray, statistic: Callable[[FloatArray], float], generator: np.random.Generator, *, draws: int = 200
 ) -> float | None:
     """Estimate the standard error of a statistic of a stationary series (Künsch 1989; Liu and Singh 1992).
 

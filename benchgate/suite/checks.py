@@ -5,13 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Literal, Self
 
-from pydantic import (
-    BeforeValidator,
-    Field,
-    ValidationInfo,
-    field_validator,
-    model_validator,
-)
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
 from benchgate import units
 from benchgate.model.metric import (
@@ -158,7 +152,7 @@ class Check(Section):
     per: Literal["accelerator"] | None = optional(
         "With `output_throughput`, `request_throughput` and `capacity`: the value of each arm divided by its "
         "`accelerators`, which the deployments must then state; `margin`, `min` and `min_abs` are those of one "
-        "accelerator. Not with `over`",
+        "accelerator. Not with `over`"
     )
     over: TrafficName | None = optional(
         "Stage whose value the candidate's value at `stage` is compared with; `max` and `min` then bound the "
@@ -172,7 +166,7 @@ class Check(Section):
     )
     margin: Margin | None = key("Largest regression against the baseline that is allowed", default=None)
     min_abs: LeastChange | None = optional(
-        "With the `margin` of a latency or throughput: a smaller change is no regression, however large its ratio",
+        "With the `margin` of a latency or throughput: a smaller change is no regression, however large its ratio"
     )
     direction: Direction = key(
         "Direction of change that counts as a regression. `either`, with the `margin` of a latency, "

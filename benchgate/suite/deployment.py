@@ -514,7 +514,7 @@ class DeploymentSpec(Section):
     )
     revision: Text | None = optional(
         "Revision of the weights: a commit of a model hub (40 hex digits), or the `sha256:…` of their file. A name "
-        "that may move, like `main`, can be measured but not promoted. Not with `embedded` or `sim`",
+        "that may move, like `main`, can be measured but not promoted. Not with `embedded` or `sim`"
     )
     engine: Engine = key(
         "Dialect of the server. If the arms use two engines, that is the declared change, with their versions "
@@ -523,7 +523,7 @@ class DeploymentSpec(Section):
     )
     engine_version: Annotated[Text, Expected('a version in quotes, like "0.10.1"')] | None = optional(
         "Version of the engine as the server reports it. Two declared versions are the declared change; a server that "
-        "reports another one makes the run INVALID",
+        "reports another one makes the run INVALID"
     )
     api_key: Reference | None = key("Sent as a bearer token; never stored. Not with `embedded` or `sim`", default=None)
     headers: Headers = key("Headers of every request. Not with `embedded` or `sim`", default_factory=dict)
@@ -538,7 +538,7 @@ class DeploymentSpec(Section):
     token_prices: TokenPrices | None = optional("Prices per token of a hosted model, instead of `price`")
     accelerator: Kind | None = optional(
         "Kind of accelerator, used to look up its price in a file of prices. Two kinds are the declared change if "
-        "`gpu` reports the same",
+        "`gpu` reports the same"
     )
     accelerators: Whole = key(
         "Number of accelerators of the deployment. Two numbers are the declared change if the servers report the same",

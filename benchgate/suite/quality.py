@@ -61,7 +61,7 @@ class TaskEntry(Section):
 
     task: Text = key(
         "Name or file of the task. A check calls `tasks/add.yaml` by its stem, `add`; a task of lm-eval's by its "
-        "name; a task of a group `group/task`, like `mmlu_pro/mmlu_pro_law`",
+        "name; a task of a group `group/task`, like `mmlu_pro/mmlu_pro_law`"
     )
     few_shot: Whole | None = optional(
         "Number of examples before every question. Default: `quality.few_shot`", ge=0, le=64
@@ -77,7 +77,7 @@ class TaskEntry(Section):
     )
     cluster: Text | None = optional(
         "Column that groups items: items with the same value (a passage, a template, a person) are not independent, "
-        "and are judged as one group",
+        "and are judged as one group"
     )
     max_tokens: Tokens | None = optional(
         "Longest answer; overrides the task's own `max_gen_toks` and `quality.max_tokens`. Default: what the task sets",
@@ -85,7 +85,7 @@ class TaskEntry(Section):
     )
     expect: Band | None = optional(
         "Known range of the baseline's score on the task or group, from a model card or from earlier runs. It also "
-        "permits a candidate that is far better",
+        "permits a candidate that is far better"
     )
 
     @model_serializer(mode="wrap")
@@ -182,7 +182,7 @@ class Divergence(Section):
 
     texts: Text = key(
         "JSON Lines with a unique `id` and a `text` in each row. The plan and the store keep only their digests; an "
-        "error message of a server may quote a few words",
+        "error message of a server may quote a few words"
     )
     positions: Whole = key(
         "Number of positions compared, spread evenly over the pieces of all texts and drawn by the seed; each needs "

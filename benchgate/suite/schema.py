@@ -211,8 +211,7 @@ class Suite(Section):
     divergence: Divergence | None = optional("Compare next-token probabilities on fixed texts")
     shadow: Shadow | None = key("Compare answers to recorded prompts", default=None)
     gate: Gate = key(
-        "The policy: which checks decide, and what they allow. Default: the default checks",
-        default=Gate(),
+        "The policy: which checks decide, and what they allow. Default: the default checks", default=Gate()
     )
 
     @model_validator(mode="before")

@@ -237,7 +237,7 @@ class ClassSpec(Section):
     slo: SloSpec | None = optional(
         "SLO of this class. Keys that are left out are those of the suite's `slo`, `target` included; a bound "
         "that does not apply to this class is written `none` (`{e2e: 60s, ttft: none}`). Default: that of the "
-        "suite",
+        "suite"
     )
     priority: Annotated[int, Strict()] | None = optional(
         "Priority of every request of the class. Default: that of the workload", ge=-1000, le=1000

@@ -10,13 +10,7 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import Annotated
 
-from pydantic import (
-    BeforeValidator,
-    StringConstraints,
-    ValidationError,
-    ValidationInfo,
-    field_validator,
-)
+from pydantic import BeforeValidator, StringConstraints, ValidationError, ValidationInfo, field_validator
 
 from benchgate.errors import SuiteError
 from benchgate.model.metric import METRICS
