@@ -24,9 +24,8 @@ from pathlib import Path
 import numpy as np
 
 from benchgate.model.deployment import Arm
-from benchgate.model.records import ABSENT, RequestColumns
+from benchgate.model.records import ABSENT, RequestColumns, TextColumn
 from benchgate.model.run import ClientUse, LoadObservation, RunStatus
-from benchgate.model.text_column import TextColumn
 from benchgate.store.repository import Store
 from benchgate.suite.schema import Suite
 from benchmarks.made_runs import run_of

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from benchgate.suite.messages import Slot, expectation, key_of, limits, sections, slots_of
-from benchgate.suite.simulator_faults import FAULTS
+from benchgate.suite.simulator import FAULTS
 from benchgate.suite.types import Expected, Written
 from benchgate.units import as_written
 

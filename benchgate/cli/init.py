@@ -149,12 +149,6 @@ def schema(
 
     Example: benchgate schema suite > suite.schema.json
     """
-    from benchgate.suite.json_schema import demand_schema, prices_schema, suite_schema, waivers_schema
+    from benchgate.suite.json_schema import json_schema
 
-    schemas = {
-        Language.SUITE: suite_schema,
-        Language.WAIVERS: waivers_schema,
-        Language.PRICES: prices_schema,
-        Language.DEMAND: demand_schema,
-    }
-    say_json(schemas[language](), ensure_ascii=False)
+    say_json(json_schema(language.value), ensure_ascii=False)

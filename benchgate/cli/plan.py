@@ -107,7 +107,7 @@ def _documents(declared: Suite, found: Mapping[str, Preview]) -> Iterator[dict[s
 
 def _show(path: Path, declared: Suite, found: Mapping[str, Preview], store: str) -> None:
     from benchgate.pipeline.error_budget import budget_lines
-    from benchgate.suite.default_checks import default_checks, line_of
+    from benchgate.suite.loader import default_checks, line_of
 
     lines = [*_texts(str(path), found, declared.candidates)]
     lines += [f"budget   {line}" for line in budget_lines(declared)]
@@ -157,8 +157,9 @@ def _lines(source: str, found: Preview) -> Iterator[str]:
         yield ""
         most = "at most " if found.fewest_blocks < found.blocks else ""
         ramp = f", and about {found.ramp_requests:,} for the ramp" if found.ramp_requests else ""
-        requests = f"{most}{found.load_requests:,} requests, {found.warmup_told}{ramp}"
-        yield f"load     {found.blocks_told} {where}: {requests}; {_tokens(found)}"
+        warmup = f"{'at least ' if found.warmup_goes_on else ''}{found.warmup_requests:,} of them warm-up"
+        requests = f"{most}{found.load_requests:,} requests, {warmup}{ramp}"
+        yield f"load     {found.block_range} {where}: {requests}; {_tokens(found)}"
         yield f"         {_load_time(found)}"
     if found.capacity_requests:
         yield f"capacity at most {found.capacity_requests:,} requests {where}; a search ends early where it can"

@@ -359,14 +359,14 @@ def _user() -> str | None:
 def _promotion_document(recorded: Recorded) -> dict[str, object]:
     document = {**recorded.promotion.to_json(), "in_series": recorded.promotion.in_series, "new": recorded.new}
     if recorded.identity is not None:
-        document["identity"] = {"pin": recorded.identity.pin.value, "told": recorded.identity.told}
+        document["identity"] = {"pin": recorded.identity.pin.value, "description": recorded.identity.description}
     return document
 
 
 def _promotion_lines(recorded: Recorded, doubt: str) -> Iterator[str]:
     """Yield the promotion in words; `doubt` says why its ref is not known to be protected."""
     one = recorded.promotion
-    yield terminal_line(f"run {one.run_id} of suite {one.suite}: {one.told}") + "\n"
+    yield terminal_line(f"run {one.run_id} of suite {one.suite}: {one.status}") + "\n"
     if not recorded.new:
         yield "it was recorded before, as below; nothing changed\n"
     told = (("ref", one.origin.ref), ("commit", one.origin.commit), ("in", one.origin.ci))
@@ -375,7 +375,7 @@ def _promotion_lines(recorded: Recorded, doubt: str) -> Iterator[str]:
     if one.grounds is not None:
         yield f"verdict {one.grounds.outcome}, report sha256 {one.grounds.report_sha256}\n"
         if recorded.identity is not None:
-            yield terminal_line(f"model {recorded.identity.told}") + "\n"
+            yield terminal_line(f"model {recorded.identity.description}") + "\n"
         if not one.in_series:
             why = "its verdict was overridden" if one.reason is not None else doubt
             yield terminal_line(f"it is not in the baseline series: {why}") + "\n"

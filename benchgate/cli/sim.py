@@ -33,10 +33,10 @@ def sim(
 
     Example: benchgate sim sim.yaml --set decode=18ms --port 8112
     """
-    from benchgate.suite import simulator_faults
+    from benchgate.suite import simulator
 
     if list_faults:
-        say(simulator_faults.list_faults())
+        say(simulator.list_faults())
         return
     from benchgate.sim.server import run_sim
     from benchgate.sim.settings import ListenAddress, parse_settings

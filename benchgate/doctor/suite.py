@@ -21,8 +21,8 @@ from benchgate.plan.preview import Preview
 from benchgate.quality.loglikelihood import probe_scoring
 from benchgate.quality.tasks.loading import load_tasks
 from benchgate.suite.deployment import DeploymentSpec
+from benchgate.suite.quality import Judge, Similarity
 from benchgate.suite.schema import Suite, traffic_classes
-from benchgate.suite.shadow import Judge, Similarity
 from benchgate.targets.address import ServerAddress, show_address
 from benchgate.targets.dialect import Target, target_of
 from benchgate.targets.discovery import STREAMED, WITHIN_S, Fault, Listing, Trial, Trouble, list_models, try_completion

@@ -170,7 +170,7 @@ def _accumulate(check: CheckResult, creep: Creep, judged: Evidence, alpha: float
         return estimate if creep.required else None
     total, since = sum_chain(counted, alpha, trace=estimate.trace), chain.since[len(counted) - 2]
     estimate.value, estimate.limits, estimate.p_value = total.regression, total.limits, total.p_value
-    estimate.notes.append(f"since {since.baseline.name}, the baseline of run {since.told}")
+    estimate.notes.append(f"since {since.baseline.name}, the baseline of run {since.title}")
     estimate.warn(_best_on_record(chain, estimate, alpha))
     if chain.broken is not None and len(counted) < creep.releases:
         estimate.notes.append(chain.broken)
@@ -190,7 +190,7 @@ def _nothing_before(chain: _Chain, judged: Evidence) -> CannotJudge:
     release = judged_baseline((), baseline, candidate)
     other = [one for one in judged.attempts if judged_baseline((), one.baseline, one.candidate) != release]
     if other:
-        reason = f"no run promoted {baseline.name}; the baseline of run {other[-1].told} was another"
+        reason = f"no run promoted {baseline.name}; the baseline of run {other[-1].title} was another"
         return inconclusive(f"nothing can be added up: {reason}", _CALIBRATE)
     reason = "no earlier promotion of this measurement is in the store, so nothing can be added up yet"
     return CannotJudge(Outcome.WARN, reason, "keep one store for all runs; the next promotion is the first to add")
@@ -218,7 +218,7 @@ def _worst_chain(check: CheckResult, judged: Evidence, releases: int, alpha: flo
         if isinstance(step, Gap):
             run, link = step.before, _gap_link(check, step, judged, alpha)
         else:
-            run, source = step.run, f"run {step.run.told}"
+            run, source = step.run, f"run {step.run.title}"
             past = run.checks.get(check.id)
             if past is None or past.scale is not check.scale or past.n < 2:
                 link = f"{source} has no {check.id} to add"
@@ -247,8 +247,8 @@ def _gap_link(check: CheckResult, gap: Gap, judged: Evidence, alpha: float) -> C
         newer, run, new = _past_arms(judged)[0], "now", check.baseline
     else:
         past = gap.after.checks.get(check.id)
-        newer, run, new = gap.after.baseline, f"in run {gap.after.told}", past.baseline if past is not None else None
-    missing = f"no run promoted {newer.name}, the baseline {run}, after the one of run {gap.before.told}"
+        newer, run, new = gap.after.baseline, f"in run {gap.after.title}", past.baseline if past is not None else None
+    missing = f"no run promoted {newer.name}, the baseline {run}, after the one of run {gap.before.title}"
     old = gap.before.checks.get(check.id)
     if check.metric in COST_METRICS:  # prices move between runs, and one that fell would hide a regression
         return missing
@@ -261,7 +261,7 @@ def _gap_link(check: CheckResult, gap: Gap, judged: Evidence, alpha: float) -> C
     noise = judged.noise.spread(check.metric, check.statistic, check.stage or "") if judged.noise else None
     if noise is None or noise.n < 2:
         return f"{changed}, and how much of that is noise is not known"
-    return link_across_runs(ratio, noise.cv_run, noise.n, alpha, f"the time since run {gap.before.told}")
+    return link_across_runs(ratio, noise.cv_run, noise.n, alpha, f"the time since run {gap.before.title}")
 
 
 def _best_on_record(chain: _Chain, estimate: Estimate, alpha: float) -> str | None:
@@ -276,7 +276,7 @@ def _best_on_record(chain: _Chain, estimate: Estimate, alpha: float) -> str | No
     if best == estimate.n - 2 or not shown:
         return None
     behind, run = change_of(sums[best].regression, rule.scale, rule.unit, falls=rule.falls), chain.since[best]
-    return f"since the best on record, {run.baseline.name} of run {run.told}, it {behind}"
+    return f"since the best on record, {run.baseline.name} of run {run.title}, it {behind}"
 
 
 def _line(
@@ -321,10 +321,10 @@ def attempt_notes(judged: Evidence) -> tuple[str, ...]:
     )
     blocked = [one for one in blocked if one.outcome in (Outcome.BLOCK, Outcome.INCONCLUSIVE)]
     if blocked:
-        listed = _newest_first([f"{one.outcome} {one.told}" for one in blocked])
+        listed = _newest_first([f"{one.outcome} {one.title}" for one in blocked])
         notes.append(f"{_count_runs(blocked)} {'was' if len(blocked) == 1 else 'were'} not promoted ({listed})")
     if unjudged:
-        listed = _newest_first([one.told for one in unjudged])
+        listed = _newest_first([one.title for one in unjudged])
         notes.append(f"{_count_runs(unjudged)} had results but no verdict when this one began ({listed})")
     return tuple(notes)
 

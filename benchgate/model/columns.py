@@ -17,12 +17,12 @@ from benchgate.model.records import (
     NarrowArray,
     RequestColumns,
     RequestRecord,
+    TextBuilder,
+    TextColumn,
 )
-from benchgate.model.text_column import TextBuilder, TextColumn
 
 _BLOCK_ROWS = 65536
-_MOST_HELD = 1 << 15
-"""Numbers in records not yet packed, one or two megabytes."""
+_MOST_HELD = 1 << 15  # numbers in records not yet packed, one or two megabytes
 _PRIVATE = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
 _NUMBERS = tuple(f.name for f in fields(RequestColumns) if f.name not in (*TEXT_COLUMNS, "chunk_start"))
 

@@ -14,25 +14,6 @@ _SECONDS_PER_HOUR = 3600.0
 _TOKENS_PER_MILLION = 1_000_000.0
 
 
-def serving_usd_per_hour(
-    list_usd_per_hour: float, *, interruption_ratio: float = 0.0, energy_usd_per_hour: float = 0.0
-) -> float:
-    """Return dollars per hour of service: list / (1 - interruption) + energy, which is used only while it runs.
-
-    `interruption_ratio` is the share of paid time that spot capacity loses to interruptions, at least 0 and below 1.
-    """
-    return list_usd_per_hour / (1 - interruption_ratio) + energy_usd_per_hour
-
-
-def utilisation_cost_factor(overhead_ratio: float, utilisation_ratio: float) -> float:
-    """Return the ratio of actual to full-utilisation token cost: (1 + overhead) / utilisation.
-
-    `overhead_ratio` is further cost per dollar, at least 0. `utilisation_ratio` is the share of paid time in which
-    tokens flow at the measured rate, above 0.
-    """
-    return (1 + overhead_ratio) / utilisation_ratio
-
-
 def usd_per_million_tokens(price_usd_per_hour: float, accelerators: int, tokens_per_s: float) -> float | None:
     """Return price · accelerators · 10⁶ / (3600 · tokens/s), in US dollars; None without a finite rate above 0.
 
@@ -101,13 +82,17 @@ class Deployment:
 
     @property
     def in_use_factor(self) -> float | None:
-        """Return the cost factor of overhead and utilisation by its price terms; None if not stated or not valid."""
+        """Return (1 + overhead) / utilisation by its price terms; None if not stated or not valid.
+
+        It is the ratio of actual to full-utilisation token cost: `overhead_ratio` is further cost per dollar,
+        `utilisation_ratio` the share of paid time in which tokens flow at the measured rate.
+        """
         overhead, utilisation = (self.price_terms.get(name) for name in ("overhead_ratio", "utilisation_ratio"))
         if not isinstance(overhead, int | float) or not isinstance(utilisation, int | float):
             return None
         if not (0 <= overhead < math.inf and 0 < utilisation <= 1):
             return None
-        return utilisation_cost_factor(overhead, utilisation)
+        return (1 + overhead) / utilisation
 
     @property
     def release(self) -> str:
@@ -163,10 +148,10 @@ class PinStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ModelIdentity:
-    """Pinned state of a model; `told` is the end of a sentence about it, `revision` the commit or digest if PINNED."""
+    """Pinned state of a model: `description` ends a sentence about it, `revision` is the commit or digest if PINNED."""
 
     pin: PinStatus
-    told: str
+    description: str
     revision: str | None = None
 
     @property
@@ -192,46 +177,37 @@ def identity_of(deployment: Deployment, adapters: Iterable[str] = ()) -> ModelId
     for name in adapters if not known.may_move else ():
         named = _ADAPTER.fullmatch(name)
         if named is None:
-            known = ModelIdentity(PinStatus.UNKNOWN, f"{known.told}; and its adapter {name} is not pinned")
+            known = ModelIdentity(PinStatus.UNKNOWN, f"{known.description}; and its adapter {name} is not pinned")
         elif not _is_pinned(named["ref"]):
-            return ModelIdentity(
-                PinStatus.MOVING, f"{known.told}; and its adapter {name} is at no whole commit: it may move"
-            )
+            moving = f"{known.description}; and its adapter {name} is at no whole commit: it may move"
+            return ModelIdentity(PinStatus.MOVING, moving)
     return known
 
 
-def model_with_revision(deployment: Deployment) -> str:
-    """Return `org/name@REVISION`, by the server's report or else the suite; the name alone if neither has one."""
-    model, ref = _split_revision(deployment)
-    said = _commit(deployment.facts.get("model_sha")) or deployment.settings.get("revision", ref)
-    return model if said is None else f"{model}@{said}"
-
-
-def adapter_names(asked: object) -> Iterator[str]:
+def adapter_names(load: object) -> Iterator[str]:
     """Yield the adapter names in a suite's `load` as plain JSON: of every workload, stage and class."""
-    for key, value in asked.items() if isinstance(asked, dict) else ():
+    for key, value in load.items() if isinstance(load, dict) else ():
         if key == "adapter" and isinstance(value, str):
             yield value
         else:
             yield from adapter_names(value)
-    for value in asked if isinstance(asked, list | tuple) else ():
+    for value in load if isinstance(load, list | tuple) else ():
         yield from adapter_names(value)
 
 
 def _model_identity(deployment: Deployment) -> ModelIdentity:
     model, ref = _split_revision(deployment)
-    said = deployment.settings.get("revision", ref)
-    declared, seen = None if said is None else str(said), _commit(deployment.facts.get("model_sha"))
+    revision = deployment.settings.get("revision", ref)
+    declared, seen = None if revision is None else str(revision), _commit(deployment.facts.get("model_sha"))
     if ref is not None and declared != ref:
         return ModelIdentity(PinStatus.CONTRADICTED, f"{model} at {ref} by its name, and at {declared} by the suite")
     if declared is None:
         if seen is None:
             return ModelIdentity(PinStatus.UNKNOWN, f"{model} at no stated revision: its identity is not pinned")
-        return ModelIdentity(PinStatus.PINNED, f"{model} at {seen}, as its server told", seen)
+        return ModelIdentity(PinStatus.PINNED, f"{model} at {seen}, as its server reported", seen)
     if not _is_pinned(declared):
-        return ModelIdentity(
-            PinStatus.MOVING, f"{model} at {declared}, which is no commit of 40 hex digits: it may move"
-        )
+        moving = f"{model} at {declared}, which is no commit of 40 hex digits: it may move"
+        return ModelIdentity(PinStatus.MOVING, moving)
     if seen is not None and _DIGEST.fullmatch(declared) is None and seen != declared:
         return ModelIdentity(PinStatus.CONTRADICTED, f"{model} at {declared} by the suite, and at {seen} by its server")
     by = "the suite" if seen != declared else "the suite and its server"
@@ -248,14 +224,20 @@ def _is_pinned(ref: str) -> bool:
     return _COMMIT.fullmatch(ref) is not None or _DIGEST.fullmatch(ref) is not None
 
 
-def _commit(said: object) -> str | None:
-    return said if isinstance(said, str) and _COMMIT.fullmatch(said) else None
+def _commit(reported: object) -> str | None:
+    return reported if isinstance(reported, str) and _COMMIT.fullmatch(reported) else None
 
 
 def model_label(deployment: Deployment) -> str:
-    """Return `org/name@REVISION` as far as known; an embedded deployment has its weights next to its name."""
-    weights = deployment.settings.get("weights") if deployment.url is None else None
-    return model_with_revision(deployment) if weights is None else f"{deployment.model} {weights}"
+    """Return `org/name@REVISION` by the server's report, else the suite; the name alone if neither has a revision.
+
+    An embedded deployment has its weights next to its name.
+    """
+    if deployment.url is None and (weights := deployment.settings.get("weights")) is not None:
+        return f"{deployment.model} {weights}"
+    model, ref = _split_revision(deployment)
+    revision = _commit(deployment.facts.get("model_sha")) or deployment.settings.get("revision", ref)
+    return model if revision is None else f"{model}@{revision}"
 
 
 def engine_label(deployment: Deployment) -> str:
@@ -276,7 +258,7 @@ def hardware_label(deployment: Deployment, environment: Mapping[str, object]) ->
     """
     if reports_hardware(deployment) or deployment.url is None:
         return describe_hardware(deployment, environment)
-    return f"not told (accelerators: {deployment.accelerators})"
+    return f"not reported (accelerators: {deployment.accelerators})"
 
 
 def describe_hardware(deployment: Deployment, environment: Mapping[str, object]) -> str:
@@ -296,5 +278,5 @@ def describe_hardware(deployment: Deployment, environment: Mapping[str, object])
 
 def engine_version_of(deployment: Deployment) -> str | None:
     """Return the engine version reported by the server; None if there is none."""
-    told = deployment.facts.get("engine_version", deployment.settings.get("engine_version"))
-    return None if told is None else str(told)
+    version = deployment.facts.get("engine_version", deployment.settings.get("engine_version"))
+    return None if version is None else str(version)

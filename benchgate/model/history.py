@@ -68,7 +68,7 @@ class PastRun:
         return self.decided_at or self.started_at
 
     @property
-    def told(self) -> str:
+    def title(self) -> str:
         """Return label or short id, with the day."""
         return f"{self.label or self.run_id[:13]} of {self.started_at[:10]}"
 
@@ -88,7 +88,7 @@ class Attempt:
     outcome: Outcome | None
 
     @property
-    def told(self) -> str:
+    def title(self) -> str:
         """Return label or short id, with the day."""
         return f"{self.label or self.run_id[:13]} of {self.started_at[:10]}"
 
@@ -167,7 +167,7 @@ class Promotion:
         return (self.deed is PromotionAction.PROMOTED) + self.in_series
 
     @property
-    def told(self) -> str:
+    def status(self) -> str:
         """Return the label shown next to its run."""
         return "promoted, in the baseline series" if self.in_series else self.deed.value
 
@@ -191,16 +191,12 @@ class Promotion:
         if not isinstance(origin.protected, bool):
             raise ValueError(f"protected is {origin.protected!r}; expected true or false")
         grounds = grounds and PromotionGrounds(**{**grounds, "outcome": Outcome(grounds["outcome"])})
-        promotion = cls(**{**document, "deed": PromotionAction(document["deed"]), "origin": origin, "grounds": grounds})
-        if (promotion.grounds is None) != (promotion.deed is PromotionAction.WITHDRAWN):
+        deed = PromotionAction(document["deed"])
+        if (grounds is None) != (deed is PromotionAction.WITHDRAWN):
             raise ValueError("only a withdrawal has no grounds")
-        if (
-            promotion.deed is PromotionAction.PROMOTED
-            and promotion.grounds is not None
-            and not promotion.grounds.outcome.promotes
-        ):
-            raise ValueError(f"{promotion.grounds.outcome} does not promote without an override")
-        return promotion
+        if deed is PromotionAction.PROMOTED and not grounds.outcome.promotes:
+            raise ValueError(f"{grounds.outcome} does not promote without an override")
+        return cls(**{**document, "deed": deed, "origin": origin, "grounds": grounds})
 
 
 def current_promotions(promotions: Iterable[Promotion]) -> dict[str, Promotion]:
@@ -229,5 +225,5 @@ def baseline_series(promotions: Iterable[Promotion]) -> tuple[Promotion, ...]:
 def promotion_labels(promotions: Iterable[Promotion]) -> dict[str, str]:
     """Return a label for each run with records: its current promotion, or that it was withdrawn."""
     records = tuple(promotions)
-    withdrawn = {one.run_id: one.told for one in records if one.deed is PromotionAction.WITHDRAWN}
-    return withdrawn | {run_id: one.told for run_id, one in current_promotions(records).items()}
+    withdrawn = {one.run_id: one.status for one in records if one.deed is PromotionAction.WITHDRAWN}
+    return withdrawn | {run_id: one.status for run_id, one in current_promotions(records).items()}

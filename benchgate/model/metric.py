@@ -34,28 +34,17 @@ class Metric:
     bounds: tuple[Bound, ...] = ()
     margin: Literal["percent", "points"] | None = None
     higher_is_better: bool = False
-    streamed: bool = False
-    """It is of the chunks of a stream: an answer that comes whole has none."""
-    paced: bool = False
-    """It is of the pace between tokens: an answer in one or two pieces has none."""
-    over_stage: bool = False
-    """A stage may be held against another one."""
-    advisory: bool = False
-    """A check of it is not required unless it says so: what it shows is no loss by itself."""
-    timed: bool = False
-    """It depends on how fast the client was: a load generator that falls behind invalidates it."""
-    counts_tokens: bool = False
-    """It divides by, or adds up, a server's own count of output tokens."""
-    per_token: bool = False
-    """Values of two deployments compare only where a token is the same unit in both."""
-    restated: bool = False
-    """Its token counts are taken from the text where that contradicts the server's usage."""
-    cumulative: bool = False
-    """Regressions, as log ratios or differences of shares, add up along promotions."""
-    worse: str = ""
-    """A regression against the baseline, in words."""
-    requires: str = ""
-    """Sections that the suite must declare besides that of the family, in words."""
+    streamed: bool = False  # it is of the chunks of a stream: an answer that comes whole has none
+    paced: bool = False  # it is of the pace between tokens: an answer in one or two pieces has none
+    over_stage: bool = False  # a stage may be held against another one
+    advisory: bool = False  # a check of it is not required unless it says so: what it shows is no loss by itself
+    timed: bool = False  # it depends on how fast the client was: a load generator that falls behind invalidates it
+    counts_tokens: bool = False  # it divides by, or adds up, a server's own count of output tokens
+    per_token: bool = False  # values of two deployments compare only where a token is the same unit in both
+    restated: bool = False  # its token counts are taken from the text where that contradicts the server's usage
+    cumulative: bool = False  # regressions, as log ratios or differences of shares, add up along promotions
+    worse: str = ""  # a regression against the baseline, in words
+    requires: str = ""  # sections that the suite must declare besides that of the family, in words
 
 
 def _latency(
@@ -175,8 +164,8 @@ _ROWS = (
         worse="more answers that differ than when the baseline answers twice",
     ),
     Metric(
-        "shadow_validity", "Shadow answers in the form asked for", "shadow", "run", bound_type="percentage",
-        bounds=("min",), margin="points", higher_is_better=True, worse="fewer answers in the form asked for",
+        "shadow_validity", "Shadow answers in the requested form", "shadow", "run", bound_type="percentage",
+        bounds=("min",), margin="points", higher_is_better=True, worse="fewer answers in the requested form",
         requires="prompts with `response_format` or `tools`",
     ),
     Metric(
@@ -194,9 +183,9 @@ else:
     MetricName = Literal[METRIC_NAMES]  # what a suite may write as a check's `metric`
 
 
-def names_of(wanted: Callable[[Metric], object]) -> tuple[str, ...]:
-    """Return the names of the metrics that `wanted` is true of, in the table's order."""
-    return tuple(name for name, metric in METRICS.items() if wanted(metric))
+def names_of(condition: Callable[[Metric], object]) -> tuple[str, ...]:
+    """Return the names of the metrics that meet a condition, in the table's order."""
+    return tuple(name for name, metric in METRICS.items() if condition(metric))
 
 
 LATENCY_METRICS = names_of(lambda metric: metric.kind == "latency")
@@ -209,18 +198,15 @@ PERCENT_METRICS = names_of(lambda metric: metric.margin == "percent")
 POINTS_METRICS = names_of(lambda metric: metric.margin == "points")
 ADVISORY_METRICS = names_of(lambda metric: metric.advisory)
 OVER_STAGE_METRICS = names_of(lambda metric: metric.over_stage)
-FAILURE_METRICS = ("goodput", "error_rate")
-"""Metrics that bound how many requests fail."""
-PER_ACCELERATOR_METRICS = (*THROUGHPUT_METRICS, "capacity")
-"""Metrics that add up over the accelerators of a deployment."""
+FAILURE_METRICS = ("goodput", "error_rate")  # metrics that bound how many requests fail
+PER_ACCELERATOR_METRICS = (*THROUGHPUT_METRICS, "capacity")  # metrics that add up over the accelerators of a deployment
 MIN_ABS_METRICS = (*LATENCY_METRICS, *THROUGHPUT_METRICS)
 """Metrics of which a change may be too small to matter, whatever its ratio."""
 EITHER_DIRECTION_METRICS = (*MIN_ABS_METRICS, "output_length")
 """Metrics of which a fall may be a regression as much as a rise."""
 
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
-MEAN = "mean"
-"""The geometric mean, judged request by request against the baseline's."""
+MEAN = "mean"  # the geometric mean, judged request by request against the baseline's
 Statistic = Literal["p50", "p90", "p95", "p99", "mean"]
 
 PER_ACCELERATOR_UNITS: Mapping[Unit, Unit] = MappingProxyType(

@@ -47,7 +47,7 @@ class NoiseSpread:
 
 @dataclass(frozen=True, slots=True)
 class SelfDisagreement:
-    """Share of `n` items or prompts that the same deployment answered differently when asked again."""
+    """Share of `n` items or prompts that the same deployment answered differently when repeated."""
 
     kind: Literal["task", "shadow"]
     name: str
@@ -84,8 +84,8 @@ class FalseBlocks:
     def undecided(self) -> str:
         """Format the counts that neither promote nor block, with the causes of INVALID."""
         by = ", ".join(f"{name} {number:,}" for name, number in self.invalid_by)
-        told = f"finds {self.inconclusive:,} inconclusive and {self.invalid:,} invalid"
-        return f"{told} ({by})" if by else told
+        counts = f"finds {self.inconclusive:,} inconclusive and {self.invalid:,} invalid"
+        return f"{counts} ({by})" if by else counts
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> FalseBlocks:
@@ -118,8 +118,8 @@ class NoiseProfile:
 
     def spread(self, metric: str, statistic: str | None, stage: str) -> NoiseSpread | None:
         """Return the spread of a metric; None if it was not measured."""
-        wanted = (metric, statistic, stage)
-        return next((one for one in self.spreads if (one.metric, one.statistic, one.stage) == wanted), None)
+        key = (metric, statistic, stage)
+        return next((one for one in self.spreads if (one.metric, one.statistic, one.stage) == key), None)
 
     def age_at(self, instant: str) -> timedelta:
         """Return its age at an instant (RFC 3339)."""
@@ -157,10 +157,10 @@ def staleness_reasons(
     if age.total_seconds() > max_age_s:
         found.append(f"it is {format_age(age)} old, and more than {format_age(timedelta(seconds=max_age_s))} is stale")
     if profile.engine_version is None and engine_version is None:
-        found.append("nobody told the engine's version, neither then nor now, so it is not known to be the same")
+        found.append("the engine's version was reported neither then nor now, so it is not known to be the same")
     elif profile.engine_version != engine_version:
-        told = [version or "a version that was not told" for version in (profile.engine_version, engine_version)]
-        found.append(f"it was measured on {told[0]} of the engine, and this is {told[1]}")
+        before, now = (version or "an unreported version" for version in (profile.engine_version, engine_version))
+        found.append(f"it was measured on {before} of the engine, and this is {now}")
     return tuple(found)
 
 

@@ -3,30 +3,29 @@
 There is one record per request, eval item, shadow prompt and position of a fixed text. Times are integer nanoseconds
 since the start of the stage on a monotonic clock. In a record, None means "it never happened" or "not known"; a packed
 integer column has -1 (`ABSENT`) for it. Statistics read columns; the load engine makes records one at a time. Facts
-about answers, shadow pairs and token probabilities are kept without any text that a model or a user wrote.
+about answers, shadow pairs and token probabilities are kept without any text that a model or a user wrote. A text
+column has few distinct values: each text once, and an index per row.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from array import array
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from itertools import chain
 from operator import attrgetter
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
-
-from benchgate.model.text_column import TextColumn
 
 IntArray = npt.NDArray[np.int64]
 NarrowArray = npt.NDArray[np.signedinteger[Any]]
 FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
-ABSENT = -1
-"""Value of a packed integer column for "never happened" or "not known"."""
+ABSENT = -1  # value of a packed integer column for "never happened" or "not known"
 ColumnMap = Mapping[str, "npt.NDArray[Any] | Sequence[str | None]"]
 """Named columns of one observation: numeric arrays, or texts that may be None."""
 OPTIONAL_COLUMNS = (
@@ -49,13 +48,106 @@ NARROW_TYPES: Mapping[str, type[np.signedinteger[Any]]] = MappingProxyType(
 """Types of integer columns with fewer than 64 bits, to save memory."""
 TEXT_COLUMNS = ("token_source", "finish_reason", "error", "error_detail", "answer_model")
 """Text columns of requests, with few distinct values."""
-INVALID_CHOICE = "[invalid]"
-"""`choice` of an eval item in which lm-eval's extraction found no answer."""
+INVALID_CHOICE = "[invalid]"  # `choice` of an eval item in which lm-eval's extraction found no answer
 ACCEPTED_FINISH = frozenset({"stop", "length", "tool_calls"})
 """Finish reasons of a success (docs/reference/metrics.md). `abort` and unknown ones are failures: the text was cut."""
 NO_VERDICT = "the judge did not reply with a verdict in the form it was asked for"
 UNFIT_JUDGE = "the judge does not find nonsense worse than an answer"
 """Reasons for a missing verdict although the judge replied; any other reason is that it did not reply."""
+
+
+class TextColumn(Sequence[str | None]):
+    """Sequence of texts or None: `words` are the distinct ones in order of first row, `codes` the index of each row.
+
+    It equals any sequence of the same texts. A million rows of an error class take 4 MB and no Python object each.
+    """
+
+    __slots__ = ("codes", "words")
+
+    def __init__(self, words: tuple[str | None, ...], codes: npt.NDArray[np.int32]) -> None:
+        self.words = words
+        self.codes = codes
+
+    @classmethod
+    def of(cls, texts: Iterable[str | None]) -> TextColumn:
+        """Build the column of these texts."""
+        if isinstance(texts, TextColumn):
+            return texts
+        places: dict[str | None, int] = {}
+        codes = np.fromiter((places.setdefault(text, len(places)) for text in texts), dtype=np.int32)
+        return cls(tuple(places), codes)
+
+    @classmethod
+    def joined(cls, parts: Sequence[TextColumn]) -> TextColumn:
+        """Concatenate columns."""
+        builder = TextBuilder()
+        for part in parts:
+            builder.extend(part)
+        return builder.column()
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    @overload
+    def __getitem__(self, row: int) -> str | None: ...
+    @overload
+    def __getitem__(self, row: slice) -> TextColumn: ...
+    def __getitem__(self, row: int | slice) -> str | TextColumn | None:
+        if isinstance(row, slice):
+            return TextColumn(self.words, self.codes[row])
+        return self.words[int(self.codes[row])]
+
+    def __iter__(self) -> Iterator[str | None]:
+        return map(self.words.__getitem__, self.codes.tolist())
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, str) or not isinstance(other, Sequence):
+            return NotImplemented
+        return len(self) == len(other) and all(one == two for one, two in zip(self, other, strict=True))
+
+    __hash__ = None  # type: ignore[assignment]  # equal to tuples and lists, which hash differently or not at all
+
+    def __repr__(self) -> str:
+        return f"TextColumn.of({list(self)!r})"
+
+    def take(self, rows: npt.NDArray[np.int64]) -> TextColumn:
+        """Return these rows, in this order."""
+        return TextColumn(self.words, self.codes[rows])
+
+    def but(self, rows: npt.NDArray[np.bool_], text: str | None) -> TextColumn:
+        """Return a copy with another text in these rows."""
+        words = self.words if text in self.words else (*self.words, text)
+        return TextColumn(words, np.where(rows, np.int32(words.index(text)), self.codes))
+
+    def are(self, texts: Collection[str | None]) -> npt.NDArray[np.bool_]:
+        """Return which rows have one of these texts."""
+        hits = np.array([word in texts for word in self.words], dtype=np.bool_)
+        return hits[self.codes] if len(self.codes) else np.empty(0, dtype=np.bool_)
+
+    def counts(self) -> dict[str | None, int]:
+        """Return the number of rows of each text, for texts that have any."""
+        found = np.bincount(self.codes, minlength=len(self.words))
+        return {word: int(n) for word, n in zip(self.words, found.tolist(), strict=True) if n}
+
+
+class TextBuilder:
+    """Builder of a column from parts; it needs about as much memory as the column."""
+
+    __slots__ = ("_codes", "_places")
+
+    def __init__(self) -> None:
+        self._codes = array("i")
+        self._places: dict[str | None, int] = {}
+
+    def extend(self, texts: TextColumn) -> None:
+        """Append rows."""
+        codes = np.array([self._places.setdefault(word, len(self._places)) for word in texts.words], dtype=np.int32)
+        self._codes.frombytes(codes[texts.codes].tobytes())
+
+    def column(self) -> TextColumn:
+        """Return the rows. The builder cannot be used again: the column takes over its memory."""
+        codes = np.frombuffer(self._codes, dtype=np.int32) if self._codes else np.empty(0, dtype=np.int32)
+        return TextColumn(tuple(self._places), codes)
 
 
 def _ints(values: Sequence[int | None], dtype: npt.DTypeLike = np.int64) -> Any:
@@ -306,7 +398,7 @@ class ShadowItem:
     `primary`, `secondary` and `candidate` are SHA-256 digests of the *normalised* answers, None when that call failed
     (then `error` says which and why). The answers are kept only if the suite wants them. Facts and pairs are None when
     one of their answers is missing, and always in runs of older versions; then the digests alone decide. `once`: the
-    baseline was asked only once on purpose. `judged` is the judge's verdict on the candidate's answer compared with the
+    baseline got it only once on purpose. `judged` is the judge's verdict on the candidate's answer compared with the
     primary's, `judged_itself` on the secondary's. `similarity_error` explains missing embeddings, without which
     `differs` is too high.
     """
@@ -411,11 +503,6 @@ class DivergenceObservation:
     passed_over: tuple[str, ...] = ()
 
 
-def unpack_divergence_items(columns: ColumnMap) -> tuple[DivergenceItem, ...]:
-    """Unpack divergence items from `pack_rows`."""
-    return tuple(DivergenceItem(**row) for row in _rows(columns))
-
-
 def divergence_to_json(seen: DivergenceObservation) -> dict[str, object]:
     """Return everything of an observation but its items, as plain JSON."""
     meta = {field.name: getattr(seen, field.name) for field in fields(seen) if field.name != "items"}
@@ -455,6 +542,7 @@ _FRACTIONS = ("score", "similarity", "kld", "baseline_ln", "candidate_ln", "floo
 _WORDS: Mapping[str, type[StrEnum]] = MappingProxyType(
     {"label": AnswerAgreement, "judged": JudgeVerdict, "judged_itself": JudgeVerdict}
 )
+_Item = TypeVar("_Item", EvalItem, ShadowItem, DivergenceItem)
 
 
 def pack_rows(rows: Sequence[EvalItem] | Sequence[ShadowItem] | Sequence[DivergenceItem]) -> ColumnMap:
@@ -477,26 +565,20 @@ def pack_rows(rows: Sequence[EvalItem] | Sequence[ShadowItem] | Sequence[Diverge
     return columns
 
 
-def unpack_eval_items(columns: ColumnMap) -> tuple[EvalItem, ...]:
-    """Unpack eval items from `pack_rows`."""
-    return tuple(EvalItem(**row) for row in _rows(columns))
-
-
-def unpack_shadow_items(columns: ColumnMap) -> tuple[ShadowItem, ...]:
-    """Unpack shadow items from `pack_rows`."""
-    return tuple(ShadowItem(**_with_parts(row)) for row in _rows(columns))
-
-
-def _with_parts(row: dict[str, Any]) -> dict[str, Any]:
-    """Gather columns like `own.differs` into their objects, None if they have no values."""
-    gathered: dict[str, Any] = {}
-    for name, value in row.items():
-        whole, dot, part = name.partition(".")
-        if not dot:
-            gathered[name] = value
-        elif value is not None:
-            gathered.setdefault(whole, {})[part] = value
-    return {name: _PARTS[name](**value) if name in _PARTS else value for name, value in gathered.items()}
+def unpack_rows(kind: type[_Item], columns: ColumnMap) -> tuple[_Item, ...]:
+    """Unpack rows of `pack_rows`. Columns like `own.differs` become objects, None where they have no values."""
+    items = []
+    for row in _rows(columns):
+        gathered: dict[str, Any] = {}
+        for name, value in row.items():
+            whole, dot, part = name.partition(".")
+            if not dot:
+                gathered[name] = value
+            elif value is not None:
+                gathered.setdefault(whole, {})[part] = value
+        parts = {name: _PARTS[name](**gathered[name]) for name in _PARTS if name in gathered}
+        items.append(kind(**{**gathered, **parts}))
+    return tuple(items)
 
 
 def _column(name: str, values: list[Any]) -> Any:

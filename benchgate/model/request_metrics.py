@@ -30,22 +30,17 @@ def succeeded(columns: RequestColumns) -> BoolArray:
     """
     known = _SUCCEEDED.get(columns)  # cached: nearly every metric and guard needs it
     if known is None:
-        known = _SUCCEEDED[columns] = _success(columns)
+        tokenless = columns.tokenless == 1
+        accepted, unharmed = columns.finish_reason.are(ACCEPTED_FINISH), columns.error.are((None,))
+        timed: BoolArray = (columns.sent_ns != ABSENT) & (columns.end_ns != ABSENT)
+        answered = (columns.http_status == 200) & (_chunk_counts(columns) > 0)
+        ended: BoolArray = tokenless | (accepted & (columns.output_tokens > 0))
+        known = _SUCCEEDED[columns] = ended & unharmed & timed & answered
         known.flags.writeable = False
     return known
 
 
 _SUCCEEDED: WeakKeyDictionary[RequestColumns, BoolArray] = WeakKeyDictionary()
-
-
-def _success(columns: RequestColumns) -> BoolArray:
-    tokenless = columns.tokenless == 1
-    accepted, unharmed = columns.finish_reason.are(ACCEPTED_FINISH), columns.error.are((None,))
-    timed: BoolArray = (columns.sent_ns != ABSENT) & (columns.end_ns != ABSENT)
-    status_ok: BoolArray = columns.http_status == 200
-    answered = status_ok & (_chunk_counts(columns) > 0)
-    ended: BoolArray = tokenless | (accepted & (columns.output_tokens > 0))
-    return ended & unharmed & timed & answered
 
 
 def ttft_s(columns: RequestColumns) -> FloatArray:
@@ -185,8 +180,8 @@ def input_tokens(columns: RequestColumns) -> float | None:
 def cached_tokens(columns: RequestColumns) -> float:
     """Return cached input tokens of successful requests, at most the input of each; unreported ones count as 0."""
     answered = succeeded(columns)
-    told = np.minimum(columns.cached_tokens[answered], columns.input_tokens[answered])
-    return float(np.maximum(told, 0).sum())
+    cached = np.minimum(columns.cached_tokens[answered], columns.input_tokens[answered])
+    return float(np.maximum(cached, 0).sum())
 
 
 def reports_cached_tokens(columns: RequestColumns) -> bool:
@@ -210,8 +205,8 @@ def validity_ratio(*parts: RequestColumns) -> float | None:
 
     A failed request counts in the denominator.
     """
-    asked = sum(int(np.count_nonzero(part.valid != ABSENT)) for part in parts)
-    return sum(int(np.count_nonzero(part.valid == 1)) for part in parts) / asked if asked else None
+    required = sum(int(np.count_nonzero(part.valid != ABSENT)) for part in parts)
+    return sum(int(np.count_nonzero(part.valid == 1)) for part in parts) / required if required else None
 
 
 def reasoning_ratio(*parts: RequestColumns) -> float | None:
@@ -266,8 +261,7 @@ def _edge(columns: RequestColumns, *, first: bool) -> IntArray:
     return np.where(_chunk_counts(columns) > 0, columns.chunk_ns[inside], ABSENT)
 
 
-MIN_VISIBLE_CHARACTERS = 24
-"""Least visible characters for measuring redundancy; shorter texts do not compress."""
+MIN_VISIBLE_CHARACTERS = 24  # least visible characters for measuring redundancy; shorter texts do not compress
 _END = 512  # characters at the end of a text, where a loop is found
 _BLANKS = bytes(range(0x21)) + b"\x7f"
 _UNSEEN = (

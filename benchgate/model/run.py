@@ -47,10 +47,8 @@ ONE_SERVER = "both arms are served by the same endpoint and model"
 CANNOT_SCORE = "it cannot score the given texts"  # the suite requires what the server does not support
 CHANGED = "it is not what it was at the start"  # the deployment was replaced or reconfigured during the run
 INTERRUPTED = "interrupted"  # the user ended the run
-UNKNOWN_SERIES = "not told"
-"""Series of points without a value for the grouping text."""
-MAX_PROMOTION_AGE_S = 30 * 86_400.0
-"""Default age limit of a run for promotion, from its end."""
+UNKNOWN_SERIES = "not reported"  # series of points without a value for the grouping text
+MAX_PROMOTION_AGE_S = 30 * 86_400.0  # default age limit of a run for promotion, from its end
 _AHEAD_S = 300.0  # tolerated difference of clocks
 
 

@@ -52,8 +52,7 @@ class Counter(StrEnum):
 
 TelemetryMetric = Gauge | Counter
 
-FIRST_SAMPLE_S = 0.5
-"""Time of the first sample after a stage's start; later ones come every second."""
+FIRST_SAMPLE_S = 0.5  # time of the first sample after a stage's start; later ones come every second
 _AT_S = 1e-9  # tolerance of equal instants
 _UNDER_WAY = (Gauge.RUNNING, Gauge.WAITING)
 
@@ -129,7 +128,7 @@ class TelemetryWindow:
         """Return a gauge when the server had become idle after the stage; None if it never did."""
         return self.readings[-1].values.get(word) if self.drained and self.readings else None
 
-    def tells(self, word: TelemetryMetric) -> bool:
+    def reports(self, word: TelemetryMetric) -> bool:
         """Return True if any sample reports this value."""
         return any(word in reading.values for reading in self.readings)
 
@@ -141,13 +140,22 @@ class TelemetryWindow:
 
     @property
     def restarted(self) -> bool:
-        """Return True if another process answered within the window, or a counter of the server fell."""
-        return len(self.markers) > 1 or any(_has_fallen(*pair) for pair in pairwise(self.readings))
+        """Return True if another process answered within the window, or a counter of the server fell.
+
+        Energy belongs to the machine and is ignored.
+        """
+        counters = [word for word in Counter if word is not Counter.GPU_ENERGY_J]
+        return len(self.markers) > 1 or any(
+            word in one.values and other.values.get(word, one.values[word]) < one.values[word]
+            for one, other in pairwise(self.readings)
+            for word in counters
+        )
 
     @property
     def prefix_hit_ratio(self) -> float | None:
         """Return tokens found in the prefix cache over those looked up; None if unreported or none were looked up."""
-        return _ratio(self.change(Counter.PREFIX_HITS), self.change(Counter.PREFIX_QUERIES))
+        hits, queries = self.change(Counter.PREFIX_HITS), self.change(Counter.PREFIX_QUERIES)
+        return hits / queries if hits is not None and queries else None
 
     @property
     def energy_j(self) -> float | None:
@@ -157,13 +165,3 @@ class TelemetryWindow:
             return counted
         power_w = self.mean(Gauge.GPU_POWER)
         return None if power_w is None else power_w * self.ended_s
-
-
-def _ratio(part: float | None, whole: float | None) -> float | None:
-    return part / whole if part is not None and whole else None
-
-
-def _has_fallen(one: TelemetrySample, other: TelemetrySample) -> bool:
-    """Return True if any counter of the server fell; energy belongs to the machine and is ignored."""
-    counters = (word for word in Counter if word is not Counter.GPU_ENERGY_J and word in one.values)
-    return any(other.values.get(word, one.values[word]) < one.values[word] for word in counters)

@@ -70,10 +70,8 @@ class Unit(StrEnum):
     USD = "$"  # per million tokens
 
 
-HISTORY = "history"
-"""Family of checks over earlier promotions, which never make a verdict pass."""
-BUDGET = "budget"
-"""Family of checks over production's error budget, which never make a verdict pass."""
+HISTORY = "history"  # family of checks over earlier promotions, which never make a verdict pass
+BUDGET = "budget"  # family of checks over production's error budget, which never make a verdict pass
 
 
 class Scale(StrEnum):
@@ -217,8 +215,7 @@ class Verdict:
 
 COMPARABILITY = "comparability"
 """Test that fails when the evidence allows no decision, for systems without a third state."""
-STORED = "kept"
-"""Test that fails when a verdict could not be stored."""
+STORED = "kept"  # test that fails when a verdict could not be stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,14 +256,10 @@ def checks_by_result(verdict: Verdict, exit_code: ExitCode) -> ChecksByResult:
     return ChecksByResult(tuple(lists[Outcome.PASS]), tuple(lists[Outcome.WARN]), tuple(failed))
 
 
-EXPIRY_NOTICE_DAYS = 14
-"""Days before expiry from which a waiver is reported."""
-MAX_WAIVER_DAYS = 180
-"""Longest validity of a waiver; a permanent one is policy and belongs in the suite."""
-RELEASE_CHARACTERS = 12
-"""Length of a fingerprint prefix that identifies a release."""
-WAIVED = "WAIVED"
-"""Displayed outcome of a waived check, never PASS."""
+EXPIRY_NOTICE_DAYS = 14  # days before expiry from which a waiver is reported
+MAX_WAIVER_DAYS = 180  # longest validity of a waiver; a permanent one is policy and belongs in the suite
+RELEASE_CHARACTERS = 12  # length of a fingerprint prefix that identifies a release
+WAIVED = "WAIVED"  # displayed outcome of a waived check, never PASS
 
 
 @dataclass(frozen=True, slots=True)

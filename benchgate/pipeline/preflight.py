@@ -246,7 +246,7 @@ def require_power(store: Store, suite: Suite, plan: Plan, warn: Callable[[str], 
     short = shortfalls(forecast.checks)
     if short.certain:
         raise UsageError("\n".join(short.refused))
-    for line in (*short.likely, *short.told):
+    for line in (*short.likely, *short.warnings):
         warn(line)
 
 

@@ -1,18 +1,37 @@
-"""Power of a single check: its data model, and the noise that is known or assumed of a deployment."""
+"""Power of a single check: data model, known or assumed noise of a deployment, checks on items, prompts and texts."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Literal
 
+import numpy as np
+
 from benchgate.model.metric import METRICS, noise_metric
 from benchgate.model.noise import NoiseProfile, NoiseSpread
-from benchgate.stats.power import LookDecisions
+from benchgate.plan.items import PlannedTask
+from benchgate.plan.schedule import Plan
+from benchgate.stats.clusters import MIN_CLUSTERS
+from benchgate.stats.distributions import norm_cdf, norm_ppf
+from benchgate.stats.evals import ScorePairs, accuracy_regression
+from benchgate.stats.power import (
+    LookDecisions,
+    effective_items,
+    excess_noninferiority_power,
+    excess_sd,
+    items_for_power,
+    minimum_detectable_difference,
+    tango_noninferiority_power,
+    values_for_power,
+    zero_miss_sample_size,
+)
 from benchgate.suite.checks import Check
+from benchgate.suite.quality import Shadow
 from benchgate.suite.schema import Suite
-from benchgate.suite.shadow import Shadow
+from benchgate.units import show_percent, show_points
 
 UNKNOWN_VALUE = "the deployment's own distance from the bound is not known"
 Measure = Literal["ratio", "difference", "share"]
@@ -23,18 +42,15 @@ ASSUMED_RUN_CV: Mapping[str | None, float] = MappingProxyType(
 """Assumed variation between blocks by statistic, None for a rate. The throughput of a quiet GPU varies by 1 to 3%; a
 p95 of some hundred requests by twice a median's spread, a p99 by three times and more. Shared machines vary more
 (Laaber, Scheuner and Leitner 2019 saw 0.03% to more than 100% in clouds)."""
-ASSUMED_FLIPS = 0.05
-"""Assumed share of flipped items: greedy decoding flips 2 to 5% of its answers against itself."""
+ASSUMED_FLIPS = 0.05  # assumed share of flipped items: greedy decoding flips 2 to 5% of its answers against itself
 ASSUMED_FREE_TEXT_DIFFERENCES = 0.30
 """Assumed share of prompts whose free-form answers differ, word by word, when repeated."""
 ASSUMED_FORM_DIFFERENCES = 0.05
 """Assumed share of prompts whose answers differ when compared by JSON, tool calls or structure."""
 ASSUMED_JUDGE_DIFFERENCES = 0.136
 """Assumed share of equal pairs of which a judge prefers one; that share of verdicts changes when repeated."""
-ASSUMED_CLUSTER_CORRELATION = 0.3
-"""Assumed intra-class correlation of the differences of items in one cluster."""
-ASSUMED_MISSES = 0.01
-"""Assumed share of requests that fail or are not valid."""
+ASSUMED_CLUSTER_CORRELATION = 0.3  # assumed intra-class correlation of the differences of items in one cluster
+ASSUMED_MISSES = 0.01  # assumed share of requests that fail or are not valid
 _COMPARED_BY_FORM = ("json", "tool_calls", "structure")
 
 
@@ -172,3 +188,214 @@ def assumed_cv(statistic: str | None) -> float:
 def assumed_shadow_differences(shadow: Shadow) -> float:
     """Return the assumed share of answers that differ when one deployment repeats them."""
     return ASSUMED_FORM_DIFFERENCES if shadow.compare.by in _COMPARED_BY_FORM else ASSUMED_FREE_TEXT_DIFFERENCES
+
+
+_NO_FORECAST = {
+    "score": "the spread of score differences is not known",
+    "capacity": "the levels of a search depend on its results",
+    "knee": "the position of the knee is not known",
+    "cold_start": "the spread of start times is not known",
+}
+_MOST_DIFFER = 0.999
+_WIDER = "ask more items, or accept a wider margin"
+
+
+def item_power(one: JudgedCheck, suite: Suite, plan: Plan, known: KnownNoise) -> CheckPower:
+    """Return the power of a check that is not on load."""
+    row, metric = unknown_power(one, suite), one.check.metric
+    if metric in ("accuracy", "flips"):
+        items = _items(suite, one.tasks, plan.tasks)
+        if items is None:
+            return replace(row, note="no forecast: data of its tasks was not read")
+        return _items_power(row, one, items, suite.gate.alpha, known)
+    if metric in ("shadow_excess", "shadow_validity", "judge_loss"):
+        return _prompts_power(row, one, suite, plan, known)
+    if metric in ("kld", "same_top1", "perplexity"):
+        return _texts_power(row, one, plan, suite.gate.alpha)
+    return replace(row, note=f"no forecast: {_NO_FORECAST.get(metric, 'nothing is known before the run')}")
+
+
+def _items_power(row: CheckPower, one: JudgedCheck, items: _Items, alpha: float, known: KnownNoise) -> CheckPower:
+    row, margin = replace(row, n_unit="items", has=items.n), one.check.margin
+    if items.fewest_clusters is not None and items.fewest_clusters < MIN_CLUSTERS:
+        why = f"its items come in {items.fewest_clusters} clusters, too few to know how much clusters differ"
+        return _never_for_items(row, why, f"use items of at least {MIN_CLUSTERS} clusters")
+    if items.fewest_clusters is not None:
+        worth = f"its clusters are worth {items.worth:,} independent items"
+        row = replace(row, note=f"{worth}, for an assumed correlation of {ASSUMED_CLUSTER_CORRELATION:g} within them")
+    if margin is None:
+        return _floor(row, one.check.slo_value or 0.0, alpha)
+    share = _self_disagreement(known, "task", one.tasks)
+    row = _with_spread(row, share, ASSUMED_FLIPS, known)
+    if one.check.metric == "flips":
+        return _excess(row, margin, items.worth, alpha)
+    why_not = underpowered_certain(items.counts, margin, alpha)
+    row = _paired_items(row, margin, items.worth, alpha)
+    return row if why_not is None else _never_for_items(row, why_not, _WIDER)
+
+
+def _prompts_power(row: CheckPower, one: JudgedCheck, suite: Suite, plan: Plan, known: KnownNoise) -> CheckPower:
+    check, alpha, n = one.check, suite.gate.alpha, len(plan.shadow)
+    row = replace(row, n_unit="prompts", has=n)
+    if suite.shadow is None or n == 0:
+        return replace(row, note="no forecast: there are no prompts")
+    if check.margin is None:
+        return _floor(row, check.slo_value or 0.0, alpha)
+    if check.metric != "shadow_excess":
+        assumed = ASSUMED_FLIPS if check.metric == "shadow_validity" else ASSUMED_JUDGE_DIFFERENCES
+        row = _with_spread(row, None, assumed, known)
+        why_not = underpowered_certain([n], check.margin, alpha)
+        row = _paired_items(row, check.margin, n, alpha)
+        if why_not is None:
+            return row
+        return _never_for_items(row, why_not.replace("items", "prompts", 1), "send more prompts")
+    row = _with_spread(row, _self_disagreement(known, "shadow", ()), assumed_shadow_differences(suite.shadow), known)
+    twice = sum(not prompt.once for prompt in plan.shadow)
+    return _excess(row, check.margin, n, alpha) if twice == n else _excess_sampled(row, check.margin, n, twice, alpha)
+
+
+def _texts_power(row: CheckPower, one: JudgedCheck, plan: Plan, alpha: float) -> CheckPower:
+    """Return the power of a check on fixed texts, whose positions are clustered by piece."""
+    row = replace(row, n_unit="positions", has=sum(piece.positions for piece in plan.pieces))
+    if 0 < len(plan.pieces) < MIN_CLUSTERS:
+        why = f"the positions lie in {len(plan.pieces)} pieces of text, and it takes {MIN_CLUSTERS}"
+        return _never_for_items(row, f"{why} to know their spread", "give more texts, or a smaller `divergence.window`")
+    if one.check.metric == "same_top1" and row.has:
+        return _floor(row, one.check.slo_value or 0.0, alpha)
+    return replace(row, note="no forecast: the divergence of the two models is not known")
+
+
+def underpowered_certain(counts: Sequence[int], margin: float, alpha: float) -> str | None:
+    """Explain why an accuracy check stays undecided even if no answer changes; None if it need not.
+
+    `counts` are the items of each task judged together. They are taken as independent. Clustered items carry less, so a
+    check reported here can never pass. Raises ValueError without items.
+    """
+    least = accuracy_regression([ScorePairs(np.ones(count), np.ones(count)) for count in counts], alpha).limits.upper
+    if least < margin:
+        return None
+    return (
+        f"with {sum(counts):,} items, even where no answer changes, a loss of up to {show_points(least)} cannot be "
+        f"ruled out, and the margin is {show_points(margin)}"
+    )
+
+
+def _paired_items(row: CheckPower, margin: float, n: int, alpha: float) -> CheckPower:
+    """Return the power for paired items, of which a share differs between equals."""
+    differ = min(row.spread or 0.0, _MOST_DIFFER)
+    return replace(
+        row,
+        measure="difference",
+        needs=items_for_power(max(differ, margin), margin, alpha=alpha),
+        sees_80=minimum_detectable_difference(n, differ, alpha=alpha, power=0.8),
+        sees_95=minimum_detectable_difference(n, differ, alpha=alpha, power=0.95),
+        passes=tango_noninferiority_power(n, differ, margin, alpha),
+    )
+
+
+def _excess(row: CheckPower, margin: float, n: int, alpha: float) -> CheckPower:
+    itself = row.spread or 0.0
+    if excess_noninferiority_power(n, 0.0, margin, alpha) == 0:
+        why = f"with {n:,} {row.n_unit}, even where no answer differs, as much as the margin cannot be ruled out"
+        return _never_for_items(replace(row, measure="difference"), why, _WIDER)
+    sd, reach = excess_sd(itself), norm_ppf(1 - alpha)
+    return replace(
+        row,
+        measure="difference",
+        needs=values_for_power(sd, margin, alpha=alpha),
+        sees_80=(reach + norm_ppf(0.8)) * sd / math.sqrt(n),
+        sees_95=(reach + norm_ppf(0.95)) * sd / math.sqrt(n),
+        passes=excess_noninferiority_power(n, min(itself, 0.66), margin, alpha),
+    )
+
+
+def _excess_sampled(row: CheckPower, margin: float, n: int, twice: int, alpha: float) -> CheckPower:
+    """Return the power when the baseline answers only some prompts twice: two shares, by the normal law."""
+    if twice == 0:
+        return _never_for_items(row, "no prompt is sent to the baseline twice", "raise `shadow.secondary`")
+    itself, reach = row.spread or 0.0, norm_ppf(1 - alpha)
+    error = math.sqrt(itself * (1 - itself) * (1 / n + 1 / twice))
+    return replace(
+        row,
+        measure="difference",
+        sees_80=(reach + norm_ppf(0.8)) * error,
+        sees_95=(reach + norm_ppf(0.95)) * error,
+        passes=norm_cdf(margin / error - reach) if error > 0 else None,
+        note=f"the baseline gets {twice:,} of the {n:,} prompts twice",
+    )
+
+
+def _floor(row: CheckPower, floor: float, alpha: float) -> CheckPower:
+    """Return the power of a lower bound of the candidate's own share."""
+    n = row.has or 0
+    row = replace(row, measure="share", needs=zero_miss_sample_size(1 - floor, alpha) if floor < 1 else None)
+    lowest = alpha ** (1 / n) if n else 0.0
+    if lowest < floor:
+        why = f"even where all {n:,} {row.n_unit} are right, the share may be as low as {show_percent(lowest)}"
+        needs = "a lower bound" if row.needs is None else f"at least {row.needs:,} {row.n_unit}, or a lower bound"
+        return _never_for_items(row, why, f"give it {needs}")
+    return replace(row, note=UNKNOWN_VALUE)
+
+
+@dataclass(frozen=True, slots=True)
+class _Items:
+    """Items of tasks judged together, and their effective number `worth` as independent items of one task.
+
+    `fewest_clusters` is that of the task with the fewest; None without clusters.
+    """
+
+    counts: tuple[int, ...]
+    worth: int
+    fewest_clusters: int | None
+
+    @property
+    def n(self) -> int:
+        """Return the number of items."""
+        return sum(self.counts)
+
+
+def _items(suite: Suite, names: Sequence[str], tasks: Sequence[PlannedTask]) -> _Items | None:
+    """Return the items of these tasks and groups; None without any, or if their data was not read."""
+    counts, clusters, worths = list[int](), list[int](), list[int]()
+    for name in names:
+        parts = [task for task in tasks if name in (task.name, suite.unit_name(task.name))]
+        n, groups = sum(len(task.rows) for task in parts), sum(map(_clusters, parts))
+        if n == 0 or any(task.needs is not None for task in parts):
+            return None
+        clustered = any(task.cluster_key is not None for task in parts)
+        counts.append(n)
+        clusters += [groups] if clustered else []
+        worths.append(effective_items(n, groups, ASSUMED_CLUSTER_CORRELATION) if clustered else n)
+    if not counts:
+        return None
+    worth = math.floor(len(worths) ** 2 / sum(1 / one for one in worths))
+    return _Items(tuple(counts), worth, min(clusters, default=None))
+
+
+def _clusters(task: PlannedTask) -> int:
+    """Count the clusters of a task's rows; a row without one is its own."""
+    if task.cluster_key is None:
+        return len(task.rows)
+    named = [row.get(task.cluster_key) for row in task.rows]
+    return len({str(name) for name in named if name is not None}) + sum(name is None for name in named)
+
+
+def _self_disagreement(known: KnownNoise, kind: str, names: Sequence[str]) -> float | None:
+    """Return the measured share on which the baseline differs from itself; None if never measured."""
+    known_shares = [
+        one
+        for one in (known.noise.disagreement if known.noise is not None else ())
+        if one.kind == kind and (not names or one.name in names or one.name.split("/")[0] in names)
+    ]
+    n = sum(one.n for one in known_shares)
+    return sum(one.share * one.n for one in known_shares) / n if n else None
+
+
+def _with_spread(row: CheckPower, measured: float | None, assumed: float, known: KnownNoise) -> CheckPower:
+    share = assumed if measured is None else measured
+    source = "assumed" if measured is None else known.noise_source
+    return replace(row, spread=share, source=source, measured=measured is not None and known.calibrated)
+
+
+def _never_for_items(row: CheckPower, why: str, remedy: str) -> CheckPower:
+    return replace(row, passes=0.0, cannot=why, remedy=remedy)

@@ -75,18 +75,18 @@ def client_overload(demand: StageDemand, profile: ClientProfile, workers: int) -
     reached = _reached(demand, profile, workers)
     able = f"can deliver {reached}, beyond which the client" if reached else "cannot deliver any load: the client"
     found = f"{_processes(workers)} {able} was the bottleneck"
-    return f"stage {demand.name} asks for {_asked(demand)}, and {found}{_measured(profile)}; {_REMEDY}"
+    return f"stage {demand.name} asks for {_requested(demand)}, and {found}{_measured(profile)}; {_REMEDY}"
 
 
 def _beyond_cores(demand: StageDemand, profile: ClientProfile, workers: int) -> str | None:
     costs = ((demand.peak_tokens_per_s, profile.least_cpu_us_per_token, "a token"),
              (demand.peak_rps, profile.least_cpu_us_per_request, "an answer of one token"))  # fmt: skip
-    for asked, cost_us, of in costs:
-        cores = (asked or 0.0) * (cost_us or 0.0) * 1e-6
+    for per_s, cost_us, of in costs:
+        cores = (per_s or 0.0) * (cost_us or 0.0) * 1e-6
         if cores > _COST_FALLS * workers:
             took = f"{of} took {show_number(cost_us or 0.0)} µs of processor time at least{_measured(profile)}"
             need = f"this is the work of {show_number(cores)} cores, and {_processes(workers)} can have {workers}"
-            return f"stage {demand.name} asks for {_asked(demand)}: {took}, so {need}; {_REMEDY}"
+            return f"stage {demand.name} asks for {_requested(demand)}: {took}, so {need}; {_REMEDY}"
     return None
 
 
@@ -97,7 +97,7 @@ def client_uncertainty(demand: StageDemand, profile: ClientProfile, workers: int
         return None
     reached = _reached(demand, profile, workers)
     known = f"what {_processes(workers)} can deliver is not known" + (f" beyond {reached}" if reached else "")
-    return f"stage {demand.name} asks for {_asked(demand)}, and {known}{_measured(profile)}; {_UNKNOWN_REMEDY}"
+    return f"stage {demand.name} asks for {_requested(demand)}, and {known}{_measured(profile)}; {_UNKNOWN_REMEDY}"
 
 
 def max_workers(suite: Suite, cpus: int) -> int:
@@ -124,10 +124,10 @@ def search_demands(suite: Suite) -> list[StageDemand]:
     capacity = suite.load.capacity if suite.load is not None else None
     if suite.load is None or capacity is None:
         return []
-    asked, requests = suite.load.workloads.get(capacity.workload or "", suite.load.workload), capacity.probe_requests
+    workload, requests = suite.load.workloads.get(capacity.workload or "", suite.load.workload), capacity.probe_requests
     if capacity.over == "concurrency":
         return [StageDemand(CAPACITY_STAGE, requests, int(capacity.highest), None, None, None, None)]
-    tokens_per_s = capacity.highest * (asked.most_output_tokens or 1)
+    tokens_per_s = capacity.highest * (workload.most_output_tokens or 1)
     rps = capacity.highest
     return [StageDemand(CAPACITY_STAGE, requests, None, rps, rps, tokens_per_s, requests / rps)]
 
@@ -167,13 +167,13 @@ def _offered(stage: PlannedStage) -> tuple[float, float, float]:
     Later turns of a conversation have no schedule and count at the time of the first one. An answer in one piece costs
     the client as much as one token.
     """
-    asked: list[tuple[float, float]] = []
+    sends: list[tuple[float, float]] = []
     for group in stage.classes:
         begun_ns = 0
         for request in group.requests if group.concurrency is None else ():
             begun_ns = begun_ns if request.offset_ns is None else request.offset_ns
-            asked.append((begun_ns * _NS, float((request.ask.output_tokens or 1) if request.ask.stream else 1)))
-    offsets_s, tokens = np.array(sorted(asked)).T
+            sends.append((begun_ns * _NS, float((request.ask.output_tokens or 1) if request.ask.stream else 1)))
+    offsets_s, tokens = np.array(sorted(sends)).T
     mean_rps = _stated_rps(stage)
     rps, tokens_per_s = max(_peak(offsets_s, np.ones(len(tokens))), mean_rps), _peak(offsets_s, tokens)
     return rps, max(tokens_per_s, mean_rps * float(tokens.mean())), float(offsets_s.max())
@@ -187,13 +187,12 @@ def _peak(offsets_s: FloatArray, weights: FloatArray) -> float:
     return float((before[ends] - before[np.arange(len(offsets_s))]).max()) / window_s
 
 
-def _asked(demand: StageDemand) -> str:
-    asked = [] if demand.concurrency is None else [f"{demand.concurrency:,} streams in flight"]
+def _requested(demand: StageDemand) -> str:
+    load = [] if demand.concurrency is None else [f"{demand.concurrency:,} streams in flight"]
     if demand.peak_tokens_per_s is not None and demand.peak_rps is not None:
-        asked.append(
-            f"up to {show_number(demand.peak_tokens_per_s)} tokens/s in {show_number(demand.peak_rps)} requests/s"
-        )
-    return " and ".join(asked)
+        tokens_per_s = show_number(demand.peak_tokens_per_s)
+        load.append(f"up to {tokens_per_s} tokens/s in {show_number(demand.peak_rps)} requests/s")
+    return " and ".join(load)
 
 
 def _shares(demand: StageDemand, profile: ClientProfile) -> list[tuple[float, bool]]:

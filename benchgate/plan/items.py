@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from benchgate.model.deployment import canonical_json
+from benchgate.model.deployment import sha256_of
 from benchgate.model.request import ModelRequest, text_request
 
 _STREAM = 2  # random stream of the prompts sent twice; those of the load are 0 and 1
@@ -62,7 +62,7 @@ def prompt_to_json(row: ShadowPrompt) -> dict[str, object]:
     """Serialise the identity of a recorded prompt and its request, by digests of user text."""
     spelled: dict[str, object] = {"id": row.id, "prompt_sha256": text_sha256(row.prompt)}
     if row.fields:
-        spelled["fields_sha256"] = hashlib.sha256(canonical_json(dict(row.fields))).hexdigest()
+        spelled["fields_sha256"] = sha256_of(dict(row.fields))
     if row.endpoint != "chat":
         spelled["endpoint"] = row.endpoint
     if row.max_tokens is not None:
@@ -78,8 +78,7 @@ def text_sha256(text: str) -> str:
 Scale = Literal["binary", "continuous"]
 OutputType = Literal["generate_until", "multiple_choice", "loglikelihood"]
 
-NO_FILTER = "none"
-"""lm-eval's filter name of a task without filters."""
+NO_FILTER = "none"  # lm-eval's filter name of a task without filters
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +117,9 @@ class PlannedTask:
         """Keep the first `limit` rows; the others remain a source of examples if they were one."""
         if limit is None or limit >= len(self.rows):
             return self
-        shots = self.rows[limit:] + self.shots if draws_shots_from_judged_split(self.config) else self.shots
+        split = self.config.get("fewshot_split") if self.config.get("num_fewshot") else None
+        draws_from_judged = bool(self.config.get("num_fewshot")) and split == self.config.get("test_split")
+        shots = self.rows[limit:] + self.shots if draws_from_judged else self.shots
         return replace(self, rows=self.rows[:limit], ids=self.ids[:limit] if self.ids else self.ids, shots=shots)
 
     def shuffled(self, generator: np.random.Generator) -> PlannedTask:
@@ -126,11 +127,6 @@ class PlannedTask:
         order = generator.permutation(len(self.rows))
         ids = tuple(self.ids[place] for place in order) if self.ids is not None else None
         return replace(self, rows=tuple(self.rows[place] for place in order), ids=ids)
-
-
-def draws_shots_from_judged_split(config: Mapping[str, object]) -> bool:
-    """Return True if few-shot examples come from the judged split itself."""
-    return bool(config.get("num_fewshot")) and config.get("fewshot_split") == config.get("test_split")
 
 
 def first_metric(config: Mapping[str, Any]) -> str:
@@ -155,7 +151,7 @@ def task_to_json(task: PlannedTask) -> dict[str, object]:
     """
     rows: object = task.rows
     if task.ids is not None:
-        rows = [{"id": item, "doc_sha256": _digest(row)} for item, row in zip(task.ids, task.rows, strict=True)]
+        rows = [{"id": item, "doc_sha256": sha256_of(row)} for item, row in zip(task.ids, task.rows, strict=True)]
     implied = PlannedTask("", {}, (), first_metric(task.config), first_filter(task.config))
     stated = {
         name: getattr(task, name)
@@ -166,12 +162,8 @@ def task_to_json(task: PlannedTask) -> dict[str, object]:
         if getattr(task, name) != getattr(implied, name)
     }  # fmt: skip
     if task.shots:
-        stated["shots_sha256"] = _digest(list(task.shots))
+        stated["shots_sha256"] = sha256_of(list(task.shots))
     return {"name": task.name, "config": _without_folders(task.config), "rows": rows, **stated}
-
-
-def _digest(value: object) -> str:
-    return hashlib.sha256(canonical_json(value)).hexdigest()
 
 
 def _without_folders(value: object) -> object:
@@ -182,8 +174,7 @@ def _without_folders(value: object) -> object:
     return [_without_folders(inner) for inner in value] if isinstance(value, list) else value
 
 
-_ROOM = 16
-"""Characters of a piece per position; its second half then usually has two tokens or more for each."""
+_ROOM = 16  # characters of a piece per position; its second half then usually has two tokens or more for each
 _OF_PIECES, _OF_PLACES = 3, 4  # random streams
 
 
@@ -253,12 +244,6 @@ def draw_cuts(piece: Piece, seed: int) -> tuple[int, ...]:
     half = range(max(1, len(text) // 2), len(text))
     ends = [place for place in half if text[place].isspace() and not text[place - 1].isspace()]
     return _drawn(ends if len(ends) >= piece.positions else half, piece, seed)
-
-
-def piece_to_json(piece: Piece) -> dict[str, object]:
-    """Serialise a piece as plain JSON values, by the digest of its text, which may be private."""
-    digest = hashlib.sha256(piece.text.encode("utf-8", "surrogatepass")).hexdigest()
-    return {"text_id": piece.text_id, "number": piece.number, "text_sha256": digest, "positions": piece.positions}
 
 
 def _parts(text: FixedText, window: int) -> list[str]:

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from benchgate.model.arrivals import peak_rps
 from benchgate.model.deployment import Arm
 from benchgate.model.request import ModelRequest
-from benchgate.plan.arrivals import peak_rps
 from benchgate.plan.vocabulary import VOCABULARIES, Vocabulary
 from benchgate.suite.stages import traffic_name
 

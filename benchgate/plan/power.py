@@ -11,14 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from benchgate.model.metric import (
-    COST_METRICS,
-    METRICS,
-    POINTS_METRICS,
-    QUANTILES,
-    STAGE_METRICS,
-    TELEMETRY_METRICS,
-)
+from benchgate.model.metric import COST_METRICS, METRICS, POINTS_METRICS, QUANTILES, STAGE_METRICS, TELEMETRY_METRICS
 from benchgate.plan.check_power import (
     ASSUMED_MISSES,
     NO_KNOWN_NOISE,
@@ -28,9 +21,9 @@ from benchgate.plan.check_power import (
     KnownNoise,
     PowerRow,
     assumed_cv,
+    item_power,
     unknown_power,
 )
-from benchgate.plan.item_power import item_power
 from benchgate.plan.schedule import Plan
 from benchgate.stats.power import (
     DecisionRule,
@@ -57,14 +50,12 @@ _NAMED = 3
 _ALLOW = "write `allow_underpowered: true` at the check, or in `gate`, to measure all the same"
 _ENOUGH_PAIRS = 8
 """Least pairs of a spread that may refuse a plan: 8 give it within a factor of 2, two within one of 32 (95% limits)."""
-_SEED = 0x706C616E
-"""Fixed seed of the simulation, so that a plan reports the same everywhere."""
+_SEED = 0x706C616E  # fixed seed of the simulation, so that a plan reports the same everywhere
 _FEWEST = 2
 _LUMP = 0.5**0.5
 """Extra width, in misses, of exact limits of two shares over the normal law's: 1 / n of one of the two, in the root of
 their sum of squares."""
-_LEAST_SD = 1e-6
-"""Smaller spreads count as none: two sides that agree to the last digit."""
+_LEAST_SD = 1e-6  # smaller spreads count as none: two sides that agree to the last digit
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,9 +98,9 @@ def forecast_power(suite: Suite, plan: Plan, judged: Sequence[JudgedCheck], know
 def _promotion(rows: Sequence[PowerRow], blocks: PlannedLoad | None) -> PromotionChance:
     required = [row for row in rows if row.power.required]
     simulated = [row.seen for row in required if row.seen is not None]
-    together: StoppingRates | None = (
-        stopping_rates(simulated, blocks.looks) if simulated and blocks is not None else None
-    )
+    together: StoppingRates | None = None
+    if simulated and blocks is not None:
+        together = stopping_rates(simulated, blocks.looks)
     alone = [row.power.passes for row in required if row.seen is None and row.power.passes is not None]
     counted = len(simulated) + len(alone)
     chance = math.prod(alone) * (together.promoted if together is not None else 1.0)
@@ -126,12 +117,12 @@ def _promotion(rows: Sequence[PowerRow], blocks: PlannedLoad | None) -> Promotio
 class Shortfalls:
     """Messages on underpowered checks.
 
-    `certain` ones refuse to measure at all, `likely` ones (by known noise) refuse the plan, `told` ones only warn.
+    `certain` ones refuse to measure at all, `likely` ones (by known noise) refuse the plan.
     """
 
     certain: tuple[str, ...] = ()
     likely: tuple[str, ...] = ()
-    told: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
     @property
     def refused(self) -> tuple[str, ...]:
@@ -149,22 +140,19 @@ def shortfalls(checks: Sequence[CheckPower]) -> Shortfalls:
     for check in checks:
         if check.short not in ("certain", "measured"):
             continue
-        certainly = f"{check.id} cannot pass: {check.cannot}; {check.remedy}"
-        line = certainly if check.short == "certain" else _underpowered(check)
+        line = f"{check.id} cannot pass: {check.cannot}; {check.remedy}"
+        if check.short == "measured":
+            needs = f" (it takes {check.needs:,} for 95 %)" if check.needs is not None else ""
+            line = (
+                f"{check.id} is underpowered for its margin of {_format(check, check.margin)}: by the {check.source}, "
+                f"{check.has or 0:,} {check.n_unit} show a regression of {_format(check, check.sees_80)} or more in "
+                f"80 of 100 runs{needs}; measure more, accept a wider margin, or make it advisory"
+            )
         if check.required and not check.allowed:
             (certain if check.short == "certain" else likely).append(line)
         elif check.required or check.short == "certain":
             warned.append(line)
     return Shortfalls(tuple(certain), tuple(likely), (*warned, *_by_assumption(checks)))
-
-
-def _underpowered(check: CheckPower) -> str:
-    needs = f" (it takes {check.needs:,} for 95 %)" if check.needs is not None else ""
-    return (
-        f"{check.id} is underpowered for its margin of {_format(check, check.margin)}: by the {check.source}, "
-        f"{check.has or 0:,} {check.n_unit} show a regression of {_format(check, check.sees_80)} or more in 80 of 100 "
-        f"runs{needs}; measure more, accept a wider margin, or make it advisory"
-    )
 
 
 def _by_assumption(checks: Sequence[CheckPower]) -> Iterator[str]:
@@ -317,18 +305,15 @@ def _share_margin_power(
     row = replace(row, measure="difference", n_unit="requests", has=total)
     least = 1 - tail ** (1 / total)
     if least >= margin:
-        shown = (
-            f"even where none of {total:,} requests misses, a loss of up to {show_points(least)} cannot be ruled out"
-        )
-        return PowerRow(
-            _never(row, f"{shown}, and the margin is {show_points(margin)}", zero_miss_sample_size(margin, tail))
-        )
+        loss = f"a loss of up to {show_points(least)} cannot be ruled out, and the margin is {show_points(margin)}"
+        why = f"even where none of {total:,} requests misses, {loss}"
+        return PowerRow(_never(row, why, zero_miss_sample_size(margin, tail)))
     spread = known.spread(one.check.metric, None, one.stage) if one.check.of is None else None
     if spread is not None and spread.sd_paired < _LEAST_SD:
         spread = None  # no miss then does not exclude misses now: requests alone vary
-    misses = max(
-        ASSUMED_MISSES, 1 - one.target_ratio if one.check.metric == "goodput" and one.target_ratio else ASSUMED_MISSES
-    )
+    misses = ASSUMED_MISSES
+    if one.check.metric == "goodput" and one.target_ratio:
+        misses = max(ASSUMED_MISSES, 1 - one.target_ratio)
     by_chance = math.sqrt(2 * misses * (1 - misses) / min(requests))
     sd = by_chance if spread is None else max(spread.sd_paired, _LEAST_SD)
     # Mean design effect of misses that cluster only by chance: about normal, and never taken as below 1.

@@ -78,8 +78,7 @@ def input_tokens(suite: Suite, stages: Sequence[PlannedStage]) -> int:
     """Estimate the tokens of the prompts: one per short word, or per letter for byte-level models."""
     byte_level = {traffic.name for traffic in traffic_classes(suite) if traffic.workload.text == "letters"}
     return _with_ramp(
-        stages,
-        lambda stage, group, ask: text_tokens(ask.content, letters=stage.observed_as(group) in byte_level),
+        stages, lambda stage, group, ask: text_tokens(ask.content, letters=stage.observed_as(group) in byte_level)
     )
 
 
@@ -196,15 +195,10 @@ class Preview:
     totals: RunCostRange
 
     @property
-    def blocks_told(self) -> str:
+    def block_range(self) -> str:
         """Format the blocks: `10 blocks`, or `5 to 20 blocks` with interim looks."""
         fewest = f"{self.fewest_blocks} to " if self.fewest_blocks < self.blocks else ""
         return f"{fewest}{self.blocks} blocks"
-
-    @property
-    def warmup_told(self) -> str:
-        """Format the warm-up: `16 of them warm-up`, or `at least 16 of them warm-up`."""
-        return f"{'at least ' if self.warmup_goes_on else ''}{self.warmup_requests:,} of them warm-up"
 
 
 def preview(
@@ -226,6 +220,13 @@ def preview(
     repeats = suite.quality is not None and suite.quality.repeat_baseline
     eval_items = sum(len(task.rows) for task in plan.tasks) * (len(Arm) + repeats)
     shadow_requests = sum(2 if prompt.once else 3 for prompt in plan.shadow)
+    judge_requests = similarity_requests = 0
+    if suite.shadow is not None and suite.shadow.judge is not None and plan.shadow:
+        # Both positions of every pair of answers, and a trial pair for benchgate's own prompt.
+        trial = 2 if suite.shadow.judge.prompt is None else 0
+        judge_requests = trial + sum(2 if prompt.once else 4 for prompt in plan.shadow)
+    if suite.shadow is not None and suite.shadow.similarity is not None and plan.shadow:
+        similarity_requests = len(plan.shadow) + 1  # one for all answers to a prompt, one to test unlike texts
     return Preview(
         stages=tuple(
             StagePreview(demand, stage.offered, workers_needed(demand, profile) if profile else None)
@@ -249,34 +250,19 @@ def preview(
         text_positions=sum(piece.positions for piece in plan.pieces),
         shadow_prompts=len(plan.shadow),
         shadow_requests=shadow_requests,
-        judge_requests=_judge_requests(suite, plan),
-        similarity_requests=_similarity_requests(suite, plan),
+        judge_requests=judge_requests,
+        similarity_requests=similarity_requests,
         plan_sha256=plan.sha256,
         client_measured_at=profile.measured_at if profile else None,
         problems=client_problems(suite, plan, profile, cpus),
         unknowns=_client_unknowns(suite, plan, profile, cpus),
         foregone=short.certain,
         refused=short.refused,
-        underpowered=short.told,
+        underpowered=short.warnings,
         checks=foretold.checks,
         promotion=foretold.promotion,
         totals=estimate_run_cost(suite, plan, eval_items + shadow_requests, known.earlier),
     )
-
-
-def _judge_requests(suite: Suite, plan: Plan) -> int:
-    """Count both positions of every pair of answers, and a trial pair for benchgate's own prompt."""
-    if suite.shadow is None or suite.shadow.judge is None or not plan.shadow:
-        return 0
-    tried = 2 if suite.shadow.judge.prompt is None else 0
-    return tried + sum(2 if prompt.once else 4 for prompt in plan.shadow)
-
-
-def _similarity_requests(suite: Suite, plan: Plan) -> int:
-    """Count one request for all answers to a prompt, and one to test that unlike texts differ."""
-    if suite.shadow is None or suite.shadow.similarity is None or not plan.shadow:
-        return 0
-    return len(plan.shadow) + 1
 
 
 def _most_searched(suite: Suite) -> int:
@@ -346,8 +332,8 @@ def _lengths(load: Load, plan: Plan) -> Iterator[LongestRequest]:
                 for request in group.requests:
                     if request.turn is None or not request.turn.carries:
                         answered = 0
-                    asked = text_tokens(request.ask.content, letters=letters.get(level, False))
+                    prompt = text_tokens(request.ask.content, letters=letters.get(level, False))
                     if load.salt and request.ask.recorded:  # in a conversation, each turn is marked
-                        asked += MARK_PIECES * (1 if request.turn is None else request.turn.turn + 1)
-                    yield LongestRequest(level, request.index, asked + answered, request.ask.output_tokens or 0)
+                        prompt += MARK_PIECES * (1 if request.turn is None else request.turn.turn + 1)
+                    yield LongestRequest(level, request.index, prompt + answered, request.ask.output_tokens or 0)
                     answered += request.ask.output_tokens or 0

@@ -19,8 +19,7 @@ from benchgate.suite.load import Load, TrafficClass, first_round_of
 from benchgate.suite.workload import Lengths, Pauses, Prefix, Workload
 
 MOONCAKE_BLOCK_TOKENS = 512
-WARMUP = -1
-"""Block number of the first warm-up round; round k after it is block -1 - k."""
+WARMUP = -1  # block number of the first warm-up round; round k after it is block -1 - k
 _SHARED, _HASHED, _PROMPTS = 2, 3, 4  # random streams
 _ROUND_KEYS = 2**32  # separates the keys of later warm-up rounds, whose blocks are negative, from those of blocks
 _STORED_BYTES = 65_535  # largest stored block of a deflate stream
@@ -74,7 +73,14 @@ class SyntheticTexts:
         for hash_id in hash_ids:
             if left <= 0:
                 break
-            parts.append(self._piece(hash_id, min(left, self.block_tokens)))
+            tokens_here = min(left, self.block_tokens)
+            key = [self.seed, _HASHED, (self.block + 1) % _ROUND_KEYS, hash_id]
+            if tokens_here == self.block_tokens and hash_id in self._pieces:
+                parts.append(self._pieces[hash_id])
+            else:
+                parts.append(stable_text(self.vocabulary, tokens_here, key))
+            if tokens_here == self.block_tokens:
+                self._pieces[hash_id] = parts[-1]
             left -= self.block_tokens
         if left > 0:
             parts.append(random_text(self.vocabulary, left, generator))
@@ -84,16 +90,6 @@ class SyntheticTexts:
         if (group, tokens) not in self._shared:
             self._shared[group, tokens] = stable_text(self.vocabulary, tokens, [self.seed, _SHARED, group])
         return self._shared[group, tokens]
-
-    def _piece(self, hash_id: int, tokens: int) -> str:
-        if tokens < self.block_tokens:
-            return stable_text(self.vocabulary, tokens, self._key(hash_id))
-        if hash_id not in self._pieces:
-            self._pieces[hash_id] = stable_text(self.vocabulary, tokens, self._key(hash_id))
-        return self._pieces[hash_id]
-
-    def _key(self, hash_id: int) -> list[int]:
-        return [self.seed, _HASHED, (self.block + 1) % _ROUND_KEYS, hash_id]
 
     def _joined(self, parts: list[str]) -> str:
         return self.vocabulary.between.join(parts)
@@ -132,7 +128,14 @@ def _grey_png(pixels: npt.NDArray[np.uint8]) -> bytes:
     height, width = pixels.shape
     rows = b"".join(b"\x00" + row.tobytes() for row in pixels)  # filter type 0: none
     header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
-    chunks = [_png_chunk(b"IHDR", header), _png_chunk(b"IDAT", _stored_zlib(rows)), _png_chunk(b"IEND", b"")]
+    # A zlib stream (RFC 1950) of stored blocks; output of `zlib.compress` differs between implementations.
+    blocks = [rows[at : at + _STORED_BYTES] for at in range(0, len(rows), _STORED_BYTES)]
+    stored = b"".join(
+        struct.pack("<BHH", number == len(blocks) - 1, len(block), len(block) ^ 0xFFFF) + block
+        for number, block in enumerate(blocks)
+    )
+    stream = b"\x78\x01" + stored + struct.pack(">I", zlib.adler32(rows))
+    chunks = [_png_chunk(b"IHDR", header), _png_chunk(b"IDAT", stream), _png_chunk(b"IEND", b"")]
     return b"\x89PNG\r\n\x1a\n" + b"".join(chunks)
 
 
@@ -143,16 +146,6 @@ def data_url(content: bytes, kind: str) -> str:
 
 def _png_chunk(kind: bytes, content: bytes) -> bytes:
     return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
-
-
-def _stored_zlib(content: bytes) -> bytes:
-    """Return a zlib stream (RFC 1950) of stored blocks; output of `zlib.compress` differs between implementations."""
-    blocks = [content[at : at + _STORED_BYTES] for at in range(0, len(content), _STORED_BYTES)]
-    stream = b"".join(
-        struct.pack("<BHH", number == len(blocks) - 1, len(block), len(block) ^ 0xFFFF) + block
-        for number, block in enumerate(blocks)
-    )
-    return b"\x78\x01" + stream + struct.pack(">I", zlib.adler32(content))
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,21 +174,20 @@ class RequestBuilder:
             length = len(prompt) if not texts.vocabulary.between else prompt.count(texts.vocabulary.between) + 1
             more = [texts.prompt(length, generator) for _ in range(workload.documents - 1)]
             query = texts.own(_QUERY_TOKENS, generator)
-            return self.whole(
-                ModelRequest("rerank", {"query": query, "documents": [prompt, *more]}, None, stream=False)
-            )
+            content = {"query": query, "documents": [prompt, *more]}
+            return self.whole(ModelRequest("rerank", content, None, stream=False))
         ask = text_request(workload.endpoint, prompt, output_tokens)
         if workload.images is not None:
             ask = replace(ask, content={"messages": [self._with_images(prompt, generator)]})
         return self.whole(ask)
 
-    def talk(self, said: Sequence[str], output_tokens: int | None, generator: np.random.Generator) -> ModelRequest:
+    def turn(self, texts: Sequence[str], output_tokens: int | None, generator: np.random.Generator) -> ModelRequest:
         """Build a turn of a conversation: all user messages so far, with a slot for each answer between them."""
         messages: list[dict[str, object]] = []
-        for number, text in enumerate(said):
+        for number, text in enumerate(texts):
             pictured = number == 0 and self.workload.images is not None
             messages.append(self._with_images(text, generator) if pictured else {"role": "user", "content": text})
-            if number < len(said) - 1:
+            if number < len(texts) - 1:
                 messages.append({"role": "assistant", "content": None})
         return self.whole(self._of_messages(messages, output_tokens))
 
@@ -312,12 +304,10 @@ def draw_lengths(
             if name not in rows:
                 seen: Sequence[ObservedLengths] = material.lengths[name]
                 rows[name] = seen[int(generator.integers(len(seen)))]
-        yield (
-            _length_of(workload.input_tokens or 1, rows, "input_tokens", generator),
-            None
-            if workload.output_tokens is None
-            else _length_of(workload.output_tokens, rows, "output_tokens", generator),
-        )
+        tokens_in, tokens_out = _length_of(workload.input_tokens or 1, rows, "input_tokens", generator), None
+        if workload.output_tokens is not None:
+            tokens_out = _length_of(workload.output_tokens, rows, "output_tokens", generator)
+        yield tokens_in, tokens_out
 
 
 def _length_of(

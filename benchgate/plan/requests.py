@@ -15,8 +15,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from benchgate.model.request import ModelRequest
-from benchgate.plan.arrivals import (
+from benchgate.model.arrivals import (
     TracedRequest,
     arrival_offsets_ns,
     mean_rps,
@@ -24,6 +23,7 @@ from benchgate.plan.arrivals import (
     ramp_offsets_ns,
     replayed_offsets_ns,
 )
+from benchgate.model.request import ModelRequest
 from benchgate.plan.model import ClientCancellation, Material, PlannedClass, PlannedRequest, RecordedRequest, Turn
 from benchgate.plan.prompts import (
     RequestBuilder,
@@ -82,15 +82,6 @@ def planned_class(group: RequestGroup, count: int | None = None) -> PlannedClass
     )
 
 
-def draw_requests(group: RequestGroup, offsets: Sequence[int | None]) -> tuple[PlannedRequest, ...]:
-    """Draw requests, or whole conversations, that begin at these times; None for slots of a closed loop."""
-    if group.traffic.workload.session is None:
-        return _with_cancellations(group, _requests(group, offsets))
-    return _with_cancellations(
-        group, _conversations(group, list(itertools.islice(_turn_counts(group), len(offsets))), offsets)
-    )
-
-
 def _at_mean_rate(group: RequestGroup, count: int) -> Sequence[int | None]:
     """Draw `count` sends at the mean rate; without times in a closed loop."""
     schedule = group.traffic.schedule
@@ -112,11 +103,11 @@ def _requests(group: RequestGroup, offsets: Sequence[int | None]) -> tuple[Plann
 def _asks(group: RequestGroup, count: int) -> Iterator[ModelRequest]:
     """Yield contents of single requests: recorded, by trace rows, or by the workload's lengths."""
     workload, generator = group.traffic.workload, group.generator
-    asking = RequestBuilder.of(workload, group.material)
+    builder = RequestBuilder.of(workload, group.material)
     lengths = draw_lengths(workload, group.material, generator)
     if group.recorded is not None:
         for recorded in group.recorded:
-            yield asking.recorded(recorded, recorded.messages, next(lengths)[1])
+            yield builder.recorded(recorded, recorded.messages, next(lengths)[1])
         return
     texts = SyntheticTexts.of(workload, group.material, group.seed, group.block, group.traffic.schedule.block_tokens)
     for row in group.rows if group.rows is not None else [TracedRequest(0, None, None)] * count:
@@ -127,24 +118,21 @@ def _asks(group: RequestGroup, count: int) -> Iterator[ModelRequest]:
         else:
             prompt = texts.prompt(input_tokens, generator)
         output_tokens = None if output_tokens is None else row.output_tokens or output_tokens
-        yield asking.made_up(texts, prompt, output_tokens, generator)
+        yield builder.made_up(texts, prompt, output_tokens, generator)
 
 
 def _conversations(
     group: RequestGroup, turns: Sequence[int], offsets: Iterable[int | None]
 ) -> tuple[PlannedRequest, ...]:
     requests: list[PlannedRequest] = []
+    session = group.traffic.workload.session
     for number, (length, offset) in enumerate(zip(turns, offsets, strict=True)):
         for turn, ask in enumerate(_conversation(group, number, length)):
-            requests.append(
-                PlannedRequest(
-                    index=len(requests),
-                    offset_ns=offset if turn == 0 else None,
-                    ask=ask,
-                    seed=int(group.generator.integers(_SEEDS)),
-                    turn=Turn(number, turn, turn == length - 1, _think_s(group, turn), carries=turn > 0),
-                )
-            )
+            seed, think_s = int(group.generator.integers(_SEEDS)), 0.0
+            if session is not None and session.think is not None and turn > 0:
+                think_s = draw_pause_s(session.think, group.generator)
+            place = Turn(number, turn, turn == length - 1, think_s, carries=turn > 0)
+            requests.append(PlannedRequest(len(requests), offset if turn == 0 else None, ask, seed, place))
     return tuple(requests)
 
 
@@ -168,18 +156,18 @@ def _turn_counts(group: RequestGroup) -> Iterator[int]:
 
 def _conversation(group: RequestGroup, number: int, turns: int) -> Iterator[ModelRequest]:
     workload, generator = group.traffic.workload, group.generator
-    asking = RequestBuilder.of(workload, group.material)
+    builder = RequestBuilder.of(workload, group.material)
     lengths = draw_lengths(workload, group.material, generator)
     if group.recorded is not None:
         row = group.recorded[number]
         for turn in range(turns):
-            yield asking.recorded(row, messages_until(row, turn), next(lengths)[1])
+            yield builder.recorded(row, messages_until(row, turn), next(lengths)[1])
         return
     texts, messages = SyntheticTexts.of(workload, group.material, group.seed, group.block), list[str]()
     for _ in range(turns):
         input_tokens, output_tokens = next(lengths)
         messages.append(texts.own(input_tokens, generator) if messages else texts.prompt(input_tokens, generator))
-        yield asking.talk(messages, output_tokens, generator)
+        yield builder.turn(messages, output_tokens, generator)
 
 
 def user_turns(row: RecordedRequest) -> list[int]:
@@ -201,13 +189,6 @@ def messages_until(row: RecordedRequest, turn: int) -> list[dict[str, object]]:
     return messages
 
 
-def _think_s(group: RequestGroup, turn: int) -> float:
-    session = group.traffic.workload.session
-    if session is None or session.think is None or turn == 0:
-        return 0.0
-    return draw_pause_s(session.think, group.generator)
-
-
 def _with_cancellations(group: RequestGroup, requests: tuple[PlannedRequest, ...]) -> tuple[PlannedRequest, ...]:
     """Let the client cancel a share of the requests; in conversations only the last turn, which none follows."""
     leave = group.traffic.workload.leave
@@ -220,8 +201,7 @@ def _with_cancellations(group: RequestGroup, requests: tuple[PlannedRequest, ...
     return tuple(replace(r, leave=cancellation) if place in chosen else r for place, r in enumerate(requests))
 
 
-POOL_UNITS = 4
-"""Distinct requests, or conversations, per slot of a closed loop. They repeat when more are needed."""
+POOL_UNITS = 4  # Distinct requests, or conversations, per slot of a closed loop. They repeat when more are needed.
 _STREAM = 0x5A3_7EAD  # random stream of the ramp
 _LEAST_TAIL = 5.0  # service times for which an open loop at least continues after its last measured request
 
@@ -270,8 +250,11 @@ class Ramp:
     def _drawn(self, offsets: Sequence[int | None]) -> tuple[PlannedRequest, ...]:
         spare = self.spare
         recorded = None if spare is None else [spare[unit % len(spare)] for unit in range(len(offsets))]
-        generator = np.random.default_rng([*self.seeds, 2])
-        return draw_requests(replace(self.group, generator=generator, recorded=recorded), offsets)
+        group = replace(self.group, generator=np.random.default_rng([*self.seeds, 2]), recorded=recorded)
+        if group.traffic.workload.session is None:
+            return _with_cancellations(group, _requests(group, offsets))
+        turns = list(itertools.islice(_turn_counts(group), len(offsets)))
+        return _with_cancellations(group, _conversations(group, turns, offsets))
 
 
 def has_no_ramp(traffic: TrafficClass) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from operator import attrgetter
 from typing import TypeVar, cast
@@ -28,7 +28,7 @@ LARGEST_SALT = 2**32 - 1
 MARK_PIECES = 4  # of the line before a recorded text
 _MARK = 1  # random stream of that line
 _LEAST_CLASS = 4  # pieces of one length; fewer have too few permutations
-_KEPT_KEYS = frozenset({"role", "type"})  # of a message: not part of the prompt
+_KEPT_KEYS = frozenset({"role", "type", "image_url"})  # of a message: not part of the prompt's text
 
 
 def run_salt(run_id: str) -> int:
@@ -107,16 +107,12 @@ class Salter:
         if isinstance(value, list | tuple):
             return [self._rewritten(one) for one in value]
         if isinstance(value, Mapping):
-            return {
-                key: self._image(one) if key == "image_url" else one if key in _KEPT_KEYS else self._rewritten(one)
-                for key, one in value.items()
-            }
+            found = {key: one if key in _KEPT_KEYS else self._rewritten(one) for key, one in value.items()}
+            image = value.get("image_url")
+            if self._noise and isinstance(image, Mapping) and isinstance(image.get("url"), str):
+                found["image_url"] = {**image, "url": salted_image(image["url"], self._salt)}
+            return found
         return value
-
-    def _image(self, value: object) -> object:
-        if not self._noise or not isinstance(value, Mapping) or not isinstance(value.get("url"), str):
-            return value
-        return {**value, "url": salted_image(value["url"], self._salt)}
 
     def _marked(self, ask: ModelRequest, conversing: bool) -> dict[str, object]:
         """Mark the last user message; in a conversation of the run, all of them.
@@ -128,16 +124,12 @@ class Salter:
                 return {**ask.content, key: self._mark + value}
             if isinstance(value, list):
                 kind = "input_text" if ask.endpoint == "responses" else "text"
-                return {**ask.content, key: self._marked_messages(value, kind, conversing)}
+                messages, places = list(value), [at for at, one in enumerate(value) if one.get("role") == "user"]
+                for at in places if conversing else places[-1:]:
+                    content = self._marked_content(value[at].get("content"), kind)
+                    messages[at] = {**value[at], "content": content}
+                return {**ask.content, key: messages}
         return dict(ask.content)
-
-    def _marked_messages(self, messages: Sequence[Mapping[str, object]], kind: str, conversing: bool) -> list[object]:
-        places = [place for place, message in enumerate(messages) if message.get("role") == "user"]
-        marked = set(places if conversing else places[-1:])
-        return [
-            {**message, "content": self._marked_content(message.get("content"), kind)} if place in marked else message
-            for place, message in enumerate(messages)
-        ]
 
     def _marked_content(self, content: object, kind: str) -> object:
         """Return a message's content with the mark; `kind` is the type of a text part."""

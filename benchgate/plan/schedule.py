@@ -17,39 +17,29 @@ from types import MappingProxyType
 
 import numpy as np
 
-from benchgate.model.deployment import Arm, canonical_json
+from benchgate.model.arrivals import TracedRequest, replayed_rows
+from benchgate.model.deployment import canonical_json, sha256_of
 from benchgate.model.request import ModelRequest
-from benchgate.plan.arrivals import TracedRequest, replayed_rows
 from benchgate.plan.items import (
     FixedText,
     Piece,
     PlannedTask,
     ShadowPrompt,
-    piece_to_json,
     planned_pieces,
     prompt_to_json,
     sample_repeated_prompts,
     task_to_json,
     text_sha256,
 )
-from benchgate.plan.model import (
-    NO_MATERIAL,
-    Material,
-    PlannedBlock,
-    PlannedClass,
-    PlannedRequest,
-    PlannedStage,
-)
+from benchgate.plan.model import NO_MATERIAL, Material, PlannedBlock, PlannedClass, PlannedRequest, PlannedStage
 from benchgate.plan.prompts import WARMUP, recorded_rows, spare_rows, unsent_rows
 from benchgate.plan.requests import Ramp, RequestGroup, planned_class
 from benchgate.stats.capacity_search import PlannedLook
-from benchgate.suite.load import CAPACITY_STAGE, Capacity, Load, TrafficClass, first_round_of
-from benchgate.suite.quality import Quality
+from benchgate.suite.load import CAPACITY_STAGE, Capacity, Load, first_round_of
 from benchgate.suite.schema import Suite, measured_arms
 from benchgate.suite.stages import Stage
 
-Traces = Mapping[str, Sequence[TracedRequest]]
-"""Rows of each stage that replays a trace."""
+Traces = Mapping[str, Sequence[TracedRequest]]  # rows of each stage that replays a trace
 _LATER_ROUNDS = 0x3A23  # random stream of later warm-up rounds
 _SEARCH = 0xCA9AC17  # random stream of a capacity search
 _LEVEL_STEPS = 10**6
@@ -78,12 +68,23 @@ class Plan:
         spelled: dict[str, object] = {
             "seed": self.seed,
             "warmup": [stage_to_json(stage) for stage in self.warmup],
-            "blocks": [block_to_json(block) for block in self.blocks],
+            "blocks": [
+                {"number": block.number, "order": list(block.order), "stages": [*map(stage_to_json, block.stages)]}
+                for block in self.blocks
+            ],
             "tasks": [task_to_json(task) for task in self.tasks],
             "shadow": [prompt_to_json(row) for row in self.shadow],
         }
         if self.pieces:
-            spelled["divergence"] = [piece_to_json(piece) for piece in self.pieces]
+            spelled["divergence"] = [
+                {
+                    "text_id": piece.text_id,
+                    "number": piece.number,
+                    "text_sha256": text_sha256(piece.text),
+                    "positions": piece.positions,
+                }
+                for piece in self.pieces
+            ]
         if self.judge_prompt is not None:
             spelled["judge_prompt_sha256"] = text_sha256(self.judge_prompt)
         return canonical_json(spelled)
@@ -108,42 +109,39 @@ def make_plan(
     `traces` has the rows of every stage (`stage`) or class (`stage/class`) that replays a trace, by its name;
     `material` has the contents of the load's other files.
     """
+    seed, load, quality, divergence = suite.seed, suite.load, suite.quality, suite.divergence
+    arms = measured_arms(suite)
+    warmup: tuple[PlannedStage, ...] = ()
+    if load is not None and load.warmup != 0:
+        warmup = _stages(load, seed, traces, material, WARMUP)
+    blocks = []
+    for number in range(load.blocks) if load is not None else ():
+        assert load is not None
+        # A B, B A, A B, …: an even number of blocks cancels a linear drift of the machine exactly.
+        order = arms if number % 2 == 0 else arms[::-1]
+        blocks.append(PlannedBlock(number, order, _stages(load, seed, traces, material, number)))
+    planned_tasks = []
+    for number, task in enumerate(tasks) if quality is not None else ():
+        assert quality is not None
+        entry = quality.entry(task.name)
+        planned = task.cut(quality.limit if entry is None or entry.limit is None else entry.limit)
+        if quality.stop_early:  # the rows answered by an early end must be a random sample
+            planned = planned.shuffled(np.random.default_rng([seed, 3, number]))
+        planned_tasks.append(planned)
+    prompts: Sequence[ShadowPrompt] = ()
+    if suite.shadow is not None:
+        prompts = sample_repeated_prompts(shadow[: suite.shadow.limit], suite.shadow.secondary_ratio, seed)
     return Plan(
-        seed=suite.seed,
-        warmup=_warmup(suite.load, suite.seed, traces, material) if suite.load else (),
-        blocks=_blocks(suite.load, suite.seed, traces, material, measured_arms(suite)) if suite.load else (),
-        tasks=tuple(_task_rows(task, suite.quality, suite.seed, number) for number, task in enumerate(tasks))
-        if suite.quality
-        else (),
-        shadow=sample_repeated_prompts(shadow[: suite.shadow.limit], suite.shadow.secondary_ratio, suite.seed)
-        if suite.shadow
-        else (),
-        pieces=planned_pieces(texts, suite.divergence.window, suite.divergence.positions, suite.seed)
-        if suite.divergence is not None
-        else (),
+        seed=seed,
+        warmup=warmup,
+        blocks=tuple(blocks),
+        tasks=tuple(planned_tasks),
+        shadow=tuple(prompts),
+        pieces=planned_pieces(texts, divergence.window, divergence.positions, seed) if divergence is not None else (),
         material=material,
         traces=traces,
         judge_prompt=judge_prompt,
     )
-
-
-def _blocks(
-    load: Load, seed: int, traces: Traces, material: Material, arms: tuple[Arm, ...]
-) -> tuple[PlannedBlock, ...]:
-    return tuple(
-        PlannedBlock(
-            number=number,
-            # A B, B A, A B, …: an even number of blocks cancels a linear drift of the machine exactly.
-            order=arms if number % 2 == 0 else arms[::-1],
-            stages=_stages(load, seed, traces, material, number),
-        )
-        for number in range(load.blocks)
-    )
-
-
-def _warmup(load: Load, seed: int, traces: Traces, material: Material) -> tuple[PlannedStage, ...]:
-    """Plan the first round: the same kind of requests as measured, at the same mean level."""
-    return () if load.warmup == 0 else _stages(load, seed, traces, material, WARMUP)
 
 
 def warmup_round(load: Load, plan: Plan, stage: str, number: int, requests: Mapping[str, int]) -> PlannedStage:
@@ -179,36 +177,18 @@ def _stages(
             begun = [seed, 0, places[traffic.stage]] if block == WARMUP else [seed, 1, block, places[traffic.stage]]
         if traffic.class_name:
             begun = [*begun, len(stages[traffic.stage])]
-        generator = np.random.default_rng(begun)
-        group = RequestGroup(
-            traffic, material, seed, block, generator,
-            rows=_replayed(load, traffic, traces, block, count),
-            recorded=recorded_rows(load, traffic, material, seed, block, count),
-        )  # fmt: skip
+        generator, trace_rows = np.random.default_rng(begun), None
+        if traffic.schedule.trace is not None:
+            trace = traces[traffic.name]
+            requests_each = traffic.schedule.requests
+            trace_rows = trace[:count] if block <= WARMUP else replayed_rows(trace, requests_each, block, load.blocks)
+        recorded = recorded_rows(load, traffic, material, seed, block, count)
+        group = RequestGroup(traffic, material, seed, block, generator, rows=trace_rows, recorded=recorded)
         planned = planned_class(group, count)
         if block > WARMUP:
             planned = replace(planned, ramp=Ramp.of(group, begun, spare_rows(load, traffic, material, seed, block)))
         stages[traffic.stage].append(planned)
     return tuple(PlannedStage(name, tuple(classes)) for name, classes in stages.items())
-
-
-def _replayed(
-    load: Load, traffic: TrafficClass, traces: Traces, block: int, count: int | None
-) -> Sequence[TracedRequest] | None:
-    if traffic.schedule.trace is None:
-        return None
-    trace = traces[traffic.name]
-    return trace[:count] if block <= WARMUP else replayed_rows(trace, traffic.schedule.requests, block, load.blocks)
-
-
-def _task_rows(task: PlannedTask, quality: Quality, seed: int, number: int) -> PlannedTask:
-    """Select a task's rows in the order of asking: as they are, or shuffled if an eval may end early.
-
-    An early end judges the rows answered by then, which must be a random sample.
-    """
-    entry = quality.entry(task.name)
-    cut = task.cut(quality.limit if entry is None or entry.limit is None else entry.limit)
-    return cut.shuffled(np.random.default_rng([seed, 3, number])) if quality.stop_early else cut
 
 
 def planned_stage(
@@ -243,13 +223,13 @@ def look_stage(
     else:
         stage = Stage.model_validate({**keys, "concurrency": int(look.level)})
     drawn_by = [_SEARCH, round(look.level * _LEVEL_STEPS), *seed]
-    asked = planned_stage(load, stage, drawn_by, material, seed=seed[0])
-    return replace(asked, name=f"{CAPACITY_STAGE}/{look.name}")
+    planned = planned_stage(load, stage, drawn_by, material, seed=seed[0])
+    return replace(planned, name=f"{CAPACITY_STAGE}/{look.name}")
 
 
 def measurement_sha256(suite: Suite, plan: Plan) -> str:
     """Return the identity of what is measured, without deployments and policy."""
-    asked = suite.model_dump(
+    measured = suite.model_dump(
         mode="json",
         include={"seed", "start", "load", "quality", "divergence", "shadow", "limits"},
         exclude={  # settings of the client, of interim looks and of the evaluation
@@ -257,16 +237,7 @@ def measurement_sha256(suite: Suite, plan: Plan) -> str:
             "quality": {"memory_bytes": True, "tasks": {"__all__": {"expect"}}},
         },
     )
-    return hashlib.sha256(canonical_json({"asked": asked, "plan": plan.sha256})).hexdigest()
-
-
-def block_to_json(block: PlannedBlock) -> dict[str, object]:
-    """Serialise a block as plain JSON values."""
-    return {
-        "number": block.number,
-        "order": list(block.order),
-        "stages": [stage_to_json(stage) for stage in block.stages],
-    }
+    return sha256_of({"asked": measured, "plan": plan.sha256})
 
 
 def stage_to_json(stage: PlannedStage) -> dict[str, object]:
@@ -304,8 +275,7 @@ def _ask(ask: ModelRequest) -> dict[str, object]:
         spelled["stream"] = False
     if ask.recorded:
         fields = spelled.pop("fields", None)
-        recorded = canonical_json({"content": ask.content, "fields": fields})
-        return {**spelled, "asked_sha256": hashlib.sha256(recorded).hexdigest()}
+        return {**spelled, "asked_sha256": sha256_of({"content": ask.content, "fields": fields})}
     if ask.endpoint in ("chat", "completions") and ask.prompt is not None:
         return {**spelled, "prompt": ask.prompt}
     return {**spelled, "endpoint": ask.endpoint, "content": ask.content}

@@ -23,7 +23,8 @@ from benchgate.plan.items import FixedText, Piece, draw_cuts, draw_positions, po
 from benchgate.quality.logprobs import next_token, text_positions, vocabulary_tokens
 from benchgate.stats.divergence import exact_kld, kld_lower_bound, same_top1, shared_tokens
 from benchgate.suite.formats import parse_rows
-from benchgate.suite.schema import Divergence, Limits
+from benchgate.suite.quality import Divergence
+from benchgate.suite.schema import Limits
 from benchgate.system import RECORDED_BYTES, read_text_file
 from benchgate.targets.client import RETRY, AsyncJsonClient
 from benchgate.targets.dialect import Target

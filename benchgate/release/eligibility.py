@@ -86,11 +86,11 @@ def run_obstacles(run: Run, now: str, requirements: Requirements) -> Iterator[Ob
     elif identity.may_move or (requirements.require_pinned and not identity.is_fixed):
         yield Obstacle(
             ObstacleKind.NOT_PINNED,
-            f"its candidate is {one_line(identity.told)}, so the weights served under that name may differ from those "
-            f"measured; {HOW_TO_PIN} and measure it again",
+            f"its candidate is {one_line(identity.description)}, so the weights served under that name may differ "
+            f"from those measured; {HOW_TO_PIN} and measure it again",
         )
     elif requirements.revision is not None and identity.revision != requirements.revision:
-        reason = f"it measured {one_line(identity.told)}, not revision {one_line(requirements.revision)}"
+        reason = f"it measured {one_line(identity.description)}, not revision {one_line(requirements.revision)}"
         yield Obstacle(ObstacleKind.OTHER_REVISION, reason)
     if run.measured_by is not None:
         reason = "it was measured by another tool, so it judges no candidate"

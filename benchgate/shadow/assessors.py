@@ -39,8 +39,8 @@ from benchgate.shadow.replies import (
     show_error,
 )
 from benchgate.suite.deployment import DeploymentSpec
+from benchgate.suite.quality import Judge, Shadow, Similarity
 from benchgate.suite.schema import Limits
-from benchgate.suite.shadow import Judge, Shadow, Similarity
 from benchgate.system import read_text_file
 from benchgate.targets.address import ServerAddress
 from benchgate.targets.client import AsyncJsonClient

@@ -22,8 +22,8 @@ from benchgate.shadow.compare import (
     make_transitive,
 )
 from benchgate.shadow.json_compare import JsonRules
+from benchgate.suite.quality import Shadow
 from benchgate.suite.schema import Limits
-from benchgate.suite.shadow import Shadow
 from benchgate.targets.answers import Answer, read_answer
 from benchgate.targets.client import AsyncJsonClient, TlsError
 from benchgate.targets.dialect import PATHS, Target, ask_body

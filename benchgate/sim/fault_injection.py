@@ -16,7 +16,7 @@ from benchgate.sim.http_server import EVENT_STREAM, JSON_TYPE, LAST_CHUNK, Conne
 from benchgate.sim.replies import Reply, ReplyContext, ServerState
 from benchgate.sim.requests import ApiRequest
 from benchgate.sim.settings import NS
-from benchgate.suite.simulator_faults import NO_FAULT, Fault, FaultSpec
+from benchgate.suite.simulator import NO_FAULT, Fault, FaultSpec
 
 MESSAGE = "the practice server was configured to fail"
 ERROR = {"error": {"message": MESSAGE, "type": "InternalServerError", "code": 500}}

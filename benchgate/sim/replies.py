@@ -16,7 +16,7 @@ from benchgate.sim.ground_truth import CompletedRequest, GroundTruth, Outcome, R
 from benchgate.sim.http_server import EVENT_STREAM, JSON_TYPE, LAST_CHUNK, Connection, chunk, head, whole
 from benchgate.sim.metrics import Counters
 from benchgate.sim.requests import ApiRequest
-from benchgate.suite.simulator_faults import FaultSpec
+from benchgate.suite.simulator import FaultSpec
 
 ENDLESS_TOKENS = 1 << 62
 _STREAM_HEAD = head(200, f"content-type: {EVENT_STREAM}", "transfer-encoding: chunked")

@@ -42,8 +42,7 @@ from benchgate.sim.replies import Document, Reply, ReplyContext, ServerState, St
 from benchgate.sim.requests import ApiRequest, Endpoint, Refused, count_tokens, parse_request, read_object
 from benchgate.sim.router import Router
 from benchgate.sim.settings import NS, ListenAddress
-from benchgate.suite.simulator import SimSettings
-from benchgate.suite.simulator_faults import NO_FAULT, FaultSpec, parse_fault
+from benchgate.suite.simulator import NO_FAULT, FaultSpec, SimSettings, parse_fault
 from benchgate.timers import Timer
 
 FAULT_HEADER = "x-sim-fault"  # a request that carries it meets this fault, whatever the settings say

@@ -231,7 +231,7 @@ def _listed_promotion(promotion: Promotion, summary: RunSummary | None, stands: 
         file=run_file(promotion.run_id),
         run=name_of(summary) if summary is not None else one_line(promotion.run_id[:ID_SHOWN]),
         candidate=_arm_names(summary)[Arm.CANDIDATE] if summary is not None else "",
-        deed=promotion.told if still else f"{promotion.told}; no longer stands",
+        deed=promotion.status if still else f"{promotion.status}; no longer stands",
         stands=stands,
         by=one_line(origin.by, LONGEST_NAME),
         ref=one_line(at, LONGEST_NAME),

@@ -22,12 +22,10 @@ from benchgate.stats.clusters import effective_sample_size
 from benchgate.stats.distributions import Limits, check_alpha, norm_sf
 from benchgate.stats.proportions import clopper_pearson, share_above_p, share_below_p
 
-LOOK_SHARES = (1 / 16, 1 / 16, 1 / 8, 1 / 4, 1 / 2)
-"""Share of a probe's requests in each look."""
+LOOK_SHARES = (1 / 16, 1 / 16, 1 / 8, 1 / 4, 1 / 2)  # share of a probe's requests in each look
 LOOK_ALPHAS = (1 / 8, 1 / 8, 1 / 8, 1 / 8, 1 / 2)
 """Share of a probe's error probability at each look; the last look has most data and gets half."""
-MIN_RESIDENCE_TIMES = 10
-"""Least length of a look at a steady server, in mean residence times of a request."""
+MIN_RESIDENCE_TIMES = 10  # least length of a look at a steady server, in mean residence times of a request
 LEAD_IN_SHARE = 0.2  # of an open loop's requests: sent before the server is in a steady state
 LEAD_OUT_SHARE = 0.1  # of an open loop's requests: answered while no new ones come
 STRETCHES = 5  # of a look: few and long, so that a burst of misses lies within one
@@ -143,24 +141,16 @@ def steady_window(columns: RequestColumns, concurrency: int | None) -> SteadyWin
         first = min(math.ceil(LEAD_IN_SHARE * len(due_ns)), len(due_ns) - 1)
         last = max(first, len(due_ns) - 1 - math.floor(LEAD_OUT_SHARE * len(due_ns)))
         return SteadyWindow(int(due_ns[first]), int(due_ns[last]))
-    up, down = _held_between(columns, math.ceil(_HELD_SHARE * concurrency))
-    if up is None or down is None:
-        return None
-    inside = due_ns[(due_ns > up) & (due_ns <= down)]
-    return SteadyWindow(int(inside[0]), int(inside[-1])) if len(inside) else None
-
-
-def _held_between(columns: RequestColumns, level: int) -> tuple[int | None, int | None]:
-    """Return when the number in flight first reached the level, and when it last fell below it."""
-    over_ns = _over_ns(columns)
-    at_ns = np.concatenate([columns.intended_ns, over_ns])
-    step = np.concatenate([np.ones(len(columns), dtype=np.int64), -np.ones(len(columns), dtype=np.int64)])
+    at_ns = np.concatenate([columns.intended_ns, _over_ns(columns)])
+    step = np.repeat(np.array([1, -1], dtype=np.int64), len(columns))
     order = np.lexsort((-step, at_ns))  # what begins at an instant is there before what ends at it is gone
     held = np.cumsum(step[order])
-    reached = np.flatnonzero(held >= level)
+    reached = np.flatnonzero(held >= math.ceil(_HELD_SHARE * concurrency))
     if len(reached) == 0:
-        return None, None
-    return int(at_ns[order][reached[0]]), int(at_ns[order][min(reached[-1] + 1, len(held) - 1)])
+        return None
+    up, down = at_ns[order][reached[0]], at_ns[order][min(reached[-1] + 1, len(held) - 1)]
+    inside = due_ns[(due_ns > up) & (due_ns <= down)]
+    return SteadyWindow(int(inside[0]), int(inside[-1])) if len(inside) else None
 
 
 def slo_usage(columns: RequestColumns, slo: Slo) -> FloatArray:
@@ -183,9 +173,8 @@ def _backlog(due_ns: IntArray, over_ns: IntArray, window: SteadyWindow) -> Backl
     """Measure the requests in flight in an open loop's window; its ends stand for the thirds of a zero-length one."""
     _, middle, last, end = np.linspace(window.start_ns, window.end_ns, 4)
     late = (due_ns >= last) & (due_ns <= end)
-    before, after = (
-        int(np.count_nonzero((due_ns <= at_ns) & (over_ns > at_ns))) for at_ns in (window.start_ns, window.end_ns)
-    )
+    ends_ns = (window.start_ns, window.end_ns)
+    before, after = (int(np.count_nonzero((due_ns <= at_ns) & (over_ns > at_ns))) for at_ns in ends_ns)
     return Backlog(
         before=before,
         after=after,
@@ -263,7 +252,7 @@ def evaluate_probe(looks: Sequence[LookCounts], target: float, alpha: float) -> 
     spent = alpha * part
     trials, grows_p = _effective_requests(looks, spent), backlog_growth_p(looks)
     limits = None if trials is None else clopper_pearson(good / scheduled * trials, trials, spent)
-    unsteady, standing = False, LevelStatus.OPEN
+    unsteady, standing, needs = False, LevelStatus.OPEN, None
     if grows_p <= spent or (limits is not None and limits.upper < target):
         standing = LevelStatus.FAIL
     elif limits is not None and limits.lower >= target:
@@ -271,6 +260,7 @@ def evaluate_probe(looks: Sequence[LookCounts], target: float, alpha: float) -> 
         standing = LevelStatus.OPEN if unsteady else LevelStatus.PASS
     if standing is LevelStatus.OPEN and len(looks) >= len(LOOK_SHARES):
         standing = LevelStatus.UNRESOLVED
+        needs = _requests_needed(looks, limits, target, unsteady=unsteady)
     return ProbeResult(
         standing=standing,
         good=good,
@@ -279,9 +269,7 @@ def evaluate_probe(looks: Sequence[LookCounts], target: float, alpha: float) -> 
         limits=limits,
         unstable=grows_p <= spent,
         unsteady=unsteady,
-        needs=_requests_needed(looks, limits, target, unsteady=unsteady)
-        if standing is LevelStatus.UNRESOLVED
-        else None,
+        needs=needs,
         p_value=_p_value(standing, good, scheduled, trials, grows_p, target, part),
         window_s=sum(look.window_s for look in looks),
         stage_s=sum(look.stage_s for look in looks),
@@ -289,28 +277,24 @@ def evaluate_probe(looks: Sequence[LookCounts], target: float, alpha: float) -> 
 
 
 def _effective_requests(looks: Sequence[LookCounts], alpha: float) -> float | None:
-    """Return the effective number of requests of the looks; None without two stretches that hold one."""
+    """Return the effective number of requests of the looks; None without two stretches that hold one.
+
+    The design effect of latencies is the variance of stretch means over that of independent requests, G/(G-1) · Σ
+    n_g²(m_g - m)² / Σ(x - m)², over all G stretches of all looks; at least 1, and 1 where nothing varies.
+    """
     stretches = [(k, n) for look in looks for k, n in zip(look.good, look.scheduled, strict=True) if n]
     effective = effective_sample_size([k for k, _ in stretches], [n for _, n in stretches], alpha)
     if effective is None:
         return None
-    return min(effective, sum(n for _, n in stretches) / _latency_design_effect(looks))
-
-
-def _latency_design_effect(looks: Sequence[LookCounts]) -> float:
-    """Return the design effect of latencies: the variance of stretch means over that of independent requests.
-
-    G/(G-1) · Σ n_g²(m_g - m)² / Σ(x - m)², over all G stretches of all looks; at least 1, and 1 where nothing varies.
-    """
     means = [mean for look in looks for mean in look.used]
     counts = [count for look in looks for count in look.scheduled]
-    requests = sum(counts)
+    requests, design_effect = sum(counts), 1.0
     mean = sum(n * m for n, m in zip(counts, means, strict=True)) / requests
     spread = sum(look.used_squares for look in looks) - requests * mean * mean
-    between = sum((n * (m - mean)) ** 2 for n, m in zip(counts, means, strict=True))
-    if spread <= _NO_SPREAD * requests:
-        return 1.0
-    return max(1.0, between / spread * len(means) / (len(means) - 1))
+    if spread > _NO_SPREAD * requests:
+        between = sum((n * (m - mean)) ** 2 for n, m in zip(counts, means, strict=True))
+        design_effect = max(1.0, between / spread * len(means) / (len(means) - 1))
+    return min(effective, requests / design_effect)
 
 
 def backlog_growth_p(looks: Sequence[LookCounts]) -> float:
@@ -456,8 +440,8 @@ class PlannedLook:
 
     @property
     def name(self) -> str:
-        """Return the level as written in stage names: `2.5`."""
-        return level_name(self.level)
+        """Return the level as written in stage names, which `float` reads back: `2.5`."""
+        return f"{self.level:.12g}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -539,13 +523,18 @@ def search_result(settings: SearchSettings, looks: Sequence[FinishedLook]) -> Se
     if estimate is not None and not (lower or 0.0) <= estimate <= (upper or math.inf):
         estimate = None
     needs = [probe.finding.needs for probe in probes if probe.finding.needs is not None]
+    cliff = None
+    shares = [(probe.level, share) for probe in ordered if (share := probe.finding.share) is not None]
+    for (level, share), (above, share_above) in pairwise(shares):
+        if cliff is None and share > _CLIFF_FROM and share_above < _CLIFF_TO:
+            cliff = level, above
     return SearchResult(
         stop=step if isinstance(step, StopReason) else None,
         lower=lower,
         upper=upper,
         estimate=estimate,
         fit=fit,
-        cliff=_cliff(ordered),
+        cliff=cliff,
         probes=tuple(ordered),
         sent=sum(look.sent for look in looks),
         needs=min(needs, default=None),
@@ -603,13 +592,9 @@ def _between(
         and (lower is None or probe.level > lower)
         and (upper is None or probe.level < upper)
     )
-    edges = [lower, *unresolved[:1]], [*unresolved[-1:], upper]
-    gaps = [(lower, upper)] if not unresolved else [(edge[0], edge[-1]) for edge in edges]
-    wide = [
-        (low, high)
-        for low, high in gaps
-        if low is not None and high is not None and not _is_narrow(settings, low, high)
-    ]
+    gaps = [(lower, unresolved[0]), (unresolved[-1], upper)] if unresolved else [(lower, upper)]
+    known = [(low, high) for low, high in gaps if low is not None and high is not None]
+    wide = [gap for gap in known if not _is_narrow(settings, *gap)]
     if not wide:
         return StopReason.UNRESOLVED
     low, high = max(wide, key=lambda gap: gap[1] / gap[0])
@@ -633,19 +618,6 @@ def _within_budget(
     if settings.budget_requests is not None and sent + requests > settings.budget_requests:
         return StopReason.BUDGET_EXHAUSTED
     return PlannedLook(level, number, requests)
-
-
-def _cliff(ordered: Sequence[Probe]) -> tuple[float, float] | None:
-    shares = [(probe.level, share) for probe in ordered if (share := probe.finding.share) is not None]
-    for (level, share), (above, share_above) in pairwise(shares):
-        if share > _CLIFF_FROM and share_above < _CLIFF_TO:
-            return level, above
-    return None
-
-
-def level_name(level: float) -> str:
-    """Format a level as text that `float` reads back; equal levels give equal text."""
-    return f"{level:.12g}"
 
 
 @dataclass(frozen=True, slots=True)

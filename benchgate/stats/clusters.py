@@ -27,8 +27,7 @@ from benchgate.stats.distributions import (
 from benchgate.stats.proportions import clopper_pearson, share_above_p, share_below_p
 from benchgate.stats.trace import Trace, digits
 
-MIN_CLUSTERS = 10
-"""Least number of clusters for a trustworthy cluster-robust error (Cameron, Gelbach and Miller 2008)."""
+MIN_CLUSTERS = 10  # least number of clusters for a trustworthy cluster-robust error (Cameron, Gelbach and Miller 2008)
 
 
 _NOT_SKEWED = 1e-4
@@ -239,17 +238,13 @@ def _gamma_limit(moments: _Moments, one_more: _Moments, alpha: float) -> float:
     """
     error = math.sqrt(moments.second + one_more.second)
     skewness = 2 * (moments.third + one_more.third) / error**3 if error**3 > 0 else 0.0
-    return moments.mean + one_more.mean + error * _pearson3_quantile(skewness, alpha)
-
-
-def _pearson3_quantile(skewness: float, alpha: float) -> float:
-    """Return the upper quantile of a gamma law shifted and scaled to mean 0 and variance 1 (Pearson type III)."""
     if abs(skewness) < _NOT_SKEWED:
-        return norm_ppf(1 - alpha)
-    shape = 4 / skewness**2
-    reflected = skewness < 0
-    reach = (gamma_ppf(alpha if reflected else 1 - alpha, shape) - shape) / math.sqrt(shape)
-    return -reach if reflected else reach
+        quantile = norm_ppf(1 - alpha)
+    else:  # of the law scaled to mean 0 and variance 1 (Pearson type III), reflected for a negative skewness
+        shape = 4 / skewness**2
+        reach = (gamma_ppf(alpha if skewness < 0 else 1 - alpha, shape) - shape) / math.sqrt(shape)
+        quantile = -reach if skewness < 0 else reach
+    return moments.mean + one_more.mean + error * quantile
 
 
 _AT_TARGET = 1e-9

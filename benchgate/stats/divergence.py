@@ -13,12 +13,9 @@ import numpy as np
 from benchgate.model.records import FloatArray
 
 ListedLogProbs = Mapping[str, float]
-_LEAST_LN = -87.3
-"""ln of the smallest normal float32. A server that lists less, or nothing, computed 0."""
-_ROUNDING = 1e-6
-"""Rounding error of the sum of listed probabilities."""
-_WHOLE = 0.999
-"""Least sum of probabilities over a whole vocabulary."""
+_LEAST_LN = -87.3  # ln of the smallest normal float32. A server that lists less, or nothing, computed 0.
+_ROUNDING = 1e-6  # rounding error of the sum of listed probabilities
+_WHOLE = 0.999  # least sum of probabilities over a whole vocabulary
 
 
 def exact_kld(baseline: ListedLogProbs, candidate: ListedLogProbs) -> float:
@@ -61,7 +58,11 @@ def kld_lower_bound(baseline: ListedLogProbs, candidate: ListedLogProbs, *, name
 
 def same_top1(baseline: ListedLogProbs, candidate: ListedLogProbs) -> bool:
     """Return True if both have the same most probable token; any of several tied ones counts."""
-    return bool(_tops(baseline) & _tops(candidate))
+    tops = []
+    for listing in (baseline, candidate):
+        most = max(listing.values())
+        tops.append({token for token, ln in listing.items() if ln == most})
+    return bool(tops[0] & tops[1])
 
 
 def shared_tokens(baseline: ListedLogProbs, candidate: ListedLogProbs) -> int:
@@ -96,11 +97,4 @@ def _least_remainder(only: Sequence[float], unlisted: float, left: float, cap: f
         capped += 1
     at_cap = sum(p * math.log(p / cap) for p in only[:capped])
     rest = sum(only[capped:]) + unlisted
-    if rest <= 0:
-        return at_cap
-    return at_cap + rest * math.log(rest / max(spare, _ROUNDING))
-
-
-def _tops(listing: ListedLogProbs) -> set[str]:
-    most = max(listing.values())
-    return {token for token, ln in listing.items() if ln == most}
+    return at_cap if rest <= 0 else at_cap + rest * math.log(rest / max(spare, _ROUNDING))

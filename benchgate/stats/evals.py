@@ -32,16 +32,13 @@ from benchgate.stats.proportions import (
 )
 from benchgate.stats.trace import Trace, digits
 
-_FEW_DIFFER = 10
-"""Below this number of differing items t limits are not trusted alone."""
-_FEW_ITEMS = 30
-"""Below this number of items the mean is not taken as normal."""
+_FEW_DIFFER = 10  # below this number of differing items t limits are not trusted alone
+_FEW_ITEMS = 30  # below this number of items the mean is not taken as normal
 _SELF_WEIGHT = 0.5
 """Weight of a prompt on which the baseline disagrees with itself and the candidate with one of its answers."""
 _LEAST_P = 1e-12
 _INVERTED = "the error alpha at which the lower limit is {}; 1 if the estimate is not above it"
-MAX_EXCESS_CHANGE = 1.5
-"""Largest difference of one prompt's excess between two runs: +1 in one, -1/2 in the other."""
+MAX_EXCESS_CHANGE = 1.5  # largest difference of one prompt's excess between two runs: +1 in one, -1/2 in the other
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,12 +109,7 @@ def accuracy_regression(
 
 
 def score_regression(
-    task: ScorePairs,
-    alpha: float,
-    generator: np.random.Generator,
-    *,
-    tested: float = 0.0,
-    trace: Trace | None = None,
+    task: ScorePairs, alpha: float, generator: np.random.Generator, *, tested: float = 0.0, trace: Trace | None = None
 ) -> ItemRegression:
     """Estimate the regression over items with a numeric score: t over items, or over clusters if there are any.
 
@@ -160,32 +152,28 @@ def _over_clusters(
     tasks: Sequence[ScorePairs], alpha: float, tested: float, method: str, trace: Trace | None
 ) -> ItemRegression:
     """Estimate by Student's t over clusters, else over items, with the upper limit raised for rare losses."""
-    known = []
+    known, losses = [], []
     for one in tasks:
         gaps = one.baseline - one.candidate
         if trace is not None:
             trace.observed("baseline's score minus the candidate's, of each item", gaps)
-        mean = cluster_mean(gaps, one.clusters, trace)
-        if mean is None:
+        estimate = cluster_mean(gaps, one.clusters, trace)
+        if estimate is None:
             raise ValueError("a task needs at least two items, of two clusters, with finite scores")
-        known.append(mean)
+        known.append(estimate)
+        # The largest possible loss is that down to 0, or to the lowest score.
+        mean, lowest = float(np.mean(gaps)), min(0.0, float(np.min(one.baseline)), float(np.min(one.candidate)))
+        lost, most = (cluster_sums(values, one.clusters) for values in (gaps - mean, one.baseline - lowest))
+        mean_size = len(gaps) / len(lost)
+        losses.append(ClusterLosses(mean + lost / mean_size, most / mean_size))
     pool = pool_means(known, trace)
     limits, p_value = pool.limits(alpha, trace), pool.p_above(tested, trace)
-    rare = rare_loss_upper_limit([_units(one) for one in tasks], pool.freedom, alpha)
+    rare = rare_loss_upper_limit(losses, pool.freedom, alpha)
     if trace is not None:
         formula = "the larger of Clopper-Pearson's of no loss, and of Hall's (at most a gamma quantile)"
         trace.made("upper limit for rare losses", formula, rare)
     n = sum(len(one.baseline) for one in tasks)
     return ItemRegression(pool.mean, Limits(limits.lower, max(limits.upper, rare)), p_value, n, method)
-
-
-def _units(one: ScorePairs) -> ClusterLosses:
-    """Return the loss of each cluster or item, and the largest loss possible above 0 or the lowest score."""
-    gaps = one.baseline - one.candidate
-    mean, lowest = float(np.mean(gaps)), min(0.0, float(np.min(one.baseline)), float(np.min(one.candidate)))
-    lost, most = (cluster_sums(values, one.clusters) for values in (gaps - mean, one.baseline - lowest))
-    mean_size = len(gaps) / len(lost)
-    return ClusterLosses(mean + lost / mean_size, most / mean_size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,28 +209,21 @@ def score_retention(
 
 def _fieller(tasks: Sequence[ScorePairs], baseline_mean: float, candidate_mean: float, z: float) -> Limits | None:
     """Solve (candidate - R·baseline)² = z²·var(candidate - R·baseline); None where no or every far R is rejected."""
-    parts = [_variances(one) for one in tasks]
-    known = [part for part in parts if part is not None]
-    if len(known) < len(parts):
-        return None
-    var_baseline, var_candidate, covariance = (sum(part[i] for part in known) / len(tasks) ** 2 for i in range(3))
+    parts = []
+    for one in tasks:
+        scores = (one.baseline, one.candidate, one.baseline + one.candidate)
+        means = [cluster_mean(values, one.clusters) for values in scores]
+        if any(mean is None for mean in means):
+            return None
+        baseline, candidate, both = (mean.error**2 for mean in means if mean is not None)
+        parts.append((baseline, candidate, (both - baseline - candidate) / 2))
+    var_baseline, var_candidate, covariance = (sum(part[i] for part in parts) / len(tasks) ** 2 for i in range(3))
     square = baseline_mean**2 - z**2 * var_baseline
     if square <= 0:
         return None
     middle = candidate_mean * baseline_mean - z**2 * covariance
     root = math.sqrt(max(middle**2 - square * (candidate_mean**2 - z**2 * var_candidate), 0.0))
     return Limits((middle - root) / square, (middle + root) / square)
-
-
-def _variances(one: ScorePairs) -> tuple[float, float, float] | None:
-    """Return the variances of both means and their covariance, from the variance of their sum."""
-    means = [
-        cluster_mean(values, one.clusters) for values in (one.baseline, one.candidate, one.baseline + one.candidate)
-    ]
-    if any(mean is None for mean in means):
-        return None
-    baseline, candidate, both = (mean.error**2 for mean in means if mean is not None)
-    return baseline, candidate, (both - baseline - candidate) / 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,7 +302,20 @@ def excess_of_tasks(
         x, y = (np.concatenate([task[i] for task in tasks]) for i in (0, 1))
         found = excess_disagreement(x, y, alpha, margin=margin, trace=trace)
     else:
-        found = _stratified_excess([task[0] - task[1] for task in tasks], alpha, margin, trace)
+        counts = []
+        for x, y, _ in tasks:
+            more, fewer = int(np.count_nonzero(x - y == 1)), int(np.count_nonzero(x - y == -_SELF_WEIGHT))
+            counts.append(PairedCounts(more, fewer, len(x)))
+        limits = stratified_limits(counts, alpha, weight=_SELF_WEIGHT, trace=trace)
+        if margin == 0:
+            p_value, how = stratified_exact_p(counts, weight=_SELF_WEIGHT), "exact, each b ~ Bin(b + c, 1/3)"
+        else:
+            p_value = stratified_score_p(counts, margin, weight=_SELF_WEIGHT)
+            how = _INVERTED.format(digits(margin))
+        if trace is not None:
+            trace.made("p-value over tasks", how, p_value)
+        estimate = stratified_difference(counts, weight=_SELF_WEIGHT)
+        found = Excess(estimate, limits, p_value, sum(one.n for one in counts))
     if found is None or all(clusters is None for _, _, clusters in tasks):
         return found
     means = [cluster_mean(x - y, clusters, trace) for x, y, clusters in tasks]
@@ -332,23 +326,6 @@ def excess_of_tasks(
     p_value = max(found.p_value, pool.p_above(margin, trace))
     _record_weaker(trace, limits, p_value)
     return Excess(found.estimate, limits, p_value, found.n)
-
-
-def _stratified_excess(gaps: Sequence[FloatArray], alpha: float, margin: float, trace: Trace | None) -> Excess:
-    counts = [
-        PairedCounts(int(np.count_nonzero(gap == 1)), int(np.count_nonzero(gap == -_SELF_WEIGHT)), len(gap))
-        for gap in gaps
-    ]
-    estimate = stratified_difference(counts, weight=_SELF_WEIGHT)
-    limits = stratified_limits(counts, alpha, weight=_SELF_WEIGHT, trace=trace)
-    if margin == 0:
-        p_value, how = stratified_exact_p(counts, weight=_SELF_WEIGHT), "exact, each b ~ Bin(b + c, 1/3)"
-    else:
-        p_value = stratified_score_p(counts, margin, weight=_SELF_WEIGHT)
-        how = _INVERTED.format(digits(margin))
-    if trace is not None:
-        trace.made("p-value over tasks", how, p_value)
-    return Excess(estimate, limits, p_value, sum(one.n for one in counts))
 
 
 def excess_sampled(

@@ -103,9 +103,8 @@ def find_knee(
     """
     columns = [levels, throughputs] + ([] if latencies_s is None else [latencies_s])
     if len({len(column) for column in columns}) != 1:
-        raise ValueError(
-            f"{' and '.join(str(len(column)) for column in columns)} values; expected one of each per level"
-        )
+        counts = " and ".join(str(len(column)) for column in columns)
+        raise ValueError(f"{counts} values; expected one of each per level")
     if any(not 0 < value < math.inf for column in columns for value in column):
         raise ValueError("levels, throughputs and latencies must be finite and above 0")
     if len(set(levels)) < len(levels):

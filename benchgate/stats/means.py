@@ -18,8 +18,7 @@ from benchgate.stats.trace import Trace, digits
 
 _EXACT_FLIPS_UP_TO = 20
 _SAMPLED_FLIPS = 9_999
-_ROUNDING = 1e-12
-"""A spread of log ratios or shares below this is rounding, not noise of the deployments."""
+_ROUNDING = 1e-12  # A spread of log ratios or shares below this is rounding, not noise of the deployments
 _ALL_SUBSETS_UP_TO = 16
 _SAMPLED_SUBSETS = 65_535
 

@@ -24,10 +24,8 @@ class EstimateWithLimits:
 
     def times(self, factor: float) -> EstimateWithLimits:
         """Multiply by a factor above 0."""
-        limits = self.limits
-        return EstimateWithLimits(
-            self.value * factor, None if limits is None else limits.mapped(lambda limit: limit * factor)
-        )
+        limits = None if self.limits is None else self.limits.mapped(lambda limit: limit * factor)
+        return EstimateWithLimits(self.value * factor, limits)
 
 
 def weighted_sum(parts: Sequence[tuple[float, EstimateWithLimits]]) -> EstimateWithLimits:
@@ -64,14 +62,12 @@ def product(one: EstimateWithLimits, other: EstimateWithLimits) -> EstimateWithL
 def _powers(*parts: tuple[float, EstimateWithLimits]) -> EstimateWithLimits | None:
     if any(one.value <= 0 for _, one in parts):
         return None
-    total = weighted_sum([(power, _logarithm(one)) for power, one in parts])
+    logarithms = []
+    for power, one in parts:
+        limits = one.limits.mapped(math.log) if one.limits is not None and one.limits.lower > 0 else None
+        logarithms.append((power, EstimateWithLimits(math.log(one.value), limits)))
+    total = weighted_sum(logarithms)
     return EstimateWithLimits(math.exp(total.value), None if total.limits is None else total.limits.mapped(math.exp))
-
-
-def _logarithm(one: EstimateWithLimits) -> EstimateWithLimits:
-    """Take logarithms, without limits where one of them is 0 or below."""
-    limits = one.limits if one.limits is not None and one.limits.lower > 0 else None
-    return EstimateWithLimits(math.log(one.value), None if limits is None else limits.mapped(math.log))
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,22 +119,32 @@ def sum_chain(links: Sequence[ChainLink], alpha: float, *, trace: Trace | None =
             how = f"standard errors {digits(down)} down and {digits(up)} up: {over}"
             trace.made(f"regression in {link.source}", how, link.regression)
         trace.made("sum of the regressions", " + ".join(digits(link.regression) for link in links), total)
-    below, above = (
-        _add_errors(links, [pair[side] for pair in errors], alpha, name, trace)
-        for side, name in enumerate(("downwards", "upwards"))
-    )
-    limits = Limits(total - below.quantile * below.error, total + above.quantile * above.error)
-    if below.error > 0:
-        p_value = t_sf(total / below.error, below.freedom)
-        how = f"P(T({digits(below.freedom)}) > {digits(total)} / {digits(below.error)})"
+    sides: list[tuple[float, float, float]] = []  # standard error, degrees of freedom, t quantile
+    for side, name in enumerate(("downwards", "upwards")):
+        variances = [pair[side] ** 2 for pair in errors]
+        variance, freedom = sum(variances), 1.0
+        if variance > 0:
+            freedom = variance**2 / sum(v**2 / (link.n - 1) for v, link in zip(variances, links, strict=True))
+        error, quantile = math.sqrt(variance), t_ppf(1 - alpha, freedom)
+        if trace is not None:
+            how = "V^2 / sum of v^2 / (n - 1), V = sum of v"
+            trace.made(f"standard error {name}", "root of the sum of the squared standard errors", error)
+            trace.made(f"degrees of freedom {name} (Satterthwaite)", how, freedom)
+            trace.made(f"t quantile {name}", f"t({digits(1 - alpha)}, {digits(freedom)})", quantile)
+        sides.append((error, freedom, quantile))
+    (below, freedom, lower_t), (above, _, upper_t) = sides
+    limits = Limits(total - lower_t * below, total + upper_t * above)
+    if below > 0:
+        p_value = t_sf(total / below, freedom)
+        how = f"P(T({digits(freedom)}) > {digits(total)} / {digits(below)})"
     else:
         shortest = min(link.n for link in links)
         p_value, how = (2.0**-shortest, f"2^-{shortest}") if total > 0 else (1.0, "the sum is not above 0")
     if trace is not None:
-        lower, upper = (f"{digits(side.quantile)} * {digits(side.error)}" for side in (below, above))
+        lower, upper = f"{digits(lower_t)} * {digits(below)}", f"{digits(upper_t)} * {digits(above)}"
         trace.limits(limits, f"{digits(total)} - {lower}", f"{digits(total)} + {upper}")
         trace.made("p-value of no regression", how, p_value)
-    return ChainSum(total, (below.error, above.error), limits, p_value)
+    return ChainSum(total, (below, above), limits, p_value)
 
 
 def link_across_runs(log_ratio: float, cv_run: float, n: int, alpha: float, source: str = "a link") -> ChainLink:
@@ -150,27 +156,3 @@ def link_across_runs(log_ratio: float, cv_run: float, n: int, alpha: float, sour
     check_alpha(alpha)
     reach = t_ppf(1 - alpha, n - 1) * math.sqrt(2) * cv_run
     return ChainLink(log_ratio, Limits(log_ratio - reach, log_ratio + reach), alpha, n, source)
-
-
-@dataclass(frozen=True, slots=True)
-class _ErrorOfSum:
-    """Standard error of a sum on one side of it, its degrees of freedom, and their t quantile."""
-
-    error: float
-    freedom: float
-    quantile: float
-
-
-def _add_errors(
-    links: Sequence[ChainLink], errors: Sequence[float], alpha: float, side: str, trace: Trace | None
-) -> _ErrorOfSum:
-    variances = [error**2 for error in errors]
-    total, freedom = sum(variances), 1.0
-    if total > 0:
-        freedom = total**2 / sum(v**2 / (link.n - 1) for v, link in zip(variances, links, strict=True))
-    error, quantile = math.sqrt(total), t_ppf(1 - alpha, freedom)
-    if trace is not None:
-        trace.made(f"standard error {side}", "root of the sum of the squared standard errors", error)
-        trace.made(f"degrees of freedom {side} (Satterthwaite)", "V^2 / sum of v^2 / (n - 1), V = sum of v", freedom)
-        trace.made(f"t quantile {side}", f"t({digits(1 - alpha)}, {digits(freedom)})", quantile)
-    return _ErrorOfSum(error, freedom, quantile)

@@ -33,17 +33,12 @@ from benchgate.stats.distributions import (
 )
 from benchgate.stats.proportions import score_statistic, tango_noninferiority_p
 
-_MOST = 1_000_000
-"""Largest reported number of pairs, and largest effect in standard errors."""
+_MOST = 1_000_000  # largest reported number of pairs, and largest effect in standard errors
 _SHARE_HALVINGS = 50
-_TAILS = 8
-"""Standard deviations around the expected number of differing items that are summed over."""
-_SELF_WEIGHT = 0.5
-"""Weight of a prompt on which the baseline disagrees with itself, as in `stats.evals`."""
-_MOST_ODD = 2 / 3
-"""Share of prompts with one odd answer of three where the odd one is one of the baseline's two."""
-SIMULATED_GATES = 20_000
-"""Simulated gates; their standard error is 0.35 points at 50% and 0.12 at 97%."""
+_TAILS = 8  # standard deviations around the expected number of differing items that are summed over
+_SELF_WEIGHT = 0.5  # weight of a prompt on which the baseline disagrees with itself, as in `stats.evals`
+_MOST_ODD = 2 / 3  # share of prompts with one odd answer of three where the odd one is one of the baseline's two
+SIMULATED_GATES = 20_000  # simulated gates; their standard error is 0.35 points at 50% and 0.12 at 97%
 
 
 def paired_t_power(n: int, sd: float, harm: float, *, alpha: float = 0.05) -> float:
@@ -156,23 +151,20 @@ def max_misses_within(requests: Sequence[int], allowed: float, alpha: float = 0.
     Even spread is the best case. Return None when even no miss is too many. Raises ValueError for blocks without
     limits.
     """
-    if _limits_of_even_misses(requests, 0, alpha).upper > allowed:
-        return None
-    return (
-        bisect_integers(
-            lambda misses: _limits_of_even_misses(requests, misses, alpha).upper > allowed, 0, sum(requests) + 1
-        )
-        - 1
-    )
+
+    def exceeds(misses: int) -> bool:
+        return _limits_of_even_misses(requests, misses, alpha).upper > allowed
+
+    return None if exceeds(0) else bisect_integers(exceeds, 0, sum(requests) + 1) - 1
 
 
 def min_misses_shown(requests: Sequence[int], allowed: float, alpha: float = 0.05) -> int | None:
     """Return the least number of even misses that shows a share above `allowed`; None when even all do not."""
-    if _limits_of_even_misses(requests, sum(requests), alpha).lower <= allowed:
-        return None
-    return bisect_integers(
-        lambda misses: _limits_of_even_misses(requests, misses, alpha).lower > allowed, 0, sum(requests) + 1
-    )
+
+    def shown(misses: int) -> bool:
+        return _limits_of_even_misses(requests, misses, alpha).lower > allowed
+
+    return bisect_integers(shown, 0, sum(requests) + 1) if shown(sum(requests)) else None
 
 
 def minimum_detectable_share(
@@ -282,9 +274,8 @@ class LookSchedule:
     def __post_init__(self) -> None:
         rising = all(before < after for before, after in zip((1, *self.blocks), self.blocks, strict=False))
         if not self.blocks or not rising or len(self.tails) != len(self.blocks):
-            raise ValueError(
-                f"looks after {self.blocks} blocks at {self.tails}; expected rising numbers from 2, a tail each"
-            )
+            found = f"looks after {self.blocks} blocks at {self.tails}"
+            raise ValueError(f"{found}; expected rising numbers from 2, a tail each")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -406,9 +397,8 @@ def _half_widths(
     course: SimulatedLooks, looks: LookSchedule, rule: DecisionRule, sd: float, sides: int = 1
 ) -> FloatArray:
     """Return the half-widths of the limits at each look; of two sides, each has half the error."""
-    quantiles = [
-        t_ppf(1 - tail / sides, max(count - 1, 1)) for count, tail in zip(course.counts, looks.tails, strict=True)
-    ]
+    pairs = zip(course.counts, looks.tails, strict=True)
+    quantiles = [t_ppf(1 - tail / sides, max(count - 1, 1)) for count, tail in pairs]
     counts = np.asarray(course.counts)
     scale = np.array(quantiles) / np.sqrt(counts)
     reach: FloatArray = np.maximum(sd * course.deviations * scale, rule.least_sd * scale + rule.lump / counts)

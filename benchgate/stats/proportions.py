@@ -27,10 +27,8 @@ from benchgate.stats.distributions import (
 )
 from benchgate.stats.trace import Trace, digits
 
-_EDGE = 1e-12
-"""Closest distance of a share difference to -1 and 1, where the score statistic has no variance."""
-_BINS = 4096
-"""Bins for the sums of an exact test. Sums are rounded up, so its p-value is never too small."""
+_EDGE = 1e-12  # closest distance of a share difference to -1 and 1, where the score statistic has no variance
+_BINS = 4096  # Bins for the sums of an exact test. Sums are rounded up, so its p-value is never too small.
 _LARGEST_Z = 8.0
 
 
@@ -43,8 +41,7 @@ def clopper_pearson(k: float, n: float, alpha: float) -> Limits:
     _check_count(k, n)
     check_alpha(alpha)
     return Limits(
-        lower=beta_ppf(alpha, k, n - k + 1) if k > 0 else 0.0,
-        upper=beta_ppf(1 - alpha, k + 1, n - k) if k < n else 1.0,
+        lower=beta_ppf(alpha, k, n - k + 1) if k > 0 else 0.0, upper=beta_ppf(1 - alpha, k + 1, n - k) if k < n else 1.0
     )
 
 
@@ -67,10 +64,7 @@ def wilson(k: int, n: int, alpha: float) -> Limits:
     centre = share + z * z / (2 * n)
     half = z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
     scale = 1 + z * z / n
-    return Limits(
-        lower=(centre - half) / scale if k > 0 else 0.0,
-        upper=(centre + half) / scale if k < n else 1.0,
-    )
+    return Limits(lower=(centre - half) / scale if k > 0 else 0.0, upper=(centre + half) / scale if k < n else 1.0)
 
 
 def newcombe_difference(
@@ -91,12 +85,8 @@ def difference_limits(p: float, of_p: Limits, q: float, of_q: Limits, trace: Tra
         upper=p - q + math.hypot(of_p.upper - p, q - of_q.lower),
     )
     if trace is not None:
-        x, y, a, b = (
-            digits(p),
-            digits(q),
-            (digits(of_p.lower), digits(of_p.upper)),
-            (digits(of_q.lower), digits(of_q.upper)),
-        )
+        x, y = digits(p), digits(q)
+        a, b = ((digits(of.lower), digits(of.upper)) for of in (of_p, of_q))
         trace.text("limits of both shares", "the candidate's; the baseline's", f"{a[0]} to {a[1]}; {b[0]} to {b[1]}")
         lower = f"{x} - {y} - sqrt(({x} - {a[0]})^2 + ({b[1]} - {y})^2)"
         trace.limits(limits, lower, f"{x} - {y} + sqrt(({a[1]} - {x})^2 + ({y} - {b[0]})^2)")

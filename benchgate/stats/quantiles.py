@@ -11,8 +11,7 @@ from benchgate.model.records import FloatArray
 from benchgate.stats.distributions import Limits, binom_cdf, binom_ppf, check_alpha
 from benchgate.stats.trace import Trace, digits
 
-MAX_POINTS = 200
-"""Points of a curve; each step is half a percent of the observations."""
+MAX_POINTS = 200  # points of a curve; each step is half a percent of the observations
 _ALPHA_OF_MIN_N = 0.05  # fixed, so that a check's error probability does not change the quantile that it compares
 
 
@@ -55,10 +54,8 @@ def order_statistic_limits(values: FloatArray, q: float, alpha: float, trace: Tr
         trace.count("requests", n)
         least = f"P(Bin({n}, {digits(q)}) >= {lower_rank}) >= {digits(1 - alpha)}"
         most = f"P(Bin({n}, {digits(q)}) <= {upper_rank - 1}) >= {digits(1 - alpha)}"
-        first, last = (
-            f"request {lower_rank}, the last for which {least}",
-            f"request {upper_rank}, the first for which {most}",
-        )
+        first = f"request {lower_rank}, the last for which {least}"
+        last = f"request {upper_rank}, the first for which {most}"
         trace.limits(limits, first, last, " over requests")
     return limits
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import cache, lru_cache
+from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
@@ -26,13 +26,10 @@ import scipy
 from benchgate.model.records import FloatArray
 from benchgate.stats.distributions import bisect, check_alpha, norm_ppf, norm_sf
 
-_FAR_SD = 8.5
-"""Standard deviations below which paths of B are dropped (a share of 1e-17)."""
-_NODES_PER_SD = 4
-"""Gauss-Legendre nodes per standard deviation of the shortest step, enough for full precision."""
+_FAR_SD = 8.5  # standard deviations below which paths of B are dropped (a share of 1e-17)
+_NODES_PER_SD = 4  # Gauss-Legendre nodes per standard deviation of the shortest step, enough for full precision
 _NODES_AT_ONCE = 48
-_STAKES = 64
-"""Gauss-Legendre nodes over stakes. Any fixed set is valid; 64 integrate exactly up to 127 items."""
+_STAKES = 64  # Gauss-Legendre nodes over stakes. Any fixed set is valid; 64 integrate exactly up to 127 items.
 _MOST_LOG = 700.0
 
 
@@ -163,7 +160,8 @@ def e_values(differences: FloatArray, margin: float) -> FloatArray:
     values = np.asarray(differences, dtype=np.float64)
     if not (np.abs(values) <= 1).all():
         raise ValueError("differences must lie from -1 to 1: of scores from 0 to 1")
-    nodes, weights = _stake_rule()
+    positions, widths = _legendre(_STAKES)
+    nodes, weights = (positions + 1) / 2, widths / 2  # from 0 to 1; the weights sum to 1
     stakes = nodes / (1 + margin)  # the largest for which no product can fall below 0
     logs = np.cumsum(np.log1p(stakes * (values[:, None] - margin)), axis=0)
     evidence: FloatArray = (np.exp(np.minimum(logs, _MOST_LOG)) * weights).sum(axis=1)  # no overflow
@@ -177,13 +175,6 @@ def anytime_p(differences: FloatArray, margin: float) -> float:
     return float(min(1.0, 1 / e_values(differences, margin).max()))
 
 
-@cache
-def _stake_rule() -> tuple[FloatArray, FloatArray]:
-    """Return stakes from 0 to 1 and their weights, which sum to 1."""
-    nodes, weights = np.polynomial.legendre.leggauss(_STAKES)
-    return (nodes + 1) / 2, weights / 2
-
-
 def independent_differences(
     baseline_scores: Sequence[float], candidate_scores: Sequence[float], clusters: Sequence[str | None] | None = None
 ) -> FloatArray:
@@ -193,9 +184,8 @@ def independent_differences(
     """
     baseline, candidate = np.asarray(baseline_scores, dtype=np.float64), np.asarray(candidate_scores, dtype=np.float64)
     if baseline.shape != candidate.shape:
-        raise ValueError(
-            f"{baseline.size} baseline scores and {candidate.size} candidate scores; expected equal numbers"
-        )
+        sizes = f"{baseline.size} baseline scores and {candidate.size} candidate scores"
+        raise ValueError(f"{sizes}; expected equal numbers")
     if not all(((scores >= 0) & (scores <= 1)).all() for scores in (baseline, candidate)):
         return np.zeros(0)
     differences: FloatArray = baseline - candidate

@@ -12,10 +12,8 @@ import numpy as np
 from benchgate.model.records import FloatArray
 from benchgate.stats.distributions import check_alpha
 
-MIN_SEGMENT = 5
-"""Least values on each side of a change; with fewer, hardly any order of values is unlikely."""
-_FEWEST = 20
-"""Least values for a block bootstrap; with fewer, there are hardly any different blocks to draw."""
+MIN_SEGMENT = 5  # least values on each side of a change; with fewer, hardly any order of values is unlikely
+_FEWEST = 20  # least values for a block bootstrap; with fewer, there are hardly any different blocks to draw
 _UNSEEN = 0.5  # added to every count, so that a category without counts on one side has no infinite weight
 _CHANCE = 0.01
 
@@ -147,11 +145,7 @@ def bootstrap_block_length(n: int) -> int:
 
 
 def moving_block_error(
-    values: FloatArray,
-    statistic: Callable[[FloatArray], float],
-    generator: np.random.Generator,
-    *,
-    draws: int = 200,
+    values: FloatArray, statistic: Callable[[FloatArray], float], generator: np.random.Generator, *, draws: int = 200
 ) -> float | None:
     """Estimate the standard error of a statistic of a stationary series (Künsch 1989; Liu and Singh 1992).
 

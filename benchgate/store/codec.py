@@ -27,8 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from benchgate.errors import EvidenceError
-from benchgate.model.records import ColumnMap, IntArray
-from benchgate.model.text_column import TextColumn
+from benchgate.model.records import ColumnMap, IntArray, TextColumn
 
 CODEC = "columns/1+zlib"
 """Name of this layout, stored with every blob so that a later one can live beside it."""

@@ -16,14 +16,15 @@ from benchgate.model.columns import concatenate_columns, split_by_use
 from benchgate.model.deployment import Arm, Deployment
 from benchgate.model.records import (
     ColumnMap,
+    DivergenceItem,
     DivergenceObservation,
+    EvalItem,
     RequestColumns,
+    ShadowItem,
     divergence_from_json,
     divergence_to_json,
     pack_rows,
-    unpack_divergence_items,
-    unpack_eval_items,
-    unpack_shadow_items,
+    unpack_rows,
 )
 from benchgate.model.run import (
     ALL_STORED,
@@ -234,13 +235,13 @@ def read_observation(row: Mapping[str, Any]) -> Observation:
             seen = _read_load(row, meta, columns)
             rows = seen.recorded
         case "quality":
-            items = unpack_eval_items(columns)
+            items = unpack_rows(EvalItem, columns)
             seen, rows = QualityObservation(row["task"], Arm(row["arm"]), items, **meta), len(items)
         case "divergence":
-            seen = divergence_from_json(unpack_divergence_items(columns), meta)
+            seen = divergence_from_json(unpack_rows(DivergenceItem, columns), meta)
             rows = len(seen.items)
         case "shadow":
-            prompts = unpack_shadow_items(columns)
+            prompts = unpack_rows(ShadowItem, columns)
             seen, rows = ShadowObservation(prompts, **meta), len(prompts)
         case "target_fault":
             seen, rows = DeploymentFault(Arm(row["arm"]), **meta), 0

@@ -5,13 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Literal, Self
 
-from pydantic import (
-    BeforeValidator,
-    Field,
-    ValidationInfo,
-    field_validator,
-    model_validator,
-)
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
 from benchgate import units
 from benchgate.model.metric import (
@@ -158,7 +152,7 @@ class Check(Section):
     per: Literal["accelerator"] | None = optional(
         "With `output_throughput`, `request_throughput` and `capacity`: the value of each arm divided by its "
         "`accelerators`, which the deployments must then state; `margin`, `min` and `min_abs` are those of one "
-        "accelerator. Not with `over`",
+        "accelerator. Not with `over`"
     )
     over: TrafficName | None = optional(
         "Stage whose value the candidate's value at `stage` is compared with; `max` and `min` then bound the "
@@ -172,7 +166,7 @@ class Check(Section):
     )
     margin: Margin | None = key("Largest regression against the baseline that is allowed", default=None)
     min_abs: LeastChange | None = optional(
-        "With the `margin` of a latency or throughput: a smaller change is no regression, however large its ratio",
+        "With the `margin` of a latency or throughput: a smaller change is no regression, however large its ratio"
     )
     direction: Direction = key(
         "Direction of change that counts as a regression. `either`, with the `margin` of a latency, "
@@ -200,12 +194,7 @@ class Check(Section):
         if value is not None and metric is not None and metric not in owners:
             why = ", which does not add up over accelerators" if info.field_name == "per" else ""
             raise ValueError(f"means nothing for {metric}{why}; it belongs to {', '.join(owners)}; remove it")
-        return value
-
-    @field_validator("statistic")
-    @classmethod
-    def _has_one_value_a_request(cls, value: str | None, info: ValidationInfo) -> str | None:
-        if value == MEAN and info.data.get("metric") == "itl":
+        if metric == "itl" and info.field_name == "statistic" and value == MEAN:
             raise ValueError("itl has many values a request, and a mean is judged request by request; judge tpot")
         return value
 
@@ -231,7 +220,7 @@ class Check(Section):
         return value
 
     @model_validator(mode="after")
-    def _one_bound(self) -> Self:
+    def _keys_fit_together(self) -> Self:
         bounds = [name for name in ("margin", "max", "min") if getattr(self, name) is not None]
         targeted = self.metric == "goodput" and self.over is None
         if len(bounds) > 1 or (not bounds and not targeted):
@@ -239,20 +228,16 @@ class Check(Section):
             raise ValueError(
                 f"a check needs exactly one of `margin` (against the baseline), `max` and `min` (an SLO); found {found}"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _against_the_baseline(self) -> Self:
-        found = "min_abs" if self.min_abs is not None else "direction: either" if self.direction == "either" else None
-        found = found or ("statistic: mean" if self.statistic == MEAN else None)
-        if found is not None and self.margin is None:
-            raise ValueError(f"`{found}` belongs to a comparison with the baseline; give the check a `margin`")
+        compared = {
+            "min_abs": self.min_abs is not None,
+            "direction: either": self.direction == "either",
+            "statistic: mean": self.statistic == MEAN,
+        }
+        for spelling, is_compared in compared.items():
+            if is_compared and self.margin is None:
+                raise ValueError(f"`{spelling}` belongs to a comparison with the baseline; give the check a `margin`")
         if self.min_abs is not None and self.direction == "either":
             raise ValueError("`min_abs` bounds a regression, and `direction: either` bounds every change; keep one")
-        return self
-
-    @model_validator(mode="after")
-    def _one_place(self) -> Self:
         if self.class_name is not None and self.stage is not None and stage_part(self.stage) != self.stage:
             raise ValueError(f'`class` is given twice: "{self.stage}" names one already; remove one of them')
         if self.over is None:

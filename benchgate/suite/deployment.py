@@ -1,4 +1,4 @@
-"""The `deployments` of a suite: addresses, secrets, headers, certificates, how they are served, and their telemetry.
+"""The `deployments` of a suite: addresses, secrets, headers, certificates, prices, how they are served, telemetry.
 
 Nothing is looked up. Messages never repeat a value that may be a secret; at most its length.
 """
@@ -8,16 +8,127 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, Field, PrivateAttr, model_validator
+from pydantic import AfterValidator, Field, PrivateAttr, ValidationInfo, model_validator
 
 from benchgate.errors import UsageError
-from benchgate.suite.pricing import PriceTerms, TokenPrices
 from benchgate.suite.simulator import SimSettings
-from benchgate.suite.types import Expected, Kind, Price, Section, Text, Whole, Written, checked, key, optional, text
+from benchgate.suite.types import (
+    EnergyPrice,
+    Expected,
+    Factor,
+    Kind,
+    Percent,
+    PositivePercent,
+    Price,
+    Section,
+    Text,
+    TokenPrice,
+    Watts,
+    Whole,
+    Written,
+    checked,
+    is_stored,
+    key,
+    optional,
+    text,
+)
 from benchgate.suite.workload import BodyFields, Count
+
+
+class Energy(Section):
+    """Power of one accelerator, with its share of the machine, and its price."""
+
+    draw_w: Watts = key("Power of one accelerator, with its share of the machine around it", alias="draw")
+    usd_per_kwh: EnergyPrice = key("Price of energy", alias="price")
+    pue: Factor = key(
+        "Power usage effectiveness: power drawn by the building for each watt of the machine", default=1.0
+    )
+
+    @property
+    def usd_per_hour(self) -> float:
+        """Cost of energy for one accelerator and hour."""
+        return self.draw_w / 1000 * self.pue * self.usd_per_kwh
+
+
+class TokenPrices(Section):
+    """Prices of a hosted model, per million tokens."""
+
+    input_usd: TokenPrice = key("Price of prompt tokens", alias="input")
+    cached_input_usd: TokenPrice | None = key(
+        "Price of prompt tokens that the server reports as cached. Default: the price of `input`",
+        default=None,
+        alias="cached_input",
+    )
+    output_usd: TokenPrice = key("Price of answer tokens, reasoning included", alias="output")
+
+    @model_validator(mode="after")
+    def _costs_something(self) -> Self:
+        if self.input_usd == 0 == self.output_usd:
+            raise ValueError("tokens that cost nothing have no price; leave `token_prices` out")
+        return self
+
+    def to_stored(self) -> dict[str, float]:
+        """Return the dollars per million tokens of each kind, as stored with a run."""
+        cached = self.input_usd if self.cached_input_usd is None else self.cached_input_usd
+        return {"input": self.input_usd, "cached_input": cached, "output": self.output_usd}
+
+
+class PriceTerms(Section):
+    """Terms of a deployment's `price`; by default they cost nothing."""
+
+    commitment: Literal["on_demand", "reserved", "spot", "owned"] = key(
+        "How the accelerators were bought; shown beside the price", default="on_demand"
+    )
+    interruption_ratio: Percent = key(
+        "Share of the paid time that interruptions take. Only with `spot`, and required there (`0%` if nothing is "
+        "lost). An hour of serving costs `price` / (1 - interruption)",
+        default=0.0,
+        alias="interruption",
+    )
+    energy: Energy | None = key(
+        "Energy that an accelerator draws while it runs, added to `price`, which then covers wear. Only with `owned`",
+        default=None,
+    )
+    overhead_ratio: Percent = key(
+        "Paid in addition to each dollar: gateway, observability, idle replicas, on-call. Counts only in the costs in "
+        "use",
+        default=0.0,
+        alias="overhead",
+    )
+    utilisation_ratio: PositivePercent = key(
+        "Share of the paid time in which tokens flow at the measured pace. Counts only in the costs in use",
+        default=1.0,
+        alias="utilisation",
+    )
+
+    @model_validator(mode="after")
+    def _fits(self, info: ValidationInfo) -> Self:
+        if self.interruption_ratio >= 1:
+            raise ValueError("an `interruption` of 100% leaves no time in service; write less")
+        if self.interruption_ratio and self.commitment != "spot":
+            raise ValueError(f"`interruption` is only for `commitment: spot`, and this is {self.commitment}; keep one")
+        if is_stored(info):
+            return self
+        if self.commitment == "spot" and "interruption_ratio" not in self.model_fields_set:
+            needed = "`commitment: spot` needs the share of paid time that interruptions take"
+            raise ValueError(f"{needed}; add it, like interruption: 5%, or 0%")
+        if self.energy is not None and self.commitment != "owned":
+            included = f"and the {self.commitment} price includes it"
+            raise ValueError(f"`energy` is only for `commitment: owned`, {included}; remove it")
+        return self
+
+    def usd_per_hour(self, list_usd_per_hour: float) -> float:
+        """Return the cost of an hour in service of an accelerator with this list price."""
+        energy_usd = 0.0 if self.energy is None else self.energy.usd_per_hour  # used only while it runs
+        return list_usd_per_hour / (1 - self.interruption_ratio) + energy_usd
+
+    def to_stored(self, list_usd_per_hour: float) -> dict[str, Any]:
+        """Return list price and terms, as stored with a run."""
+        return {"list_usd_per_hour": list_usd_per_hour, **self.model_dump(mode="json", exclude_none=True)}
+
 
 _UNIX = "unix:"
 _LONGEST_SOCKET = 107  # bytes, of what the operating system has room for with the zero that ends it
@@ -75,24 +186,13 @@ def check_proxy(address: str) -> str:
 
 
 _REFERENCE = re.compile(r"\$\{env:([A-Za-z_][A-Za-z0-9_]*)\}")
-REFERENCE_PATTERN = f"^{_REFERENCE.pattern}$"
-"""Pattern of a reference, for editors."""
+REFERENCE_PATTERN = f"^{_REFERENCE.pattern}$"  # pattern of a reference, for editors
 
 
 def reference_name(text: str) -> str | None:
     """Return the name in a reference: `"${env:NAME}"` → `"NAME"`; None for any other text."""
     match = _REFERENCE.fullmatch(text)
     return match[1] if match else None
-
-
-def check_reference(text: str) -> str:
-    """Return a reference as it is. Raises ValueError, without the text, for a literal."""
-    if reference_name(text) is None:
-        raise ValueError(
-            f"holds a literal of {len(text)} characters; a suite holds no secret: "
-            "put it in an environment variable and write ${env:NAME}"
-        )
-    return text
 
 
 def check_address(text: str) -> str:
@@ -180,8 +280,18 @@ def check_headers(headers: Mapping[str, str]) -> dict[str, str]:
             raise ValueError(f"{name[:40]!r} is no name of a header; it has letters, digits and `-`")
         if low in _OURS:
             raise ValueError(f'the header "{name}" cannot be set: it {_OURS[low]}; remove it')
-        _check_value(low, value)
         checked[low] = value
+        if reference_name(value) is not None:
+            continue
+        if "${" in value:
+            remedy = "put all of its value in the variable"
+            raise ValueError(f'the header "{low}" holds a reference among other text; {remedy}')
+        if _SECRET_WORDS & set(re.split(r"[-_.]", low)):
+            remedy = "put it in an environment variable and write ${env:NAME}"
+            held = f"a literal of {len(value)} characters; a secret is never written out"
+            raise ValueError(f'the header "{low}" holds {held}: {remedy}')
+        if not value or not (value.isascii() and value.isprintable()) or value != value.strip():
+            raise ValueError(f'the header "{low}" is empty or has characters that no header may have')
     return checked
 
 
@@ -199,30 +309,21 @@ def read_header(line: str) -> tuple[str, str]:
     return low, checked
 
 
-def _check_value(name: str, value: str) -> None:
-    if reference_name(value) is not None:
-        return
-    if "${" in value:
-        raise ValueError(
-            f'the header "{name}" holds a reference among other text; put all of its value in the variable'
-        )
-    if _SECRET_WORDS & set(re.split(r"[-_.]", name)):
-        raise ValueError(
-            f'the header "{name}" holds a literal of {len(value)} characters; a secret is never written out: '
-            "put it in an environment variable and write ${env:NAME}"
-        )
-    if not value or not (value.isascii() and value.isprintable()) or value != value.strip():
-        raise ValueError(f'the header "{name}" is empty or has characters that no header may have')
-
-
 Address = Annotated[
     str, AfterValidator(check_address), Expected('an address like "http://host:8000" or a reference like "${env:NAME}"')
 ]
+
+
+def _check_reference(text: str) -> None:
+    if reference_name(text) is None:
+        raise ValueError(
+            f"holds a literal of {len(text)} characters; a suite holds no secret: "
+            "put it in an environment variable and write ${env:NAME}"
+        )
+
+
 Reference = Annotated[
-    str,
-    AfterValidator(check_reference),
-    Expected('a reference like "${env:NAME}"'),
-    Written(text(REFERENCE_PATTERN)),
+    str, checked(_check_reference), Expected('a reference like "${env:NAME}"'), Written(text(REFERENCE_PATTERN))
 ]
 Headers = Annotated[
     dict[str, str], AfterValidator(check_headers), Expected('a mapping of header names to texts, like {x-team: "ml"}')
@@ -334,7 +435,7 @@ CountCommand = Annotated[Text, checked(_check_command), Expected("a command that
 
 
 class Ready(Section):
-    """The number of replicas: counted by `metrics` or by `command`; without both, the server is asked.
+    """The number of replicas: counted by `metrics` or by `command`; without both, by the server itself.
 
     The run waits until all replicas are ready, for at most `limits.ready`. They are counted again before every block,
     after every stage with actions, and at the end. Another number makes the load checks INVALID (`replicas-changed`). A
@@ -413,7 +514,7 @@ class DeploymentSpec(Section):
     )
     revision: Text | None = optional(
         "Revision of the weights: a commit of a model hub (40 hex digits), or the `sha256:…` of their file. A name "
-        "that may move, like `main`, can be measured but not promoted. Not with `embedded` or `sim`",
+        "that may move, like `main`, can be measured but not promoted. Not with `embedded` or `sim`"
     )
     engine: Engine = key(
         "Dialect of the server. If the arms use two engines, that is the declared change, with their versions "
@@ -422,7 +523,7 @@ class DeploymentSpec(Section):
     )
     engine_version: Annotated[Text, Expected('a version in quotes, like "0.10.1"')] | None = optional(
         "Version of the engine as the server reports it. Two declared versions are the declared change; a server that "
-        "reports another one makes the run INVALID",
+        "reports another one makes the run INVALID"
     )
     api_key: Reference | None = key("Sent as a bearer token; never stored. Not with `embedded` or `sim`", default=None)
     headers: Headers = key("Headers of every request. Not with `embedded` or `sim`", default_factory=dict)
@@ -437,7 +538,7 @@ class DeploymentSpec(Section):
     token_prices: TokenPrices | None = optional("Prices per token of a hosted model, instead of `price`")
     accelerator: Kind | None = optional(
         "Kind of accelerator, used to look up its price in a file of prices. Two kinds are the declared change if "
-        "`gpu` reports the same",
+        "`gpu` reports the same"
     )
     accelerators: Whole = key(
         "Number of accelerators of the deployment. Two numbers are the declared change if the servers report the same",
@@ -501,21 +602,13 @@ class DeploymentSpec(Section):
         return own.context_tokens if own is not None else self.context_tokens
 
     @model_validator(mode="after")
-    def _one_address(self) -> Self:
+    def _keys_fit_together(self) -> Self:
         if sum(way is not None for way in (self.url, self.embedded, self.sim)) != 1:
             raise ValueError("a deployment needs exactly one of `url`, `embedded` and `sim`")
         if self.url is not None and not self.model:
             raise ValueError("a deployment with a `url` needs the `model` name it serves")
-        return self
-
-    @model_validator(mode="after")
-    def _devices_belong_to_gpu(self) -> Self:
         if self.gpu_devices and self.gpu is None:
             raise ValueError("`gpu_devices` belongs to `gpu`, which is missing")
-        return self
-
-    @model_validator(mode="after")
-    def _keys_fit_the_address(self) -> Self:
         refuse_two_authorizations(self.api_key, self.headers)
         literal = self.url is not None and reference_name(self.url) is None
         if literal and self.tls is not None and not str(self.url).startswith("https:"):

@@ -15,10 +15,8 @@ from benchgate.suite.types import Duration, Expected, Section, Text, Written, ke
 
 BudgetMetric = Literal["error_rate", "goodput"]
 
-BURN = "error_budget_burn"
-"""Id of the check on the burn rate."""
-MOST_SPENT = 1e9
-"""Implausible number of spent budgets."""
+BURN = "error_budget_burn"  # id of the check on the burn rate
+MOST_SPENT = 1e9  # implausible number of spent budgets
 BURN_ALARM = 14.4
 """The burn that pages: 2 % of a budget of 30 days in one hour (Beyer and others, The Site Reliability Workbook, 5)."""
 

@@ -55,10 +55,7 @@ def parse_rows(text: str, source: str, *, quote: bool = True) -> tuple[list[Row]
 
 
 def parse_object(line: str, *, quote: bool = True) -> dict[str, object]:
-    """Parse one JSON object. Raises ValueError for anything else, with a remedy.
-
-    Without `quote` the error repeats nothing of the line.
-    """
+    """Parse one JSON object. Raises ValueError with a remedy; without `quote` it repeats nothing of the line."""
     try:
         values = parse_json(line)
     except json.JSONDecodeError as exc:
@@ -145,23 +142,20 @@ def parse_path(text: str) -> tuple[Step, ...]:
         match = _STEP.match(text, at)
         if match is None:
             raise ValueError(f"{text!r} is no path into JSON from character {at + 1} on; {example}")
-        steps.append(_step(match))
+        if match["deep"]:
+            steps.append(Step(match["deep_key"], deep=True))
+        elif match["index"]:
+            steps.append(Step(int(match["index"])))
+        elif match["every"] or match["every_key"]:
+            steps.append(Step(None))
+        else:
+            steps.append(Step(next(match[name] for name in ("key", "quoted", "single") if match[name] is not None)))
         at = match.end()
     if not steps:
         raise ValueError(f"{text!r} is the whole of every answer, and then nothing is compared; {example}")
     if all(step.of is None for step in steps):
         raise ValueError(f"{text!r} leads to everything at some depth, and then little is compared; {example}")
     return tuple(steps)
-
-
-def _step(match: re.Match[str]) -> Step:
-    if match["deep"]:
-        return Step(match["deep_key"], deep=True)
-    if match["index"]:
-        return Step(int(match["index"]))
-    if match["every"] or match["every_key"]:
-        return Step(None)
-    return Step(next(match[name] for name in ("key", "quoted", "single") if match[name] is not None))
 
 
 _LATEST = "https://json-schema.org/draft/2020-12/schema"

@@ -20,6 +20,9 @@ from benchgate.suite.waivers import WaiverList
 from benchgate.units import as_written
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
+_LANGUAGES: dict[str, type[BaseModel]] = {
+    "suite": Suite, "waivers": WaiverList, "prices": PriceFile, "demand": DemandFile,
+}  # fmt: skip
 _LIMITS = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum", "lt": "exclusiveMaximum"}
 
 
@@ -30,50 +33,28 @@ class _Generator(GenerateJsonSchema):
         return self.generate_inner(schema["schema"])
 
     def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:
-        return self.generate_inner(schema["schema"])  # the default is in base units, and added by `_add_defaults`
+        return self.generate_inner(schema["schema"])  # the default is in base units; `json_schema` adds it
 
     def field_title_should_be_set(self, schema: Any) -> bool:
         return False
 
 
-def suite_schema() -> dict[str, Any]:
-    """Return the schema of a suite."""
-    return _schema(Suite, "benchgate suite")
-
-
-def waivers_schema() -> dict[str, Any]:
-    """Return the schema of a waiver file."""
-    return _schema(WaiverList, "benchgate waivers")
-
-
-def prices_schema() -> dict[str, Any]:
-    """Return the schema of a file of prices."""
-    return _schema(PriceFile, "benchgate prices")
-
-
-def demand_schema() -> dict[str, Any]:
-    """Return the schema of a demand file."""
-    return _schema(DemandFile, "benchgate demand")
-
-
-def _schema(model: type[BaseModel], title: str) -> dict[str, Any]:
+def json_schema(language: str) -> dict[str, Any]:
+    """Return the schema of a `suite`, or of a file of `waivers`, `prices` or `demand`."""
+    model = _LANGUAGES[language]
     whole = model.model_json_schema(schema_generator=_Generator)
-    for section in (found for _, found in sections(Slot(model, ()))):
+    for _, section in sections(Slot(model, ())):
         described = whole if section is model else whole["$defs"][section.__name__]
         del described["title"]
-        _add_defaults(section, described["properties"])
-    return {"$schema": DIALECT, **_tidied(whole), "title": title}
-
-
-def _add_defaults(section: type[BaseModel], properties: dict[str, Any]) -> None:
-    slots = slots_of(section)
-    for name, field in section.model_fields.items():
-        key, value = key_of(name, field), field.default
-        show = next((mark.show for mark in slots[key].metadata if isinstance(mark, Written) and mark.show), None)
-        if isinstance(value, int | float) and show is not None:
-            value = as_written(show(value)).replace(",", "")
-        if isinstance(value, str | int | float):
-            properties[key]["default"] = value
+        slots = slots_of(section)
+        for name, field in section.model_fields.items():
+            key, value = key_of(name, field), field.default
+            show = next((mark.show for mark in slots[key].metadata if isinstance(mark, Written) and mark.show), None)
+            if isinstance(value, int | float) and show is not None:
+                value = as_written(show(value)).replace(",", "")
+            if isinstance(value, str | int | float):
+                described["properties"][key]["default"] = value
+    return {"$schema": DIALECT, **_tidied(whole), "title": f"benchgate {language}"}
 
 
 def _tidied(node: Any) -> Any:

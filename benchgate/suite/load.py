@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
@@ -51,13 +50,11 @@ if TYPE_CHECKING:
     from benchgate.model.records import BoolArray, IntArray
 
 
-CAPACITY_STAGE = "capacity"
-"""The stage of a search: a level's looks are stored as `capacity/2.5`."""
+CAPACITY_STAGE = "capacity"  # the stage of a search: a level's looks are stored as `capacity/2.5`
 
 _REQUESTS = re.compile(r"([0-9]{1,9}) requests?")
 _MOST_IN_FLIGHT = 10_000
-LEAST_REQUESTS = 20
-"""Fewest requests of the longest look of a capacity search, and of the whole search."""
+LEAST_REQUESTS = 20  # fewest requests of the longest look of a capacity search, and of the whole search
 
 
 def _level(value: object, info: ValidationInfo) -> object:
@@ -139,8 +136,7 @@ AUTO = "auto"
 DEFAULT_LOOKS = (5, 10, 20)
 """Numbers of blocks after which the load is judged by default. The first settles much; each next one doubles it."""
 MOST_WORKERS = 64
-LEAST_WARMUP_REQUESTS = 8
-"""Least requests in the first round of an `auto` warm-up."""
+LEAST_WARMUP_REQUESTS = 8  # least requests in the first round of an `auto` warm-up
 _MOST_LOOKS = 6
 _BLOCKS_WITHOUT_SWEEP = 10  # stored in the suite although a capacity search alone has no blocks
 _PER_SLOT = 2  # warm-up requests per slot of a closed loop: one fills the batch, one meets it full
@@ -319,12 +315,25 @@ class Load(Section):
     @model_validator(mode="before")
     @classmethod
     def _filled_in(cls, data: Any, info: ValidationInfo) -> Any:
+        """Fill in `blocks` from the last look, and both by default."""
         if not isinstance(data, dict):
             return data
         if is_stored(info) and "warmup_requests" in data:
             data = dict(data)
             data["warmup"] = data.pop("warmup_requests")
-        return _with_blocks(data)
+        looks = data.get("looks")
+        if "looks" not in data and "blocks" not in data:
+            if not data.get("sweep"):
+                return {**data, "blocks": _BLOCKS_WITHOUT_SWEEP}
+            return {**data, "looks": list(DEFAULT_LOOKS), "blocks": DEFAULT_LOOKS[-1]}
+        if "blocks" in data or not isinstance(looks, list | tuple) or not looks:
+            return data
+        try:
+            for blocks in looks:
+                _BLOCKS.validate_python(blocks)
+        except ValidationError:
+            return data
+        return {**data, "blocks": looks[-1]}
 
     @field_validator("looks")
     @classmethod
@@ -383,23 +392,6 @@ class Load(Section):
             is_background=spec is not None and spec.background,
             has_actions=bool(stage.actions),
         )
-
-
-def _with_blocks(load: Mapping[str, Any]) -> dict[str, Any]:
-    """Fill in `blocks` from the last look, and both by default, in a load's plain data."""
-    if "looks" not in load and "blocks" not in load:
-        if not load.get("sweep"):
-            return {**load, "blocks": _BLOCKS_WITHOUT_SWEEP}
-        return {**load, "looks": list(DEFAULT_LOOKS), "blocks": DEFAULT_LOOKS[-1]}
-    looks = load.get("looks")
-    if "blocks" in load or not isinstance(looks, list | tuple) or not looks:
-        return dict(load)
-    try:
-        for blocks in looks:
-            _BLOCKS.validate_python(blocks)
-    except ValidationError:
-        return dict(load)
-    return {**load, "blocks": looks[-1]}
 
 
 def first_round(concurrency: int | None, turns: float = 1.0) -> int:

@@ -80,28 +80,17 @@ def sections(root: Slot = ROOT) -> Iterator[tuple[str, type[BaseModel]]]:
     A section with several places comes once, with the first of them.
     """
     met: set[type[BaseModel]] = set()
-    for place, model in _sections(root, ""):
-        if model not in met:
-            met.add(model)
-            yield place, model
-
-
-def _sections(slot: Slot, place: str) -> Iterator[tuple[str, type[BaseModel]]]:
-    if slot.model is None:
-        return
-    yield place, slot.model
-    for key, inner in slots_of(slot.model).items():
-        below = f"{place}.{key}" if place else key
-        if inner.entry is not None:
-            suffix = "[]" if get_origin(inner.kind) is tuple else ".<name>"
-            yield from _sections(inner.entry, below + suffix)
-        else:
-            yield from _sections(inner, below)
-
-
-def homes_of(key: str) -> list[str]:
-    """Return the sections that have a key; the root is called "the top level"."""
-    return [f"`{place}`" if place else "the top level" for place, model in sections() if key in slots_of(model)]
+    waiting = [("", root)]
+    while waiting:
+        place, slot = waiting.pop()
+        if slot.model is None or slot.model in met:
+            continue
+        met.add(slot.model)
+        yield place, slot.model
+        for key, inner in reversed(list(slots_of(slot.model).items())):
+            below = f"{place}.{key}" if place else key
+            suffix = "" if inner.entry is None else "[]" if get_origin(inner.kind) is tuple else ".<name>"
+            waiting.append((below + suffix, inner.entry or inner))
 
 
 def nearest(word: str, options: Iterable[str]) -> str | None:
@@ -180,43 +169,45 @@ def faults_of(error: ValidationError, root: Slot | None = None) -> list[Fault]:
         (*path[:-1], nearest(str(path[-1]), _known_keys(path[:-1], root)))
         for path in (detail["loc"] for detail in details if detail["type"] == "extra_forbidden")
     }
-    return [_fault(detail, root) for detail in details if not _only_follows(detail, misspelt)]
 
+    def only_follows(detail: ErrorDetails) -> bool:
+        """Return True for a missing key that is misspelt, a list whose entries are wrong, a default of a wrong key."""
+        if detail["type"] == "missing":
+            return detail["loc"] in misspelt
+        return detail["type"] == "default_factory_not_called" or (detail["type"] == "too_short" and detail["input"])
 
-def _only_follows(detail: ErrorDetails, misspelt: set[tuple[str | int | None, ...]]) -> bool:
-    """Return True for an error that disappears with another one.
-
-    These are a missing key that is present but misspelt, a list that is short because its entries are wrong, and a
-    default that depends on a wrong key.
-    """
-    if detail["type"] == "missing":
-        return detail["loc"] in misspelt
-    return detail["type"] == "default_factory_not_called" or (detail["type"] == "too_short" and bool(detail["input"]))
+    return [_fault(detail, root) for detail in details if not only_follows(detail)]
 
 
 def _fault(detail: ErrorDetails, root: Slot | None) -> Fault:
     path: Path = detail["loc"]
-    kind, context = detail["type"], detail.get("ctx", {})
+    kind, value = detail["type"], detail["input"]
     if path and path[-1] == "[key]":  # pydantic's mark for a key of a mapping of names
         return Fault(path[:-1], f"{show_found(path[-2])} is not {_NAME}", at_key=True)
     if kind == "extra_forbidden":
         return Fault(path, _unknown_key(path, root), at_key=True)
+    slot = slot_at(path, root)
+    expected = expectation(slot) if slot else "nothing here"
     if kind == "missing":
-        return Fault(path, f"is required and missing; expected {_expected(path, root)}")
+        return Fault(path, f"is required and missing; expected {expected}")
     if kind == "value_error":
-        return Fault(path, str(context["error"]))
-    if kind == "literal_error" and isinstance(detail["input"], str):
-        choices = slot_at(path, root)
-        options = choices.choices if choices else ()
-        return Fault(path, f"found {show_found(detail['input'])}; {suggestion(detail['input'], options)}")
-    expected = _expected(path, root) + _remedy(path, detail["input"], root)
-    return Fault(path, f"found {_found(path, detail['input'])}; expected {expected}")
+        return Fault(path, str(detail["ctx"]["error"]))
+    if kind == "literal_error" and isinstance(value, str):
+        return Fault(path, f"found {show_found(value)}; {suggestion(value, slot.choices if slot else ())}")
+    secret = bool(path) and (path[-1] in _SECRET_KEYS or "headers" in path)
+    found = "a value of another kind" if secret and not isinstance(value, dict | list | tuple) else show_found(value)
+    remedy = ""
+    if slot is not None and slot.kind is str and isinstance(value, int | float) and not isinstance(value, bool):
+        is_quantity = any(isinstance(mark, Expected) and mark.quantity for mark in slot.metadata)
+        remedy = "; write it with its unit" if is_quantity else "; put it in quotes"
+    return Fault(path, f"found {found}; expected {expected}{remedy}")
 
 
 def _unknown_key(path: Path, root: Slot | None) -> str:
-    key = str(path[-1])
-    known = _known_keys(path[:-1], root)
-    homes = "" if root is not None else " and ".join(homes_of(key))
+    key, known, homes = str(path[-1]), _known_keys(path[:-1], root), ""
+    if root is None:
+        places = (place for place, model in sections() if key in slots_of(model))
+        homes = " and ".join(f"`{place}`" if place else "the top level" for place in places)
     if homes and nearest(key, known):
         return f"unknown key here; {suggestion(key, known)} `{key}` belongs in {homes}"
     return f"unknown key here; it belongs in {homes}" if homes else f"unknown key; {suggestion(key, known)}"
@@ -225,25 +216,3 @@ def _unknown_key(path: Path, root: Slot | None) -> str:
 def _known_keys(path: Path, root: Slot | None) -> list[str]:
     section = slot_at(path, root)
     return list(slots_of(section.model)) if section and section.model else []
-
-
-def _expected(path: Path, root: Slot | None) -> str:
-    slot = slot_at(path, root)
-    return expectation(slot) if slot else "nothing here"
-
-
-def _remedy(path: Path, found: object, root: Slot | None) -> str:
-    """Suggest quotes for a number in place of text, and a unit for a number in place of a quantity."""
-    slot = slot_at(path, root)
-    if slot is None or slot.kind is not str or isinstance(found, bool) or not isinstance(found, int | float):
-        return ""
-    if any(isinstance(mark, Expected) and mark.quantity for mark in slot.metadata):
-        return "; write it with its unit"
-    return "; put it in quotes"
-
-
-def _found(path: Path, value: object) -> str:
-    secret = bool(path) and (path[-1] in _SECRET_KEYS or "headers" in path)
-    if secret and not isinstance(value, dict | list | tuple):
-        return "a value of another kind"
-    return show_found(value)

@@ -10,8 +10,8 @@ from typing import Self
 from pydantic import ValidationError, model_validator
 
 from benchgate.errors import Problem, SuiteError
+from benchgate.suite.deployment import PriceTerms, TokenPrices
 from benchgate.suite.messages import Slot, faults_of, nearest, suggestion
-from benchgate.suite.pricing import PriceTerms, TokenPrices
 from benchgate.suite.types import Day, Kind, Price, Section, Text, key
 from benchgate.suite.yaml import Document, Fault, read_text
 
@@ -30,21 +30,13 @@ class ListedPrice(Section):
     until: Day = key("Last day, in UTC; no end if left out", default=date.max)
 
     @model_validator(mode="after")
-    def _begins_before_it_ends(self) -> Self:
+    def _keys_fit_together(self) -> Self:
         if self.until < self.begins:
             raise ValueError(f"`until` {self.until} is before `from` {self.begins}")
-        return self
-
-    @model_validator(mode="after")
-    def _of_something(self) -> Self:
         if (self.deployment is None) == (self.accelerator is None):
             raise ValueError("needs exactly one of `deployment` and `accelerator`")
         if self.deployment is None and self.token_prices is not None:
             raise ValueError("`token_prices` need a `deployment`, not an `accelerator`")
-        return self
-
-    @model_validator(mode="after")
-    def _by_the_hour_or_by_the_token(self) -> Self:
         if (self.price is None) == (self.token_prices is None):
             raise ValueError("needs exactly one of `price` and `token_prices`")
         if self.price is None and self.price_terms is not None:
@@ -143,17 +135,15 @@ def parse_prices(written: str, source: str) -> Prices:
     for number, one in enumerate(found.prices):
         for at, earlier in enumerate(found.prices[:number]):
             both = (one.deployment, one.accelerator) == (earlier.deployment, earlier.accelerator)
-            if both and one.begins <= earlier.until and earlier.begins <= one.until:
-                remedy = _apart(at, earlier, number, one)
-                message = f"{one.owner} has another price for the same days, prices[{at}]; {remedy}"
-                raise SuiteError([document.problem(Fault(("prices", number), message))])
+            if not both or one.begins > earlier.until or earlier.begins > one.until:
+                continue
+            if earlier.begins == one.begins:
+                begins = "before all days, for neither has `from`" if one.begins == date.min else f"on {one.begins}"
+                remedy = f"let one of them begin later, or remove it: both begin {begins}"
+            else:
+                first = at if earlier.begins < one.begins else number
+                last_day = max(one.begins, earlier.begins) - timedelta(days=1)
+                remedy = f"write `until: {last_day}` in prices[{first}], the day before the other begins"
+            message = f"{one.owner} has another price for the same days, prices[{at}]; {remedy}"
+            raise SuiteError([document.problem(Fault(("prices", number), message))])
     return Prices(document, found.prices)
-
-
-def _apart(at: int, earlier: ListedPrice, number: int, one: ListedPrice) -> str:
-    """Return what to write so that two prices have no day in common."""
-    if earlier.begins == one.begins:
-        begins = "before all days, for neither has `from`" if one.begins == date.min else f"on {one.begins}"
-        return f"let one of them begin later, or remove it: both begin {begins}"
-    first, then = ((at, earlier), (number, one)) if earlier.begins < one.begins else ((number, one), (at, earlier))
-    return f"write `until: {then[1].begins - timedelta(days=1)}` in prices[{first[0]}], the day before the other begins"

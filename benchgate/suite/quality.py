@@ -1,24 +1,35 @@
-"""The `quality` of a suite: evals by lm-eval, from its own tasks or from task files."""
+"""Sections that compare answers: `quality` (lm-eval), `divergence` (fixed texts), `shadow` (recorded prompts)."""
 
 from __future__ import annotations
 
 from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    SerializerFunctionWrapHandler,
+    Strict,
+    model_serializer,
+    model_validator,
+)
 
 from benchgate import units
+from benchgate.suite.deployment import Service
+from benchgate.suite.formats import parse_path
 from benchgate.suite.types import (
     Duration,
     Expected,
     Flag,
     Percent,
+    PositivePercent,
     Section,
     Size,
     Text,
     Tokens,
     Whole,
     Written,
+    checked,
     key,
     optional,
     text,
@@ -50,7 +61,7 @@ class TaskEntry(Section):
 
     task: Text = key(
         "Name or file of the task. A check calls `tasks/add.yaml` by its stem, `add`; a task of lm-eval's by its "
-        "name; a task of a group `group/task`, like `mmlu_pro/mmlu_pro_law`",
+        "name; a task of a group `group/task`, like `mmlu_pro/mmlu_pro_law`"
     )
     few_shot: Whole | None = optional(
         "Number of examples before every question. Default: `quality.few_shot`", ge=0, le=64
@@ -66,7 +77,7 @@ class TaskEntry(Section):
     )
     cluster: Text | None = optional(
         "Column that groups items: items with the same value (a passage, a template, a person) are not independent, "
-        "and are judged as one group",
+        "and are judged as one group"
     )
     max_tokens: Tokens | None = optional(
         "Longest answer; overrides the task's own `max_gen_toks` and `quality.max_tokens`. Default: what the task sets",
@@ -74,7 +85,7 @@ class TaskEntry(Section):
     )
     expect: Band | None = optional(
         "Known range of the baseline's score on the task or group, from a model card or from earlier runs. It also "
-        "permits a candidate that is far better",
+        "permits a candidate that is far better"
     )
 
     @model_serializer(mode="wrap")
@@ -164,3 +175,124 @@ class Quality(Section):
     def entry(self, task: str) -> TaskEntry | None:
         """Return the entry of an observed task: `mmlu_pro/mmlu_pro_law` belongs to the group `mmlu_pro`."""
         return next((entry for entry in self.tasks if task == entry.name or task.startswith(f"{entry.name}/")), None)
+
+
+class Divergence(Section):
+    """Fixed texts (JSONL: `id`, `text`) that both arms read: given, not generated. Paths are relative to the suite."""
+
+    texts: Text = key(
+        "JSON Lines with a unique `id` and a `text` in each row. The plan and the store keep only their digests; an "
+        "error message of a server may quote a few words"
+    )
+    positions: Whole = key(
+        "Number of positions compared, spread evenly over the pieces of all texts and drawn by the seed; each needs "
+        "16 characters of text",
+        default=200,
+        ge=10,
+        le=100_000,
+    )
+    top: Whole = key(
+        "Number of most probable tokens requested per position; servers have limits (vLLM 20 unless `--max-logprobs` "
+        "is higher, OpenAI 5)",
+        default=20,
+        ge=2,
+        le=10_000,
+    )
+    way: Literal["auto", "n_probs", "echo", "cut"] = key(
+        "How servers return log-probabilities: `n_probs` (llama.cpp), `echo` (vLLM, SGLang), or `cut` (any "
+        "completions endpoint with `logprobs`; no perplexity). `auto` takes the first that a probe shows to work "
+        "on both arms",
+        default="auto",
+    )
+    window: Whole = key(
+        "Characters per piece of text. Only its second half counts; a piece must fit the servers' context",
+        default=2048,
+        ge=32,
+        le=1_000_000,
+    )
+    repeat_baseline: Flag = key(
+        "Ask the baseline a second time, at the same time; its divergence from itself is subtracted", default=False
+    )
+    concurrency: Whole = key("Pieces read at once", default=8, ge=1, le=1024)
+
+
+def _sent(allowed: bool) -> bool:
+    if not allowed:
+        raise ValueError(
+            "must be true: recorded prompts and the answers to them are sent to this address too; "
+            "write `send_text: true` if they may be, or remove the section"
+        )
+    return allowed
+
+
+JsonPath = Annotated[str, checked(parse_path), Expected('a path into JSON like "$.id" or "$.items[*].ts"')]
+SendText = Annotated[bool, Strict(), AfterValidator(_sent)]
+
+
+class Compare(Section):
+    """Method by which two answers are compared."""
+
+    by: Literal["auto", "normalised", "exact", "json", "tool_calls", "structure"] = key(
+        "Method that decides whether two answers differ", default="auto"
+    )
+    ignore_paths: tuple[JsonPath, ...] = key(
+        "Paths that are ignored in JSON answers and in arguments of tool calls", default=()
+    )
+    tolerance: Annotated[float, Strict()] = key(
+        "Relative tolerance of numbers in JSON: equal if they differ by at most this share of the larger",
+        default=0.0,
+        ge=0,
+        lt=1,
+    )
+    case: Flag = key("Compare upper and lower case", default=True)
+    refusals: tuple[Text, ...] = key(
+        "Further phrases with which a refusal begins, in other languages or specific to a service", default=()
+    )
+
+    @model_validator(mode="after")
+    def _rules_apply(self) -> Self:
+        for name in ("ignore_paths", "tolerance"):
+            if self.by in ("exact", "normalised") and getattr(self, name):
+                raise ValueError(f"`{name}` means nothing with `by: {self.by}`; write `by: auto` or remove it")
+        if self.by == "exact" and not self.case:
+            raise ValueError("`case: false` means nothing with `by: exact`; write `by: auto` or remove it")
+        return self
+
+
+class Similarity(Service):
+    """An embeddings endpoint that rates the similarity of two texts."""
+
+    model: Text = key("Name of the model at this server")
+    same_above: Annotated[float, Strict()] = key(
+        "Cosine similarity from which two texts count as the same", default=0.95, gt=0, le=1
+    )
+    send_text: SendText = key("Permission to send answers there; required, and must be `true`")
+
+
+class Judge(Service):
+    """A model that decides which of two answers is better, in both positions."""
+
+    model: Text = key("Name of the model at this server")
+    prompt: Text | None = key(
+        "File with the judge's prompt, with `{prompt}`, `{answer_a}` and `{answer_b}` in it. Default: the built-"
+        "in prompt",
+        default=None,
+    )
+    max_tokens: Tokens = key("Longest verdict", default=64, ge=1)
+    send_text: SendText = key("Permission to send prompts and answers there; required, and must be `true`")
+
+
+class Shadow(Section):
+    """Recorded prompts (JSONL) sent to the baseline twice and to the candidate once."""
+
+    prompts: Text = key("JSON Lines with a unique `id`, and a `prompt` or `messages`, in each row")
+    limit: Whole | None = key("Number of rows, the first ones of the file. Default: all", default=None, ge=1)
+    concurrency: Whole = key("Requests in flight", default=8, ge=1, le=1024)
+    max_tokens: Tokens = key("Longest answer of a prompt without its own limit", default=128, ge=1)
+    store_text: Flag = key("Store prompts and answers, not only their digests", default=False)
+    secondary_ratio: PositivePercent = optional(
+        "Share of the prompts, drawn at random, that the baseline gets twice", default=1.0, alias="secondary"
+    )
+    compare: Compare = optional("When two answers count as the same. Default: all defaults", default=Compare())
+    similarity: Similarity | None = optional("An embeddings endpoint that rates how similar two texts are")
+    judge: Judge | None = optional("A model that judges which of two answers is better")

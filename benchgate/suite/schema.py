@@ -8,7 +8,7 @@ section may hold is checked here; what sections require of each other is checked
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Self
 
 from pydantic import Field, Strict, ValidationError, ValidationInfo, field_validator, model_validator
 
@@ -19,8 +19,7 @@ from benchgate.suite.checks import Check
 from benchgate.suite.deployment import DeploymentSpec
 from benchgate.suite.error_budget import ErrorBudget, budget_stage
 from benchgate.suite.load import Load, TrafficClass
-from benchgate.suite.quality import Quality
-from benchgate.suite.shadow import Shadow
+from benchgate.suite.quality import Divergence, Quality, Shadow
 from benchgate.suite.stages import SloSpec, TrafficName, with_inherited_slos
 from benchgate.suite.types import (
     Duration,
@@ -65,45 +64,6 @@ class Start(Section):
     """
 
     times: Whole = key("Number of starts of each deployment", default=5, ge=2, le=100)
-
-
-class Divergence(Section):
-    """Fixed texts (JSONL: `id`, `text`) that both arms read: given, not generated. Paths are relative to the suite."""
-
-    texts: Text = key(
-        "JSON Lines with a unique `id` and a `text` in each row. The plan and the store keep only their digests; an "
-        "error message of a server may quote a few words",
-    )
-    positions: Whole = key(
-        "Number of positions compared, spread evenly over the pieces of all texts and drawn by the seed; each needs "
-        "16 characters of text",
-        default=200,
-        ge=10,
-        le=100_000,
-    )
-    top: Whole = key(
-        "Number of most probable tokens requested per position; servers have limits (vLLM 20 unless `--max-logprobs` "
-        "is higher, OpenAI 5)",
-        default=20,
-        ge=2,
-        le=10_000,
-    )
-    way: Literal["auto", "n_probs", "echo", "cut"] = key(
-        "How servers are asked for log-probabilities: `n_probs` (llama.cpp), `echo` (vLLM, SGLang), or `cut` (any "
-        "completions endpoint with `logprobs`; no perplexity). `auto` takes the first that a probe shows to work "
-        "on both arms",
-        default="auto",
-    )
-    window: Whole = key(
-        "Characters per piece of text. Only its second half counts; a piece must fit the servers' context",
-        default=2048,
-        ge=32,
-        le=1_000_000,
-    )
-    repeat_baseline: Flag = key(
-        "Ask the baseline a second time, at the same time; its divergence from itself is subtracted", default=False
-    )
-    concurrency: Whole = key("Pieces read at once", default=8, ge=1, le=1024)
 
 
 _Bound = Annotated[  # above a second hardly any latency would still be the server's
@@ -251,8 +211,7 @@ class Suite(Section):
     divergence: Divergence | None = optional("Compare next-token probabilities on fixed texts")
     shadow: Shadow | None = key("Compare answers to recorded prompts", default=None)
     gate: Gate = key(
-        "The policy: which checks decide, and what they allow. Default: the default checks",
-        default=Gate(),
+        "The policy: which checks decide, and what they allow. Default: the default checks", default=Gate()
     )
 
     @model_validator(mode="before")

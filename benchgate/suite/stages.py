@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any, Self
 
 from pydantic import Field, Strict, ValidationError, ValidationInfo, field_validator, model_validator
@@ -41,8 +41,7 @@ from benchgate.suite.types import (
 from benchgate.suite.workload import Count, Length, Prefix
 from benchgate.units import PATTERNS, as_written, parse_duration_s, show_duration, show_found, show_number
 
-NO_BOUND = "none"
-"""Written in a class's `slo` for a bound of the suite's that does not apply to the class."""
+NO_BOUND = "none"  # written in a class's `slo` for a bound of the suite's that does not apply to the class
 
 _Bound = Annotated[Duration, Written(text(PATTERNS[parse_duration_s]), word(NO_BOUND))]
 
@@ -105,8 +104,7 @@ def with_inherited_slos(data: Mapping[str, Any]) -> dict[str, Any]:
 
 MOST_REQUESTS = 1_000_000
 MOST_BURSTS = 10_000
-RAMP_SERVICE_TIMES = 5.0
-"""Default length of the ramp of an open loop at a constant rate, in mean service times."""
+RAMP_SERVICE_TIMES = 5.0  # default length of the ramp of an open loop at a constant rate, in mean service times
 _LEAST_BACKGROUND = 64  # distinct requests of a background class, unless the suite sets them
 _MOST_STEPS_SHOWN = 4
 _LONGEST_NAME = 64
@@ -239,7 +237,7 @@ class ClassSpec(Section):
     slo: SloSpec | None = optional(
         "SLO of this class. Keys that are left out are those of the suite's `slo`, `target` included; a bound "
         "that does not apply to this class is written `none` (`{e2e: 60s, ttft: none}`). Default: that of the "
-        "suite",
+        "suite"
     )
     priority: Annotated[int, Strict()] | None = optional(
         "Priority of every request of the class. Default: that of the workload", ge=-1000, le=1000
@@ -382,22 +380,23 @@ class Stage(Section):
 
 def expanded(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
     """Return the stages with each stage that has `each` replaced by one stage for every value."""
-    return tuple(one for stage in stages for one in (_varied(stage) if stage.each is not None else [stage]))
-
-
-def _varied(stage: Stage) -> Iterator[Stage]:
-    assert stage.each is not None
-    field = stage.each.field
-    for value in stage.each.values:
-        is_share = field == "prefix_share"
-        varied: dict[str, Any] = {"prefix": Prefix.model_construct(share_ratio=value)} if is_share else {field: value}
-        name = f"{stage.name}-{value * 100 if is_share else value:g}"
-        counted = "requests" in stage.model_fields_set
-        requests = stage.requests if counted else _planned_requests({**stage.__dict__, **varied})
-        one = stage.model_copy(update={"name": name, "each": None, "requests": requests, **varied})
-        if not counted:
-            one.model_fields_set.discard("requests")  # not written in the suite: it follows from the rate
-        yield one
+    found: list[Stage] = []
+    for stage in stages:
+        if stage.each is None:
+            found.append(stage)
+            continue
+        field, counted = stage.each.field, "requests" in stage.model_fields_set
+        for value in stage.each.values:
+            varied: dict[str, Any] = {field: value}
+            if field == "prefix_share":
+                varied = {"prefix": Prefix.model_construct(share_ratio=value)}
+            name = f"{stage.name}-{value * 100 if field == 'prefix_share' else value:g}"
+            requests = stage.requests if counted else _planned_requests({**stage.__dict__, **varied})
+            one = stage.model_copy(update={"name": name, "each": None, "requests": requests, **varied})
+            if not counted:
+                one.model_fields_set.discard("requests")  # not written in the suite: it follows from the rate
+            found.append(one)
+    return tuple(found)
 
 
 def _rate_profile(fields: Mapping[str, Any]) -> RateProfile | None:
@@ -486,19 +485,18 @@ def _classes_complaint(stage: Stage, classes: Mapping[str, ClassSpec]) -> str | 
         return _NO_RAMP
     if all(spec.background for spec in classes.values()):
         return "every class is `background`, which runs until the other classes are done; let one of them end"
-    complaints = (_class_complaint(name, spec) for name, spec in classes.items())
-    return next((complaint for complaint in complaints if complaint is not None), None)
-
-
-def _class_complaint(name: str, spec: ClassSpec) -> str | None:
-    if spec.background and spec.concurrency is None:
-        return f"class {name} is `background`, a closed loop that others end; give it a `concurrency` and no other form"
-    if spec.background and spec.ramp is not None:
-        return f"class {name} is `background`, which runs through the ramp of the others; leave `ramp` out"
-    alone = spec.as_stage(name)
-    form = None if spec.background and not (spec.rate_rps or spec.trace) else _form_complaint(alone)
-    complaint = form or _profile_complaint(alone)
-    return None if complaint is None else f"class {name}: {complaint.replace('a stage', 'a class')}"
+    for name, spec in classes.items():
+        if spec.background and spec.concurrency is None:
+            found = f"class {name} is `background`, a closed loop that others end"
+            return f"{found}; give it a `concurrency` and no other form"
+        if spec.background and spec.ramp is not None:
+            return f"class {name} is `background`, which runs through the ramp of the others; leave `ramp` out"
+        alone = spec.as_stage(name)
+        form = None if spec.background and not (spec.rate_rps or spec.trace) else _form_complaint(alone)
+        complaint = form or _profile_complaint(alone)
+        if complaint is not None:
+            return f"class {name}: {complaint.replace('a stage', 'a class')}"
+    return None
 
 
 def _form_complaint(stage: Stage) -> str | None:
@@ -517,10 +515,9 @@ def _form_complaint(stage: Stage) -> str | None:
     missing = sorted(required - given)
     if missing:
         return f"`{missing[0]}` is required and missing; say how many requests each block sends to each arm"
-    return _length_complaint(given) if form == "rate" else None
-
-
-def _length_complaint(given: set[str]) -> str | None:
+    if form != "rate":
+        return None
+    # A rate has a length, and at most one shape.
     shape = given & {"ramp_to", "bursts"}
     if len(shape) > 1:
         return "`ramp_to` and `bursts` are two profiles of the rate; write one stage for each"
@@ -546,9 +543,8 @@ def _profile_complaint(stage: Stage) -> str | None:
             return f"has more than {MOST_BURSTS:,} bursts; make `bursts.every` longer or `for` shorter"
         least_s = len(bursts.factors) * bursts.every_s
         if duration_s < least_s * (1 - 1e-9):
-            return (
-                f"ends before the last of the {len(bursts.factors)} factors; write `for` of at least {_time(least_s)}"
-            )
+            last = f"the last of the {len(bursts.factors)} factors"
+            return f"ends before {last}; write `for` of at least {_time(least_s)}"
     if not 1 <= stage.requests <= MOST_REQUESTS:
         return f"comes to {stage.requests:,} requests a block; a stage has 1 to {MOST_REQUESTS:,}: change rate or time"
     return None

@@ -30,8 +30,7 @@ from pydantic_core import CoreSchema
 from benchgate import units
 from benchgate.model.arrivals import parse_arrival
 
-Form = Mapping[str, Any]
-"""A JSON Schema without references."""
+Form = Mapping[str, Any]  # a JSON Schema without references
 
 
 class Written:

@@ -10,13 +10,7 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import Annotated
 
-from pydantic import (
-    BeforeValidator,
-    StringConstraints,
-    ValidationError,
-    ValidationInfo,
-    field_validator,
-)
+from pydantic import BeforeValidator, StringConstraints, ValidationError, ValidationInfo, field_validator
 
 from benchgate.errors import SuiteError
 from benchgate.model.metric import METRICS
@@ -149,8 +143,7 @@ class WaiverList(Section):
     )
 
 
-KEYS = tuple(WaiverEntry.model_fields)
-"""The keys of a waiver, in the order in which `benchgate waive` writes them."""
+KEYS = tuple(WaiverEntry.model_fields)  # the keys of a waiver, in the order in which `benchgate waive` writes them
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,14 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    Field,
-    Strict,
-    ValidationInfo,
-    model_validator,
-)
+from pydantic import AfterValidator, BeforeValidator, Field, Strict, ValidationInfo, model_validator
 
 from benchgate.model.request import Endpoint
 from benchgate.suite.types import (
@@ -78,7 +71,7 @@ class Lengths(Section):
     lognormal: LogNormal | None = optional("Lognormal distribution: a long tail, as lengths of real traffic have")
     file: Text | None = optional(
         "A CSV with a header and the column `input_tokens`, `output_tokens`, or `tokens` for either; each row is "
-        "equally likely. Input and output from one file are drawn together",
+        "equally likely. Input and output from one file are drawn together"
     )
 
     @model_validator(mode="after")

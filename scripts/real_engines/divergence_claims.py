@@ -9,7 +9,8 @@ from benchgate.model.deployment import Arm
 from benchgate.model.records import DivergenceObservation
 from benchgate.plan.items import FixedText, planned_pieces
 from benchgate.quality.divergence import diverge
-from benchgate.suite.schema import Divergence, Limits
+from benchgate.suite.quality import Divergence
+from benchgate.suite.schema import Limits
 from benchgate.targets.dialect import DIALECTS, Target
 from scripts.real_engines.claims import Notebook
 from scripts.real_engines.servers import MODEL, Running

@@ -14,7 +14,7 @@ from jsonschema import Draft202012Validator
 from pydantic import TypeAdapter
 
 from benchgate.errors import SuiteError
-from benchgate.suite.json_schema import demand_schema, prices_schema, suite_schema, waivers_schema
+from benchgate.suite.json_schema import json_schema
 from benchgate.suite.loader import parse_suite
 from benchgate.suite.messages import key_of, sections, slot_at, slots_of
 from benchgate.suite.price_file import parse_prices
@@ -23,10 +23,10 @@ from benchgate.suite.yaml import read_text
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = [(ROOT / f"docs/reference/suite-{name}.yaml").read_text() for name in ("smallest", "every-key")]
-SCHEMA = suite_schema()
+SCHEMA = json_schema("suite")
 SUITES = Draft202012Validator(SCHEMA)
-WAIVERS = Draft202012Validator(waivers_schema())
-PRICES = Draft202012Validator(prices_schema())
+WAIVERS = Draft202012Validator(json_schema("waivers"))
+PRICES = Draft202012Validator(json_schema("prices"))
 WHOLE = read_text(EXAMPLES[1].replace("# start:", "start:"), "example").data
 SMALL = """\
 suite: small
@@ -42,7 +42,7 @@ gate:
 
 
 def test_all_are_schemas_of_the_draft_they_name() -> None:
-    for schema in (SCHEMA, waivers_schema(), prices_schema(), demand_schema()):
+    for schema in (SCHEMA, json_schema("waivers"), json_schema("prices"), json_schema("demand")):
         Draft202012Validator.check_schema(schema)
         assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
     names = [model.__name__ for _, model in sections()]
@@ -231,6 +231,6 @@ def test_files_of_prices_are_taken_and_refused_as_the_commands_do() -> None:
         with pytest.raises(SuiteError):
             parse_prices(broken, "p.yaml")
         assert not PRICES.is_valid(read_text(broken, "p.yaml").data), wrong
-    schema = prices_schema()
+    schema = json_schema("prices")
     for section in (schema, *schema["$defs"].values()):
         assert all("description" in value for value in section["properties"].values())

@@ -33,8 +33,8 @@ from benchgate.sizing.frontier import (
 from benchgate.sizing.operating_point import GOOD, OUTPUT, cost_name, priced_level
 from benchgate.stats.distributions import Limits
 from benchgate.stats.meta import EstimateWithLimits, product, ratio, weighted_sum
+from benchgate.suite.deployment import TokenPrices
 from benchgate.suite.loader import parse_suite
-from benchgate.suite.pricing import TokenPrices
 from benchgate.suite.schema import Suite
 from tests.core.test_sizing import LEVELS, SUITE
 

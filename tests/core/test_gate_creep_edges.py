@@ -58,7 +58,7 @@ def test_a_run_that_has_no_such_comparison_ends_the_way_and_says_so(changed: dic
         broken = replace(whole[gone], checks={}) if changed is None else at(whole[gone], **changed)
         line = line_of(REQUIRED, with_history(*whole[:gone], broken, *whole[gone + 1 :]))
         assert line.outcome is outcome
-        assert f"run {broken.told} has no {CHECK} to add" in " ".join([line.reason, *line.notes])
+        assert f"run {broken.title} has no {CHECK} to add" in " ".join([line.reason, *line.notes])
         assert line.n == 4 - gone
     assert line_of(REQUIRED, with_history(*whole[:1], at(whole[1], n=2), *whole[2:])).n == 5
 
@@ -102,7 +102,7 @@ def test_a_release_that_no_run_promoted_is_compared_across_runs_with_their_noise
     assert 0.8 * reach < line.upper - line.harm < 1.1 * reach  # this run's own is next to nothing beside it
     assert line.outcome is Outcome.BLOCK  # 6 % across the runs, and this run's own
     assert across(SPREAD, at(BEFORE, baseline=OWN.baseline)).outcome is Outcome.PASS
-    assert line.notes[0] == f"since r0, the baseline of run {BEFORE.told}"
+    assert line.notes[0] == f"since r0, the baseline of run {BEFORE.title}"
 
 
 @pytest.mark.parametrize(

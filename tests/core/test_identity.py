@@ -59,10 +59,10 @@ def test_only_a_whole_commit_or_digest_that_nobody_contradicts_pins_a_model(
 
 
 def test_what_is_told_names_the_model_and_what_is_wrong() -> None:
-    assert "org/chat at main, which is no commit" in identity_of(served("org/chat@main")).told
-    both = identity_of(served(revision=COMMIT, told=OTHER)).told
+    assert "org/chat at main, which is no commit" in identity_of(served("org/chat@main")).description
+    both = identity_of(served(revision=COMMIT, told=OTHER)).description
     assert COMMIT in both and OTHER in both
-    assert "not pinned" in identity_of(served()).told
+    assert "not pinned" in identity_of(served()).description
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_what_is_told_names_the_model_and_what_is_wrong() -> None:
 def test_a_pinned_model_with_an_adapter_is_as_fixed_as_that(adapters: list[str], pin: PinStatus) -> None:
     found = identity_of(served(revision=COMMIT), adapters)
     assert (found.pin, found.revision) == (pin, COMMIT if pin is PinStatus.PINNED else None)
-    assert pin is PinStatus.PINNED or adapters[-1] in found.told
+    assert pin is PinStatus.PINNED or adapters[-1] in found.description
     assert identity_of(served(url=None), adapters).pin is PinStatus.OURS
 
 

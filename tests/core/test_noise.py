@@ -202,14 +202,14 @@ def test_verdict_names_the_profile_and_its_age_and_says_when_it_is_stale() -> No
     found = FalseBlocks(200, 3, 1, 2, (("client-keeps-up", 2),))
     fresh = judge(suite, replace(seen, noise=profile(false_block=found)))
     note, version = fresh.notes
-    assert "nobody told the engine's version, neither then nor now" in version
+    assert "the engine's version was reported neither then nor now" in version
     assert note.startswith("noise profile of run calibration, 1 day old: ")
     assert "promotes 194, blocks 3, finds 1 inconclusive and 2 invalid (client-keeps-up 2), of 200 draws" in note
     old = profile(measured_at="2025-11-01T00:00:00Z", engine_version="0.10")
     stale = judge(suite, replace(seen, noise=old))
     assert stale.notes[0] == "noise profile of run calibration, 61 days old"
     assert "is stale: it is 61 days old, and more than 30 days is stale" in stale.notes[1]
-    assert "0.10 of the engine, and this is a version that was not told" in stale.notes[2]
+    assert "0.10 of the engine, and this is an unreported version" in stale.notes[2]
     assert stale.outcome is fresh.outcome is Outcome.PASS  # beside a live baseline it decides nothing
 
 

@@ -12,9 +12,9 @@ from benchgate.model.records import (
     ErrorClass,
     RequestColumns,
     RequestRecord,
+    TextColumn,
     TokenSource,
 )
-from benchgate.model.text_column import TextColumn
 
 INSTANTS = st.integers(-(2**62), 2**62)
 COUNTS = st.none() | st.integers(0, 2**31)

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchgate.model.arrivals import TracedRequest
 from benchgate.model.deployment import Arm
-from benchgate.plan.arrivals import TracedRequest
 from benchgate.plan.items import PlannedTask, ShadowPrompt
 from benchgate.plan.model import PlannedRequest
 from benchgate.plan.schedule import Plan, make_plan, measurement_sha256

@@ -225,11 +225,13 @@ def test_pace_foretells_no_cost_that_is_paid_by_the_token(prices: Line, source: 
 def test_only_what_is_certain_or_measured_is_refused() -> None:
     narrow = {"metric": "ttft", "margin": "1%"}
     assumed = shortfalls(told(load_suite(narrow, ERRORS)).checks)
-    assert (assumed.refused, len(assumed.told)) == ((), 1)
-    assert assumed.told[0].startswith("by assumed spreads, the measurement is too small for the margin of ttft-p50@c4")
+    assert (assumed.refused, len(assumed.warnings)) == ((), 1)
+    assert assumed.warnings[0].startswith(
+        "by assumed spreads, the measurement is too small for the margin of ttft-p50@c4"
+    )
     known = calibrated(NoiseSpread("ttft", "p50", "c4", 0.03, 0.042, 10))
     by_noise = shortfalls(told(load_suite(narrow, ERRORS), known=known).checks)
-    assert by_noise.certain == by_noise.told == ()
+    assert by_noise.certain == by_noise.warnings == ()
     assert len(by_noise.likely) == len(by_noise.refused) == 1
     assert by_noise.refused[0].startswith("ttft-p50@c4 is underpowered for its margin of 1 %: by the noise profile of")
     assert "`allow_underpowered: true`" in by_noise.refused[0]
@@ -238,12 +240,12 @@ def test_only_what_is_certain_or_measured_is_refused() -> None:
         load_suite(narrow, ERRORS, gate={"allow_underpowered": True}),
     ):
         allowed = shortfalls(told(allowing, known=known).checks)
-        assert (allowed.refused, len(allowed.told)) == ((), 1)
+        assert (allowed.refused, len(allowed.warnings)) == ((), 1)
     advisory = shortfalls(told(load_suite({**narrow, "required": False}, ERRORS), known=known).checks)
     assert advisory == shortfalls(())
     assert shortfalls(told(load_suite(narrow, ERRORS, gate={"allow_underpowered": True})).checks) == shortfalls(())
     many = [{"metric": metric, "margin": "1%"} for metric in ("ttft", "e2e", "tpot", "itl", "ttfot")]
-    (line,) = shortfalls(told(load_suite(*many, ERRORS)).checks).told
+    (line,) = shortfalls(told(load_suite(*many, ERRORS)).checks).warnings
     assert "itl" not in line
     assert "and 2 more" in line
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from benchgate.errors import EvidenceError
-from benchgate.plan.arrivals import TracedRequest
+from benchgate.model.arrivals import TracedRequest
 from benchgate.plan.model import Material, PlannedStage, RecordedRequest
 from benchgate.plan.schedule import Plan, make_plan, warmup_round
 from benchgate.suite.load import Load

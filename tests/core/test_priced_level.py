@@ -11,8 +11,8 @@ from benchgate.model.deployment import Arm
 from benchgate.model.run import MetricRow
 from benchgate.sizing.operating_point import GOOD, OUTPUT, PricedLevel, priced_level
 from benchgate.stats.meta import EstimateWithLimits
+from benchgate.suite.deployment import TokenPrices
 from benchgate.suite.loader import parse_suite
-from benchgate.suite.pricing import TokenPrices
 from benchgate.suite.schema import Suite
 from tests.core.test_frontier import CLASSES, NO_SLO, PRICED, costs
 from tests.core.test_sizing import LEVELS, SUITE, level

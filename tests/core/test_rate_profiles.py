@@ -17,10 +17,10 @@ from benchgate.model.arrivals import (
     constant_rate,
     linear_ramp,
     parse_arrival,
+    profile_offsets_ns,
     rate_bursts,
     rate_steps,
 )
-from benchgate.plan.arrivals import profile_offsets_ns
 
 POISSON, CONSTANT = ArrivalProcess("poisson"), ArrivalProcess("constant")
 CLIMB = linear_ramp(2, 20, 60)  # cumulative rate 2t + 0.15t², in all 660

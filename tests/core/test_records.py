@@ -23,8 +23,7 @@ from benchgate.model.records import (
     ShadowItem,
     TokenSource,
     pack_rows,
-    unpack_eval_items,
-    unpack_shadow_items,
+    unpack_rows,
 )
 
 
@@ -109,9 +108,9 @@ ITEMS = (
 
 
 def test_eval_items_come_back_as_they_went() -> None:
-    assert unpack_eval_items(pack_rows(ITEMS)) == ITEMS
-    assert unpack_eval_items(pack_rows(ITEMS[1:2])) == ITEMS[1:2]
-    assert unpack_eval_items(pack_rows(())) == ()
+    assert unpack_rows(EvalItem, pack_rows(ITEMS)) == ITEMS
+    assert unpack_rows(EvalItem, pack_rows(ITEMS[1:2])) == ITEMS[1:2]
+    assert unpack_rows(EvalItem, pack_rows(())) == ()
 
 
 def test_an_item_without_a_score_is_neither_right_nor_wrong() -> None:
@@ -123,7 +122,7 @@ def test_shadow_items_come_back_as_they_went() -> None:
         ShadowItem("1", "h1", "x", "x", "y", "stop", "stop", "length", None, "question", "A", "A", "B"),
         ShadowItem("2", "h2", "x", "x", None, "stop", "stop", None, "candidate: timeout"),
     )
-    assert unpack_shadow_items(pack_rows(items)) == items
+    assert unpack_rows(ShadowItem, pack_rows(items)) == items
 
 
 def test_what_is_known_of_answers_and_pairs_survives_the_store_and_what_is_not_has_no_column() -> None:
@@ -138,7 +137,7 @@ def test_what_is_known_of_answers_and_pairs_survives_the_store_and_what_is_not_h
         similarity_error="HTTP 503",
     )  # fmt: skip
     columns = pack_rows([plain, rich])
-    assert unpack_shadow_items(columns) == (plain, rich)
+    assert unpack_rows(ShadowItem, columns) == (plain, rich)
     assert "candidate_facts.tokens" not in columns and "own.differs" not in columns
     assert set(pack_rows([plain])) == set(pack_rows([replace(plain, once=None)])) == {
         "prompt_id", "prompt_sha256", "primary", "secondary", "candidate", "primary_finish", "secondary_finish",

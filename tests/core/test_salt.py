@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchgate.errors import EvidenceError
+from benchgate.model.arrivals import TracedRequest
 from benchgate.model.request import Endpoint, ModelRequest, fill_conversation, text_request
 from benchgate.model.run import LOAD_SALT
-from benchgate.plan.arrivals import TracedRequest
 from benchgate.plan.model import Material, PlannedRequest, RecordedRequest
 from benchgate.plan.preview import longest_request
 from benchgate.plan.prompts import data_url, noise_png, salted_image

@@ -40,10 +40,10 @@ def test_a_model_is_known_by_its_revision_as_its_server_told_it_first(known: Dep
     [
         (deployment(facts={"accelerator_names": ["H200", "H200", "A100"]}), "1 x A100, 2 x H200"),
         (deployment(url="http://b", facts={"accelerator_names": ["H200"]}), "1 x H200"),
-        (deployment(), "not told (accelerators: 1)"),
-        (deployment(url="http://b", accelerators=4), "not told (accelerators: 4)"),
-        (deployment(facts={"accelerator_names": []}), "not told (accelerators: 1)"),
-        (deployment(facts={"accelerator_names": "H200"}), "not told (accelerators: 1)"),
+        (deployment(), "not reported (accelerators: 1)"),
+        (deployment(url="http://b", accelerators=4), "not reported (accelerators: 4)"),
+        (deployment(facts={"accelerator_names": []}), "not reported (accelerators: 1)"),
+        (deployment(facts={"accelerator_names": "H200"}), "not reported (accelerators: 1)"),
         (deployment(url=None), "this machine: a processor, 8 processors"),
     ],
 )

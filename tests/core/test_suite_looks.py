@@ -136,7 +136,7 @@ def test_when_the_load_may_end_is_no_part_of_what_is_measured() -> None:
 @pytest.mark.parametrize(("line", "told"), [("looks: [4, 12]", "4 to 12 blocks"), ("blocks: 12", "12 blocks")])
 def test_a_plan_tells_how_many_blocks_there_may_be(line: str, told: str) -> None:
     suite = parsed(line)
-    assert preview(suite, make_plan(suite), None, 2).blocks_told == told
+    assert preview(suite, make_plan(suite), None, 2).block_range == told
 
 
 def test_a_price_is_asked_of_every_deployment_that_is_measured() -> None:

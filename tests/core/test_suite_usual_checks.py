@@ -18,8 +18,7 @@ from benchgate.model.run import LoadObservation
 from benchgate.model.verdict import Outcome
 from benchgate.stats.means import paired_t
 from benchgate.stats.sequential import look_alphas
-from benchgate.suite.default_checks import line_of
-from benchgate.suite.loader import parse_suite
+from benchgate.suite.loader import line_of, parse_suite
 from benchgate.suite.schema import Suite
 from tests.fakes.measured import measured
 

@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchgate.model.text_column import TextBuilder, TextColumn
+from benchgate.model.records import TextBuilder, TextColumn
 
 WORDS = st.lists(st.sampled_from(["", "a", "length", "\x00", "\ud800", None]), max_size=30)
 

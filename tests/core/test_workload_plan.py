@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchgate.model.arrivals import TracedRequest
 from benchgate.model.request import ModelRequest, fill_conversation
-from benchgate.plan.arrivals import TracedRequest
 from benchgate.plan.model import (
     ClientCancellation,
     Material,

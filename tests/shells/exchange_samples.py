@@ -15,8 +15,8 @@ from sqlalchemy import Connection, insert, select
 
 from benchgate.model.deployment import Arm
 from benchgate.model.history import Promotion, PromotionAction, PromotionGrounds, PromotionOrigin
+from benchgate.model.records import TextColumn
 from benchgate.model.run import LOAD_ENDED, BudgetReading, MetricRow, Run, RunStatus, ServerStart
-from benchgate.model.text_column import TextColumn
 from benchgate.store import results, rows, tables
 from benchgate.store.bundle import write_bundle
 from benchgate.store.database import Database

@@ -23,7 +23,8 @@ from benchgate.plan.items import FixedText, Piece, planned_pieces
 from benchgate.quality.divergence import PositionReading, diverge, load_texts, read_piece
 from benchgate.quality.logprobs import read_next
 from benchgate.suite.deployment import Embedded
-from benchgate.suite.schema import Divergence, Limits
+from benchgate.suite.quality import Divergence
+from benchgate.suite.schema import Limits
 from benchgate.targets.client import AsyncJsonClient
 from benchgate.targets.dialect import DIALECTS, Target
 from tests.fakes import tiny_reference

@@ -23,7 +23,7 @@ from benchgate.model.deployment import Arm
 from benchgate.sim.process import serve_sim
 from benchgate.sim.settings import sim_settings
 from benchgate.suite.deployment import DeploymentSpec
-from benchgate.suite.json_schema import suite_schema
+from benchgate.suite.json_schema import json_schema
 from benchgate.suite.loader import parse_suite
 from benchgate.suite.waivers import parse_waivers
 from benchgate.targets.discovery import Trial
@@ -93,7 +93,7 @@ def test_two_endpoints_become_a_suite_that_is_valid_and_can_be_planned(
     assert suite.load is not None and suite.quality is not None and suite.slo is not None
     assert suite.gate.operating in {stage.name for stage in suite.load.sweep}
     assert {"accuracy", "ttft", "goodput", "error_rate"} <= {check.metric for check in suite.gate.checks}
-    assert Draft202012Validator(suite_schema()).is_valid(yaml.safe_load(text))
+    assert Draft202012Validator(json_schema("suite")).is_valid(yaml.safe_load(text))
     everything = "".join((tmp_path / "repo" / name).read_text() for name in FILES)
     assert "very-secret" not in everything + done.stdout + done.stderr
 

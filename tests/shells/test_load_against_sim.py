@@ -11,7 +11,7 @@ from benchgate.model.records import ErrorClass, RequestColumns
 from benchgate.model.request_metrics import Slo
 from benchgate.sim.process import serve_sim
 from benchgate.sim.settings import sim_settings
-from benchgate.suite.simulator_faults import FAULTS
+from benchgate.suite.simulator import FAULTS
 from tests.shells.load_helpers import closed, limits, run
 
 TOKENS = 8  # asked for by `closed`

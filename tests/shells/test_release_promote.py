@@ -233,7 +233,7 @@ def test_what_is_not_pinned_is_promoted_and_told_unless_it_must_be(store: Store)
     with pytest.raises(NotPromoted, match="at no stated revision"):
         promote(store, run_id, MAIN, require_pinned=True)
     recorded = promote(store, run_id, MAIN)
-    assert recorded.identity is not None and "its identity is not pinned" in recorded.identity.told
+    assert recorded.identity is not None and "its identity is not pinned" in recorded.identity.description
     assert recorded.promotion.grounds is not None and recorded.promotion.grounds.revision is None
     assert "revision" not in str(recorded.promotion.to_json())  # as those that were recorded before it was asked
 

@@ -18,8 +18,8 @@ from benchgate.model.request import Endpoint
 from benchgate.model.request_metrics import Slo
 from benchgate.plan.items import ShadowPrompt
 from benchgate.shadow.mirror import mirror
+from benchgate.suite.quality import Shadow
 from benchgate.suite.schema import Limits
-from benchgate.suite.shadow import Shadow
 from benchgate.targets.answers import read_answer
 from benchgate.targets.dialect import DIALECTS, Target
 from benchgate.targets.probe import wait_ready

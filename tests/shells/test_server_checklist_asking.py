@@ -22,8 +22,8 @@ from benchgate.plan.model import PlannedStage
 from benchgate.plan.schedule import make_plan
 from benchgate.shadow.mirror import mirror
 from benchgate.suite.deployment import DeploymentSpec
+from benchgate.suite.quality import Shadow
 from benchgate.suite.schema import Limits, Suite
-from benchgate.suite.shadow import Shadow
 from benchgate.targets.dialect import DIALECTS, Dialect, Target, dialect_of
 from benchgate.targets.probe import wait_ready
 from tests.fakes.measured import SuiteText, measured

@@ -18,8 +18,8 @@ from benchgate.model.run import ShadowObservation
 from benchgate.plan.items import ShadowPrompt, sample_repeated_prompts
 from benchgate.shadow.assessors import BUILT_IN_PROMPT, NO_ASSESSORS, Assessors, assessors_of
 from benchgate.shadow.mirror import mirror
+from benchgate.suite.quality import Shadow
 from benchgate.suite.schema import Limits
-from benchgate.suite.shadow import Shadow
 from benchgate.targets.dialect import DIALECTS, Target
 from tests.fakes.scripted_server import CLOSE, Received, Respond, ScriptedServer, Step, answering, json_response
 

@@ -12,8 +12,8 @@ from benchgate.model.records import ShadowItem
 from benchgate.model.run import ShadowObservation
 from benchgate.plan.items import ShadowPrompt
 from benchgate.shadow.mirror import mirror
+from benchgate.suite.quality import Shadow
 from benchgate.suite.schema import Limits
-from benchgate.suite.shadow import Shadow
 from benchgate.targets.dialect import DIALECTS, Target
 from tests.fakes.certificates import serving
 from tests.fakes.scripted_server import ABORT, Received, Respond, ScriptedServer, Step, answering, json_response

@@ -14,7 +14,7 @@ from benchgate.sim.fault_injection import falsify
 from benchgate.sim.process import Sim, serve_sim
 from benchgate.sim.requests import Endpoint, parse_request
 from benchgate.sim.settings import sim_settings
-from benchgate.suite.simulator_faults import parse_fault
+from benchgate.suite.simulator import parse_fault
 from tests.shells.sim_client import PATIENCE_S, asking, read_all, request_bytes, talk
 
 WORDS = 8

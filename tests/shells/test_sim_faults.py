@@ -13,7 +13,7 @@ import pytest
 
 from benchgate.sim.process import Sim, serve_sim
 from benchgate.sim.settings import sim_settings
-from benchgate.suite.simulator_faults import FAULTS, SHAPES, parse_fault
+from benchgate.suite.simulator import FAULTS, SHAPES, parse_fault
 from tests.shells.sim_client import COMPLETIONS, Raw, asking, request_bytes, talk
 
 SILENCE_S = 0.4  # long against the 2 ms between two tokens

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from benchgate.errors import EvidenceError
-from benchgate.model.text_column import TextColumn
+from benchgate.model.records import TextColumn
 from benchgate.store import codec
 
 _ARRAYS = hnp.arrays(

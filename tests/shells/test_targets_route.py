@@ -16,8 +16,8 @@ from benchgate.model.run import ShadowObservation
 from benchgate.plan.items import ShadowPrompt
 from benchgate.shadow.mirror import mirror
 from benchgate.suite.deployment import DeploymentSpec
+from benchgate.suite.quality import Shadow
 from benchgate.suite.schema import Limits
-from benchgate.suite.shadow import Shadow
 from benchgate.targets.address import DIRECT, Route, tls_context
 from benchgate.targets.dialect import DIALECTS, Target, target_of
 from benchgate.targets.error_messages import one_line

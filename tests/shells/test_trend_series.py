@@ -78,7 +78,7 @@ def test_every_point_has_what_its_run_remembers_of_the_deployment(store: Store) 
     assert told == [
         (f"org/big@{COMMIT}", "llamacpp 1", "8 x H200"),
         ("org/small", "llamacpp 2", "8 x H200"),
-        (f"org/big@{COMMIT}", "llamacpp 2", "not told (accelerators: 2)"),
+        (f"org/big@{COMMIT}", "llamacpp 2", "not reported (accelerators: 2)"),
         ("tiny q4_0", "llamacpp", "this machine: processor 3, 4 processors"),
         ("tiny q4_0", "llamacpp", "this machine: processor 4, 4 processors"),
     ]
@@ -113,7 +113,7 @@ def test_points_are_narrowed_by_whole_texts_or_their_first_words(address: str) -
     assert labels(address, "--model", "org/big") == labels(address, "--model", f"org/big@{COMMIT}") == ["r0", "r2"]
     assert labels(address, "--engine", "llamacpp 2") == ["r1", "r2"]
     assert labels(address, "--engine", "llamacpp") == labels(address)
-    assert labels(address, "--hardware", "not told") == ["r2"]
+    assert labels(address, "--hardware", "not reported") == ["r2"]
     assert labels(address, "--hardware", "this machine") == ["r3", "r4"]
     assert labels(address, "--model", "org/big", "--hardware", "8 x H200") == ["r0"]
 
@@ -129,7 +129,7 @@ def test_points_are_narrowed_by_whole_texts_or_their_first_words(address: str) -
         (("--hardware", "this machin"), "did you mean 'this machine'?"),
         (("--engine", ""), "of engine ''; there are llamacpp 1, llamacpp 2, llamacpp"),
         (("--model", "org/small", "--engine", "llamacpp 1"), "of engine 'llamacpp 1'; did you mean 'llamacpp 2'?"),
-        (("--hardware", "B300"), "there are 8 x H200, not told (accelerators: 2), this machine"),
+        (("--hardware", "B300"), "there are 8 x H200, not reported (accelerators: 2), this machine"),
     ],
 )
 def test_a_text_that_no_run_is_of_is_refused_with_those_there_are(
@@ -151,10 +151,10 @@ def test_no_line_of_hardware_or_engine_goes_from_one_model_to_another() -> None:
     for by in ("hardware", "engine"):
         drawn = chart_of(of, "m", None, by).series
         assert [[one.at for one in line.values] for line in drawn] == [[0, 2], [1]]
-        assert [line.name for line in drawn] == ["not told m", "not told n"]
+        assert [line.name for line in drawn] == ["not reported m", "not reported n"]
 
 
-LESS = "not told (accelerators: 2)"
+LESS = "not reported (accelerators: 2)"
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ LESS = "not told (accelerators: 2)"
         (("8 x H200", "8 x H200", "8 x H100"), [2]),
         (("8 x H200", LESS, "8 x H200"), []),  # in between nobody told
         (("8 x H200", LESS, "8 x H100"), [2]),
-        ((LESS, LESS, "not told (accelerators: 4)"), [2]),
+        ((LESS, LESS, "not reported (accelerators: 4)"), [2]),
         ((LESS, "8 x H200", LESS), []),
         ((None, LESS, "this machine: c, 4 processors"), []),
     ],
@@ -206,7 +206,7 @@ def test_names_that_begin_alike_are_told_apart_and_say_what_differs() -> None:
     assert [line.name for line in chart_of(of, "m", None, "model").series] == ["m s c4", "m t c4", "n s c8"]
     assert [line.name for line in chart_of(of, "m", None, "suite").series] == ["s c4", "t c4", "s c8"]
     assert [line.name for line in chart_of(of[:2], "m", None, "suite").series] == ["s", "t"]
-    assert chart_of([point("a", 1)], "m", None, "hardware").series[0].name == "not told"
+    assert chart_of([point("a", 1)], "m", None, "hardware").series[0].name == "not reported"
     many = [point("a", 1, engine=f"e{number}") for number in range(5)]
     with pytest.raises(UsageError, match=r"5 lines cannot .* --engine, .*: there are e0 s c4, e1 s c4"):
         chart_of(many, "m", None, "engine")

@@ -55,11 +55,11 @@ def _not_reported(metric: str, stage: str, windows: Mapping[int, TelemetryWindow
     """Return why a block has no value: the server reported none, or there was no moment at which to sample it."""
     window = windows.get(block) if block is not None else None
     where = f"stage {stage}" + (f" in block {block + 1}" if block is not None else "")
-    if window is not None and metric == "queue_depth" and not window.busy and window.tells(Gauge.WAITING):
+    if window is not None and metric == "queue_depth" and not window.busy and window.reports(Gauge.WAITING):
         reason = f"{where} was over after {show_duration(window.ended_s)}: too short for a look at how many wait"
         first = show_duration(FIRST_SAMPLE_S)
         return invalid(reason, f"make it last well over {first} in every block: a stage is looked at first then")
-    if window is not None and metric == "kv_usage_after" and not window.drained and window.tells(Gauge.KV_USAGE):
+    if window is not None and metric == "kv_usage_after" and not window.drained and window.reports(Gauge.KV_USAGE):
         reason = f"the candidate's server was not seen idle after {where}, so nothing is known of its rest"
         return invalid(reason, "see whether it goes on with requests that nobody waits for any more")
     reason = f"the candidate's server did not tell {metric} of {where}"

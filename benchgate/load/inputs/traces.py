@@ -26,7 +26,7 @@ from benchgate.load.inputs.tabular import (
     tokens_of,
     wrong,
 )
-from benchgate.plan.arrivals import TracedRequest
+from benchgate.model.arrivals import TracedRequest
 from benchgate.plan.prompts import MOONCAKE_BLOCK_TOKENS
 from benchgate.suite.load import Load
 

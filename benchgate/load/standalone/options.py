@@ -15,11 +15,18 @@ from benchgate import units
 from benchgate.errors import TargetError, UsageError
 from benchgate.load.client_delay import audit_refusal
 from benchgate.load.inputs.traces import load_trace
-from benchgate.model.arrivals import POISSON, ArrivalProcess, parse_arrival
+from benchgate.model.arrivals import (
+    POISSON,
+    ArrivalProcess,
+    TracedRequest,
+    mean_rps,
+    parse_arrival,
+    peak_rps,
+    replayed_offsets_ns,
+)
 from benchgate.model.client import ClientProfile
 from benchgate.model.request import Endpoint
 from benchgate.model.request_metrics import Slo
-from benchgate.plan.arrivals import TracedRequest, mean_rps, peak_rps, replayed_offsets_ns
 from benchgate.plan.client_demand import StageDemand, default_workers, workers_to_start
 from benchgate.plan.salt import LARGEST_SALT
 from benchgate.suite.deployment import check_proxy, read_header, reference_name, resolve_secret, version_problem

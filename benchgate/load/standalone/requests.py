@@ -11,8 +11,8 @@ import numpy as np
 
 from benchgate.load.shards import FindRequest, Ramp
 from benchgate.load.standalone.options import LoadOptions
+from benchgate.model.arrivals import TracedRequest, arrival_offsets_ns, arrival_offsets_within_ns, ramp_offsets_ns
 from benchgate.model.request import text_request
-from benchgate.plan.arrivals import TracedRequest, arrival_offsets_ns, arrival_offsets_within_ns, ramp_offsets_ns
 from benchgate.plan.model import PlannedRequest
 from benchgate.plan.prompts import SyntheticTexts
 from benchgate.plan.salt import salted_vocabulary

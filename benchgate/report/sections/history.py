@@ -58,7 +58,7 @@ def _row(check: CheckResult, past: PastCheck) -> tuple[str, ...]:
 def _line(last: PastRun, evidence: Evidence) -> str:
     baseline = past_arm(evidence.run.arms[Arm.BASELINE], evidence.run.environment)
     moved = "" if last.baseline.hardware == baseline.hardware else "; it ran on other hardware"
-    return f"{last.told}: {last.candidate.name} against {last.baseline.name}; {_since(last, baseline)}{moved}"
+    return f"{last.title}: {last.candidate.name} against {last.baseline.name}; {_since(last, baseline)}{moved}"
 
 
 def _since(last: PastRun, baseline: PastArm) -> str:

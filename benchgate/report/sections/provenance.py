@@ -18,8 +18,8 @@ from benchgate.report.document import OTHER_POLICY, OWN, Terms
 from benchgate.report.sections.load import blocks_asked, load_end_lines
 from benchgate.report.sections.stages import Executions, StageRow
 from benchgate.suite.load import Load
+from benchgate.suite.quality import Compare, Shadow
 from benchgate.suite.schema import Suite, arms_of_stored, measured_arms
-from benchgate.suite.shadow import Compare, Shadow
 from benchgate.suite.workload import Workload, shown_length
 
 _DELAY_SOURCES = {"kernel": "the kernel, of every answer", "canary": "a canary in the client's own event loop"}

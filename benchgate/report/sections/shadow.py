@@ -200,7 +200,7 @@ def _answers(shadow: ShadowObservation) -> Table | None:
     }
     if not any(of(item)[0] is not None for item in shadow.items for of in sides.values()):
         return None
-    titles = ("answers", "empty", "cut at the limit", "refusals", "characters", "tokens", "in the form asked for")
+    titles = ("answers", "empty", "cut at the limit", "refusals", "characters", "tokens", "in the requested form")
     return Table(
         "Answers",
         (*text_columns("side"), *number_columns(*titles)),

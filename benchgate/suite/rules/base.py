@@ -14,8 +14,7 @@ from benchgate.suite.deployment import DeploymentSpec
 from benchgate.suite.schema import Suite
 from benchgate.suite.yaml import Fault, Path
 
-SECTIONS = ("start", "load", "quality", "divergence", "shadow")
-"""Sections that measure something."""
+SECTIONS = ("start", "load", "quality", "divergence", "shadow")  # sections that measure something
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +85,7 @@ def valid_part(data: Mapping[str, Any]) -> tuple[Suite | None, frozenset[Path]]:
         try:
             return Suite.model_validate(valid), frozenset(broken)
         except ValidationError as error:
-            wrong = {_untried(_part_around(detail["loc"]), broken) for detail in error.errors(include_url=False)}
+            wrong = {_part_around(detail["loc"], broken) for detail in error.errors(include_url=False)}
             if () in wrong:
                 return None, frozenset()
             innermost = {part for part in wrong if not any(other[: len(part)] == part for other in wrong - {part})}
@@ -95,13 +94,13 @@ def valid_part(data: Mapping[str, Any]) -> tuple[Suite | None, frozenset[Path]]:
             broken |= innermost
 
 
-def _untried(part: Path, broken: set[Path]) -> Path:
-    return _untried(part[:-1], broken) if part in broken else part
-
-
-def _part_around(place: Path) -> Path:
+def _part_around(place: Path, broken: set[Path]) -> Path:
+    """Return the smallest part around a mistake that was not replaced before."""
     listed = (length for length in (3, 2) if len(place) >= length and (*place[: length - 1], "*") in _STAND_INS)
-    return place[: next(listed, 2)]
+    part = place[: next(listed, 2)]
+    while part in broken:
+        part = part[:-1]
+    return part
 
 
 def _replace(data: dict[str, Any], part: Path) -> None:

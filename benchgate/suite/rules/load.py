@@ -135,7 +135,7 @@ def priority_is_known_to_the_engines(suite: Suite) -> Iterator[Fault]:
 
 
 @rule("deployments", "baseline")
-def tokenizer_can_be_asked(suite: Suite) -> Iterator[Fault]:
+def baseline_has_a_tokenizer(suite: Suite) -> Iterator[Fault]:
     """Require a running baseline for its tokenizer."""
     spec = suite.deployments.get(suite.baseline)
     for path, workload in _workloads(suite):
@@ -187,10 +187,10 @@ def request_fits_the_context(suite: Suite) -> Iterator[Fault]:
         tokens_in, tokens_out = workload.most_input_tokens or 0, workload.most_output_tokens or 0
         if (tokens_in + tokens_out) * longest > tokens:
             each = f" in each of {longest} turns" if longest > 1 else ""
-            asked = f"up to {tokens_in:,} tokens in and {tokens_out:,} out{each}"
+            lengths = f"up to {tokens_in:,} tokens in and {tokens_out:,} out{each}"
             where: Path = ("load", "workload") if named is None else ("load", "workloads", named)
             own = traffic.class_name is None and traffic.schedule.input_tokens is not None
-            message = f'asks for {asked}, and the context of "{name}" holds {tokens:,}'
+            message = f'asks for {lengths}, and the context of "{name}" holds {tokens:,}'
             yield Fault((*(path if own else where), "input"), f"{message}; shorten them, or bound them with `max`")
 
 
@@ -241,7 +241,7 @@ def capacity_check_can_be_met(suite: Suite, check: Check) -> Iterator[tuple[str,
 
 RULES = (
     workload_is_used, workload_has_its_lengths, workload_fits_its_endpoint, priority_is_known_to_the_engines,
-    tokenizer_can_be_asked, stage_fits_its_workload, request_fits_the_context, capacity_can_be_searched,
+    baseline_has_a_tokenizer, stage_fits_its_workload, request_fits_the_context, capacity_can_be_searched,
     capacity_check_can_be_met,
 )  # fmt: skip
 

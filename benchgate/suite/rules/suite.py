@@ -263,13 +263,13 @@ def broken_references(suite: Suite, broken: frozenset[Path] = frozenset()) -> li
     return list(load.named_workload_exists.found(suite, broken))
 
 
+def _judged(suite: Suite) -> list[Suite]:
+    return [suite.model_copy(update={"candidate": name}) for name in suite.candidates] or [suite]
+
+
 def broken_rules(suite: Suite, broken: frozenset[Path] = frozenset()) -> list[Fault]:
     """Return every fault of the rules whose needs are sound, for each candidate; none at a broken part."""
     return list(dict.fromkeys(fault for rule in RULES for one in _judged(suite) for fault in rule.found(one, broken)))
-
-
-def _judged(suite: Suite) -> list[Suite]:
-    return [suite.model_copy(update={"candidate": name}) for name in suite.candidates] or [suite]
 
 
 def rule_problems(suite: Suite) -> list[Problem]:
