@@ -95,7 +95,10 @@ def read_spool(path: Path) -> Iterator[SpoolEntry]:
     """The responses of a spool in order of their requests; of a torn file those before the tear."""
     with path.open("rb", buffering=0) as file:
         for at, end in _places(file.fileno()):
-            spooled = _read_at(file.fileno(), at, end)
+            fd = file.fileno()
+            frame = os.pread(fd, end - at, at)
+            payload = memoryview(frame)[_FRAME.size :]  # tens of kilobytes, which are copied only once
+            spooled = _unpacked(payload) if zlib.crc32(payload) == _FRAME.unpack_from(frame)[1] else None
             if spooled is not None:
                 yield spooled
 
@@ -118,13 +121,6 @@ def _places(fd: int) -> Iterator[tuple[int, int]]:
         yield places[which], ends[which]
 
 
-def _read_at(fd: int, at: int, end: int) -> SpoolEntry | None:
-    """The response in the frame at this place; None when its bytes are not those that were written."""
-    frame = os.pread(fd, end - at, at)
-    payload = memoryview(frame)[_FRAME.size :]  # tens of kilobytes, which are copied only once
-    return _unpacked(payload) if zlib.crc32(payload) == _FRAME.unpack_from(frame)[1] else None
-
-
 def _framed(spooled: SpoolEntry) -> list[bytes | bytearray]:
     """The frame in parts: an answer is not copied once more only to be written."""
     number, intended_ns, epoch_ns, response, phase = spooled
@@ -140,7 +136,14 @@ def _framed(spooled: SpoolEntry) -> list[bytes | bytearray]:
         response.over_ns,
         body.begins,
         _NONE if body.length is None else body.length,
-        _flags(response, body) | phase.value,
+        (
+            _SENT * (response.sent_ns is not None)
+            | _WHOLE * response.whole
+            | _UNANSWERED * response.unanswered
+            | _LEFT * response.left
+            | _CHUNKED * body.chunked
+        )
+        | phase.value,
         0 if response.fault is None else 1 + _ERRORS.index(response.fault.error),
         response.reconnects,
         _NONE if response.connecting_ns is None else response.connecting_ns,
@@ -151,16 +154,6 @@ def _framed(spooled: SpoolEntry) -> list[bytes | bytearray]:
     about = b"".join((fixed, head, words, marks))
     crc = zlib.crc32(body.raw, zlib.crc32(about))
     return [_FRAME.pack(len(about) + len(body.raw), crc), about, body.raw]
-
-
-def _flags(response: Response, body: RawBody) -> int:
-    return (
-        _SENT * (response.sent_ns is not None)
-        | _WHOLE * response.whole
-        | _UNANSWERED * response.unanswered
-        | _LEFT * response.left
-        | _CHUNKED * body.chunked
-    )
 
 
 def _unpacked(payload: memoryview) -> SpoolEntry:

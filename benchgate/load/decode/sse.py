@@ -53,7 +53,11 @@ class EventParser:
     def feed(self, at_ns: int, data: bytes) -> list[Event]:
         """The events completed by a read that arrived at `at_ns`, in order. Raises OverlongEvent."""
         if self._after_cr or b"\r" in data:
-            data = self._with_lf(data)
+            # A CR ends a line at once: the LF that may follow it is dropped later.
+            if self._after_cr:
+                data = data.removeprefix(b"\n")
+            self._after_cr = data.endswith(b"\r") if data else self._after_cr
+            data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         pending = self._pending
         scanned = max(0, len(pending) - 1)
         pending += data
@@ -71,15 +75,6 @@ class EventParser:
         self.blocks += len(found)
         events = (_event_of(at_ns, block) for block in found)
         return [event for event in events if event is not None]
-
-    def _with_lf(self, data: bytes) -> bytes:
-        """The same with every line end an LF. A CR is one at once: the LF that may follow it is dropped later."""
-        if not data:
-            return data
-        if self._after_cr:
-            data = data.removeprefix(b"\n")
-        self._after_cr = data.endswith(b"\r")
-        return data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
 
 
 def is_plain_event(data: bytes) -> bool:

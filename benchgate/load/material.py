@@ -1,32 +1,194 @@
-"""Reads the files that a suite's load names, before any request is sent: everything wrong in them is told at once.
+"""All that a load reads before its plan can be made: prompts, lengths, schemas, pictures and tokenizers.
 
-All that a load reads before its plan can be made: traces, prompts, lengths, schemas, pictures, and tokenizers.
+Everything wrong in the files of a suite is reported at once. Prompts are JSON Lines of our own (`prompt`), of chat
+requests as OpenAI spells them (`messages`, bare or as the `body` of a batch or a log), or of conversations as ShareGPT
+spells them; the last also as one JSON array, as they are passed around.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TypeVar
 
 from benchgate.errors import Problem, SuiteError, TargetError, UsageError
-from benchgate.load.inputs.prompts import load_prompts_file
-from benchgate.load.inputs.tabular import MOST_PROBLEMS, HeaderError, Row, RowError, beyond, csv_rows, tokens_of
-from benchgate.load.inputs.traces import load_traces
+from benchgate.load.traces import (
+    MOST_PROBLEMS,
+    MOST_TOKENS,
+    HeaderError,
+    RowError,
+    beyond,
+    csv_rows,
+    load_traces,
+    tokens_of,
+)
 from benchgate.model.deployment import Arm
 from benchgate.plan.model import NO_MATERIAL, Material, ObservedLengths, RecordedRequest
 from benchgate.plan.prompts import data_url, text_tokens
 from benchgate.plan.salt import MARK_PIECES
 from benchgate.plan.schedule import Traces
 from benchgate.plan.vocabulary import VOCABULARIES, Vocabulary
-from benchgate.suite.formats import parse_json, schema_problem
+from benchgate.suite.formats import parse_json, parse_object, schema_problem
 from benchgate.suite.load import Load, TrafficClass
 from benchgate.suite.schema import Suite, declared_context_tokens
 from benchgate.suite.workload import Lengths
 from benchgate.system import RECORDED_BYTES, read_text_file
 from benchgate.targets.dialect import target_of
 from benchgate.targets.tokenizer import file_vocabulary, server_vocabulary
+
+_OWN = ("id", "prompt", "system", "output_tokens")
+_SPEAKERS = {"human": "user", "user": "user", "gpt": "assistant", "chatgpt": "assistant", "assistant": "assistant",
+             "bing": "assistant", "bard": "assistant", "system": "system"}  # fmt: skip
+_ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
+_KEPT = ("tools", "tool_choice", "response_format", "stop")  # of a logged request; how it was sampled is not
+_LIMITS = ("max_tokens", "max_completion_tokens")
+
+
+def load_prompts_file(path: Path, *, conversing: bool) -> tuple[RecordedRequest, ...]:
+    """Every request of the file. Conversations are kept whole with `conversing`, else up to their first question.
+
+    Raises SuiteError with the problems of the file: it cannot be read, is empty, or has rows of no known kind.
+    """
+    source = str(path)
+    try:
+        text = read_text_file(path, RECORDED_BYTES, "utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        what = f"the prompts cannot be read ({error}); `prompts` names a JSON or JSONL file beside the suite"
+        raise SuiteError([Problem(source, None, None, "", what)]) from error
+    rows: list[RecordedRequest] = []
+    problems: list[Problem] = []
+    for line, element in _elements(text):
+        try:
+            rows.append(_recorded(parse_object(element), line, conversing))
+        except RowError as error:
+            problems.append(error.problem(source))
+        except ValueError as error:
+            problems.append(RowError(line, None, "", str(error)).problem(source))
+        if len(problems) == MOST_PROBLEMS:
+            break
+    if not rows and not problems:
+        problems.append(Problem(source, None, None, "", "the file has no prompts; write one JSON object for each"))
+    if problems:
+        raise SuiteError(problems)
+    return tuple(rows)
+
+
+def _elements(text: str) -> Iterator[tuple[int, str]]:
+    """The text of every object with the line it begins at: of a JSON array, or line by line."""
+    if not text.lstrip().startswith("["):
+        yield from ((n, line) for n, line in enumerate(text.split("\n"), start=1) if line.strip())
+        return
+    decoder, at, line = json.JSONDecoder(), text.index("[") + 1, 1
+    counted = 0
+    while True:
+        while at < len(text) and text[at] in " \t\r\n,":
+            at += 1
+        line, counted = line + text.count("\n", counted, at), at
+        if at >= len(text) or text[at] == "]":
+            if at >= len(text):
+                yield line, "["  # cut off: the array never ends, and so it is no JSON
+            return
+        try:
+            _, end = decoder.raw_decode(text, at)
+        except (json.JSONDecodeError, RecursionError):
+            yield line, text[at : at + 200]  # whoever reads it says what is wrong there; nothing below can be found
+            return
+        yield line, text[at:end]
+        at = end
+
+
+def _recorded(values: dict[str, object], line: int, conversing: bool) -> RecordedRequest:
+    body = values.get("body")
+    if isinstance(body, dict):
+        values = body
+    if "prompt" in values:
+        return _own(values, line)
+    if "messages" in values:
+        return _logged(values, line)
+    if "conversations" in values:
+        return _conversation(values, line, conversing)
+    found = ", ".join(f"`{key}`" for key in list(values)[:8]) or "an empty object"
+    raise RowError(line, None, "", f"found {found}; expected `prompt`, `messages` (a chat request) or `conversations`")
+
+
+def _own(values: dict[str, object], line: int) -> RecordedRequest:
+    if not set(values) & set(_LIMITS):  # a completion request as OpenAI spells it has further fields
+        for key in values:
+            if key not in _OWN:
+                near = get_close_matches(key, _OWN, n=1)
+                hint = f"did you mean `{near[0]}`?" if near else f"a row has {', '.join(_OWN)}"
+                raise RowError(line, None, key, f"unknown key; {hint}")
+    messages: list[Mapping[str, object]] = []
+    if values.get("system") is not None:
+        messages.append({"role": "system", "content": _text(values, "system", line)})
+    messages.append({"role": "user", "content": _text(values, "prompt", line)})
+    return RecordedRequest(tuple(messages), _limit(values, ("output_tokens", *_LIMITS), line), {}, line)
+
+
+def _logged(values: dict[str, object], line: int) -> RecordedRequest:
+    found = values["messages"]
+    if not isinstance(found, list) or not found:
+        raise RowError(line, None, "messages", "is no list of messages; write at least one")
+    messages = [_message(message, line) for message in found]
+    while messages and messages[-1]["role"] == "assistant":
+        messages.pop()  # the answer was recorded too; it is generated again
+    if not any(message["role"] == "user" for message in messages):
+        raise RowError(line, None, "messages", "has no message of a user to be answered")
+    fields = {key: values[key] for key in _KEPT if values.get(key) is not None}
+    return RecordedRequest(tuple(messages), _limit(values, _LIMITS, line), fields, line)
+
+
+def _message(message: object, line: int) -> Mapping[str, object]:
+    if not isinstance(message, dict) or message.get("role") not in _ROLES:
+        role = message.get("role") if isinstance(message, dict) else message
+        raise RowError(line, None, "messages", f"found the role {role!r}; expected one of {', '.join(sorted(_ROLES))}")
+    content = message.get("content")
+    if content is None and not message.get("tool_calls"):
+        raise RowError(line, None, "messages", f"the message of the {message['role']} has no `content`")
+    if content is not None and not isinstance(content, str | list):
+        raise RowError(line, None, "messages", "a `content` is neither text nor a list of parts")
+    return message
+
+
+def _conversation(values: dict[str, object], line: int, conversing: bool) -> RecordedRequest:
+    found = values["conversations"]
+    if not isinstance(found, list) or not found:
+        raise RowError(line, None, "conversations", "is no list of turns; take the row out")
+    messages: list[Mapping[str, object]] = []
+    for turn in found:
+        speaker = _SPEAKERS.get(str(turn.get("from"))) if isinstance(turn, dict) else None
+        if speaker is None:
+            raise RowError(line, None, "conversations", "a turn has no `from` that is human, gpt or system")
+        messages.append({"role": speaker, "content": _text(turn, "value", line)})
+        if speaker == "user" and not conversing:
+            break
+    while messages and messages[-1]["role"] != "user":
+        messages.pop()
+    if not messages:
+        raise RowError(line, None, "conversations", "has no turn of a human to be answered; take the row out")
+    return RecordedRequest(tuple(messages), None, {}, line)
+
+
+def _text(values: Mapping[str, object], key: str, line: int) -> str:
+    found = values.get(key)
+    if not isinstance(found, str) or not found.strip():
+        raise RowError(line, None, key, f"found {'an empty text' if isinstance(found, str) else repr(found)[:40]}; "
+                       "expected a text")  # fmt: skip
+    return found
+
+
+def _limit(values: Mapping[str, object], keys: tuple[str, ...], line: int) -> int | None:
+    for key in keys:
+        found = values.get(key)
+        if found is None:
+            continue
+        if not isinstance(found, int) or isinstance(found, bool) or not 1 <= found <= MOST_TOKENS:
+            raise RowError(line, None, key, f"found {found!r}; expected a whole number of tokens, 1 to {MOST_TOKENS:,}")
+        return found
+    return None
+
 
 _T = TypeVar("_T")
 _PICTURES = {".png": "png", ".jpg": "jpeg", ".jpeg": "jpeg", ".webp": "webp", ".gif": "gif"}
@@ -37,7 +199,7 @@ Vocabularies = Callable[[str, str], Vocabulary]
 
 
 def load_material(suite_dir: Path, load: Load, vocabulary: Vocabularies, context_tokens: int | None = None) -> Material:
-    """All files of a load but its traces. `context_tokens` is what the deployments hold; None: nobody knows yet.
+    """Read all files of a load but its traces. `context_tokens` is what the deployments hold; None: unknown.
 
     Raises SuiteError with the problems of all of them, and UsageError where a tokenizer cannot be had.
     """
@@ -69,7 +231,7 @@ class _Reading:
         self._context_tokens = context_tokens
 
     def each(self, names: set[str], how: Callable[[str, Path], _T]) -> dict[str, _T]:
-        """Every file that could be read, by its name."""
+        """Read files. Return those that could be read, by name."""
         found: dict[str, _T] = {}
         for name in sorted(names):
             try:
@@ -79,18 +241,17 @@ class _Reading:
         return found
 
     def lengths(self, name: str, path: Path) -> tuple[ObservedLengths, ...]:
-        """A file of lengths, of which the columns are read that a workload draws from."""
+        """Read the columns of a file of lengths that a workload draws from."""
         columns = {
             column
             for workload in self.workloads
             for column in ("input_tokens", "output_tokens")
             if isinstance(length := getattr(workload, column), Lengths) and length.file == name
         }
-        most = self._context_tokens
-        return read_lengths(path, columns, most)
+        return read_lengths(path, columns, self._context_tokens)
 
     def prompts(self, name: str, path: Path) -> tuple[RecordedRequest, ...]:
-        """A file of prompts, held to every class of traffic that uses it."""
+        """Read a file of prompts, and check it for every class of traffic that uses it."""
         users = [traffic for traffic in self._classes if traffic.workload.prompts == name]
         talks = any(traffic.workload.session is not None for traffic in users)
         rows = load_prompts_file(path, conversing=talks)
@@ -111,7 +272,13 @@ def read_lengths(path: Path, columns: set[str], context_tokens: int | None = Non
         with path.open(encoding="utf-8-sig", newline="") as file:
             for row in csv_rows(file):
                 try:
-                    found = {column: tokens_of(row, _column(row, column)) for column in sorted(columns)}
+                    found = {}
+                    for column in sorted(columns):
+                        key = column if column in row.values else "tokens"  # a single one for either
+                        if key not in row.values:
+                            names = ", ".join(f"`{name}`" for name in list(row.values)[:8])
+                            raise row.misnamed(column, f"is missing; found the columns {names}")
+                        found[column] = tokens_of(row, key)
                     if context_tokens is not None and sum(found.values()) > context_tokens:
                         what = f"comes to {sum(found.values()):,} tokens{beyond(context_tokens)}; take the row out"
                         raise RowError(row.line, None, "", what)
@@ -132,16 +299,6 @@ def read_lengths(path: Path, columns: set[str], context_tokens: int | None = Non
     if problems:
         raise SuiteError(problems)
     return tuple(rows)
-
-
-def _column(row: Row, wanted: str) -> str:
-    """The column of a length; a file may have a single one for either."""
-    if wanted in row.values or "tokens" not in row.values:
-        if wanted not in row.values:
-            found = ", ".join(f"`{key}`" for key in list(row.values)[:8])
-            raise row.misnamed(wanted, f"is missing; found the columns {found}")
-        return wanted
-    return "tokens"
 
 
 def _unfit(
@@ -221,12 +378,12 @@ _SERVER = "server"
 
 
 def read_inputs(
-    suite: Suite, suite_dir: Path, environment: Mapping[str, str], *, asking: bool = True
+    suite: Suite, suite_dir: Path, environment: Mapping[str, str], *, contacting: bool = True
 ) -> tuple[Traces, Material]:
-    """The rows of every trace, and what the other files hold.
+    """Read the rows of every trace, and what the other files hold.
 
-    Nothing is sent but, for a workload with `tokenizer: server`, questions to the baseline's tokenizer; without
-    `asking` not even those, and texts are then made of the usual words. Raises SuiteError with the problems of all
+    Nothing is sent but, for a workload with `tokenizer: server`, requests to the baseline's tokenizer; without
+    `contacting` not even those, and texts are then made of the usual words. Raises SuiteError with the problems of all
     files, and UsageError where a tokenizer cannot be had.
     """
     if suite.load is None:
@@ -236,7 +393,7 @@ def read_inputs(
     def vocabulary(tokenizer: str, kind: str) -> Vocabulary:
         if tokenizer != _SERVER:
             return file_vocabulary(suite_dir / tokenizer, kind)
-        if not asking:
+        if not contacting:
             return VOCABULARIES[kind]
         target = target_of(Arm.BASELINE, suite.deployments[suite.baseline], environment, suite_dir)
         try:
@@ -244,15 +401,12 @@ def read_inputs(
         except TargetError as exc:
             raise UsageError(f"`tokenizer: server`: {exc}") from exc
 
-    problems, traces, material = [], {}, NO_MATERIAL
     try:
         traces = load_traces(suite_dir, suite.load, context_tokens)
     except SuiteError as error:
-        problems += error.problems
-    try:
-        material = load_material(suite_dir, suite.load, vocabulary, context_tokens)
-    except SuiteError as error:
-        problems += error.problems
-    if problems:
-        raise SuiteError(problems)
-    return traces, material
+        try:
+            load_material(suite_dir, suite.load, vocabulary, context_tokens)
+        except SuiteError as another:
+            raise SuiteError([*error.problems, *another.problems]) from error
+        raise
+    return traces, load_material(suite_dir, suite.load, vocabulary, context_tokens)
