@@ -176,8 +176,8 @@ def queued_in_file(folder: Path, requests: Iterable[PreparedRequest]) -> Iterato
     """
     known: dict[bytes, int] = {}  # heads, which are as many as there are lengths of bodies, and their numbers
     plan: dict[int, PlannedRequest] = {}
-    with ExitStack() as stack:
-        with writing(folder):
+    with ExitStack() as kept:
+        with writing(folder), ExitStack() as stack:  # closing a file may write too
             file = stack.enter_context(tempfile.TemporaryFile(dir=folder, buffering=_BUFFER_BYTES))
             for number, offset_ns, wire, request in requests:
                 if request is not None:
@@ -187,6 +187,7 @@ def queued_in_file(folder: Path, requests: Iterable[PreparedRequest]) -> Iterato
                 file.write(_ROW.pack(number, _NO_OFFSET if offset_ns is None else offset_ns, which, len(body)))
                 file.write(body)
             file.seek(0)
+            kept.enter_context(stack.pop_all())
         yield _read(file, list(known), plan)
 
 

@@ -112,8 +112,8 @@ def _missing_file(files: SampleFiles, task: str) -> list[Problem]:
         return _problems(files.where, [f"there are no samples of the task {task!r}; there are those of {available}"])
     if task in files.results:
         return []  # that file's own problem was reported
-    alone = "there is no results_*.json of its date beside it, so neither how the task was asked nor whether the file"
-    return _problems(files.samples[task], [f"{alone} is whole is known; add the one that lm-eval wrote with it"])
+    alone = "there is no results_*.json of its date beside it, so neither the task's settings nor whether the file"
+    return _problems(files.samples[task], [f"{alone} is whole are known; add the one that lm-eval wrote with it"])
 
 
 def _select(
@@ -137,7 +137,7 @@ def _result_faults(samples: Sequence[Sample], task: str, found: SelectedItems, r
     if higher is False:
         yield f"less of {found.metric} is better by its results; name a `metric` of which more is better"
     if higher is None and scale_of(found.metric, 1, None) is None:
-        yield f"its results do not tell whether more of {found.metric} is better; name another `metric`"
+        yield f"its results do not report whether more of {found.metric} is better; name another `metric`"
     expected = results.expected(task)
     if expected is not None and expected != len(found.items):
         held = f"{len(found.items)} items of the filter {found.filter!r}"
@@ -174,7 +174,7 @@ def suite_mismatches(quality: Quality, entry: TaskEntry, results: Results, task:
     if known and expected != min(known):
         suite = "has no `limit`" if limit is None else f"says `limit: {limit}`"
         found = f"are of {expected} of {original or 'its'} items"
-        yield _mismatch(suite, "do not tell how many were asked" if expected is None else found)
+        yield _mismatch(suite, "do not report how many were sent" if expected is None else found)
     settings: list[tuple[str, object, object]] = [
         ("few_shot", few_shot, results.few_shot(task)),
         ("max_tokens", entry.max_tokens, results.max_tokens(task)),
@@ -187,11 +187,11 @@ def suite_mismatches(quality: Quality, entry: TaskEntry, results: Results, task:
     for key, declared, reported in compared:
         if declared != reported:
             suite = f"has no `{key}`" if declared is None else f"says `{key}: {_json(declared)}`"
-            yield _mismatch(suite, "do not tell" if reported is None else f"say {_json(reported)}")
+            yield _mismatch(suite, "do not report it" if reported is None else f"say {_json(reported)}")
 
 
 def _mismatch(suite: str, results: str) -> str:
-    return f"the suite {suite}, and its results {results}; correct the suite, or let lm-eval ask as it says"
+    return f"the suite {suite}, and its results {results}; correct the suite, or run lm-eval as it says"
 
 
 def _json(value: object) -> str:
@@ -270,7 +270,12 @@ class Results:
         """Return the reported metric if it is a mean over items."""
         reported = self._of("results", task)
         number = reported.get(f"{metric},{filter_name}") if isinstance(reported, dict) else None
-        return float(number) if isinstance(number, int | float) and self._is_mean(task, metric) else None
+        listed = self._config(task).get("metric_list")
+        for entry in listed if isinstance(listed, list) else ():
+            if isinstance(entry, dict) and entry.get("metric") == metric:
+                is_mean = str(entry.get("aggregation", "mean")) == "mean"
+                return float(number) if isinstance(number, int | float) and is_mean else None
+        return None
 
     def higher_is_better(self, task: str, metric: str) -> bool | None:
         """Return True if higher values of a metric are better."""
@@ -297,13 +302,6 @@ class Results:
             **{f"model_args.{name}": value for name, value in _comparable_args(config.get("model_args")).items()},
         }
         return {key: value for key, value in found.items() if value is not None}
-
-    def _is_mean(self, task: str, metric: str) -> bool:
-        listed = self._config(task).get("metric_list")
-        for entry in listed if isinstance(listed, list) else ():
-            if isinstance(entry, dict) and entry.get("metric") == metric:
-                return str(entry.get("aggregation", "mean")) == "mean"
-        return False
 
     @property
     def _config_of_run(self) -> Mapping[str, Any]:

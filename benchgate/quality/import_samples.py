@@ -10,7 +10,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -91,13 +91,31 @@ def select_items(
     if not selected:
         return None, [Problem(source, None, None, "", f"no filter is called {chosen!r}; there are {_listed(filters)}")]
     metric = selection.metric or selected[0].metrics[0]
-    problems = [*_repeated(selected, source), *_unscored(selected, metric, source)]
-    if selection.cluster is not None:
-        problems += _unclustered(selected, selection.cluster, source)
+    problems: list[Problem] = []
+    lines: dict[int, int] = {}
+    for sample in selected:
+        value, doc = sample.row.get(metric), sample.row["doc"]
+        faults = []
+        if sample.doc_id in lines:
+            line = lines[sample.doc_id]
+            faults.append(f"`doc_id` {sample.doc_id} stands on line {line} already; leave one of them out")
+        lines.setdefault(sample.doc_id, sample.line)
+        if metric not in sample.metrics:
+            faults.append(f"the item has no {metric!r}; its metrics are {_listed(sample.metrics)}")
+        elif _score(value) is None:
+            faults.append(f"{metric} is {json.dumps(value)[:40]}, which is no score of one item; name another `metric`")
+        cluster = selection.cluster
+        if cluster is not None and (not isinstance(doc, dict) or doc.get(cluster) in (None, "")):
+            faults.append(f"its document has no {cluster!r} to cluster by")
+        problems += [Problem(source, sample.line, None, "", fault) for fault in faults]
     if problems:
         return None, problems
     ordered = sorted(selected, key=lambda sample: sample.doc_id)
-    ids = _ids(ordered, selection.task)
+    # The documents' ids if all have a unique one, else place and hash of the document.
+    own = [doc.get("id") if isinstance(doc := sample.row["doc"], dict) else None for sample in ordered]
+    ids = [str(one) for one in own if isinstance(one, str) and one]
+    if len(set(ids)) < len(own):
+        ids = [f"{selection.task}-{sample.doc_id}-{sample.hashes[0][:12]}" for sample in ordered]
     items = tuple(_item(sample, i, metric, selection.cluster) for sample, i in zip(ordered, ids, strict=True))
     options = [len(likelihoods(sample.row)) for sample in ordered]
     chance = sum(1 / number for number in options) / len(options) if all(options) else None
@@ -126,9 +144,14 @@ def _sample(row: dict[str, object], line: int) -> Sample:
 
 def _check_hashes(row: Mapping[str, object]) -> None:
     """Raise ValueError unless each hash is that of its text."""
+    requests = row["arguments"]
+    first = requests.get("gen_args_0") if isinstance(requests, dict) else None
+    sent = first.get("arg_0") if isinstance(first, dict) else None
+    if isinstance(sent, list) and len(sent) == 1:  # the messages of a chat, as one JSON text
+        sent = sent[0]
     texts = {
         "doc_hash": json.dumps(row["doc"], indent=2, ensure_ascii=False),
-        "prompt_hash": _prompt(row),
+        "prompt_hash": sent if isinstance(sent, str) else None,
         "target_hash": row["target"],
     }
     for name, text in texts.items():
@@ -137,56 +160,20 @@ def _check_hashes(row: Mapping[str, object]) -> None:
             raise ValueError(f"`{name}` is not the hash of the {what} beside it: the file is not as lm-eval wrote it")
 
 
-def _prompt(row: Mapping[str, object]) -> str | None:
-    """Return the text that lm-eval hashed as the prompt, or None if it is not text, such as an image."""
-    requests = row["arguments"]
-    first = requests.get("gen_args_0") if isinstance(requests, dict) else None
-    sent = first.get("arg_0") if isinstance(first, dict) else None
-    if isinstance(sent, list) and len(sent) == 1:  # the messages of a chat, as one JSON text
-        sent = sent[0]
-    return sent if isinstance(sent, str) else None
-
-
-def _repeated(samples: Sequence[Sample], source: str) -> Iterator[Problem]:
-    first: dict[int, int] = {}
-    for sample in samples:
-        if sample.doc_id in first:
-            message = f"`doc_id` {sample.doc_id} stands on line {first[sample.doc_id]} already; leave one of them out"
-            yield Problem(source, sample.line, None, "", message)
-        first.setdefault(sample.doc_id, sample.line)
-
-
-def _unscored(samples: Sequence[Sample], metric: str, source: str) -> Iterator[Problem]:
-    for sample in samples:
-        value = sample.row.get(metric)
-        if metric not in sample.metrics:
-            message = f"the item has no {metric!r}; its metrics are {_listed(sample.metrics)}"
-            yield Problem(source, sample.line, None, "", message)
-        elif _score(value) is None:
-            message = f"{metric} is {json.dumps(value)[:40]}, which is no score of one item; name another `metric`"
-            yield Problem(source, sample.line, None, "", message)
-
-
-def _unclustered(samples: Sequence[Sample], cluster: str, source: str) -> Iterator[Problem]:
-    for sample in samples:
-        doc = sample.row["doc"]
-        if not isinstance(doc, dict) or doc.get(cluster) in (None, ""):
-            yield Problem(source, sample.line, None, "", f"its document has no {cluster!r} to cluster by")
-
-
-def _ids(samples: Sequence[Sample], task: str) -> Iterator[str]:
-    """Yield the documents' ids if all have a unique one, else place and hash of the document."""
-    own = [doc.get("id") if isinstance(doc := sample.row["doc"], dict) else None for sample in samples]
-    if all(isinstance(one, str) and one for one in own) and len(set(own)) == len(own):
-        yield from map(str, own)
-    else:
-        yield from (f"{task}-{sample.doc_id}-{sample.hashes[0][:12]}" for sample in samples)
-
-
 def _item(sample: Sample, item_id: str, metric: str, cluster: str | None) -> EvalItem:
     doc_hash, prompt_hash, target_hash = sample.hashes
     doc = sample.row["doc"]
-    answer, choice = answer_of(sample.row)
+    answer: str | None
+    choice: str | None
+    if scored := likelihoods(sample.row):  # the likeliest option of a multiple choice, as it was sent
+        number = scored.index(max(scored))
+        requests = sample.row["arguments"]
+        request = requests.get(f"gen_args_{number}") if isinstance(requests, dict) else None
+        text = request.get("arg_1") if isinstance(request, dict) else None
+        answer = choice = text if isinstance(text, str) and text else f"option {number}"
+    else:
+        answer = _first_text(sample.row.get("resps"))
+        choice = None if answer is None else _first_text(sample.row["filtered_resps"])
     return EvalItem(
         item_id=item_id,
         doc_hash=doc_hash,
@@ -217,40 +204,21 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(repr(name) for name in names)
 
 
-def answer_of(row: Mapping[str, object]) -> tuple[str | None, str | None]:
-    """Return the answer and the choice read from it; for multiple choice, the likeliest option for both."""
-    if scored := likelihoods(row):
-        option = _option(row, scored.index(max(scored)))
-        return option, option
-    answer = _first_text(row.get("resps"))
-    return answer, None if answer is None else _first_text(row["filtered_resps"])
-
-
 def likelihoods(row: Mapping[str, object]) -> list[float]:
-    """Return the log-probability of each option. Empty unless the item is multiple choice."""
+    """Return the log-probability of each option. Empty unless the item is multiple choice.
+
+    lm-eval writes that of one option as the texts `["-1.5", "False"]`.
+    """
     filtered = row["filtered_resps"]
-    options = [_likelihood(one) for one in filtered] if isinstance(filtered, list) else []
-    scored = [one for one in options if one is not None]
-    return scored if len(scored) > 1 and len(scored) == len(options) else []
-
-
-def _likelihood(response: object) -> float | None:
-    """Read the log-probability of one option, which lm-eval writes as the texts `["-1.5", "False"]`."""
-    if not isinstance(response, list) or len(response) != 2 or response[1] not in ("True", "False"):
-        return None
-    try:
-        logprob = float(str(response[0]))
-    except ValueError:
-        return None
-    return None if math.isnan(logprob) else logprob
-
-
-def _option(row: Mapping[str, object], number: int) -> str:
-    """Return the text of an option as it was sent, or its number if it is not text."""
-    requests = row["arguments"]
-    asked = requests.get(f"gen_args_{number}") if isinstance(requests, dict) else None
-    text = asked.get("arg_1") if isinstance(asked, dict) else None
-    return text if isinstance(text, str) and text else f"option {number}"
+    scored = []
+    for response in filtered if isinstance(filtered, list) else ():
+        if not isinstance(response, list) or len(response) != 2 or response[1] not in ("True", "False"):
+            return []
+        try:
+            scored.append(float(str(response[0])))
+        except ValueError:
+            return []
+    return scored if len(scored) > 1 and not any(map(math.isnan, scored)) else []
 
 
 def _first_text(value: object) -> str | None:
@@ -276,7 +244,13 @@ def find_files(path: Path) -> SampleFiles:
     SuiteError.
     """
     if path.is_file():
-        return _one_file(path)
+        named = _SAMPLES.fullmatch(path.name)
+        if named is None:
+            raise _error(
+                path, "is not named as lm-eval names samples, `samples_TASK_DATE.jsonl`: its results go by that name"
+            )
+        results = path.with_name(f"results_{named['date']}.json")
+        return SampleFiles(path, {named["task"]: path}, {named["task"]: results} if results.is_file() else {})
     if not path.is_dir():
         raise _error(path, "is not there; give the folder that `lm_eval --output_path` made, or one samples file")
     folders = sorted({file.parent for file in path.glob("samples_*.jsonl")}) or sorted(
@@ -287,16 +261,6 @@ def find_files(path: Path) -> SampleFiles:
     if len(folders) > 1:
         raise _error(path, f"holds several runs ({', '.join(f.name for f in folders)}); give the folder of one of them")
     return _folder(folders[0])
-
-
-def _one_file(path: Path) -> SampleFiles:
-    named = _SAMPLES.fullmatch(path.name)
-    if named is None:
-        raise _error(
-            path, "is not named as lm-eval names samples, `samples_TASK_DATE.jsonl`: its results go by that name"
-        )
-    results = path.with_name(f"results_{named['date']}.json")
-    return SampleFiles(path, {named["task"]: path}, {named["task"]: results} if results.is_file() else {})
 
 
 def _folder(folder: Path) -> SampleFiles:

@@ -67,29 +67,23 @@ class TaskRecord:
         """Return why the finished task cannot be used, or None if every row was answered, scored and counted."""
         expected = set(self.task.item_ids)
         if done.effective_n != len(expected) or self.answered.keys() != expected or self.scored.keys() != expected:
-            found = f"asked {len(self.answered)}, scored {len(self.scored)}, counted {done.effective_n}"
+            found = f"answered {len(self.answered)}, scored {len(self.scored)}, counted {done.effective_n}"
             return f"lm-eval did not use exactly the {len(expected)} rows of the task: {found}"
         failed = [line for line in self.answered.values() if line.error is not None]
         if failed:
             return f"{len(failed)} of {len(expected)} items failed, the first with: {failed[0].error}"
-        return self._score_fault() or self._ties_fault()
-
-    def _score_fault(self) -> str | None:
-        for line in self.scored.values():
-            if not math.isfinite(line.score):
-                return f"the score of {line.item_id} is {line.score}"
-            if self.task.scale == "binary" and line.score not in (0.0, 1.0):
-                found = f"the score of {line.item_id} is {line.score:g}, neither 0 nor 1"
+        for scored in self.scored.values():
+            if not math.isfinite(scored.score):
+                return f"the score of {scored.item_id} is {scored.score}"
+            if self.task.scale == "binary" and scored.score not in (0.0, 1.0):
+                found = f"the score of {scored.item_id} is {scored.score:g}, neither 0 nor 1"
                 return f"{found}; write `scale: continuous` for the task, and judge it by `score`"
-        return None
-
-    def _ties_fault(self) -> str | None:
         # A server that gives all options of an item one log-probability did not read them.
         tied = sum(line.tied for line in self.answered.values())
-        if tied * 2 <= len(self.answered):
-            return None
-        what = f"{tied} of {len(self.answered)} items got the same log-probability for all their options"
-        return f"{what}: the server does not score the texts it is given"
+        if tied * 2 > len(self.answered):
+            what = f"{tied} of {len(self.answered)} items got the same log-probability for all their options"
+            return f"{what}: the server does not score the texts it is given"
+        return None
 
     def observation(
         self, arm: Arm, fault: str | None, harness: Mapping[str, object], repeat: int = 0
@@ -103,7 +97,17 @@ class TaskRecord:
         if tied := sum(line.tied for line in answered):
             counts["tied_count"] = tied
         if (times := _repeats(self.task)) > 1:
-            counts |= self._repetition_counts(times)
+            complete = [item for item in self.items() if item.error is None]
+            unclear = [
+                min(times, max(self._cut[item.item_id], self.scored[item.item_id].unreadable))
+                for item in complete
+                if not item.correct
+            ]
+            counts |= {
+                "askings_count": times * len(complete),
+                "empty_count": sum(self._empty[item.item_id] for item in complete),
+                "unclear_count": sum(unclear),
+            }
         return QualityObservation(
             task=self.task.name,
             arm=arm,
@@ -114,33 +118,12 @@ class TaskRecord:
             repeat=repeat,
         )
 
-    def _repetition_counts(self, times: int) -> dict[str, int]:
-        """Count empty and unclear answers over all repetitions of the items without an error.
-
-        Truncated and unreadable answers are unclear, unless the item was right in every repetition.
-        """
-        complete = [item for item in self.items() if item.error is None]
-        unclear = [
-            min(times, max(self._cut[item.item_id], self.scored[item.item_id].unreadable))
-            for item in complete
-            if not item.correct
-        ]
-        return {
-            "askings_count": times * len(complete),
-            "empty_count": sum(self._empty[item.item_id] for item in complete),
-            "unclear_count": sum(unclear),
-        }
-
     def items(self) -> tuple[EvalItem, ...]:
         """Return the items so far, in the order of the rows."""
-        ids, clusters = self.task.item_ids, self._clusters()
+        ids, key, clusters = self.task.item_ids, self.task.cluster_key, dict[str, str]()
+        if key is not None:
+            clusters = {item: str(row[key]) for item, row in zip(ids, self.task.rows, strict=True)}
         return tuple(_item(self.answered[i], self.scored.get(i), clusters.get(i)) for i in ids if i in self.answered)
-
-    def _clusters(self) -> dict[str, str]:
-        key = self.task.cluster_key
-        if key is None:
-            return {}
-        return {item: str(row[key]) for item, row in zip(self.task.item_ids, self.task.rows, strict=True)}
 
 
 def _item(answered: ItemAnswered, scored: ItemScored | None, cluster: str | None) -> EvalItem:

@@ -98,7 +98,7 @@ def evaluate(
             progress = partial(on_progress, target.arm) if on_progress is not None and not repeat else None
             processes.append(stack.enter_context(EvalProcess(job, work_dir.resolve(), progress, repeat)))
         try:
-            yield from follow(lambda process: process.ready, processes, _START_LIMIT_S, "it did not start within {}")
+            yield from follow(processes, 0, _START_LIMIT_S, "it did not start within {}")
             yield from _rounds(processes, settings.timeout_s, stop)
         except (KeyboardInterrupt, SystemExit):
             for process in processes:
@@ -149,14 +149,10 @@ def _rounds(processes: Sequence[EvalProcess], limit_s: float, stop: Stop | None)
         number += 1
         left_s = max(deadline - time.monotonic(), 0.0)
         late = f"timed out after {show_duration(limit_s)} with tasks unfinished"
-        yield from follow(partial(_has_finished_rounds, number), processes, left_s, late)
+        yield from follow(processes, number, left_s, late)
         if stop is not None and (check := stop(_pairs(processes))) is not None:
             for process in processes:
                 yield from process.stop_early(check)
-
-
-def _has_finished_rounds(number: int, process: EvalProcess) -> bool:
-    return process.rounds >= number
 
 
 def _pairs(processes: Sequence[EvalProcess]) -> Items:
@@ -167,15 +163,13 @@ def _pairs(processes: Sequence[EvalProcess]) -> Items:
     return {task: (items, arms[Arm.CANDIDATE][task]) for task, items in arms[Arm.BASELINE].items()}
 
 
-def follow(
-    is_done: Callable[[EvalProcess], bool], processes: Sequence[EvalProcess], limit_s: float, late: str
-) -> Iterator[QualityObservation]:
-    """Yield observations until each process is done or has none left to make.
+def follow(processes: Sequence[EvalProcess], rounds: int, limit_s: float, late: str) -> Iterator[QualityObservation]:
+    """Yield observations until each process is ready and has done so many rounds, or has none left to make.
 
     If a process ends, or is not done within `limit_s`, all its open tasks get that fault.
     """
     deadline = time.monotonic() + limit_s
-    while waiting := [process for process in processes if not process.finished and not is_done(process)]:
+    while waiting := [one for one in processes if not (one.finished or (one.ready and one.rounds >= rounds))]:
         for process in waiting:
             ended = process.ended  # checked first: everything written before the end is then certainly read
             yield from process.new_observations()
@@ -213,8 +207,16 @@ class EvalProcess:
         arguments = [str(self._folder / name) for name in ("job.json", "spool.jsonl")]
         self._job.write(Path(arguments[0]))
         with self._log.open("wb") as log:
+            unsafe = any(task.unsafe for task in self._job.tasks)
+            environment = lm_eval_environment(offline=True, allow_code=unsafe) | dict.fromkeys(_THREAD_COUNTS, "1")
+            if not any(next(functions_in(task.config), None) for task in self._job.tasks):
+                # Functions may need data that was fetched before; all other tasks have theirs in the job.
+                environment |= dict.fromkeys(("HF_HOME", "HF_DATASETS_CACHE"), str(self._folder / "cache"))
+            environment.pop(CREDENTIALS_VARIABLE, None)
+            if credentials := self._job.target.credentials():
+                environment[CREDENTIALS_VARIABLE] = json.dumps(credentials)
             self._process = child_process.spawn(
-                "benchgate.quality.worker", arguments, log, cwd=self._folder, env=self._environment()
+                "benchgate.quality.worker", arguments, log, cwd=self._folder, env=environment
             )
         return self
 
@@ -253,7 +255,14 @@ class EvalProcess:
             match event:
                 case Ready():
                     self.ready = True
-                    self._harness = self._describe(event)
+                    self._harness = {
+                        "lm_eval": event.lm_eval_version,
+                        "endpoint": self._job.endpoint,
+                        "chat_template": self._job.endpoint == "chat",
+                        "num_concurrent": self._job.in_flight or self._job.concurrency,
+                        "max_tokens": self._job.max_tokens,
+                        "request_seed": REQUEST_SEED,
+                    }
                 case ItemAnswered():
                     record = self._records[event.task]
                     record.take_answer(event)
@@ -299,25 +308,3 @@ class EvalProcess:
     def _observe(self, record: TaskRecord, fault: str | None) -> QualityObservation:
         harness = {**self._harness, **task_metadata(record.task)} if self._harness else {}
         return record.observation(self.arm, fault, harness, self.repeat)
-
-    def _describe(self, ready: Ready) -> dict[str, object]:
-        return {
-            "lm_eval": ready.lm_eval_version,
-            "endpoint": self._job.endpoint,
-            "chat_template": self._job.endpoint == "chat",
-            "num_concurrent": self._job.in_flight or self._job.concurrency,
-            "max_tokens": self._job.max_tokens,
-            "request_seed": REQUEST_SEED,
-        }
-
-    def _environment(self) -> dict[str, str]:
-        """Return our environment and import path, everything offline, and the credentials."""
-        unsafe = any(task.unsafe for task in self._job.tasks)
-        environment = lm_eval_environment(offline=True, allow_code=unsafe) | dict.fromkeys(_THREAD_COUNTS, "1")
-        if not any(next(functions_in(task.config), None) for task in self._job.tasks):
-            # Functions may need data that was fetched before; all other tasks have theirs in the job.
-            environment |= dict.fromkeys(("HF_HOME", "HF_DATASETS_CACHE"), str(self._folder / "cache"))
-        environment.pop(CREDENTIALS_VARIABLE, None)
-        if credentials := self._job.target.credentials():
-            environment[CREDENTIALS_VARIABLE] = json.dumps(credentials)
-        return environment
