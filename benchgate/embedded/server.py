@@ -15,8 +15,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from benchgate import child_process
-from benchgate.embedded.engine import require_engine
-from benchgate.embedded.weights import weights_file
+from benchgate.embedded.weights import require_engine, weights_file
 from benchgate.errors import EmbeddedError
 from benchgate.suite.deployment import Embedded
 

@@ -17,11 +17,11 @@ from benchgate.shadow.compare import (
     CONTENT_FILTER,
     AnswerContent,
     ComparisonRules,
+    JsonRules,
     compare_answers,
     is_refusal,
     make_transitive,
 )
-from benchgate.shadow.json_compare import JsonRules
 from benchgate.suite.schema import Limits
 from benchgate.suite.shadow import Shadow
 from benchgate.targets.answers import Answer, read_answer

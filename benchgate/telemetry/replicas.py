@@ -19,7 +19,7 @@ from benchgate.suite.deployment import DeploymentSpec, Ready, resolve_page
 from benchgate.targets.address import ServerAddress
 from benchgate.targets.dialect import Target
 from benchgate.targets.error_messages import json_object
-from benchgate.telemetry.parse import BadPageError, parse_samples
+from benchgate.telemetry.engine_metrics import BadPageError, parse_samples
 from benchgate.telemetry.sources import PageSource, UnreadError, sources_of
 
 COMMAND_LIMIT_S = 30.0

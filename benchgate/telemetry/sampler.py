@@ -15,7 +15,7 @@ from benchgate.model.deployment import Arm
 from benchgate.model.telemetry import FIRST_SAMPLE_S, Gauge, TelemetryMetric, TelemetrySample, TelemetryWindow
 from benchgate.suite.deployment import NVIDIA_SMI
 from benchgate.targets.dialect import Target
-from benchgate.telemetry.parse import BadPageError, Page, read_dcgm, read_page
+from benchgate.telemetry.engine_metrics import BadPageError, Page, read_dcgm, read_page
 from benchgate.telemetry.sources import Fetched, PageSource, SmiSource, Sources, UnreadError
 
 _T = TypeVar("_T")

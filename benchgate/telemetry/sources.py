@@ -23,8 +23,14 @@ from benchgate.targets.address import ServerAddress
 from benchgate.targets.client import BodyTooLargeError, JsonClient
 from benchgate.targets.dialect import Target
 from benchgate.targets.error_messages import RequestError, one_line
-from benchgate.telemetry.engine_metrics import GPU_LABEL, PAGES, START_TIME_HEADER
-from benchgate.telemetry.parse import BadPageError, parse_samples, read_page
+from benchgate.telemetry.engine_metrics import (
+    GPU_LABEL,
+    PAGES,
+    START_TIME_HEADER,
+    BadPageError,
+    parse_samples,
+    read_page,
+)
 
 _USUAL_PATH = "/metrics"
 _CONNECT_S = 2.0
