@@ -129,7 +129,16 @@ def weights_file(weights: str, extra_layers: int, cache_dir: Path) -> Path:
         raise EmbeddedError(f"the shipped model is missing at {SHIPPED}; reinstall benchgate")
     if weights == UNQUANTIZED and extra_layers == 0:
         return SHIPPED
-    path = cache_dir / f"tiny-{weights}-plus{extra_layers}-{_recipe_digest(weights, extra_layers)[:16]}.gguf"
+    recipe = {
+        "source_sha256": _sha256(SHIPPED),
+        "recipe_version": RECIPE_VERSION,
+        "weights": weights,
+        "extra_layers": extra_layers,
+        "xllamacpp": require_engine(),
+        "gguf": require_gguf(),
+    }
+    digest = hashlib.sha256(json.dumps(recipe, sort_keys=True).encode()).hexdigest()
+    path = cache_dir / f"tiny-{weights}-plus{extra_layers}-{digest[:16]}.gguf"
     try:
         if _made_sha256.get(path.resolve()) != _sha256(path):
             with _written_atomically(path) as draft:
@@ -141,19 +150,6 @@ def weights_file(weights: str, extra_layers: int, cache_dir: Path) -> Path:
     except OSError as error:
         raise EmbeddedError(f"{path} could not be written: {error}; choose a folder that can be written") from error
     return path
-
-
-def _recipe_digest(weights: str, extra_layers: int) -> str:
-    """Return the SHA-256 of the source's bytes, what is done to it, and the version of the quantizers that do it."""
-    recipe = {
-        "source_sha256": _sha256(SHIPPED),
-        "recipe_version": RECIPE_VERSION,
-        "weights": weights,
-        "extra_layers": extra_layers,
-        "xllamacpp": require_engine(),
-        "gguf": require_gguf(),
-    }
-    return hashlib.sha256(json.dumps(recipe, sort_keys=True).encode()).hexdigest()
 
 
 def _sha256(path: Path) -> str:
@@ -208,14 +204,6 @@ class GgufModel:
     def layers(self) -> int:
         """Return the number of transformer layers."""
         return int(self.fields[f"{self.architecture}.block_count"].value)
-
-    def with_layers(self, layers: int, extra: tuple[Tensor, ...]) -> GgufModel:
-        """Return the model with `extra` tensors appended and `layers` layers declared."""
-        return replace(self.with_field(f"{self.architecture}.block_count", layers), tensors=self.tensors + extra)
-
-    def with_field(self, key: str, value: int) -> GgufModel:
-        """Return the model with one existing whole-number entry changed."""
-        return replace(self, fields=self.fields | {key: replace(self.fields[key], value=value)})
 
 
 def read_gguf(path: Path) -> GgufModel:
@@ -273,7 +261,9 @@ def pad(model: GgufModel, extra_layers: int) -> GgufModel:
         for layer in range(model.layers, model.layers + extra_layers)
         for part, tensor in filler.items()
     )
-    return model.with_layers(model.layers + extra_layers, extra)
+    key = f"{model.architecture}.block_count"
+    declared = replace(model.fields[key], value=model.layers + extra_layers)
+    return replace(model, fields=model.fields | {key: declared}, tensors=model.tensors + extra)
 
 
 def _filler(tensor: Tensor, rng: np.random.Generator) -> NDArray[Any]:

@@ -12,7 +12,7 @@ import math
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Literal
@@ -113,22 +113,18 @@ def _without(value: object, paths: tuple[Path, ...]) -> object:
     """Return a value without everything that one of the paths leads to."""
     if not paths or not isinstance(value, dict | list):
         return value
-    kept = [
-        (key, _without(inner, below))
-        for key, inner in (value.items() if isinstance(value, dict) else enumerate(value))
-        if () not in (below := tuple(_paths_below(paths, key)))
-    ]
+    kept = []
+    for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
+        below: list[Path] = []  # the rest of each path that leads through this key or index
+        for path in paths:
+            step = path[0]
+            if step.deep:
+                below.append(path)  # it may match again further down
+            if step.of is None or (type(step.of) is type(key) and step.of == key):
+                below.append(path[1:])
+        if () not in below:
+            kept.append((key, _without(inner, tuple(below))))
     return dict(kept) if isinstance(value, dict) else [inner for _, inner in kept]
-
-
-def _paths_below(paths: tuple[Path, ...], key: object) -> Iterator[Path]:
-    """Yield the rest of each path that leads through a key of an object or an index of a list."""
-    for path in paths:
-        step = path[0]
-        if step.deep:
-            yield path  # it may match again further down
-        if step.of is None or (type(step.of) is type(key) and step.of == key):
-            yield path[1:]
 
 
 def _is_too_deep(value: object) -> bool:
@@ -233,6 +229,11 @@ def compare_answers(
     values = (_json(one.text), _json(other.text))
     is_json, has_calls = any(value is not None for value in values), bool(one.calls or other.calls)
     at_character = _first_difference(one.text, other.text)
+    structure = None
+    if is_json or has_calls:  # the same for JSON of one shape, and for calls of the same tools with such arguments
+        outlines = [Counter(_outline(call, rules.json) for call in content.calls) for content in (one, other)]
+        shapes = [None if value is None else shape_of(value, rules.json) for value in values]
+        structure = shapes[0] == shapes[1] and outlines[0] == outlines[1]
     facts = PairFacts(
         label=AnswerAgreement.DIFFERENT,
         differs=True,
@@ -240,7 +241,7 @@ def compare_answers(
         normalised=_is_normalised_equal(one, other, case=rules.json.case, in_any_order=in_any_order),
         json=equal_values(*values, rules.json) if is_json else None,
         calls=_equal_calls(one.calls, other.calls, rules.json, in_any_order=in_any_order) if has_calls else None,
-        structure=_has_same_structure(one, other, values, rules.json) if is_json or has_calls else None,
+        structure=structure,
         at_character=at_character,
         at_word=None if at_character is None else _words_before(one.text, other.text, at_character),
         similarity=similarity,
@@ -313,16 +314,6 @@ def _is_normalised_equal(one: AnswerContent, other: AnswerContent, *, case: bool
         return False
     first, second = normalise_answer(one.text), normalise_answer(other.text)
     return first == second or (not case and first.casefold() == second.casefold())
-
-
-def _has_same_structure(
-    one: AnswerContent, other: AnswerContent, values: tuple[object, object], rules: JsonRules
-) -> bool:
-    """Return True for JSON of the same shape, and for calls of the same tools with arguments of the same shape."""
-    if None not in values and shape_of(values[0], rules) != shape_of(values[1], rules):
-        return False
-    outlines = [Counter(_outline(call, rules) for call in content.calls) for content in (one, other)]
-    return (values[0] is None) == (values[1] is None) and outlines[0] == outlines[1]
 
 
 def _first_difference(one: str, other: str) -> int | None:

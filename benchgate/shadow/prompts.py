@@ -79,18 +79,17 @@ def form_problems(fields: Mapping[str, object]) -> list[str]:
 
 def unmeasurable_checks(suite: Suite, prompts: Sequence[ShadowPrompt]) -> Iterator[Problem]:
     """Yield a problem for each check of the answer form if no prompt requests one."""
-    if suite.shadow is None or any(_requests_form(prompt.fields) for prompt in prompts):
+    if suite.shadow is None:
         return
+    for prompt in prompts:
+        requested = prompt.fields.get("response_format")
+        if prompt.fields.get("tools") or (isinstance(requested, Mapping) and requested.get("type") != "text"):
+            return
     for number, check in enumerate(suite.gate.checks):
         if check.metric == "shadow_validity":
             what = f"no prompt of {suite.shadow.prompts} requests an answer form (`response_format` or `tools`)"
             message = f"{what}, so validity cannot be measured; draw prompts that do, or remove the check"
             yield Problem("", None, None, f"gate.checks[{number}].metric", message)
-
-
-def _requests_form(fields: Mapping[str, object]) -> bool:
-    requested = fields.get("response_format")
-    return bool(fields.get("tools")) or (isinstance(requested, Mapping) and requested.get("type") != "text")
 
 
 def _prompt(values: Mapping[str, object]) -> ShadowPrompt:

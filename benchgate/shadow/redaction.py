@@ -17,7 +17,7 @@ import signal
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from types import FrameType
 
@@ -163,23 +163,17 @@ def keys(text: str) -> Iterator[tuple[int, int]]:
         spans += pattern_spans(_API_KEY_HEADER)(text)
     if "bearer" in small or "authorization" in small:
         spans += pattern_spans(_AUTHORIZATION)(text)
-        spans += [found.span("secret") for found in _BEARER.finditer(text) if _looks_random(found["secret"])]
+        for found in _BEARER.finditer(text):
+            # A digit, or a capital within a word: no word of a sentence has one.
+            if any(map(str.isdigit, found["secret"])) or re.search("[a-z][A-Z]", found["secret"]):
+                spans.append(found.span("secret"))
     if any(word in small for word in _ASSIGNED_NAMES):
-        spans += _assigned(text)
+        for found in _ASSIGNED.finditer(text):
+            # Given to a name like `password`: in quotes, or with a digit. `password = read()` hides nothing.
+            name = str(found.lastgroup)
+            if name != "bare" or any(character.isdigit() for character in found[name]):
+                spans.append(found.span(name))
     return _merged(spans)
-
-
-def _assigned(text: str) -> Iterator[tuple[int, int]]:
-    """Find values given to a name like `password`: in quotes, or with a digit. `password = read()` hides nothing."""
-    for found in _ASSIGNED.finditer(text):
-        name = str(found.lastgroup)
-        if name != "bare" or any(character.isdigit() for character in found[name]):
-            yield found.span(name)
-
-
-def _looks_random(word: str) -> bool:
-    """Return True for a digit, or a capital within a word: no word of a sentence has one."""
-    return any(character.isdigit() for character in word) or re.search("[a-z][A-Z]", word) is not None
 
 
 def _merged(spans: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
@@ -204,15 +198,10 @@ def addresses(text: str) -> Iterator[tuple[int, int]]:
     """Find IP addresses of versions 4 and 6."""
     found = [match.span() for match in _IPV4.finditer(text)]
     found += [match.span() for match in _IPV6.finditer(text) if match[0].count(":") >= 2]
-    return iter([span for span in sorted(found) if _is_address(text[slice(*span)])])
-
-
-def _is_address(text: str) -> bool:
-    try:
-        ipaddress.ip_address(text)
-    except ValueError:
-        return False
-    return True
+    for begin, end in sorted(found):
+        with suppress(ValueError):
+            ipaddress.ip_address(text[begin:end])
+            yield begin, end
 
 
 RULES: dict[str, Spans] = {
@@ -258,23 +247,19 @@ class Redactor:
         """
         placeholders = _Placeholders()
         with _time_limit(self, _MAX_CPU_S * max(1.0, len(request.text) / _LONG)):
+            parts = [
+                part if _PLAIN_WORDS.fullmatch(part) and self._is_clean(part) else "*"
+                for part in request.label.split("/")
+            ]
+            kept = "/".join(parts)
             redacted = replace(
                 request,
                 messages=tuple(self._mapping(message, placeholders) for message in request.messages),
                 prompt=None if request.prompt is None else self._text(request.prompt, placeholders),
                 fields=self._mapping(request.fields, placeholders),
-                label=self._label(request.label),
+                label=kept if self._is_clean(kept) else "*",
             )
         return redacted, placeholders.replaced
-
-    def _label(self, label: str) -> str:
-        """Replace each part of a path by `*` unless it is a plain word in which no rule finds anything.
-
-        The label is stored, unlike the text, and a path may hold a key or the name of a tenant or a person.
-        """
-        parts = [part if _PLAIN_WORDS.fullmatch(part) and self._is_clean(part) else "*" for part in label.split("/")]
-        kept = "/".join(parts)
-        return kept if self._is_clean(kept) else "*"
 
     def _is_clean(self, text: str) -> bool:
         return self._text(text, _Placeholders()) == text

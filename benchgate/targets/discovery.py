@@ -48,9 +48,9 @@ class Trouble(StrEnum):
     AWAY = "away"  # nobody answers there
     TLS = "tls"  # one end does not accept the other's certificate, or does not speak TLS
     AUTH = "auth"  # the server wants a key, or another one
-    MODEL = "model"  # it does not serve what was asked for
+    MODEL = "model"  # it does not serve the requested model or path
     REFUSED = "refused"  # any other status than 200
-    ODD = "odd"  # it answers, and not with what was asked for
+    ODD = "odd"  # it answers, and not with what was requested
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,11 +59,6 @@ _OF_A_PROCESS = ("model_path", "model_id")
 _FILES = (*_OF_A_PROCESS, "root")
 
 
-def flags_of(engine: str, document: Mapping[str, object]) -> dict[str, object]:
-    """Return the flags that are set in a server's document about itself."""
-    return {name: _plain(value) for name in FLAGS.get(engine, ()) if (value := document.get(name)) is not None}
-
-
 def facts_of(engine: str, document: Mapping[str, object]) -> dict[str, object]:
     """Return the other facts in such a document: weights, adapter, chat template, slots and their context."""
     facts = {name: _plain(value) for name in OF_WEIGHTS.get(engine, ()) if (value := document.get(name)) is not None}
@@ -83,11 +78,6 @@ def facts_of(engine: str, document: Mapping[str, object]) -> dict[str, object]:
         counts = {"total_slots": slots, "n_ctx": context}
         facts |= {name: n for name, n in counts.items() if isinstance(n, int) and not isinstance(n, bool)}
     return facts
-
-
-def without_weights(document: Mapping[str, object]) -> dict[str, object]:
-    """Drop the weights of one process from its document: behind a gateway others serve the other models."""
-    return {name: value for name, value in document.items() if name not in _OF_A_PROCESS}
 
 
 def cache_flags(page: str) -> dict[str, object]:
@@ -279,7 +269,9 @@ def _facts(client: JsonClient, target: Target) -> dict[str, object]:
         version = at(path).get(key)
         if isinstance(version, str):
             facts["engine_version"] = one_line(version)
-    entry = _model_entry(at("/v1/models"), target.model)
+    entries = model_entries(at("/v1/models"))
+    named = [entry for entry in entries if entry.get("id") == target.model] or (entries if len(entries) == 1 else [])
+    entry = named[0] if named else {}
     meta = entry.get("meta")
     described = {**entry, **meta} if isinstance(meta, dict) else entry
     for name in _FACTS:
@@ -289,10 +281,12 @@ def _facts(client: JsonClient, target: Target) -> dict[str, object]:
     about = next((document for path in dialect.about_at if (document := at(path))), {})
     if dialect.version_at is None and isinstance(about.get("version"), str):
         facts["engine_version"] = one_line(str(about["version"]))
-    base_models = [listed for listed in model_entries(at("/v1/models")) if not listed.get("parent")]
-    of_model = without_weights(about) if len(base_models) > 1 else about
+    base_models = [listed for listed in entries if not listed.get("parent")]
+    of_model = about
+    if len(base_models) > 1:  # the weights are those of one process: behind a gateway others serve the other models
+        of_model = {name: value for name, value in about.items() if name not in _OF_A_PROCESS}
     facts |= facts_of(dialect.engine, {**{name: entry.get(name) for name in ("root", "parent")}, **of_model})
-    flags = flags_of(dialect.engine, about)
+    flags = {name: _plain(value) for name in FLAGS.get(dialect.engine, ()) if (value := about.get(name)) is not None}
     if dialect.flags_page is not None:
         flags |= cache_flags(_text(client, dialect.flags_page))
     return facts | ({"flags": flags} if flags else {})
@@ -317,10 +311,3 @@ def model_entries(models: dict[str, object]) -> list[dict[str, object]]:
     """Return the models in a server's list of them."""
     listed = models.get("data")
     return [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
-
-
-def _model_entry(models: dict[str, object], model: str) -> dict[str, object]:
-    """Return the entry of the requested model, or the only one there is."""
-    entries = model_entries(models)
-    named = [entry for entry in entries if entry.get("id") == model] or (entries if len(entries) == 1 else [])
-    return named[0] if named else {}

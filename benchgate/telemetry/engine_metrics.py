@@ -7,7 +7,7 @@ between versions, and an older server still has the old ones.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal
@@ -253,7 +253,8 @@ def read_page(text: str, model: str, start_time: str | None = None) -> Page:
 
 def read_dcgm(text: str, devices: Collection[int] | None) -> Mapping[TelemetryMetric, float]:
     """Read a DCGM exporter's values for these accelerators, None for all. Raises BadPageError."""
-    names = set(_sample_names(DCGM))
+    sources = [source for alternatives in DCGM.values() for source in alternatives]
+    names = {name for source in sources for name in source.names}
     samples = [sample for sample in parse_samples(text) if sample.name in names]
     if devices is not None:
         numbers = {str(device) for device in devices}
@@ -261,14 +262,6 @@ def read_dcgm(text: str, devices: Collection[int] | None) -> Mapping[TelemetryMe
     if not samples:
         raise BadPageError("it names none of these accelerators" if devices is not None else "it names no accelerator")
     return _values(samples, DCGM, None)
-
-
-def _sample_names(names: MetricNames) -> Iterator[str]:
-    for alternatives in names.values():
-        for source in alternatives:
-            yield from source.names
-            if source.divisor is not None:
-                yield from source.divisor.names
 
 
 def _values(samples: Sequence[Sample], names: MetricNames, model: str | None) -> dict[TelemetryMetric, float]:
@@ -288,7 +281,12 @@ def _value(by_name: Mapping[str, list[Sample]], source: MetricSource, model: str
     """Return None if a name is missing or the divisor is 0."""
     parts = []
     for name in source.names:
-        series = _of_model([s for s in by_name.get(name, ()) if source.labels.items() <= s.labels.items()], model)
+        series = [sample for sample in by_name.get(name, ()) if source.labels.items() <= sample.labels.items()]
+        if model is not None:
+            # Those of the model. If none has its name, those of the only model there is; of several, none.
+            labels = [next((s.labels[key] for key in MODEL_LABELS if key in s.labels), None) for s in series]
+            own = [sample for sample, label in zip(series, labels, strict=True) if label == model]
+            series = own or (series if len(set(labels)) <= 1 else [])
         if not series:
             return None
         values = [sample.value for sample in series]
@@ -298,14 +296,3 @@ def _value(by_name: Mapping[str, list[Sample]], source: MetricSource, model: str
         return value
     divisor = _value(by_name, source.divisor, model)
     return value / divisor if divisor else None
-
-
-def _of_model(series: Sequence[Sample], model: str | None) -> Sequence[Sample]:
-    """Select the series of one model. If none has its name, those of the only model there is; of several, none."""
-    if model is None:
-        return series
-    labels = [next((s.labels[key] for key in MODEL_LABELS if key in s.labels), None) for s in series]
-    own = [sample for sample, label in zip(series, labels, strict=True) if label == model]
-    if own:
-        return own
-    return series if len(set(labels)) <= 1 else []

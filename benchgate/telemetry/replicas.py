@@ -61,9 +61,6 @@ class ReplicaCounter:
         if self.addresses:
             with ThreadPoolExecutor(_AT_ONCE, "benchgate-replicas") as threads:
                 return Counted(sum(text is not None for text in threads.map(self._read, self.addresses)))
-        return self._count_by_report()
-
-    def _count_by_report(self) -> Counted:
         reports = [self._report] if self._report is not None else _REPORTS
         for report in reports:
             address = self.page if report.path is None else f"{ServerAddress.of(self.target.url).http_url}{report.path}"
@@ -74,8 +71,8 @@ class ReplicaCounter:
                 return Counted(count)
         if self._report is not None:
             return Counted(None, f"{self._report.name} did not report them")
-        asked = ", ".join(report.name for report in _REPORTS)
-        raise TargetError(f"{NOT_COUNTABLE}: none of {asked} reports them; {_HOW_TO_COUNT}")
+        sources = ", ".join(report.name for report in _REPORTS)
+        raise TargetError(f"{NOT_COUNTABLE}: none of {sources} reports them; {_HOW_TO_COUNT}")
 
     def _read(self, address: str) -> str | None:
         """Return the page, None where the address does not answer with status 200."""

@@ -78,7 +78,7 @@ def test_every_problem_of_every_file_is_reported_at_once(tmp_path: Path) -> None
         (
             "task: capitals",
             "task: capitals\nnum_fewshot: 1",
-            "num_fewshot: 1 examples are requested; name their source",
+            "num_fewshot: 1 examples are requested; name",
         ),
         (
             "task: capitals",
