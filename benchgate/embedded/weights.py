@@ -108,8 +108,8 @@ _FIRST_LAYER = "blk.0."
 _OUTPUT_PROJECTIONS = ("attn_output.weight", "ffn_down.weight")
 _FILLER_DEVIATION = 0.05  # near the trained weights', far from overflow in F16
 
+# Hashes of the files that this process made. A hash that lay beside the file could be forged with it.
 _made_sha256: dict[Path, str] = {}
-"""Hashes of the files that this process made. A hash that lay beside the file could be forged with it."""
 
 
 def weights_file(weights: str, extra_layers: int, cache_dir: Path) -> Path:

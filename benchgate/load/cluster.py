@@ -25,9 +25,8 @@ from benchgate.load.results import StageResult, lost_worker, merged
 from benchgate.load.shards import Shard
 from benchgate.targets.address import ServerAddress
 
+# A `distributed.Client`: that library loads late and is typed in parts. Methods are coroutines in its own loop.
 Client: TypeAlias = Any
-"""A `distributed.Client`: that library loads late and is typed in parts. Methods are coroutines in its own loop."""
-
 _CONNECT_S = 10
 _ANSWER_S = 30.0
 _LOOPBACK = ("localhost", "::1", "0.0.0.0", "::")
@@ -165,7 +164,6 @@ async def answered(call: Any) -> Any:
 
 
 def _versions(report: Mapping[str, Any] | None) -> tuple[str | None, str | None]:
-    """Return the versions of benchgate and of Python, up to its minor version."""
     packages = {} if report is None else report["packages"]
     python = packages.get("python")
     return packages.get("benchgate"), None if python is None else ".".join(python.split(".")[:2])
@@ -415,7 +413,6 @@ class ClusterFleet:
         return answers[seat.address]
 
     async def _interrupt(self) -> list[StageResult]:
-        """Have every worker end what it does, and return the results they have."""
         asks = [self._ask(seat, cluster_job.give_up) for seat in self._seats]
         futures = [asyncio.ensure_future(seat.future) for seat in self._seats if seat.future is not None]
         waits = [*map(asyncio.ensure_future, asks), *futures]

@@ -46,9 +46,7 @@ from benchgate.targets.client import JsonClient
 from benchgate.targets.dialect import Target, target_of
 from benchgate.targets.error_messages import RequestError, error_text, json_object
 
-Count = Callable[[str], int]
-"""Counts the tokens of a text, with whatever the tokenizer puts around every text."""
-
+Count = Callable[[str], int]  # counts the tokens of a text, with whatever the tokenizer puts around every text
 _LEAST_PIECES = 8  # enough for 16 tokens in a row to differ from prompt to prompt
 _CHECKED_TOKENS = 64
 _TIMEOUT_S = 10.0
@@ -302,8 +300,8 @@ _T = TypeVar("_T")
 _PICTURES = {".png": "png", ".jpg": "jpeg", ".jpeg": "jpeg", ".webp": "webp", ".gif": "gif"}
 _LARGEST_PICTURE = 20 * 2**20
 
+# Returns the vocabulary for a workload's tokenizer and kind of text. Raises UsageError.
 Vocabularies = Callable[[str, str], Vocabulary]
-"""Returns the vocabulary for a workload's tokenizer and kind of text. Raises UsageError."""
 
 
 def load_material(suite_dir: Path, load: Load, vocabulary: Vocabularies, context_tokens: int | None = None) -> Material:
@@ -328,8 +326,6 @@ def load_material(suite_dir: Path, load: Load, vocabulary: Vocabularies, context
 
 
 class _Reading:
-    """A reading of all the files; `problems` are what was wrong in them so far."""
-
     def __init__(self, suite_dir: Path, load: Load, context_tokens: int | None) -> None:
         self.problems: list[Problem] = []
         self._classes = load.classes()

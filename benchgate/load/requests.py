@@ -84,7 +84,6 @@ class LookAhead(Iterator[PreparedRequest]):
         self._making = asyncio.get_running_loop().call_later(_MAKE_AGAIN_S, self._make_some)
 
     def _make_some(self) -> None:
-        """Prepare requests for a moment, and continue a little later."""
         self._making = None
         until_ns = monotonic_ns() + _MAKE_NS
         try:

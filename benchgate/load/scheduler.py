@@ -271,7 +271,6 @@ class TrafficClassRunner:
                 tasks.create_task(self._slot(begin_ns))
 
     async def _slot(self, free_ns: int) -> None:
-        """Send as one user of a closed loop does: a request is due the moment the one before it is over."""
         first, pause_s = True, _PAUSE_S
         while (unit := self._next_unit(free_ns)) is not None:
             request, others, phase = unit
@@ -369,7 +368,6 @@ class TrafficClassRunner:
         due_ns: int,
         phase: Phase,
     ) -> None:
-        """Send one request, or begin a conversation, at its instant."""
         turns = conversation_turns(request, others)
         # What is left when the target was given up is over at once, but others still have their turn.
         await self._alarm.until(0 if self._pool.given_up else self._epoch_ns + due_ns)

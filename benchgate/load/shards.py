@@ -65,8 +65,8 @@ class Level:
 
 _NS = 1_000_000_000
 
+# Returns the request of a number; None for a plain one with a streamed answer of chat or completions.
 FindRequest = Callable[[int], PlannedRequest | None]
-"""Returns the request of a number; None for a plain one with a streamed answer of chat or completions."""
 
 
 class Requests(Protocol):

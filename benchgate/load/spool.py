@@ -239,7 +239,6 @@ class SpoolWriter:
             self._spool.append(self._unkept.popleft())
 
     def _keep_some(self) -> None:
-        """Keep answers for a moment, and go on a little later when there are more."""
         until_ns = monotonic_ns() + _KEEP_NS
         try:
             while self._unkept:

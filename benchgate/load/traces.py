@@ -22,11 +22,8 @@ from benchgate.plan.prompts import MOONCAKE_BLOCK_TOKENS
 from benchgate.suite.formats import parse_object
 from benchgate.suite.load import Load
 
-MOST_PROBLEMS = 20
-"""Problems shown of one file: the rest are the same mistake in other rows."""
-
-MOST_TOKENS = 1_000_000
-"""Limit of one text, as in a suite's workload."""
+MOST_PROBLEMS = 20  # problems shown of one file: the rest are the same mistake in other rows
+MOST_TOKENS = 1_000_000  # limit of one text, as in a suite's workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +100,6 @@ def csv_rows(file: TextIO) -> Iterator[Row]:
 
 
 def _begins(fields: list[str]) -> list[int]:
-    """The column at which each field of a line begins."""
     return [1 + sum(len(field) + 1 for field in fields[:position]) for position in range(len(fields))]
 
 
@@ -293,7 +289,6 @@ def _shape_of(row: Row) -> _Shape:
 
 
 def _request(shape: _Shape, row: Row, block_tokens: int) -> TracedRequest:
-    """The row's request with its instant as the file counts it."""
     if shape.is_own:
         own = (shape.at, shape.input_tokens, shape.output_tokens, _HASHES)
         for key in row.values:

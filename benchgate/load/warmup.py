@@ -24,8 +24,8 @@ _SERVICE_TIMES = 2  # of arrivals, in a round of an open loop after the first
 _MOST_REQUESTS = 10_000  # of such a round: a service time of minutes must not make hours of warm-up
 _NS = 1e-9
 
+# Sends the round of a number (from 0) with so many requests of each class, given the service times in seconds.
 Send = Callable[[int, Mapping[str, int], Mapping[str, float]], StageResult]
-"""Sends the round of a number (from 0) with so many requests of each class, given the service times in seconds."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,16 +29,13 @@ from benchgate.targets.client import RETRY, AsyncJsonClient
 from benchgate.targets.dialect import Target
 
 _TEXT_KEYS = ("id", "text")
-_GIVE_UP_AFTER = 5
-"""Failed pieces in a row after which a deployment counts as gone."""
+_GIVE_UP_AFTER = 5  # failed pieces in a row after which a deployment counts as gone
 
+# Number of positions from which the same listing at all of them shows that the texts are not read.
 _MIN_POSITIONS_TO_DIFFER = 5
-"""Number of positions from which the same listing at all of them shows that the texts are not read."""
-
 _STRONGEST_FIRST: tuple[ProbabilitySource, ...] = ("n_probs", "echo", "cut")
+# Tokens up to which a vocabulary is listed whole. A larger one would make answers of megabytes.
 _LARGEST_VOCABULARY = 4096
-"""Tokens up to which a vocabulary is listed whole. A larger one would make answers of megabytes."""
-
 _PROBE_POSITIONS = 2
 _MIN_TOKENS = 2  # that must be listed
 _MAX_MASS = 1.01  # of one listing, each probability rounded
@@ -199,7 +196,6 @@ class _Measurement:
     async def _read(
         self, piece: Piece, clients: Sequence[AsyncJsonClient], way: ProbabilitySource
     ) -> list[DivergenceItem]:
-        """Read a piece from all arms concurrently. Raises TargetError naming the arm."""
         roles = ("baseline", "candidate", "repeated baseline")
 
         async def read(role: str, client: AsyncJsonClient) -> tuple[int, list[PositionReading]]:

@@ -149,7 +149,6 @@ def _sample(row: dict[str, object], line: int) -> Sample:
 
 
 def _check_hashes(row: Mapping[str, object]) -> None:
-    """Raise ValueError unless each hash is that of its text."""
     requests = row["arguments"]
     first = requests.get("gen_args_0") if isinstance(requests, dict) else None
     sent = first.get("arg_0") if isinstance(first, dict) else None
@@ -385,7 +384,6 @@ def _missing_file(files: SampleFiles, task: str) -> list[Problem]:
 def _select(
     text: str, path: Path, selection: SampleSelection, results: Results
 ) -> tuple[SelectedItems | None, list[Problem]]:
-    """Return the items of a samples file that agree with its results, or its problems."""
     samples, problems = parse_samples(text, str(path))
     if problems:
         return None, problems

@@ -27,8 +27,7 @@ from benchgate.quality.tasks.lm_eval_tasks import function_value, is_function, m
 from benchgate.system import write_atomic
 
 OWN_TASKS = Path(lm_eval.tasks.__file__).parent
-SEED = 0
-"""Seed of few-shot examples and of everything else that a task draws, the same in both arms."""
+SEED = 0  # seed of few-shot examples and of everything else that a task draws, the same in both arms
 
 
 def _internals(module: str, *names: str) -> Any:

@@ -22,9 +22,7 @@ from benchgate.suite.schema import Limits
 from benchgate.targets.client import RETRY, AsyncJsonClient
 from benchgate.targets.dialect import Target
 
-_NO_SCORE = (0.0, False)
-"""Placeholder that lm-eval gets for an option of a failed item, whose score is dropped."""
-
+_NO_SCORE = (0.0, False)  # placeholder that lm-eval gets for an option of a failed item, whose score is dropped
 _PROBE_TEXT = "One, two, three, four, five. The sky is blue."
 _PROBE_CONTEXT, _PROBE_CONTINUATIONS = "One, two, three,", (" four", " qzx", " sky is")
 _PROBE_POSITIONS = 6  # enough to see that they differ

@@ -27,9 +27,8 @@ from benchgate.targets.answers import input_count
 from benchgate.targets.client import AsyncJsonClient
 from benchgate.targets.dialect import PATHS, Target
 
+# A completion that echoes its prompt, or llama.cpp's `n_probs` after every beginning of the text.
 Way = Literal["echo", "n_probs"]
-"""A completion that echoes its prompt, or llama.cpp's `n_probs` after every beginning of the text."""
-
 _MAX_LOGPROB = 1e-4  # a probability of 1 after summing a vocabulary in single precision
 _VLLM_MINUS_INFINITY = -9999.0  # JSON has no infinity
 _MINUS_INFINITY = -1e3  # other servers' stand-ins are at or below

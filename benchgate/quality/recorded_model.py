@@ -23,8 +23,7 @@ from benchgate.targets.answers import read_answer
 from benchgate.targets.client import RETRY, AsyncJsonClient
 from benchgate.targets.dialect import PATHS
 
-_CHAT_STOPS = 4
-"""Stop texts that a chat endpoint takes, as OpenAI limits them."""
+_CHAT_STOPS = 4  # stop texts that a chat endpoint takes, as OpenAI limits them
 
 
 class _Messages(NamedTuple):

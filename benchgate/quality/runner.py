@@ -183,9 +183,8 @@ def _item(answered: ItemAnswered, scored: ItemScored | None, cluster: str | None
 
 
 _POLL_S = 0.05
+# Time limit for importing lm-eval, which takes seconds on a busy machine. Not part of the eval's time limit.
 _START_LIMIT_S = 120.0
-"""Time limit for importing lm-eval, which takes seconds on a busy machine. Not part of the eval's time limit."""
-
 _ITEMS_PER_INTERIM_ANALYSIS = 10
 _THREAD_COUNTS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 _OUT_OF_MEMORY_SIGNS = (
@@ -193,14 +192,13 @@ _OUT_OF_MEMORY_SIGNS = (
     "failed to map segment", "can't start new thread", "SystemError",
 )  # fmt: skip
 
+# Task → the baseline's and the candidate's items so far, in the order of the rows.
 Items = Mapping[str, tuple[Sequence[EvalItem], Sequence[EvalItem]]]
-"""Task → the baseline's and the candidate's items so far, in the order of the rows."""
 
+# Interim analysis: returns the check that the items so far decide, or None to go on.
 Stop = Callable[[Items], str | None]
-"""Interim analysis: returns the check that the items so far decide, or None to go on."""
 
-OnProgress = Callable[[Arm, str, int], None]
-"""Called with the arm, the task and its number of answered items."""
+OnProgress = Callable[[Arm, str, int], None]  # called with the arm, the task and its number of answered items
 
 
 def require_lm_eval() -> None:

@@ -110,7 +110,6 @@ def _shape(value: object) -> object:
 
 
 def _without(value: object, paths: tuple[Path, ...]) -> object:
-    """Return a value without everything that one of the paths leads to."""
     if not paths or not isinstance(value, dict | list):
         return value
     kept = []
@@ -159,9 +158,7 @@ def _refuse(number: str) -> float:
 
 By = Literal["normalised", "exact", "json", "tool_calls", "structure", "auto"]
 
-CONTENT_FILTER = "content_filter"
-"""The finish reason of an answer that the server's own filter removed."""
-
+CONTENT_FILTER = "content_filter"  # the finish reason of an answer that the server's own filter removed
 REFUSAL_PHRASES = (
     "i'm sorry", "i am sorry", "i apologize", "i apologise", "my apologies", "as an ai", "as a language model",
     "as an assistant", "i cannot", "i can't", "i can not", "i'm unable", "i am unable", "i'm not able", "i am not able",
@@ -324,7 +321,6 @@ def _first_difference(one: str, other: str) -> int | None:
 
 
 def _words_before(one: str, other: str, at: int) -> int:
-    """Count the whole words before the one in which two texts first differ."""
     before = one[:at]
     is_inside = any(
         before and not before[-1].isspace() and at < len(text) and not text[at].isspace() for text in (one, other)

@@ -54,8 +54,6 @@ def mirror(
 
 
 class _Comparison:
-    """A shadow comparison in progress."""
-
     def __init__(
         self, baseline: Target, candidate: Target, prompts: Sequence[ShadowPrompt], settings: Shadow, limits: Limits
     ) -> None:
@@ -104,7 +102,6 @@ class _Comparison:
             await assess(replies, assessors, self._settings, self._limits, on_assessed)
 
     async def _send(self, clients: dict[str, AsyncJsonClient], prompt: ShadowPrompt) -> PromptReplies:
-        """Send one prompt to all at the same moment."""
         names = [name for name in self._targets if not (prompt.once and name == "secondary")]
         ask, seed = prompt.ask(self._settings.max_tokens), seed_of(prompt.id)
         quote = self._settings.store_text

@@ -20,9 +20,8 @@ from benchgate.system import RECORDED_BYTES, read_text_file
 from benchgate.targets.validity import response_schema, tool_schemas
 
 ROLES = frozenset({"system", "developer", "user", "assistant", "tool", "function"})
+# Keys of a row that are sent unchanged beside the messages.
 REQUEST_FIELDS = ("tools", "tool_choice", "parallel_tool_calls", "response_format", "stop")
-"""Keys of a row that are sent unchanged beside the messages."""
-
 _KEYS = ("id", "prompt", "messages", *REQUEST_FIELDS, "max_tokens", "endpoint", "stratum", "length", "redacted")
 _MAX_TOKENS = 1_000_000
 _FORMATS = ("text", "json_object", "json_schema")

@@ -24,8 +24,8 @@ from types import FrameType
 from benchgate.errors import UsageError
 from benchgate.shadow.request_log import LoggedRequest
 
+# Finds the spans of a text to replace: start and end, ascending, without overlaps.
 Spans = Callable[[str], Iterator[tuple[int, int]]]
-"""Finds the spans of a text to replace: start and end, ascending, without overlaps."""
 
 
 def pattern_spans(pattern: re.Pattern[str]) -> Spans:
@@ -177,7 +177,6 @@ def keys(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _merged(spans: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """Yield the spans in order, overlapping ones as one."""
     begin = end = -1
     for left, right in sorted(spans):
         if left > end or end < 0:
@@ -204,6 +203,7 @@ def addresses(text: str) -> Iterator[tuple[int, int]]:
             yield begin, end
 
 
+# The built-in rules in the order in which they are applied. A later rule does not see what an earlier one replaced.
 RULES: dict[str, Spans] = {
     "key": keys,
     "email": emails,
@@ -212,11 +212,9 @@ RULES: dict[str, Spans] = {
     "phone": phones,
     "ip": addresses,
 }
-"""The built-in rules in the order in which they are applied. A later rule does not see what an earlier one replaced."""
 
+# The rules applied unless others are named. IP addresses are often the subject of a prompt.
 DEFAULT_RULES = ("key", "email", "iban", "card", "phone")
-"""The rules applied unless others are named. IP addresses are often the subject of a prompt."""
-
 _MAX_CPU_S = 2.0
 """Processor time to redact one request of 100,000 characters, in proportion for longer ones. The built-in rules need
 less than a tenth of it."""
@@ -224,8 +222,8 @@ less than a tenth of it."""
 _LONG = 100_000  # characters
 
 _RULE_NAME = re.compile(r"[A-Z][A-Z0-9_]{0,31}")
+# A part of a path like `chat` or `customer-support`. Keys are longer, or mix upper and lower case.
 _PLAIN_WORDS = re.compile(r"(?:[a-z]{1,16}|[A-Z][a-z]{1,15})(?:[_-][a-z]{1,16}){0,3}")
-"""A part of a path like `chat` or `customer-support`. Keys are longer, or mix upper and lower case."""
 
 
 class TooSlowError(Exception):
@@ -310,8 +308,6 @@ class Redactor:
 
 
 class _Placeholders:
-    """Placeholders of the values in one request."""
-
     def __init__(self) -> None:
         self._names: dict[tuple[str, str], str] = {}
         self._values: Counter[str] = Counter()

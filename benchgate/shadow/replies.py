@@ -173,7 +173,6 @@ def item_of(answered: PromptReplies, settings: Shadow, rules: ComparisonRules) -
 
 
 def _facts(reply: Reply, prompt: ShadowPrompt, settings: Shadow) -> AnswerFacts | None:
-    """Return the facts of an answer, also of an empty one. None if there is no answer."""
     if reply.answer is None:
         return None
     content = reply.content or AnswerContent("")

@@ -26,9 +26,7 @@ from benchgate.errors import UsageError
 from benchgate.shadow.prompts import REQUEST_FIELDS, ROLES
 from benchgate.suite.formats import holds_half_a_pair, parse_json
 
-Endpoint = Literal["chat", "completions"]
-"""Endpoint to which a recorded request can be sent again."""
-
+Endpoint = Literal["chat", "completions"]  # endpoint to which a recorded request can be sent again
 _LENGTH_BOUNDS = (128, 512, 2_048, 8_192, 32_768, 131_072)  # characters
 _WHITE_SPACE = re.compile(r"\s+")
 
@@ -108,9 +106,7 @@ def _texts(messages: tuple[Mapping[str, object], ...]) -> Iterator[str]:
             yield json.dumps(message["tool_calls"], sort_keys=True, ensure_ascii=False)
 
 
-MAX_PLACES = 5
-"""Lines named for each reason why lines were skipped."""
-
+MAX_PLACES = 5  # lines named for each reason why lines were skipped
 _MAX_LINE_BYTES = 64 * 2**20
 _SEVERAL = 5
 _UNKNOWN_LINE = "is neither a JSON object nor a request of a server's log"

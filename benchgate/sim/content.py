@@ -20,8 +20,8 @@ WORDS = (
 MASK = len(WORDS) - 1  # the number of words is a power of two
 LAP_BITS = MASK.bit_length()
 
+# Reasoning before the answer, the answer, and the arguments of a tool call.
 TokenKind = Literal["reasoning", "content", "tool"]
-"""Reasoning before the answer, the answer, and the arguments of a tool call."""
 
 
 def start_of(key: int) -> int:
@@ -83,8 +83,8 @@ _KNOWN = frozenset({
     "exclusiveMinimum", "exclusiveMaximum", "title", "description", "default", "examples", "$schema", "$id",
     "format", "strict",
 })  # fmt: skip
+# Schema of an answer of the type json_object.
 JSON_OBJECT: Mapping[str, object] = {"type": "object", "properties": {"answer": {"type": "string"}}}
-"""Schema of an answer of the type json_object."""
 
 
 class Unsupported(ValueError):
@@ -97,8 +97,6 @@ class _Free:
 
 
 class _Instance:
-    """Builder of one instance of a schema."""
-
     def __init__(self, schema: Mapping[str, object], key: int) -> None:
         self._root = schema
         self._key = key

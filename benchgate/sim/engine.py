@@ -250,7 +250,6 @@ class Queue(ConstantPace):
         yield from super().take(now_ns)
 
     def _starts_ns(self) -> int:
-        """Return when the service of the first job in the queue begins."""
         return max(self._waiting[0].arrived_ns, self._free_ns[0])
 
     def _start(self, now_ns: int) -> None:
@@ -318,8 +317,6 @@ class PrefixCache:
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """A step under way: its end, and the jobs that get a token then."""
-
     ends_ns: int
     rewarded: list[Job]
     idle: bool = False  # a wait in which nothing can run
@@ -429,7 +426,6 @@ class Engine(Model):
         return job.input_tokens + job.produced if self._settings.preempts else job.reserved_tokens
 
     def _begin(self, at_ns: int) -> None:
-        """Start the next step at that instant."""
         if self._settings.preempts:
             # Throw the least urgent back into the queue until everybody left has room for one more token.
             while len(self._running) > 1 and self._taken_tokens + len(self._running) > self._settings.kv_tokens:

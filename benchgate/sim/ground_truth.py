@@ -26,8 +26,8 @@ _BIN_BITS = 10  # a bin is 1,024 ns
 _BINS = 1 << 20  # up to 1.07 s; what is longer is rare and kept as it is
 _QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 
+# `n`, `mean`, `p50`, `p90`, `p95`, `p99` and `max`, in seconds; None where there is nothing.
 Spread = dict[str, float | int | None]
-"""`n`, `mean`, `p50`, `p90`, `p95`, `p99` and `max`, in seconds; None where there is nothing."""
 
 
 class Durations:
@@ -96,9 +96,8 @@ def spread(durations_ns: Sequence[int]) -> Spread:
     return {"n": n, "mean": sum(ordered) / n / NS, **{k: at(q) for k, q in _QUANTILES.items()}, "max": ordered[-1] / NS}
 
 
+# The whole answer went to the kernel; the client left before; the server answered with an error or cut the answer.
 Outcome = Literal["finished", "aborted", "failed"]
-"""The whole answer went to the kernel; the client left before; the server answered with an error or cut the answer."""
-
 _OUTCOMES: tuple[Outcome, ...] = ("finished", "aborted", "failed")
 _ABSENT = -1
 _COLUMNS = (
@@ -260,7 +259,6 @@ class GroundTruth:
         return [instants[at] - received[at] for at in which if instants[at] != _ABSENT]
 
     def _by(self, kind: str) -> dict[str, object]:
-        """Group the completed requests by endpoint, model or priority."""
         groups: dict[object, list[int]] = {}
         for at, labels in enumerate(self._labels):
             value = getattr(labels, kind)

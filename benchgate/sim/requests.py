@@ -162,8 +162,7 @@ class ResponseFormat:
     param: str = "response_format"
 
 
-PLAIN = ResponseFormat()
-"""Words."""
+PLAIN = ResponseFormat()  # words
 
 
 def read_response_format(endpoint: str, data: Mapping[str, Any], key: int) -> ResponseFormat:
@@ -278,8 +277,6 @@ class ApiRequest:
 
 @dataclass(frozen=True, slots=True)
 class _Body:
-    """The JSON of a request, and the model that answers it."""
-
     endpoint: Endpoint
     data: dict[str, object]
     settings: SimSettings

@@ -152,7 +152,6 @@ def _session(body: Mapping[str, object]) -> str | None:
 
 
 def _text_of(prompt: object) -> str:
-    """Return all text in a prompt."""
     if isinstance(prompt, str):
         return prompt
     if isinstance(prompt, list):
@@ -421,7 +420,6 @@ class Router:
         one.kill()
 
     async def _metrics(self, _: Request) -> bytes:
-        """Return the series of all replicas that are up."""
         pages = {one.number: (await one.fetch("GET", "/metrics")).decode() for one in self._up()}
         born = f"# TYPE process_start_time_seconds gauge\nprocess_start_time_seconds {self._began_s:.6f}\n"
         return whole(200, (born + merged(pages)).encode(), content_type=METRICS_TYPE)
@@ -456,8 +454,6 @@ class Router:
 
 
 class _Answering:
-    """A control route that takes time."""
-
     def __init__(self, answer: Awaitable[bytes], request: Request, line: Connection) -> None:
         self._request = request
         self._line = line

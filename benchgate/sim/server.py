@@ -205,7 +205,6 @@ class SimServer:
         return block_names([*parsed.prompt.words, *answer.split()], self._settings.block_tokens, parsed.model)
 
     def _busy(self, parsed: ApiRequest) -> bytes:
-        """Return the refusal of a full queue."""
         status = self._settings.queue_status
         code = status or 503
         kind = "Too Many Requests" if code == 429 else "Service Unavailable"

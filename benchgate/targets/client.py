@@ -273,7 +273,6 @@ def http_client(target: Target | None, timeout: httpx2.Timeout, limits: httpx2.L
 
 
 def _retry_after_s(value: str) -> float:
-    """Read a `Retry-After` header: seconds, or a date. 0 for anything else."""
     try:
         if value.isascii() and value.isdigit():
             return float(value)

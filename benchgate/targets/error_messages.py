@@ -14,8 +14,7 @@ WORDLESS_ERROR = "an error without a message"
 
 _REFUSED = 400  # an HTTP status, which some gateways give as the `code` of an event
 
-Secret = str | tuple[str, ...] | None
-"""A text, or several, that must not be shown."""
+Secret = str | tuple[str, ...] | None  # a text, or several, that must not be shown
 
 
 class RequestError(TargetError):

@@ -27,9 +27,7 @@ from benchgate.targets.client import JsonClient, TlsError
 from benchgate.targets.dialect import PATHS, Target, ask_body
 from benchgate.targets.error_messages import RequestError, error_message, error_text, json_object, one_line
 
-CACHE_INFO = "vllm:cache_config_info"
-"""A sample on vLLM's metrics page whose labels are flags of its cache."""
-
+CACHE_INFO = "vllm:cache_config_info"  # a sample on vLLM's metrics page whose labels are flags of its cache
 _VLLM = (
     "block_size", "cache_dtype", "calculate_kv_scales", "cpu_offload_gb", "enable_prefix_caching",
     "gpu_memory_utilization", "num_gpu_blocks_override", "prefix_caching_hash_algo", "swap_space",
@@ -47,13 +45,13 @@ _TGI = (
     "max_concurrent_requests", "max_input_length", "max_input_tokens", "max_total_tokens", "max_waiting_tokens",
     "waiting_served_ratio",
 )  # fmt: skip
+# The flags of each engine that change its speed or its answers, whatever weights it serves.
 FLAGS: Mapping[str, tuple[str, ...]] = MappingProxyType({"vllm": _VLLM, "sglang": _SGLANG, "tgi": _TGI})
-"""The flags of each engine that change its speed or its answers, whatever weights it serves."""
 
+# Names that identify a set of weights, which may differ between the arms.
 OF_WEIGHTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {"sglang": ("dtype", "quantization", "load_format", "weight_version"), "tgi": ("model_sha", "model_dtype")}
 )
-"""Names that identify a set of weights, which may differ between the arms."""
 
 _OF_A_PROCESS = ("model_path", "model_id")
 _FILES = (*_OF_A_PROCESS, "root")

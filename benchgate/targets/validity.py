@@ -17,8 +17,7 @@ from benchgate.suite.formats import validator_of
 _LONGEST_S = 0.2  # of processor time, to check one answer; the slowest sound ones take a hundredth of it
 _CHOICE_OF_ONE = ("function", "custom")
 
-NOTHING = object()
-"""Stands for a text that is no JSON; null is a value."""
+NOTHING = object()  # stands for a text that is no JSON; null is a value
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,6 @@ MetricNames = Mapping[TelemetryMetric, tuple[MetricSource, ...]]
 
 
 def _any_of(*names: str) -> tuple[MetricSource, ...]:
-    """Take the first of these names that is there."""
     return tuple(MetricSource((name,)) for name in names)
 
 
@@ -156,6 +155,7 @@ class EnginePage:
     start_times: tuple[str, ...] = ("process_start_time_seconds",)
 
 
+# In the order in which a page is tried: Triton's may hold vLLM's names too.
 PAGES: Mapping[str, EnginePage] = MappingProxyType(
     {
         "triton": EnginePage("nv_inference_", "/metrics", _TRITON, port=8002),
@@ -171,16 +171,14 @@ PAGES: Mapping[str, EnginePage] = MappingProxyType(
         "llamacpp": EnginePage("llamacpp:", "/metrics", _LLAMACPP),
     }
 )
-"""In the order in which a page is tried: Triton's may hold vLLM's names too."""
 
-START_TIME_HEADER = "process-start-time-unix"
-"""A header of llama.cpp's page with its start time."""
-
+START_TIME_HEADER = "process-start-time-unix"  # a header of llama.cpp's page with its start time
 MODEL_LABELS = ("model_name", "model")
 
 _PERCENT = 0.01
 _MILLI = 1e-3
 _MEGA = 1e6
+# Names that NVIDIA's DCGM exporter shows by default and, the PROF ones, where profiling is allowed.
 DCGM: MetricNames = {
     Gauge.GPU_BUSY: (
         MetricSource(("DCGM_FI_PROF_GR_ENGINE_ACTIVE",), combine="mean"),
@@ -192,10 +190,8 @@ DCGM: MetricNames = {
     Gauge.GPU_CLOCK: (MetricSource(("DCGM_FI_DEV_SM_CLOCK",), scale=_MEGA, combine="mean"),),
     Counter.GPU_ENERGY_J: (MetricSource(("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION",), scale=_MILLI),),
 }
-"""Names that NVIDIA's DCGM exporter shows by default and, the PROF ones, where profiling is allowed."""
 
-GPU_LABEL = "gpu"
-"""The exporter's label with the number of the accelerator."""
+GPU_LABEL = "gpu"  # the exporter's label with the number of the accelerator
 
 
 @dataclass(frozen=True, slots=True)

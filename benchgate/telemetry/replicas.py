@@ -142,7 +142,6 @@ class _Report:
 
 
 def _sglang_workers(text: str) -> int | None:
-    """Count the healthy workers of an SGLang router."""
     workers = _listed(text, "workers")
     if workers is None or any(not isinstance(worker.get("is_healthy"), bool) for worker in workers):
         return None
@@ -150,7 +149,6 @@ def _sglang_workers(text: str) -> int | None:
 
 
 def _practice_replicas(text: str) -> int | None:
-    """Count the replicas of a practice server that take requests."""
     replicas = _listed(text, "replicas")
     return None if replicas is None else sum(replica.get("state") == "up" for replica in replicas)
 

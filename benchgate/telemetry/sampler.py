@@ -189,7 +189,6 @@ class Sampler:
 
 
 def _client_load() -> float | None:
-    """Return the load average of this machine over the last minute."""
     try:
         return os.getloadavg()[0]
     except OSError:

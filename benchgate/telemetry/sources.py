@@ -63,7 +63,6 @@ def sources_of(spec: DeploymentSpec, target: Target, environment: Mapping[str, s
 
 
 def _usual_page(target: Target) -> str | None:
-    """Return the metrics page of an engine, if it has one."""
     engine = target.dialect.engine
     if engine == "ollama":
         return None
@@ -305,7 +304,6 @@ def _names_by_smi(command: Sequence[str]) -> dict[int, tuple[str, str]]:
 
 
 def _names_by_page(address: str, target: Target) -> dict[int, tuple[str, str]]:
-    """Read the labels of an exporter's samples."""
     try:
         with PageSource(address, target) as source:
             samples = parse_samples(source.fetch().text)

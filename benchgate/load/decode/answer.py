@@ -25,8 +25,7 @@ from benchgate.targets.error_messages import Secret, one_line
 _ANSWER_FIELDS = ("content", "text", "refusal")  # of a chat message, or a piece of one; `text` of completions
 _REASONING_FIELDS = ("reasoning_content", "reasoning")  # two names of one thing: some servers send both
 
-Key = tuple[int, str]
-"""Identity of a tool call within an answer: its place, and its id if it has one."""
+Key = tuple[int, str]  # identity of a tool call within an answer: its place, and its id if it has one
 
 
 @dataclass(slots=True, eq=False)

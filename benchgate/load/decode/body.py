@@ -27,9 +27,7 @@ class Template(NamedTuple):
     after: bytes
 
 
-Read = tuple[int, bytes]
-"""Bytes of a body and the instant (monotonic ns) at which the last of them was read."""
-
+Read = tuple[int, bytes]  # bytes of a body and the instant (monotonic ns) at which the last of them was read
 _CRLF = b"\r\n"
 _STRING = re.compile(rb'[^"\\\x00-\x1f]*(?:\\["\\/bfnrt][^"\\\x00-\x1f]*)*')
 
@@ -184,7 +182,6 @@ class Reads(Iterator[Read]):
         return Run(len(texts), output_ns, b"".join([text + b"\n" for text in texts]))
 
     def _next_unframed(self) -> Read:
-        """Return the rest of the next read."""
         if self._at >= len(self._raw):
             raise StopIteration
         at_ns, came = self._read_over(self._at)

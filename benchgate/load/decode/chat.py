@@ -203,9 +203,8 @@ def _kind(opening: bytes, before: bytes, text: str = "", after: bytes = b"") -> 
     )
 
 
+# Limit of events in one stream, comments and heartbeats included: a hostile server must not keep us busy.
 MOST_EVENTS = 1_000_000
-"""Limit of events in one stream, comments and heartbeats included: a hostile server must not keep us busy."""
-
 _IN_VAIN = 8  # events may be looked up that begin no run of like ones, as the first ones and the last ones do; of all
 _IN_VAIN_ONE_IN = 32  # others at most: where each event has something of its own, looking it up only costs
 

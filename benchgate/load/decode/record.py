@@ -62,7 +62,6 @@ def classify_failure(
 
 
 def _unasked(stream: ParsedAnswer, ask: ModelRequest, target: Target | None) -> str | None:
-    """Return what an answer holds that its request did not ask for, None if it holds nothing of the kind."""
     choice, calls = stream.other_choice, stream.words.calls or (stream.others is not None and stream.others.calls)
     if choice is None and not calls:
         return None
@@ -94,7 +93,6 @@ def _unfinished(stream: ParsedAnswer) -> Failure | None:
 
 
 def _unreadable(body: bytes, ask: ModelRequest) -> Failure:
-    """Return the failure of a body that is neither the stream nor the document that was requested."""
     if not body.strip():
         return Failure(ErrorClass.EMPTY, "HTTP 200 with an empty body")
     if not ask.stream and body.lstrip().startswith((b"data:", b"event:")):
@@ -200,8 +198,6 @@ def decode_named(
 
 
 class _Content(NamedTuple):
-    """Amounts of content as `RequestRecord` holds them."""
-
     answer_chars: int | None
     reasoning_chars: int | None
     redundancy_percent: int | None
@@ -251,7 +247,6 @@ def _read(response: Response, ask: ModelRequest, secret: Secret) -> ParsedAnswer
 
 
 def _read_body(body: Iterable[Read], ask: ModelRequest, secret: Secret) -> ParsedAnswer:
-    """Decode a body by the endpoint of its request."""
     if ask.endpoint == "embeddings":
         return read_embeddings(body, ask, secret=secret)
     if ask.endpoint == "rerank":

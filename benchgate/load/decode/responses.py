@@ -15,6 +15,7 @@ from benchgate.load.decode.sse import HEARTBEATS, EventParser, OverlongEvent
 from benchgate.targets.answers import text_in
 from benchgate.targets.error_messages import WORDLESS_ERROR, Secret, error_message, event_error, json_object, redact
 
+# The events that end a response, and the status that each stands for where none is stated.
 _LAST = {
     "response.completed": "completed",
     "response.incomplete": "incomplete",
@@ -22,7 +23,6 @@ _LAST = {
     "response.cancelled": "cancelled",
     "response.done": None,  # some gateways end every response so: its status is in it
 }
-"""The events that end a response, and the status that each stands for where none is stated."""
 
 _ITEMS = ("response.output_item.added", "response.output_item.done")
 _OUT_OF_TOKENS = frozenset({"max_output_tokens", "max_tokens", "length"})

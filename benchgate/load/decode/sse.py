@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-LONGEST_EVENT_BYTES = 8 * 2**20
-"""Limit of one event; no server sends longer ones on purpose."""
+LONGEST_EVENT_BYTES = 8 * 2**20  # limit of one event; no server sends longer ones on purpose
 
+# Names of events that say only that somebody is still there, in whatever words.
 HEARTBEATS = frozenset({"ping", "heartbeat", "keepalive", "keep-alive", "keep_alive"})
-"""Names of events that say only that somebody is still there, in whatever words."""
 
 
 _DATA = b"data: "

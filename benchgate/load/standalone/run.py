@@ -40,8 +40,7 @@ if TYPE_CHECKING:
     from benchgate.load.cluster import ClusterFleet
 
 _NS = 1_000_000_000
-_AFTER_ALL = 2**40
-"""First number of the ramp where the number of measured requests is not known before."""
+_AFTER_ALL = 2**40  # first number of the ramp where the number of measured requests is not known before
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,7 +283,6 @@ def _verdict(
 
 
 def _unusable(options: LoadOptions, result: StageResult, saturated: tuple[str, ...]) -> str | None:
-    """Return the reason why the requests show nothing of the server's goodput, or None."""
     columns = result.requests
     if len(columns) == 0:
         return "no request was scheduled"
@@ -309,7 +307,6 @@ def _miscounted(options: LoadOptions, columns: RequestColumns) -> str | None:
 
 
 def _limits(good: Sequence[int], scheduled: Sequence[int]) -> tuple[distributions.Limits, str]:
-    """Return limits of the share of good requests over blocks, and the method."""
     from benchgate.stats.clusters import miss_share_limits
     from benchgate.stats.proportions import clopper_pearson
 

@@ -26,12 +26,12 @@ _NO_SCORE = frozenset({"bypass", "likelihood"})
 _MERGING_FILTERS = frozenset({"majority_vote", "take_first_k"})
 _OUTPUT_TYPES = ("generate_until", "multiple_choice", "loglikelihood")
 
+# Metrics of task files without code, by output type.
 LOCAL_METRICS: Mapping[str, tuple[str, ...]] = {
     "generate_until": ("exact_match", "bleu", "chrf", "chrf++"),
     "multiple_choice": ("acc", "acc_norm", "acc_bytes", "acc_mutual_info", "exact_match"),
     "loglikelihood": ("acc",),
 }
-"""Metrics of task files without code, by output type."""
 
 
 def gated_task(

@@ -145,6 +145,7 @@ class TaskFile(_Strict):
     metadata: dict[str, Any] | None = None
 
 
+# Every key, for suggesting the nearest one.
 KEYS = tuple(
     {
         key
@@ -152,7 +153,6 @@ KEYS = tuple(
         for key in model.model_fields
     }
 )
-"""Every key, for suggesting the nearest one."""
 
 
 def contradictions(spec: TaskFile) -> Iterator[tuple[tuple[str | int, ...], str]]:
