@@ -19,7 +19,7 @@ from typing import Self
 
 import numpy as np
 
-from benchgate.load.decode.record import decode_named
+from benchgate.load.decode.record import decode
 from benchgate.load.shards import ClassShare, Shard
 from benchgate.load.spool import Phase, read_spool
 from benchgate.model.columns import ColumnBuilder, concatenate_columns, split_by_use
@@ -204,7 +204,7 @@ def read_class(part: ClassShare, spool: Path, target: Target) -> ClassResult:
         request = find(number)
         leaves = response.left or (request is not None and request.leave is not None)
         ask = _PLAIN if request is None else request.ask
-        record, name = decode_named(
+        record, name = decode(
             number, intended_ns, epoch_ns, response, ask=ask, leaves=leaves, secret=secret, target=target
         )
         whole = record.error is None and record.end_ns is not None

@@ -132,29 +132,14 @@ def decode(
     leaves: bool = False,
     secret: Secret = None,
     target: Target | None = None,
-) -> RequestRecord:
-    """Return the record of one request. `intended_ns` is relative to `epoch_ns`, the response's instants are absolute.
-
-    A failed request keeps whatever came before it failed. With `leaves` the client was to cancel it: it is kept apart
-    from all others, also when the answer was over before. `secret` is blotted out of what the server said. Further
-    fields that `target` adds to a body may offer tools or request several choices.
-    """
-    named = decode_named(index, intended_ns, epoch_ns, response, ask=ask, leaves=leaves, secret=secret, target=target)
-    return named[0]
-
-
-def decode_named(
-    index: int,
-    intended_ns: int,
-    epoch_ns: int,
-    response: Response,
-    *,
-    ask: ModelRequest,
-    leaves: bool,
-    secret: Secret,
-    target: Target | None = None,
 ) -> tuple[RequestRecord, str | None]:
-    """Return the record of one request, and the id of the answer where it has one."""
+    """Return the record of one request, and the id of the answer where it has one.
+
+    `intended_ns` is relative to `epoch_ns`, the response's instants are absolute. A failed request keeps whatever came
+    before it failed. With `leaves` the client was to cancel it: it is kept apart from all others, also when the answer
+    was over before. `secret` is blotted out of what the server said. Further fields that `target` adds to a body may
+    offer tools or request several choices.
+    """
     stream = _read(response, ask, secret)
     fault = classify_failure(response, stream, ask, target)
     tokens: int | None = None
@@ -233,20 +218,16 @@ def failure_and_content(
     return classify_failure(response, stream, ask, target), stream.words
 
 
-def content_of(body: Iterable[Read], ask: ModelRequest) -> AnswerContent:
-    """Return what the first choice of an answer says, as far as it can be read."""
-    return _read_body(body, ask, None).words
-
-
 def _is_read(response: Response) -> bool:
     return response.head is not None and response.head.status == 200  # any other status carries no answer
 
 
 def _read(response: Response, ask: ModelRequest, secret: Secret) -> ParsedAnswer:
-    return _read_body(response.body, ask, secret) if _is_read(response) else ParsedAnswer()
+    return read_body(response.body, ask, secret) if _is_read(response) else ParsedAnswer()
 
 
-def _read_body(body: Iterable[Read], ask: ModelRequest, secret: Secret) -> ParsedAnswer:
+def read_body(body: Iterable[Read], ask: ModelRequest, secret: Secret = None) -> ParsedAnswer:
+    """Decode a body by the endpoint of its request."""
     if ask.endpoint == "embeddings":
         return read_embeddings(body, ask, secret=secret)
     if ask.endpoint == "rerank":

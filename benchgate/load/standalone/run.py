@@ -400,12 +400,6 @@ def fleet_of(options: LoadOptions) -> Fleet | ClusterFleet:
     return Fleet(options.workers or 1, fork=True)
 
 
-def run_load(options: LoadOptions, target: Target, service_s: float | None = None) -> StageResult:
-    """Run a whole bare load without any warm-up. Raises LoadInterrupted when interrupted."""
-    with fleet_of(options) as fleet:
-        return send_load(fleet, options, target, service_s)
-
-
 def send_load(
     fleet: Fleet | ClusterFleet,
     options: LoadOptions,
