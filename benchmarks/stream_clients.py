@@ -107,7 +107,7 @@ def run_benchgate(job: Job) -> Document:
     """The load engine as `benchgate load` runs it; TTFT is from the instant a request was due."""
     from benchgate.gate.evidence.client_strain import saturation_reasons
     from benchgate.load.standalone.options import LoadOptions
-    from benchgate.load.standalone.run import run_load
+    from benchgate.load.standalone.run import fleet_of, send_load
     from benchgate.model import request_metrics
     from benchgate.model.columns import concatenate_columns
     from benchgate.model.deployment import Arm
@@ -116,7 +116,8 @@ def run_benchgate(job: Job) -> Document:
     options = LoadOptions(
         job.url, job.model, "vllm", concurrency=job.streams, duration_s=job.seconds, output_tokens=job.tokens
     )
-    result = run_load(options, Target(Arm.CANDIDATE, job.url, job.model, DIALECTS["vllm"]))
+    with fleet_of(options) as fleet:
+        result = send_load(fleet, options, Target(Arm.CANDIDATE, job.url, job.model, DIALECTS["vllm"]))
     columns = concatenate_columns([result.requests, result.only.ramp])  # the client does the same work for all of them
     if not request_metrics.succeeded(columns).all():
         raise SystemExit(f"requests failed: {set(columns.error_detail)}")

@@ -26,7 +26,7 @@ from benchgate.suite.schema import Suite, traffic_classes
 from benchgate.targets.address import ServerAddress, show_address
 from benchgate.targets.dialect import Target, target_of
 from benchgate.targets.discovery import STREAMED, WITHIN_S, Fault, Listing, Trial, Trouble, list_models, try_completion
-from benchgate.telemetry.parse import BadPageError, read_page
+from benchgate.telemetry.engine_metrics import BadPageError, read_page
 from benchgate.telemetry.replicas import replica_counter
 from benchgate.telemetry.sources import PageSource, UnreadError, sources_of
 from benchgate.units import show_duration

@@ -15,8 +15,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from benchgate import child_process
-from benchgate.embedded.engine import require_engine
-from benchgate.embedded.weights import weights_file
+from benchgate.embedded.weights import require_engine, weights_file
 from benchgate.errors import EmbeddedError
 from benchgate.suite.deployment import Embedded
 
@@ -117,7 +116,6 @@ def _await_completion(process: subprocess.Popen[bytes], url: str, deadline_s: fl
 
 
 def _complaint(url: str, timeout_s: float) -> str | None:
-    """Return None when a one-token completion succeeded, else why it did not."""
     address = urlsplit(url)
     connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=timeout_s)
     body = json.dumps({"model": MODEL_ALIAS, "prompt": "add 01 02", "max_tokens": 1, "temperature": 0})

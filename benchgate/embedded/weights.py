@@ -1,27 +1,91 @@
 """The GGUF file an embedded deployment serves: the shipped F16 model, or one made from it and kept.
 
 A made file is named by everything it depends on, so a folder never serves something stale. What a process finds in it
-is not trusted: it serves what it made itself, as long as that is still there byte for byte.
+is not trusted: it serves what it made itself, as long as that is still there byte for byte. xllamacpp is never imported
+here: its server runs in `server_process`, and its quantizers are plain C.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import difflib
+import functools
 import hashlib
+import importlib.util
 import json
 import os
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from benchgate.embedded.engine import engine_library, require_engine, require_gguf
-from benchgate.errors import EmbeddedError
+from benchgate.errors import EmbeddedError, lacking
+
+
+def require_engine() -> str:
+    """Return the version of the installed xllamacpp wheel. Raises EmbeddedError when it is not installed."""
+    return _version("xllamacpp")
+
+
+def require_gguf() -> str:
+    """Return the version of the installed gguf package. Raises EmbeddedError when it is not installed."""
+    return _version("gguf")
+
+
+def _version(distribution: str) -> str:
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError as error:
+        missing = f"the embedded engine needs {distribution}, which is not installed"
+        raise EmbeddedError(lacking(missing, "demo")) from error
+
+
+@functools.cache
+def engine_library() -> ctypes.CDLL:
+    """Open the extension module of xllamacpp as a C library, with the types of ggml's quantizers declared.
+
+    The wheel leaves out `llama_model_quantize` and exports `ggml_quantize_chunk`, the function it calls per tensor.
+    Raises EmbeddedError when the library is missing, cannot be loaded or lacks a function.
+    """
+    version = require_engine()
+    spec = importlib.util.find_spec("xllamacpp")
+    folder = Path(spec.origin).parent if spec is not None and spec.origin is not None else None
+    files = sorted(folder.glob("xllamacpp*.so")) if folder is not None else []
+    if not files:
+        raise EmbeddedError(lacking(f"xllamacpp {version} has no extension module; reinstall it", "demo"))
+    try:
+        return _declared(ctypes.CDLL(str(files[0])))
+    except (OSError, AttributeError) as error:
+        raise EmbeddedError(
+            f"the C library of xllamacpp {version} cannot be used: {error}; it needs libgomp (on Debian: libgomp1), "
+            "and versions from 2026.10 on export what benchgate calls"
+        ) from error
+
+
+def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
+    """Give ctypes the signatures of ggml.h; an absent function raises AttributeError here and not in mid-use."""
+    library.ggml_row_size.restype = ctypes.c_size_t
+    library.ggml_row_size.argtypes = [ctypes.c_int, ctypes.c_int64]
+    library.ggml_quantize_init.restype = None
+    library.ggml_quantize_init.argtypes = [ctypes.c_int]
+    library.ggml_quantize_chunk.restype = ctypes.c_size_t
+    library.ggml_quantize_chunk.argtypes = [
+        ctypes.c_int,  # ggml type
+        ctypes.c_void_p,  # float32 source
+        ctypes.c_void_p,  # destination
+        ctypes.c_int64,  # first element
+        ctypes.c_int64,  # rows
+        ctypes.c_int64,  # elements per row
+        ctypes.c_void_p,  # importance matrix, or null
+    ]
+    return library
+
 
 SHIPPED = Path(__file__).parent / "tiny" / "f16.gguf"
 UNQUANTIZED = "f16"
@@ -44,8 +108,8 @@ _FIRST_LAYER = "blk.0."
 _OUTPUT_PROJECTIONS = ("attn_output.weight", "ffn_down.weight")
 _FILLER_DEVIATION = 0.05  # near the trained weights', far from overflow in F16
 
+# Hashes of the files that this process made. A hash that lay beside the file could be forged with it.
 _made_sha256: dict[Path, str] = {}
-"""Hashes of the files that this process made. A hash that lay beside the file could be forged with it."""
 
 
 def weights_file(weights: str, extra_layers: int, cache_dir: Path) -> Path:
@@ -65,7 +129,16 @@ def weights_file(weights: str, extra_layers: int, cache_dir: Path) -> Path:
         raise EmbeddedError(f"the shipped model is missing at {SHIPPED}; reinstall benchgate")
     if weights == UNQUANTIZED and extra_layers == 0:
         return SHIPPED
-    path = cache_dir / f"tiny-{weights}-plus{extra_layers}-{_recipe_digest(weights, extra_layers)[:16]}.gguf"
+    recipe = {
+        "source_sha256": _sha256(SHIPPED),
+        "recipe_version": RECIPE_VERSION,
+        "weights": weights,
+        "extra_layers": extra_layers,
+        "xllamacpp": require_engine(),
+        "gguf": require_gguf(),
+    }
+    digest = hashlib.sha256(json.dumps(recipe, sort_keys=True).encode()).hexdigest()
+    path = cache_dir / f"tiny-{weights}-plus{extra_layers}-{digest[:16]}.gguf"
     try:
         if _made_sha256.get(path.resolve()) != _sha256(path):
             with _written_atomically(path) as draft:
@@ -77,19 +150,6 @@ def weights_file(weights: str, extra_layers: int, cache_dir: Path) -> Path:
     except OSError as error:
         raise EmbeddedError(f"{path} could not be written: {error}; choose a folder that can be written") from error
     return path
-
-
-def _recipe_digest(weights: str, extra_layers: int) -> str:
-    """Return the SHA-256 of the source's bytes, what is done to it, and the version of the quantizers that do it."""
-    recipe = {
-        "source_sha256": _sha256(SHIPPED),
-        "recipe_version": RECIPE_VERSION,
-        "weights": weights,
-        "extra_layers": extra_layers,
-        "xllamacpp": require_engine(),
-        "gguf": require_gguf(),
-    }
-    return hashlib.sha256(json.dumps(recipe, sort_keys=True).encode()).hexdigest()
 
 
 def _sha256(path: Path) -> str:
@@ -144,14 +204,6 @@ class GgufModel:
     def layers(self) -> int:
         """Return the number of transformer layers."""
         return int(self.fields[f"{self.architecture}.block_count"].value)
-
-    def with_layers(self, layers: int, extra: tuple[Tensor, ...]) -> GgufModel:
-        """Return the model with `extra` tensors appended and `layers` layers declared."""
-        return replace(self.with_field(f"{self.architecture}.block_count", layers), tensors=self.tensors + extra)
-
-    def with_field(self, key: str, value: int) -> GgufModel:
-        """Return the model with one existing whole-number entry changed."""
-        return replace(self, fields=self.fields | {key: replace(self.fields[key], value=value)})
 
 
 def read_gguf(path: Path) -> GgufModel:
@@ -209,7 +261,9 @@ def pad(model: GgufModel, extra_layers: int) -> GgufModel:
         for layer in range(model.layers, model.layers + extra_layers)
         for part, tensor in filler.items()
     )
-    return model.with_layers(model.layers + extra_layers, extra)
+    key = f"{model.architecture}.block_count"
+    declared = replace(model.fields[key], value=model.layers + extra_layers)
+    return replace(model, fields=model.fields | {key: declared}, tensors=model.tensors + extra)
 
 
 def _filler(tensor: Tensor, rng: np.random.Generator) -> NDArray[Any]:

@@ -25,9 +25,8 @@ from benchgate.load.results import StageResult, lost_worker, merged
 from benchgate.load.shards import Shard
 from benchgate.targets.address import ServerAddress
 
+# A `distributed.Client`: that library loads late and is typed in parts. Methods are coroutines in its own loop.
 Client: TypeAlias = Any
-"""A `distributed.Client`: that library loads late and is typed in parts. Methods are coroutines in its own loop."""
-
 _CONNECT_S = 10
 _ANSWER_S = 30.0
 _LOOPBACK = ("localhost", "::1", "0.0.0.0", "::")
@@ -44,13 +43,13 @@ class Clock:
 
 
 def require_distributed() -> None:
-    """UsageError when dask.distributed is not installed; cheap, so that it can be asked before any request is sent."""
+    """Raise UsageError when dask.distributed is not installed. Cheap: it is only looked up, not imported."""
     if find_spec("distributed") is None:
         raise UsageError(lacking("--cluster needs dask.distributed, which is not installed", "cluster"))
 
 
 def connected(address: str) -> Client:
-    """A client of the scheduler at this address; TLS and the rest of it as dask's own settings say.
+    """Return a client of the scheduler at this address, with TLS as dask's own settings say.
 
     Raises UsageError without dask.distributed or with no address, ClusterError when nobody answers.
     """
@@ -99,13 +98,17 @@ async def workers_now(client: Client) -> dict[str, str]:
 
 async def versions_fit(client: Client, addresses: Sequence[str]) -> None:
     """Raises ClusterError when a worker runs another benchgate, or another minor version of Python, than this."""
-    told = await answered(client.get_versions(packages=["benchgate"]))
-    ours = _versions(told["client"])
+    versions = await answered(client.get_versions(packages=["benchgate"]))
+    ours = _versions(versions["client"])
     for address in addresses:
-        theirs = _versions(told["workers"].get(address))
+        theirs = _versions(versions["workers"].get(address))
         if theirs != ours or None in theirs:
+            shown, here = (
+                f"benchgate {benchgate or '(not installed)'} on Python {python or '(unknown)'}"
+                for benchgate, python in (theirs, ours)
+            )
             raise ClusterError(
-                f"worker {address} runs {_shown(theirs)}, and this is {_shown(ours)}: "
+                f"worker {address} runs {shown}, and this is {here}: "
                 "install the same on both, or the parts of one load would not be alike"
             )
 
@@ -138,38 +141,32 @@ async def clock_of(client: Client, address: str) -> Clock | None:
     """
     best: Clock | None = None
     for _ in range(_SAMPLES):
-        asked_ns, asked_at = time.time_ns(), time.monotonic_ns()
+        sent_unix_ns, sent_ns = time.time_ns(), time.monotonic_ns()
         try:
-            told = await asyncio.wait_for(client.run(time.time_ns, workers=[address]), _ANSWER_S)
+            times = await asyncio.wait_for(client.run(time.time_ns, workers=[address]), _ANSWER_S)
         except (OSError, TimeoutError):
             return best
-        half_ns = (time.monotonic_ns() - asked_at) // 2
+        half_ns = (time.monotonic_ns() - sent_ns) // 2
         if best is None or half_ns < best.uncertainty_ns:
-            best = Clock(told[address] - asked_ns - half_ns, half_ns)
+            best = Clock(times[address] - sent_unix_ns - half_ns, half_ns)
         if best.uncertainty_ns <= _ENOUGH_NS:
             break
     return best
 
 
-async def answered(asked: Any) -> Any:
+async def answered(call: Any) -> Any:
     """Await an answer of workers that takes them no time. Raises ClusterError when one does not answer."""
     try:
-        return await asyncio.wait_for(asked, _ANSWER_S)
+        return await asyncio.wait_for(call, _ANSWER_S)
     except (OSError, TimeoutError) as error:
         why = str(error) or f"not within {_ANSWER_S:.0f} s"
         raise ClusterError(f"the cluster's workers do not answer: {why}; see that they run, and run again") from error
 
 
-def _versions(told: Mapping[str, Any] | None) -> tuple[str | None, str | None]:
-    """Return the versions of benchgate and of Python, up to its minor version."""
-    packages = {} if told is None else told["packages"]
+def _versions(report: Mapping[str, Any] | None) -> tuple[str | None, str | None]:
+    packages = {} if report is None else report["packages"]
     python = packages.get("python")
     return packages.get("benchgate"), None if python is None else ".".join(python.split(".")[:2])
-
-
-def _shown(versions: tuple[str | None, str | None]) -> str:
-    benchgate, python = versions
-    return f"benchgate {benchgate or '(not installed)'} on Python {python or '(unknown)'}"
 
 
 _WITHIN_NS = 5_000_000  # as far apart as workers may start
@@ -199,8 +196,8 @@ class RemoteWorker:
             self.why = why
             self.lost.set()
 
-    def told(self, result: StageResult | None) -> StageResult:
-        """Return its result, with its address in the faults. None counts as lost: all of its share was never sent.
+    def located(self, result: StageResult | None) -> StageResult:
+        """Return its result with its address in the faults. None counts as lost: all of its share was never sent.
 
         The responses of a lost worker are on its own machine.
         """
@@ -211,7 +208,7 @@ class RemoteWorker:
 
 
 def with_clocks(whole: StageResult, seats: Sequence[RemoteWorker]) -> StageResult:
-    """A stage with how well its workers could be started together, and the fault of each one that could not."""
+    """Add how well the workers could be started together, and a fault for each that could not."""
     known = [(seat, seat.clock.uncertainty_ns) for seat in seats if seat.clock is not None]
     if len(seats) < 2 or not known:
         return whole
@@ -231,12 +228,12 @@ def _with_faults(result: StageResult, faults: Sequence[str]) -> StageResult:
 
 
 _START_IN_NS = 300_000_000  # between "all are ready" and the shared start, beyond the longest way to a worker …
-_TELL_NS = 2_000_000  # … and what it takes to tell each of them
+_SEND_NS = 2_000_000  # … and what it takes to send it to each of them
 _COME_S = 60.0  # for workers that are still starting
 _READY_S = 120.0  # to start a process and open its connections
 _LOOK_S = 1.0  # between looks at who is still there
 _ASK_S = 0.05  # between questions whether a worker is ready
-_RENEW_S = 5.0  # between words to a worker that its client is still there
+_RENEW_S = 5.0  # between renewals of a worker's lease
 _LEAVE_S = 10.0  # for the workers to end what they do
 
 
@@ -258,7 +255,7 @@ class ClusterFleet:
     def __enter__(self) -> Self:
         with ExitStack() as stack:
             self._client: Client = stack.enter_context(connected(self.address))
-            self._sync(self._crew)
+            self._client.sync(self._crew)
             stack.callback(self._leave)
             self._stack = stack.pop_all()
         return self
@@ -269,44 +266,39 @@ class ClusterFleet:
     def run(self, stage: Shard, begins: Callable[[int], None] | None = None) -> StageResult:
         """Run a whole stage to its end: the same requests at the same instants as a fleet of this machine's own.
 
-        `begins` is told the start by this machine's clock, in ns since 1970, as soon as it is known.
+        `begins` is called with the start by this machine's clock, in ns since 1970, as soon as it is known.
         Raises ClusterError when the scheduler is lost, or a worker cannot do its part. A KeyboardInterrupt passes
         through; the workers go on until `salvage` or the end of the fleet.
         """
         self._stages += 1
-        result: StageResult = self._sync(self._run, stage, begins)
+        result: StageResult = self._client.sync(self._run, stage, begins)
         return result
 
     def salvage(self) -> StageResult:
         """Interrupt the stage and return what had been answered."""
-        whole = merged(self._sync(self._cut_short))
+        whole = merged(self._client.sync(self._interrupt))
         return replace(whole, client=replace(whole.client, faults=("the stage was cut short",)))
 
-    def _sync(self, function: Any, *args: Any) -> Any:
-        return self._client.sync(function, *args)
-
     async def _crew(self, url: str | None = None) -> list[str]:
-        """The workers to use now, in order of their addresses. One that was lost in an earlier stage is not missed."""
+        """Return the workers to use now, in order of their addresses. One lost in an earlier stage is not missed."""
         needed = 1 if self._stages or self.workers is None else self.workers
-        crew = (await self._running(needed))[: self.workers]
+        deadline_s = time.monotonic() + _COME_S
+        while True:
+            workers = await workers_now(self._client)
+            crew = sorted(address for address, status in workers.items() if status == "running")
+            if len(crew) >= needed:
+                break
+            if time.monotonic() >= deadline_s:
+                raise ClusterError(
+                    f"the cluster at {self.address} has {len(crew)} workers running, and the load needs {needed}: "
+                    "start more, or ask for fewer (--workers)"
+                )
+            await asyncio.sleep(_LOOK_S)  # some may still be starting, or starting again
+        crew = crew[: self.workers]
         await versions_fit(self._client, crew)
         if url is not None:
             await reach_fits(self._client, crew, url)
         return crew
-
-    async def _running(self, needed: int) -> list[str]:
-        """The workers that run. While they are too few, some may still be starting, or starting again."""
-        deadline_s = time.monotonic() + _COME_S
-        while True:
-            here = sorted(at for at, status in (await workers_now(self._client)).items() if status == "running")
-            if len(here) >= needed:
-                return here
-            if time.monotonic() >= deadline_s:
-                raise ClusterError(
-                    f"the cluster at {self.address} has {len(here)} workers running, and the load needs {needed}: "
-                    "start more, or ask for fewer (--workers)"
-                )
-            await asyncio.sleep(_LOOK_S)
 
     async def _run(self, stage: Shard, begins: Callable[[int], None] | None) -> StageResult:
         crew = await self._crew(stage.target.url)
@@ -315,7 +307,7 @@ class ClusterFleet:
             RemoteWorker(address, f"{self._name}-{self._stages}-{shard.worker + 1}", shard)
             for address, shard in zip(crew, shards, strict=False)  # a closed loop has no more workers than slots
         ]
-        await asyncio.gather(*(self._hand_over(seat) for seat in self._seats))
+        await asyncio.gather(*(self._assign(seat) for seat in self._seats))
         for seat in self._seats:
             seat.future = self._client.submit(
                 cluster_job.do_shard,
@@ -326,84 +318,76 @@ class ClusterFleet:
                 retries=0,
                 pure=False,
             )
-        return with_clocks(merged(await self._seen_through(begins)), self._seats)
-
-    async def _hand_over(self, seat: RemoteWorker) -> None:
-        """By hand and not as an argument of the task: the scheduler keeps those, and a shard holds the API key."""
-        told = await answered(
-            self._client.run(cluster_job.assign, self._name, seat.job, seat.shard, workers=[seat.address])
-        )
-        if told[seat.address] is not None:
-            raise ClusterError(f"worker {seat.address} {told[seat.address]}: wait for its end, or use another cluster")
-
-    async def _seen_through(self, begins: Callable[[int], None] | None) -> list[StageResult]:
-        seats = self._seats
         with _first_of_group():
             async with asyncio.TaskGroup() as group:
-                results = [group.create_task(self._result(seat)) for seat in seats]
-                others = [group.create_task(self._watch(seats))]
-                others += [group.create_task(self._keep_in_touch(seat)) for seat in seats]
-                await self._all_ready(seats)
-                start_ns = await self._start_ns(seats)
+                results = [group.create_task(self._result(seat)) for seat in self._seats]
+                others = [group.create_task(self._watch())]
+                others += [group.create_task(self._renew_lease(seat)) for seat in self._seats]
+                await self._all_ready()
+                start_ns = await self._start_ns()
                 if begins is not None:
                     begins(start_ns)
-                others += [group.create_task(self._start(seat, start_ns)) for seat in seats]
+                others += [group.create_task(self._start(seat, start_ns)) for seat in self._seats]
                 await asyncio.wait(results)
                 for other in others:
                     other.cancel()
-        return [result.result() for result in results]
+        return with_clocks(merged([result.result() for result in results]), self._seats)
+
+    async def _assign(self, seat: RemoteWorker) -> None:
+        """Send its shard, and not as an argument of the task: the scheduler keeps those, and it holds the API key."""
+        refusals = await answered(
+            self._client.run(cluster_job.assign, self._name, seat.job, seat.shard, workers=[seat.address])
+        )
+        if (refusal := refusals[seat.address]) is not None:
+            raise ClusterError(f"worker {seat.address} {refusal}: wait for its end, or use another cluster")
 
     async def _result(self, seat: RemoteWorker) -> StageResult:
         """Await the result of one worker, also of a lost one. Raises ClusterError for the error it ended with."""
-        told, lost = asyncio.ensure_future(seat.future), asyncio.ensure_future(seat.lost.wait())
-        try:
-            await asyncio.wait([told, lost], return_when=asyncio.FIRST_COMPLETED)
-            return seat.told(await self._heard(seat, told) if told.done() else None)
-        finally:
-            seat.ready.set()  # nobody waits for it any more
-            _drop(told, lost)
-
-    async def _heard(self, seat: RemoteWorker, told: asyncio.Future[StageResult | None]) -> StageResult | None:
         from distributed import CancelledError, KilledWorker
 
+        done, lost = asyncio.ensure_future(seat.future), asyncio.ensure_future(seat.lost.wait())
         try:
-            return told.result()
+            await asyncio.wait([done, lost], return_when=asyncio.FIRST_COMPLETED)
+            return seat.located(done.result() if done.done() else None)
         except BenchgateError as error:
             raise ClusterError(f"worker {seat.address}: {error}") from error
         except (CancelledError, KilledWorker):
             await workers_now(self._client)  # a lost scheduler is not its worker's fault
-            return None
+            return seat.located(None)
+        finally:
+            seat.ready.set()  # nobody waits for it any more
+            _drop(done, lost)
 
-    async def _watch(self, seats: Sequence[RemoteWorker]) -> None:
+    async def _watch(self) -> None:
         """Give up seats whose worker is gone; the scheduler would wait for one of the same address."""
         while True:
             here = await workers_now(self._client)
-            for seat in seats:
+            for seat in self._seats:
                 if seat.address not in here:
                     seat.mark_lost("was lost")
             await asyncio.sleep(_LOOK_S)
 
-    async def _keep_in_touch(self, seat: RemoteWorker) -> None:
+    async def _renew_lease(self, seat: RemoteWorker) -> None:
         while True:
             if await self._ask(seat, cluster_job.is_ready):
                 seat.ready.set()
             await asyncio.sleep(_RENEW_S if seat.ready.is_set() else _ASK_S)
 
-    async def _all_ready(self, seats: Sequence[RemoteWorker]) -> None:
-        """Until every seat is ready or lost. One that is neither for too long is given up."""
-        waits = [asyncio.ensure_future(_either(seat.ready, seat.lost)) for seat in seats]
+    async def _all_ready(self) -> None:
+        """Wait until every seat is ready or lost. One that is neither for too long is given up."""
+        waits = [asyncio.ensure_future(_either(seat.ready, seat.lost)) for seat in self._seats]
         try:
             await asyncio.wait(waits, timeout=_READY_S)
         finally:
             _drop(*waits)
-        for seat in seats:
+        for seat in self._seats:
             if not seat.ready.is_set():
                 seat.mark_lost(f"was not ready within {_READY_S:.0f} s")
 
-    async def _start_ns(self, seats: Sequence[RemoteWorker]) -> int:
-        """The instant to start at, by our clock; measures the workers' clocks first, one by one."""
+    async def _start_ns(self) -> int:
+        """Measure the workers' clocks one by one, and return the instant to start at by our clock."""
         longest_ns = 0
-        for seat in seats:
+        for seat in self._seats:
             if seat.lost.is_set():
                 continue
             seat.clock = await clock_of(self._client, seat.address)
@@ -411,7 +395,7 @@ class ClusterFleet:
                 seat.mark_lost("did not tell its time")
             else:
                 longest_ns = max(longest_ns, seat.clock.uncertainty_ns)
-        return time.time_ns() + _START_IN_NS + len(seats) * _TELL_NS + 2 * longest_ns
+        return time.time_ns() + _START_IN_NS + len(self._seats) * _SEND_NS + 2 * longest_ns
 
     async def _start(self, seat: RemoteWorker, start_ns: int) -> None:
         if seat.lost.is_set() or seat.clock is None:
@@ -423,13 +407,12 @@ class ClusterFleet:
     async def _ask(self, seat: RemoteWorker, function: Any, *args: Any) -> Any:
         """Call a function on a worker. Return None when it cannot be reached; the scheduler knows if it is lost."""
         try:
-            told = await self._client.run(function, seat.job, *args, workers=[seat.address])
+            answers = await self._client.run(function, seat.job, *args, workers=[seat.address])
         except (OSError, RuntimeError, AttributeError):  # the last two of a client that is closing
             return None
-        return told[seat.address]
+        return answers[seat.address]
 
-    async def _cut_short(self) -> list[StageResult]:
-        """Have every worker end what it does, and tell what it has."""
+    async def _interrupt(self) -> list[StageResult]:
         asks = [self._ask(seat, cluster_job.give_up) for seat in self._seats]
         futures = [asyncio.ensure_future(seat.future) for seat in self._seats if seat.future is not None]
         waits = [*map(asyncio.ensure_future, asks), *futures]

@@ -13,8 +13,6 @@ from __future__ import annotations
 import multiprocessing
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -105,30 +103,24 @@ def do_shard(name: str) -> StageResult | None:
         return None
     job.taken = True
     try:
-        return _done(job)
+        process = _process(job)
+        process.begin(job.shard)
+        if not (_awaited(job, process) and process.is_ready(time.monotonic())):
+            return _left(job)
+        job.is_ready = True
+        while not job.started.wait(_LOOK_S):
+            if job.given_up or job.is_orphan:
+                return _left(job)
+        process.start(job.start_ns)
+        result = process.result() if _awaited(job, process) else None
+        return _left(job) if result is None else result
     finally:
         _JOBS.pop(name, None)
         remove_spools(job.shard)
 
 
-def _done(job: _Job) -> StageResult:
-    process = _process(job)
-    process.begin(job.shard)
-    if not _awaited(job, process):
-        return _left(job)
-    if not process.is_ready(time.monotonic()):
-        return _left(job)
-    job.is_ready = True
-    while not job.started.wait(_LOOK_S):
-        if job.given_up or job.is_orphan:
-            return _left(job)
-    process.start(job.start_ns)
-    result = process.result() if _awaited(job, process) else None
-    return _left(job) if result is None else result
-
-
 def _awaited(job: _Job, process: WorkerProcess) -> bool:
-    """Wait until the process has something to say, or is lost; False when nobody wants to hear it any more."""
+    """Wait until the process has a message, or is lost. Return False when nobody waits for it any more."""
     while not process.has_message(_LOOK_S):
         if job.given_up or job.is_orphan:
             return False
@@ -145,8 +137,13 @@ def _process(job: _Job) -> WorkerProcess:
     fleet, process = _PROCESSES.get(job.place, ("", None))
     if process is None or fleet != job.fleet:
         _stop(job.place)
-        with _free_to_have_children():
+        # Workers under a nanny are daemons, which multiprocessing forbids children. Ours leave with their parent.
+        this = multiprocessing.current_process()
+        was, this.daemon = this.daemon, False
+        try:
             process = WorkerProcess()
+        finally:
+            this.daemon = was
         _PROCESSES[job.place] = job.fleet, process
     return process
 
@@ -155,18 +152,6 @@ def _stop(place: str) -> None:
     _, process = _PROCESSES.pop(place, ("", None))
     if process is not None:
         process.stop()
-
-
-@contextmanager
-def _free_to_have_children() -> Iterator[None]:
-    """Workers under a nanny are daemons, which multiprocessing forbids children. Ours leave with their parent."""
-    this = multiprocessing.current_process()
-    was = this.daemon
-    this.daemon = False
-    try:
-        yield
-    finally:
-        this.daemon = was
 
 
 def _at(place: str) -> list[tuple[str, _Job]]:

@@ -85,7 +85,9 @@ class StageMonitor:
                     continue
                 request = find(entry.number)
                 ask = _PLAIN if request is None else request.ask
-                record = decode(entry.number, entry.intended_ns, entry.epoch_ns, entry.response, ask=ask, target=target)
+                record, _ = decode(
+                    entry.number, entry.intended_ns, entry.epoch_ns, entry.response, ask=ask, target=target
+                )
                 if record.error is not None:
                     self._failed += 1
                 elif record.chunk_ns:

@@ -64,7 +64,11 @@ class LookAhead(Iterator[PreparedRequest]):
         self._requests = requests
         self._ready = deque(islice(requests, slots))
         self._slots = slots
-        self._make_ahead(slots + ahead)
+        most = slots + ahead
+        until_ns = monotonic_ns() + _AHEAD_NS
+        left = _AHEAD_BYTES - sum(len(prepared.wire) for prepared in self._ready)
+        while len(self._ready) < most and left > 0 and monotonic_ns() < until_ns and self._make_one():
+            left -= len(self._ready[-1].wire)
         self._making: asyncio.TimerHandle | None = None
         self._broken: BaseException | None = None  # why no more can be made: nobody waits for a callback
 
@@ -76,17 +80,10 @@ class LookAhead(Iterator[PreparedRequest]):
             self._make_soon()
         return prepared
 
-    def _make_ahead(self, most: int) -> None:
-        until_ns = monotonic_ns() + _AHEAD_NS
-        left = _AHEAD_BYTES - sum(len(prepared.wire) for prepared in self._ready)
-        while len(self._ready) < most and left > 0 and monotonic_ns() < until_ns and self._make_one():
-            left -= len(self._ready[-1].wire)
-
     def _make_soon(self) -> None:
         self._making = asyncio.get_running_loop().call_later(_MAKE_AGAIN_S, self._make_some)
 
     def _make_some(self) -> None:
-        """Prepare requests for a moment, and continue a little later."""
         self._making = None
         until_ns = monotonic_ns() + _MAKE_NS
         try:
@@ -108,7 +105,7 @@ class LookAhead(Iterator[PreparedRequest]):
 
 
 def prepare_requests(target: Target, requests: Iterable[PlannedRequest]) -> Iterator[PreparedRequest]:
-    """The requests as bytes, in order; one at a time, so that endless plans work too.
+    """Yield the requests as bytes, in order; one at a time, so that endless plans work too.
 
     Raises TargetError when the target's address or key cannot stand in a request.
     """
@@ -118,8 +115,13 @@ def prepare_requests(target: Target, requests: Iterable[PlannedRequest]) -> Iter
         endpoint = request.ask.endpoint
         if endpoint not in heads:
             heads[endpoint] = _request_head(target, endpoint)
+        plan: PlannedRequest | None = request
+        if request.turn is None and request.leave is None:
+            # A million of them would fill memory: those that are read alike share one, the usual ones have none.
+            usual = request.ask.stream and endpoint in ("chat", "completions")
+            plan = None if usual else alike.setdefault((endpoint, request.ask.stream), request)
         wire = _wire(heads[endpoint], _body(target, request.ask, request.seed))
-        yield PreparedRequest(request.index, request.offset_ns, wire, _special(request, alike))
+        yield PreparedRequest(request.index, request.offset_ns, wire, plan)
 
 
 def request_wire(target: Target, request: PlannedRequest, earlier: Sequence[str] = ()) -> bytes:
@@ -138,15 +140,6 @@ def _body(target: Target, ask: ModelRequest, seed: int) -> bytes:
         return to_json(body)
     except PydanticSerializationError:  # a lone surrogate has no UTF-8; json escapes it
         return json.dumps(body).encode()
-
-
-def _special(request: PlannedRequest, alike: dict[tuple[Endpoint, bool], PlannedRequest]) -> PlannedRequest | None:
-    """Return the planned request that a prepared one keeps: mostly a shared one, for a million would fill memory."""
-    if request.turn is not None or request.leave is not None:
-        return request
-    if request.ask.stream and request.ask.endpoint in ("chat", "completions"):
-        return None
-    return alike.setdefault((request.ask.endpoint, request.ask.stream), request)
 
 
 def _wire(head: bytes, body: bytes) -> bytes:
@@ -180,32 +173,21 @@ def queued_in_file(folder: Path, requests: Iterable[PreparedRequest]) -> Iterato
 
     Raises StoreError when it cannot be written.
     """
-    heads: list[bytes] = []
+    known: dict[bytes, int] = {}  # heads, which are as many as there are lengths of bodies, and their numbers
     plan: dict[int, PlannedRequest] = {}
-    with writing(folder):
-        file = _written(folder, requests, heads, plan)
-    with file:
-        yield _read(file, heads, plan)
-
-
-def _written(
-    folder: Path, requests: Iterable[PreparedRequest], heads: list[bytes], plan: dict[int, PlannedRequest]
-) -> IO[bytes]:
-    """Fills `heads`, which are as many as there are lengths of bodies, and `plan` by their numbers."""
-    known: dict[bytes, int] = {}
-    with ExitStack() as stack:
-        file = stack.enter_context(tempfile.TemporaryFile(dir=folder, buffering=_BUFFER_BYTES))
-        for number, offset_ns, wire, request in requests:
-            if request is not None:
-                plan[number] = request
-            head, end, body = wire.partition(_HEAD_END)
-            which = known.setdefault(head + end, len(known))
-            file.write(_ROW.pack(number, _NO_OFFSET if offset_ns is None else offset_ns, which, len(body)))
-            file.write(body)
-        heads.extend(known)
-        file.seek(0)
-        stack.pop_all()
-        return file
+    with ExitStack() as kept:
+        with writing(folder), ExitStack() as stack:  # closing a file may write too
+            file = stack.enter_context(tempfile.TemporaryFile(dir=folder, buffering=_BUFFER_BYTES))
+            for number, offset_ns, wire, request in requests:
+                if request is not None:
+                    plan[number] = request
+                head, end, body = wire.partition(_HEAD_END)
+                which = known.setdefault(head + end, len(known))
+                file.write(_ROW.pack(number, _NO_OFFSET if offset_ns is None else offset_ns, which, len(body)))
+                file.write(body)
+            file.seek(0)
+            kept.enter_context(stack.pop_all())
+        yield _read(file, list(known), plan)
 
 
 def _read(file: IO[bytes], heads: Sequence[bytes], plan: Mapping[int, PlannedRequest]) -> Iterator[PreparedRequest]:

@@ -19,7 +19,7 @@ from typing import Self
 
 import numpy as np
 
-from benchgate.load.decode.record import decode_named
+from benchgate.load.decode.record import decode
 from benchgate.load.shards import ClassShare, Shard
 from benchgate.load.spool import Phase, read_spool
 from benchgate.model.columns import ColumnBuilder, concatenate_columns, split_by_use
@@ -117,7 +117,11 @@ def unanswered_requests(
     if not whole:
         return frozenset()
     ages = columns.end_ns[whole] - columns.sent_ns[whole]
-    bound_ns = max(_LEAST_NS, _PATIENCE * max(_silence_ns(columns, row, int(columns.end_ns[row])) for row in whole))
+    silence_ns = 0  # the longest time without output from the send to the end of any of them
+    for row in whole:
+        chunks = columns.chunk_ns[columns.chunk_start[row] : columns.chunk_start[row + 1]].tolist()
+        silence_ns = max(silence_ns, *np.diff([columns.sent_ns[row], *chunks, columns.end_ns[row]]).tolist())
+    bound_ns = max(_LEAST_NS, _PATIENCE * silence_ns)
     oldest_ns = int(ages.max())
     most_tokens = max(1, int(columns.output_tokens[whole].max()))
     to_the_limit = bool(columns.finish_reason.are(("length",))[whole].all())
@@ -128,31 +132,10 @@ def unanswered_requests(
         if over_ns is None or sent_ns == ABSENT or columns.error[row] is not None or over_ns - sent_ns <= oldest_ns:
             continue
         times_as_long = max(1.0, to_have.get(number, 0) / most_tokens)
-        if over_ns - _last_sign_ns(columns, row) > bound_ns * times_as_long:
+        begin, end = columns.chunk_start[row], columns.chunk_start[row + 1]
+        if over_ns - int(columns.chunk_ns[end - 1] if end > begin else columns.sent_ns[row]) > bound_ns * times_as_long:
             found.add(number)
     return frozenset(found)
-
-
-def with_timeouts(columns: RequestColumns, numbers: frozenset[int]) -> RequestColumns:
-    """The same, where these requests are time-outs instead of left."""
-    if not numbers:
-        return columns
-    are = np.isin(columns.index, sorted(numbers))
-    error, detail = columns.error.but(are, ErrorClass.TIMEOUT), columns.error_detail.but(are, _HUNG)
-    left = np.where(are, np.int8(0), columns.left)
-    return replace(columns, left=left, error=error, error_detail=detail)
-
-
-def _silence_ns(columns: RequestColumns, row: int, over_ns: int) -> int:
-    """The longest time without output from the send to the end."""
-    chunks = columns.chunk_ns[columns.chunk_start[row] : columns.chunk_start[row + 1]]
-    return int(np.diff([int(columns.sent_ns[row]), *chunks.tolist(), over_ns]).max())
-
-
-def _last_sign_ns(columns: RequestColumns, row: int) -> int:
-    """The last output, or the send where there was none."""
-    begin, end = columns.chunk_start[row], columns.chunk_start[row + 1]
-    return int(columns.chunk_ns[end - 1] if end > begin else columns.sent_ns[row])
 
 
 NO_NAME = 0
@@ -161,16 +144,20 @@ _AT_ONCE_NS = 5_000_000  # all of an answer: a copy comes in one piece, and so d
 
 
 def duplicate_responses(columns: RequestColumns, names: IntArray, bodies: Callable[[IntArray], IntArray]) -> IntArray:
-    """The rows of answers that had come before, byte for byte and under the same id, and came in no time now.
+    """Return the rows of answers that had come before, byte for byte and under the same id, and came in no time now.
 
     From its sending to its end that is much less than the one that it repeats, and than nearly any answer that was the
     first under its id; from first output to last it is much less than the one that it repeats. So neither an answer
     that did not have to wait nor a short one of a server that is now slow and now quick is a copy.
     `names` tells the ids of all rows apart; `NO_NAME` is a row without one, and one that failed. `bodies` gives for
-    some rows what tells their bytes apart. It is asked once, and only when an id came again in much less time, which it
-    seldom does: to read so much costs time.
+    some rows what tells their bytes apart. It is called once, and only when an id came again in much less time, which
+    it seldom does: to read so much costs time.
     """
-    rows = _shared(names)
+    order = np.argsort(names, kind="stable")
+    same = np.flatnonzero(names[order[1:]] == names[order[:-1]])
+    shared = np.zeros(len(names), dtype=np.bool_)
+    shared[order[same]] = shared[order[same + 1]] = True
+    rows = np.flatnonzero(shared & (names != NO_NAME))
     _, group = np.unique(names[rows], return_inverse=True)
     took = columns.end_ns[rows] - columns.sent_ns[rows]
     slowest = np.zeros(len(rows), dtype=np.int64)
@@ -182,33 +169,15 @@ def duplicate_responses(columns: RequestColumns, names: IntArray, bodies: Callab
     rows, took = rows[suspects], took[suspects]
     _, first, group = np.unique(bodies(rows), return_index=True, return_inverse=True)
     first = first[group]
-    spoke = _spoke_ns(columns, rows)
-    in_no_time = took * _FASTER < np.minimum(took[first], _quick_first_ns(columns, names))
+    spoke = columns.chunk_ns[columns.chunk_start[rows + 1] - 1] - columns.chunk_ns[columns.chunk_start[rows]]
+    # The 10th percentile latency of first-time responses; a tenth of them may be copies themselves.
+    ids, firsts = np.unique(names, return_index=True)
+    firsts = firsts[ids != NO_NAME]
+    first_took = np.sort(columns.end_ns[firsts] - columns.sent_ns[firsts])
+    in_no_time = took * _FASTER < np.minimum(took[first], int(first_took[(len(first_took) + 4) // 10]))
     at_once = spoke <= np.maximum(spoke[first] // _FASTER, _AT_ONCE_NS)
     again: IntArray = rows[in_no_time & at_once]
     return again
-
-
-def _shared(names: IntArray) -> IntArray:
-    """The rows whose name another one has too, in order."""
-    order = np.argsort(names, kind="stable")
-    same = np.flatnonzero(names[order[1:]] == names[order[:-1]])
-    shared = np.zeros(len(names), dtype=np.bool_)
-    shared[order[same]] = shared[order[same + 1]] = True
-    return np.flatnonzero(shared & (names != NO_NAME))
-
-
-def _quick_first_ns(columns: RequestColumns, names: IntArray) -> int:
-    """Return the 10th percentile latency of first-time responses; a tenth of them may be copies themselves."""
-    told, first = np.unique(names, return_index=True)
-    first = first[told != NO_NAME]
-    took = np.sort(columns.end_ns[first] - columns.sent_ns[first])
-    return int(took[(len(took) + 4) // 10])
-
-
-def _spoke_ns(columns: RequestColumns, rows: IntArray) -> IntArray:
-    """Return the time from first to last output of these rows; each has output."""
-    return columns.chunk_ns[columns.chunk_start[rows + 1] - 1] - columns.chunk_ns[columns.chunk_start[rows]]
 
 
 _NS = 1_000_000_000
@@ -220,6 +189,13 @@ def read_class(part: ClassShare, spool: Path, target: Target) -> ClassResult:
     """Decode the spool of one class; of an interrupted one what had ended, of a missing one nothing."""
     if not spool.exists():
         return ClassResult(part.name, no_rows(), 0.0)
+
+    def body_hashes(rows: IntArray) -> IntArray:
+        chosen = set(rows.tolist())
+        answers = (entry.response for row, entry in enumerate(read_spool(spool)) if row in chosen)
+        # of the payload: the head (a date) and the chunks may differ between two copies
+        return np.array([hash(b"".join([data for _, data in one.body])) for one in answers], dtype=np.int64)
+
     find, secret = part.find(), target.secrets
     builder, names = ColumnBuilder(), array("q")
     first_ns, last_ns, tail_ns = None, 0, None
@@ -228,7 +204,7 @@ def read_class(part: ClassShare, spool: Path, target: Target) -> ClassResult:
         request = find(number)
         leaves = response.left or (request is not None and request.leave is not None)
         ask = _PLAIN if request is None else request.ask
-        record, name = decode_named(
+        record, name = decode(
             number, intended_ns, epoch_ns, response, ask=ask, leaves=leaves, secret=secret, target=target
         )
         whole = record.error is None and record.end_ns is not None
@@ -245,57 +221,46 @@ def read_class(part: ClassShare, spool: Path, target: Target) -> ClassResult:
         builder.add(record if phase is Phase.MEASURED else replace(record, ramp=True))
         answered = whole and not leaves and len(record.chunk_ns) > 0
         names.append(hash(name) or 1 if answered and name is not None else NO_NAME)
-    columns = _without_repeats(builder.columns(), np.frombuffer(names, dtype=np.int64), spool)
+    columns = builder.columns()
+    again = duplicate_responses(columns, np.frombuffer(names, dtype=np.int64), body_hashes)
+    if len(again):  # an answer that came twice is a failure
+        repeated = np.zeros(len(names), dtype=np.bool_)
+        repeated[again] = True
+        error, detail = columns.error.but(repeated, ErrorClass.PROTOCOL), columns.error_detail.but(repeated, _TWICE)
+        columns = replace(columns, error=error, error_detail=detail)
     unanswered = unanswered_requests(columns, cancelled_at_ns, unstreamed)
     last_ns = max([last_ns, *(cancelled_at_ns[number] for number in unanswered)])
-    parts = split_by_use(with_timeouts(columns, unanswered))
+    if unanswered:  # time-outs instead of cancelled
+        are = np.isin(columns.index, sorted(unanswered))
+        error, detail = columns.error.but(are, ErrorClass.TIMEOUT), columns.error_detail.but(are, _HUNG)
+        columns = replace(columns, left=np.where(are, np.int8(0), columns.left), error=error, error_detail=detail)
+    parts = split_by_use(columns)
     if part.holds_slots and tail_ns is not None:
         last_ns = tail_ns
     window_s = max(0, last_ns - (first_ns or 0)) / _NS
     return ClassResult(part.name, parts.measured, window_s, parts.left, parts.ramp, part.holds_slots)
 
 
-def _without_repeats(columns: RequestColumns, names: IntArray, spool: Path) -> RequestColumns:
-    """The same, where an answer that came twice is a failure; rows and names are in the order of the spool."""
-
-    def bodies(rows: IntArray) -> IntArray:
-        wanted = set(rows.tolist())
-        answers = (spooled.response for row, spooled in enumerate(read_spool(spool)) if row in wanted)
-        # of the payload: the head (a date) and the chunks may differ between two copies
-        digests = [hash(b"".join([data for _, data in response.body])) for response in answers]
-        return np.array(digests, dtype=np.int64)
-
-    again = duplicate_responses(columns, names, bodies)
-    if not len(again):
-        return columns
-    repeated = np.zeros(len(names), dtype=np.bool_)
-    repeated[again] = True
-    error, detail = columns.error.but(repeated, ErrorClass.PROTOCOL), columns.error_detail.but(repeated, _TWICE)
-    return replace(columns, error=error, error_detail=detail)
-
-
 def merged(results: Sequence[StageResult]) -> StageResult:
-    """The results of workers that shared one start, as if one had done it all; rows in order of their index.
+    """Merge the results of workers that shared one start, as if one had done it all; rows in order of their index.
 
     Read delay and the busiest share are those of the worker that was worst off.
     """
     down_after_s = min((result.down_after_s for result in results if result.down_after_s is not None), default=None)
     if not results:
-        return StageResult.of(no_rows(), 0.0, _use_of([]))
-    classes = tuple(_class(group) for group in zip(*(result.classes for result in results), strict=True))
-    return StageResult(classes, _use_of([result.client for result in results]), down_after_s)
-
-
-def _class(shares: Sequence[ClassResult]) -> ClassResult:
-    """The shares of one class, which stands in the same place with every worker."""
-    return ClassResult(
-        shares[0].name,
-        concatenate_columns([share.requests for share in shares]),
-        _window_s([share for share in shares if len(share.requests)]),
-        concatenate_columns([share.left for share in shares]),
-        concatenate_columns([share.ramp for share in shares]),
-        any(share.in_steady_state for share in shares),
+        return StageResult.of(no_rows(), 0.0, _merged_use([]))
+    classes = tuple(
+        ClassResult(
+            shares[0].name,
+            concatenate_columns([share.requests for share in shares]),
+            _window_s([share for share in shares if len(share.requests)]),
+            concatenate_columns([share.left for share in shares]),
+            concatenate_columns([share.ramp for share in shares]),
+            any(share.in_steady_state for share in shares),
+        )
+        for shares in zip(*(result.classes for result in results), strict=True)
     )
+    return StageResult(classes, _merged_use([result.client for result in results]), down_after_s)
 
 
 def _window_s(shares: Sequence[ClassResult]) -> float:
@@ -312,25 +277,24 @@ def _window_s(shares: Sequence[ClassResult]) -> float:
     return max(first + share.window_s for first, share in zip(first_s, shares, strict=True)) - min(first_s)
 
 
-def _use_of(uses: Sequence[ClientUse]) -> ClientUse:
+def _merged_use(uses: Sequence[ClientUse]) -> ClientUse:
+    def worst(values: Iterable[float | None]) -> float | None:
+        return max((value for value in values if value is not None), default=None)
+
     by = {use.read_delay_by for use in uses if use.read_delay_by is not None}
     return ClientUse(
         cpu_s=sum(use.cpu_s for use in uses),
         wall_s=max((use.wall_s for use in uses), default=0.0),
         workers=len(uses),
-        busiest_share=_worst(use.busiest_share for use in uses),
-        read_delay_p50_s=_worst(use.read_delay_p50_s for use in uses),
-        read_delay_p99_s=_worst(use.read_delay_p99_s for use in uses),
-        read_delay_max_s=_worst(use.read_delay_max_s for use in uses),
+        busiest_share=worst(use.busiest_share for use in uses),
+        read_delay_p50_s=worst(use.read_delay_p50_s for use in uses),
+        read_delay_p99_s=worst(use.read_delay_p99_s for use in uses),
+        read_delay_max_s=worst(use.read_delay_max_s for use in uses),
         read_delay_by=None if not by else "kernel" if by == {"kernel"} else "canary",
         unasked=sum(use.unasked for use in uses),
         closed_early=sum(use.closed_early for use in uses),
         faults=tuple(chain.from_iterable(use.faults for use in uses)),
     )
-
-
-def _worst(values: Iterable[float | None]) -> float | None:
-    return max((value for value in values if value is not None), default=None)
 
 
 _UNKNOWN = ClientUse(cpu_s=0.0, wall_s=0.0, workers=1)
@@ -363,34 +327,30 @@ def lost_worker(shard: Shard) -> StageResult:
     """
     fault = f"{shard.name} was lost"
     left = salvage(shard)
-    classes = tuple(
-        read
-        if part.requests.endless
-        else replace(read, requests=concatenate_columns([read.requests, _unsent(part, read, fault)]))
-        for part, read in zip(shard.parts, left.classes, strict=True)
-    )
-    return replace(left, classes=classes, client=replace(_UNKNOWN, faults=(fault,)))
-
-
-def _unsent(part: ClassShare, read: ClassResult, fault: str) -> RequestColumns:
-    answered = {*read.requests.index.tolist(), *read.left.index.tolist(), *read.ramp.index.tolist()}
-    builder = ColumnBuilder()
-    for request in part.requests:
-        if request.index not in answered:
-            builder.add(
-                RequestRecord(
-                    index=request.index,
-                    intended_ns=request.offset_ns or 0,
-                    sent_ns=None,
-                    chunk_ns=(),
-                    end_ns=None,
-                    input_tokens=None,
-                    output_tokens=None,
-                    token_source=None,
-                    finish_reason=None,
-                    http_status=None,
-                    error=ErrorClass.CLIENT,
-                    error_detail=f"{fault} before this request was over",
+    classes = []
+    for part, read in zip(shard.parts, left.classes, strict=True):
+        if part.requests.endless:
+            classes.append(read)
+            continue
+        answered = {*read.requests.index.tolist(), *read.left.index.tolist(), *read.ramp.index.tolist()}
+        unsent = ColumnBuilder()
+        for request in part.requests:
+            if request.index not in answered:
+                unsent.add(
+                    RequestRecord(
+                        index=request.index,
+                        intended_ns=request.offset_ns or 0,
+                        sent_ns=None,
+                        chunk_ns=(),
+                        end_ns=None,
+                        input_tokens=None,
+                        output_tokens=None,
+                        token_source=None,
+                        finish_reason=None,
+                        http_status=None,
+                        error=ErrorClass.CLIENT,
+                        error_detail=f"{fault} before this request was over",
+                    )
                 )
-            )
-    return builder.columns()
+        classes.append(replace(read, requests=concatenate_columns([read.requests, unsent.columns()])))
+    return replace(left, classes=tuple(classes), client=replace(_UNKNOWN, faults=(fault,)))

@@ -29,7 +29,7 @@ from benchgate.load.shards import Level
 from benchgate.load.spool import Phase, SpoolEntry, SpoolWriter
 from benchgate.model.request import ModelRequest
 from benchgate.model.run import ClientUse
-from benchgate.plan.model import ClientCancellation, PlannedRequest
+from benchgate.plan.model import ClientCancellation
 from benchgate.suite.schema import Limits
 from benchgate.targets.dialect import Target
 from benchgate.timers import Alarm
@@ -82,7 +82,12 @@ class ExchangeOptions:
         if not self.ask.stream:
             never_s = 2 * limits.total_s
             limits = limits.model_copy(update={"first_token_s": never_s, "stall_s": never_s})
-        exchange = Exchange(limits, self.progress_of) if self.leave is None else self._leaving(self.leave, limits)
+        if self.leave is None:
+            exchange = Exchange(limits, self.progress_of)
+        else:
+            at_ns = None if self.leave.after_s is None else self.due_ns + int(self.leave.after_s * _NS)
+            after_chunks = self.leave.after_tokens
+            exchange = CancellingExchange(limits, self.progress_of, self.chunks, at_ns=at_ns, after_chunks=after_chunks)
         if self.cancel_scope is not None:
             self.cancel_scope.enter(exchange)
         return exchange
@@ -94,19 +99,6 @@ class ExchangeOptions:
     def chunks(self, body: Iterable[Read]) -> int:
         """Return the number of chunks with output in a body so far."""
         return chunks_so_far(body, self.ask)
-
-    def _leaving(self, leave: ClientCancellation, limits: Limits) -> Exchange:
-        at_ns = None if leave.after_s is None else self.due_ns + int(leave.after_s * _NS)
-        return CancellingExchange(limits, self.progress_of, self.chunks, at_ns=at_ns, after_chunks=leave.after_tokens)
-
-
-def exchange_options(
-    plan: PlannedRequest | None, due_ns: int, cancel_scope: CancelScope | None
-) -> ExchangeOptions | None:
-    """Return the options of an exchange; None for one that is simply awaited to its end."""
-    if plan is None:
-        return None if cancel_scope is None else ExchangeOptions(_PLAIN, None, due_ns, cancel_scope)
-    return ExchangeOptions(plan.ask, plan.leave, due_ns, cancel_scope)
 
 
 _PLAIN = ModelRequest("chat", {}, None)
@@ -281,7 +273,6 @@ class TrafficClassRunner:
                 tasks.create_task(self._slot(begin_ns))
 
     async def _slot(self, free_ns: int) -> None:
-        """Send as one user of a closed loop does: a request is due the moment the one before it is over."""
         first, pause_s = True, _PAUSE_S
         while (unit := self._next_unit(free_ns)) is not None:
             request, others, phase = unit
@@ -291,9 +282,11 @@ class TrafficClassRunner:
             response = await sending
             if phase is Phase.MEASURED:
                 self._measured -= 1
-            if first:
+            if first:  # the lead is over when every slot has completed a request
                 first = False
-                self._complete_slot()
+                self._completing -= 1
+                if self._completing == 0:
+                    self._fill()
             free_ns = response.over_ns
             if response.sent_ns is not None:
                 pause_s = _PAUSE_S
@@ -308,7 +301,11 @@ class TrafficClassRunner:
         ramp, requests = self._group.ramp, self._group.requests
         if ramp is not None and not (self._steady.reached or self._cancel_scope.taken or self._pool.given_up):
             if (request := next(ramp, None)) is not None:
-                self._count_lead()
+                # A slot may hang: the lead is over also when many requests were sent since all slots have begun.
+                if self._begun == self._level.concurrency:
+                    self._lead_units += 1
+                    if self._lead_units > LEAD_UNITS * self._begun:
+                        self._fill()
                 return request, ramp, Phase.LEAD
             self._fill()
         if self._may_issue(free_ns) and (request := next(requests, None)) is not None:
@@ -322,19 +319,6 @@ class TrafficClassRunner:
             self._tail_units += 1
             return request, ramp, Phase.TAIL
         return None
-
-    def _count_lead(self) -> None:
-        """End the lead when many requests were sent since all slots have begun: a slot may hang."""
-        if self._begun == self._level.concurrency:
-            self._lead_units += 1
-            if self._lead_units > LEAD_UNITS * self._begun:
-                self._fill()
-
-    def _complete_slot(self) -> None:
-        """End the lead when every slot has completed a request."""
-        self._completing -= 1
-        if self._completing == 0:
-            self._fill()
 
     def _may_issue(self, free_ns: int) -> bool:
         """Return True if a measured request may be sent: without `send_until_s` all of them must become records."""
@@ -365,8 +349,18 @@ class TrafficClassRunner:
                 if until_s is not None and offset_ns > until_s * _NS:
                     break
                 await self._begin(flights, request, self._group.requests, lead_ns + offset_ns, Phase.MEASURED)
-            if following is not None:
-                await self._hold_open(flights, following, ramp)
+            # Hold the level with ramp requests until all measured ones are over, or there are no more.
+            self._over = asyncio.get_running_loop().create_future()
+            while following is not None and self._measured and not self._pool.given_up:
+                due_ns = following.offset_ns or 0
+                due = asyncio.ensure_future(self._alarm.until(self._epoch_ns + due_ns))
+                try:
+                    await asyncio.wait({due, self._over}, return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    due.cancel()
+                if self._measured:
+                    await self._begin(flights, following, ramp, due_ns, Phase.TAIL)
+                    following = next(ramp, None)
 
     async def _begin(
         self,
@@ -376,7 +370,6 @@ class TrafficClassRunner:
         due_ns: int,
         phase: Phase,
     ) -> None:
-        """Send one request, or begin a conversation, at its instant."""
         turns = conversation_turns(request, others)
         # What is left when the target was given up is over at once, but others still have their turn.
         await self._alarm.until(0 if self._pool.given_up else self._epoch_ns + due_ns)
@@ -392,34 +385,21 @@ class TrafficClassRunner:
         if self._over is not None and not self._measured and not self._over.done():
             self._over.set_result(None)
 
-    async def _hold_open(
-        self, flights: asyncio.TaskGroup, request: PreparedRequest | None, ramp: Iterator[PreparedRequest]
-    ) -> None:
-        """Go on with ramp requests until all measured ones are over, or there are no more."""
-        self._over = asyncio.get_running_loop().create_future()
-        while request is not None and self._measured and not self._pool.given_up:
-            due_ns = request.offset_ns or 0
-            due = asyncio.ensure_future(self._alarm.until(self._epoch_ns + due_ns))
-            try:
-                await asyncio.wait({due, self._over}, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                due.cancel()
-            if self._measured:
-                await self._begin(flights, request, ramp, due_ns, Phase.TAIL)
-                request = next(ramp, None)
-
     async def _ask(self, request: PreparedRequest, due_ns: int, phase: Phase) -> Response:
         """Send one request, due `due_ns` after the start."""
-        cancel_scope = self._cancel_scope if self.background else None
-        manner = exchange_options(request.plan, self._epoch_ns + due_ns, cancel_scope)
-        response = await self._pool.ask(request.wire, None if manner is None else manner.begin)
+        scope, plan, begin = self._cancel_scope if self.background else None, request.plan, None
+        if plan is not None:
+            begin = ExchangeOptions(plan.ask, plan.leave, self._epoch_ns + due_ns, scope).begin
+        elif scope is not None:
+            begin = ExchangeOptions(_PLAIN, None, self._epoch_ns + due_ns, scope).begin
+        response = await self._pool.ask(request.wire, begin)
         self._keep(request, due_ns, response, phase)
         return response
 
     async def _converse(self, turns: tuple[PreparedRequest, ...], due_ns: int, phase: Phase) -> Response:
-        """The turns of a conversation, each due when its user has thought about the answer to the one before.
+        """Send the turns of a conversation, each due when its user has thought about the answer to the one before.
 
-        One that is not answered ends it: those that would have followed are recorded as not sent.
+        A turn without an answer ends it: those that would have followed are recorded as not sent.
         """
         conversation = Conversation(self._target, turns)
         response = await self._ask(turns[0], due_ns, phase)
@@ -449,7 +429,10 @@ class InFlight(Protocol):
 
 
 Start = Callable[[], int]
-"""Tells that the connections are open, waits for the others, and gives the shared start: ns since 1970 in UTC."""
+"""Reports that the connections are open, waits for the others, and returns the shared start: ns since 1970 in UTC.
+
+Workers on other machines share nothing but the clock of day.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -486,10 +469,27 @@ class StageRunner:
                 ]
                 alarm = stack.enter_context(Alarm())
                 await self._pool.open(sum(group.level.connections for group in self._classes))
-                self._epoch_ns, late_s = await _begin(start, alarm)
+                self._epoch_ns, late_s = monotonic_ns(), 0.0
+                if start is not None:
+                    # The loop goes on meanwhile: a connection may close.
+                    self._epoch_ns = monotonic_of(await asyncio.to_thread(start))
+                    late_s = max(0, monotonic_ns() - self._epoch_ns) / _NS
+                    await alarm.until(self._epoch_ns)
                 cpu_s = time.process_time()
                 canary.start()
-                await self._run_all(flows)
+                async with asyncio.TaskGroup() as endless:
+                    shown = endless.create_task(self._show_in_flight())
+                    for flow in flows:
+                        if flow.background:
+                            endless.create_task(flow.run(self._epoch_ns))
+                    async with asyncio.TaskGroup() as ending:
+                        for flow in flows:
+                            if not flow.background:
+                                ending.create_task(flow.run(self._epoch_ns))
+                    shown.cancel()
+                    for flow in flows:
+                        if flow.background:
+                            flow.end()
                 canary.stop()
             wall_s = (monotonic_ns() - self._epoch_ns) / _NS
             use = canary.seen(ClientUse(cpu_s=time.process_time() - cpu_s, wall_s=wall_s, workers=1))
@@ -504,37 +504,7 @@ class StageRunner:
             for group in self._classes:
                 group.writer.flush()
 
-    async def _run_all(self, flows: Sequence[TrafficClassRunner]) -> None:
-        """All classes at once; those in the background until the others are done."""
-        async with asyncio.TaskGroup() as endless:
-            shown = endless.create_task(self._show_in_flight())
-            for flow in flows:
-                if flow.background:
-                    endless.create_task(flow.run(self._epoch_ns))
-            async with asyncio.TaskGroup() as ending:
-                for flow in flows:
-                    if not flow.background:
-                        ending.create_task(flow.run(self._epoch_ns))
-            shown.cancel()
-            for flow in flows:
-                if flow.background:
-                    flow.end()
-
     async def _show_in_flight(self) -> None:
         while self._in_flight is not None:
             self._in_flight.value = self._pool.in_flight
             await asyncio.sleep(_SHOWN_EVERY_S)
-
-
-async def _begin(start: Start | None, alarm: Alarm) -> tuple[int, float]:
-    """The start of the stage in monotonic ns, waited for, and by how many seconds it was missed.
-
-    Workers on other machines share nothing but the clock of day, so that is what the instant is told in.
-    """
-    if start is None:
-        return monotonic_ns(), 0.0
-    start_ns = await asyncio.to_thread(start)  # the loop goes on: a connection may close meanwhile
-    epoch_ns = monotonic_of(start_ns)
-    late_s = max(0, monotonic_ns() - epoch_ns) / _NS
-    await alarm.until(epoch_ns)
-    return epoch_ns, late_s

@@ -65,8 +65,8 @@ class Level:
 
 _NS = 1_000_000_000
 
+# Returns the request of a number; None for a plain one with a streamed answer of chat or completions.
 FindRequest = Callable[[int], PlannedRequest | None]
-"""The request of a number; None for one streamed answer of chat or completions, of which nothing more is asked."""
 
 
 class Requests(Protocol):
@@ -308,27 +308,21 @@ def stage_shard(
     request of a class takes, by the name of the class ("" for the only one). Without it the slots of a closed loop
     begin 1 ms apart, and an open loop has no ramp.
     """
-    known = service_s or {}
-    units_s = {group.name: _unit_s(group, known[group.name]) for group in stage.classes if group.name in known}
-    lead_s = max(_lead_s(group, units_s.get(group.name)) for group in stage.classes)
+    units_s: dict[str, float] = {}  # mean time for which a request, or a conversation with its pauses, holds its slot
+    lead_s = 0.0  # the longest lead of an open loop is that of all, so that they keep their instants
+    for group in stage.classes:
+        if service_s is None or group.name not in service_s:
+            continue
+        turns = [request.turn for request in group.requests if request.turn is not None]
+        conversations = sum(turn.turn == 0 for turn in turns)
+        unit_s = service_s[group.name]
+        if conversations:
+            unit_s = (unit_s * len(turns) + sum(turn.think_s for turn in turns)) / conversations
+        units_s[group.name] = unit_s
+        if group.ramp is not None and group.concurrency is None:
+            lead_s = max(lead_s, group.ramp.service_times * unit_s)
     parts = tuple(_part(group, units_s.get(group.name), lead_s, salt) for group in stage.classes)
     return Shard(target, parts, limits, audit=audit)
-
-
-def _unit_s(group: PlannedClass, service_s: float) -> float:
-    """Mean time for which a request, or a conversation with its pauses, holds its slot."""
-    turns = [request.turn for request in group.requests if request.turn is not None]
-    conversations = sum(turn.turn == 0 for turn in turns)
-    if not conversations:
-        return service_s
-    return (service_s * len(turns) + sum(turn.think_s for turn in turns)) / conversations
-
-
-def _lead_s(group: PlannedClass, unit_s: float | None) -> float:
-    """Length of an open loop's lead; the longest of a stage is that of all, so that they keep their instants."""
-    if group.ramp is None or group.concurrency is not None or unit_s is None:
-        return 0.0
-    return group.ramp.service_times * unit_s
 
 
 def _part(group: PlannedClass, unit_s: float | None, lead_s: float, salt: int) -> ClassShare:

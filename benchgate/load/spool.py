@@ -176,7 +176,14 @@ def _framed(spooled: SpoolEntry) -> list[bytes | bytearray]:
         response.over_ns,
         body.begins,
         _NONE if body.length is None else body.length,
-        _flags(response, body) | phase.value,
+        (
+            _SENT * (response.sent_ns is not None)
+            | _WHOLE * response.whole
+            | _UNANSWERED * response.unanswered
+            | _LEFT * response.left
+            | _CHUNKED * body.chunked
+        )
+        | phase.value,
         0 if response.fault is None else 1 + _ERRORS.index(response.fault.error),
         response.reconnects,
         _NONE if response.connecting_ns is None else response.connecting_ns,
@@ -187,16 +194,6 @@ def _framed(spooled: SpoolEntry) -> list[bytes | bytearray]:
     about = b"".join((fixed, head, words, marks))
     crc = zlib.crc32(body.raw, zlib.crc32(about))
     return [_FRAME.pack(len(about) + len(body.raw), crc), about, body.raw]
-
-
-def _flags(response: Response, body: RawBody) -> int:
-    return (
-        _SENT * (response.sent_ns is not None)
-        | _WHOLE * response.whole
-        | _UNANSWERED * response.unanswered
-        | _LEFT * response.left
-        | _CHUNKED * body.chunked
-    )
 
 
 def _unpacked(payload: memoryview) -> SpoolEntry:
@@ -282,7 +279,6 @@ class SpoolWriter:
             self._spool.append(self._unkept.popleft())
 
     def _keep_some(self) -> None:
-        """Keep answers for a moment, and go on a little later when there are more."""
         until_ns = monotonic_ns() + _KEEP_NS
         try:
             while self._unkept:

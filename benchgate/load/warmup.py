@@ -1,7 +1,7 @@
 """Warm-up: when is a server warm, and how long does it serve a request? (docs/reference/metrics.md, "Warm-up")
 
 A warm-up is sent in rounds. After each one the TTFT of the last third of all its requests is compared with that of the
-third before. The last round also tells the mean service time, by which a closed loop's slots are staggered.
+third before. The last round also gives the mean service time, by which a closed loop's slots are staggered.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _SERVICE_TIMES = 2  # of arrivals, in a round of an open loop after the first
 _MOST_REQUESTS = 10_000  # of such a round: a service time of minutes must not make hours of warm-up
 _NS = 1e-9
 
+# Sends the round of a number (from 0) with so many requests of each class, given the service times in seconds.
 Send = Callable[[int, Mapping[str, int], Mapping[str, float]], StageResult]
-"""Sends the round of a number (from 0) with so many requests of each class, given the service times in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +77,8 @@ def classes_of(stage: PlannedStage) -> tuple[WarmupClass, ...]:
 def warm_up(classes: Sequence[WarmupClass], send: Send, most_rounds: int = MOST_ROUNDS) -> WarmedUp:
     """Send rounds until no class's TTFT falls any more, but at most `most_rounds`.
 
-    With one round nothing is compared: somebody said how many requests there are. A round in which nothing succeeded
-    is the last one: a server that is down is not asked again.
+    With one round nothing is compared: the number of requests was configured. A round in which nothing succeeded is
+    the last one: the server is down.
     """
     sizes = {one.name: one.requests for one in classes}
     rounds: dict[str, list[RequestColumns]] = {one.name: [] for one in classes}
@@ -94,7 +94,10 @@ def warm_up(classes: Sequence[WarmupClass], send: Send, most_rounds: int = MOST_
                 service[group.name] = mean_s
         if not any(request_metrics.succeeded(rounds[one.name][-1]).any() for one in classes):
             return WarmedUp(sent, number + 1, settled=False, answered=False, service_s=service)
-        sizes = {one.name: _next_size(one, service.get(one.name)) for one in classes}
+        for one in classes:  # of an open loop as many as arrive in two service times, if more
+            if one.rate_rps is not None and (mean_s := service.get(one.name)) is not None:
+                arriving = math.ceil(_SERVICE_TIMES * one.rate_rps * mean_s)
+                sizes[one.name] = min(_MOST_REQUESTS, max(one.requests, arriving))
         filled = all(sum(map(len, rounds[one.name])) >= sizes[one.name] for one in classes)
         if most_rounds == 1 or (filled and not any(ttft_falls(rounds[one.name]) for one in classes)):
             return WarmedUp(sent, number + 1, service_s=service)
@@ -124,10 +127,3 @@ def mean_service_s(columns: RequestColumns) -> float | None:
     """Return the mean of actual send to end over successful requests, in seconds; None when none succeeded."""
     ok = request_metrics.succeeded(columns)
     return float((columns.end_ns[ok] - columns.sent_ns[ok]).mean()) * _NS if ok.any() else None
-
-
-def _next_size(one: WarmupClass, service_s: float | None) -> int:
-    """Return the requests of the next round: of an open loop as many as arrive in two service times, if more."""
-    if one.rate_rps is None or service_s is None:
-        return one.requests
-    return min(_MOST_REQUESTS, max(one.requests, math.ceil(_SERVICE_TIMES * one.rate_rps * service_s)))

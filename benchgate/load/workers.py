@@ -58,9 +58,9 @@ def run_stage(
 
 
 def run_shard(shard: Shard, start: Start | None = None, in_flight: InFlight | None = None) -> StageResult:
-    """Do one worker's share. Blocks; KeyboardInterrupt passes through with all sockets closed.
+    """Run one worker's share. Blocks; KeyboardInterrupt passes through with all sockets closed.
 
-    The spools of a shard that has a place for them stay there, for the result may never come to who asked for it.
+    The spools of a shard that has a place for them stay there: the result may never reach its receiver.
     `start` is called once the connections are open and gives the start that all workers share; without it the stage
     starts then. Raises TargetError when the target's address or key is none, StoreError when a spool cannot be written.
     """
@@ -84,11 +84,17 @@ def run_shard(shard: Shard, start: Start | None = None, in_flight: InFlight | No
             address = Address.of(shard.target.url, shard.target.route)
             pool = Pool(address, shard.limits, progress_of, audit=shard.audit)
             sent = _run(StageRunner(shard.target, pool, classes, in_flight), start)
-        with _set_aside():
-            use = sent.client
-            if sent.late_s > _LATE_S:
-                use = replace(use, faults=(f"{shard.name} started {sent.late_s:.1f} s late",))
+        use = sent.client
+        if sent.late_s > _LATE_S:
+            use = replace(use, faults=(f"{shard.name} started {sent.late_s:.1f} s late",))
+        frozen = gc.get_freeze_count() > 0  # somebody else's doing, and theirs to undo
+        if not frozen:
+            gc.freeze()  # while results are decoded, collections skip all that was there before
+        try:
             result = read_result(shard, path, use, sent.down_after_s)
+        finally:
+            if not frozen:
+                gc.unfreeze()
         for group, place, read in zip(classes, paths, result.classes, strict=True):
             if read.recorded != group.writer.count:
                 raise StoreError(
@@ -101,12 +107,12 @@ def run_shard(shard: Shard, start: Start | None = None, in_flight: InFlight | No
 @contextmanager
 def _prepared(target: Target, requests: Requests, level: Level, folder: Path) -> Iterator[Iterator[PreparedRequest]]:
     """Prepare the requests: all before the clock starts; of an endless load one for every slot."""
-    made = prepare_requests(target, requests)
-    if not requests.endless:
-        with queued_in_file(folder, made) as kept:
-            yield kept
-        return
-    yield LookAhead(made, level.concurrency or 1)
+    prepared = prepare_requests(target, requests)
+    if requests.endless:
+        yield LookAhead(prepared, level.concurrency or 1)
+    else:
+        with queued_in_file(folder, prepared) as queue:
+            yield queue
 
 
 def _run(sending: StageRunner, start: Start | None) -> StageTimings:
@@ -117,30 +123,15 @@ def _run(sending: StageRunner, start: Start | None) -> StageTimings:
             return runner.run(sending.run(start))
     except BaseExceptionGroup as group:
         refused, other = group.split(StoreError)
-        if refused is not None and other is None:
-            raise _first_of(refused) from None  # of many slots that met the same full disk
-        raise
+        if refused is None or other is not None:
+            raise
+        first: BaseException = refused
+        while isinstance(first, BaseExceptionGroup):
+            first = first.exceptions[0]
+        raise first from None  # of many slots that met the same full disk
     finally:
         if collects:
             gc.enable()
-
-
-@contextmanager
-def _set_aside() -> Iterator[None]:
-    """Have the collections of a while look at nothing that was there before it: all that was ever loaded."""
-    if gc.get_freeze_count():
-        yield  # somebody else's doing, and theirs to undo
-        return
-    gc.freeze()
-    try:
-        yield
-    finally:
-        gc.unfreeze()
-
-
-def _first_of(group: BaseExceptionGroup[StoreError]) -> StoreError:
-    first = group.exceptions[0]
-    return _first_of(first) if isinstance(first, BaseExceptionGroup) else first
 
 
 @contextmanager
@@ -255,12 +246,17 @@ def _serve(pipe: Pipe, in_flight: InFlight) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     escape_streams()
-    threading.Thread(target=_exit_with_parent, daemon=True).start()
+
+    def exit_with_parent() -> None:  # a killed parent cannot end its workers, and nobody else would
+        if (parent := multiprocessing.parent_process()) is not None:
+            wait([parent.sentinel])
+            os._exit(1)
 
     def start() -> int:
         pipe.send(_READY)
         return cast(int, pipe.recv())
 
+    threading.Thread(target=exit_with_parent, daemon=True).start()
     while True:
         try:
             shard = pipe.recv()
@@ -271,14 +267,6 @@ def _serve(pipe: Pipe, in_flight: InFlight) -> None:
         except BenchgateError as error:
             result = error
         pipe.send(result)
-
-
-def _exit_with_parent() -> None:
-    """Exit when the parent does: a killed parent cannot end its workers, and nobody else would stop their requests."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        wait([parent.sentinel])
-        os._exit(1)
 
 
 _START_IN_NS = 100_000_000  # between "all are ready" and the shared start

@@ -14,7 +14,7 @@ from benchgate.gate.calibration import disagreements, spreads
 from benchgate.gate.policy import CheckSpec, judged_by, specs_over
 from benchgate.load.client_delay import audit_refusal, never_stamped
 from benchgate.load.cluster import require_distributed
-from benchgate.load.inputs.material import read_inputs
+from benchgate.load.material import read_inputs
 from benchgate.model.deployment import Arm
 from benchgate.model.metric import TASK_METRICS
 from benchgate.model.noise import NoiseProfile, noise_key
@@ -63,7 +63,7 @@ def read_plan(
     judge_prompt = _read(problems, lambda: None if judge_file is None else load_judge_prompt(judge_file))
     texts = _read(problems, lambda: load_texts(suite_dir / divergence.texts, divergence) if divergence else ())
     traces, material = _read(
-        problems, lambda: read_inputs(suite, suite_dir, os.environ, asking=use_tokenizer_server)
+        problems, lambda: read_inputs(suite, suite_dir, os.environ, contacting=use_tokenizer_server)
     ) or (
         {},
         NO_MATERIAL,

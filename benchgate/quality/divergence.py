@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
@@ -30,16 +30,13 @@ from benchgate.targets.client import RETRY, AsyncJsonClient
 from benchgate.targets.dialect import Target
 
 _TEXT_KEYS = ("id", "text")
-_GIVE_UP_AFTER = 5
-"""Failed pieces in a row after which a deployment counts as gone."""
+_GIVE_UP_AFTER = 5  # failed pieces in a row after which a deployment counts as gone
 
+# Number of positions from which the same listing at all of them shows that the texts are not read.
 _MIN_POSITIONS_TO_DIFFER = 5
-"""Number of positions from which the same listing at all of them shows that the texts are not read."""
-
 _STRONGEST_FIRST: tuple[ProbabilitySource, ...] = ("n_probs", "echo", "cut")
+# Tokens up to which a vocabulary is listed whole. A larger one would make answers of megabytes.
 _LARGEST_VOCABULARY = 4096
-"""Tokens up to which a vocabulary is listed whole. A larger one would make answers of megabytes."""
-
 _PROBE_POSITIONS = 2
 _MIN_TOKENS = 2  # that must be listed
 _MAX_MASS = 1.01  # of one listing, each probability rounded
@@ -200,38 +197,50 @@ class _Measurement:
     async def _read(
         self, piece: Piece, clients: Sequence[AsyncJsonClient], way: ProbabilitySource
     ) -> list[DivergenceItem]:
-        """Read a piece from all arms concurrently. Raises TargetError naming the arm."""
-        roles = ("baseline", "candidate", "baseline, asked again")
-        (tokens, base), (cand_tokens, cand), *again = await _all(
-            _with_role(role, read_piece(client, way, piece, self._chosen.top, self._seed))
-            for role, client in zip(roles, clients, strict=False)
-        )
+        roles = ("baseline", "candidate", "repeated baseline")
+
+        async def read(role: str, client: AsyncJsonClient) -> tuple[int, list[PositionReading]]:
+            try:
+                return await read_piece(client, way, piece, self._chosen.top, self._seed)
+            except TargetError as exc:
+                raise TargetError(f"{role}: {exc}") from exc
+
+        # The first failure is raised once all have ended, so that no request goes on in the background.
+        results = await asyncio.gather(*map(read, roles, clients), return_exceptions=True)
+        readings = []
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+            readings.append(result)
+        (tokens, base), (cand_tokens, cand), *again = readings
         _require_same_tokens(tokens, cand_tokens, base, cand)
         if len(base) < piece.positions:
-            raise TargetError(f"its second half has {len(base)} positions, and {piece.positions} are asked for")
+            raise TargetError(f"its second half has {len(base)} positions, and {piece.positions} are requested")
         self._listings[Arm.BASELINE].update(hash(tuple(one.top.items())) for one in base)
         self._listings[Arm.CANDIDATE].update(hash(tuple(one.top.items())) for one in cand)
-        items = [self._item(piece, b, c) for b, c in zip(base, cand, strict=True)]
+        items = [
+            (
+                DivergenceItem(
+                    text_id=piece.text_id,
+                    piece=piece.number,
+                    position=b.place,
+                    kld=self._kld(b, c),
+                    same_top1=same_top1(b.top, c.top),
+                    bound=not self._chosen.whole,
+                    shared=shared_tokens(b.top, c.top),
+                    baseline_ln=b.ln,
+                    candidate_ln=c.ln,
+                )
+            )
+            for b, c in zip(base, cand, strict=True)
+        ]
         for again_tokens, repeated in again:
-            _require_same_tokens(tokens, again_tokens, base, repeated, "the baseline, asked again, makes")
+            _require_same_tokens(tokens, again_tokens, base, repeated, "the repeated baseline makes")
             items = [
                 replace(item, floor_kld=self._kld(b, b2), floor_same_top1=same_top1(b.top, b2.top))
                 for item, b, b2 in zip(items, base, repeated, strict=True)
             ]
         return items
-
-    def _item(self, piece: Piece, base: PositionReading, cand: PositionReading) -> DivergenceItem:
-        return DivergenceItem(
-            text_id=piece.text_id,
-            piece=piece.number,
-            position=base.place,
-            kld=self._kld(base, cand),
-            same_top1=same_top1(base.top, cand.top),
-            bound=not self._chosen.whole,
-            shared=shared_tokens(base.top, cand.top),
-            baseline_ln=base.ln,
-            candidate_ln=cand.ln,
-        )
 
     def _kld(self, base: PositionReading, other: PositionReading) -> float:
         try:
@@ -254,22 +263,6 @@ class _Measurement:
             if len(listings) == 1 and sum(map(len, self._items.values())) >= _MIN_POSITIONS_TO_DIFFER:
                 return f"the {arm.value} lists the same probabilities at every position, so it does not read the texts"
         return None
-
-
-async def _all(readings: Iterable[Awaitable[_T]]) -> list[_T]:
-    # The first failure is raised once all have ended, so that no request goes on in the background.
-    results = await asyncio.gather(*readings, return_exceptions=True)
-    for result in results:
-        if isinstance(result, BaseException):
-            raise result
-    return [result for result in results if not isinstance(result, BaseException)]
-
-
-async def _with_role(role: str, reading: Awaitable[_T]) -> _T:
-    try:
-        return await reading
-    except TargetError as exc:
-        raise TargetError(f"{role}: {exc}") from exc
 
 
 def _require_same_tokens(
@@ -328,7 +321,7 @@ async def read_piece(
 ) -> tuple[int, list[PositionReading]]:
     """Return how many tokens (`cut`: characters) a piece has, and the readings at the drawn positions, in order.
 
-    Raises TargetError for listings that cannot be a model's, or with less than half of the tokens asked for: a token
+    Raises TargetError for listings that cannot be a model's, or with less than half of the requested tokens: a token
     that an arm leaves out is not compared.
     """
     counts: list[int] = []
@@ -349,7 +342,7 @@ async def read_piece(
     for one in readings:
         if len(one.top) < max(_MIN_TOKENS, top / 2):
             least = max(_MIN_TOKENS, len(one.top))
-            raise TargetError(f"it lists {len(one.top)} tokens of {top} asked for; write `divergence.top: {least}`")
+            raise TargetError(f"it lists {len(one.top)} of {top} requested tokens; write `divergence.top: {least}`")
         unlisted = [one.ln] if one.ln is not None and one.token not in one.top else []
         mass = math.fsum(map(math.exp, [*one.top.values(), *unlisted]))
         if mass > _MAX_MASS:

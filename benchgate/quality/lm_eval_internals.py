@@ -27,8 +27,7 @@ from benchgate.quality.tasks.lm_eval_tasks import function_value, is_function, m
 from benchgate.system import write_atomic
 
 OWN_TASKS = Path(lm_eval.tasks.__file__).parent
-SEED = 0
-"""Seed of few-shot examples and of everything else that a task draws, the same in both arms."""
+SEED = 0  # seed of few-shot examples and of everything else that a task draws, the same in both arms
 
 
 def _internals(module: str, *names: str) -> Any:
@@ -140,10 +139,6 @@ class _TaskConfig:
 
 def task_index(folders: Sequence[Path]) -> dict[str, Any]:
     """Return lm-eval's index of tasks, groups and tags by name. Names in `folders` replace lm-eval's own."""
-    return {**_own_index(), **_index.TaskIndex.build(folders)}
-
-
-def _own_index() -> dict[str, Any]:
     # lm-eval takes ten seconds to read its 14,000 files, so the index is cached for each installation of lm-eval.
     installation = f"{lm_eval.__version__} {OWN_TASKS} {OWN_TASKS.stat().st_mtime_ns}"
     caches = Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()) / "benchgate"
@@ -156,8 +151,13 @@ def _own_index() -> dict[str, Any]:
         with suppress(OSError):  # a read-only home only costs time
             write_atomic(cache, json.dumps(rows).encode())
     return {
-        name: _index.Entry(name, _index.Kind[kind], Path(path) if path else None, tags=set(tags))
-        for name, kind, path, tags in rows
+        **(
+            {
+                name: _index.Entry(name, _index.Kind[kind], Path(path) if path else None, tags=set(tags))
+                for name, kind, path, tags in rows
+            }
+        ),
+        **_index.TaskIndex.build(folders),
     }
 
 

@@ -22,14 +22,12 @@ from benchgate.suite.schema import Limits
 from benchgate.targets.client import RETRY, AsyncJsonClient
 from benchgate.targets.dialect import Target
 
-_NO_SCORE = (0.0, False)
-"""Placeholder that lm-eval gets for an option of a failed item, whose score is dropped."""
-
+_NO_SCORE = (0.0, False)  # placeholder that lm-eval gets for an option of a failed item, whose score is dropped
 _PROBE_TEXT = "One, two, three, four, five. The sky is blue."
 _PROBE_CONTEXT, _PROBE_CONTINUATIONS = "One, two, three,", (" four", " qzx", " sky is")
 _PROBE_POSITIONS = 6  # enough to see that they differ
 
-_LLAMA_CPP_ADVICE = "of a llama.cpp server say `engine: llamacpp`, and it is asked in its own way"
+_LLAMA_CPP_ADVICE = "of a llama.cpp server say `engine: llamacpp`, and its own interface is used"
 _OTHER_ADVICE = "otherwise use tasks that generate text (`output_type: generate_until`)"
 
 
@@ -73,7 +71,7 @@ async def score_requests(
             task, name = str(options[0].task_name), item_id(options[0])
             try:
                 if failures >= GIVE_UP_AFTER:
-                    raise TargetError(f"not asked: {GIVE_UP_AFTER} items of the task had failed before")
+                    raise TargetError(f"not sent: {GIVE_UP_AFTER} items of the task had failed before")
                 scores = await _scores(own, options)
             except TargetError as error:
                 failures += 1

@@ -10,7 +10,7 @@ not used: they count characters of single decoded tokens, and are wrong after a 
 swallowed space. The generated token is dropped by the number of prompt tokens, never as "the last one": some servers
 leave it out if it ends the text.
 
-llama.cpp ignores `echo`. It is asked for the next token after every beginning of the text, with a bias that forces the
+llama.cpp ignores `echo`. It is sent every beginning of the text for its next token, with a bias that forces the
 token of the text: it reports that token's log-probability without the bias. One short answer is thereby exact for any
 token of any vocabulary. Beginnings are sent as the ids that the server made of the whole text, BOS included.
 """
@@ -27,9 +27,8 @@ from benchgate.targets.answers import input_count
 from benchgate.targets.client import AsyncJsonClient
 from benchgate.targets.dialect import PATHS, Target
 
+# A completion that echoes its prompt, or llama.cpp's `n_probs` after every beginning of the text.
 Way = Literal["echo", "n_probs"]
-"""A completion that echoes its prompt, or llama.cpp's `n_probs` after every beginning of the text."""
-
 _MAX_LOGPROB = 1e-4  # a probability of 1 after summing a vocabulary in single precision
 _VLLM_MINUS_INFINITY = -9999.0  # JSON has no infinity
 _MINUS_INFINITY = -1e3  # other servers' stand-ins are at or below
@@ -37,6 +36,7 @@ _MIN_TOKENS = 2  # that a server must list for the next one
 _HALF_CHARACTER = "\ufffd"  # servers show it for a token that is not whole characters
 _SHOWN_CHARACTERS = 40
 _IGNORES_ECHO = "it seems to ignore `echo`, so it cannot score a given text"
+_NEEDS_CONTEXT = "the first token of a text has no log-probability on this server, so a continuation needs a context"
 
 _COMPLETION, _TOKENIZE, _MODELS = "/completion", "/tokenize", "/v1/models"
 _FORCE = 1e4  # above every difference of logits
@@ -173,7 +173,7 @@ async def next_token(client: AsyncJsonClient, beginning: str, *, top: int) -> Ma
     found = dict(sorted(named, key=lambda entry: entry[1]))  # the most probable last: it replaces the others
     if len(found) < _MIN_TOKENS:
         raise TargetError(
-            f"the server lists {len(found)} probable tokens for the next one (`logprobs`), of {top} asked"
+            f"the server lists {len(found)} probable tokens for the next one (`logprobs`), of {top} requested"
         )
     return dict(sorted(found.items(), key=lambda entry: -entry[1]))
 
@@ -208,9 +208,7 @@ class Echoed:
         for place in range(begin, len(self.tokens)):
             value = self.logprobs[place]
             if value is None:
-                raise TargetError(
-                    "the first token of a text has no log-probability on this server, so a continuation needs a context"
-                )
+                raise TargetError(_NEEDS_CONTEXT)
             found.append(Position(place, self.tokens[place], value, self.tops[place]))
         return found
 
@@ -261,7 +259,10 @@ def read_echo(document: Mapping[str, object], text: str) -> Echoed:
         raise TargetError(
             f"the server scored {min(len(tokens), len(values))} tokens of a prompt that has {count}; {_IGNORES_ECHO}"
         )
-    lead = _lead(tokens[:count], text)
+    lead = next((lead for lead in (0, 1) if _spells(tokens[lead:count], text)), None)
+    if lead is None:
+        shown, sent = "".join(tokens[:count])[:_SHOWN_CHARACTERS], text[:_SHOWN_CHARACTERS]
+        raise TargetError(f"the server scored another text than the one it got: {shown!r} for {sent!r}")
     logprobs = [
         None if place == 0 and value is None else log_probability(value, f"token {place} ({token!r}) of the prompt")
         for place, (token, value) in enumerate(zip(tokens[:count], values, strict=False))
@@ -269,15 +270,6 @@ def read_echo(document: Mapping[str, object], text: str) -> Echoed:
     tops = _echoed_tops(choice, echo, tokens[:count], logprobs)
     names = tuple(name for name, _ in tops)
     return Echoed(names, tuple(logprobs), tuple(listed for _, listed in tops), lead)
-
-
-def _lead(tokens: Sequence[str], text: str) -> int:
-    """Return how many tokens precede those of the text. Raises TargetError if the tokens are not of the text."""
-    for lead in (0, 1):
-        if _spells(tokens[lead:], text):
-            return lead
-    shown = "".join(tokens)[:_SHOWN_CHARACTERS]
-    raise TargetError(f"the server scored another text than the one it got: {shown!r} for {text[:_SHOWN_CHARACTERS]!r}")
 
 
 def _spells(tokens: Sequence[str], text: str) -> bool:
@@ -354,7 +346,9 @@ async def score_by_n_probs(client: AsyncJsonClient, context: str, continuations:
     """Return the score of each continuation: a request for each token, shared by equal beginnings."""
     before = await token_ids(client, context.rstrip())
     texts = [await token_ids(client, context + continuation) for continuation in continuations]
-    begins = [_continuation_start(before, ids) for ids in texts]
+    begins = [common_length(before, ids) for ids in texts]
+    if 0 in begins:
+        raise TargetError(_NEEDS_CONTEXT)
     needed: dict[tuple[int, ...], set[int]] = {}
     for ids, begin in zip(texts, begins, strict=True):
         for place in range(begin, len(ids)):
@@ -397,15 +391,6 @@ async def vocabulary_tokens(client: AsyncJsonClient) -> int | None:
     meta = models[0].get("meta") if isinstance(models, list) and models and isinstance(models[0], dict) else None
     count = meta.get("n_vocab") if isinstance(meta, dict) else None
     return count if isinstance(count, int) and count > 0 else None
-
-
-def _continuation_start(before: Sequence[int], ids: Sequence[int]) -> int:
-    begin = common_length(before, ids)
-    if begin == 0:
-        raise TargetError(
-            "the first token of a text has no log-probability on this server, so a continuation needs a context"
-        )
-    return begin
 
 
 async def _next_logprobs(
@@ -457,19 +442,19 @@ def read_next(document: Mapping[str, object], sent_tokens: int, top: int) -> Nex
             "from before December 2024"
         )
     if len(listed) > top:
-        raise TargetError(f"the server lists {len(listed)} tokens where {top} were asked for")
-    found = dict(_token_logprob(part) for part in listed if not _is_log_of_zero(part))
+        raise TargetError(f"the server lists {len(listed)} tokens where {top} were requested")
+    found = {}
+    for part in listed:
+        value = part.get("logprob") if isinstance(part, dict) else None
+        # A probability that underflowed to 0 on the server has no logarithm.
+        if isinstance(value, bool) or not isinstance(value, int | float) or value > _LOG_OF_ZERO:
+            token, logprob = _token_logprob(part)
+            found[token] = logprob
     if math.fsum(map(math.exp, found.values())) > _MAX_N_PROBS_MASS:
         raise TargetError("the probabilities of the tokens that the server lists add up to more than one")
     taken, logprob = _token_logprob(entry)
     best_first = dict(sorted(found.items(), key=lambda pair: -pair[1]))
     return Next(taken, found.get(taken, logprob), best_first)
-
-
-def _is_log_of_zero(part: object) -> bool:
-    """Return True for a probability that underflowed to 0 on the server."""
-    value = part.get("logprob") if isinstance(part, dict) else None
-    return isinstance(value, int | float) and not isinstance(value, bool) and value <= _LOG_OF_ZERO
 
 
 def _token_logprob(part: object) -> tuple[int, float]:

@@ -20,17 +20,13 @@ from benchgate.plan.items import PlannedTask
 from benchgate.targets.address import Route
 from benchgate.targets.dialect import Dialect, Target
 
+# Environment variable of the eval process: secret headers as JSON; unset without any.
 CREDENTIALS_VARIABLE = "BENCHGATE_EVAL_CREDENTIALS"
-"""Environment variable of the eval process: secret headers as JSON; unset without any."""
 
+# Seed of requests in both arms, lm-eval's own default. Each repetition adds 1.
 REQUEST_SEED = 1234
-"""Seed of requests in both arms, lm-eval's own default. Each repetition adds 1."""
-
-GIVE_UP_AFTER = 5
-"""Failed items after which the eval process sends no more requests of a task."""
-
-_EQUAL_ROUNDS = 6
-"""Rounds before they begin to double."""
+GIVE_UP_AFTER = 5  # failed items after which the eval process sends no more requests of a task
+_EQUAL_ROUNDS = 6  # rounds before they begin to double
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,8 +23,7 @@ from benchgate.targets.answers import read_answer
 from benchgate.targets.client import RETRY, AsyncJsonClient
 from benchgate.targets.dialect import PATHS
 
-_CHAT_STOPS = 4
-"""Stop texts that a chat endpoint takes, as OpenAI limits them."""
+_CHAT_STOPS = 4  # stop texts that a chat endpoint takes, as OpenAI limits them
 
 
 class _Messages(NamedTuple):
@@ -109,7 +108,7 @@ class RecordedModel(LM):  # type: ignore[misc]  # lm-eval ships no type informat
         task, item_id = str(request.task_name), self._item_id(request)
         try:
             if self._failures >= GIVE_UP_AFTER:
-                raise TargetError(f"not asked: {GIVE_UP_AFTER} items of the task had failed before")
+                raise TargetError(f"not sent: {GIVE_UP_AFTER} items of the task had failed before")
             body, unsent_stops = self._body(request)
             path, endpoint = PATHS[self._job.endpoint], self._job.endpoint
             response = await client.send("POST", path, body)

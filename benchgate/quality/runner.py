@@ -1,7 +1,11 @@
-"""Evals of both arms at the same time, each in an lm-eval process of its own."""
+"""Evals of both arms at the same time, each in an lm-eval process of its own, and their observations.
+
+An observation of a task is made from the events of its process, strictly: anything missing is a fault.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
@@ -9,9 +13,10 @@ import signal
 import subprocess
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -24,7 +29,6 @@ from benchgate.model.deployment import Arm
 from benchgate.model.records import EvalItem
 from benchgate.model.run import INTERRUPTED, QualityObservation
 from benchgate.plan.items import PlannedTask
-from benchgate.quality.observations import TaskRecord, task_metadata
 from benchgate.quality.protocol import (
     CREDENTIALS_VARIABLE,
     REQUEST_SEED,
@@ -43,10 +47,144 @@ from benchgate.targets.dialect import Target
 from benchgate.targets.error_messages import one_line
 from benchgate.units import show_duration, show_size
 
-_POLL_S = 0.05
-_START_LIMIT_S = 120.0
-"""Time limit for importing lm-eval, which takes seconds on a busy machine. Not part of the eval's time limit."""
 
+def task_metadata(task: PlannedTask) -> dict[str, object]:
+    """Return how a task is prompted and scored: stored with a run, and compared between the arms."""
+    metadata = task.config.get("metadata")
+    found: dict[str, object] = {
+        "metric": task.metric,
+        "filter": task.filter,
+        "scale": task.scale,
+        "output_type": task.output_type,
+        "num_fewshot": task.config.get("num_fewshot") or 0,
+        "fewshot_as_multiturn": task.fewshot_as_turns,
+        "repeats": _repeats(task),
+        "system_sha256": hashlib.sha256(task.system.encode()).hexdigest() if task.system else None,
+        "task_version": metadata.get("version") if isinstance(metadata, dict) else None,
+        "chance": task.chance,
+        "leaves": task.leaves,
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _repeats(task: PlannedTask) -> int:
+    return int(str(task.config.get("repeats") or 1))
+
+
+@dataclass(slots=True)
+class TaskRecord:
+    """Events of one task so far, by item id: the order of completion does not matter."""
+
+    task: PlannedTask
+    answered: dict[str, ItemAnswered] = field(default_factory=dict)
+    scored: dict[str, ItemScored] = field(default_factory=dict)
+    _empty: Counter[str] = field(default_factory=Counter)
+    _cut: Counter[str] = field(default_factory=Counter)
+
+    def take_answer(self, line: ItemAnswered) -> None:
+        """Add an answer. Of several repetitions the first is shown, and a failure of any counts."""
+        self._empty[line.item_id] += not (line.answer or "").strip()
+        self._cut[line.item_id] += line.finish_reason == "length"
+        first = self.answered.get(line.item_id)
+        if first is None or line.repetition == 0:
+            self.answered[line.item_id] = line
+        else:
+            self.answered[line.item_id] = replace(
+                first,
+                error=first.error or line.error,
+                was_null=first.was_null or line.was_null,
+                retries=first.retries + line.retries,
+            )
+
+    def fault(self, done: TaskDone) -> str | None:
+        """Return why the finished task cannot be used, or None if every row was answered, scored and counted."""
+        expected = set(self.task.item_ids)
+        if done.effective_n != len(expected) or self.answered.keys() != expected or self.scored.keys() != expected:
+            found = f"answered {len(self.answered)}, scored {len(self.scored)}, counted {done.effective_n}"
+            return f"lm-eval did not use exactly the {len(expected)} rows of the task: {found}"
+        failed = [line for line in self.answered.values() if line.error is not None]
+        if failed:
+            return f"{len(failed)} of {len(expected)} items failed, the first with: {failed[0].error}"
+        for scored in self.scored.values():
+            if not math.isfinite(scored.score):
+                return f"the score of {scored.item_id} is {scored.score}"
+            if self.task.scale == "binary" and scored.score not in (0.0, 1.0):
+                found = f"the score of {scored.item_id} is {scored.score:g}, neither 0 nor 1"
+                return f"{found}; write `scale: continuous` for the task, and judge it by `score`"
+        # A server that gives all options of an item one log-probability did not read them.
+        tied = sum(line.tied for line in self.answered.values())
+        if tied * 2 > len(self.answered):
+            what = f"{tied} of {len(self.answered)} items got the same log-probability for all their options"
+            return f"{what}: the server does not score the texts it is given"
+        return None
+
+    def observation(
+        self, arm: Arm, fault: str | None, harness: Mapping[str, object], repeat: int = 0
+    ) -> QualityObservation:
+        """Return the observation with the items so far, in the order of the rows."""
+        answered = self.answered.values()
+        counts = {
+            "null_answers": sum(line.was_null for line in answered),
+            "retries": sum(line.retries for line in answered),
+        }
+        if tied := sum(line.tied for line in answered):
+            counts["tied_count"] = tied
+        if (times := _repeats(self.task)) > 1:
+            complete = [item for item in self.items() if item.error is None]
+            unclear = [
+                min(times, max(self._cut[item.item_id], self.scored[item.item_id].unreadable))
+                for item in complete
+                if not item.correct
+            ]
+            counts |= {
+                "askings_count": times * len(complete),
+                "empty_count": sum(self._empty[item.item_id] for item in complete),
+                "unclear_count": sum(unclear),
+            }
+        return QualityObservation(
+            task=self.task.name,
+            arm=arm,
+            items=self.items(),
+            expected_n=len(self.task.rows),
+            fault=fault,
+            harness={**harness, **counts},
+            repeat=repeat,
+        )
+
+    def items(self) -> tuple[EvalItem, ...]:
+        """Return the items so far, in the order of the rows."""
+        ids, key, clusters = self.task.item_ids, self.task.cluster_key, dict[str, str]()
+        if key is not None:
+            clusters = {item: str(row[key]) for item, row in zip(ids, self.task.rows, strict=True)}
+        return tuple(_item(self.answered[i], self.scored.get(i), clusters.get(i)) for i in ids if i in self.answered)
+
+
+def _item(answered: ItemAnswered, scored: ItemScored | None, cluster: str | None) -> EvalItem:
+    # A failed item has no score, although lm-eval scored its placeholder; an item never scored has no hashes.
+    error = answered.error
+    if error is None and scored is None:
+        error = "answered, but the eval ended before it was scored"
+    valid = scored if error is None else None
+    return EvalItem(
+        item_id=answered.item_id,
+        doc_hash=scored.doc_hash if scored else "",
+        prompt_hash=scored.prompt_hash if scored else "",
+        target_hash=scored.target_hash if scored else "",
+        score=valid.score if valid else None,
+        answer=answered.answer,
+        finish_reason=answered.finish_reason,
+        output_tokens=answered.output_tokens,
+        latency_ns=answered.latency_ns,
+        error=error,
+        choice=valid.choice if valid else None,
+        cluster=cluster,
+        input_tokens=answered.input_tokens,
+    )
+
+
+_POLL_S = 0.05
+# Time limit for importing lm-eval, which takes seconds on a busy machine. Not part of the eval's time limit.
+_START_LIMIT_S = 120.0
 _ITEMS_PER_INTERIM_ANALYSIS = 10
 _THREAD_COUNTS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 _OUT_OF_MEMORY_SIGNS = (
@@ -54,14 +192,13 @@ _OUT_OF_MEMORY_SIGNS = (
     "failed to map segment", "can't start new thread", "SystemError",
 )  # fmt: skip
 
+# Task → the baseline's and the candidate's items so far, in the order of the rows.
 Items = Mapping[str, tuple[Sequence[EvalItem], Sequence[EvalItem]]]
-"""Task → the baseline's and the candidate's items so far, in the order of the rows."""
 
+# Interim analysis: returns the check that the items so far decide, or None to go on.
 Stop = Callable[[Items], str | None]
-"""Interim analysis: returns the check that the items so far decide, or None to go on."""
 
-OnProgress = Callable[[Arm, str, int], None]
-"""Called with the arm, the task and its number of answered items."""
+OnProgress = Callable[[Arm, str, int], None]  # called with the arm, the task and its number of answered items
 
 
 def require_lm_eval() -> None:
@@ -98,7 +235,7 @@ def evaluate(
             progress = partial(on_progress, target.arm) if on_progress is not None and not repeat else None
             processes.append(stack.enter_context(EvalProcess(job, work_dir.resolve(), progress, repeat)))
         try:
-            yield from follow(lambda process: process.ready, processes, _START_LIMIT_S, "it did not start within {}")
+            yield from follow(processes, 0, _START_LIMIT_S, "it did not start within {}")
             yield from _rounds(processes, settings.timeout_s, stop)
         except (KeyboardInterrupt, SystemExit):
             for process in processes:
@@ -149,14 +286,10 @@ def _rounds(processes: Sequence[EvalProcess], limit_s: float, stop: Stop | None)
         number += 1
         left_s = max(deadline - time.monotonic(), 0.0)
         late = f"timed out after {show_duration(limit_s)} with tasks unfinished"
-        yield from follow(partial(_has_finished_rounds, number), processes, left_s, late)
+        yield from follow(processes, number, left_s, late)
         if stop is not None and (check := stop(_pairs(processes))) is not None:
             for process in processes:
                 yield from process.stop_early(check)
-
-
-def _has_finished_rounds(number: int, process: EvalProcess) -> bool:
-    return process.rounds >= number
 
 
 def _pairs(processes: Sequence[EvalProcess]) -> Items:
@@ -167,15 +300,13 @@ def _pairs(processes: Sequence[EvalProcess]) -> Items:
     return {task: (items, arms[Arm.CANDIDATE][task]) for task, items in arms[Arm.BASELINE].items()}
 
 
-def follow(
-    is_done: Callable[[EvalProcess], bool], processes: Sequence[EvalProcess], limit_s: float, late: str
-) -> Iterator[QualityObservation]:
-    """Yield observations until each process is done or has none left to make.
+def follow(processes: Sequence[EvalProcess], rounds: int, limit_s: float, late: str) -> Iterator[QualityObservation]:
+    """Yield observations until each process is ready and has done so many rounds, or has none left to make.
 
     If a process ends, or is not done within `limit_s`, all its open tasks get that fault.
     """
     deadline = time.monotonic() + limit_s
-    while waiting := [process for process in processes if not process.finished and not is_done(process)]:
+    while waiting := [one for one in processes if not (one.finished or (one.ready and one.rounds >= rounds))]:
         for process in waiting:
             ended = process.ended  # checked first: everything written before the end is then certainly read
             yield from process.new_observations()
@@ -213,8 +344,16 @@ class EvalProcess:
         arguments = [str(self._folder / name) for name in ("job.json", "spool.jsonl")]
         self._job.write(Path(arguments[0]))
         with self._log.open("wb") as log:
+            unsafe = any(task.unsafe for task in self._job.tasks)
+            environment = lm_eval_environment(offline=True, allow_code=unsafe) | dict.fromkeys(_THREAD_COUNTS, "1")
+            if not any(next(functions_in(task.config), None) for task in self._job.tasks):
+                # Functions may need data that was fetched before; all other tasks have theirs in the job.
+                environment |= dict.fromkeys(("HF_HOME", "HF_DATASETS_CACHE"), str(self._folder / "cache"))
+            environment.pop(CREDENTIALS_VARIABLE, None)
+            if credentials := self._job.target.credentials():
+                environment[CREDENTIALS_VARIABLE] = json.dumps(credentials)
             self._process = child_process.spawn(
-                "benchgate.quality.worker", arguments, log, cwd=self._folder, env=self._environment()
+                "benchgate.quality.worker", arguments, log, cwd=self._folder, env=environment
             )
         return self
 
@@ -253,7 +392,14 @@ class EvalProcess:
             match event:
                 case Ready():
                     self.ready = True
-                    self._harness = self._describe(event)
+                    self._harness = {
+                        "lm_eval": event.lm_eval_version,
+                        "endpoint": self._job.endpoint,
+                        "chat_template": self._job.endpoint == "chat",
+                        "num_concurrent": self._job.in_flight or self._job.concurrency,
+                        "max_tokens": self._job.max_tokens,
+                        "request_seed": REQUEST_SEED,
+                    }
                 case ItemAnswered():
                     record = self._records[event.task]
                     record.take_answer(event)
@@ -299,25 +445,3 @@ class EvalProcess:
     def _observe(self, record: TaskRecord, fault: str | None) -> QualityObservation:
         harness = {**self._harness, **task_metadata(record.task)} if self._harness else {}
         return record.observation(self.arm, fault, harness, self.repeat)
-
-    def _describe(self, ready: Ready) -> dict[str, object]:
-        return {
-            "lm_eval": ready.lm_eval_version,
-            "endpoint": self._job.endpoint,
-            "chat_template": self._job.endpoint == "chat",
-            "num_concurrent": self._job.in_flight or self._job.concurrency,
-            "max_tokens": self._job.max_tokens,
-            "request_seed": REQUEST_SEED,
-        }
-
-    def _environment(self) -> dict[str, str]:
-        """Return our environment and import path, everything offline, and the credentials."""
-        unsafe = any(task.unsafe for task in self._job.tasks)
-        environment = lm_eval_environment(offline=True, allow_code=unsafe) | dict.fromkeys(_THREAD_COUNTS, "1")
-        if not any(next(functions_in(task.config), None) for task in self._job.tasks):
-            # Functions may need data that was fetched before; all other tasks have theirs in the job.
-            environment |= dict.fromkeys(("HF_HOME", "HF_DATASETS_CACHE"), str(self._folder / "cache"))
-        environment.pop(CREDENTIALS_VARIABLE, None)
-        if credentials := self._job.target.credentials():
-            environment[CREDENTIALS_VARIABLE] = json.dumps(credentials)
-        return environment

@@ -3,7 +3,7 @@
 They are no part of the measurement: all answers are there before the first of these requests is sent.
 
 Answers are written by others and may ask the judge for a verdict. So they stand between marks that nobody could know
-before writing them (a digest of the texts themselves), the judge is asked in both positions, and its reply counts only
+before writing them (a digest of the texts themselves), the judge sees both orders, and its reply counts only
 as the one JSON object that the prompt requests.
 """
 
@@ -133,7 +133,7 @@ async def assess(
     """Fill in similarities and verdicts prompt by prompt. A failed assessor leaves them missing and stops nothing.
 
     Each assessor is tested first: two unlike texts must not be similar, and nonsense must lose against an answer. The
-    results of one that fails are left out. One that does not respond to the test is asked all the same.
+    results of one that fails are left out. One that does not respond to the test is used all the same.
     """
     concurrency = settings.concurrency
     async with AsyncExitStack() as stack:
@@ -188,7 +188,13 @@ class _Embedder:
 
         JSON and tool calls are left out: with another number in them they would be similar, too.
         """
-        pairs = {pair: both for pair in PAIRS if (both := _different_texts(answered, pair)) is not None}
+        pairs: dict[Pair, tuple[str, str]] = {}
+        for pair in PAIRS:
+            first, second = answered.content(pair[0]), answered.content(pair[1])
+            if first is None or second is None or first == second or not are_plain_text(first, second):
+                continue
+            if first.text and second.text:
+                pairs[pair] = first.text, second.text
         texts = list(dict.fromkeys(text for both in pairs.values() for text in both))
         if not texts:
             return
@@ -214,7 +220,7 @@ class _Embedder:
 
 
 class _Judge:
-    """Asks which of two answers is better, for the candidate's and for the baseline's second answer."""
+    """Has a model choose the better of two answers, for the candidate's and for the baseline's second answer."""
 
     def __init__(self, client: AsyncJsonClient, target: Target, assessors: Assessors, *, quote: bool) -> None:
         self._client = client
@@ -262,7 +268,7 @@ class _Judge:
         return verdict
 
     async def _compare(self, prompt: str, first: str, second: str) -> tuple[JudgeVerdict, str | None]:
-        """Return the verdict on the second answer, asked in both positions, and the reason if it is missing."""
+        """Return the verdict on the second answer, judged in both positions, and the reason if it is missing."""
         (one, error), (other, another_error) = await asyncio.gather(
             self._choice(prompt, first, second), self._choice(prompt, second, first)
         )
@@ -274,13 +280,6 @@ class _Judge:
         reply = await request_reply(self._client, self._target, ask, seed_of(message), quote=self._quote)
         choice = None if reply.answer is None else read_choice(reply.answer.text)
         return choice, None if choice is not None else reply.error or NO_VERDICT
-
-
-def _different_texts(answered: PromptReplies, pair: Pair) -> tuple[str, str] | None:
-    one, other = answered.content(pair[0]), answered.content(pair[1])
-    if one is None or other is None or one == other or not are_plain_text(one, other):
-        return None
-    return (one.text, other.text) if one.text and other.text else None
 
 
 def read_embeddings(document: dict[str, object], count: int) -> tuple[FloatArray, ...] | None:

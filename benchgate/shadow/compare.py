@@ -1,9 +1,16 @@
-"""Comparison of two answers to one prompt: text, JSON, tool calls, refusals. Pure."""
+"""Comparison of two answers to one prompt: text, JSON, tool calls, refusals. Pure.
+
+A text counts as JSON if it is an object or array with one meaning. A repeated key or NaN makes it plain text. JSON is
+compared by rules: ignored paths, a tolerance for numbers, any order of keys.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
+import re
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -11,14 +18,147 @@ from functools import lru_cache
 from typing import Literal
 
 from benchgate.model.records import AnswerAgreement, PairFacts
-from benchgate.shadow.json_compare import JsonRules, NotJson, equal_values, normalise_text, parse_structure, shape_of
+from benchgate.suite.formats import Step, parse_path
 from benchgate.targets.answers import Answer, ToolCall
+
+Path = tuple[Step, ...]
+
+_MAX_DEPTH = 100  # levels of nesting; deeper ones could exhaust the stack
+_BLANK_LINES = re.compile(r"\n{3,}")
+
+
+@dataclass(frozen=True, slots=True)
+class JsonRules:
+    """Rules of JSON equality. `tolerance` is the largest difference of two numbers as a share of the larger one."""
+
+    ignored: tuple[Path, ...] = ()
+    tolerance: float = 0.0
+    case: bool = True
+
+    @classmethod
+    def of(cls, ignore_paths: Iterable[str], tolerance: float, *, case: bool) -> JsonRules:
+        """Build the rules from the validated paths of a suite."""
+        return cls(tuple(map(parse_path, ignore_paths)), tolerance, case)
+
+
+class NotJson(Exception):
+    """A text that is not a JSON object or array with one meaning."""
+
+
+def normalise_text(text: str, *, case: bool = True) -> str:
+    """Normalise Unicode (NFKC), the white space inside and at the end of lines, and runs of blank lines.
+
+    Line breaks and indentation stay, because they matter in code. Without `case`, upper and lower case are equal.
+    """
+    lines = []
+    for line in unicodedata.normalize("NFKC", text).splitlines():
+        words = line.split()
+        lines.append(line[: line.index(words[0])] + " ".join(words) if words else "")
+    tidy = _BLANK_LINES.sub("\n\n", "\n".join(lines)).strip()
+    return tidy if case else tidy.casefold()
+
+
+def parse_structure(text: str) -> object:
+    """Parse a JSON object or array. Raises NotJson."""
+    try:
+        value = json.loads(text, parse_constant=_refuse, parse_float=_finite, object_pairs_hook=_unique_keys)
+    except (ValueError, RecursionError):
+        raise NotJson from None
+    if not isinstance(value, dict | list) or _is_too_deep(value):
+        raise NotJson
+    return value
+
+
+def equal_values(one: object, other: object, rules: JsonRules) -> bool:
+    """Return True if two JSON values are equal by the rules."""
+    return _equal(_without(one, rules.ignored), _without(other, rules.ignored), rules)
+
+
+def shape_of(value: object, rules: JsonRules) -> object:
+    """Return the keys and types of a value without its contents, to be compared by `==`.
+
+    Lists with elements of the same shapes have one shape, however long. An empty list has its own.
+    """
+    return _shape(_without(value, rules.ignored))
+
+
+def _equal(one: object, other: object, rules: JsonRules) -> bool:
+    if isinstance(one, bool) or isinstance(other, bool) or one is None or other is None:
+        return one is other
+    if isinstance(one, int | float) and isinstance(other, int | float):
+        try:
+            return one == other or math.isclose(one, other, rel_tol=rules.tolerance)
+        except OverflowError:  # an integer too large for a float
+            return False
+    if isinstance(one, str) and isinstance(other, str):
+        return one == other or normalise_text(one, case=rules.case) == normalise_text(other, case=rules.case)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(_equal(a, b, rules) for a, b in zip(one, other, strict=True))
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(_equal(inner, other[key], rules) for key, inner in one.items())
+    return False
+
+
+def _shape(value: object) -> object:
+    if isinstance(value, dict):
+        return frozenset((key, _shape(inner)) for key, inner in value.items())
+    if isinstance(value, list):
+        return ("list", frozenset(map(_shape, value)))
+    if isinstance(value, bool):
+        return "boolean"
+    return "number" if isinstance(value, int | float) else "text" if isinstance(value, str) else "null"
+
+
+def _without(value: object, paths: tuple[Path, ...]) -> object:
+    if not paths or not isinstance(value, dict | list):
+        return value
+    kept = []
+    for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
+        below: list[Path] = []  # the rest of each path that leads through this key or index
+        for path in paths:
+            step = path[0]
+            if step.deep:
+                below.append(path)  # it may match again further down
+            if step.of is None or (type(step.of) is type(key) and step.of == key):
+                below.append(path[1:])
+        if () not in below:
+            kept.append((key, _without(inner, tuple(below))))
+    return dict(kept) if isinstance(value, dict) else [inner for _, inner in kept]
+
+
+def _is_too_deep(value: object) -> bool:
+    level = [value]
+    for _ in range(_MAX_DEPTH):
+        level = [
+            inner
+            for outer in level
+            if isinstance(outer, dict | list)
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+        ]
+        if not level:
+            return False
+    return True
+
+
+def _finite(digits: str) -> float:
+    value = float(digits)
+    return value if math.isfinite(value) else _refuse(digits)
+
+
+def _unique_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    values = dict(pairs)
+    if len(values) != len(pairs):
+        raise ValueError("repeated key")
+    return values
+
+
+def _refuse(number: str) -> float:
+    raise ValueError(f"{number} is not a JSON number")
+
 
 By = Literal["normalised", "exact", "json", "tool_calls", "structure", "auto"]
 
-CONTENT_FILTER = "content_filter"
-"""The finish reason of an answer that the server's own filter removed."""
-
+CONTENT_FILTER = "content_filter"  # the finish reason of an answer that the server's own filter removed
 REFUSAL_PHRASES = (
     "i'm sorry", "i am sorry", "i apologize", "i apologise", "my apologies", "as an ai", "as a language model",
     "as an assistant", "i cannot", "i can't", "i can not", "i'm unable", "i am unable", "i'm not able", "i am not able",
@@ -86,6 +226,11 @@ def compare_answers(
     values = (_json(one.text), _json(other.text))
     is_json, has_calls = any(value is not None for value in values), bool(one.calls or other.calls)
     at_character = _first_difference(one.text, other.text)
+    structure = None
+    if is_json or has_calls:  # the same for JSON of one shape, and for calls of the same tools with such arguments
+        outlines = [Counter(_outline(call, rules.json) for call in content.calls) for content in (one, other)]
+        shapes = [None if value is None else shape_of(value, rules.json) for value in values]
+        structure = shapes[0] == shapes[1] and outlines[0] == outlines[1]
     facts = PairFacts(
         label=AnswerAgreement.DIFFERENT,
         differs=True,
@@ -93,7 +238,7 @@ def compare_answers(
         normalised=_is_normalised_equal(one, other, case=rules.json.case, in_any_order=in_any_order),
         json=equal_values(*values, rules.json) if is_json else None,
         calls=_equal_calls(one.calls, other.calls, rules.json, in_any_order=in_any_order) if has_calls else None,
-        structure=_has_same_structure(one, other, values, rules.json) if is_json or has_calls else None,
+        structure=structure,
         at_character=at_character,
         at_word=None if at_character is None else _words_before(one.text, other.text, at_character),
         similarity=similarity,
@@ -168,16 +313,6 @@ def _is_normalised_equal(one: AnswerContent, other: AnswerContent, *, case: bool
     return first == second or (not case and first.casefold() == second.casefold())
 
 
-def _has_same_structure(
-    one: AnswerContent, other: AnswerContent, values: tuple[object, object], rules: JsonRules
-) -> bool:
-    """Return True for JSON of the same shape, and for calls of the same tools with arguments of the same shape."""
-    if None not in values and shape_of(values[0], rules) != shape_of(values[1], rules):
-        return False
-    outlines = [Counter(_outline(call, rules) for call in content.calls) for content in (one, other)]
-    return (values[0] is None) == (values[1] is None) and outlines[0] == outlines[1]
-
-
 def _first_difference(one: str, other: str) -> int | None:
     if one == other:
         return None
@@ -186,7 +321,6 @@ def _first_difference(one: str, other: str) -> int | None:
 
 
 def _words_before(one: str, other: str, at: int) -> int:
-    """Count the whole words before the one in which two texts first differ."""
     before = one[:at]
     is_inside = any(
         before and not before[-1].isspace() and at < len(text) and not text[at].isspace() for text in (one, other)

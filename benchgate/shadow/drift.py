@@ -95,7 +95,8 @@ def traits_of_logs(
 
 def drift(sample: Sequence[Traits], now: Sequence[Traits]) -> Drift:
     """Compare a sample with today's traffic. Both need at least one prompt."""
-    edges = _quantile_edges([each.length for each in sample])
+    ranked = sorted(each.length for each in sample)
+    edges = sorted({ranked[len(ranked) * cut // _BINS] for cut in range(1, _BINS)})  # bins of about as many prompts
     routes = {each.endpoint for each in sample}  # rare ones are `other` in a sample
     beginnings = Counter(each.beginning for each in sample)
     common = {text for text, n in beginnings.items() if n > 1 and n >= _COMMON * len(sample)}
@@ -118,19 +119,15 @@ def _change(of: str, category: Callable[[Traits], str], sample: Sequence[Traits]
         raise ValueError("nothing to compare")
     most = max(names, key=lambda name: abs(then_n[name] / len(sample) - now_n[name] / len(now)))
     shown = most[:_BEGINNING] if of != "beginning" or most == _OTHER else "one of the sample's own"
-    return Change(
-        of, found.index, found.chance, _outcome(found.index, found.chance), shown,
-        then_n[most] / len(sample), now_n[most] / len(now),
-    )  # fmt: skip
-
-
-def _outcome(index: float, chance: float) -> Outcome:
-    """Judge an index. BLOCK and WARN need more than chance; PASS needs enough prompts to have shown a change."""
-    if index >= BLOCK_FROM and index > chance:
-        return Outcome.BLOCK
-    if chance >= BLOCK_FROM:
-        return Outcome.INCONCLUSIVE
-    return Outcome.WARN if index >= WARN_FROM and index > chance else Outcome.PASS
+    # BLOCK and WARN need more than chance; PASS needs enough prompts to have shown a change.
+    outcome, is_beyond_chance = Outcome.PASS, found.index > found.chance
+    if found.index >= BLOCK_FROM and is_beyond_chance:
+        outcome = Outcome.BLOCK
+    elif found.chance >= BLOCK_FROM:
+        outcome = Outcome.INCONCLUSIVE
+    elif found.index >= WARN_FROM and is_beyond_chance:
+        outcome = Outcome.WARN
+    return Change(of, found.index, found.chance, outcome, shown, then_n[most] / len(sample), now_n[most] / len(now))
 
 
 def _traits(request: LoggedRequest, endpoint: str) -> Traits:
@@ -140,12 +137,6 @@ def _traits(request: LoggedRequest, endpoint: str) -> Traits:
     )
     script = scripts.most_common(1)[0][0] if scripts else "none"
     return Traits(len(text), endpoint, script, request.first_text[:_BEGINNING])
-
-
-def _quantile_edges(lengths: Sequence[int]) -> list[int]:
-    """Return the bounds of bins with about as many prompts each. Equal lengths share a bin."""
-    ranked = sorted(lengths)
-    return sorted({ranked[len(ranked) * cut // _BINS] for cut in range(1, _BINS)})
 
 
 def _length_bin(edges: Sequence[int], length: int) -> str:

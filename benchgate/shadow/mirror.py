@@ -37,7 +37,7 @@ def mirror(
 
     `settings.concurrency` prompts are in flight at once, each sent three times (twice if `once`): greedy, not streamed,
     with one seed per prompt, never retried. A failed request is data: its digest is None, and the item's `error` names
-    it and the reason. When all answers are there, the assessors are asked. `on_progress` gets the number of prompts
+    it and the reason. When all answers are there, the assessors rate them. `on_progress` gets the number of prompts
     answered, `on_assessed` of those assessed.
 
     `fault` is set if one deployment left 10 prompts in a row unanswered (then the rest has no item), or if no prompt
@@ -54,8 +54,6 @@ def mirror(
 
 
 class _Comparison:
-    """A shadow comparison in progress."""
-
     def __init__(
         self, baseline: Target, candidate: Target, prompts: Sequence[ShadowPrompt], settings: Shadow, limits: Limits
     ) -> None:
@@ -82,13 +80,7 @@ class _Comparison:
         on_progress: Callable[[int], None] | None,
         on_assessed: Callable[[int], None] | None,
     ) -> None:
-        """Send all prompts, then ask the assessors. Stop early if a deployment does not answer any more."""
-        await self._send_all(on_progress)
-        if self._fault is None:
-            replies = [self._answered[at] for at in sorted(self._answered)]
-            await assess(replies, assessors, self._settings, self._limits, on_assessed)
-
-    async def _send_all(self, on_progress: Callable[[int], None] | None) -> None:
+        """Send all prompts, then have the answers assessed. Stop early if a deployment does not answer any more."""
         queue, concurrency = iter(enumerate(self._prompts)), self._settings.concurrency
         async with (
             client_of(self._targets["primary"], self._limits, 2 * concurrency) as baseline,
@@ -105,9 +97,11 @@ class _Comparison:
                         on_progress(len(self._answered))
 
             await asyncio.gather(*(work() for _ in range(min(concurrency, len(self._prompts)))))
+        if self._fault is None:
+            replies = [self._answered[at] for at in sorted(self._answered)]
+            await assess(replies, assessors, self._settings, self._limits, on_assessed)
 
     async def _send(self, clients: dict[str, AsyncJsonClient], prompt: ShadowPrompt) -> PromptReplies:
-        """Send one prompt to all at the same moment."""
         names = [name for name in self._targets if not (prompt.once and name == "secondary")]
         ask, seed = prompt.ask(self._settings.max_tokens), seed_of(prompt.id)
         quote = self._settings.store_text

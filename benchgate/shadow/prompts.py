@@ -20,9 +20,8 @@ from benchgate.system import RECORDED_BYTES, read_text_file
 from benchgate.targets.validity import response_schema, tool_schemas
 
 ROLES = frozenset({"system", "developer", "user", "assistant", "tool", "function"})
+# Keys of a row that are sent unchanged beside the messages.
 REQUEST_FIELDS = ("tools", "tool_choice", "parallel_tool_calls", "response_format", "stop")
-"""Keys of a row that are sent unchanged beside the messages."""
-
 _KEYS = ("id", "prompt", "messages", *REQUEST_FIELDS, "max_tokens", "endpoint", "stratum", "length", "redacted")
 _MAX_TOKENS = 1_000_000
 _FORMATS = ("text", "json_object", "json_schema")
@@ -79,18 +78,17 @@ def form_problems(fields: Mapping[str, object]) -> list[str]:
 
 def unmeasurable_checks(suite: Suite, prompts: Sequence[ShadowPrompt]) -> Iterator[Problem]:
     """Yield a problem for each check of the answer form if no prompt requests one."""
-    if suite.shadow is None or any(_requests_form(prompt.fields) for prompt in prompts):
+    if suite.shadow is None:
         return
+    for prompt in prompts:
+        requested = prompt.fields.get("response_format")
+        if prompt.fields.get("tools") or (isinstance(requested, Mapping) and requested.get("type") != "text"):
+            return
     for number, check in enumerate(suite.gate.checks):
         if check.metric == "shadow_validity":
             what = f"no prompt of {suite.shadow.prompts} requests an answer form (`response_format` or `tools`)"
             message = f"{what}, so validity cannot be measured; draw prompts that do, or remove the check"
             yield Problem("", None, None, f"gate.checks[{number}].metric", message)
-
-
-def _requests_form(fields: Mapping[str, object]) -> bool:
-    requested = fields.get("response_format")
-    return bool(fields.get("tools")) or (isinstance(requested, Mapping) and requested.get("type") != "text")
 
 
 def _prompt(values: Mapping[str, object]) -> ShadowPrompt:

@@ -17,15 +17,15 @@ import signal
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from types import FrameType
 
 from benchgate.errors import UsageError
 from benchgate.shadow.request_log import LoggedRequest
 
+# Finds the spans of a text to replace: start and end, ascending, without overlaps.
 Spans = Callable[[str], Iterator[tuple[int, int]]]
-"""Finds the spans of a text to replace: start and end, ascending, without overlaps."""
 
 
 def pattern_spans(pattern: re.Pattern[str]) -> Spans:
@@ -163,27 +163,20 @@ def keys(text: str) -> Iterator[tuple[int, int]]:
         spans += pattern_spans(_API_KEY_HEADER)(text)
     if "bearer" in small or "authorization" in small:
         spans += pattern_spans(_AUTHORIZATION)(text)
-        spans += [found.span("secret") for found in _BEARER.finditer(text) if _looks_random(found["secret"])]
+        for found in _BEARER.finditer(text):
+            # A digit, or a capital within a word: no word of a sentence has one.
+            if any(map(str.isdigit, found["secret"])) or re.search("[a-z][A-Z]", found["secret"]):
+                spans.append(found.span("secret"))
     if any(word in small for word in _ASSIGNED_NAMES):
-        spans += _assigned(text)
+        for found in _ASSIGNED.finditer(text):
+            # Given to a name like `password`: in quotes, or with a digit. `password = read()` hides nothing.
+            name = str(found.lastgroup)
+            if name != "bare" or any(character.isdigit() for character in found[name]):
+                spans.append(found.span(name))
     return _merged(spans)
 
 
-def _assigned(text: str) -> Iterator[tuple[int, int]]:
-    """Find values given to a name like `password`: in quotes, or with a digit. `password = read()` hides nothing."""
-    for found in _ASSIGNED.finditer(text):
-        name = str(found.lastgroup)
-        if name != "bare" or any(character.isdigit() for character in found[name]):
-            yield found.span(name)
-
-
-def _looks_random(word: str) -> bool:
-    """Return True for a digit, or a capital within a word: no word of a sentence has one."""
-    return any(character.isdigit() for character in word) or re.search("[a-z][A-Z]", word) is not None
-
-
 def _merged(spans: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """Yield the spans in order, overlapping ones as one."""
     begin = end = -1
     for left, right in sorted(spans):
         if left > end or end < 0:
@@ -204,17 +197,13 @@ def addresses(text: str) -> Iterator[tuple[int, int]]:
     """Find IP addresses of versions 4 and 6."""
     found = [match.span() for match in _IPV4.finditer(text)]
     found += [match.span() for match in _IPV6.finditer(text) if match[0].count(":") >= 2]
-    return iter([span for span in sorted(found) if _is_address(text[slice(*span)])])
+    for begin, end in sorted(found):
+        with suppress(ValueError):
+            ipaddress.ip_address(text[begin:end])
+            yield begin, end
 
 
-def _is_address(text: str) -> bool:
-    try:
-        ipaddress.ip_address(text)
-    except ValueError:
-        return False
-    return True
-
-
+# The built-in rules in the order in which they are applied. A later rule does not see what an earlier one replaced.
 RULES: dict[str, Spans] = {
     "key": keys,
     "email": emails,
@@ -223,11 +212,9 @@ RULES: dict[str, Spans] = {
     "phone": phones,
     "ip": addresses,
 }
-"""The built-in rules in the order in which they are applied. A later rule does not see what an earlier one replaced."""
 
+# The rules applied unless others are named. IP addresses are often the subject of a prompt.
 DEFAULT_RULES = ("key", "email", "iban", "card", "phone")
-"""The rules applied unless others are named. IP addresses are often the subject of a prompt."""
-
 _MAX_CPU_S = 2.0
 """Processor time to redact one request of 100,000 characters, in proportion for longer ones. The built-in rules need
 less than a tenth of it."""
@@ -235,8 +222,8 @@ less than a tenth of it."""
 _LONG = 100_000  # characters
 
 _RULE_NAME = re.compile(r"[A-Z][A-Z0-9_]{0,31}")
+# A part of a path like `chat` or `customer-support`. Keys are longer, or mix upper and lower case.
 _PLAIN_WORDS = re.compile(r"(?:[a-z]{1,16}|[A-Z][a-z]{1,15})(?:[_-][a-z]{1,16}){0,3}")
-"""A part of a path like `chat` or `customer-support`. Keys are longer, or mix upper and lower case."""
 
 
 class TooSlowError(Exception):
@@ -258,23 +245,19 @@ class Redactor:
         """
         placeholders = _Placeholders()
         with _time_limit(self, _MAX_CPU_S * max(1.0, len(request.text) / _LONG)):
+            parts = [
+                part if _PLAIN_WORDS.fullmatch(part) and self._is_clean(part) else "*"
+                for part in request.label.split("/")
+            ]
+            kept = "/".join(parts)
             redacted = replace(
                 request,
                 messages=tuple(self._mapping(message, placeholders) for message in request.messages),
                 prompt=None if request.prompt is None else self._text(request.prompt, placeholders),
                 fields=self._mapping(request.fields, placeholders),
-                label=self._label(request.label),
+                label=kept if self._is_clean(kept) else "*",
             )
         return redacted, placeholders.replaced
-
-    def _label(self, label: str) -> str:
-        """Replace each part of a path by `*` unless it is a plain word in which no rule finds anything.
-
-        The label is stored, unlike the text, and a path may hold a key or the name of a tenant or a person.
-        """
-        parts = [part if _PLAIN_WORDS.fullmatch(part) and self._is_clean(part) else "*" for part in label.split("/")]
-        kept = "/".join(parts)
-        return kept if self._is_clean(kept) else "*"
 
     def _is_clean(self, text: str) -> bool:
         return self._text(text, _Placeholders()) == text
@@ -325,8 +308,6 @@ class Redactor:
 
 
 class _Placeholders:
-    """Placeholders of the values in one request."""
-
     def __init__(self) -> None:
         self._names: dict[tuple[str, str], str] = {}
         self._values: Counter[str] = Counter()

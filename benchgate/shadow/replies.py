@@ -10,18 +10,18 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from benchgate.model.records import ACCEPTED_FINISH, AnswerFacts, JudgeVerdict, PairFacts, ShadowItem
+from benchgate.model.records import ACCEPTED_FINISH, AnswerFacts, JudgeVerdict, ShadowItem
 from benchgate.model.request import ModelRequest
 from benchgate.plan.items import ShadowPrompt, text_sha256
 from benchgate.shadow.compare import (
     CONTENT_FILTER,
     AnswerContent,
     ComparisonRules,
+    JsonRules,
     compare_answers,
     is_refusal,
     make_transitive,
 )
-from benchgate.shadow.json_compare import JsonRules
 from benchgate.suite.quality import Shadow
 from benchgate.suite.schema import Limits
 from benchgate.targets.answers import Answer, read_answer
@@ -127,7 +127,14 @@ def comparison_rules(settings: Shadow) -> ComparisonRules:
 def item_of(answered: PromptReplies, settings: Shadow, rules: ComparisonRules) -> ShadowItem:
     """Return the record of one prompt, with texts only if the suite stores them."""
     prompt, replies = answered.prompt, answered.replies
-    pairs = _pairs(answered, rules)
+    in_any_order = answered.prompt.fields.get("parallel_tool_calls") is not False
+    found = {}
+    for one, other in PAIRS:
+        first, second = answered.content(one), answered.content(other)
+        if first is not None and second is not None:
+            similarity = answered.similarities.get((one, other))
+            found[one, other] = compare_answers(first, second, rules, in_any_order=in_any_order, similarity=similarity)
+    pairs = dict(zip(found, make_transitive(*found.values()), strict=True))
     digests, finishes, texts, facts = {}, {}, {}, {}
     for name, reply in replies.items():
         content = reply.content
@@ -165,19 +172,7 @@ def item_of(answered: PromptReplies, settings: Shadow, rules: ComparisonRules) -
     )
 
 
-def _pairs(answered: PromptReplies, rules: ComparisonRules) -> dict[Pair, PairFacts]:
-    in_any_order = answered.prompt.fields.get("parallel_tool_calls") is not False
-    found = {}
-    for one, other in PAIRS:
-        first, second = answered.content(one), answered.content(other)
-        if first is not None and second is not None:
-            similarity = answered.similarities.get((one, other))
-            found[one, other] = compare_answers(first, second, rules, in_any_order=in_any_order, similarity=similarity)
-    return dict(zip(found, make_transitive(*found.values()), strict=True))
-
-
 def _facts(reply: Reply, prompt: ShadowPrompt, settings: Shadow) -> AnswerFacts | None:
-    """Return the facts of an answer, also of an empty one. None if there is no answer."""
     if reply.answer is None:
         return None
     content = reply.content or AnswerContent("")

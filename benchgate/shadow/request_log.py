@@ -26,9 +26,7 @@ from benchgate.errors import UsageError
 from benchgate.shadow.prompts import REQUEST_FIELDS, ROLES
 from benchgate.suite.formats import holds_half_a_pair, parse_json
 
-Endpoint = Literal["chat", "completions"]
-"""Endpoint to which a recorded request can be sent again."""
-
+Endpoint = Literal["chat", "completions"]  # endpoint to which a recorded request can be sent again
 _LENGTH_BOUNDS = (128, 512, 2_048, 8_192, 32_768, 131_072)  # characters
 _WHITE_SPACE = re.compile(r"\s+")
 
@@ -108,9 +106,7 @@ def _texts(messages: tuple[Mapping[str, object], ...]) -> Iterator[str]:
             yield json.dumps(message["tool_calls"], sort_keys=True, ensure_ascii=False)
 
 
-MAX_PLACES = 5
-"""Lines named for each reason why lines were skipped."""
-
+MAX_PLACES = 5  # lines named for each reason why lines were skipped
 _MAX_LINE_BYTES = 64 * 2**20
 _SEVERAL = 5
 _UNKNOWN_LINE = "is neither a JSON object nor a request of a server's log"
@@ -133,13 +129,6 @@ class LogSummary:
     def cut_at(self) -> int | None:
         """Length at which several different prompts of a server's log end, so that the log seems cut there."""
         return self.longest if len(self.at_longest) >= _SEVERAL else None
-
-    def add_server_prompt(self, prompt: str) -> None:
-        """Take the length of a prompt in a server's log into account."""
-        if len(prompt) > self.longest:
-            self.longest, self.at_longest = len(prompt), set()
-        if len(prompt) == self.longest and len(self.at_longest) < _SEVERAL:
-            self.at_longest.add(hash(prompt))
 
     def note(self, reasons: Counter[str], reason: str, place: str) -> None:
         """Count a skipped line, and remember the first places."""
@@ -179,10 +168,6 @@ class _LogFile:
                 if request is not None:
                     self._requests += 1
                     yield self._place(self._lines), request
-        self._finish()
-
-    def _finish(self) -> None:
-        """Add the counts that depend on the kind of the whole file."""
         summary = self._summary
         summary.lines += self._lines
         summary.requests += self._requests
@@ -230,7 +215,10 @@ class _LogFile:
                 self._unknown.append(self._lines)
         else:
             self._server_lines += 1
-            self._summary.add_server_prompt(request.text)
+            if len(request.text) > self._summary.longest:
+                self._summary.longest, self._summary.at_longest = len(request.text), set()
+            if len(request.text) == self._summary.longest and len(self._summary.at_longest) < _SEVERAL:
+                self._summary.at_longest.add(hash(request.text))
         return request
 
     def _why_empty(self) -> str:
@@ -357,11 +345,7 @@ def _read_server_line(line: str) -> LoggedRequest | None:
     if found["text"] is None:
         raise _LeftOutError("is logged by its tokens alone, without text")
     kind = found["id"].partition("-")[0]
-    return LoggedRequest("completions", _VLLM_LABELS.get(kind, "other"), prompt=_unquoted(found["text"]))
-
-
-def _unquoted(text: str) -> str:
-    """Undo Python's repr of a text."""
+    text = found["text"]
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")  # an escape that repr does not write
@@ -370,7 +354,7 @@ def _unquoted(text: str) -> str:
         prompt = ""
     if not prompt.strip() or holds_half_a_pair(prompt):
         raise _BadLineError("holds an empty prompt, or one that is no text")
-    return prompt
+    return LoggedRequest("completions", _VLLM_LABELS.get(kind, "other"), prompt=prompt)
 
 
 def _object(text: str) -> Mapping[str, object]:

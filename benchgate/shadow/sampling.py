@@ -239,7 +239,6 @@ def redact_logged(place: str, request: LoggedRequest, redactor: Redactor) -> tup
 
 @lru_cache(maxsize=1024)  # much of the traffic has the same fields
 def _has_invalid_form(fields: str) -> bool:
-    """Return True for fields with which a sample could not be loaded."""
     return bool(form_problems(json.loads(fields)))
 
 

@@ -20,8 +20,8 @@ WORDS = (
 MASK = len(WORDS) - 1  # the number of words is a power of two
 LAP_BITS = MASK.bit_length()
 
+# Reasoning before the answer, the answer, and the arguments of a tool call.
 TokenKind = Literal["reasoning", "content", "tool"]
-"""Reasoning before the answer, the answer, and the arguments of a tool call."""
 
 
 def start_of(key: int) -> int:
@@ -83,8 +83,8 @@ _KNOWN = frozenset({
     "exclusiveMinimum", "exclusiveMaximum", "title", "description", "default", "examples", "$schema", "$id",
     "format", "strict",
 })  # fmt: skip
+# Schema of an answer of the type json_object.
 JSON_OBJECT: Mapping[str, object] = {"type": "object", "properties": {"answer": {"type": "string"}}}
-"""Schema of an answer of the type json_object."""
 
 
 class Unsupported(ValueError):
@@ -97,8 +97,6 @@ class _Free:
 
 
 class _Instance:
-    """Builder of one instance of a schema."""
-
     def __init__(self, schema: Mapping[str, object], key: int) -> None:
         self._root = schema
         self._key = key
@@ -115,42 +113,51 @@ class _Instance:
         if "const" in schema:
             return schema["const"]
         if "enum" in schema:
-            return self._one_of(schema["enum"])
+            values = schema["enum"]
+            if not isinstance(values, list) or not values:
+                raise Unsupported("an enum has no values")
+            return values[self._key % len(values)]
         for choice in ("anyOf", "oneOf"):
             if choice in schema:
                 return self.of(self._first(schema[choice]), depth + 1)
         if "$ref" in schema:
-            return self.of(self._referred(schema["$ref"]), depth + 1)
+            place = schema["$ref"]
+            found: object = self._root
+            for step in str(place).removeprefix("#/").split("/"):
+                if not isinstance(found, Mapping) or step not in found:
+                    raise Unsupported(f"{place!r} refers to nothing in it")
+                found = found[step]
+            return self.of(found, depth + 1)
         return self._typed(schema, depth)
 
     def _typed(self, schema: Mapping[str, object], depth: int) -> object:
         kind = schema.get("type", "object" if "properties" in schema else "string")
         kind = self._first(kind) if isinstance(kind, list) else kind
         if kind == "object":
-            return self._object(schema, depth)
+            properties, required = schema.get("properties", {}), schema.get("required", [])
+            if not isinstance(properties, Mapping) or not isinstance(required, list):
+                raise Unsupported("the properties of an object are no map, or what it requires is no list")
+            missing: dict[str, object] = {str(name): True for name in required if name not in properties}
+            return {str(name): self.of(inner, depth + 1) for name, inner in {**properties, **missing}.items()}
         if kind == "array":
-            return self._array(schema, depth)
+            least, most = _bound(schema, "minItems") or 1, _bound(schema, "maxItems")
+            count = least if most is None else min(least, most)
+            return [self.of(schema.get("items", True), depth + 1) for _ in range(count)]
         if kind == "string":
             return self._string(schema)
         if kind in ("integer", "number"):
-            return self._number(schema, whole=kind == "integer")
+            whole = kind == "integer"
+            for bound, step in (("minimum", 0), ("exclusiveMinimum", 1), ("maximum", 0), ("exclusiveMaximum", -1)):
+                value = schema.get(bound)
+                if isinstance(value, int | float) and not isinstance(value, bool):
+                    within = value + step if whole else value + step / 1024
+                    return int(within) if whole else within
+            return self._key % 100 if whole else self._key % 1000 / 10
         if kind == "boolean":
             return bool(self._key & 1)
         if kind == "null":
             return None
         raise Unsupported(f"there is no type {kind!r}")
-
-    def _object(self, schema: Mapping[str, object], depth: int) -> dict[str, object]:
-        properties, required = schema.get("properties", {}), schema.get("required", [])
-        if not isinstance(properties, Mapping) or not isinstance(required, list):
-            raise Unsupported("the properties of an object are no map, or what it requires is no list")
-        missing: dict[str, object] = {str(name): True for name in required if name not in properties}
-        return {str(name): self.of(inner, depth + 1) for name, inner in {**properties, **missing}.items()}
-
-    def _array(self, schema: Mapping[str, object], depth: int) -> list[object]:
-        least, most = _bound(schema, "minItems") or 1, _bound(schema, "maxItems")
-        count = least if most is None else min(least, most)
-        return [self.of(schema.get("items", True), depth + 1) for _ in range(count)]
 
     def _string(self, schema: Mapping[str, object]) -> object:
         least, most = _bound(schema, "minLength") or 0, _bound(schema, "maxLength")
@@ -160,31 +167,10 @@ class _Instance:
         text += "x" * max(0, least - len(text))
         return text if most is None else text[:most]
 
-    def _number(self, schema: Mapping[str, object], *, whole: bool) -> object:
-        for bound, step in (("minimum", 0), ("exclusiveMinimum", 1), ("maximum", 0), ("exclusiveMaximum", -1)):
-            value = schema.get(bound)
-            if isinstance(value, int | float) and not isinstance(value, bool):
-                within = value + step if whole else value + step / 1024
-                return int(within) if whole else within
-        return self._key % 100 if whole else self._key % 1000 / 10
-
-    def _one_of(self, values: object) -> object:
-        if not isinstance(values, list) or not values:
-            raise Unsupported("an enum has no values")
-        return values[self._key % len(values)]
-
     def _first(self, values: object) -> object:
         if not isinstance(values, list) or not values:
             raise Unsupported("a choice has nothing to choose from")
         return values[0]
-
-    def _referred(self, place: object) -> object:
-        found: object = self._root
-        for step in str(place).removeprefix("#/").split("/"):
-            if not isinstance(found, Mapping) or step not in found:
-                raise Unsupported(f"{place!r} refers to nothing in it")
-            found = found[step]
-        return found
 
 
 def json_pieces(schema: Mapping[str, object], key: int, tokens: int, *, cut: bool) -> tuple[str, ...]:

@@ -250,7 +250,6 @@ class Queue(ConstantPace):
         yield from super().take(now_ns)
 
     def _starts_ns(self) -> int:
-        """Return when the service of the first job in the queue begins."""
         return max(self._waiting[0].arrived_ns, self._free_ns[0])
 
     def _start(self, now_ns: int) -> None:
@@ -318,8 +317,6 @@ class PrefixCache:
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """A step under way: its end, and the jobs that get a token then."""
-
     ends_ns: int
     rewarded: list[Job]
     idle: bool = False  # a wait in which nothing can run
@@ -429,33 +426,30 @@ class Engine(Model):
         return job.input_tokens + job.produced if self._settings.preempts else job.reserved_tokens
 
     def _begin(self, at_ns: int) -> None:
-        """Start the next step at that instant."""
         if self._settings.preempts:
-            self._preempt()
+            # Throw the least urgent back into the queue until everybody left has room for one more token.
+            while len(self._running) > 1 and self._taken_tokens + len(self._running) > self._settings.kv_tokens:
+                job = max(self._running, key=lambda running: running.rank)
+                self._leave_batch(job)
+                self._enqueue(job)
+                self.tally.preemptions += 1
         self._fill_batch(at_ns)
         able = [job for job in self._running if job.held_until_ns <= at_ns]
         if not able:
-            self._step = self._idle_after(at_ns)
+            instants = [job.held_until_ns for job in self._running] + [job.arrived_ns for job in self._waiting]
+            later = [instant for instant in instants if instant > at_ns]
+            self._step = _Step(min(later), [], idle=True) if later else None
             return
         decoding = [job for job in able if job.prefilled_tokens >= job.unread_tokens]
         prefilled_tokens, ready = self._prefill([job for job in able if job.prefilled_tokens < job.unread_tokens])
         with_adapter = sum(job.with_adapter for job in able) if self._settings.adapter_s else 0
-        ends_ns = at_ns + self._duration_ns(prefilled_tokens, len(decoding), with_adapter)
-        self._step = _Step(ends_ns, decoding + ready)
-
-    def _idle_after(self, at_ns: int) -> _Step | None:
-        """Return the wait for a held sequence, or for a job that is queued already: calls may be late."""
-        instants = [job.held_until_ns for job in self._running] + [job.arrived_ns for job in self._waiting]
-        later = [instant for instant in instants if instant > at_ns]
-        return _Step(min(later), [], idle=True) if later else None
-
-    def _preempt(self) -> None:
-        """Throw the least urgent back into the queue until everybody left has room for one more token."""
-        while len(self._running) > 1 and self._taken_tokens + len(self._running) > self._settings.kv_tokens:
-            job = max(self._running, key=lambda running: running.rank)
-            self._leave_batch(job)
-            self._enqueue(job)
-            self.tally.preemptions += 1
+        costs = self._settings
+        duration_s = costs.prefill_s * prefilled_tokens + costs.adapter_s * with_adapter
+        if decoding:
+            duration_s += costs.decode_s + costs.decode_per_sequence_s * len(decoding)
+        if costs.jitter_ratio:
+            duration_s *= 1 + costs.jitter_ratio * (2 * self._draw() - 1)
+        self._step = _Step(at_ns + max(1, round(duration_s * NS)), decoding + ready)
 
     def _fill_batch(self, at_ns: int) -> None:
         """Let in who waits, by rank; the first who does not fit stops all behind it."""
@@ -475,8 +469,12 @@ class Engine(Model):
         """Read the next piece of the prompts: how many tokens, and whose prompt is then read whole."""
         budget, ready = self._settings.prefill_chunk_tokens, []
         for job in unread:
-            if not job.prefilled_tokens:
-                self._find_prefix(job)
+            if not job.prefilled_tokens and self._cache.in_use:  # only now, so that equal neighbours share
+                job.prefilled_tokens = self._cache.find(job.blocks, job.unread_tokens)
+                if job.cached_tokens is None:  # the first time; what a preempted one finds of its own is no sharing
+                    job.cached_tokens = job.prefilled_tokens
+                    self.tally.prefix_queried_tokens += job.input_tokens
+                    self.tally.prefix_hit_tokens += job.cached_tokens
             piece = min(budget, job.unread_tokens - job.prefilled_tokens)
             job.prefilled_tokens += piece
             budget -= piece
@@ -487,28 +485,9 @@ class Engine(Model):
                 break
         return self._settings.prefill_chunk_tokens - budget, ready
 
-    def _find_prefix(self, job: Job) -> None:
-        """Skip what is in the cache; looked for when the first piece is read, so that equal neighbours share."""
-        if not self._cache.in_use:
-            return
-        job.prefilled_tokens = self._cache.find(job.blocks, job.unread_tokens)
-        if job.cached_tokens is None:  # the first time; what a preempted one finds of its own is no sharing
-            job.cached_tokens = job.prefilled_tokens
-            self.tally.prefix_queried_tokens += job.input_tokens
-            self.tally.prefix_hit_tokens += job.cached_tokens
-
     def _cache_read_tokens(self, job: Job) -> None:
         if self._cache.in_use:
             read_tokens = job.prefilled_tokens
             if read_tokens >= job.unread_tokens:
                 read_tokens = job.input_tokens + job.produced
             job.kept_blocks = self._cache.keep(job.blocks, job.kept_blocks, read_tokens)
-
-    def _duration_ns(self, prefilled_tokens: int, decoding: int, with_adapter: int) -> int:
-        costs = self._settings
-        duration_s = costs.prefill_s * prefilled_tokens + costs.adapter_s * with_adapter
-        if decoding:
-            duration_s += costs.decode_s + costs.decode_per_sequence_s * decoding
-        if costs.jitter_ratio:
-            duration_s *= 1 + costs.jitter_ratio * (2 * self._draw() - 1)
-        return max(1, round(duration_s * NS))

@@ -110,13 +110,11 @@ class FaultyReply(Reply):
             self._state.model.drop(self.job)
 
     def _stall_after(self, tokens: int) -> None:
-        """Hold the answer when it has come to its stall."""
         if self._stalls and tokens >= self._fault.after_tokens:
             self._stalls = False
             self._state.model.hold(self.job, self._written_ns + int((self._fault.stall_s or 0) * NS))
 
     def _reset(self, framed: bytes) -> None:
-        """Write half of a piece and drop the connection."""
         self._state.model.drop(self.job)
         self._settle("failed")
         self._line.write(framed[: len(framed) // 2])
@@ -192,7 +190,6 @@ class FaultyStream(FaultyReply):
         self._end(outcome, keep=True)
 
     def _token_events(self, count: int, *, last: bool) -> tuple[list[bytes], int]:
-        """Return the events of the next tokens, and how many of the tokens have text in them."""
         script, first, until = self.context.script, self._written, self._written + count
         halved, answer = self._fault.text == "half", self.context.request.answer
         events, visible = list[bytes](), 0
@@ -219,7 +216,6 @@ class FaultyStream(FaultyReply):
             self._timer.cancel()
 
     def _closing(self, reason: str, sent: int | None = None) -> list[bytes]:
-        """Return the events after the finish event: usage and [DONE]."""
         if self._fault.usage == "late" and self._ending is None:
             return self._done()
         usage = None if self._fault.usage == "none" else self._reported_usage(self._written if sent is None else sent)
@@ -229,7 +225,6 @@ class FaultyStream(FaultyReply):
         return self.context.script.done() if self._fault.sends_done else []
 
     def _inject(self, ending: str) -> None:
-        """Write the fault in place of the next token."""
         script = self.context.script
         if ending == "hang":
             self._state.model.drop(self.job)

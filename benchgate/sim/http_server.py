@@ -102,7 +102,6 @@ class RequestReader:
         return start, headers
 
     def _take(self, size: int, separator: int = 0) -> bytes:
-        """Remove this many bytes, and the separator after them."""
         taken = bytes(self._pending[:size])
         del self._pending[: size + separator]
         return taken
@@ -248,8 +247,8 @@ class OpenReply(Protocol):
 
 _ROOM = memoryview(bytearray(2**16))  # of all connections: what is read is taken out of it at once
 
+# Answers one request: at once by `write` and `done`, or later, and then it leaves itself in `reply` meanwhile.
 Serve = Callable[[Request, "Connection"], None]
-"""Answers one request: at once by `write` and `done`, or later, and then it leaves itself in `reply` meanwhile."""
 
 
 class Connection(asyncio.BufferedProtocol):

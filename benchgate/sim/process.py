@@ -87,8 +87,6 @@ class SimControl:
 
 
 class _UnixConnection(http.client.HTTPConnection):
-    """HTTP over a Unix socket."""
-
     def __init__(self, path: str) -> None:
         super().__init__("localhost", timeout=_CONTROL_TIMEOUT_S)
         self._path = path

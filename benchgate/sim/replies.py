@@ -12,9 +12,8 @@ from time import monotonic_ns
 
 from benchgate.sim.encoders import Script, Usage
 from benchgate.sim.engine import Job, Model
-from benchgate.sim.ground_truth import CompletedRequest, GroundTruth, Outcome, RequestLabels
+from benchgate.sim.ground_truth import CompletedRequest, Counters, GroundTruth, Outcome, RequestLabels
 from benchgate.sim.http_server import EVENT_STREAM, JSON_TYPE, LAST_CHUNK, Connection, chunk, head, whole
-from benchgate.sim.metrics import Counters
 from benchgate.sim.requests import ApiRequest
 from benchgate.suite.simulator import FaultSpec
 

@@ -55,35 +55,6 @@ def completion_prompt(prompt: object) -> Prompt:
     raise Refused(400, "the prompt must be one text or one list of token ids", "Bad Request", "body.prompt")
 
 
-def response_prompt(data: Mapping[str, object], image_tokens: int | None) -> Prompt:
-    """Return the instructions and the input of a response. Raises Refused."""
-    given, instructions = data.get("input"), data.get("instructions")
-    texts = [instructions] if isinstance(instructions, str) else []
-    if isinstance(given, str):
-        return _worded("\n".join([*texts, given]))
-    if not isinstance(given, list) or not given:
-        raise Refused(400, "1 validation error: Field required", "Bad Request", "body.input")
-    return _worded("\n".join([*texts, *(_content(item, image_tokens) for item in given)]))
-
-
-def embedding_prompts(given: object) -> list[Prompt]:
-    """Return every input of an embeddings request. Raises Refused."""
-    if isinstance(given, str) or _is_ids(given):
-        return [completion_prompt(given)]
-    if isinstance(given, list) and given:
-        return [completion_prompt(one) for one in given]
-    raise Refused(400, "1 validation error: Field required", "Bad Request", "body.input")
-
-
-def document_texts(documents: object) -> list[str]:
-    """Return the documents to be ranked. Raises Refused."""
-    given = documents if isinstance(documents, list) else []
-    texts = [one.get("text") if isinstance(one, dict) else one for one in given]
-    if not texts or not all(isinstance(text, str) for text in texts):
-        raise Refused(400, "1 validation error: documents must be a list of texts", "Bad Request", "body.documents")
-    return [str(text) for text in texts]
-
-
 def _worded(text: str) -> Prompt:
     return Prompt(text, text.split())
 
@@ -191,12 +162,11 @@ class ResponseFormat:
     param: str = "response_format"
 
 
-PLAIN = ResponseFormat()
-"""Words."""
+PLAIN = ResponseFormat()  # words
 
 
 def read_response_format(endpoint: str, data: Mapping[str, Any], key: int) -> ResponseFormat:
-    """Return the format that a request asks for. Raises Refused for an unknown one."""
+    """Return the requested format. Raises Refused for an unknown one."""
     tool = _tool(endpoint, data, key)
     if tool is not None:
         return tool
@@ -307,8 +277,6 @@ class ApiRequest:
 
 @dataclass(frozen=True, slots=True)
 class _Body:
-    """The JSON of a request, and the model that answers it."""
-
     endpoint: Endpoint
     data: dict[str, object]
     settings: SimSettings
@@ -323,7 +291,13 @@ class _Body:
 def parse_request(endpoint: Endpoint, body: bytes, settings: SimSettings) -> ApiRequest:
     """Parse a request. Raises Refused."""
     data = read_object(body)
-    return _READERS[endpoint](_Body(endpoint, data, settings, _adapter(data, settings)))
+    model, adapter = data.get("model"), None
+    if model is not None and model != settings.model:
+        if not isinstance(model, str) or model not in settings.adapters:
+            names = ", ".join([settings.model, *settings.adapters])
+            raise Refused(404, f"The model `{model}` does not exist. Valid aliases: {names}.", "NotFoundError", "model")
+        adapter = model
+    return _READERS[endpoint](_Body(endpoint, data, settings, adapter))
 
 
 def read_object(body: bytes) -> dict[str, object]:
@@ -338,19 +312,17 @@ def read_object(body: bytes) -> dict[str, object]:
     return data
 
 
-def count_tokens(data: dict[str, object], image_tokens: int | None) -> int:
-    """Return the number of input tokens: whitespace-separated words. Raises Refused."""
-    if "messages" in data:
-        return len(chat_prompt(data["messages"], image_tokens))
-    return len(completion_prompt(data.get("prompt")))
-
-
 def _generation(body: _Body) -> ApiRequest:
     endpoint, data, settings = body.endpoint, body.data, body.settings
     prompt, limit = _prompt(body), limit_of(data)
     key = body.key(prompt)
     check_context(len(prompt), limit, settings)
-    stream, options = _streaming(data)
+    stream, options = bool(data.get("stream")), data.get("stream_options")
+    if options is not None and not stream:
+        raise Refused(400, "Stream options can only be defined when `stream=True`.", param="stream_options")
+    if data.get("n") not in (None, 1) or data.get("echo") or data.get("best_of") not in (None, 1):
+        raise Refused(400, "this server gives one answer, without echo: n, best_of and echo must be left out")
+    options = options if isinstance(options, dict) else {}
     reasoning = thought_tokens(endpoint, key, settings)
     length, reason = answer_length(endpoint, data, key, reasoning or 0, settings)
     length = min(length, most_tokens(settings) - len(prompt))
@@ -376,14 +348,25 @@ def _generation(body: _Body) -> ApiRequest:
 
 
 def _embedding(body: _Body) -> ApiRequest:
-    prompts = embedding_prompts(body.data.get("input"))
+    given = body.data.get("input")
+    if isinstance(given, str) or _is_ids(given):
+        prompts = [completion_prompt(given)]
+    elif isinstance(given, list) and given:
+        prompts = [completion_prompt(one) for one in given]
+    else:
+        raise Refused(400, "1 validation error: Field required", "Bad Request", "body.input")
     request = _pooled(body, prompts, [prompt.text for prompt in prompts])
     width = count_of(body.data, "dimensions") or body.settings.embedding_size
     return replace(request, width=width, base64=body.data.get("encoding_format") == "base64")
 
 
 def _ranking(body: _Body) -> ApiRequest:
-    texts, query = document_texts(body.data.get("documents")), body.data.get("query")
+    documents, query = body.data.get("documents"), body.data.get("query")
+    given: list[object] = documents if isinstance(documents, list) else []
+    found = [one.get("text") if isinstance(one, dict) else one for one in given]
+    texts = [text for text in found if isinstance(text, str)]
+    if not texts or len(texts) < len(found):
+        raise Refused(400, "1 validation error: documents must be a list of texts", "Bad Request", "body.documents")
     if not isinstance(query, str):
         raise Refused(400, "1 validation error: Field required", "Bad Request", "body.query")
     request = _pooled(body, [completion_prompt(f"{query} {text}") for text in texts], texts)
@@ -423,33 +406,18 @@ _READERS: Mapping[Endpoint, Callable[[_Body], ApiRequest]] = {
 }
 
 
-def _adapter(data: dict[str, object], settings: SimSettings) -> str | None:
-    """Return the adapter that the request names; None for the model itself. Raises Refused."""
-    model = data.get("model")
-    if model is None or model == settings.model:
-        return None
-    if isinstance(model, str) and model in settings.adapters:
-        return model
-    names = ", ".join([settings.model, *settings.adapters])
-    raise Refused(404, f"The model `{model}` does not exist. Valid aliases: {names}.", "NotFoundError", "model")
-
-
 def _prompt(body: _Body) -> Prompt:
     if body.endpoint == "chat":
         return chat_prompt(body.data.get("messages"), body.settings.image_tokens)
     if body.endpoint == "responses":
-        return response_prompt(body.data, body.settings.image_tokens)
+        given, instructions = body.data.get("input"), body.data.get("instructions")
+        texts = [instructions] if isinstance(instructions, str) else []
+        if isinstance(given, str):
+            return _worded("\n".join([*texts, given]))
+        if not isinstance(given, list) or not given:
+            raise Refused(400, "1 validation error: Field required", "Bad Request", "body.input")
+        return _worded("\n".join([*texts, *(_content(item, body.settings.image_tokens) for item in given)]))
     return completion_prompt(body.data.get("prompt"))
-
-
-def _streaming(data: Mapping[str, object]) -> tuple[bool, Mapping[str, object]]:
-    """Return whether the answer is a stream, and the options of it. Raises Refused."""
-    stream, options = bool(data.get("stream")), data.get("stream_options")
-    if options is not None and not stream:
-        raise Refused(400, "Stream options can only be defined when `stream=True`.", param="stream_options")
-    if data.get("n") not in (None, 1) or data.get("echo") or data.get("best_of") not in (None, 1):
-        raise Refused(400, "this server gives one answer, without echo: n, best_of and echo must be left out")
-    return stream, options if isinstance(options, dict) else {}
 
 
 def _answer_text(body: _Body, prompt: Prompt, thought: int, length: int, reason: str) -> tuple[AnswerText, int, str]:

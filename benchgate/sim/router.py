@@ -1,6 +1,6 @@
 """Router before replica processes: affinity, relay, kill, start, and one ground truth about them all.
 
-It does not read what is asked. A request goes to one replica; where that refuses the connection, to the next. What was
+It does not read requests. A request goes to one replica; where that refuses the connection, to the next. What was
 in flight on one that dies is broken, and is not sent again.
 """
 
@@ -19,9 +19,8 @@ from zlib import crc32
 
 from benchgate import child_process
 from benchgate.errors import UsageError
-from benchgate.sim.ground_truth import GroundTruth
+from benchgate.sim.ground_truth import METRICS_TYPE, GroundTruth, merged
 from benchgate.sim.http_server import LAST_CHUNK, Connection, FairQueue, Request, json_response, whole
-from benchgate.sim.metrics import METRICS_TYPE, merged
 from benchgate.sim.process import start_sim
 from benchgate.suite.simulator import SimSettings
 
@@ -146,13 +145,13 @@ def _session(body: Mapping[str, object]) -> str | None:
     messages = body.get("messages", body.get("input"))
     if not isinstance(messages, list):
         return _beginning(body)
-    asked = (message for message in messages if isinstance(message, dict) and message.get("role") == "user")
-    first = next(asked, None)
-    return None if first is None else _text_of(first.get("content"))
+    for message in messages:
+        if isinstance(message, dict) and message.get("role") == "user":
+            return _text_of(message.get("content"))
+    return None
 
 
 def _text_of(prompt: object) -> str:
-    """Return all text in a prompt."""
     if isinstance(prompt, str):
         return prompt
     if isinstance(prompt, list):
@@ -205,7 +204,15 @@ class Relay(asyncio.Protocol):
         self._taken_by = self._tried
         self._taken_by.requests += 1
         self._taken_by.in_flight += 1
-        self._transport.write(_request_bytes(self._request))
+        path = f"{self._request.path}?{self._request.query}" if self._request.query else self._request.path
+        headers = [f"{name}: {value}" for name, value in self._request.headers.items() if name not in _OWN_HEADERS]
+        lines = [
+            f"{self._request.method} {path} HTTP/1.1",
+            *headers,
+            f"content-length: {len(self._request.body)}",
+            *([] if self._request.keeps_alive else ["connection: close"]),
+        ]
+        self._transport.write("\r\n".join([*lines, "", ""]).encode("latin-1") + self._request.body)
 
     def data_received(self, data: bytes) -> None:
         """Pass on a piece of the answer."""
@@ -301,18 +308,6 @@ class _Response:
         self._tail = (self._tail + data[-len(_BODY_END) :])[-len(_BODY_END) :]
 
 
-def _request_bytes(request: Request) -> bytes:
-    path = f"{request.path}?{request.query}" if request.query else request.path
-    headers = [f"{name}: {value}" for name, value in request.headers.items() if name not in _OWN_HEADERS]
-    lines = [
-        f"{request.method} {path} HTTP/1.1",
-        *headers,
-        f"content-length: {len(request.body)}",
-        *([] if request.keeps_alive else ["connection: close"]),
-    ]
-    return "\r\n".join([*lines, "", ""]).encode("latin-1") + request.body
-
-
 def _error(status: int, kind: str, message: str) -> bytes:
     document = {"error": {"message": message, "type": kind, "param": None, "code": status}}
     return json_response(status, document, "connection: close")
@@ -375,34 +370,29 @@ class Router:
         elif route is not None:
             line.reply = _Answering(route(request), request, line)
         else:
-            self._pass_on(request, line)
+            counted = int(request.method == "POST")
+            if counted:
+                self._in_flight += 1
+                self._passed += 1
+                if self._passed == self._settings.lose_replica_after:
+                    self._losing = asyncio.ensure_future(self._kill(self._replicas[-1]))
+                self._max_in_flight = max(self._max_in_flight, self._in_flight)
 
-    def _pass_on(self, request: Request, line: Connection) -> None:
-        counted = int(request.method == "POST")
-        if counted:
-            self._in_flight += 1
-            self._passed += 1
-            if self._passed == self._settings.lose_replica_after:
-                self._losing = asyncio.ensure_future(self._kill(self._replicas[-1]))
-            self._max_in_flight = max(self._max_in_flight, self._in_flight)
+            def over() -> None:
+                self._in_flight -= counted
 
-        def over() -> None:
-            self._in_flight -= counted
-
-        line.reply = Relay(request, line, self._order(request), over)
-
-    def _order(self, request: Request) -> Sequence[Replica]:
-        """Return the replicas that are up, the preferred one first."""
-        affinity = self._settings.affinity
-        key = None if affinity is None or request.method != "POST" else affinity_of(request, affinity)
-        if key is not None:
-            order = [self._replicas[number] for number in preferred(key, len(self._replicas))]
-        else:
-            order = self._up()
-            if order and request.method == "POST":  # in turn among those that are there: none gets a dead one's share
-                first, self._turn = self._turn % len(order), self._turn + 1
-                order = order[first:] + order[:first]
-        return [one for one in order if one.state == "up"]
+            affinity = self._settings.affinity
+            key = None if affinity is None or request.method != "POST" else affinity_of(request, affinity)
+            if key is not None:
+                order = [self._replicas[number] for number in preferred(key, len(self._replicas))]
+            else:
+                order = self._up()
+                if (
+                    order and request.method == "POST"
+                ):  # in turn among those that are there: none gets a dead one's share
+                    first, self._turn = self._turn % len(order), self._turn + 1
+                    order = order[first:] + order[:first]
+            line.reply = Relay(request, line, [one for one in order if one.state == "up"], over)
 
     async def _list(self, _: Request) -> bytes:
         return json_response(200, {"replicas": [one.document() for one in self._replicas]})
@@ -426,11 +416,10 @@ class Router:
         return json_response(200, one.document())
 
     async def _kill(self, one: Replica) -> None:
-        self._lost += await self._states([one])  # it cannot be asked afterwards
+        self._lost += await self._states([one])  # it does not answer afterwards
         one.kill()
 
     async def _metrics(self, _: Request) -> bytes:
-        """Return the series of all replicas that are up."""
         pages = {one.number: (await one.fetch("GET", "/metrics")).decode() for one in self._up()}
         born = f"# TYPE process_start_time_seconds gauge\nprocess_start_time_seconds {self._began_s:.6f}\n"
         return whole(200, (born + merged(pages)).encode(), content_type=METRICS_TYPE)
@@ -465,8 +454,6 @@ class Router:
 
 
 class _Answering:
-    """A control route that takes time."""
-
     def __init__(self, answer: Awaitable[bytes], request: Request, line: Connection) -> None:
         self._request = request
         self._line = line

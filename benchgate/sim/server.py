@@ -23,7 +23,7 @@ from benchgate import __version__
 from benchgate.sim.encoders import DONE, ChoiceScript, ResponseScript, Script, VectorScript, error_event
 from benchgate.sim.engine import ConstantPace, Engine, Queue, block_names
 from benchgate.sim.fault_injection import FaultDraw, FaultyDocument, FaultyStream, falsify, refusal
-from benchgate.sim.ground_truth import GroundTruth
+from benchgate.sim.ground_truth import METRICS_TYPE, GroundTruth, metric_page
 from benchgate.sim.http_server import (
     EVENT_STREAM,
     LAST_CHUNK,
@@ -37,9 +37,16 @@ from benchgate.sim.http_server import (
     raise_file_limit,
     whole,
 )
-from benchgate.sim.metrics import METRICS_TYPE, metric_page
 from benchgate.sim.replies import Document, Reply, ReplyContext, ServerState, Stream
-from benchgate.sim.requests import ApiRequest, Endpoint, Refused, count_tokens, parse_request, read_object
+from benchgate.sim.requests import (
+    ApiRequest,
+    Endpoint,
+    Refused,
+    chat_prompt,
+    completion_prompt,
+    parse_request,
+    read_object,
+)
 from benchgate.sim.router import Router
 from benchgate.sim.settings import NS, ListenAddress
 from benchgate.suite.simulator import NO_FAULT, FaultSpec, SimSettings, parse_fault
@@ -147,7 +154,7 @@ class SimServer:
         self._set_timer()
 
     def _choose_fault(self, wish: str | None) -> FaultSpec:
-        """Return the fault of this request: the one it asks for, or else one that is drawn. Raises Refused."""
+        """Return the fault of this request: the one it names, or else one that is drawn. Raises Refused."""
         if wish is None:
             fault = self._faults.next()
         else:
@@ -164,33 +171,29 @@ class SimServer:
         self._order += 1
         answered = falsify(parsed, fault)
         named = answered if fault.model is None else replace(answered, model=fault.model)
+        speed = 1.0
+        if fault.seen_factor != 1:  # quicker for prompts that this process had before
+            text = parsed.prompt.text.encode("utf-8", "surrogatepass")
+            name = blake2b(text, digest_size=16).digest()
+            speed = fault.seen_factor if name in self._seen else 1.0
+            self._seen.add(name)
+        if self._loaded_ns is None:
+            self._loaded_ns = line.received_ns + round(self._settings.load_time_s * NS)
         context = ReplyContext(
             request=answered,
             script=_SCRIPTS[parsed.endpoint](named, self._first_id + self._order, self._created),
             fault=fault,
             order=self._order,
             received_ns=line.received_ns,
-            begins_ns=self._begins_ns(line.received_ns),
+            begins_ns=max(line.received_ns, self._loaded_ns),
             request_id=request.headers.get("x-request-id"),
             keeps_alive=request.keeps_alive,
             blocks=self._blocks(parsed),
-            speed=fault.seen_factor if fault.seen_factor != 1 and self._came_before(parsed) else 1.0,
+            speed=speed,
         )
         if fault is NO_FAULT:
             return (Stream if parsed.stream else Document)(context, line, self._state)
         return (FaultyStream if parsed.stream else FaultyDocument)(context, line, self._state)
-
-    def _came_before(self, parsed: ApiRequest) -> bool:
-        """Remember the prompt; return True when this process had it before."""
-        known, name = len(self._seen), blake2b(parsed.prompt.text.encode("utf-8", "surrogatepass"), digest_size=16)
-        self._seen.add(name.digest())
-        return len(self._seen) == known
-
-    def _begins_ns(self, received_ns: int) -> int:
-        """Return when the request can be served; the first one starts the loading of the model."""
-        if self._loaded_ns is None:
-            self._loaded_ns = received_ns + round(self._settings.load_time_s * NS)
-        return max(received_ns, self._loaded_ns)
 
     def _blocks(self, parsed: ApiRequest) -> tuple[int, ...]:
         """Return the block names of prompt and answer, which the next turn of a conversation repeats."""
@@ -201,7 +204,6 @@ class SimServer:
         return block_names([*parsed.prompt.words, *answer.split()], self._settings.block_tokens, parsed.model)
 
     def _busy(self, parsed: ApiRequest) -> bytes:
-        """Return the refusal of a full queue."""
         status = self._settings.queue_status
         code = status or 503
         kind = "Too Many Requests" if code == 429 else "Service Unavailable"
@@ -247,7 +249,11 @@ class SimServer:
         return whole(200, page.encode(), content_type=METRICS_TYPE)
 
     def _tokenize(self, request: Request) -> bytes:
-        count = count_tokens(read_object(request.body), self._settings.image_tokens)
+        data = read_object(request.body)
+        if "messages" in data:
+            count = len(chat_prompt(data["messages"], self._settings.image_tokens))
+        else:
+            count = len(completion_prompt(data.get("prompt")))
         return json_response(
             200, {"count": count, "max_model_len": self._settings.context_tokens, "tokens": list(range(count))}
         )
@@ -255,10 +261,10 @@ class SimServer:
     def _truth(self, request: Request) -> bytes:
         truth, preempted = self._state.truth, self._state.model.tally.preemptions
         under_way = sum(reply.sent for reply in self._state.replies if reply.truth is truth)
-        asked = request.query.split("&")
-        if "state=1" in asked:
+        options = request.query.split("&")
+        if "state=1" in options:
             return json_response(200, truth.state(tokens_under_way=under_way, preempted=preempted))
-        with_requests = "requests=1" in asked
+        with_requests = "requests=1" in options
         document = truth.document(tokens_under_way=under_way, preempted=preempted, with_requests=with_requests)
         return json_response(200, document)
 

@@ -40,8 +40,7 @@ class ListenAddress:
             raise UsageError("client certificates need TLS; give --cert and --key as well")
 
 
-LOOPBACK = ListenAddress()
-"""Any free port of this machine."""
+LOOPBACK = ListenAddress()  # any free port of this machine
 
 
 def sim_settings(**values: object) -> SimSettings:

@@ -122,7 +122,11 @@ def tls_context(route: Route) -> ssl.SSLContext:
     """
     for what, path in (("CA certificates", route.ca), ("client certificate", route.cert), ("key", route.key)):
         if path is not None:
-            _require_readable(what, path)
+            try:
+                with Path(path).open("rb") as file:
+                    file.read(1)
+            except OSError as exc:
+                raise UsageError(f"the {what} in {path} could not be read: {exc.strerror}") from exc
     # Not `ssl.create_default_context`: it writes session keys where the environment says, and differs between Pythons.
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.set_alpn_protocols(["http/1.1"])
@@ -135,30 +139,19 @@ def tls_context(route: Route) -> ssl.SSLContext:
             raise UsageError(f"the CA certificates in {route.ca} are none in PEM form: {_reason(exc)}") from exc
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # trusted whether or not somebody else vouches for them
     if route.cert is not None:
-        _load_client_certificate(context, route.cert, route.key)
+        where = route.cert if route.key is None else f"{route.cert} with the key in {route.key}"
+        try:
+            context.load_cert_chain(route.cert, route.key, password=_refuse)
+        except _KeyIsEncrypted:
+            key = route.key or route.cert
+            raise UsageError(f"the key in {key} is encrypted; give one without a passphrase") from None
+        except ssl.SSLError as exc:
+            raise UsageError(f"the client certificate {where} cannot be used: {_reason(exc)}") from exc
     return context
-
-
-def _load_client_certificate(context: ssl.SSLContext, cert: str, key: str | None) -> None:
-    where = cert if key is None else f"{cert} with the key in {key}"
-    try:
-        context.load_cert_chain(cert, key, password=_refuse)
-    except _KeyIsEncrypted:
-        raise UsageError(f"the key in {key or cert} is encrypted; give one without a passphrase") from None
-    except ssl.SSLError as exc:
-        raise UsageError(f"the client certificate {where} cannot be used: {_reason(exc)}") from exc
 
 
 def _refuse() -> str:
     raise _KeyIsEncrypted
-
-
-def _require_readable(what: str, path: str) -> None:
-    try:
-        with Path(path).open("rb") as file:
-            file.read(1)
-    except OSError as exc:
-        raise UsageError(f"the {what} in {path} could not be read: {exc.strerror}") from exc
 
 
 def tls_fault(error: ssl.SSLError) -> str:

@@ -14,9 +14,7 @@ from benchgate.model.records import ACCEPTED_FINISH
 from benchgate.model.request import Endpoint
 from benchgate.targets.error_messages import RequestError, Secret, error_text, redact, success_document
 
-MAX_BODY_BYTES = 16 * 1024 * 1024
-"""A longer body is not an answer; clients stop reading there."""
-
+MAX_BODY_BYTES = 16 * 1024 * 1024  # a longer body is not an answer; clients stop reading there
 _SHORTEST_SECRET = 8  # characters; a shorter one ("EMPTY", "eu") is a word that answers use
 _EMPTY = "an empty answer"
 

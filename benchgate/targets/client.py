@@ -188,7 +188,14 @@ class AsyncJsonClient:
         # These two quote addresses and headers.
         if isinstance(error, httpx2.InvalidURL | httpx2.UnsupportedProtocol | httpx2.LocalProtocolError):
             return RequestError(f"the request cannot be sent ({type(error).__name__})")
-        causes = _causes(error)
+        causes: list[BaseException] = []  # everything beneath it, the deepest last; of a group, its last member
+        beneath: BaseException | None = error
+        while beneath is not None and beneath not in causes:
+            causes.append(beneath)
+            if isinstance(beneath, BaseExceptionGroup):
+                beneath = beneath.exceptions[-1]
+            else:
+                beneath = beneath.__cause__ or beneath.__context__
         for cause in causes:
             if isinstance(cause, ssl.SSLError):
                 return TlsError(cause)
@@ -266,19 +273,9 @@ def http_client(target: Target | None, timeout: httpx2.Timeout, limits: httpx2.L
 
 
 def _retry_after_s(value: str) -> float:
-    """Read a `Retry-After` header: seconds, or a date. 0 for anything else."""
     try:
         if value.isascii() and value.isdigit():
             return float(value)
         return parsedate_to_datetime(value).timestamp() - time.time()
     except (ValueError, OverflowError, OSError):  # the last two for years that the system's clock has no second for
         return 0.0
-
-
-def _causes(error: BaseException | None) -> list[BaseException]:
-    """Return an error and everything beneath it, the deepest last; of a group, its last member."""
-    found: list[BaseException] = []
-    while error is not None and error not in found:
-        found.append(error)
-        error = error.exceptions[-1] if isinstance(error, BaseExceptionGroup) else error.__cause__ or error.__context__
-    return found

@@ -101,11 +101,12 @@ class Target:
 
     def headers(self) -> dict[str, str]:
         """Return the headers of every request."""
-        return {**self.plain_headers(), **self.credentials()}
-
-    def plain_headers(self) -> dict[str, str]:
-        """Return the headers that anybody may see."""
-        return {**self.open_headers, "content-type": "application/json", "accept-encoding": "identity"}
+        return {
+            **self.open_headers,
+            "content-type": "application/json",
+            "accept-encoding": "identity",
+            **self.credentials(),
+        }
 
     def credentials(self) -> dict[str, str]:
         """Return the headers that nobody may see."""
@@ -115,18 +116,14 @@ class Target:
     @property
     def secrets(self) -> tuple[str, ...]:
         """The texts to redact in whatever a server sends: some repeat what they were sent."""
-        return secrets_in(self.credentials())
+        credentials = self.credentials()
+        found = {part for value in credentials.values() for part in (value, value.partition(" ")[2].strip()) if part}
+        return tuple(sorted(found, key=lambda part: (-len(part), part)))
 
     def redact(self, text: str) -> str:
         """Return a text on one line, without the credentials and the path of the address, which servers repeat."""
         prefix = ServerAddress.of(self.url).prefix
         return one_line(text.replace(prefix, "[path]") if prefix else text, secret=self.secrets)
-
-
-def secrets_in(credentials: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the values of headers, and the part after the scheme in one like `Bearer …`; the longest first."""
-    found = {part for value in credentials.values() for part in (value, value.partition(" ")[2].strip()) if part}
-    return tuple(sorted(found, key=lambda part: (-len(part), part)))
 
 
 def ask_body(target: Target, ask: ModelRequest, *, seed: int | None = None) -> dict[str, object]:
@@ -149,7 +146,10 @@ def ask_body(target: Target, ask: ModelRequest, *, seed: int | None = None) -> d
         body["stream"] = True
         if dialect.stream_usage and ask.endpoint != "responses":
             body["stream_options"] = {"include_usage": True}
-    if ask.ignore_eos and dialect.ignore_eos is not None and _accepts_ignore_eos(dialect, ask.endpoint):
+    # TensorRT-LLM refuses unknown fields in responses.
+    takes_any_field = dialect.engine in ("vllm", "sglang", "llamacpp")
+    accepts_ignore_eos = ask.endpoint in ("chat", "completions") or (ask.endpoint == "responses" and takes_any_field)
+    if ask.ignore_eos and dialect.ignore_eos is not None and accepts_ignore_eos:
         body.update(dialect.ignore_eos)
     body.update(_fields_of_engine(dialect.engine, ask.endpoint, ask.fields))
     body.update(dialect.extra)
@@ -169,12 +169,6 @@ def request_body(
     """Return the `ask_body` of one text."""
     ask = text_request(endpoint, prompt, max_tokens, ignore_eos=ignore_eos)
     return ask_body(target, replace(ask, stream=stream and ask.stream), seed=seed)
-
-
-def _accepts_ignore_eos(dialect: Dialect, endpoint: Endpoint) -> bool:
-    # TensorRT-LLM refuses unknown fields in responses.
-    takes_any_field = dialect.engine in ("vllm", "sglang", "llamacpp")
-    return endpoint in ("chat", "completions") or (endpoint == "responses" and takes_any_field)
 
 
 def _fields_of_engine(engine: str, endpoint: Endpoint, fields: Mapping[str, object]) -> dict[str, object]:
@@ -206,6 +200,12 @@ def target_of(arm: Arm, spec: DeploymentSpec, environment: Mapping[str, str], fo
     url = resolve_secret(spec.url or "", environment).rstrip("/")
     if spec.tls is not None and not url.startswith("https:"):
         raise UsageError("`tls` is for https, and the address that the suite refers to is none; correct one of them")
+    proxy = None
+    if spec.proxy is not None:
+        try:
+            proxy = check_proxy(resolve_secret(spec.proxy, environment))
+        except ValueError as exc:
+            raise UsageError(f"`proxy` {exc}") from None
     shown = written_out(spec.headers)
     target = Target(
         arm,
@@ -217,7 +217,7 @@ def target_of(arm: Arm, spec: DeploymentSpec, environment: Mapping[str, str], fo
         secret_headers={
             name: resolve_secret(value, environment) for name, value in spec.headers.items() if name not in shown
         },
-        route=route_of(spec, _proxy(spec, environment), folder),
+        route=route_of(spec, proxy, folder),
     )
     if url.startswith("https:"):
         tls_context(target.route)
@@ -233,12 +233,3 @@ def route_of(spec: DeploymentSpec, proxy: str | None, folder: Path) -> Route:
     if spec.tls is None:
         return Route(proxy=proxy)
     return Route(absolute(spec.tls.ca), absolute(spec.tls.cert), absolute(spec.tls.key), proxy)
-
-
-def _proxy(spec: DeploymentSpec, environment: Mapping[str, str]) -> str | None:
-    if spec.proxy is None:
-        return None
-    try:
-        return check_proxy(resolve_secret(spec.proxy, environment))
-    except ValueError as exc:
-        raise UsageError(f"`proxy` {exc}") from None

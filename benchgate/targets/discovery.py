@@ -30,11 +30,8 @@ from benchgate.targets.dialect import PATHS, Target, ask_body, request_body
 from benchgate.targets.error_messages import RequestError, error_text, event_error, json_object, one_line
 from benchgate.targets.probe import engine_of, model_entries, probe_request
 
-WITHIN_S = 60.0
-"""The first answer of a cold engine includes compiling and loading."""
-STREAMED: tuple[Endpoint, ...] = ("chat", "completions")
-"""The endpoints whose streams are tried."""
-
+WITHIN_S = 60.0  # the first answer of a cold engine includes compiling and loading
+STREAMED: tuple[Endpoint, ...] = ("chat", "completions")  # the endpoints whose streams are tried
 _PROMPT = "Write a few sentences about rivers."
 _TOKENS = 32
 _LARGEST_STREAM_BYTES = 4 * 2**20
@@ -48,9 +45,9 @@ class Trouble(StrEnum):
     AWAY = "away"  # nobody answers there
     TLS = "tls"  # one end does not accept the other's certificate, or does not speak TLS
     AUTH = "auth"  # the server wants a key, or another one
-    MODEL = "model"  # it does not serve what was asked for
+    MODEL = "model"  # it does not serve the requested model or path
     REFUSED = "refused"  # any other status than 200
-    ODD = "odd"  # it answers, and not with what was asked for
+    ODD = "odd"  # it answers, and not with what was requested
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +219,6 @@ def _clock_ahead_s(response: httpx2.Response, now_s: float) -> float | None:
 
 
 def _certificate_ends_s(response: httpx2.Response) -> float | None:
-    """Return the end of the server's certificate; it was verified, so it has one."""
     stream = response.extensions.get("network_stream")
     connection = None if stream is None else stream.get_extra_info("ssl_object")
     if not isinstance(connection, ssl.SSLObject):

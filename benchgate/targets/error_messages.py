@@ -14,8 +14,7 @@ WORDLESS_ERROR = "an error without a message"
 
 _REFUSED = 400  # an HTTP status, which some gateways give as the `code` of an event
 
-Secret = str | tuple[str, ...] | None
-"""A text, or several, that must not be shown."""
+Secret = str | tuple[str, ...] | None  # a text, or several, that must not be shown
 
 
 class RequestError(TargetError):
@@ -67,7 +66,14 @@ def error_message(document: dict[str, object]) -> str | None:
         if isinstance(found, dict) and found:
             return str(found.get("message") or json.dumps(found))
         if isinstance(found, list) and found:
-            return _validation_errors(found)
+            messages = []
+            for entry in found:
+                if not isinstance(entry, dict) or not isinstance(entry.get("msg"), str):
+                    return json.dumps(found)
+                place = entry.get("loc")
+                where = f" ({'.'.join(map(str, place))})" if isinstance(place, list) and place else ""
+                messages.append(f"{entry['msg']}{where}")
+            return "; ".join(messages)
         if isinstance(found, str) and found:
             return found
     return None
@@ -89,33 +95,16 @@ def event_error(event: dict[str, object]) -> str | None:
     return error_message(event) or (str(event.get("msg") or WORDLESS_ERROR) if fails else None)
 
 
-def _validation_errors(found: list[object]) -> str:
-    """Join FastAPI's list of validation errors: message and field, without the input, which it repeats too."""
-    messages = []
-    for entry in found:
-        if not isinstance(entry, dict) or not isinstance(entry.get("msg"), str):
-            return json.dumps(found)
-        place = entry.get("loc")
-        where = f" ({'.'.join(map(str, place))})" if isinstance(place, list) and place else ""
-        messages.append(f"{entry['msg']}{where}")
-    return "; ".join(messages)
-
-
 def json_object(text: bytes | str) -> dict[str, object] | None:
     """Parse a JSON object. None for anything else."""
     try:
         document = from_json(text)  # three times as fast as `json`, and this runs for every token that is streamed
     except ValueError:
-        document = _lenient(text)
+        try:  # what only `json` accepts: lone surrogates, deep nesting; broken UTF-8 is replaced
+            document = json.loads(text if isinstance(text, str) else text.decode("utf-8-sig", "replace"))
+        except (ValueError, RecursionError):
+            return None
     return document if isinstance(document, dict) else None
-
-
-def _lenient(text: bytes | str) -> object:
-    """Parse what only `json` accepts: lone surrogates, deep nesting. Broken UTF-8 is replaced."""
-    try:
-        return json.loads(text if isinstance(text, str) else text.decode("utf-8-sig", "replace"))
-    except (ValueError, RecursionError):
-        return None
 
 
 def redact(text: str, secret: Secret) -> str:

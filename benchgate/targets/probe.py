@@ -1,14 +1,21 @@
-"""Readiness probe, liveness probe and engine detection. Ready means that the server really completed a request.
+"""Readiness and liveness probes, engine detection, and the facts that a server reports of itself.
 
-Health endpoints answer long before a model does, and some servers have none: only a completion with output counts.
+Ready means that the server really completed a request: health endpoints answer long before a model does, and some
+servers have none.
+
+Facts are flags, chat template and file of weights. Nothing of them is required of a server, and a value of an
+unexpected form is left out. Only the names listed here are read: servers show their keys and paths beside their flags.
+A fact is the same after a restart of the same deployment, so nothing that is counted or sized at start-up is one.
 """
 
 from __future__ import annotations
 
+import hashlib
 import math
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from benchgate.errors import TargetError
@@ -19,7 +26,85 @@ from benchgate.targets.answers import answer_document
 from benchgate.targets.client import JsonClient, TlsError
 from benchgate.targets.dialect import PATHS, Target, ask_body
 from benchgate.targets.error_messages import RequestError, error_message, error_text, json_object, one_line
-from benchgate.targets.server_info import cache_flags, facts_of, flags_of, without_weights
+
+CACHE_INFO = "vllm:cache_config_info"  # a sample on vLLM's metrics page whose labels are flags of its cache
+_VLLM = (
+    "block_size", "cache_dtype", "calculate_kv_scales", "cpu_offload_gb", "enable_prefix_caching",
+    "gpu_memory_utilization", "num_gpu_blocks_override", "prefix_caching_hash_algo", "swap_space",
+)  # fmt: skip
+_SGLANG = (
+    "attention_backend", "chunked_prefill_size", "context_length", "cuda_graph_max_bs", "disable_cuda_graph",
+    "disable_overlap_schedule", "disable_radix_cache", "disaggregation_mode", "dp_size", "enable_dp_attention",
+    "enable_torch_compile", "ep_size", "kv_cache_dtype", "max_prefill_tokens", "max_running_requests",
+    "mem_fraction_static", "page_size", "pp_size", "sampling_backend", "schedule_conservativeness", "schedule_policy",
+    "speculative_algorithm", "speculative_eagle_topk", "speculative_num_draft_tokens", "speculative_num_steps",
+    "stream_interval", "tp_size",
+)  # fmt: skip
+_TGI = (
+    "max_batch_prefill_tokens", "max_batch_size", "max_batch_total_tokens", "max_client_batch_size",
+    "max_concurrent_requests", "max_input_length", "max_input_tokens", "max_total_tokens", "max_waiting_tokens",
+    "waiting_served_ratio",
+)  # fmt: skip
+# The flags of each engine that change its speed or its answers, whatever weights it serves.
+FLAGS: Mapping[str, tuple[str, ...]] = MappingProxyType({"vllm": _VLLM, "sglang": _SGLANG, "tgi": _TGI})
+
+# Names that identify a set of weights, which may differ between the arms.
+OF_WEIGHTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {"sglang": ("dtype", "quantization", "load_format", "weight_version"), "tgi": ("model_sha", "model_dtype")}
+)
+
+_OF_A_PROCESS = ("model_path", "model_id")
+_FILES = (*_OF_A_PROCESS, "root")
+
+
+def facts_of(engine: str, document: Mapping[str, object]) -> dict[str, object]:
+    """Return the other facts in such a document: weights, adapter, chat template, slots and their context."""
+    facts = {name: _plain(value) for name in OF_WEIGHTS.get(engine, ()) if (value := document.get(name)) is not None}
+    paths = (document.get(name) for name in _FILES)
+    path = next((path for path in paths if isinstance(path, str) and path), None)
+    if path is not None:
+        facts["weights_at"] = weights_name(path)
+    parent = document.get("parent")
+    if isinstance(parent, str) and parent:
+        facts["adapter_of"] = one_line(parent)
+    template = document.get("chat_template")
+    if isinstance(template, str) and template:
+        facts["chat_template_sha256"] = hashlib.sha256(template.encode("utf-8", "surrogatepass")).hexdigest()
+    if engine == "llamacpp":
+        slots, usual = document.get("total_slots"), document.get("default_generation_settings")
+        context = usual.get("n_ctx") if isinstance(usual, dict) else None
+        counts = {"total_slots": slots, "n_ctx": context}
+        facts |= {name: n for name, n in counts.items() if isinstance(n, int) and not isinstance(n, bool)}
+    return facts
+
+
+def cache_flags(page: str) -> dict[str, object]:
+    """Return the flags that vLLM shows as labels of one sample; where its engines differ, all of their values."""
+    found: dict[str, set[str]] = {}
+    for line in page.splitlines():
+        if line.startswith(f"{CACHE_INFO}{{"):
+            for name, value in _LABEL.findall(line):
+                if name in _VLLM and value != "None":
+                    found.setdefault(name, set()).add(one_line(value))
+    return {name: ", ".join(sorted(values)) for name, values in found.items()}
+
+
+def weights_name(path: str) -> str:
+    """Return `org/model` as it is, and of a path on a machine only the last part: folders are private."""
+    if not path.startswith(("/", ".", "~")) and "\\" not in path:
+        return one_line(path)
+    return one_line(path.replace("\\", "/").rstrip("/").rsplit("/", 1)[-1])
+
+
+def _plain(value: object) -> object:
+    """Return a boolean or a finite number as it is, anything else as one line of text."""
+    if isinstance(value, int) or (isinstance(value, float) and math.isfinite(value)):
+        return value
+    return one_line(str(value))
+
+
+_LABEL = re.compile(r'([A-Za-z_]\w*)="((?:[^"\\]|\\.)*)"')
+
 
 _PROMPT = "Say hello."
 _TOKENS = 8  # one token of a reasoning model is a mark without any text
@@ -182,7 +267,9 @@ def _facts(client: JsonClient, target: Target) -> dict[str, object]:
         version = at(path).get(key)
         if isinstance(version, str):
             facts["engine_version"] = one_line(version)
-    entry = _model_entry(at("/v1/models"), target.model)
+    entries = model_entries(at("/v1/models"))
+    named = [entry for entry in entries if entry.get("id") == target.model] or (entries if len(entries) == 1 else [])
+    entry = named[0] if named else {}
     meta = entry.get("meta")
     described = {**entry, **meta} if isinstance(meta, dict) else entry
     for name in _FACTS:
@@ -192,10 +279,12 @@ def _facts(client: JsonClient, target: Target) -> dict[str, object]:
     about = next((document for path in dialect.about_at if (document := at(path))), {})
     if dialect.version_at is None and isinstance(about.get("version"), str):
         facts["engine_version"] = one_line(str(about["version"]))
-    base_models = [listed for listed in model_entries(at("/v1/models")) if not listed.get("parent")]
-    of_model = without_weights(about) if len(base_models) > 1 else about
+    base_models = [listed for listed in entries if not listed.get("parent")]
+    of_model = about
+    if len(base_models) > 1:  # the weights are those of one process: behind a gateway others serve the other models
+        of_model = {name: value for name, value in about.items() if name not in _OF_A_PROCESS}
     facts |= facts_of(dialect.engine, {**{name: entry.get(name) for name in ("root", "parent")}, **of_model})
-    flags = flags_of(dialect.engine, about)
+    flags = {name: _plain(value) for name in FLAGS.get(dialect.engine, ()) if (value := about.get(name)) is not None}
     if dialect.flags_page is not None:
         flags |= cache_flags(_text(client, dialect.flags_page))
     return facts | ({"flags": flags} if flags else {})
@@ -220,10 +309,3 @@ def model_entries(models: dict[str, object]) -> list[dict[str, object]]:
     """Return the models in a server's list of them."""
     listed = models.get("data")
     return [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
-
-
-def _model_entry(models: dict[str, object], model: str) -> dict[str, object]:
-    """Return the entry of the requested model, or the only one there is."""
-    entries = model_entries(models)
-    named = [entry for entry in entries if entry.get("id") == model] or (entries if len(entries) == 1 else [])
-    return named[0] if named else {}

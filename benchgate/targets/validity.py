@@ -1,4 +1,4 @@
-"""The form that a request asks of its answer: JSON, JSON after a schema, calls of the offered tools."""
+"""The form that a request demands of its answer: JSON, JSON after a schema, calls of the offered tools."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ from benchgate.suite.formats import validator_of
 _LONGEST_S = 0.2  # of processor time, to check one answer; the slowest sound ones take a hundredth of it
 _CHOICE_OF_ONE = ("function", "custom")
 
-NOTHING = object()
-"""Stands for a text that is no JSON; null is a value."""
+NOTHING = object()  # stands for a text that is no JSON; null is a value
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,15 +35,26 @@ class AnswerForm:
     checks_arguments: bool = False
 
     def is_met(self, text: str, calls: Sequence[tuple[str | None, str]]) -> bool | None:
-        """Check an answer's text and calls, each with its name and arguments. None when nothing was asked of it.
+        """Check an answer's text and calls, each with its name and arguments. None when nothing was demanded of it.
 
         Text around JSON makes it invalid: nobody could cut it off. Every call must be of an offered tool, and there
         must be a call where one is required; a call that nobody offered is ignored. An answer that only calls may
         leave its text empty. An answer in words to an offer of tools is neither valid nor invalid.
         """
         if self.tools and calls:
-            text_is_fine = not text.strip() or self._fits(text) is not False
-            return text_is_fine and all(self._is_valid_call(name, arguments) for name, arguments in calls)
+            if text.strip() and self._fits(text) is False:
+                return False
+            for name, arguments in calls:
+                is_blank = not arguments.strip()  # a tool that needs no argument may be called with an empty text
+                written = "{}" if is_blank else arguments
+                if name is None or name not in callable_tools(self.tools, self.tool_choice):
+                    return False
+                if not isinstance(json_value(written), dict):
+                    return False
+                schema = tool_schemas(self.tools).get(name) if is_blank or self.checks_arguments else None
+                if schema is not None and not accepts(schema, written):
+                    return False
+            return True
         if self.tools and (self.tool_choice == "required" or isinstance(self.tool_choice, dict)):
             return False
         return self._fits(text)
@@ -53,16 +63,6 @@ class AnswerForm:
         if self.is_object:
             return isinstance(json_value(text), dict)
         return None if self.schema is None else accepts(self.schema, text)
-
-    def _is_valid_call(self, name: str | None, arguments: str) -> bool:
-        if name is None or name not in callable_tools(self.tools, self.tool_choice):
-            return False
-        is_blank = not arguments.strip()  # a tool that needs no argument may be called with an empty text
-        written = "{}" if is_blank else arguments
-        if not isinstance(json_value(written), dict):
-            return False
-        schema = tool_schemas(self.tools).get(name) if is_blank or self.checks_arguments else None
-        return schema is None or accepts(schema, written)
 
 
 def form_of_request(ask: ModelRequest) -> AnswerForm | None:
@@ -74,10 +74,10 @@ def form_of_request(ask: ModelRequest) -> AnswerForm | None:
 
 
 def form_of_fields(fields: Mapping[str, object]) -> AnswerForm:
-    """Return the form that the fields of a recorded request ask for; calls must satisfy the schemas of their tools."""
-    wanted = fields.get("response_format")
-    kind = wanted.get("type") if isinstance(wanted, Mapping) else None
-    schema = response_schema(wanted) if kind == "json_schema" else None
+    """Return the form that the fields of a recorded request demand; calls must satisfy the schemas of their tools."""
+    requested = fields.get("response_format")
+    kind = requested.get("type") if isinstance(requested, Mapping) else None
+    schema = response_schema(requested) if kind == "json_schema" else None
     return AnswerForm(
         schema if isinstance(schema, Mapping) else None,
         kind == "json_object",

@@ -1,11 +1,13 @@
-"""Metric names of each engine. A wrong or a new name is one line here, and nowhere else.
+"""Metric names of each engine, and the values on Prometheus pages by these names. Pure.
 
-Alternatives stand in order of preference: names changed between versions, and an older server still has the old ones.
+A wrong or a new name is one line here, and nowhere else. Alternatives stand in order of preference: names changed
+between versions, and an older server still has the old ones.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal
@@ -31,7 +33,6 @@ MetricNames = Mapping[TelemetryMetric, tuple[MetricSource, ...]]
 
 
 def _any_of(*names: str) -> tuple[MetricSource, ...]:
-    """Take the first of these names that is there."""
     return tuple(MetricSource((name,)) for name in names)
 
 
@@ -154,6 +155,7 @@ class EnginePage:
     start_times: tuple[str, ...] = ("process_start_time_seconds",)
 
 
+# In the order in which a page is tried: Triton's may hold vLLM's names too.
 PAGES: Mapping[str, EnginePage] = MappingProxyType(
     {
         "triton": EnginePage("nv_inference_", "/metrics", _TRITON, port=8002),
@@ -169,16 +171,14 @@ PAGES: Mapping[str, EnginePage] = MappingProxyType(
         "llamacpp": EnginePage("llamacpp:", "/metrics", _LLAMACPP),
     }
 )
-"""In the order in which a page is tried: Triton's may hold vLLM's names too."""
 
-START_TIME_HEADER = "process-start-time-unix"
-"""A header of llama.cpp's page with its start time."""
-
+START_TIME_HEADER = "process-start-time-unix"  # a header of llama.cpp's page with its start time
 MODEL_LABELS = ("model_name", "model")
 
 _PERCENT = 0.01
 _MILLI = 1e-3
 _MEGA = 1e6
+# Names that NVIDIA's DCGM exporter shows by default and, the PROF ones, where profiling is allowed.
 DCGM: MetricNames = {
     Gauge.GPU_BUSY: (
         MetricSource(("DCGM_FI_PROF_GR_ENGINE_ACTIVE",), combine="mean"),
@@ -190,7 +190,105 @@ DCGM: MetricNames = {
     Gauge.GPU_CLOCK: (MetricSource(("DCGM_FI_DEV_SM_CLOCK",), scale=_MEGA, combine="mean"),),
     Counter.GPU_ENERGY_J: (MetricSource(("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION",), scale=_MILLI),),
 }
-"""Names that NVIDIA's DCGM exporter shows by default and, the PROF ones, where profiling is allowed."""
 
-GPU_LABEL = "gpu"
-"""The exporter's label with the number of the accelerator."""
+GPU_LABEL = "gpu"  # the exporter's label with the number of the accelerator
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A sample of a metrics page."""
+
+    name: str
+    labels: Mapping[str, str]
+    value: float
+
+
+class BadPageError(ValueError):
+    """A response that is no metrics page."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """The values on one metrics page. `marker` changes when the server restarts; None where nothing on it does."""
+
+    engine: str
+    values: Mapping[TelemetryMetric, float]
+    marker: str | None
+
+
+def parse_samples(page: str) -> list[Sample]:
+    """Parse the Prometheus text format. Samples whose value is not finite are left out.
+
+    Raises BadPageError, which does not repeat the text.
+    """
+    from prometheus_client.parser import text_string_to_metric_families  # takes its time to load
+
+    try:
+        found = [sample for family in text_string_to_metric_families(page) for sample in family.samples]
+    except (ValueError, IndexError, KeyError) as exc:  # as its parser meets what it did not expect
+        raise BadPageError("it is no page of metrics in the text format of Prometheus") from exc
+    return [Sample(name, labels, value) for name, labels, value, *_ in found if math.isfinite(value)]
+
+
+def read_page(text: str, model: str, start_time: str | None = None) -> Page:
+    """Read the values for a model; `start_time` is the server's, where a header reports it.
+
+    Raises BadPageError when it is no metrics page of a known engine.
+    """
+    samples = parse_samples(text)
+    names = {sample.name for sample in samples}
+    engine = next((e for e, page in PAGES.items() if any(name.startswith(page.prefix) for name in names)), None)
+    if engine is None:
+        raise BadPageError("it has no name that a known engine uses")
+    page = PAGES[engine]
+    marker = [str(sample.value) for sample in samples if sample.name in page.start_times]
+    if start_time is not None:
+        marker.append(start_time)
+    return Page(engine, _values(samples, page.names, model), ",".join(sorted(marker)) or None)
+
+
+def read_dcgm(text: str, devices: Collection[int] | None) -> Mapping[TelemetryMetric, float]:
+    """Read a DCGM exporter's values for these accelerators, None for all. Raises BadPageError."""
+    sources = [source for alternatives in DCGM.values() for source in alternatives]
+    names = {name for source in sources for name in source.names}
+    samples = [sample for sample in parse_samples(text) if sample.name in names]
+    if devices is not None:
+        numbers = {str(device) for device in devices}
+        samples = [sample for sample in samples if sample.labels.get(GPU_LABEL) in numbers]
+    if not samples:
+        raise BadPageError("it names none of these accelerators" if devices is not None else "it names no accelerator")
+    return _values(samples, DCGM, None)
+
+
+def _values(samples: Sequence[Sample], names: MetricNames, model: str | None) -> dict[TelemetryMetric, float]:
+    by_name: dict[str, list[Sample]] = {}
+    for sample in samples:
+        by_name.setdefault(sample.name, []).append(sample)
+    values = {}
+    for metric, alternatives in names.items():
+        found = (_value(by_name, source, model) for source in alternatives)
+        value = next((value for value in found if value is not None), None)
+        if value is not None:
+            values[metric] = value
+    return values
+
+
+def _value(by_name: Mapping[str, list[Sample]], source: MetricSource, model: str | None) -> float | None:
+    """Return None if a name is missing or the divisor is 0."""
+    parts = []
+    for name in source.names:
+        series = [sample for sample in by_name.get(name, ()) if source.labels.items() <= sample.labels.items()]
+        if model is not None:
+            # Those of the model. If none has its name, those of the only model there is; of several, none.
+            labels = [next((s.labels[key] for key in MODEL_LABELS if key in s.labels), None) for s in series]
+            own = [sample for sample, label in zip(series, labels, strict=True) if label == model]
+            series = own or (series if len(set(labels)) <= 1 else [])
+        if not series:
+            return None
+        values = [sample.value for sample in series]
+        parts.append({"sum": sum(values), "max": max(values), "mean": sum(values) / len(values)}[source.combine])
+    value = sum(parts) * source.scale
+    if source.divisor is None:
+        return value
+    divisor = _value(by_name, source.divisor, model)
+    return value / divisor if divisor else None

@@ -19,7 +19,7 @@ from benchgate.suite.deployment import DeploymentSpec, Ready, resolve_page
 from benchgate.targets.address import ServerAddress
 from benchgate.targets.dialect import Target
 from benchgate.targets.error_messages import json_object
-from benchgate.telemetry.parse import BadPageError, parse_samples
+from benchgate.telemetry.engine_metrics import BadPageError, parse_samples
 from benchgate.telemetry.sources import PageSource, UnreadError, sources_of
 
 COMMAND_LIMIT_S = 30.0
@@ -61,9 +61,6 @@ class ReplicaCounter:
         if self.addresses:
             with ThreadPoolExecutor(_AT_ONCE, "benchgate-replicas") as threads:
                 return Counted(sum(text is not None for text in threads.map(self._read, self.addresses)))
-        return self._count_by_report()
-
-    def _count_by_report(self) -> Counted:
         reports = [self._report] if self._report is not None else _REPORTS
         for report in reports:
             address = self.page if report.path is None else f"{ServerAddress.of(self.target.url).http_url}{report.path}"
@@ -74,8 +71,8 @@ class ReplicaCounter:
                 return Counted(count)
         if self._report is not None:
             return Counted(None, f"{self._report.name} did not report them")
-        asked = ", ".join(report.name for report in _REPORTS)
-        raise TargetError(f"{NOT_COUNTABLE}: none of {asked} reports them; {_HOW_TO_COUNT}")
+        sources = ", ".join(report.name for report in _REPORTS)
+        raise TargetError(f"{NOT_COUNTABLE}: none of {sources} reports them; {_HOW_TO_COUNT}")
 
     def _read(self, address: str) -> str | None:
         """Return the page, None where the address does not answer with status 200."""
@@ -145,7 +142,6 @@ class _Report:
 
 
 def _sglang_workers(text: str) -> int | None:
-    """Count the healthy workers of an SGLang router."""
     workers = _listed(text, "workers")
     if workers is None or any(not isinstance(worker.get("is_healthy"), bool) for worker in workers):
         return None
@@ -153,7 +149,6 @@ def _sglang_workers(text: str) -> int | None:
 
 
 def _practice_replicas(text: str) -> int | None:
-    """Count the replicas of a practice server that take requests."""
     replicas = _listed(text, "replicas")
     return None if replicas is None else sum(replica.get("state") == "up" for replica in replicas)
 

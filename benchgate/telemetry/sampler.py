@@ -15,7 +15,7 @@ from benchgate.model.deployment import Arm
 from benchgate.model.telemetry import FIRST_SAMPLE_S, Gauge, TelemetryMetric, TelemetrySample, TelemetryWindow
 from benchgate.suite.deployment import NVIDIA_SMI
 from benchgate.targets.dialect import Target
-from benchgate.telemetry.parse import BadPageError, Page, read_dcgm, read_page
+from benchgate.telemetry.engine_metrics import BadPageError, Page, read_dcgm, read_page
 from benchgate.telemetry.sources import Fetched, PageSource, SmiSource, Sources, UnreadError
 
 _T = TypeVar("_T")
@@ -82,7 +82,8 @@ class Sampler:
             # Requests cancelled before, of a warm-up or a background, may still run; they are none of this stage's.
             first, _ = self._when_idle(lambda: 0.0, time.monotonic() + _DRAIN_S)
             snapshots.taken.append(first)
-        if self._is_empty():
+        there = [name for name, source in (("page", self._page), ("gpu", self._gpu)) if source is not None]
+        if all(name in self._given_up for name in there):
             yield snapshots
             return
         began_s, over = time.monotonic(), threading.Event()
@@ -94,7 +95,11 @@ class Sampler:
             snapshots.ended_s = time.monotonic() - began_s
             over.set()
             thread.join()
-        self._drain(snapshots, began_s)
+        # Until nothing runs or waits: the counters then hold all of the stage.
+        last, snapshots.drained = self._when_idle(
+            lambda: max(time.monotonic() - began_s, snapshots.ended_s), began_s + snapshots.ended_s + _DRAIN_S
+        )
+        snapshots.taken.append(last)
 
     def window(self, snapshots: Snapshots, stage: str, arm: Arm, block: int, position: int) -> TelemetryWindow | None:
         """Parse the snapshots of one stage. None where there was nothing to read."""
@@ -123,25 +128,12 @@ class Sampler:
             problems=tuple(problems),
         )
 
-    def _is_empty(self) -> bool:
-        """Return True if every source has turned out not to exist."""
-        there = [name for name, source in (("page", self._page), ("gpu", self._gpu)) if source is not None]
-        return all(name in self._given_up for name in there)
-
     def _sample_stage(self, snapshots: Snapshots, began_s: float, over: threading.Event) -> None:
         due_s = FIRST_SAMPLE_S
         while not over.wait(max(0.0, due_s - (time.monotonic() - began_s))):
             snapshot = self._snapshot(time.monotonic() - began_s)
             snapshots.taken.append(snapshot)
             due_s = max(due_s + _EVERY_S, snapshot.at_s)
-
-    def _drain(self, snapshots: Snapshots, began_s: float) -> None:
-        """Wait until nothing runs or waits: the counters then hold all of the stage."""
-        patience_s = began_s + snapshots.ended_s + _DRAIN_S
-        last, snapshots.drained = self._when_idle(
-            lambda: max(time.monotonic() - began_s, snapshots.ended_s), patience_s
-        )
-        snapshots.taken.append(last)
 
     def _when_idle(self, at_s: Callable[[], float], until_s: float) -> tuple[Snapshot, bool]:
         """Return the first snapshot of an idle server, or the last one before `until_s`; and whether it was idle.
@@ -197,7 +189,6 @@ class Sampler:
 
 
 def _client_load() -> float | None:
-    """Return the load average of this machine over the last minute."""
     try:
         return os.getloadavg()[0]
     except OSError:

@@ -23,8 +23,14 @@ from benchgate.targets.address import ServerAddress
 from benchgate.targets.client import BodyTooLargeError, JsonClient
 from benchgate.targets.dialect import Target
 from benchgate.targets.error_messages import RequestError, one_line
-from benchgate.telemetry.engine_metrics import GPU_LABEL, PAGES, START_TIME_HEADER
-from benchgate.telemetry.parse import BadPageError, parse_samples, read_page
+from benchgate.telemetry.engine_metrics import (
+    GPU_LABEL,
+    PAGES,
+    START_TIME_HEADER,
+    BadPageError,
+    parse_samples,
+    read_page,
+)
 
 _USUAL_PATH = "/metrics"
 _CONNECT_S = 2.0
@@ -57,7 +63,6 @@ def sources_of(spec: DeploymentSpec, target: Target, environment: Mapping[str, s
 
 
 def _usual_page(target: Target) -> str | None:
-    """Return the metrics page of an engine, if it has one."""
     engine = target.dialect.engine
     if engine == "ollama":
         return None
@@ -299,7 +304,6 @@ def _names_by_smi(command: Sequence[str]) -> dict[int, tuple[str, str]]:
 
 
 def _names_by_page(address: str, target: Target) -> dict[int, tuple[str, str]]:
-    """Read the labels of an exporter's samples."""
     try:
         with PageSource(address, target) as source:
             samples = parse_samples(source.fetch().text)

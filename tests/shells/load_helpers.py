@@ -1,13 +1,20 @@
 """What the load tests share: a target at an address, and stages of plain requests."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import Any
 
+from benchgate.load.decode.answer import AnswerContent
+from benchgate.load.decode.body import Read
+from benchgate.load.decode.record import decode as decode_with_id
+from benchgate.load.decode.record import read_body
+from benchgate.load.http.exchange import Response
 from benchgate.load.results import StageResult
 from benchgate.load.shards import stage_shard
 from benchgate.load.workers import run_shard
 from benchgate.model.deployment import Arm
-from benchgate.model.request import Endpoint, text_request
+from benchgate.model.records import RequestRecord
+from benchgate.model.request import Endpoint, ModelRequest, text_request
 from benchgate.plan.model import PlannedRequest, PlannedStage
 from benchgate.suite.schema import Limits
 from benchgate.targets.dialect import DIALECTS, Target
@@ -15,6 +22,15 @@ from tests.fakes.scripted_server import DONE, LAST_CHUNK, finish, role_event, st
 
 HALO = stream_head() + role_event() + token("Hal") + token("lo") + token("!")
 WHOLE = HALO + finish("stop") + usage(4, 3) + DONE + LAST_CHUNK
+
+
+def decode(index: int, intended_ns: int, epoch_ns: int, response: Response, **options: Any) -> RequestRecord:
+    record, _ = decode_with_id(index, intended_ns, epoch_ns, response, **options)
+    return record
+
+
+def content_of(body: Iterable[Read], ask: ModelRequest) -> AnswerContent:
+    return read_body(body, ask).words
 
 
 def target_at(url: str, api_key: str | None = None) -> Target:

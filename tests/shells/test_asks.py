@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from benchgate.errors import TargetError, UsageError
+from benchgate.load.material import calibrate, server_vocabulary
 from benchgate.load.requests import prepare_requests, request_wire
 from benchgate.model.deployment import Arm
 from benchgate.model.request import Endpoint, ModelRequest, text_request
 from benchgate.plan.model import PlannedRequest, Turn
 from benchgate.targets.dialect import DIALECTS, Target, ask_body
 from benchgate.targets.probe import wait_ready
-from benchgate.targets.tokenizer import calibrate, server_vocabulary
 from tests.fakes.scripted_server import Received, ScriptedServer, Step, json_response
 
 SCHEMA = {"type": "object"}

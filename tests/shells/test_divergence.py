@@ -116,7 +116,7 @@ def test_baseline_asked_again_must_have_read_the_same_text(monkeypatch: pytest.M
     monkeypatch.setattr("benchgate.quality.divergence.read_piece", read_otherwise)
     seen = read(Echoing(), Echoing(), repeat_baseline=True)
     assert seen.items == ()
-    assert seen.fault is not None and "the baseline, asked again, makes other tokens at place" in seen.fault
+    assert seen.fault is not None and "the repeated baseline makes other tokens at place" in seen.fault
 
 
 def test_server_that_only_completes_is_asked_after_every_cut() -> None:
@@ -173,7 +173,7 @@ def test_server_that_holds_everything_for_equally_probable_is_no_model() -> None
 def test_arm_that_lists_much_less_than_was_asked_for_is_refused_and_told_what_to_write() -> None:
     seen = read(Echoing(), Echoing(), top=5)
     assert seen.way is None and seen.fault is not None
-    assert "it lists 2 tokens of 5 asked for; write `divergence.top: 2`" in seen.fault
+    assert "it lists 2 of 5 requested tokens; write `divergence.top: 2`" in seen.fault
 
 
 def test_probabilities_that_add_up_to_more_than_one_are_no_models() -> None:
@@ -213,7 +213,7 @@ def test_piece_with_too_few_positions_is_no_silent_loss() -> None:
     pieces = (Piece("short", 0, "one two", 5), *planned_pieces(TEXTS, 2048, 12, seed=3))
     seen = read(Echoing(), Echoing(), pieces=pieces)
     assert seen.expected_n == 17 and len(seen.items) == 12
-    assert seen.fault is not None and "its second half has 1 positions, and 5 are asked for" in seen.fault
+    assert seen.fault is not None and "its second half has 1 positions, and 5 are requested" in seen.fault
 
 
 def test_deployment_that_is_gone_is_not_asked_on() -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from benchgate.embedded.server import serve
 from benchgate.load.standalone.options import LoadOptions
-from benchgate.load.standalone.run import run_load, target_of
+from benchgate.load.standalone.run import fleet_of, send_load, target_of
 from benchgate.model import request_metrics
 from benchgate.model.records import RequestColumns
 from benchgate.sim.engine import Engine, Job
@@ -91,7 +91,8 @@ def swept(url: str, model: str, engine: str, slots: int, levels: Sequence[int], 
             output_tokens=tokens,
             endpoint="completions",
         )
-        result = run_load(options, target_of(options)[0])
+        with fleet_of(options) as fleet:
+            result = send_load(fleet, options, target_of(options)[0])
         stages.append((result.requests, result.window_s))
     return knee_of(levels, stages)
 

@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchgate.load.decode.body import RawBody
-from benchgate.load.decode.record import content_of, decode
 from benchgate.load.http.exchange import Failure, Response
 from benchgate.load.http.parser import Head
 from benchgate.model.deployment import Arm
@@ -21,6 +20,7 @@ from benchgate.model.records import ErrorClass, RequestRecord
 from benchgate.model.request import Endpoint, ModelRequest
 from benchgate.targets.dialect import DIALECTS, Target
 from tests.fakes.streams import reads_of
+from tests.shells.load_helpers import content_of, decode
 
 pytestmark = pytest.mark.usefixtures("compiled_and_not")
 

@@ -16,8 +16,7 @@ from benchgate.load.results import StageResult, merged
 from benchgate.load.scheduler import LEAD_UNITS, TAIL_UNITS
 from benchgate.load.shards import Shard
 from benchgate.load.standalone.options import LoadOptions
-from benchgate.load.standalone.requests import SyntheticRequests, schedule_ns
-from benchgate.load.standalone.run import run_load_test
+from benchgate.load.standalone.run import SyntheticRequests, run_load_test, schedule_ns
 from benchgate.load.workers import Fleet
 from benchgate.model.deployment import Arm
 from benchgate.model.records import RequestColumns, RequestRecord, TokenSource

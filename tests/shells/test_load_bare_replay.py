@@ -9,8 +9,7 @@ import pytest
 
 from benchgate.errors import SuiteError, UsageError
 from benchgate.load.standalone.options import LoadOptions
-from benchgate.load.standalone.requests import SyntheticRequests
-from benchgate.load.standalone.run import run_load_test
+from benchgate.load.standalone.run import SyntheticRequests, run_load_test
 from tests.fakes.scripted_server import ScriptedServer
 from tests.shells.load_helpers import WHOLE
 

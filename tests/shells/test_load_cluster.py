@@ -201,8 +201,8 @@ def test_worker_that_is_told_the_start_too_late_is_named(
 
     begin = fleet._start_ns
 
-    async def stopping(seats: Any) -> int:
-        start_ns = await begin(seats)
+    async def stopping() -> int:
+        start_ns = await begin()
         os.kill(pid, signal.SIGSTOP)
         threading.Timer((start_ns - time.time_ns()) / 1e9 + 0.4, os.kill, (pid, signal.SIGCONT)).start()
         return start_ns

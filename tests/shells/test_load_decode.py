@@ -4,13 +4,14 @@ from collections.abc import Sequence
 import pytest
 
 from benchgate.errors import TargetError
-from benchgate.load.decode.record import decode, progress_of
+from benchgate.load.decode.record import progress_of
 from benchgate.load.http.exchange import Failure, Progress, Response
 from benchgate.load.http.parser import Head
 from benchgate.model.records import ErrorClass, RequestRecord, TokenSource
 from benchgate.model.request import ModelRequest
 from benchgate.targets.answers import read_answer
 from benchgate.targets.error_messages import Secret
+from tests.shells.load_helpers import decode
 
 EPOCH = 1000
 

@@ -10,12 +10,12 @@ from dataclasses import replace
 
 import pytest
 
-from benchgate.load.decode.record import content_of, decode
 from benchgate.load.http.exchange import Failure, Response
 from benchgate.load.http.parser import Head
 from benchgate.model.records import ErrorClass, RequestColumns, RequestRecord, TokenSource
 from benchgate.model.request import Endpoint, ModelRequest
 from benchgate.model.request_metrics import succeeded, ttft_s
+from tests.shells.load_helpers import content_of, decode
 
 EPOCH = 1000
 

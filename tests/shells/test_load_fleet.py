@@ -16,7 +16,7 @@ from benchgate.load.live import LiveFigures
 from benchgate.load.results import merged
 from benchgate.load.shards import Level, PlannedRequests, Requests, Shard, stage_shard
 from benchgate.load.standalone.options import LoadOptions
-from benchgate.load.standalone.requests import SyntheticRequests
+from benchgate.load.standalone.run import SyntheticRequests
 from benchgate.load.workers import Fleet, run_shard
 from benchgate.model import request_metrics
 from benchgate.model.records import ErrorClass

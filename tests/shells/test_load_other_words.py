@@ -9,12 +9,13 @@ from dataclasses import replace
 import pytest
 
 from benchgate.errors import TargetError
-from benchgate.load.decode.record import content_of, decode, progress_of
+from benchgate.load.decode.record import progress_of
 from benchgate.load.http.exchange import Failure, Progress, Response
 from benchgate.load.http.parser import Head
 from benchgate.model.records import ErrorClass, RequestRecord
 from benchgate.model.request import ModelRequest
 from benchgate.targets.answers import ToolCall, finish_reason, missing_output, read_answer
+from tests.shells.load_helpers import content_of, decode
 from tests.shells.test_load_validity import is_valid
 
 CHAT = ModelRequest("chat", {}, 8)

@@ -11,8 +11,7 @@ import pytest
 from benchgate.errors import UsageError
 from benchgate.load.shards import SaltedRequests, stage_shard
 from benchgate.load.standalone.options import LoadOptions
-from benchgate.load.standalone.requests import SyntheticRequests
-from benchgate.load.standalone.run import run_load_test
+from benchgate.load.standalone.run import SyntheticRequests, run_load_test
 from benchgate.load.standalone.search import SearchOptions, run_search
 from benchgate.load.workers import Fleet
 from benchgate.model.request import text_request

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchgate.errors import SuiteError
-from benchgate.load.inputs.traces import load_trace, load_traces
+from benchgate.load.traces import load_trace, load_traces
 from benchgate.suite.load import Load
 
 AZURE = """\

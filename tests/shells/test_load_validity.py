@@ -8,12 +8,12 @@ from dataclasses import replace
 import pytest
 
 from benchgate.load.decode.answer import AnswerContent
-from benchgate.load.decode.record import content_of, decode
 from benchgate.load.http.exchange import Response
 from benchgate.load.http.parser import Head
 from benchgate.model.request import ModelRequest
 from benchgate.suite.formats import schema_problem
 from benchgate.targets.validity import form_of_request
+from tests.shells.load_helpers import content_of, decode
 
 TOOLS: dict[str, object] = {"tools": [{"type": "function", "function": {"name": "f"}}]}
 OFFER = ModelRequest("chat", {}, 8, stream=False, fields=TOOLS)

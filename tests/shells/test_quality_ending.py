@@ -162,6 +162,6 @@ def test_what_was_answered_right_before_the_time_ran_out_is_kept(tmp_path: Path)
 
     job = runner.make_job(target(Arm.BASELINE, "http://127.0.0.1:9"), 4, [ITALIAN], settings(), Limits())
     process = LastMoment(job, tmp_path, None)
-    [observation] = runner.follow(lambda process: False, [process], 0.0, "timed out after {}")
+    [observation] = runner.follow([process], 1, 0.0, "timed out after {}")
     assert observation.fault == "timed out after 0 s"
     assert [item.answer for item in observation.items] == ["uno"]

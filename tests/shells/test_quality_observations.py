@@ -7,8 +7,8 @@ import pytest
 
 from benchgate.model.deployment import Arm
 from benchgate.plan.items import PlannedTask
-from benchgate.quality.observations import TaskRecord
 from benchgate.quality.protocol import ItemAnswered, ItemScored, Ready, SpoolReader, SpoolWriter, TaskDone
+from benchgate.quality.runner import TaskRecord
 
 TASK = PlannedTask("t", {}, ({"id": "a"}, {"id": "b"}))
 

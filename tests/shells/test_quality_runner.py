@@ -303,7 +303,7 @@ def test_a_server_that_only_fails_is_soon_given_up_with_every_item_accounted_for
     for arm in Arm:
         errors = [str(item.error) for item in faulty[arm, "many"].items]
         assert len(errors) == 30
-        assert sum(error.startswith("not asked: 5 items") for error in errors) >= 20
+        assert sum(error.startswith("not sent: 5 items") for error in errors) >= 20
 
 
 def test_a_harness_that_crashes_is_a_fault_with_its_last_words(faulty: Observed) -> None:

@@ -12,8 +12,14 @@ import pytest
 
 from benchgate.errors import SuiteError
 from benchgate.model.deployment import Arm
-from benchgate.quality.import_results import read_arm
-from benchgate.quality.import_samples import SampleSelection, SelectedItems, find_files, parse_samples, select_items
+from benchgate.quality.import_results import (
+    SampleSelection,
+    SelectedItems,
+    find_files,
+    parse_samples,
+    read_arm,
+    select_items,
+)
 from benchgate.suite.quality import Quality
 
 DATE = "2026-01-02T03-04-05.000006"
@@ -137,7 +143,7 @@ def test_the_task_of_a_file_is_in_its_name_whatever_underscores_it_has(tmp_path:
     [
         ("word_perplexity", None, "of word_perplexity less is better"),
         ("my_score", False, "less of my_score is better by its results"),
-        ("my_score", None, "its results do not tell whether more of my_score is better"),
+        ("my_score", None, "its results do not report whether more of my_score is better"),
     ],
 )
 def test_a_metric_that_could_be_read_the_wrong_way_round_is_refused(
@@ -157,16 +163,16 @@ def test_a_metric_that_could_be_read_the_wrong_way_round_is_refused(
         ({}, {"n-samples": {"t": ONE_OF_NINE}}, "has no `limit`, and its results are of 1 of 9 items"),
         ({"limit": 5}, {"n-samples": {"t": ONE_OF_NINE}}, "says `limit: 5`, and its results are of 1 of 9 items"),
         ({"limit": 1}, {"n-samples": {"t": ONE_OF_NINE}}, None),
-        ({"limit": 1}, {"n-samples": {}}, "do not tell how many were asked"),
+        ({"limit": 1}, {"n-samples": {}}, "do not report how many were sent"),
         ({"few_shot": 5}, {"n-shot": {"t": 0}}, "says `few_shot: 5`, and its results say 0"),
-        ({"few_shot": 5}, {}, "says `few_shot: 5`, and its results do not tell"),
+        ({"few_shot": 5}, {}, "says `few_shot: 5`, and its results do not report it"),
         ({"few_shot": 5}, {"n-shot": {"t": 5}}, None),
         ({"system": "Be brief."}, {"system_instruction": None}, 'says `system: "Be brief."`, and its results say ""'),
         ({"system": "Be brief."}, {"system_instruction": "Be brief."}, None),
         ({}, {"system_instruction": "Be brief."}, 'has no `system`, and its results say "Be brief."'),
         ({"endpoint": "chat"}, {"config": {"model": "local-completions"}}, 'and its results say "completions"'),
         ({"endpoint": "chat"}, {"config": {"model": "local-chat-completions"}}, None),
-        ({"endpoint": "completions"}, {"config": {"model": "hf"}}, "and its results do not tell"),
+        ({"endpoint": "completions"}, {"config": {"model": "hf"}}, "and its results do not report it"),
         ({"fewshot_as_turns": True}, {"fewshot_as_multiturn": False}, "as_turns: true`, and its results say false"),
         (
             {"tasks": [{"task": "t", "max_tokens": 9}]},

@@ -75,16 +75,20 @@ def test_every_problem_of_every_file_is_reported_at_once(tmp_path: Path) -> None
         ("test_split: test", "test_split: train", "test_split: `data_files` has no split 'train'; it has `test`"),
         ("test: rows", "train: rows", "dataset_kwargs.data_files.train: is neither the `test_split` nor the `few"),
         ("task: capitals", "task: capitals\nfewshot_split: more", "fewshot_split: `data_files` has no split 'more'"),
-        ("task: capitals", "task: capitals\nnum_fewshot: 1", "num_fewshot: 1 examples are asked for; say where from"),
+        (
+            "task: capitals",
+            "task: capitals\nnum_fewshot: 1",
+            "num_fewshot: 1 examples are requested; name",
+        ),
         (
             "task: capitals",
             "task: capitals\nnum_fewshot: 2\nfewshot_split: test",
-            "task.yaml:2:14: num_fewshot: 2 examples are asked for, and there are 1",
+            "task.yaml:2:14: num_fewshot: 2 examples are requested, and there are 1",
         ),
         (
             "temperature: 0",
             "temperature: 0.5",
-            "task.yaml:1:1: it draws its answers at temperature 0.5, and asks only once",
+            "task.yaml:1:1: it draws its answers at temperature 0.5, and only one of each item",
         ),
         ("task: capitals", "task: capitals\nprocess_docs: x", "process_docs: unknown key"),
         ("test_split: test\n", "", "test_split: is missing"),
@@ -305,7 +309,7 @@ def test_a_folder_to_include_must_be_there(tmp_path: Path) -> None:
         ({"filter": "loose"}, "it has no filter 'loose'; it has none"),
         ({"metric": "f1"}, "it has no metric 'f1'; it has exact_match"),
         ({"cluster": "town"}, "its rows have no column 'town'; they have id, country, capital"),
-        ({"few_shot": 3}, "3 examples are asked for; say where from"),
+        ({"few_shot": 3}, "3 examples are requested; name their source"),
         ({"metric": "chrf", "scale": "binary"}, "chrf is a score in between; remove `scale: binary`"),
     ],
 )

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchgate.load.inputs.material import read_inputs
+from benchgate.load.material import read_inputs
 from benchgate.load.workers import run_stage
 from benchgate.model.deployment import Arm
 from benchgate.plan.schedule import make_plan

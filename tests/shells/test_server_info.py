@@ -13,7 +13,7 @@ from benchgate.model.run import CHANGED
 from benchgate.pipeline.deployments import TargetDown, reported_facts, require_same_servers
 from benchgate.suite.schema import Suite
 from benchgate.targets.dialect import DIALECTS, Target
-from benchgate.targets.server_info import weights_name
+from benchgate.targets.probe import weights_name
 from benchgate.telemetry.sources import Sources, accelerator_facts
 from tests.fakes.measured import SuiteText
 from tests.fakes.scripted_server import Received, ScriptedServer, Step, json_response

@@ -13,11 +13,13 @@ from benchgate.shadow.compare import (
     AnswerContent,
     By,
     ComparisonRules,
+    JsonRules,
+    NotJson,
     compare_answers,
     is_refusal,
     make_transitive,
+    parse_structure,
 )
-from benchgate.shadow.json_compare import JsonRules, NotJson, parse_structure
 from benchgate.suite.formats import parse_path
 from benchgate.targets.answers import Answer, ToolCall
 

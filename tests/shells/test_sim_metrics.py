@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 
 from benchgate.sim.engine import Model, Tally
-from benchgate.sim.metrics import Counters, merged, metric_page
+from benchgate.sim.ground_truth import Counters, merged, metric_page
 
 
 def page_of_a_busy_server() -> str:

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchgate.model.telemetry import Counter, Gauge
-from benchgate.telemetry.engine_metrics import DCGM, PAGES
-from benchgate.telemetry.parse import BadPageError, Sample, parse_samples, read_dcgm, read_page
+from benchgate.telemetry.engine_metrics import DCGM, PAGES, BadPageError, Sample, parse_samples, read_dcgm, read_page
 from benchgate.telemetry.sources import combine_rows, parse_line
 
 CAPTURES = Path(__file__).parents[1] / "captures"

@@ -7,10 +7,9 @@ import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from benchgate.errors import SuiteError, UsageError
-from benchgate.load.inputs.material import read_inputs, read_lengths
-from benchgate.load.inputs.prompts import load_prompts_file
-from benchgate.load.inputs.traces import Bounds, load_trace
+from benchgate.load.material import load_prompts_file, read_inputs, read_lengths
 from benchgate.load.shards import stage_shard
+from benchgate.load.traces import Bounds, load_trace
 from benchgate.model.deployment import Arm
 from benchgate.pipeline.deployments import require_context_fits
 from benchgate.plan.model import Material, ObservedLengths

@@ -25,8 +25,7 @@ from benchgate.targets.error_messages import Secret, one_line
 _ANSWER_FIELDS = ("content", "text", "refusal")  # of a chat message, or a piece of one; `text` of completions
 _REASONING_FIELDS = ("reasoning_content", "reasoning")  # two names of one thing: some servers send both
 
-Key = tuple[int, str]
-"""Identity of a tool call within an answer: its place, and its id if it has one."""
+Key = tuple[int, str]  # identity of a tool call within an answer: its place, and its id if it has one
 
 
 @dataclass(slots=True, eq=False)
@@ -43,12 +42,12 @@ class AnswerContent:
 
     @property
     def text(self) -> str:
-        """The text of the answer, without refusals, reasoning and calls."""
+        """Return the text of the answer, without refusals, reasoning and calls."""
         return "".join(self.texts)
 
     @property
     def reasoning(self) -> str:
-        """The text of the reasoning."""
+        """Return the text of the reasoning."""
         return "".join(self.thoughts)
 
     @property
@@ -98,8 +97,8 @@ class AnswerContent:
             answers = True
         called = holder.get("function_call")
         if isinstance(called, dict) and calls_something(called):
-            said = called.get("name"), arguments_text(called.get("arguments"))
-            self.function += [piece for piece in said if isinstance(piece, str)]
+            pieces = called.get("name"), arguments_text(called.get("arguments"))
+            self.function += [piece for piece in pieces if isinstance(piece, str)]
             answers = True
         thought = _reasoning_in(holder) if reasons else None
         if thought:
@@ -114,9 +113,10 @@ class AnswerContent:
         if isinstance(name, str) and name:
             self.names[key] = name
 
-    def has_arguments(self, key: Key) -> bool:
-        """Return True if arguments of this call came already."""
-        return any(self._arguments.get(key, ()))
+    def take_whole_call(self, key: Key, item: dict[str, object]) -> None:
+        """Add a call that is there as a whole. Its arguments repeat those of its pieces, where there were any."""
+        has_arguments = any(self._arguments.get(key, ()))
+        self.take_call(key, item.get("name"), None if has_arguments else item.get("arguments"))
 
     def take_same(self, name: str, texts: bytes) -> None:
         """Add the texts of events that differ in their field `name` alone: JSON without quotes, each ended by LF.
@@ -128,9 +128,9 @@ class AnswerContent:
             text = from_json(f'"{text}"')
         (self.thoughts if name in _REASONING_FIELDS else self.texts).append(text)
 
-    def _take_calls(self, told: object) -> bool:
+    def _take_calls(self, tool_calls: object) -> bool:
         says = False
-        for place, call in enumerate(calls_in(told) or ()):
+        for place, call in enumerate(calls_in(tool_calls) or ()):
             if isinstance(call, dict) and isinstance(function := call.get("function"), dict):
                 index = place_of(call.get("index"), place)
                 call_id = call.get("id")
@@ -147,9 +147,9 @@ class AnswerContent:
         return self.text, refusals, self.reasoning, self.arguments, self.names, function
 
 
-def place_of(told: object, otherwise: int) -> int:
-    """Return the place that an answer gives in a number, else `otherwise`."""
-    return told if isinstance(told, int) else otherwise
+def place_of(index: object, otherwise: int) -> int:
+    """Return the index that an answer gives if it is a number, else `otherwise`."""
+    return index if isinstance(index, int) else otherwise
 
 
 def _reasoning_in(holder: dict[str, object]) -> str | None:
@@ -238,9 +238,9 @@ class ParsedAnswer:
         self.take_chunk(at_ns, answers=answers)
         return True
 
-    def take_finish(self, at_ns: int, told: object, *, with_output: bool = False) -> None:
-        """The server said why it stopped. It stopped when it first did; a reason that is no success stays."""
-        reason = finish_reason(told)
+    def take_finish(self, at_ns: int, stated: object, *, with_output: bool = False) -> None:
+        """Note a finish reason. The first one has the instant; a reason that is no success stays."""
+        reason = finish_reason(stated)
         if reason is None:
             return
         self.reasoned += with_output
@@ -259,7 +259,7 @@ class ParsedAnswer:
     def take_usage(self, data: dict[str, object]) -> None:
         """Note what an event or a document says of token counts; the last one that says anything holds.
 
-        llama.cpp tells the part of a prompt it had cached in `timings`.
+        llama.cpp reports the cached part of a prompt in `timings`.
         """
         usage = data.get("usage")
         if isinstance(usage, dict):

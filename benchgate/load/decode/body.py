@@ -27,9 +27,7 @@ class Template(NamedTuple):
     after: bytes
 
 
-Read = tuple[int, bytes]
-"""Bytes of a body and the instant (monotonic ns) at which the last of them was read."""
-
+Read = tuple[int, bytes]  # bytes of a body and the instant (monotonic ns) at which the last of them was read
 _CRLF = b"\r\n"
 _STRING = re.compile(rb'[^"\\\x00-\x1f]*(?:\\["\\/bfnrt][^"\\\x00-\x1f]*)*')
 
@@ -107,7 +105,19 @@ class Reads(Iterator[Read]):
         if not self._chunked:
             return self._next_unframed()
         if self._begin == self._end and self._others is None:
-            self._next_chunk()
+            edges = whole_chunk(self._raw, self._at)
+            self._between = False
+            if edges is None:
+                found: list[Read] = []
+                dechunker, at = Dechunker(), self._at
+                with suppress(MalformedResponse):  # the response has it as its fault
+                    while self._at < len(self._raw):
+                        dechunker.take(*self._next_unframed(), found)
+                self._at = at
+                self._others = iter(found)
+            else:
+                self._begin, self._end = edges
+                self._at = self._end + len(_CRLF)
         if self._others is not None:
             return next(self._others)
         at_ns, came = self._read_over(self._begin)
@@ -172,32 +182,12 @@ class Reads(Iterator[Read]):
         return Run(len(texts), output_ns, b"".join([text + b"\n" for text in texts]))
 
     def _next_unframed(self) -> Read:
-        """Return the rest of the next read."""
         if self._at >= len(self._raw):
             raise StopIteration
         at_ns, came = self._read_over(self._at)
         data = self._raw[self._at : came]
         self._at += len(data)
         return at_ns, data
-
-    def _next_chunk(self) -> None:
-        edges = whole_chunk(self._raw, self._at)
-        self._between = False
-        if edges is None:
-            self._others = iter(self._dechunked())
-        else:
-            self._begin, self._end = edges
-            self._at = self._end + len(_CRLF)
-
-    def _dechunked(self) -> list[Read]:
-        """All that is left, and may be no more than a part of a chunk."""
-        found: list[Read] = []
-        dechunker, at = Dechunker(), self._at
-        with suppress(MalformedResponse):  # the response has it as its fault
-            while self._at < len(self._raw):
-                dechunker.take(*self._next_unframed(), found)
-        self._at = at
-        return found
 
     def _read_over(self, at: int) -> tuple[int, int]:
         """Return the instant of the byte at this offset and the end of its read. Offsets only grow."""

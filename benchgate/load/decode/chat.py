@@ -13,8 +13,6 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import NamedTuple
 
-from pydantic_core import from_json
-
 from benchgate.load.decode.answer import AnswerContent, ParsedAnswer
 from benchgate.load.decode.body import RawBody, Read, Template
 from benchgate.load.decode.sse import HEARTBEATS, EventParser, OverlongEvent, is_plain_event, plain_data
@@ -85,8 +83,8 @@ class EventKind(NamedTuple):
     """The meaning of all events that differ only in their text and in the answer's id."""
 
     output: bool | None  # whether that is more than reasoning; None where there is none
-    finish: object  # the reason, as it is told
-    counts: dict[str, object] | None  # what the event says of token counts, as it is told
+    finish: object  # the reason, as stated
+    counts: dict[str, object] | None  # token counts, as stated
     answer_id: str | None
     model: str | None
     holder: dict[str, object] | None  # what carries its output, but for its text; None where nothing is said
@@ -166,71 +164,49 @@ def _kind(opening: bytes, before: bytes, text: str = "", after: bytes = b"") -> 
     It is tried with an id and a text that occur nowhere else, which must be found in their places. None otherwise, for
     an event with an error or more than one choice, and for output in another choice than the first.
     """
-    other_id, told = (_OTHER_ID if opening else ""), (_TEXT if text else "")
-    read = opening + other_id.encode() + before + told.encode() + after
+    other_id, other_text = (_OTHER_ID if opening else ""), (_TEXT if text else "")
+    read = opening + other_id.encode() + before + other_text.encode() + after
     event = json_object(read.removesuffix(_ENDED).decode("utf-8", "replace"))
     if event is None or event_error(event) is not None or (other_id and event.get("id") != other_id):
         return None
-    choice = _only_one(event.get("choices"))
-    if choice is None or (text and _holder_of(choice).get(text) != told):
-        return None
-    return _kind_of(event, choice, text, identified=bool(other_id))
-
-
-def _only_one(choices: object) -> dict[str, object] | None:
-    """The choice of an event, empty where it has none; None where it has several, or what is no choice."""
-    if not choices:
-        return {}
+    choices = event.get("choices") or [{}]
     if not isinstance(choices, list) or len(choices) > 1 or not isinstance(choices[0], dict):
         return None
-    return choices[0]
-
-
-def _kind_of(event: dict[str, object], choice: dict[str, object], text: str, *, identified: bool) -> EventKind | None:
-    seen = ParsedAnswer()
-    take_choice(seen, 0, choice)
-    seen.take_id(event)
-    if seen.error is not None or seen.others is not None:
+    choice = choices[0]
+    delta = choice.get("delta")
+    is_delta = isinstance(delta, dict)
+    holder = delta if isinstance(delta, dict) else choice
+    if text and holder.get(text) != other_text:
         return None
-    output = seen.answer_ns is not None if seen.chunk_ns else None
-    finish, counts = choice.get("finish_reason"), _counts_of(event)
-    repeats = bool(text) and finish_reason(finish) is None and counts is None and _is_silent_without(text, choice)
+    answer = ParsedAnswer()
+    take_choice(answer, 0, choice)
+    answer.take_id(event)
+    if answer.error is not None or answer.others is not None:
+        return None
+    finish = choice.get("finish_reason")
+    counts = {name: event[name] for name in ("usage", "timings") if isinstance(event.get(name), dict)} or None
+    repeats = bool(text) and bool(answer.chunk_ns) and finish_reason(finish) is None and counts is None
+    if repeats:  # unless it has output also when its text is empty
+        empty, silent = {**holder, text: ""}, ParsedAnswer()
+        take_choice(silent, 0, {**choice, "delta": empty} if is_delta else empty)
+        repeats = not silent.chunk_ns
     return EventKind(
-        output=output,
+        output=answer.answer_ns is not None if answer.chunk_ns else None,
         finish=finish,
         counts=counts,
-        answer_id=None if identified else seen.answer_id,
-        model=seen.model,
-        holder=None if seen.words == AnswerContent() else _holder_of(choice),
-        is_delta=isinstance(choice.get("delta"), dict),
+        answer_id=None if other_id else answer.answer_id,
+        model=answer.model,
+        holder=None if answer.words == AnswerContent() else holder,
+        is_delta=is_delta,
         text=text,
-        repeats=repeats and output is not None,
+        repeats=repeats,
     )
 
 
-def _counts_of(event: dict[str, object]) -> dict[str, object] | None:
-    told = {name: event[name] for name in ("usage", "timings") if isinstance(event.get(name), dict)}
-    return told or None
-
-
-def _holder_of(choice: dict[str, object]) -> dict[str, object]:
-    """Return the part of a choice that carries its output."""
-    delta = choice.get("delta")
-    return delta if isinstance(delta, dict) else choice
-
-
-def _is_silent_without(text: str, choice: dict[str, object]) -> bool:
-    """Return True if the choice has no output when its text is empty."""
-    empty, seen = {**_holder_of(choice), text: ""}, ParsedAnswer()
-    take_choice(seen, 0, {**choice, "delta": empty} if isinstance(choice.get("delta"), dict) else empty)
-    return not seen.chunk_ns
-
-
+# Limit of events in one stream, comments and heartbeats included: a hostile server must not keep us busy.
 MOST_EVENTS = 1_000_000
-"""Limit of events in one stream, comments and heartbeats included: a hostile server must not keep us busy."""
-
-_IN_VAIN = 8  # events may be asked after that begin no run of like ones, as the first ones and the last ones do; of all
-_IN_VAIN_ONE_IN = 32  # others at most: where each event has something of its own, asking only costs
+_IN_VAIN = 8  # events may be looked up that begin no run of like ones, as the first ones and the last ones do; of all
+_IN_VAIN_ONE_IN = 32  # others at most: where each event has something of its own, looking it up only costs
 
 
 def read_stream(body: Iterable[Read], *, secret: Secret = None) -> ParsedAnswer:
@@ -242,20 +218,20 @@ def read_stream(body: Iterable[Read], *, secret: Secret = None) -> ParsedAnswer:
     for at_ns, data in reads:
         if alone and is_plain_event(data):
             parser.begun()
-            told = None
+            known = None
             if (in_vain - _IN_VAIN) * _IN_VAIN_ONE_IN <= stream.events:
                 in_vain += 1
-                told = known_event(data)
-            if told is None:
+                known = known_event(data)
+            if known is None:
                 take_event(stream, at_ns, plain_data(data))
             else:
-                told.take(stream, at_ns)
-                if told.template is not None:
-                    run = reads.skip_run(told.template)
+                known.take(stream, at_ns)
+                if known.template is not None:
+                    run = reads.skip_run(known.template)
                     stream.events += run.events
                     stream.chunk_ns += run.output_ns
                     if run.events:
-                        stream.words.take_same(told.kind.text, run.texts)
+                        stream.words.take_same(known.kind.text, run.texts)
                     in_vain -= run.events > 0
         else:
             _feed(stream, parser, at_ns, data)
@@ -296,7 +272,11 @@ def read_document(body: Iterable[Read], *, secret: Secret = None) -> ParsedAnswe
         return stream
     for place, choice in enumerate(choices):
         if isinstance(choice, dict):
-            _take_choice(stream, at_ns, choice, place)
+            message = choice.get("message")
+            for part in (choice, message):
+                if isinstance(part, dict) and part.get("error"):
+                    stream.error = stream.error or error_message(part) or WORDLESS_ERROR
+            stream.take_output(at_ns, choice, message if isinstance(message, dict) else choice, place)
     for choice in choices:  # once all output is there: a finish reason of the first choice does not end the others
         if isinstance(choice, dict):
             stream.take_finish(at_ns, choice.get("finish_reason"))
@@ -311,25 +291,7 @@ def whole_document(body: Iterable[Read]) -> tuple[int, dict[str, object] | None]
     return at_ns, json_object(raw)
 
 
-def any_document(body: Iterable[Read]) -> tuple[int, object]:
-    """The same of a document that may be a list too; None when it is no JSON."""
-    at_ns, raw = joined_reads(body)
-    try:
-        return at_ns, from_json(raw)
-    except ValueError:
-        return at_ns, None
-
-
 def joined_reads(body: Iterable[Read]) -> tuple[int, bytes]:
     """Return the instant of the last read (0 without any) and the whole body."""
     reads = list(body)
     return reads[-1][0] if reads else 0, b"".join([data for _, data in reads])
-
-
-def _take_choice(stream: ParsedAnswer, at_ns: int, choice: dict[str, object], place: int) -> None:
-    told = choice.get("message")
-    for part in (choice, told):
-        if isinstance(part, dict) and part.get("error"):
-            stream.error = stream.error or error_message(part) or WORDLESS_ERROR
-    holder = told if isinstance(told, dict) else choice
-    stream.take_output(at_ns, choice, holder, place)

@@ -12,10 +12,11 @@ import sys
 from collections.abc import Iterable, Sequence
 
 import numpy as np
+from pydantic_core import from_json
 
 from benchgate.load.decode.answer import ParsedAnswer
 from benchgate.load.decode.body import Read
-from benchgate.load.decode.chat import any_document
+from benchgate.load.decode.chat import joined_reads
 from benchgate.model.request import ModelRequest
 from benchgate.targets.answers import token_count
 from benchgate.targets.error_messages import Secret, event_error
@@ -24,19 +25,24 @@ _LARGEST = sys.float_info.max
 
 
 def read_embeddings(body: Iterable[Read], ask: ModelRequest, *, secret: Secret = None) -> ParsedAnswer:
-    """Read a body as the embeddings of what was asked. Without events when it is no JSON."""
+    """Read a body as the embeddings of a request's texts. Without events when it is no JSON."""
     stream, at_ns, rows = _read(body, "data", secret)
     if rows is not None:
-        told = ask.content.get("input")
-        count = len(told) if isinstance(told, list) and not all(isinstance(part, int) for part in told) else 1
+        texts = ask.content.get("input")
+        count = len(texts) if isinstance(texts, list) and not all(isinstance(part, int) for part in texts) else 1
         widths = {_width(row.get("embedding")) for row in rows}
-        stream.malformed = _miscounted(rows, count, range(count), "embeddings") or _uneven(widths)
+        unsound = None
+        if None in widths:
+            unsound = "an embedding that is not a list of finite numbers"
+        elif len(widths) > 1:
+            unsound = f"embeddings of different lengths: {sorted(width or 0 for width in widths)}"
+        stream.malformed = _miscounted(rows, count, range(count), "embeddings") or unsound
         _end(stream, at_ns)
     return stream
 
 
 def read_ranking(body: Iterable[Read], ask: ModelRequest, *, secret: Secret = None) -> ParsedAnswer:
-    """Read a body as a ranking of the documents asked about. Without events when it is no JSON."""
+    """Read a body as a ranking of a request's documents. Without events when it is no JSON."""
     stream, at_ns, rows = _read(body, "results", secret)
     if rows is not None:
         documents = ask.content.get("documents")
@@ -51,9 +57,13 @@ def read_ranking(body: Iterable[Read], ask: ModelRequest, *, secret: Secret = No
 
 
 def _read(body: Iterable[Read], key: str, secret: Secret) -> tuple[ParsedAnswer, int, list[dict[str, object]] | None]:
-    """The rows of a document, under this key or, as text-embeddings-inference sends them, bare."""
+    """Return the rows of a document, under this key or, as text-embeddings-inference sends them, bare."""
     stream = ParsedAnswer(secret=secret, tokenless=True)
-    at_ns, document = any_document(body)
+    at_ns, raw = joined_reads(body)
+    try:
+        document = from_json(raw)
+    except ValueError:
+        document = None
     if not isinstance(document, dict | list):
         return stream, at_ns, None
     stream.events = 1
@@ -62,22 +72,18 @@ def _read(body: Iterable[Read], key: str, secret: Secret) -> tuple[ParsedAnswer,
         rows = document.get(key)
         if rows is None or document.get("error") is not None:
             stream.error = event_error(document)
-        _take_usage(stream, document)
+        stream.take_usage(document)
+        usage = document.get("usage")
+        if stream.input_tokens is None and isinstance(usage, dict):
+            # All that a ranker reports: nothing is generated.
+            stream.input_tokens = token_count(usage.get("total_tokens"))
     if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in rows):
         stream.malformed = f"a document without {key}"
         return stream, at_ns, None
     return stream, at_ns, rows
 
 
-def _take_usage(stream: ParsedAnswer, document: dict[str, object]) -> None:
-    stream.take_usage(document)
-    usage = document.get("usage")
-    if stream.input_tokens is None and isinstance(usage, dict):
-        stream.input_tokens = token_count(usage.get("total_tokens"))  # all that a ranker tells: nothing is generated
-
-
 def _end(stream: ParsedAnswer, at_ns: int) -> None:
-    """Everything is there at once: the first of it and the last."""
     if stream.malformed is None:
         stream.take_chunk(at_ns, answers=True)
         stream.done_ns = at_ns
@@ -86,17 +92,11 @@ def _end(stream: ParsedAnswer, at_ns: int) -> None:
 def _miscounted(rows: Sequence[dict[str, object]], count: int, places: range, what: str) -> str | None:
     if len(rows) != count:
         return f"{len(rows)} {what}, not the {count} asked for"
-    told = [row.get("index") for row in rows]
-    if all(index is None for index in told):
+    indexes = [row.get("index") for row in rows]
+    if all(index is None for index in indexes):
         return None
-    known = {index for index in told if isinstance(index, int) and not isinstance(index, bool) and index in places}
+    known = {index for index in indexes if isinstance(index, int) and not isinstance(index, bool) and index in places}
     return None if len(known) == count else f"the indexes of the {what} are not those of what was asked"
-
-
-def _uneven(widths: set[int | None]) -> str | None:
-    if None in widths:
-        return "an embedding that is not a list of finite numbers"
-    return None if len(widths) == 1 else f"embeddings of different lengths: {sorted(width or 0 for width in widths)}"
 
 
 def _width(vector: object) -> int | None:

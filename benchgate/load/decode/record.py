@@ -6,7 +6,7 @@ errors, aborts and empty answers inside a stream that began with 200. Pure: no c
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -57,31 +57,23 @@ def classify_failure(
     if response.left:
         return None
     if stream.events == 0:
-        body = b"".join(data for _, data in response.body)
-        return _not_a_stream(body) if ask.stream else _not_a_document(body)
+        return _unreadable(b"".join(data for _, data in response.body), ask)
     return None if stream.tokenless else _unfinished(stream)
 
 
 def _unasked(stream: ParsedAnswer, ask: ModelRequest, target: Target | None) -> str | None:
-    """Return what an answer holds that its request did not ask for, None if it holds nothing of the kind."""
     choice, calls = stream.other_choice, stream.words.calls or (stream.others is not None and stream.others.calls)
     if choice is None and not calls:
         return None
     body = {**ask.content, **ask.fields} if target is None else ask_body(target, ask)
-    if choice is not None and not _asks_for_choices(body):
+    prompt, counts = body.get("prompt"), (body.get("n"), body.get("best_of"))
+    several_prompts = isinstance(prompt, list) and len(prompt) > 1 and not all(isinstance(one, int) for one in prompt)
+    several_choices = any(isinstance(count, int) and count > 1 for count in counts)
+    if choice is not None and not (several_prompts or several_choices):
         return f"output in choice {choice}, although one choice was asked for"
     if calls and not (body.get("tools") or body.get("functions")):
         return "a tool call, although no tools were offered"
     return None
-
-
-def _asks_for_choices(body: Mapping[str, object]) -> bool:
-    """Return True if a request asks for several choices: in a number, or with several prompts at once."""
-    prompt = body.get("prompt")
-    if isinstance(prompt, list) and len(prompt) > 1 and not all(isinstance(token, int) for token in prompt):
-        return True
-    counts = (body.get("n"), body.get("best_of"))
-    return any(isinstance(count, int) and count > 1 for count in counts)
 
 
 def _unfinished(stream: ParsedAnswer) -> Failure | None:
@@ -100,21 +92,17 @@ def _unfinished(stream: ParsedAnswer) -> Failure | None:
     return None
 
 
-def _not_a_stream(body: bytes) -> Failure:
+def _unreadable(body: bytes, ask: ModelRequest) -> Failure:
     if not body.strip():
         return Failure(ErrorClass.EMPTY, "HTTP 200 with an empty body")
+    if not ask.stream and body.lstrip().startswith((b"data:", b"event:")):
+        return Failure(ErrorClass.PROTOCOL, "a stream of events where one JSON document was asked for")
+    if not ask.stream:
+        return Failure(ErrorClass.PROTOCOL, f"HTTP 200 with a body that is no JSON document: {error_text(body)}")
     document = json_object(body)
     if document is not None and ("choices" in document or "output" in document):
         return Failure(ErrorClass.PROTOCOL, "one JSON document where a stream of events was asked for")
     return Failure(ErrorClass.PROTOCOL, f"HTTP 200 without a single event: {error_text(body)}")
-
-
-def _not_a_document(body: bytes) -> Failure:
-    if not body.strip():
-        return Failure(ErrorClass.EMPTY, "HTTP 200 with an empty body")
-    if body.lstrip().startswith((b"data:", b"event:")):
-        return Failure(ErrorClass.PROTOCOL, "a stream of events where one JSON document was asked for")
-    return Failure(ErrorClass.PROTOCOL, f"HTTP 200 with a body that is no JSON document: {error_text(body)}")
 
 
 def _http_fault(head: Head, body: bytes) -> Failure:
@@ -144,32 +132,24 @@ def decode(
     leaves: bool = False,
     secret: Secret = None,
     target: Target | None = None,
-) -> RequestRecord:
-    """The record of one request. `intended_ns` is relative to `epoch_ns`, the response's instants are absolute.
-
-    A failed request keeps whatever was seen before it failed. With `leaves` the client was to break it off: it is told
-    apart from all others, also when the answer was over before. `secret` is blotted out of what the server said.
-    `target` is what was asked: its further fields of a body may offer tools or ask for several choices.
-    """
-    named = decode_named(index, intended_ns, epoch_ns, response, ask=ask, leaves=leaves, secret=secret, target=target)
-    return named[0]
-
-
-def decode_named(
-    index: int,
-    intended_ns: int,
-    epoch_ns: int,
-    response: Response,
-    *,
-    ask: ModelRequest,
-    leaves: bool,
-    secret: Secret,
-    target: Target | None = None,
 ) -> tuple[RequestRecord, str | None]:
-    """The same, and what the server calls this one answer, when it says that."""
+    """Return the record of one request, and the id of the answer where it has one.
+
+    `intended_ns` is relative to `epoch_ns`, the response's instants are absolute. A failed request keeps whatever came
+    before it failed. With `leaves` the client was to cancel it: it is kept apart from all others, also when the answer
+    was over before. `secret` is blotted out of what the server said. Further fields that `target` adds to a body may
+    offer tools or request several choices.
+    """
     stream = _read(response, ask, secret)
     fault = classify_failure(response, stream, ask, target)
-    tokens, source = _output_tokens(stream)
+    tokens: int | None = None
+    source = None
+    if stream.tokenless:
+        tokens = 0
+    elif stream.usage_tokens is not None:
+        tokens, source = stream.usage_tokens, TokenSource.USAGE
+    elif stream.chunk_ns:  # an estimate
+        tokens, source = len(stream.chunk_ns), TokenSource.CHUNKS
     content = _content_of(stream) if _is_read(response) and ask.endpoint in GENERATING_ENDPOINTS else _NO_CONTENT
     form, words = form_of_request(ask), AnswerContent() if fault else stream.words
     record = RequestRecord(
@@ -203,8 +183,6 @@ def decode_named(
 
 
 class _Content(NamedTuple):
-    """Amounts of content as `RequestRecord` holds them."""
-
     answer_chars: int | None
     reasoning_chars: int | None
     redundancy_percent: int | None
@@ -228,8 +206,8 @@ def _content_of(stream: ParsedAnswer) -> _Content:
 
 
 @lru_cache(maxsize=64)
-def _model_name(told: str | None, secret: Secret) -> str | None:
-    return None if told is None else one_line(told, _LONGEST_NAME, secret=secret) or None
+def _model_name(stated: str | None, secret: Secret) -> str | None:
+    return None if stated is None else one_line(stated, _LONGEST_NAME, secret=secret) or None
 
 
 def failure_and_content(
@@ -240,21 +218,15 @@ def failure_and_content(
     return classify_failure(response, stream, ask, target), stream.words
 
 
-def content_of(body: Iterable[Read], ask: ModelRequest) -> AnswerContent:
-    """Return what the first choice of an answer says, as far as it can be read."""
-    return _read_body(body, ask, None).words
-
-
 def _is_read(response: Response) -> bool:
-    """Return True if there is an answer to read: any other status carries none."""
-    return response.head is not None and response.head.status == 200
+    return response.head is not None and response.head.status == 200  # any other status carries no answer
 
 
 def _read(response: Response, ask: ModelRequest, secret: Secret) -> ParsedAnswer:
-    return _read_body(response.body, ask, secret) if _is_read(response) else ParsedAnswer()
+    return read_body(response.body, ask, secret) if _is_read(response) else ParsedAnswer()
 
 
-def _read_body(body: Iterable[Read], ask: ModelRequest, secret: Secret) -> ParsedAnswer:
+def read_body(body: Iterable[Read], ask: ModelRequest, secret: Secret = None) -> ParsedAnswer:
     """Decode a body by the endpoint of its request."""
     if ask.endpoint == "embeddings":
         return read_embeddings(body, ask, secret=secret)
@@ -281,17 +253,6 @@ def progress_of(body: Iterable[Read], ask: ModelRequest = _CHAT) -> Progress:
 
 def _streamed(body: Iterable[Read], ask: ModelRequest) -> ParsedAnswer:
     return (read_responses_stream if ask.endpoint == "responses" else read_stream)(body)
-
-
-def _output_tokens(stream: ParsedAnswer) -> tuple[int | None, TokenSource | None]:
-    """The server's count when it gave one; else chunks as an estimate, which the record says. Numbers are no tokens."""
-    if stream.tokenless:
-        return 0, None
-    if stream.usage_tokens is not None:
-        return stream.usage_tokens, TokenSource.USAGE
-    if stream.chunk_ns:
-        return len(stream.chunk_ns), TokenSource.CHUNKS
-    return None, None
 
 
 def _since(epoch_ns: int, at_ns: int | None) -> int | None:

@@ -15,6 +15,7 @@ from benchgate.load.decode.sse import HEARTBEATS, EventParser, OverlongEvent
 from benchgate.targets.answers import text_in
 from benchgate.targets.error_messages import WORDLESS_ERROR, Secret, error_message, event_error, json_object, redact
 
+# The events that end a response, and the status that each stands for where none is stated.
 _LAST = {
     "response.completed": "completed",
     "response.incomplete": "incomplete",
@@ -22,7 +23,6 @@ _LAST = {
     "response.cancelled": "cancelled",
     "response.done": None,  # some gateways end every response so: its status is in it
 }
-"""The events that end a response, and the status that each stands for where none is told."""
 
 _ITEMS = ("response.output_item.added", "response.output_item.done")
 _OUT_OF_TOKENS = frozenset({"max_output_tokens", "max_tokens", "length"})
@@ -55,11 +55,12 @@ def read_responses_document(body: Iterable[Read], *, secret: Secret = None) -> P
     if data is None:
         return stream
     stream.events = 1
-    if not isinstance(data.get("output"), list):
+    output = data.get("output")
+    if not isinstance(output, list):
         stream.error = error_message(data)
         stream.malformed = "a document without output"
         return stream
-    kinds = {_take_item(stream.words, place, item) for place, item in _items(data)}
+    kinds = {_take_item(stream.words, place, item) for place, item in enumerate(output) if isinstance(item, dict)}
     if kinds - {None}:
         stream.take_chunk(at_ns, answers=True in kinds)
     _take_response(stream, at_ns, data)
@@ -82,8 +83,8 @@ def _take_event(stream: ParsedAnswer, at_ns: int, text: str, name: str) -> None:
         shown = redact(text, stream.secret)[:120]
         stream.malformed = stream.malformed or f"an event that is not a JSON object: {shown!r}"
         return
-    told = data.get("type")
-    kind = told if isinstance(told, str) else name
+    stated = data.get("type")
+    kind = stated if isinstance(stated, str) else name
     if "error" in (kind, name) or data.get("error") or data.get("errors"):
         stream.error = stream.error or error_message(data) or WORDLESS_ERROR
     elif not kind.startswith("response.") and (error := event_error(data)) is not None:
@@ -93,7 +94,7 @@ def _take_event(stream: ParsedAnswer, at_ns: int, text: str, name: str) -> None:
     elif kind in _ITEMS:
         item = data.get("item")
         if isinstance(item, dict) and item.get("type") == "function_call":
-            _take_call(stream.words, place_of(data.get("output_index"), 0), item)
+            stream.words.take_whole_call((place_of(data.get("output_index"), 0), ""), item)
     elif kind in _LAST:
         response = data.get("response")
         _take_response(stream, at_ns, response if isinstance(response, dict) else {}, _LAST[kind])
@@ -136,19 +137,6 @@ def _take_delta(words: AnswerContent, kind: str, data: dict[str, object]) -> boo
     return True
 
 
-def _take_call(words: AnswerContent, place: int, item: dict[str, object]) -> None:
-    """Add a whole call. What it says of its arguments repeats the deltas, where there were any."""
-    key = place, ""
-    words.take_call(key, item.get("name"), None if words.has_arguments(key) else item.get("arguments"))
-
-
-def _items(response: dict[str, object]) -> list[tuple[int, dict[str, object]]]:
-    """Return the items of the output, each with its place."""
-    output = response.get("output")
-    items = enumerate(output) if isinstance(output, list) else ()
-    return [(place, item) for place, item in items if isinstance(item, dict)]
-
-
 def _take_item(words: AnswerContent, place: int, item: dict[str, object]) -> bool | None:
     """Add an item of the output. Return True for an answer, False for reasoning, None if it holds nothing."""
     if item.get("type") == "reasoning":
@@ -156,9 +144,9 @@ def _take_item(words: AnswerContent, place: int, item: dict[str, object]) -> boo
         return False if item.get("content") or item.get("summary") or item.get("encrypted_content") else None
     name, arguments = item.get("name"), item.get("arguments")
     if item.get("type") == "function_call":
-        _take_call(words, place, item)
+        words.take_whole_call((place, ""), item)
     else:  # a tool of the server's own
-        words.refusals += [told for told in (name, arguments) if isinstance(told, str)]
+        words.refusals += [text for text in (name, arguments) if isinstance(text, str)]
     parts = item.get("content")
     says = is_text(name) or is_text(arguments)
     for part in parts if isinstance(parts, list) else ():

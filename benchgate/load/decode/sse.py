@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-LONGEST_EVENT_BYTES = 8 * 2**20
-"""Limit of one event; no server sends longer ones on purpose."""
+LONGEST_EVENT_BYTES = 8 * 2**20  # limit of one event; no server sends longer ones on purpose
 
+# Names of events that say only that somebody is still there, in whatever words.
 HEARTBEATS = frozenset({"ping", "heartbeat", "keepalive", "keep-alive", "keep_alive"})
-"""Names of events that say only that somebody is still there, in whatever words."""
 
 
 _DATA = b"data: "
@@ -53,7 +52,11 @@ class EventParser:
     def feed(self, at_ns: int, data: bytes) -> list[Event]:
         """The events completed by a read that arrived at `at_ns`, in order. Raises OverlongEvent."""
         if self._after_cr or b"\r" in data:
-            data = self._with_lf(data)
+            # A CR ends a line at once: the LF that may follow it is dropped later.
+            if self._after_cr:
+                data = data.removeprefix(b"\n")
+            self._after_cr = data.endswith(b"\r") if data else self._after_cr
+            data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         pending = self._pending
         scanned = max(0, len(pending) - 1)
         pending += data
@@ -71,15 +74,6 @@ class EventParser:
         self.blocks += len(found)
         events = (_event_of(at_ns, block) for block in found)
         return [event for event in events if event is not None]
-
-    def _with_lf(self, data: bytes) -> bytes:
-        """The same with every line end an LF. A CR is one at once: the LF that may follow it is dropped later."""
-        if not data:
-            return data
-        if self._after_cr:
-            data = data.removeprefix(b"\n")
-        self._after_cr = data.endswith(b"\r")
-        return data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
 
 
 def is_plain_event(data: bytes) -> bool:

@@ -14,7 +14,7 @@ from typing import Literal, Self, TypeVar, cast
 from benchgate import units
 from benchgate.errors import TargetError, UsageError
 from benchgate.load.client_delay import audit_refusal
-from benchgate.load.inputs.traces import load_trace
+from benchgate.load.traces import load_trace
 from benchgate.model.arrivals import (
     POISSON,
     ArrivalProcess,
@@ -36,7 +36,7 @@ from benchgate.targets.dialect import DIALECTS, PATHS
 
 
 def read_headers(lines: Sequence[str], environment: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Headers written `NAME:VALUE`: those that may be shown, and those whose value came from the environment.
+    """Read headers written `NAME:VALUE`: those that may be shown, and those whose value came from the environment.
 
     Raises UsageError, which repeats no value, for one that is none or may not be set.
     """
@@ -54,7 +54,7 @@ def read_headers(lines: Sequence[str], environment: Mapping[str, str]) -> tuple[
 
 
 def read_route(server: ServerAddress, *, ca: str | None, cert: str | None, key: str | None, proxy: str | None) -> Route:
-    """The way to a server, its files read. Raises UsageError for what does not fit together or cannot be used."""
+    """Return the way to a server, its files read. Raises UsageError for what does not fit or cannot be used."""
     if key is not None and cert is None:
         raise UsageError("--key belongs to a --cert, which is missing")
     if (ca or cert) and server.scheme != "https":
@@ -66,14 +66,11 @@ def read_route(server: ServerAddress, *, ca: str | None, cert: str | None, key: 
             raise UsageError(f"--proxy: {exc}") from None
         if server.socket is not None:
             raise UsageError("--proxy means nothing for a socket of this machine; leave it out")
-    route = Route(_whole(ca), _whole(cert), _whole(key), proxy)
+    ca, cert, key = (None if path is None else str(Path(path).absolute()) for path in (ca, cert, key))
+    route = Route(ca, cert, key, proxy)
     if server.scheme == "https":
         tls_context(route)
     return route
-
-
-def _whole(path: str | None) -> str | None:
-    return None if path is None else str(Path(path).absolute())
 
 
 _NS_PER_S = 1_000_000_000
@@ -106,7 +103,7 @@ class Replay:
 
 
 def read_replay(path: str, speed: float, requests: int | None, duration_s: float | None) -> Replay:
-    """The first `requests` rows of a trace, or those that are due within `duration_s` at that speed.
+    """Read the first `requests` rows of a trace, or those that are due within `duration_s` at that speed.
 
     Raises SuiteError for a trace that cannot be read, and ValueError when it has fewer rows, or the speed is none.
     """
@@ -239,9 +236,29 @@ class LoadOptions:
         """
         rate_rps = None if rate is None else _read("--rate", read_rate_rps, rate)
         duration_s = None if duration is None else _read("--duration", units.parse_duration_s, duration)
-        _belongs_to("--arrival", arrival, "--rate", rate)
-        replay = _replay(trace, speed, requests, duration_s)
+        if arrival is not None and rate is None:
+            raise UsageError("--arrival means nothing without --rate; leave it out")
+        if speed is not None and trace is None:
+            raise UsageError("--speed means nothing without --trace; leave it out")
+        replay = None
+        if trace is not None:
+            faster = 1.0 if speed is None else speed
+            replay = _read("--trace", lambda path: read_replay(path, faster, requests, duration_s), trace)
+        fixed_workers = None
+        if workers != "auto":
+            if not (workers.isascii() and workers.isdecimal()):
+                raise UsageError(f'--workers: {workers!r} is not a number of processes; write "auto" or "2"')
+            fixed_workers = min(int(workers), concurrency or int(workers))  # a closed loop has no more than slots
         open_headers, secret_headers = read_headers(headers, os.environ)
+        try:
+            server = ServerAddress.of(url)
+        except TargetError as exc:
+            raise UsageError(str(exc)) from exc
+        if (problem := version_problem(url)) is not None:
+            raise UsageError(f"the address {problem}")
+        route = read_route(server, ca=ca, cert=cert, key=key, proxy=proxy)
+        if audit and (refusal := audit_refusal(server)) is not None:
+            raise UsageError(f"--audit: {refusal}")
         options = cls(
             url=url.rstrip("/"),
             model=model,
@@ -255,7 +272,7 @@ class LoadOptions:
             input_tokens=input_tokens,
             output_tokens=output_tokens,
             endpoint=cast(Endpoint, _one_of("--endpoint", endpoint, _ONE_TEXT)),
-            workers=None if workers == "auto" else _workers(workers, concurrency),
+            workers=fixed_workers,
             cluster=cluster,
             slo=None if slo is None else _read("--slo", _slo, slo),
             seed=seed,
@@ -263,7 +280,7 @@ class LoadOptions:
             api_key=api_key,
             open_headers=open_headers,
             secret_headers=secret_headers,
-            route=_route(url, ca=ca, cert=cert, key=key, proxy=proxy, audit=audit),
+            route=route,
             audit=audit,
             warmup=_read("--warmup", lambda text: parse_warmup(int(text) if text.isdecimal() else text), warmup),
         )
@@ -276,11 +293,6 @@ def _exactly_one(given: Mapping[str, object]) -> None:
     if sum(value is not None for value in given.values()) != 1:
         *most, last = given
         raise UsageError(f"a load test needs exactly one of {', '.join(most)} and {last}")
-
-
-def _belongs_to(option: str, value: object, owner: str, owner_value: object) -> None:
-    if value is not None and owner_value is None:
-        raise UsageError(f"{option} means nothing without {owner}; leave it out")
 
 
 def _read(option: str, parse: Callable[[str], _T], text: str) -> _T:
@@ -312,31 +324,3 @@ def _slo(text: str) -> Slo:
             raise ValueError(f'{text!r} is not a list of bounds; write each once, like "ttft=500ms,tpot=80ms"')
         bounds[f"{name}_s"] = units.parse_duration_s(value)
     return Slo(**bounds)
-
-
-def _replay(trace: str | None, speed: float | None, requests: int | None, duration_s: float | None) -> Replay | None:
-    _belongs_to("--speed", speed, "--trace", trace)
-    if trace is None:
-        return None
-    return _read(
-        "--trace", lambda path: read_replay(path, 1.0 if speed is None else speed, requests, duration_s), trace
-    )
-
-
-def _route(url: str, *, ca: str | None, cert: str | None, key: str | None, proxy: str | None, audit: bool) -> Route:
-    try:
-        server = ServerAddress.of(url)
-    except TargetError as exc:
-        raise UsageError(str(exc)) from exc
-    if (problem := version_problem(url)) is not None:
-        raise UsageError(f"the address {problem}")
-    route = read_route(server, ca=ca, cert=cert, key=key, proxy=proxy)
-    if audit and (refusal := audit_refusal(server)) is not None:
-        raise UsageError(f"--audit: {refusal}")
-    return route
-
-
-def _workers(text: str, concurrency: int | None) -> int:
-    if not (text.isascii() and text.isdecimal()):
-        raise UsageError(f'--workers: {text!r} is not a number of processes; write "auto" or "2"')
-    return min(int(text), concurrency or int(text))  # a closed loop has no more of them than slots

@@ -1,10 +1,12 @@
-"""A run of `benchgate load`: one server, one load, one JSON document (docs/reference/cli.md)."""
+"""A run of `benchgate load`: one server, one load drawn as it is needed, one JSON document (docs/reference/cli.md)."""
 
 from __future__ import annotations
 
+import itertools
+import zlib
 from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,26 +15,116 @@ from benchgate.gate.evidence.client_strain import saturation_reasons
 from benchgate.gate.evidence.tokens import miscounted
 from benchgate.load.live import Watch
 from benchgate.load.results import StageResult, no_rows
-from benchgate.load.shards import Level, Shard
+from benchgate.load.shards import FindRequest, Level, Ramp, Shard
 from benchgate.load.standalone.options import LoadOptions
-from benchgate.load.standalone.requests import SyntheticRequests, ramp_of
 from benchgate.load.warmup import MOST_ROUNDS, WarmedUp, WarmupClass, warm_up
 from benchgate.load.workers import Fleet
 from benchgate.model import request_metrics
+from benchgate.model.arrivals import TracedRequest, arrival_offsets_ns, arrival_offsets_within_ns, ramp_offsets_ns
 from benchgate.model.deployment import Arm
-from benchgate.model.records import BoolArray, ErrorClass, FloatArray, RequestColumns
-from benchgate.model.request import GENERATING_ENDPOINTS
+from benchgate.model.records import ErrorClass, FloatArray, RequestColumns
+from benchgate.model.request import GENERATING_ENDPOINTS, text_request
 from benchgate.model.request_metrics import Slo
-from benchgate.model.run import ClientUse
 from benchgate.model.verdict import Outcome
+from benchgate.plan.model import PlannedRequest
+from benchgate.plan.prompts import SyntheticTexts
+from benchgate.plan.salt import salted_vocabulary
+from benchgate.plan.vocabulary import VOCABULARIES, keyed_text
 from benchgate.stats import distributions
 from benchgate.suite.load import first_round
 from benchgate.suite.schema import Limits
+from benchgate.suite.stages import RAMP_SERVICE_TIMES
 from benchgate.targets.dialect import DIALECTS, Target
 from benchgate.units import show_duration, show_percent
 
 if TYPE_CHECKING:
     from benchgate.load.cluster import ClusterFleet
+
+_NS = 1_000_000_000
+_AFTER_ALL = 2**40  # first number of the ramp where the number of measured requests is not known before
+
+
+@dataclass(frozen=True, slots=True)
+class SyntheticRequests:
+    """Every `workers`-th request, beginning with the `worker`-th: together the same ones for any number of workers.
+
+    Numbers begin at `first`. `at_ns` are the instants of a ramp's requests; without them a ramp is endless.
+    """
+
+    options: LoadOptions
+    worker: int = 0
+    workers: int = 1
+    first: int = 0
+    at_ns: tuple[int, ...] = ()
+
+    @property
+    def endless(self) -> bool:
+        """Return True if a closed loop sends as many as there is time for."""
+        return self.options.concurrency is not None and (self.options.requests is None or self.first > 0)
+
+    def __iter__(self) -> Iterator[PlannedRequest]:
+        options = self.options
+        offsets: Iterable[int | None] = itertools.repeat(None)
+        if not self.endless:
+            offsets = itertools.repeat(None, options.requests or 0)
+        lengths: Iterable[TracedRequest] = itertools.repeat(TracedRequest(0, None, None))
+        if self.at_ns:
+            offsets = self.at_ns
+        elif options.replay is not None:
+            offsets, lengths = options.replay.offsets_ns, options.replay.rows
+        elif options.rate_rps is not None:
+            offsets = schedule_ns(options, options.rate_rps)
+        texts = SyntheticTexts(options.seed, 0, salted_vocabulary(VOCABULARIES["words"], options.salt), prefix=None)
+        planned = enumerate(zip(offsets, lengths, strict=False), start=self.first)
+        for index, (offset_ns, row) in itertools.islice(planned, self.worker, None, self.workers):
+            tokens = row.input_tokens or options.input_tokens
+            if row.hash_ids:
+                prompt = texts.hashed(row.hash_ids, tokens, np.random.default_rng([options.seed, 1, index]))
+            else:
+                prompt = keyed_text(texts.vocabulary, tokens, f"{options.seed}/{index}")
+            yield PlannedRequest(
+                index=index,
+                offset_ns=offset_ns,
+                ask=text_request(options.endpoint, prompt, row.output_tokens or options.output_tokens),
+                seed=zlib.crc32(b"%d/%d" % (options.seed, index)) >> 1,
+            )
+
+    def share(self, worker: int, workers: int) -> SyntheticRequests:
+        """Return the share of one worker; of a whole only."""
+        return replace(self, worker=worker, workers=workers)
+
+    def find(self) -> FindRequest:
+        """Return a function that finds the request of a number: the same for all, as their answers are read alike."""
+        if self.options.endpoint in ("chat", "completions"):
+            return lambda number: None
+        alike = text_request(self.options.endpoint, "", self.options.output_tokens)
+        return lambda number: PlannedRequest(number, None, alike, 0)
+
+
+def ramp_of(options: LoadOptions, service_s: float | None) -> tuple[Ramp | None, int]:
+    """Return the ramp of a load and the instant in ns at which its measured schedule begins.
+
+    `service_s` is the mean time in seconds that a request takes; None when it is not known. A trace has no ramp, nor
+    has an open loop whose service time is not known.
+    """
+    if options.concurrency is not None:
+        first = _AFTER_ALL if options.requests is None else options.requests
+        return Ramp(SyntheticRequests(options, first=first), first), 0
+    if options.rate_rps is None or options.replay is not None or service_s is None:
+        return None, 0
+    planned_ns, ramp_s = schedule_ns(options, options.rate_rps), RAMP_SERVICE_TIMES * service_s
+    at_ns = ramp_offsets_ns(options.arrival, options.rate_rps, ramp_s, ramp_s, planned_ns[-1], [options.seed, 2])
+    return Ramp(SyntheticRequests(options, first=len(planned_ns), at_ns=at_ns), len(planned_ns)), round(ramp_s * _NS)
+
+
+def schedule_ns(options: LoadOptions, rate_rps: float) -> tuple[int, ...]:
+    """Return the intended sends of an open loop: so many, or as many as fall within the duration."""
+    arrival, seeds = options.arrival, [options.seed, 0]
+    if options.duration_s is not None:
+        return arrival_offsets_within_ns(arrival, rate_rps, options.duration_s, seeds)
+    generator = np.random.default_rng(seeds)
+    return arrival_offsets_ns(arrival.process, rate_rps, options.requests or 0, generator, cv=arrival.cv)
+
 
 _QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "max": 1.0}
 _TARGET_RATIO = 0.95
@@ -54,6 +146,7 @@ def describe(
     """
     columns, ramp = result.requests, result.only.ramp
     sent = (columns, ramp)  # failures count wherever they happen
+    details = Counter(detail for rows in sent for detail in rows.error_detail if detail is not None)
     ok = request_metrics.succeeded(columns)
     output_tokens = int(columns.output_tokens[ok].sum())
     reasons = saturation_reasons(result.client, columns, options.offered_rps)
@@ -62,7 +155,24 @@ def describe(
         "model": options.model,
         "engine": engine,
         "endpoint": options.endpoint,
-        "load": _load(options),
+        "load": (
+            {
+                "concurrency": options.concurrency,
+                "rate_rps": options.rate_rps,
+                "arrival": None if options.rate_rps is None else options.arrival.process,
+                "arrival_cv": options.arrival.cv
+                if options.rate_rps is not None and options.arrival.process == "gamma"
+                else None,
+                "trace": None if options.replay is None else options.replay.path,
+                "speed": None if options.replay is None else options.replay.speed,
+                "requests": options.requests,
+                "duration_s": options.duration_s,
+                "input_tokens": options.input_tokens,
+                "output_tokens": options.output_tokens,
+                "seed": options.seed,
+                "salt": options.salt,
+            }
+        ),
         "partial": partial,
         "requests": {
             "warmup": warmup,
@@ -72,7 +182,8 @@ def describe(
             "ramp_failed": int(np.count_nonzero(~request_metrics.succeeded(ramp))),
             "failed_by_class": dict(sorted(Counter(e for rows in sent for e in rows.error if e is not None).items())),
         },
-        "failures": _failures(*sent),
+        # The commonest reasons in words, so that nobody has to run it again to learn why.
+        "failures": [{"count": count, "detail": detail} for detail, count in details.most_common(5)],
         "output_tokens": output_tokens,
         "reasoning_ratio": request_metrics.reasoning_ratio(columns),
         "cached_ratio": request_metrics.cached_ratio(columns),
@@ -100,7 +211,14 @@ def describe(
         "cpu_s": cpu_s,
         "cpu_us_per_token": cpu_s / read_tokens * 1e6 if read_tokens and cpu_s is not None else None,
         "workers": result.client.workers,
-        "read_delay_s": _read_delay(result.client),
+        "read_delay_s": (
+            {
+                "by": result.client.read_delay_by,
+                "p50": result.client.read_delay_p50_s,
+                "p99": result.client.read_delay_p99_s,
+                "max": result.client.read_delay_max_s,
+            }
+        ),
         "start_uncertainty_s": result.client.start_uncertainty_s,
         "unasked": result.client.unasked,
         "reconnects": int(columns.reconnects.sum()),
@@ -111,42 +229,6 @@ def describe(
     if options.slo is not None:
         document["verdict"] = _verdict(options, options.slo, result, reasons, partial=partial)
     return document
-
-
-def _read_delay(use: ClientUse) -> dict[str, object]:
-    """Return the delays between arrival and read, and their source: the kernel or the event-loop probe."""
-    return {
-        "by": use.read_delay_by,
-        "p50": use.read_delay_p50_s,
-        "p99": use.read_delay_p99_s,
-        "max": use.read_delay_max_s,
-    }
-
-
-def _load(options: LoadOptions) -> dict[str, object]:
-    """Return the requested load."""
-    return {
-        "concurrency": options.concurrency,
-        "rate_rps": options.rate_rps,
-        "arrival": None if options.rate_rps is None else options.arrival.process,
-        "arrival_cv": options.arrival.cv
-        if options.rate_rps is not None and options.arrival.process == "gamma"
-        else None,
-        "trace": None if options.replay is None else options.replay.path,
-        "speed": None if options.replay is None else options.replay.speed,
-        "requests": options.requests,
-        "duration_s": options.duration_s,
-        "input_tokens": options.input_tokens,
-        "output_tokens": options.output_tokens,
-        "seed": options.seed,
-        "salt": options.salt,
-    }
-
-
-def _failures(*columns: RequestColumns) -> list[dict[str, object]]:
-    """The commonest reasons in words, so that nobody has to run it again to learn why."""
-    details = Counter(detail for rows in columns for detail in rows.error_detail if detail is not None)
-    return [{"count": count, "detail": detail} for detail, count in details.most_common(5)]
 
 
 def _summary(values: FloatArray) -> dict[str, object]:
@@ -164,21 +246,30 @@ def _summary(values: FloatArray) -> dict[str, object]:
 def _verdict(
     options: LoadOptions, slo: Slo, result: StageResult, saturated: tuple[str, ...], *, partial: bool
 ) -> dict[str, object]:
-    """Is the share of good requests shown to be at least, or shown to be below, 95 %? By one-sided 95 % limits."""
+    """Judge whether the share of good requests is at least 95 %, by one-sided 95 % limits."""
     outcome, lower, upper, method, needed = Outcome.INVALID, None, None, None, None
     reason = "the load was interrupted" if partial else _unusable(options, result, saturated)
     if reason is None:
+        from benchgate.stats.clusters import sample_size_to_decide
+
         good = request_metrics.meets_slo(result.requests, slo)
-        blocks = _stretches(good[np.argsort(result.requests.intended_ns, kind="stable")])
-        limits, method = _limits(blocks)
+        # Stretches of consecutive requests, in the order they were due, stand in for blocks. Requests near each other
+        # in time share the server's bad moments and are no independent trials. One stretch where they are too few.
+        in_order = good[np.argsort(result.requests.intended_ns, kind="stable")]
+        blocks = np.array_split(in_order, max(1, min(_MOST_BLOCKS, len(good) // _LEAST_OF_BLOCK)))
+        counts = [int(block.sum()) for block in blocks], [len(block) for block in blocks]
+        limits, method = _limits(*counts)
         lower, upper = limits.lower, limits.upper
-        outcome, standing = _judge(lower, upper)
+        if lower >= _TARGET_RATIO:
+            outcome, standing = Outcome.PASS, "which shows"
+        elif upper < _TARGET_RATIO:
+            outcome, standing = Outcome.BLOCK, "which shows a breach of"
+        else:
+            outcome, standing = Outcome.INCONCLUSIVE, "too few to show or to refute"
         count = f"{int(good.sum())} of {len(good)} requests were good"
         reason = f"{count}, {standing} the target of {show_percent(_TARGET_RATIO)}"
         if outcome is Outcome.INCONCLUSIVE:
-            from benchgate.stats.clusters import sample_size_to_decide
-
-            needed = sample_size_to_decide(*_counts(blocks), _TARGET_RATIO, _ALPHA)
+            needed = sample_size_to_decide(*counts, _TARGET_RATIO, _ALPHA)
             reason += "; no number would, at this share" if needed is None else f"; about {needed:,} in all would do"
     return {
         "outcome": outcome.value,
@@ -193,15 +284,14 @@ def _verdict(
 
 
 def _unusable(options: LoadOptions, result: StageResult, saturated: tuple[str, ...]) -> str | None:
-    """Return the reason why the requests show nothing of the server's goodput, or None."""
     columns = result.requests
     if len(columns) == 0:
         return "no request was scheduled"
     if all(error in NO_SERVER for error in columns.error):
         return f"the server was not there: {columns.error_detail[0]}"
     if result.down_after_s is not None:
-        asked = "" if options.duration_s is None else f" of {show_duration(options.duration_s)}"
-        return f"the server stopped accepting connections after {show_duration(result.down_after_s)}{asked}"
+        planned = "" if options.duration_s is None else f" of {show_duration(options.duration_s)}"
+        return f"the server stopped accepting connections after {show_duration(result.down_after_s)}{planned}"
     if saturated:
         return f"the client was the bottleneck: {saturated[0]}; {SATURATION_REMEDY}"
     doubt = _miscounted(options, columns)
@@ -217,38 +307,15 @@ def _miscounted(options: LoadOptions, columns: RequestColumns) -> str | None:
     return miscounted(columns, options.output_tokens if options.replay is None else None)
 
 
-def _stretches(good: BoolArray) -> list[BoolArray]:
-    """Stretches of consecutive requests, in the order they were due, that stand in for blocks.
-
-    Requests near each other in time share the server's bad moments and are no independent trials. One stretch where
-    there are too few requests for two.
-    """
-    return np.array_split(good, max(1, min(_MOST_BLOCKS, len(good) // _LEAST_OF_BLOCK)))
-
-
-def _limits(blocks: list[BoolArray]) -> tuple[distributions.Limits, str]:
-    """Limits of the share of good requests, and how they were found."""
+def _limits(good: Sequence[int], scheduled: Sequence[int]) -> tuple[distributions.Limits, str]:
     from benchgate.stats.clusters import miss_share_limits
     from benchgate.stats.proportions import clopper_pearson
 
-    good, scheduled = _counts(blocks)
     missed = miss_share_limits(good, scheduled, _ALPHA)
     if missed is None:
         return clopper_pearson(sum(good), sum(scheduled), _ALPHA), "clopper_pearson"
     bounds = distributions.Limits(lower=1 - missed.upper, upper=1 - missed.lower)
-    return bounds, f"korn_graubard over {len(blocks)} blocks"
-
-
-def _counts(blocks: list[BoolArray]) -> tuple[list[int], list[int]]:
-    return [int(block.sum()) for block in blocks], [len(block) for block in blocks]
-
-
-def _judge(lower: float, upper: float) -> tuple[Outcome, str]:
-    if lower >= _TARGET_RATIO:
-        return Outcome.PASS, "which shows"
-    if upper < _TARGET_RATIO:
-        return Outcome.BLOCK, "which shows a breach of"
-    return Outcome.INCONCLUSIVE, "too few to show or to refute"
+    return bounds, f"korn_graubard over {len(good)} blocks"
 
 
 _WARMUP_SEED = 2**40  # keeps the prompts of the warm-up apart from those of the load
@@ -290,8 +357,8 @@ def warm_up_server(fleet: Fleet | ClusterFleet, options: LoadOptions, target: Ta
     def send(number: int, sizes: Mapping[str, int], service_s: Mapping[str, float]) -> StageResult:
         replay = options.replay and replace(options.replay, rows=options.replay.rows[: sizes[""]])
         seed = options.seed + _WARMUP_SEED + number
-        asked = replace(options, requests=sizes[""], duration_s=None, replay=replay, seed=seed)
-        return send_load(fleet, asked, target, service_s.get(""), ramped=False)
+        load = replace(options, requests=sizes[""], duration_s=None, replay=replay, seed=seed)
+        return send_load(fleet, load, target, service_s.get(""), ramped=False)
 
     rounds = MOST_ROUNDS if options.warmup == "auto" else 1
     try:
@@ -301,7 +368,7 @@ def warm_up_server(fleet: Fleet | ClusterFleet, options: LoadOptions, target: Ta
 
 
 def target_of(options: LoadOptions) -> tuple[Target, str]:
-    """The server, with the name of its engine, which is looked up where the options do not say it."""
+    """Return the server and the name of its engine, which is detected where the options leave it open."""
     target = Target(
         Arm.CANDIDATE,
         options.url,
@@ -335,12 +402,6 @@ def fleet_of(options: LoadOptions, watch: Watch | None = None) -> Fleet | Cluste
 
         return ClusterFleet(options.cluster, options.workers)
     return Fleet(options.workers or 1, fork=True, watch=watch)
-
-
-def run_load(options: LoadOptions, target: Target, service_s: float | None = None) -> StageResult:
-    """Run a whole bare load without any warm-up. Raises LoadInterrupted when interrupted."""
-    with fleet_of(options) as fleet:
-        return send_load(fleet, options, target, service_s)
 
 
 def send_load(

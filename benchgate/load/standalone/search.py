@@ -9,7 +9,6 @@ from typing import Literal, Self, cast
 from benchgate import units
 from benchgate.errors import UsageError
 from benchgate.gate.checks.capacity import ArmSearch
-from benchgate.load.results import StageResult
 from benchgate.load.standalone.options import LoadOptions, read_rate_rps
 from benchgate.load.standalone.run import (
     NO_SERVER,
@@ -23,7 +22,7 @@ from benchgate.load.standalone.run import (
 from benchgate.load.warmup import mean_service_s
 from benchgate.model.request_metrics import Slo
 from benchgate.model.verdict import Outcome
-from benchgate.stats.capacity_search import PlannedLook, Probe, SearchResult, SearchSettings, search_result
+from benchgate.stats.capacity_search import PlannedLook, Probe, SearchSettings, search_result
 from benchgate.suite.load import LEAST_REQUESTS
 from benchgate.suite.schema import ClientBounds
 from benchgate.suite.stages import MOST_REQUESTS
@@ -37,7 +36,7 @@ _SEEDS_APART = 1009  # looks draw their own prompts and instants
 class SearchOptions:
     """A search over one server: `base` is the load of its highest level.
 
-    `least` is the capacity that was asked for, which gives the search a verdict; None: it only reports.
+    `least` is the required capacity, which gives the search a verdict; None: it only reports.
     """
 
     base: LoadOptions
@@ -93,19 +92,19 @@ class SearchOptions:
         return cls(base, base.slo, settings, None if least is None else _level("--min", kind, least))
 
     def at(self, look: PlannedLook, number: int) -> LoadOptions:
-        """The load of one look; `number` counts the looks of the search."""
+        """Return the load of one look; `number` counts the looks of the search."""
         load = replace(self.base, requests=look.requests, seed=self.base.seed + _SEEDS_APART * number)
         if self.settings.over == "rate":
             return replace(load, rate_rps=look.level)
         return replace(load, concurrency=int(look.level))
 
 
-def run_search(options: SearchOptions, told: Callable[[str], None] = lambda line: None) -> dict[str, object]:
+def run_search(options: SearchOptions, report: Callable[[str], None] = lambda line: None) -> dict[str, object]:
     """Search, and describe what was found; plain JSON values, None for what cannot be said.
 
     A look in which the load generator set the pace says nothing of the server: it does not count and is taken again,
     and the third in a row ends the search, as a server that is down does. An interrupted one says what it knew by
-    then, with `partial` true. `told` gets a line before each look, and one when a level is left.
+    then, with `partial` true. `report` gets a line before each look, and one when a level is left.
     """
     target, engine = target_of(options.base)
     search = ArmSearch(options.settings, options.slo, options.bounds, options.base.output_tokens)
@@ -117,42 +116,33 @@ def run_search(options: SearchOptions, told: Callable[[str], None] = lambda line
                 warmed = warm_up_server(fleet, options.at(first, 0), target)
                 warmup, service_s = warmed.requests, warmed.service_s.get("")
                 if warmed.note is not None:
-                    told(f"warm-up: {warmed.note}")
+                    report(f"warm-up: {warmed.note}")
             while down is None and (look := search.next) is not None:
-                told(f"{_shown(options, look.level)}, look {look.number + 1}: {look.requests:,} requests")
+                report(f"{_shown(options, look.level)}, look {look.number + 1}: {look.requests:,} requests")
                 left_out = len(search.left_out)
                 result = send_load(fleet, options.at(look, len(search.looks) + left_out), target, service_s)
                 service_s = mean_service_s(result.requests) or service_s
-                down = _take(look, result, search)
+                if result.down_after_s is not None or all(error in NO_SERVER for error in result.requests.error):
+                    down = f"the server did not accept connections at {look.name}"
+                else:
+                    search.take(look.level, result.requests, result.client, result.only.ramp)
                 if len(search.left_out) > left_out:
-                    told(f"that look measured its client and does not count: {search.left_out[-1]}")
+                    report(f"that look measured its client and does not count: {search.left_out[-1]}")
                 if search.next is None or search.next.level != look.level:
-                    told(f"{_shown(options, look.level)}: {_found(options, search, look.level)}")
+                    found = "no look at it counted"
+                    for probe in search_result(options.settings, search.looks).probes:
+                        if probe.level == look.level:
+                            finding = probe.finding
+                            good = f"{finding.good:,} of {finding.scheduled:,} requests good"
+                            found = f"{finding.standing.value}, {good}"
+                    report(f"{_shown(options, look.level)}: {found}")
         except LoadInterrupted:
             partial = True
     return _document(options, engine, search, down, partial=partial, warmup=warmup)
 
 
-def _take(look: PlannedLook, result: StageResult, search: ArmSearch) -> str | None:
-    """Take in what one look found; return why there is no server to look at, if so."""
-    errors = result.requests.error
-    if result.down_after_s is not None or all(error in NO_SERVER for error in errors):
-        return f"the server did not accept connections at {look.name}"
-    search.take(look.level, result.requests, result.client, result.only.ramp)
-    return None
-
-
 def _shown(options: SearchOptions, level: float) -> str:
     return f"{level:g}/s" if options.settings.over == "rate" else f"{level:g} in flight"
-
-
-def _found(options: SearchOptions, search: ArmSearch, level: float) -> str:
-    """Return what is known of a level when the search leaves it."""
-    for probe in search_result(options.settings, search.looks).probes:
-        if probe.level == level:
-            finding = probe.finding
-            return f"{finding.standing.value}, {finding.good:,} of {finding.scheduled:,} requests good"
-    return "no look at it counted"
 
 
 def _share(option: str, text: str) -> float:
@@ -191,6 +181,7 @@ def _document(
 ) -> dict[str, object]:
     settings, result = options.settings, search_result(options.settings, search.looks)
     fault = down if down is not None else None if search.fault is None else f"{search.fault}; {SATURATION_REMEDY}"
+    needed = [probe.sent + probe.finding.needs for probe in result.probes if probe.finding.needs is not None]
     document: dict[str, object] = {
         "url": options.base.url,
         "model": options.base.model,
@@ -218,7 +209,7 @@ def _document(
         "cliff": None if result.cliff is None else list(result.cliff),
         "requests_warmup": warmup,
         "requests_sent": result.sent,
-        "requests_needed": _needed_in_all(result),
+        "requests_needed": min(needed, default=None),
         "probes": [_probe(probe) for probe in result.probes],
         "fit": []
         if result.fit is None
@@ -227,7 +218,23 @@ def _document(
         "looks_left_out": search.left_out,
     }
     if options.least is not None:
-        document["verdict"] = _verdict(options.least, result, fault, partial=partial)
+        if partial or fault is not None:
+            outcome, reason = Outcome.INVALID, "the search was interrupted" if fault is None else fault
+        elif result.lower is not None and result.lower >= options.least:
+            outcome, reason = Outcome.PASS, f"{result.lower:g} was shown to meet the target"
+        elif result.upper is not None and result.upper <= options.least:
+            outcome, reason = Outcome.BLOCK, f"{result.upper:g} was shown to miss the target"
+        else:
+            outcome, reason = (
+                Outcome.INCONCLUSIVE,
+                f"neither shown to reach {options.least:g} nor shown to stay below it",
+            )
+        document["verdict"] = {
+            "outcome": outcome.value,
+            "exit_code": int(outcome.exit_code()),
+            "reason": reason,
+            "min": options.least,
+        }
     return document
 
 
@@ -249,22 +256,3 @@ def _probe(probe: Probe) -> dict[str, object]:
         "window_s": finding.window_s,
         "window_short": finding.short,
     }
-
-
-def _needed_in_all(result: SearchResult) -> int | None:
-    """The least number of requests at one level, those that were sent among them, that would resolve one more."""
-    needed = [probe.sent + probe.finding.needs for probe in result.probes if probe.finding.needs is not None]
-    return min(needed, default=None)
-
-
-def _verdict(least: float, result: SearchResult, fault: str | None, *, partial: bool) -> dict[str, object]:
-    """Is the capacity shown to be at least, or shown to be below, what was asked for?"""
-    if partial or fault is not None:
-        outcome, reason = Outcome.INVALID, "the search was interrupted" if fault is None else fault
-    elif result.lower is not None and result.lower >= least:
-        outcome, reason = Outcome.PASS, f"{result.lower:g} was shown to meet the target"
-    elif result.upper is not None and result.upper <= least:
-        outcome, reason = Outcome.BLOCK, f"{result.upper:g} was shown to miss the target"
-    else:
-        outcome, reason = Outcome.INCONCLUSIVE, f"neither shown to reach {least:g} nor shown to stay below it"
-    return {"outcome": outcome.value, "exit_code": int(outcome.exit_code()), "reason": reason, "min": least}

@@ -26,12 +26,12 @@ _NO_SCORE = frozenset({"bypass", "likelihood"})
 _MERGING_FILTERS = frozenset({"majority_vote", "take_first_k"})
 _OUTPUT_TYPES = ("generate_until", "multiple_choice", "loglikelihood")
 
+# Metrics of task files without code, by output type.
 LOCAL_METRICS: Mapping[str, tuple[str, ...]] = {
     "generate_until": ("exact_match", "bleu", "chrf", "chrf++"),
     "multiple_choice": ("acc", "acc_norm", "acc_bytes", "acc_mutual_info", "exact_match"),
     "loglikelihood": ("acc",),
 }
-"""Metrics of task files without code, by output type."""
 
 
 def gated_task(
@@ -64,7 +64,7 @@ def config_fault(config: Mapping[str, Any], entry: TaskEntry) -> str | None:
     if output not in _OUTPUT_TYPES:
         return f"its output_type {output} has no score of an item; perplexity is measured by `divergence`"
     if config.get("doc_to_image") or config.get("doc_to_audio"):
-        return "it shows pictures or sounds, and evals ask in text alone"
+        return "it shows pictures or sounds, and evals send text alone"
     filters = [str(one.get("name")) for one in config.get("filter_list") or []] or [NO_FILTER]
     if entry.filter is not None and entry.filter not in filters:
         return f"it has no filter {entry.filter!r}; it has {', '.join(filters)}"
@@ -72,11 +72,13 @@ def config_fault(config: Mapping[str, Any], entry: TaskEntry) -> str | None:
     if entry.metric is not None and metrics and entry.metric not in metrics:
         return f"it has no metric {entry.metric!r}; it has {', '.join(metrics)}"
     metric, repeats = entry.metric or first_metric(config), config.get("repeats") or 1
-    return (
-        _scale_fault(metric, repeats, entry.scale)
-        or metric_fault(config, metric)
-        or _sampling_fault(config, entry.filter or first_filter(config), repeats)
-    )
+    if scale_of(metric, repeats, entry.scale) is None:
+        what = f"benchgate does not know whether {metric} is right or wrong or a score in between"
+        return f"{what}; write `scale: binary` or `scale: continuous` for the task"
+    if entry.scale == "binary" and (metric in _NEVER_BINARY or repeats != 1):
+        why = metric if repeats == 1 else f"the mean of {repeats} repetitions"
+        return f"{why} is a score in between; remove `scale: binary`, and judge the task by `score`"
+    return metric_fault(config, metric) or _sampling_fault(config, entry.filter or first_filter(config), repeats)
 
 
 def scale_of(metric: str, repeats: int, declared: Scale | None) -> Scale | None:
@@ -86,16 +88,6 @@ def scale_of(metric: str, repeats: int, declared: Scale | None) -> Scale | None:
     if metric in _BINARY_METRICS:
         return "binary" if repeats == 1 else "continuous"
     return "continuous" if metric in _CONTINUOUS_METRICS else None
-
-
-def _scale_fault(metric: str, repeats: int, declared: Scale | None) -> str | None:
-    if scale_of(metric, repeats, declared) is None:
-        what = f"benchgate does not know whether {metric} is right or wrong or a score in between"
-        return f"{what}; write `scale: binary` or `scale: continuous` for the task"
-    if declared != "binary" or (metric not in _NEVER_BINARY and repeats == 1):
-        return None
-    why = f"{metric} is a score in between" if repeats == 1 else f"the mean of {repeats} askings is a score in between"
-    return f"{why}; remove `scale: binary`, and judge the task by `score`"
 
 
 def metric_fault(config: Mapping[str, Any], metric: str) -> str | None:
@@ -117,8 +109,8 @@ def _metric_name(entry: Mapping[str, Any]) -> str:
 def _sampling_fault(config: Mapping[str, Any], filter_name: str, repeats: int) -> str | None:
     settings = config.get("generation_kwargs") or {}
     if repeats == 1 and (settings.get("temperature") or 0) > 0:
-        what = f"it draws its answers at temperature {settings['temperature']:g}, and asks only once"
-        return f"{what}; ask at temperature 0, or several times (`repeats`)"
+        what = f"it draws its answers at temperature {settings['temperature']:g}, and only one of each item"
+        return f"{what}; use temperature 0, or several answers (`repeats`)"
     pipelines = [one for one in config.get("filter_list") or [] if one.get("name") == filter_name]
     functions = [step["function"] for pipeline in pipelines for step in pipeline["filter"]]
     if repeats > 1 and (merging := [name for name in functions if name in _MERGING_FILTERS]):

@@ -92,7 +92,11 @@ def _leaf(config: dict[str, Any], entry: Mapping[str, Any], job: Mapping[str, An
     )
     if (fault := config_fault(config, suite_entry)) is not None:
         return {"problem": fault}
-    leaf = {"name": name, "config": _eval_config(config), "unsafe": bool(config.get("unsafe_code"))}
+    kept = {key: value for key, value in config.items() if key not in _LOADING_KEYS and value is not None}
+    if isinstance(fewshot := config.get("fewshot_config"), dict):
+        loading = ("split", "process_docs", "samples")
+        kept["fewshot_config"] = {key: value for key, value in fewshot.items() if key not in loading}
+    leaf = {"name": name, "config": {**kept, "test_split": "test"}, "unsafe": bool(config.get("unsafe_code"))}
     if needs_consent:
         return {**leaf, "rows": [], "needs": f"{_data_name(config, name)} (with --allow-code)"}
     try:
@@ -170,15 +174,6 @@ def _absolute(files: Any, folder: Path) -> Any:
     return str(folder / files) if (folder / str(files)).is_file() else files
 
 
-def _eval_config(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the part of a configuration that an eval process needs."""
-    kept = {key: value for key, value in config.items() if key not in _LOADING_KEYS and value is not None}
-    if isinstance(fewshot := config.get("fewshot_config"), dict):
-        loading = ("split", "process_docs", "samples")
-        kept["fewshot_config"] = {key: value for key, value in fewshot.items() if key not in loading}
-    return {**kept, "test_split": "test"}
-
-
 def _data(config: dict[str, Any], name: str, *, is_file: bool) -> dict[str, Any]:
     """Load a task's rows and few-shot examples. Raises UnusableData if a gate cannot use them."""
     task = ConfigurableTask(config=import_functions(config))
@@ -194,7 +189,14 @@ def _data(config: dict[str, Any], name: str, *, is_file: bool) -> dict[str, Any]
     if config.get("output_type") == "multiple_choice":
         found["chance"] = sum(1 / len(task.doc_to_choice(row)) for row in rows) / len(rows)
     elif (metric := exact_match_of(config.get("metric_list") or ())) and not config.get("process_results"):
-        _check_targets(task, rows, metric)
+        # An empty answer, or any answer of some kind, must not match exactly.
+        for number, row in enumerate(rows):
+            target = task.doc_to_target(row)
+            targets = [str(one) for one in (target if isinstance(target, list) else [target])]
+            if not targets or not all(one.strip() for one in targets):
+                raise UnusableData(f"row {number} has an empty target, for which an empty answer would be right")
+            if (fault := ignored_target_fault(targets, metric)) is not None:
+                raise UnusableData(f"row {number}: {fault}")
     return found
 
 
@@ -203,7 +205,7 @@ def _json_row(row: Any, name: str) -> dict[str, Any]:
     for key, value in found.items():
         if not _is_json(value):
             what = f"its column {key!r} holds {type(value).__name__}, which is neither text nor number"
-            raise UnusableData(f"{what}; benchgate asks {name} in text alone")
+            raise UnusableData(f"{what}; benchgate sends {name} as text alone")
     return found
 
 
@@ -228,17 +230,6 @@ def _ids(rows: list[dict[str, Any]], name: str, *, is_file: bool) -> list[str] |
         return None
     texts = [json.dumps(row, indent=2, default=handle_non_serializable, ensure_ascii=False) for row in rows]
     return [f"{name}-{number}-{str(hash_string(text))[:8]}" for number, text in enumerate(texts)]
-
-
-def _check_targets(task: Any, rows: list[dict[str, Any]], metric: Mapping[str, Any]) -> None:
-    """Raise UnusableData if an empty answer, or any answer of some kind, would match exactly."""
-    for number, row in enumerate(rows):
-        target = task.doc_to_target(row)
-        targets = [str(one) for one in (target if isinstance(target, list) else [target])]
-        if not targets or not all(one.strip() for one in targets):
-            raise UnusableData(f"row {number} has an empty target, for which an empty answer would be right")
-        if (fault := ignored_target_fault(targets, metric)) is not None:
-            raise UnusableData(f"row {number}: {fault}")
 
 
 if __name__ == "__main__":

@@ -21,9 +21,8 @@ from benchgate.suite.quality import Quality, TaskEntry
 from benchgate.targets.error_messages import one_line
 
 _RESOLVER = "benchgate.quality.tasks.lm_eval_resolver"
+# Time limit for downloading data. Nothing is measured yet.
 _LIMIT_S = 3600.0
-"""Time limit for downloading data. Nothing is measured yet."""
-
 _OFFLINE = ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_EVALUATE_OFFLINE")
 
 

@@ -83,7 +83,6 @@ def _read_entries(
 
 
 def _code_problem(path: Path) -> Problem | None:
-    """Return the problem of a task file that names functions, which are code."""
     text, _ = file_text(path, "")
     found = _FUNCTION_TAG.search(text) if text is not None else None
     if text is None or found is None:

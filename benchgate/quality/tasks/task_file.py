@@ -85,7 +85,7 @@ class Metric(_Strict):
             raise ValueError(f"{self.metric} is aggregated by `{proper}`")
         ignoring = self.ignore_case or self.ignore_punctuation or self.ignore_numbers or self.regexes_to_ignore
         if ignoring and self.metric != "exact_match":
-            raise ValueError("what is ignored is said of exact_match alone")
+            raise ValueError("only exact_match may have characters to ignore")
         return self
 
 
@@ -145,6 +145,7 @@ class TaskFile(_Strict):
     metadata: dict[str, Any] | None = None
 
 
+# Every key, for suggesting the nearest one.
 KEYS = tuple(
     {
         key
@@ -152,7 +153,6 @@ KEYS = tuple(
         for key in model.model_fields
     }
 )
-"""Every key, for suggesting the nearest one."""
 
 
 def contradictions(spec: TaskFile) -> Iterator[tuple[tuple[str | int, ...], str]]:
@@ -343,7 +343,12 @@ def _with_rows(
     if not rows or problems:
         return None, problems + template_problems
     problems = template_problems or _target_problems(rows, path, spec, entry.metric or spec.metric_list[0].metric)
-    config = _lm_eval_config(document, spec, entry, quality)
+    config: dict[str, object] = {key: value for key, value in document.data.items() if key not in _DATA_KEYS}
+    few_shot = quality.few_shot if entry.few_shot is None else entry.few_shot
+    if few_shot is not None and few_shot != spec.num_fewshot:
+        config["num_fewshot"] = few_shot
+    if entry.max_tokens is not None and spec.generation_kwargs is not None:
+        config["generation_kwargs"] = {**document.data["generation_kwargs"], "max_gen_toks": entry.max_tokens}  # type: ignore[dict-item]  # a mapping: it was read as one
     if (fault := _examples_fault(spec, config, len(shots) if own_shots else len(rows) - 1)) is not None:
         from_file = entry.few_shot is None and quality.few_shot is None
         in_file = document.problem(Fault(("num_fewshot",), fault))
@@ -370,26 +375,16 @@ def _entry_problem(message: str, document: Document, entry: TaskEntry, quality: 
     return Problem("", None, None, f"quality.tasks[{number}]", f"{entry.task}: {message}")
 
 
-def _lm_eval_config(document: Document, spec: TaskFile, entry: TaskEntry, quality: Quality) -> dict[str, object]:
-    """Return the task as lm-eval takes it, with the suite's settings; its rows are passed separately."""
-    config: dict[str, object] = {key: value for key, value in document.data.items() if key not in _DATA_KEYS}
-    few_shot = quality.few_shot if entry.few_shot is None else entry.few_shot
-    if few_shot is not None and few_shot != spec.num_fewshot:
-        config["num_fewshot"] = few_shot
-    if entry.max_tokens is not None and spec.generation_kwargs is not None:
-        config["generation_kwargs"] = {**document.data["generation_kwargs"], "max_gen_toks": entry.max_tokens}  # type: ignore[dict-item]  # a mapping: it was read as one
-    return config
-
-
 def _examples_fault(spec: TaskFile, config: dict[str, object], available: int) -> str | None:
-    asked = int(str(config.get("num_fewshot") or 0))
+    count = int(str(config.get("num_fewshot") or 0))
     samples = spec.fewshot_config.samples if spec.fewshot_config else None
-    if asked == 0:
+    if count == 0:
         return None
     if spec.fewshot_split is None and samples is None:
-        return f"{asked} examples are asked for; say where from: `fewshot_split`, or `fewshot_config: {{samples: […]}}`"
+        sources = "`fewshot_split`, or `fewshot_config: {samples: […]}`"
+        return f"{count} examples are requested; name their source: {sources}"
     known = available if spec.fewshot_split is not None else len(samples or ())
-    return f"{asked} examples are asked for, and there are {known}" if asked > known else None
+    return f"{count} examples are requested, and there are {known}" if count > known else None
 
 
 def _rows(spec: TaskFile, split: str, path: Path) -> tuple[list[Row], list[Problem]]:
@@ -402,7 +397,15 @@ def _rows(spec: TaskFile, split: str, path: Path) -> tuple[list[Row], list[Probl
         where = f"it is named as the `data_files` of {path.name}"
         problems = [replace(problem, message=f"{problem.message}; {where}") for problem in problems]
     if rows:
-        problems += _shape_problems(rows, str(data_path))
+        source, shape = str(data_path), {key: type(value) for key, value in rows[0].values.items()}
+        for row in rows:
+            for key in shape.keys() ^ row.values.keys():
+                has, lacks = ("the first row", "this one") if key in shape else ("this row", "the first")
+                problems.append(Problem(source, row.line, None, key, f"{has} has this key and {lacks} has not"))
+            for key, value in row.values.items():
+                if key in shape and type(value) is not shape[key]:
+                    message = f"is {type(value).__name__}, but {shape[key].__name__} in the first row"
+                    problems.append(Problem(source, row.line, None, key, message))
     return rows, problems
 
 
@@ -413,21 +416,6 @@ def file_text(path: Path, referrer: str) -> tuple[str | None, list[Problem]]:
     except (OSError, UnicodeDecodeError) as exc:
         reason = exc.strerror if isinstance(exc, OSError) else str(exc)
         return None, [Problem(str(path), None, None, "", f"cannot be read ({reason}); it is named as {referrer}")]
-
-
-def _shape_problems(rows: Sequence[Row], source: str) -> list[Problem]:
-    """Return a problem for each key or type that differs from the first row's."""
-    shape = {key: type(value) for key, value in rows[0].values.items()}
-    problems = []
-    for row in rows:
-        for key in shape.keys() ^ row.values.keys():
-            has, lacks = ("the first row", "this one") if key in shape else ("this row", "the first")
-            problems.append(Problem(source, row.line, None, key, f"{has} has this key and {lacks} has not"))
-        for key, value in row.values.items():
-            if key in shape and type(value) is not shape[key]:
-                expected, found = shape[key].__name__, type(value).__name__
-                problems.append(Problem(source, row.line, None, key, f"is {found}, but {expected} in the first row"))
-    return problems
 
 
 def _target_problems(rows: Sequence[Row], path: Path, spec: TaskFile, gated_metric: str) -> list[Problem]:
