@@ -22,9 +22,9 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from benchgate.errors import StoreError, TakenOver
 from benchgate.model.run import RunStatus
-from benchgate.store import lifecycle, tables
+from benchgate.store import stored_run, tables
 from benchgate.store.database import Database, fetch
-from benchgate.store.lifecycle import ORDERED_TABLES, is_over
+from benchgate.store.stored_run import ORDERED_TABLES, is_over
 
 WAIT_S = 60.0
 _POLL_S = 0.05
@@ -224,7 +224,7 @@ def mark_abandoned_runs(database: Database, locks: RunLocks) -> list[str]:
             continue
         try:
             with database.writing() as connection:
-                lifecycle.suspend(connection, run_id)
+                stored_run.suspend(connection, run_id)
         finally:
             locks.release(run_id)
         killed.append(run_id)

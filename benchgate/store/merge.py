@@ -22,10 +22,9 @@ from benchgate.model.run import RunStatus
 from benchgate.store import clock, rows, tables
 from benchgate.store.database import Database, fetch
 from benchgate.store.integrity import validate_run
-from benchgate.store.lifecycle import begin_run, is_over, reopen
 from benchgate.store.locks import RunLocks, lock_run
 from benchgate.store.rows import Row, check_rows
-from benchgate.store.whole_run import Story, WholeRun, read_story, read_whole
+from benchgate.store.stored_run import Story, WholeRun, begin_run, is_over, read_story, read_whole, reopen
 
 _RUNNING = {"status": RunStatus.RUNNING.value, "finished_at": None, "evidence_sha256": None}
 """Columns of a run's row that change until it ends, with their first values."""

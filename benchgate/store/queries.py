@@ -22,9 +22,8 @@ from benchgate.model.run import MetricRow, Run, TrendPoint
 from benchgate.model.verdict import Outcome
 from benchgate.store import clock, results, tables
 from benchgate.store.database import fetch
-from benchgate.store.history import MEASURED
-from benchgate.store.tombstones import Removal
-from benchgate.store.whole_run import read_runs
+from benchgate.store.evidence import MEASURED
+from benchgate.store.stored_run import Removal, read_runs
 
 _Run = tuple[int, str, str | None, str]
 _DeploymentLabels = tuple[str, str, str, str]
@@ -120,8 +119,8 @@ def _select_unfinished() -> Select[str]:
 def _measured_runs(connection: Connection) -> set[str]:
     """Return the unfinished runs in which anything was measured."""
     seen = tables.observation.c
-    wanted = select(seen.run_id).where(seen.run_id.in_(_select_unfinished()), seen.kind.in_(MEASURED))
-    return set(connection.scalars(wanted.distinct()))
+    query = select(seen.run_id).where(seen.run_id.in_(_select_unfinished()), seen.kind.in_(MEASURED))
+    return set(connection.scalars(query.distinct()))
 
 
 def _row_counts(connection: Connection) -> Counter[str]:
@@ -171,9 +170,9 @@ def measurement_hashes(connection: Connection, run_ids: Collection[str]) -> dict
     It is in a run's own row, which is large, so `trend` does not read it.
     """
     run, found = tables.run.c, dict[str, str]()
-    wanted = sorted(run_ids)
-    for first in range(0, len(wanted), _AT_ONCE):
-        some = select(run.id, run.measurement_sha256).where(run.id.in_(wanted[first : first + _AT_ONCE]))
+    query = sorted(run_ids)
+    for first in range(0, len(query), _AT_ONCE):
+        some = select(run.id, run.measurement_sha256).where(run.id.in_(query[first : first + _AT_ONCE]))
         found |= {run_id: measurement for run_id, measurement in connection.execute(some)}
     return found
 
@@ -189,8 +188,8 @@ def _deployment_reader(
     read = {text: Deployment(**json.loads(text)) for text in {row[2] for row in known}}
     ours = {text for text, one in read.items() if one.url is None and not reports_hardware(one)}
     run = tables.run.c
-    wanted = select(run.id, run.environment)
-    rows = connection.execute(wanted if suite is None else wanted.where(run.suite_name == suite)) if ours else ()
+    query = select(run.id, run.environment)
+    rows = connection.execute(query if suite is None else query.where(run.suite_name == suite)) if ours else ()
     machines = {run_id: environment for run_id, environment in rows}
 
     @cache
@@ -215,8 +214,8 @@ def _select_metric(name: str, where: Mapping[str, str | None]) -> Select[*tuple[
 def _runs_by_time(connection: Connection, suite: str | None) -> dict[str, _Run]:
     """Return rank by time, start, label and suite of every run, or of one suite's, from an index alone."""
     run = tables.run.c
-    wanted = select(run.id, run.started_at, run.label, run.suite_name).order_by(run.started_at, run.id)
-    rows = connection.execute(wanted if suite is None else wanted.where(run.suite_name == suite))
+    query = select(run.id, run.started_at, run.label, run.suite_name).order_by(run.started_at, run.id)
+    rows = connection.execute(query if suite is None else query.where(run.suite_name == suite))
     return {run_id: (rank, at, label, of) for rank, (run_id, at, label, of) in enumerate(rows)}
 
 
@@ -224,16 +223,16 @@ def _own_outcomes(connection: Connection) -> dict[str, Outcome]:
     """Return the listed outcome of each run's latest own verdict; runs without one are missing."""
     verdict = tables.verdict.c
     reached = verdict.decided_at.asc().nulls_first()  # those of older schemas have none
-    wanted = select(verdict.run_id, verdict.outcome).where(verdict.own == 1, results.reached_by_now(connection))
-    rows = connection.execute(wanted.order_by(verdict.run_id, reached, verdict.seq))
+    query = select(verdict.run_id, verdict.outcome).where(verdict.own == 1, results.reached_by_now(connection))
+    rows = connection.execute(query.order_by(verdict.run_id, reached, verdict.seq))
     return {run_id: _OUTCOMES[outcome] for run_id, outcome in rows}  # the last one stays
 
 
 def newest_runs(connection: Connection, run_ids: Collection[str]) -> list[NewestRun]:
     """Return the newest of these runs of each suite, without calibrations and files of other tools."""
     run = tables.run
-    wanted = select(run).where(~run.c.suite.contains('"calibration":true', autoescape=True), tables.measured_here())
-    by_time = wanted.where(run.c.started_at <= clock.latest(connection)).order_by(run.c.started_at, run.c.id)
+    query = select(run).where(~run.c.suite.contains('"calibration":true', autoescape=True), tables.measured_here())
+    by_time = query.where(run.c.started_at <= clock.latest(connection)).order_by(run.c.started_at, run.c.id)
     chosen = set(run_ids)
     newest = {row["suite_name"]: row for row in fetch(connection, by_time) if row["id"] in chosen}
     outcomes = results.own_outcomes(connection, [row["id"] for row in newest.values()])

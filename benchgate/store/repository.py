@@ -2,7 +2,7 @@
 
     with Store.open("benchgate.db") as store:
         writer = store.begin_run(run, plan)
-        writer.add_load(observation)               # on the disk when it returns
+        writer.add(observation)               # on the disk when it returns
         writer.finish(RunStatus.COMPLETE, "2026-11-20T12:00:00Z")
         evidence = store.evidence(run.id)          # exactly what was written, in order
 
@@ -30,7 +30,7 @@ from benchgate.model.history import Promotion
 from benchgate.model.noise import NoiseKey, NoiseProfile
 from benchgate.model.run import Evidence, MetricRow, Run, RunStatus, TrendPoint
 from benchgate.model.verdict import Outcome
-from benchgate.store import lifecycle, queries, results, retention, rows, tables, tombstones
+from benchgate.store import queries, results, retention, rows, stored_run, tables
 from benchgate.store.database import Address, Database, fetch
 from benchgate.store.evidence import JournalEntry, read_context, read_evidence, read_journal, rows_of
 from benchgate.store.integrity import CheckReport, check_store
@@ -40,8 +40,7 @@ from benchgate.store.results import StoredVerdict
 from benchgate.store.retention import Policy, RemovableRun, Removed, Sizes
 from benchgate.store.run_reference import require_label, resolve, resolve_beside
 from benchgate.store.spool import Recovered, recover
-from benchgate.store.tombstones import Removal
-from benchgate.store.whole_run import read_runs, run_row
+from benchgate.store.stored_run import Removal, read_runs, run_row
 from benchgate.store.writer import Notify, RunWriter
 
 __all__ = ["RunWriter", "Store", "StoredVerdict"]
@@ -149,8 +148,11 @@ class Store:
 
     def resumable_runs(self, suite: str | None = None) -> list[Run]:
         """Return the interrupted runs of a suite, or of all, that may be resumed, newest first."""
+        run = tables.run.c
+        query = select(tables.run).where(run.status == RunStatus.PARTIAL.value, run.evidence_sha256.is_(None))
+        query = tables.of_suite(query, suite).order_by(run.started_at.desc(), run.id.desc())
         with self._database.reading() as connection:
-            return read_runs(connection, fetch(connection, lifecycle.select_resumable(suite)))
+            return read_runs(connection, fetch(connection, query))
 
     def recover(self, spool: Path) -> Recovered:
         """Insert what a spool holds and the store lacks: of a run whose store was away, or whose process was killed."""
@@ -173,9 +175,9 @@ class Store:
                 return str(known)
             require_label(connection, run.label)
             arms = [rows.arm_row(run.id, arm, deployment) for arm, deployment in run.arms.items()]
-            lifecycle.begin_run(connection, rows.run_row(run), arms, zlib.compress(plan))
+            stored_run.begin_run(connection, rows.run_row(run), arms, zlib.compress(plan))
             end = {"status": RunStatus.COMPLETE.value, "finished_at": run.started_at}
-            lifecycle.seal_run(connection, run.id, end)
+            stored_run.seal_run(connection, run.id, end)
             results.save_metrics(connection, run.id, metrics)
             key = {"id": run.id, "run_id": run.id, "imported_at": at, "source": source, "source_sha256": sha256}
             connection.execute(insert(imported), key | results.document_columns(note, "what was imported"))
@@ -201,11 +203,10 @@ class Store:
     def runs(self, suite: str | None = None, limit: int | None = None) -> list[Run]:
         """Return the runs of a suite, or of all, newest first; at most `limit` of them."""
         run = tables.run.c
-        wanted = select(tables.run).order_by(run.started_at.desc(), run.id.desc()).limit(limit)
-        if suite is not None:
-            wanted = wanted.where(run.suite_name == suite)
+        query = select(tables.run).order_by(run.started_at.desc(), run.id.desc())
+        query = tables.of_suite(query, suite).limit(limit)
         with self._database.reading() as connection:
-            return read_runs(connection, fetch(connection, wanted))
+            return read_runs(connection, fetch(connection, query))
 
     def plan(self, run_id: str) -> bytes:
         """Return the canonical JSON of the run's plan, as it was given to `begin_run`."""
@@ -251,9 +252,9 @@ class Store:
     def events(self, run_id: str) -> list[tuple[str, Mapping[str, object]]]:
         """Return kind and data of each event of a run, oldest first."""
         event = tables.event.c
-        wanted = select(event.kind, event.data).where(event.run_id == run_id).order_by(event.seq)
+        query = select(event.kind, event.data).where(event.run_id == run_id).order_by(event.seq)
         with self._database.reading() as connection:
-            return [(kind, json.loads(data)) for kind, data in connection.execute(wanted)]
+            return [(kind, json.loads(data)) for kind, data in connection.execute(query)]
 
     # Results
 
@@ -384,7 +385,7 @@ class Store:
     def removal(self, run_id: str) -> Removal | None:
         """Return when and why the run's raw records were removed; None where they are there."""
         with self._reading(run_id) as (connection, _):
-            return tombstones.removal(connection, run_id)
+            return stored_run.removal(connection, run_id)
 
     def vacuum(self) -> None:
         """Return freed space to the system; SQLite rewrites its file, which needs as much space again meanwhile."""

@@ -22,7 +22,7 @@ from benchgate.model.history import Promotion, PromotionAction, baseline_series,
 from benchgate.model.noise import NoiseKey, NoiseProfile
 from benchgate.model.run import MetricRow, RunStatus
 from benchgate.model.verdict import Outcome
-from benchgate.store import clock, rows, tables, tombstones
+from benchgate.store import clock, rows, stored_run, tables
 from benchgate.store.database import fetch
 from benchgate.store.locks import lock_run
 from benchgate.store.rows import check_rows
@@ -123,8 +123,8 @@ def all_verdicts(connection: Connection) -> Iterator[StoredVerdict]:
 
 def _read_verdicts(connection: Connection, *which: ColumnElement[bool]) -> Iterator[StoredVerdict]:
     # By when they were reached, as every store agrees on: verdicts taken in from another store have later numbers.
-    wanted = select(tables.verdict).where(*which).order_by(tables.verdict.c.run_id, _REACHED, tables.verdict.c.seq)
-    for row in connection.execute(wanted):
+    query = select(tables.verdict).where(*which).order_by(tables.verdict.c.run_id, _REACHED, tables.verdict.c.seq)
+    for row in connection.execute(query):
         yield read_verdict(row._asdict())
 
 
@@ -153,7 +153,7 @@ def own_outcomes(connection: Connection, run_ids: Sequence[str] | Select[str]) -
 
 def require_raw(connection: Connection, run_id: str) -> None:
     """Raise EvidenceError for a run whose raw records were removed: nothing can be recomputed from them."""
-    gone = tombstones.removal(connection, run_id)
+    gone = stored_run.removal(connection, run_id)
     if gone is None:
         return
     verdict = tables.verdict.c
@@ -219,11 +219,11 @@ def promotions(connection: Connection, suite: str | None = None, *, until: str |
     Raises EvidenceError for a damaged one.
     """
     promotion = tables.promotion
-    wanted = select(promotion).order_by(promotion.c.promoted_at, promotion.c.id)
-    wanted = wanted.where(promotion.c.promoted_at <= (until or clock.latest(connection)))
+    query = select(promotion).order_by(promotion.c.promoted_at, promotion.c.id)
+    query = query.where(promotion.c.promoted_at <= (until or clock.latest(connection)))
     if suite is not None:
-        wanted = wanted.where(promotion.c.suite_name == suite)
-    return [read_promotion(row) for row in fetch(connection, wanted)]
+        query = query.where(promotion.c.suite_name == suite)
+    return [read_promotion(row) for row in fetch(connection, query)]
 
 
 def read_promotion(row: rows.Row) -> Promotion:
@@ -381,6 +381,6 @@ def read_document(row: rows.Row, what: str) -> Any:
     return json.loads(row["document"])
 
 
-def _first_document(connection: Connection, wanted: Select[*tuple[Any, ...]]) -> Any | None:
-    found = fetch(connection, wanted.limit(1))
+def _first_document(connection: Connection, query: Select[*tuple[Any, ...]]) -> Any | None:
+    found = fetch(connection, query.limit(1))
     return read_document(found[0], f"the profile of {found[0]['measured_at']}") if found else None

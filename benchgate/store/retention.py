@@ -19,14 +19,14 @@ from sqlalchemy.exc import OperationalError
 
 from benchgate.model.history import PromotionAction, current_promotions
 from benchgate.model.run import RunStatus
-from benchgate.store import clock, results, tables, tombstones
+from benchgate.store import clock, results, stored_run, tables
 from benchgate.store.database import BUSY_TIMEOUT_MS, Database
 from benchgate.store.integrity import check_run, unused_plans
 from benchgate.store.locks import lock_run
 from benchgate.store.migrate import HEAD
-from benchgate.store.whole_run import read_whole
+from benchgate.store.stored_run import read_whole
 
-_RAW_TABLES = tuple(table for table, _ in tombstones.RAW)
+_RAW_TABLES = tuple(table for table, _ in stored_run.RAW)
 _AFTER_ALL = "~"  # behind every instant
 
 
@@ -103,7 +103,7 @@ def remove(database: Database, runs: Sequence[RemovableRun], *, now: str, reason
             if run.run_id in _promoted(connection, run.suite):
                 stayed.append((run.run_id, "it was promoted a moment ago"))
                 continue
-            tombstones.remove_raw(connection, run.run_id, removed_at=now, reason=reason)
+            stored_run.remove_raw(connection, run.run_id, removed_at=now, reason=reason)
         gone.append(run)
     return Removed(tuple(gone), tuple(stayed))
 
@@ -133,13 +133,13 @@ def _classify(
     """
     run = tables.run.c
     about = run.id, run.suite_name, run.label, run.status, run.started_at, run.finished_at
-    wanted = select(*about, run.evidence_sha256)
-    wanted = wanted.where(tables.measured_here())  # a file of another tool has no records, and is no suite's newest run
+    query = select(*about, run.evidence_sha256)
+    query = query.where(tables.measured_here())  # a file of another tool has no records, and is no suite's newest run
     if policy.suite is not None:
-        wanted = wanted.where(run.suite_name == policy.suite)
+        query = query.where(run.suite_name == policy.suite)
     promoted, withdrawn = _promoted(connection, policy.suite), _withdrawn(connection, policy.suite)
     newer, latest = Counter[str](), clock.latest(connection)
-    for found in connection.execute(wanted.order_by(run.started_at.desc(), run.id.desc())):
+    for found in connection.execute(query.order_by(run.started_at.desc(), run.id.desc())):
         newest = newer[found.suite_name] < max(policy.keep_last, 1)
         # One that is of a time to come would hold the place of a newest one for good.
         newer[found.suite_name] += found.status == RunStatus.COMPLETE.value and found.started_at <= latest

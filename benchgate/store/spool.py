@@ -27,12 +27,12 @@ from sqlalchemy import Connection, delete, insert, select
 
 from benchgate.errors import EvidenceError, StoreError
 from benchgate.model.run import ALL_STORED, RunStatus
-from benchgate.store import clock, codec, lifecycle, rows, tables
+from benchgate.store import clock, codec, rows, stored_run, tables
 from benchgate.store.database import Database, fetch
 from benchgate.store.evidence import EVIDENCE_EVENTS, RunRows
 from benchgate.store.locks import RunLocks
 from benchgate.store.rows import pending_spool
-from benchgate.store.whole_run import read_story, run_row, story_of
+from benchgate.store.stored_run import read_story, run_row, story_of
 from benchgate.system import create_temporary, replace_durably
 
 FILE_NAME = "spool.jsonl"
@@ -317,15 +317,15 @@ def recover(database: Database, locks: RunLocks, path: Path) -> Recovered:
         with _run_lock(locks, spooled.run_id), database.writing() as connection:
             added = insert_missing(connection, spooled)
             run = run_row(connection, spooled.run_id)
-            if not lifecycle.is_over(run):
+            if not stored_run.is_over(run):
                 if spooled.end is not None:
-                    lifecycle.seal_run(connection, spooled.run_id, spooled.end)
+                    stored_run.seal_run(connection, spooled.run_id, spooled.end)
                 else:
                     _record_all_stored(connection, spooled.run_id)
-                    lifecycle.suspend(connection, spooled.run_id)
+                    stored_run.suspend(connection, spooled.run_id)
                 run = run_row(connection, spooled.run_id)
     present = sum(table in _TABLES for table, _ in spooled.kept) - added
-    status, over = RunStatus(run["status"]), lifecycle.is_over(run)
+    status, over = RunStatus(run["status"]), stored_run.is_over(run)
     return Recovered(spooled.run_id, added, present, status, over, spooled.torn_bytes)
 
 
@@ -353,17 +353,17 @@ def insert_missing(connection: Connection, spooled: Spooled) -> int:
         raise EvidenceError(f"run {run_id}: the plan of the spool does not hash to {header.run['plan_sha256']}")
     if not fetch(connection, select(tables.run.c.id).where(tables.run.c.id == run_id)):
         clock.require_by_now(connection, run_id, [("beginning", header.run["started_at"])])
-        lifecycle.begin_run(connection, header.run, header.arms, header.plan)
+        stored_run.begin_run(connection, header.run, header.arms, header.plan)
     stored = run_row(connection, run_id)
     for name, value in header.run.items():
         if name not in ("status", "finished_at") and stored[name] != value:
             raise EvidenceError(f"run {run_id}: its {name} in the store is not the one of the spool")
     missing = _missing(connection, spooled)
-    if lifecycle.is_over(stored):
+    if stored_run.is_over(stored):
         if missing:
             raise StoreError(f"run {run_id} is over in this store without {len(missing)} records of this spool")
         return 0
-    lifecycle.reopen(connection, run_id)
+    stored_run.reopen(connection, run_id)
     for table, row in missing:
         connection.execute(insert(_TABLES[table]), row)
     for arm in spooled.of_table("arm"):

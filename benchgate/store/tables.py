@@ -297,6 +297,11 @@ def measured_here() -> ColumnElement[bool]:
     return ~run.c.environment.contains(f'"{MEASURED_BY}":', autoescape=True)  # the text is canonical JSON
 
 
+def of_suite(query: Select[Any], suite: str | None) -> Select[Any]:
+    """Restrict a query of runs to those of a suite; None means every suite."""
+    return query if suite is None else query.where(run.c.suite_name == suite)
+
+
 def arms_of(run_ids: Sequence[str] | Select[str]) -> Select[*tuple[Any, ...]]:
     """Select the arms of some runs (their ids, or a query for them), always in the same order."""
     return select(arm).where(arm.c.run_id.in_(run_ids)).order_by(arm.c.run_id, arm.c.role)
