@@ -110,7 +110,9 @@ def rows_of(connection: Connection, run: rows.Row) -> RunRows:
 
 def read_context(connection: Connection, run: Run) -> RunContext:
     """Read the runs before a run, and its baseline's noise known at its end: of a calibration, its own profile."""
-    noise = results.profile_of_run(connection, run.id)
+    profile = tables.noise_profile
+    document = results.first_document(connection, select(profile).where(profile.c.run_id == run.id))
+    noise = None if document is None else NoiseProfile.from_json(document)
     if noise is None and Arm.BASELINE in run.arms:
         key = noise_key(run.arms[Arm.BASELINE], run.environment, run.measurement_sha256)
         noise = results.noise_profile(connection, key, before=run.finished_at or run.started_at)
@@ -266,7 +268,7 @@ def _with_verdicts(
     if not found:
         return []
     own: dict[str, list[StoredVerdict]] = {row["id"]: [] for row in found}
-    for verdict in results.verdicts_of(connection, list(own)):
+    for verdict in results.read_verdicts(connection, tables.verdict.c.run_id.in_(own)):
         if verdict.of_the_run_itself and (decided_by is None or (verdict.decided_at or "") <= decided_by):
             own[verdict.run_id].append(verdict)
     runs = reversed(read_runs(connection, found))

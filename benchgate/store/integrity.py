@@ -20,7 +20,7 @@ from datetime import datetime
 from uuid import UUID
 
 import numpy as np
-from sqlalchemy import Connection, ForeignKeyConstraint, Table, and_, func, select, text
+from sqlalchemy import Connection, ForeignKeyConstraint, Table, Text, and_, func, select, text
 
 from benchgate.errors import BenchgateError, EvidenceError, StoreError
 from benchgate.model.deployment import sha256_of
@@ -29,7 +29,7 @@ from benchgate.model.run import LoadObservation, MetricRow, RunStatus
 from benchgate.store import clock, codec, results, rows, tables
 from benchgate.store.database import Database, fetch
 from benchgate.store.evidence import read_context, read_evidence, rows_of
-from benchgate.store.stored_run import ORDERED_TABLES, RAW, WholeRun, is_over, read_whole, removal, unpacked
+from benchgate.store.stored_run import ORDERED_TABLES, PARTS, RAW, WholeRun, is_over, read_whole, removal, unpacked
 
 Problems = Iterator[tuple[str, str | None]]  # places in a run, each with its problem, if any
 RECOMPUTED = "metrics held against their records"
@@ -62,27 +62,11 @@ _SELECT_TRIGGERS = {
     ),
 }
 _INSTANT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?Z", re.ASCII)
-_INSTANT_COLUMNS = (
-    (tables.run, "started_at"),
-    (tables.run, "finished_at"),
-    (tables.verdict, "decided_at"),
-    (tables.noise_profile, "measured_at"),
-    (tables.promotion, "promoted_at"),
-    (tables.imported, "imported_at"),
-    (tables.tombstone, "removed_at"),
-)
-_JSON_COLUMNS = (
-    (tables.run, "suite"),
-    (tables.run, "environment"),
-    (tables.arm, "deployment"),
-    (tables.observation, "meta"),
-    (tables.telemetry, "meta"),
-    (tables.event, "data"),
-    (tables.verdict, "document"),
-    (tables.noise_profile, "document"),
-    (tables.promotion, "document"),
-    (tables.imported, "document"),
-    (tables.tombstone, "sealed"),
+_COLUMNS = tuple((table, column) for table in (tables.run, *PARTS) for column in table.columns)
+_INSTANT_COLUMNS = tuple((table, column.name) for table, column in _COLUMNS if column.name.endswith("_at"))
+_JSON = {"suite", "environment", "deployment", "meta", "document", "sealed", "data"}
+_JSON_COLUMNS = tuple(
+    (table, column.name) for table, column in _COLUMNS if column.name in _JSON and isinstance(column.type, Text)
 )
 _METRIC_NAME = re.compile(r"[a-z][a-z0-9_]*")
 _MAY_BE_NEGATIVE = ("score", "recovery_ratio")

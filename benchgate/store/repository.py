@@ -17,6 +17,7 @@ import json
 import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -25,7 +26,7 @@ from sqlalchemy import Connection, insert, select, text
 
 from benchgate.errors import Command, EvidenceError, Remedy, UsageError
 from benchgate.model.client import ClientProfile
-from benchgate.model.deployment import Arm
+from benchgate.model.deployment import Arm, sha256_of
 from benchgate.model.history import Promotion
 from benchgate.model.noise import NoiseKey, NoiseProfile
 from benchgate.model.run import Evidence, MetricRow, Run, RunStatus, TrendPoint
@@ -34,7 +35,7 @@ from benchgate.store import queries, results, retention, rows, stored_run, table
 from benchgate.store.database import Address, Database, fetch
 from benchgate.store.evidence import JournalEntry, read_context, read_evidence, read_journal, rows_of
 from benchgate.store.integrity import CheckReport, check_store
-from benchgate.store.locks import RunLock, RunLocks, mark_abandoned_runs
+from benchgate.store.locks import RunLocks
 from benchgate.store.migrate import ensure_current, is_current
 from benchgate.store.results import StoredVerdict
 from benchgate.store.retention import Policy, RemovableRun, Removed, Sizes
@@ -44,6 +45,8 @@ from benchgate.store.stored_run import Removal, read_runs, run_row
 from benchgate.store.writer import Notify, RunWriter
 
 __all__ = ["RunWriter", "Store", "StoredVerdict"]
+
+_AT_ONCE = 500  # runs in one query
 
 
 class Store:
@@ -130,7 +133,7 @@ class Store:
             if release_on_error:
                 self._locks.release(run_id)
             raise
-        writer.use_lock(RunLock(self._locks, run_id))
+        writer.locks = self._locks
         return writer
 
     @contextmanager
@@ -143,8 +146,21 @@ class Store:
             self._locks.release(run_id)
 
     def mark_abandoned_runs(self) -> list[str]:
-        """Mark every run whose process was killed as interrupted. Returns their ids."""
-        return mark_abandoned_runs(self._database, self._locks)
+        """Mark every `running` run whose lock is free as interrupted: its process was killed. Returns their ids."""
+        run = tables.run.c
+        with self._database.reading() as connection:
+            running = list(connection.scalars(select(run.id).where(run.status == RunStatus.RUNNING.value)))
+        killed = []
+        for run_id in running:
+            if not self._locks.take(run_id):
+                continue
+            try:
+                with self._database.writing() as connection:
+                    stored_run.suspend(connection, run_id)
+            finally:
+                self._locks.release(run_id)
+            killed.append(run_id)
+        return killed
 
     def resumable_runs(self, suite: str | None = None) -> list[Run]:
         """Return the interrupted runs of a suite, or of all, that may be resumed, newest first."""
@@ -313,18 +329,29 @@ class Store:
 
     def save_client_profile(self, profile: ClientProfile) -> None:
         """Add a calibration curve of the load generator on a machine."""
-        with self._writing() as connection:
-            results.save_client_profile(connection, profile)
+        key = {"fingerprint": profile.fingerprint, "measured_at": profile.measured_at}
+        row = key | results.document_columns(profile.to_json(), "the client profile")
+        with self._database.writing() as connection:
+            connection.execute(insert(tables.client_profile), row)
 
     def client_profile(self, fingerprint: str) -> ClientProfile | None:
         """Return the newest curve of the machine with this fingerprint; None when it was never measured."""
+        profile = tables.client_profile.c
+        query = select(tables.client_profile).where(profile.fingerprint == fingerprint)
         with self._database.reading() as connection:
-            return results.client_profile(connection, fingerprint)
+            document = results.first_document(connection, query.order_by(profile.measured_at.desc()))
+        return None if document is None else ClientProfile.from_json(document)
 
     def save_noise_profile(self, profile: NoiseProfile) -> None:
         """Add the noise profile of a calibration, once per calibration."""
+        key = {
+            "run_id": profile.run_id,
+            "key_sha256": sha256_of(asdict(profile.key)),
+            "measured_at": profile.measured_at,
+        }
+        row = key | results.document_columns(profile.to_json(), "the noise profile")
         with self._writing(profile.run_id) as connection:
-            results.save_noise_profile(connection, profile)
+            connection.execute(insert(tables.noise_profile), row)
 
     def noise_profile(self, key: NoiseKey, *, before: str | None = None) -> NoiseProfile | None:
         """Return the newest profile of a key that was measured by `before` (RFC 3339 UTC; None: now), or None."""
@@ -355,8 +382,12 @@ class Store:
 
     def measurements(self, run_ids: Collection[str]) -> dict[str, str]:
         """Return the measurement hash of each run: metrics of runs with the same hash are comparable."""
+        run, ids, found = tables.run.c, sorted(run_ids), dict[str, str]()
         with self._database.reading() as connection:
-            return queries.measurement_hashes(connection, run_ids)
+            for first in range(0, len(ids), _AT_ONCE):
+                some = select(run.id, run.measurement_sha256).where(run.id.in_(ids[first : first + _AT_ONCE]))
+                found |= {run_id: measurement for run_id, measurement in connection.execute(some)}
+        return found
 
     # Managing the store
 

@@ -25,7 +25,7 @@ from benchgate.model.telemetry import TelemetryWindow
 from benchgate.store import clock, rows, stored_run, tables
 from benchgate.store.database import Address, Database, fetch
 from benchgate.store.evidence import RunContext, read_context, read_evidence, rows_of
-from benchgate.store.locks import RunLock, require_ownership, takeover_message
+from benchgate.store.locks import RunLocks, require_ownership, takeover_message
 from benchgate.store.rows import telemetry_row
 from benchgate.store.run_reference import require_label
 from benchgate.store.spool import RunHeader, Spool, Spooled, insert_missing, read_spool, replace_arm, spool_lock
@@ -71,7 +71,7 @@ class RunWriter:
         self._next_seq = next_seq
         self._kinds = set(kinds)
         self._file = _file_identity(database.address)
-        self._lock: RunLock | None = None
+        self.locks: RunLocks | None = None  # with the run's lock, without which nothing is written
         self._spool_works = spool is not None
         self._away: str | None = None  # why the database lacks something of the run
         self._lost: NothingKept | None = None  # why something is kept nowhere
@@ -146,10 +146,6 @@ class RunWriter:
         kinds = [one["kind"] for table, one in kept if table == tables.observation.name]
         next_seq = kept[-1][1]["seq"] + 1 if kept else 0
         return cls(database, run, Spool.create(spool, header, kept), context, note, next_seq, kinds)
-
-    def use_lock(self, lock: RunLock) -> None:
-        """Write only while the lock is held, and release it once nothing more is written."""
-        self._lock = lock
 
     @property
     def fault(self) -> StoreError | None:
@@ -297,9 +293,9 @@ class RunWriter:
             self._spool.remove()
 
     def _release(self) -> None:
-        if self._lock is not None:
-            self._lock.release()
-            self._lock = None
+        if self.locks is not None:
+            self.locks.release(self.run_id)
+            self.locks = None
 
     def _insert(self, table: Table, row: rows.Row) -> None:
         seq = self._next_seq
@@ -346,7 +342,7 @@ class RunWriter:
         try:
             if self._taken is not None:
                 raise TakenOver(self._taken)
-            if self._lock is not None and not self._lock.is_held():
+            if self.locks is not None and not self.locks.is_held(self.run_id):
                 sign = "the file beside the store that says who measures it was removed"
                 raise TakenOver(takeover_message(self.run_id, sign))
             require_ownership(connection, self.run_id, next_seq)
