@@ -15,7 +15,7 @@ from pathlib import Path
 
 from benchgate.errors import EvidenceError, ExitCode, PublishError, SuiteError, UsageError
 from benchgate.escape import markdown_code, markdown_prose
-from benchgate.integrations import github_outputs
+from benchgate.integrations import ci
 from benchgate.integrations.ci import GitHubContext
 from benchgate.integrations.github import GitHubApi
 from benchgate.integrations.github_feedback import (
@@ -258,7 +258,7 @@ def publishers(targets: GitHubTargets, context: GitHubContext, environment: Mapp
     def summary(message: Message) -> str:
         if not environment.get("GITHUB_STEP_SUMMARY"):
             raise PublishError("GITHUB_STEP_SUMMARY is not set: there is no job summary to write to")
-        github_outputs.publish_summary(environment, lambda: message.text(SUMMARY_BYTES))
+        ci.publish_summary(environment, lambda: message.text(SUMMARY_BYTES))
         return "job summary written"
 
     every: dict[str, tuple[bool, Publisher]] = {

@@ -238,13 +238,19 @@ def read_sizes(database: Database, now: str) -> Sizes:
 
 def _table_sizes(connection: Connection) -> list[TableSize]:
     every = tables.metadata.sorted_tables
-    n_rows = [int(connection.scalar(select(func.count()).select_from(table)) or 0) for table in every]
     n_bytes = _bytes_by_table(connection, every)
+    if not n_bytes:  # of all values, numbers as 8 bytes
+        for table in every:
+            long = [column for column in table.columns if isinstance(column.type, Text | LargeBinary)]
+            numbers = literal(8 * (len(table.columns) - len(long)))
+            each = sum((func.coalesce(func.length(column), 0) for column in long), numbers)
+            n_bytes[table.name] = int(connection.scalar(select(func.sum(each)).select_from(table)) or 0)
+    n_rows = [int(connection.scalar(select(func.count()).select_from(table)) or 0) for table in every]
     return [TableSize(table.name, n, n_bytes.get(table.name, 0)) for table, n in zip(every, n_rows, strict=True)]
 
 
 def _bytes_by_table(connection: Connection, every: Sequence[Table]) -> dict[str, int]:
-    """Return the sizes with indexes; without SQLite's dbstat, those of all values, numbers as 8 bytes."""
+    """Return the sizes with indexes; empty for an SQLite without dbstat."""
     if connection.dialect.name != "sqlite":
         size = text("SELECT pg_total_relation_size(CAST(:name AS regclass))")
         return {table.name: int(connection.scalar(size, {"name": table.name}) or 0) for table in every}
@@ -254,11 +260,5 @@ def _bytes_by_table(connection: Connection, every: Sequence[Table]) -> dict[str,
     )
     try:
         return {name: int(size) for name, size in connection.execute(text(of_table))}
-    except OperationalError:  # not every SQLite is built with dbstat
-        sizes = {}
-        for table in every:
-            long = [column for column in table.columns if isinstance(column.type, Text | LargeBinary)]
-            numbers = literal(8 * (len(table.columns) - len(long)))
-            each = sum((func.coalesce(func.length(column), 0) for column in long), numbers)
-            sizes[table.name] = int(connection.scalar(select(func.sum(each)).select_from(table)) or 0)
-        return sizes
+    except OperationalError:
+        return {}

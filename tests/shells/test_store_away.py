@@ -344,7 +344,7 @@ def test_run_that_is_cut_short_while_its_store_is_away_says_where_it_is_kept(add
     ],
 )
 def test_command_names_the_store_only_where_that_reaches_it(written: str, whole: bool) -> None:
-    assert Address.parse(written).shown_is_whole is whole
+    assert bool(Address.parse(written).shown_if_whole) is whole
 
 
 def test_command_that_recovers_shows_no_password(postgres_address: str, spool: Path) -> None:
