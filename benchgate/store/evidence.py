@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Select, Table, func, select
@@ -79,20 +79,16 @@ class RunRows:
 
 
 @dataclass(frozen=True, slots=True)
-class PriorRuns:
-    """Runs before a run, oldest first: those that promote, those whose first verdict did not, and unjudged ones."""
+class RunContext:
+    """Facts that a store knows besides a run's own rows: its baseline's noise, and earlier runs, oldest first.
 
+    Earlier runs are those that promote, those whose first verdict did not, and those without a verdict.
+    """
+
+    noise: NoiseProfile | None = None
     promoted: tuple[PastRun, ...] = ()
     attempts: tuple[Attempt, ...] = ()
     unjudged: tuple[Attempt, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class RunContext:
-    """Facts that a store knows besides a run's own rows: its baseline's noise, and earlier runs."""
-
-    noise: NoiseProfile | None = None
-    before: PriorRuns = field(default_factory=PriorRuns)
 
 
 def rows_of(connection: Connection, run: rows.Row) -> RunRows:
@@ -106,17 +102,6 @@ def rows_of(connection: Connection, run: rows.Row) -> RunRows:
         telemetry=_in_order(connection, tables.telemetry, run["id"]),
         events=fetch(connection, events),
     )
-
-
-def read_context(connection: Connection, run: Run) -> RunContext:
-    """Read the runs before a run, and its baseline's noise known at its end: of a calibration, its own profile."""
-    profile = tables.noise_profile
-    document = results.first_document(connection, select(profile).where(profile.c.run_id == run.id))
-    noise = None if document is None else NoiseProfile.from_json(document)
-    if noise is None and Arm.BASELINE in run.arms:
-        key = noise_key(run.arms[Arm.BASELINE], run.environment, run.measurement_sha256)
-        noise = results.noise_profile(connection, key, before=run.finished_at or run.started_at)
-    return RunContext(noise, past_runs(connection, run))
 
 
 def read_evidence(found: RunRows, known: RunContext) -> Evidence:
@@ -140,9 +125,9 @@ def read_evidence(found: RunRows, known: RunContext) -> Evidence:
         raise EvidenceError(f"run {run.id}: its journal holds a damaged count of replicas: {exc}") from exc
     return Evidence(
         noise=known.noise,
-        history=known.before.promoted,
-        attempts=known.before.attempts,
-        unjudged=known.before.unjudged,
+        history=known.promoted,
+        attempts=known.attempts,
+        unjudged=known.unjudged,
         ended=ended,
         run=run,
         load=tuple(item for item in seen if isinstance(item, LoadObservation)),
@@ -226,18 +211,26 @@ def read_journal(connection: Connection, run: rows.Row) -> tuple[JournalEntry, .
     return tuple(JournalEntry(seq, what[seq], seq in aside) for seq in sorted(what))
 
 
-# Earlier runs
+# Context: noise and earlier runs
 
 
-def past_runs(connection: Connection, run: Run) -> PriorRuns:
-    """Return the newest runs of the same suite and measurement that were over before `run` began, as decided by then.
+def read_context(connection: Connection, run: Run) -> RunContext:
+    """Read the noise of a run's baseline, and the newest earlier runs of the same suite and measurement.
 
-    A resumed run began when it was resumed last: its first session may have measured next to nothing.
+    Earlier are runs that were over before `run` began, as decided by then. A resumed run began when it was resumed
+    last: its first session may have measured next to nothing.
     Without a baseline series, a run promoted when any of its own verdicts does, with the numbers of the first that
     does: deciding again, with other waivers or none, takes nothing out of the history. Later decisions add nothing
     either: what was decided after `run` began is unknown to it, however often it is judged. Promotions are in order of
     decision. Raises EvidenceError for a damaged verdict or promotion.
     """
+    # The noise known at its end; of a calibration, its own profile.
+    profile = tables.noise_profile
+    document = results.first_document(connection, select(profile).where(profile.c.run_id == run.id))
+    noise = None if document is None else NoiseProfile.from_json(document)
+    if noise is None and Arm.BASELINE in run.arms:
+        key = noise_key(run.arms[Arm.BASELINE], run.environment, run.measurement_sha256)
+        noise = results.noise_profile(connection, key, before=run.finished_at or run.started_at)
     event, earlier = tables.event.c, tables.run.c
     resumed = select(tables.event).where(event.run_id == run.id, event.kind == RESUMED).order_by(event.seq)
     began_at = max([run.started_at, *(one.at for one in read_resumptions(run.id, fetch(connection, resumed)))])
@@ -254,10 +247,11 @@ def past_runs(connection: Connection, run: Run) -> PriorRuns:
     attempts = tuple(_attempt(one, own[0].outcome) for one, own in compared if not own[0].outcome.promotes)
     unjudged = _unjudged(connection, run, began_at)
     if recorded:
-        return PriorRuns(_recorded(connection, before, recorded), attempts, unjudged)
+        return RunContext(noise, _recorded(connection, before, recorded), attempts, unjudged)
     promoting = [(one, next((v for v in own if v.outcome.promotes), None)) for one, own in compared]
     promoted = [_past(one, verdict, verdict.decided_at) for one, verdict in promoting if verdict is not None]
-    return PriorRuns(tuple(sorted(promoted, key=lambda past: past.promoted_at)[-MOST_RUNS:]), attempts, unjudged)
+    promoted.sort(key=lambda past: past.promoted_at)
+    return RunContext(noise, tuple(promoted[-MOST_RUNS:]), attempts, unjudged)
 
 
 def _with_verdicts(

@@ -182,18 +182,61 @@ def _tables(
 
 def records(evidence: Evidence) -> Iterator[Record]:
     """Yield every record of a run, the run itself first; `kind` is its kind, `run_id` its run."""
-    for kind, of in (
-        ("run", _run_record(evidence)),
-        ("request", requests(evidence)),
-        ("item", items(evidence)),
-        ("prompt", prompts(evidence)),
-        ("position", positions(evidence)),
-        ("reading", readings(evidence)),
-        ("start", (asdict(start) for start in evidence.starts)),
-        ("target_fault", (asdict(fault) for fault in evidence.target_faults)),
-        ("error_budget", [] if evidence.budget_spent is None else [asdict(evidence.budget_spent)]),
-    ):
-        yield from ({"kind": kind, "run_id": evidence.run.id, **record} for record in of)
+    run = evidence.run
+    about_run = {
+        "suite": run.suite_name,
+        "label": run.label,
+        "status": run.status.value,
+        "started_at": run.started_at,
+        "finished_at": run.finished_at,
+        "tool_version": run.tool_version,
+        "seed": run.seed,
+        "plan_sha256": run.plan_sha256,
+        "measurement_sha256": run.measurement_sha256,
+        "arms": {arm.value: asdict(deployment) for arm, deployment in run.arms.items()},
+    }
+    requests = (
+        dict(zip(columns, values, strict=True))
+        for seen in evidence.load
+        for columns in request_columns(seen)
+        for values in zip(*columns.values(), strict=True)
+    )
+    found: dict[str, Iterable[Record]] = {
+        "run": [about_run],
+        "request": requests,
+        **_item_records(evidence),
+        "reading": _readings(evidence),
+        "start": map(asdict, evidence.starts),
+        "target_fault": map(asdict, evidence.target_faults),
+        "error_budget": [] if evidence.budget_spent is None else [asdict(evidence.budget_spent)],
+    }
+    for kind, those in found.items():
+        yield from ({"kind": kind, "run_id": run.id, **record} for record in those)
+
+
+def _item_records(evidence: Evidence) -> dict[str, Iterable[Record]]:
+    """Return the records of eval items, of recorded prompts, and of the positions of the fixed texts, in nats.
+
+    `repeat` above 0 is a repetition by the same arm. Prompts have texts only where the suite kept them.
+    """
+    items = (
+        {"arm": seen.arm.value, "task": seen.task, "repeat": seen.repeat, **asdict(item)}
+        for seen in evidence.quality
+        for item in seen.items
+    )
+    prompts = map(asdict, evidence.shadow.items if evidence.shadow else ())
+    positions = map(asdict, evidence.divergence.items if evidence.divergence else ())
+    found: dict[str, Iterable[Record]] = {"item": items, "prompt": prompts, "position": positions}
+    return {kind: map(without_infinities, those) for kind, those in found.items()}
+
+
+def _readings(evidence: Evidence) -> Iterator[Record]:
+    """Yield one record per sample of a server's own metrics; unknown values are left out."""
+    for window in evidence.telemetry:
+        place = {"arm": window.arm.value, "stage": window.stage, "block": window.block, "position": window.position}
+        for reading in window.readings:
+            values = {metric.value: value for metric, value in reading.values.items()}
+            yield place | without_infinities({"at_s": reading.at_s, "marker": reading.marker, "values": values})
 
 
 def without_infinities(value: Any) -> Any:
@@ -207,16 +250,11 @@ def without_infinities(value: Any) -> Any:
     return str(value) if isinstance(value, str) else value
 
 
-def requests(evidence: Evidence) -> Iterator[Record]:
-    """Yield one record for each request, with those of the ramp (`ramp`) and those cancelled on purpose (`left`)."""
-    for seen in evidence.load:
-        for columns in request_columns(seen):
-            for values in zip(*columns.values(), strict=True):
-                yield dict(zip(columns, values, strict=True))
-
-
 def request_columns(seen: LoadObservation) -> Iterator[Mapping[str, list[Any]]]:
-    """Yield the columns of an observation's requests, of one length each: measured, ramp, then cancelled ones."""
+    """Yield the columns of an observation's requests, of one length each.
+
+    First the measured ones, then those of the ramp (`ramp`), then those cancelled on purpose (`left`).
+    """
     for requests in seen.parts:
         n = len(requests)
         if n == 0:
@@ -229,48 +267,6 @@ def request_columns(seen: LoadObservation) -> Iterator[Mapping[str, list[Any]]]:
         for name, latency in _LATENCIES.items():
             columns[name] = [value if math.isfinite(value) else None for value in latency(requests).tolist()]
         yield columns
-
-
-def items(evidence: Evidence) -> Iterator[Record]:
-    """Yield one record per eval item and arm; `repeat` above 0 is a repetition by the same arm."""
-    for seen in evidence.quality:
-        place = {"arm": seen.arm.value, "task": seen.task, "repeat": seen.repeat}
-        yield from (without_infinities(place | asdict(item)) for item in seen.items)
-
-
-def prompts(evidence: Evidence) -> Iterator[Record]:
-    """Yield one record per recorded prompt; texts only where the suite kept them."""
-    yield from (without_infinities(asdict(item)) for item in (evidence.shadow.items if evidence.shadow else ()))
-
-
-def positions(evidence: Evidence) -> Iterator[Record]:
-    """Yield one record per position of the fixed texts, in nats."""
-    yield from (without_infinities(asdict(item)) for item in (evidence.divergence.items if evidence.divergence else ()))
-
-
-def readings(evidence: Evidence) -> Iterator[Record]:
-    """Yield one record per sample of a server's own metrics; unknown values are left out."""
-    for window in evidence.telemetry:
-        place = {"arm": window.arm.value, "stage": window.stage, "block": window.block, "position": window.position}
-        for reading in window.readings:
-            values = {word.value: value for word, value in reading.values.items()}
-            yield place | without_infinities({"at_s": reading.at_s, "marker": reading.marker, "values": values})
-
-
-def _run_record(evidence: Evidence) -> Iterator[Record]:
-    run = evidence.run
-    yield {
-        "suite": run.suite_name,
-        "label": run.label,
-        "status": run.status.value,
-        "started_at": run.started_at,
-        "finished_at": run.finished_at,
-        "tool_version": run.tool_version,
-        "seed": run.seed,
-        "plan_sha256": run.plan_sha256,
-        "measurement_sha256": run.measurement_sha256,
-        "arms": {arm.value: asdict(deployment) for arm, deployment in run.arms.items()},
-    }
 
 
 def _request_values(requests: RequestColumns) -> dict[str, list[Any]]:
@@ -368,30 +364,27 @@ def write_table(file: Path, columns: Mapping[str, type], found: Iterable[Sequenc
     _write(file, arrow.Table.from_arrays(arrays, schema=schema))
 
 
-def write_records(folder: Path, evidence: Evidence) -> list[Path]:
-    """Write a Parquet file for each kind of record of a run: `RUN.requests.parquet` and so on."""
+def write_records(folder: Path, evidence: Evidence) -> Iterator[Path]:
+    """Write a Parquet file for each kind of record of a run, `RUN.requests.parquet` and so on, and yield each file."""
     arrow = pyarrow()
-    written = []
-    columns = [part for seen in evidence.load for part in request_columns(seen)]
+    written = {}
     parts = [
         arrow.table(
             {name: _whole_characters(column) if name in _TEXTS else column for name, column in part.items()},
             schema=_request_schema(part),
         )
-        for part in columns
+        for seen in evidence.load
+        for part in request_columns(seen)
     ]
     if parts:
-        written.append(_place(folder, evidence, "requests"))
-        _write(written[-1], arrow.concat_tables(parts))
-    for kind, found in (
-        ("items", items(evidence)),
-        ("prompts", prompts(evidence)),
-        ("positions", positions(evidence)),
-    ):
+        written["request"] = arrow.concat_tables(parts)
+    for kind, found in _item_records(evidence).items():
         if listed := list(found):
-            written.append(_place(folder, evidence, kind))
-            _write(written[-1], arrow.Table.from_pylist(_whole_characters(listed)))
-    return written
+            written[kind] = arrow.Table.from_pylist(_whole_characters(listed))
+    for kind, table in written.items():
+        file = folder / f"{evidence.run.id}.{kind}s.parquet"
+        _write(file, table)
+        yield file
 
 
 def _whole_characters(value: Any) -> Any:
@@ -403,10 +396,6 @@ def _whole_characters(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _whole_characters(inner) for name, inner in value.items()}
     return value
-
-
-def _place(folder: Path, evidence: Evidence, kind: str) -> Path:
-    return folder / f"{evidence.run.id}.{kind}.parquet"
 
 
 def _request_schema(columns: Iterable[str]) -> Any:
