@@ -320,7 +320,7 @@ def conclude_each(candidates: Sequence[str], measure: Callable[[str], Decision],
     whatever ends the command, with those that were judged by then. The CI system's verdict is withdrawn while a
     candidate is measured: an earlier candidate's must not stand for one without a verdict.
     """
-    from benchgate.integrations import github_outputs
+    from benchgate.integrations import ci
 
     done: list[tuple[str, Decision, OutputOptions, ExitCode]] = []
     documents: list[str] = []
@@ -330,7 +330,7 @@ def conclude_each(candidates: Sequence[str], measure: Callable[[str], Decision],
     try:
         for name in candidates:
             if output.publish:
-                github_outputs.withdraw_outputs(os.environ)
+                ci.withdraw_outputs(os.environ)
             decision = measure(name)
             code = finish(decision, own[name], show=documents.append if output.format is Format.JSON else None)
             done.append((name, decision, own[name], code))
@@ -356,7 +356,7 @@ def conclude_each(candidates: Sequence[str], measure: Callable[[str], Decision],
     decision, options = max(decisive, key=lambda one: one[0].verdict.outcome.severity)
     run_id = decision.evidence.run.id
     try:
-        github_outputs.publish_outputs(
+        ci.publish_outputs(
             os.environ,
             verdict=decision.verdict,
             run_id=run_id,
@@ -461,10 +461,10 @@ def _write_statement(
 
 
 def _withdrawal_faults() -> list[str]:
-    from benchgate.integrations import github_outputs
+    from benchgate.integrations import ci
 
     try:
-        github_outputs.withdraw_outputs(os.environ)
+        ci.withdraw_outputs(os.environ)
     except PublishError as error:
         return [str(error)]
     return []

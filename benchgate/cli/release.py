@@ -287,11 +287,10 @@ def promote(
     Example: benchgate promote chat-3 --ref main --protected
     """
     from benchgate.integrations.ci import origin_of, unprotected_because
-    from benchgate.integrations.hook import hook_command
     from benchgate.model.deployment import Arm
     from benchgate.model.run import MAX_PROMOTION_AGE_S
     from benchgate.release import promote
-    from benchgate.release.promote import run_promotion_hook
+    from benchgate.release.promote import hook_command, run_promotion_hook
     from benchgate.store.repository import Store
 
     rests_on = {"--report": report, "--override": override, "--waivers": waivers, "--as-of": as_of, "--strict": strict}
@@ -556,7 +555,7 @@ def _statement_document(found: Verified, code: ExitCode) -> dict[str, object]:
         "outcome": said.outcome.value,
         "stated_exit_code": said.exit_code.value,
         "lines": [
-            {"part": line.part, "answer": line.answer.value, "told": line.text, "remedy": line.remedy}
+            {"part": line.part, "answer": line.answer.value, "text": line.text, "remedy": line.remedy}
             for line in found.lines
         ],
         "holds": found.holds,

@@ -10,22 +10,14 @@ from pathlib import Path
 from typing import NoReturn
 
 from benchgate.errors import SuiteError, UsageError
-from benchgate.importers.aiperf import AIPERF
-from benchgate.importers.guidellm import GUIDELLM
-from benchgate.importers.inference_perf import INFERENCE_PERF, LLM_D
-from benchgate.importers.lm_eval import LM_EVAL
-from benchgate.importers.reading import Field, Format, Reading, read_bytes, read_json, with_keys
+from benchgate.importers.reading import Field, Format, Reading, read_bytes, read_json
+from benchgate.importers.request_files import AIPERF, GUIDELLM
+from benchgate.importers.summary_files import INFERENCE_PERF, LLM_D, LM_EVAL
 from benchgate.importers.vllm import SGLANG, VLLM
 from benchgate.suite.yaml import read_text
 
 
-def _is_k6(document: Field) -> bool:
-    found = document.value.get("metrics") if isinstance(document.value, dict) else None
-    return isinstance(found, dict) and found.keys() >= {"http_req_duration", "http_reqs"}
-
-
 def _refuse_k6(document: Field) -> NoReturn:
-    """Refuse a k6 summary: none of its numbers is one of benchgate's."""
     raise UsageError(
         f"{document.source} is a summary of k6, and none of its numbers is one of benchgate's: http_reqs counts "
         "requests that failed, http_req_failed goes by the status code, which proves nothing of a stream, "
@@ -34,7 +26,7 @@ def _refuse_k6(document: Field) -> NoReturn:
     )
 
 
-_K6 = Format("k6", with_keys("metrics.http_req_duration", "metrics.http_reqs"), _is_k6, _refuse_k6)
+_K6 = Format("k6", ("metrics.http_req_duration", "metrics.http_reqs"), _refuse_k6)
 
 
 FORMATS: Mapping[str, Format] = {
@@ -78,7 +70,6 @@ def read_file(path: Path, format_name: str | None = None) -> ReadFile:
 
 
 def _only(fitting: Sequence[str], document: Field) -> str:
-    """Return the one format that fits. Raises UsageError if none or two do."""
     if len(fitting) == 1:
         return fitting[0]
     if fitting:

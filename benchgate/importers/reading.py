@@ -63,6 +63,10 @@ class Field:
             self.refuse("a list")
         return [Field(one, self.source, f"{self.path}[{number}]") for number, one in enumerate(self.value)]
 
+    def lines(self) -> list[Field]:
+        """Return the values of a file with one a line, which is no list if it has one line alone."""
+        return self.items() if isinstance(self.value, list) else [self]
+
     def entries(self) -> Iterator[tuple[str, Field]]:
         """Yield the keys of an object with their values."""
         if not isinstance(self.value, dict):
@@ -97,12 +101,6 @@ class Field:
         return self.value
 
 
-def with_keys(*names: str) -> str:
-    """Describe an object with these keys; `a.b` is the key b of its a."""
-    quoted = [f"`{name}`" for name in names]
-    return f"an object with {', '.join(quoted[:-1])} and {quoted[-1]}"
-
-
 def optional_text(field: Field | None) -> str | None:
     """Return the text of a field that may be missing."""
     return None if field is None else field.text()
@@ -123,38 +121,30 @@ def read_bytes(path: Path) -> bytes:
 def read_json(text: str, source: str, first_line: int = 1) -> Field:
     """Parse one JSON value. Raises UsageError with line and column for a mistake or a duplicate key."""
     try:
-        return Field(json.loads(text, object_pairs_hook=_no_key_twice), source)
+        return Field(json.loads(text, object_pairs_hook=_require_distinct), source)
     except json.JSONDecodeError as exc:
         place = f"{source}:{first_line + exc.lineno - 1}:{exc.colno}"
         raise UsageError(f"{place}: {exc.msg}; expected one whole JSON value: is the file cut short?") from exc
     except _KeyTwice as exc:
-        place = f"{source}:{first_line + _lines_before(text, exc.key)}"
-        raise UsageError(f"{place}: the key {exc.key[:_MOST_SHOWN]!a} is there twice in one object") from exc
+        key = exc.args[0]
+        places = [found.start() for found in re.finditer(re.escape(json.dumps(key)) + r"\s*:", text)]
+        line = first_line + (text.count("\n", 0, places[1]) if len(places) == 2 else 0)  # else it is ambiguous
+        raise UsageError(f"{source}:{line}: the key {key[:_MOST_SHOWN]!a} is there twice in one object") from exc
     except (ValueError, RecursionError) as exc:
         why = ascii(str(exc))[1:-1][:120]
         raise UsageError(f"{source}:{first_line}: it cannot be read as JSON: {why}") from exc
 
 
 class _KeyTwice(ValueError):
-    """Duplicate key in an object."""
-
-    def __init__(self, key: str) -> None:
-        super().__init__(key)
-        self.key = key
+    """Duplicate key in an object: its only argument."""
 
 
-def _no_key_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _require_distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
         keys = [key for key, _ in pairs]
         raise _KeyTwice(next(key for key in keys if keys.count(key) > 1))
     return found
-
-
-def _lines_before(text: str, key: str) -> int:
-    """Return the number of lines before a duplicate key; 0 if its place is ambiguous."""
-    places = [found.start() for found in re.finditer(re.escape(json.dumps(key)) + r"\s*:", text)]
-    return text.count("\n", 0, places[1]) if len(places) == 2 else 0
 
 
 def about_the_same(one: float, other: float) -> bool:
@@ -329,14 +319,32 @@ def _leaves(value: object, path: str, depth: int) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """Format of one tool: the marks of its documents in words and as a test, and its reader."""
+    """Format of one tool and its reader, recognised by keys that it alone writes together; `a.b` is the key b of its a.
+
+    With `of_lines` a file has one such object a line.
+    """
 
     name: str
-    marked_by: str
-    is_it: Callable[[Field], bool]
+    keys: tuple[str, ...]
     read: Callable[[Field], Reading]
+    of_lines: bool = False
+
+    @property
+    def marked_by(self) -> str:
+        """Description of its keys."""
+        quoted = [f"`{key}`" for key in self.keys]
+        found = f"an object with {', '.join(quoted[:-1])} and {quoted[-1]}"
+        return f"lines, each {found}" if self.of_lines else found
+
+    def is_it(self, document: Field) -> bool:
+        """Return True for a document with its keys."""
+        objects = document.lines() if self.of_lines else [document]
+        return bool(objects) and all(_has_key(one.value, key) for one in objects for key in self.keys)
 
 
-def has_keys(*names: str) -> Callable[[Field], bool]:
-    """Return a test for an object with these keys, which one tool alone writes together."""
-    return lambda document: isinstance(document.value, dict) and document.value.keys() >= set(names)
+def _has_key(value: object, path: str) -> bool:
+    for key in path.split("."):
+        if not isinstance(value, dict) or key not in value:
+            return False
+        value = value[key]
+    return True

@@ -20,13 +20,11 @@ from benchgate.importers.reading import (
     Reading,
     about_the_same,
     by_local_time,
-    has_keys,
     latency_rows,
     left_out,
     optional_text,
     rate_rows,
     stage_name,
-    with_keys,
 )
 from benchgate.model.run import MetricRow
 
@@ -46,7 +44,7 @@ TIMES = ("$.ttfts", "$.itls")
 COUNTS = ("$.output_lens", "$.errors")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Requests:
     """Requests of a detailed file: times in seconds of those answered, and the number of failures."""
 
@@ -58,7 +56,7 @@ class Requests:
 
     @property
     def succeeded(self) -> int:
-        """Return the number of requests answered with at least one token."""
+        """Number of requests answered with at least one token."""
         return len(self.ttft_s)
 
     def rows(self, stage: str) -> Iterator[MetricRow]:
@@ -90,40 +88,28 @@ def _detailed(document: Field, sent: int | None = None) -> Requests | None:
     columns = [one.items() for one in lists if one is not None]
     if len({len(column) for column in columns}) != 1:
         document.refuse("as many `ttfts` as `itls`, `output_lens` and `errors`")
-    _require_totals(document, sent)
+    lengths, completed, total = columns[2], document.need("completed"), document.need("total_output_tokens")
+    if sent is not None and len(lengths) != sent:
+        found = f"the {len(lengths)} requests that the file has one by one"
+        completed.refuse(f"a number that comes, with those that failed, to {found}")
+    if total.number() != (tokens_of_all := sum(one.count() for one in lengths)):
+        total.refuse(f"the {tokens_of_all} tokens that `output_lens` come to")
     longest = _window_s(document) * 1.01
-    found = Requests(
-        [], [], [], 0.0, sum(not _is_answered(tokens, error) for _, _, tokens, error in zip(*columns, strict=True))
-    )
-    tokens_of_all = 0
+    requests = Requests([], [], [], 0.0, 0)
     for ttft, itl, length, error in zip(*columns, strict=True):
-        if not _is_answered(length, error):
+        tokens = length.count()
+        if tokens == 0 or error.value != "":
+            requests.failed += 1
             continue
         gaps = [gap.number(most=longest) for gap in itl.items()]
-        tokens = length.count()
-        found.ttft_s.append(ttft.number(most=longest))
-        found.gaps_s.extend(gaps)
-        tokens_of_all += tokens
+        requests.ttft_s.append(ttft.number(most=longest))
+        requests.gaps_s.extend(gaps)
+        requests.output_tokens += tokens
         if tokens > 1:
-            found.tpot_s.append(sum(gaps) / (tokens - 1))
-    completed = document.need("completed")
-    if found.succeeded > completed.count():
-        completed.refuse(f"at least the {found.succeeded} requests that have an answer")
-    return Requests(found.ttft_s, found.tpot_s, found.gaps_s, float(tokens_of_all), found.failed)
-
-
-def _require_totals(document: Field, sent: int | None) -> None:
-    lengths, total = document.need("output_lens"), document.need("total_output_tokens")
-    if sent is not None and len(lengths.items()) != sent:
-        found = f"the {len(lengths.items())} requests that the file has one by one"
-        document.need("completed").refuse(f"a number that comes, with those that failed, to {found}")
-    tokens = sum(one.count() for one in lengths.items())
-    if total.number() != tokens:
-        total.refuse(f"the {tokens} tokens that `output_lens` come to")
-
-
-def _is_answered(tokens: Field, error: Field) -> bool:
-    return tokens.count() > 0 and error.value == ""
+            requests.tpot_s.append(sum(gaps) / (tokens - 1))
+    if requests.succeeded > completed.count():
+        completed.refuse(f"at least the {requests.succeeded} requests that have an answer")
+    return requests
 
 
 def _outcomes(document: Field, requests: Requests | None, failed: int, tokens: float | None) -> Outcomes:
@@ -198,7 +184,7 @@ def _lost_and_sent(document: Field) -> tuple[int, int | None]:
     return (prompts.count() - completed, None) if failed is None else (failed.count(), sent)
 
 
-VLLM = Format("vllm", with_keys(*_VLLM_KEYS), has_keys(*_VLLM_KEYS), read_vllm)
+VLLM = Format("vllm", _VLLM_KEYS, read_vllm)
 
 
 _SGLANG_KEYS = ("backend", "completed", "duration", "request_throughput", "total_output_tokens_retokenized")
@@ -245,4 +231,4 @@ def read_sglang(document: Field) -> Reading:
     return Reading("sglang", version, model, tuple(rows), mapped, unmapped)
 
 
-SGLANG = Format("sglang", with_keys(*_SGLANG_KEYS), has_keys(*_SGLANG_KEYS), read_sglang)
+SGLANG = Format("sglang", _SGLANG_KEYS, read_sglang)

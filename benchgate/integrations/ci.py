@@ -1,4 +1,4 @@
-"""The CI environment of this process: the person and ref behind a promotion, the run's address, and GitHub's event.
+"""The CI job of this process: GitHub's event, who promotes from which ref, the run's address, outputs and summary.
 
 The environment is set by whoever starts the process. Checking it keeps a job from promoting by mistake what its host
 would not allow; it does not keep anybody out who may write to the store.
@@ -6,17 +6,21 @@ would not allow; it does not keep anybody out who may write to the store.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
-from collections.abc import Mapping
+import secrets
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-from benchgate.errors import PublishError, UsageError
+from benchgate.errors import ExitCode, PublishError, UsageError
 from benchgate.model.history import PromotionOrigin
+from benchgate.model.verdict import Verdict, checks_by_result
 
 _SHA = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _PULL_REF = re.compile(r"refs/pull/([1-9][0-9]{0,9})/(?:merge|head)")
@@ -130,7 +134,7 @@ def _pull(environment: Mapping[str, str], event: dict[str, Any]) -> int | None:
 
 
 def _foreign_repository(environment: Mapping[str, str], name: str, event: dict[str, Any]) -> str | None:
-    """Return the repository of the change if it is not this one; an unknown one counts as a foreign_repository."""
+    """Return the repository of the change if it is not this one; an unknown one counts as another."""
     if name.startswith("pull_request"):
         head = _at(event, "pull_request", "head", "repo", "full_name")
     elif name == "workflow_run":
@@ -182,10 +186,6 @@ class _Host:
     commit: str | None
     doubt: str | None
 
-    @property
-    def description(self) -> str:
-        return f"{self.name} for {self.by}" if self.by else self.name
-
 
 def origin_of(
     environment: Mapping[str, str],
@@ -216,7 +216,9 @@ def origin_of(
     if protected and host.doubt is not None:
         raise UsageError(f"--protected: {host.doubt}; promote in a job on a protected ref, and leave --protected out")
     is_protected = host.doubt is None and protected is not False
-    return PromotionOrigin(by, host.ref, commit or host.commit, is_protected, ci=host.description)
+    return PromotionOrigin(
+        by, host.ref, commit or host.commit, is_protected, ci=f"{host.name} for {host.by}" if host.by else host.name
+    )
 
 
 def unprotected_because(environment: Mapping[str, str]) -> str:
@@ -242,48 +244,26 @@ def _by_hand(environment: Mapping[str, str], ref: str | None, *, protected: bool
 
 
 def _host(environment: Mapping[str, str]) -> _Host | None:
-    return _github(environment) or _gitlab(environment)
-
-
-def _github(environment: Mapping[str, str]) -> _Host | None:
-    """Read a job of GitHub Actions. An event that anybody can trigger is of no protected ref."""
-    if environment.get("GITHUB_ACTIONS") != "true":
+    """Read a job of GitHub Actions or GitLab. A change that is not merged is of no protected ref."""
+    get, doubt = environment.get, None
+    if get("GITHUB_ACTIONS") == "true":
+        name, by, commit, event = "GitHub Actions", get("GITHUB_ACTOR"), get("GITHUB_SHA"), get("GITHUB_EVENT_NAME")
+        ref, protected = get("GITHUB_REF", ""), get("GITHUB_REF_PROTECTED")
+        is_change = bool(get("GITHUB_HEAD_REF")) or ref.startswith(_CHANGES)
+        if event not in _WRITER_EVENTS:
+            doubt = f"this job was started by {event or 'an event without a name'}, which anybody can trigger"
+    elif get("GITLAB_CI") == "true":
+        name, by, commit = "GitLab", get("GITLAB_USER_LOGIN"), get("CI_COMMIT_SHA")
+        ref, protected = get("CI_COMMIT_REF_NAME", ""), get("CI_COMMIT_REF_PROTECTED")
+        is_change = get("CI_PIPELINE_SOURCE", "").endswith("request_event")
+        is_change |= any(get(one) for one in ("CI_MERGE_REQUEST_IID", "CI_EXTERNAL_PULL_REQUEST_IID"))
+    else:
         return None
-    ref, event = environment.get("GITHUB_REF", ""), environment.get("GITHUB_EVENT_NAME", "")
-    doubt = None
-    if event not in _WRITER_EVENTS:
-        doubt = f"this job was started by {event or 'an event without a name'}, which anybody can trigger"
-    elif environment.get("GITHUB_HEAD_REF") or ref.startswith(_CHANGES):
+    if doubt is None and is_change:
         doubt = "this job is for a change that is not merged"
-    elif not ref or environment.get("GITHUB_REF_PROTECTED") != "true":
-        doubt = f"GitHub Actions does not say that {ref or 'the ref of this job'} is protected"
-    return _Host(
-        name="GitHub Actions",
-        by=environment.get("GITHUB_ACTOR") or None,
-        ref=ref or None,
-        commit=environment.get("GITHUB_SHA") or None,
-        doubt=doubt,
-    )
-
-
-def _gitlab(environment: Mapping[str, str]) -> _Host | None:
-    """Read a job of GitLab. A merge request is of no protected ref."""
-    if environment.get("GITLAB_CI") != "true":
-        return None
-    ref, source = environment.get("CI_COMMIT_REF_NAME", ""), environment.get("CI_PIPELINE_SOURCE", "")
-    changes = ("CI_MERGE_REQUEST_IID", "CI_EXTERNAL_PULL_REQUEST_IID")
-    doubt = None
-    if source.endswith("request_event") or any(environment.get(name) for name in changes):
-        doubt = "this job is for a change that is not merged"
-    elif not ref or environment.get("CI_COMMIT_REF_PROTECTED") != "true":
-        doubt = f"GitLab does not say that {ref or 'the ref of this job'} is protected"
-    return _Host(
-        name="GitLab",
-        by=environment.get("GITLAB_USER_LOGIN") or None,
-        ref=ref or None,
-        commit=environment.get("CI_COMMIT_SHA") or None,
-        doubt=doubt,
-    )
+    elif doubt is None and (not ref or protected != "true"):
+        doubt = f"{name} does not say that {ref or 'the ref of this job'} is protected"
+    return _Host(name, by or None, ref or None, commit or None, doubt)
 
 
 def _bare(ref: str) -> str:
@@ -300,27 +280,15 @@ _NAMED = ("CI_JOB_URL", "BUILDKITE_BUILD_URL", "CIRCLE_BUILD_URL", "BUILD_URL", 
 
 def run_url(environment: Mapping[str, str]) -> str | None:
     """Return the address of the CI's page of this run, without credentials; None if the CI does not set one."""
-    found = _github_run_url(environment) or _azure_run_url(environment)
-    if found is None:
-        found = next((environment[name] for name in _NAMED if environment.get(name)), None)
+    get = environment.get
+    found = next((environment[name] for name in _NAMED if get(name)), None)
+    server, project, build = get("SYSTEM_COLLECTIONURI"), get("SYSTEM_TEAMPROJECT"), get("BUILD_BUILDID")
+    if get("TF_BUILD") is not None and server and project and build:
+        found = f"{server.rstrip('/')}/{project}/_build/results?buildId={build}"
+    server, repository, run = get("GITHUB_SERVER_URL"), get("GITHUB_REPOSITORY"), get("GITHUB_RUN_ID")
+    if get("GITHUB_ACTIONS") == "true" and server and repository and run:
+        found = f"{server}/{repository}/actions/runs/{run}"
     return found if found is not None and len(found) <= _LONGEST_RUN_URL and ADDRESS.fullmatch(found) else None
-
-
-def _github_run_url(environment: Mapping[str, str]) -> str | None:
-    if environment.get("GITHUB_ACTIONS") != "true":
-        return None
-    server, repository, run = (
-        environment.get(name, "") for name in ("GITHUB_SERVER_URL", "GITHUB_REPOSITORY", "GITHUB_RUN_ID")
-    )
-    return f"{server}/{repository}/actions/runs/{run}" if server and repository and run else None
-
-
-def _azure_run_url(environment: Mapping[str, str]) -> str | None:
-    names = ("SYSTEM_COLLECTIONURI", "SYSTEM_TEAMPROJECT", "BUILD_BUILDID")
-    server, project, build = (environment.get(name, "") for name in names)
-    if environment.get("TF_BUILD") is None or not (server and project and build):
-        return None
-    return f"{server.rstrip('/')}/{project}/_build/results?buildId={build}"
 
 
 _LONGEST_LINK = 2000
@@ -329,7 +297,7 @@ _LONGEST_LINK = 2000
 def report_link(environment: Mapping[str, str], url: str | None, report: Path | None) -> str | None:
     """Return the address of the report, or of the CI's page of the run; None if unknown.
 
-    Raises UsageError for a malformed address, or one with a user or a password, which would be shown.
+    Raises UsageError for a malformed address, or one with a user or a password, which readers would see.
     """
     if url is not None:
         if len(url) > _LONGEST_LINK or not ADDRESS.fullmatch(url):
@@ -338,16 +306,116 @@ def report_link(environment: Mapping[str, str], url: str | None, report: Path | 
                 "ASCII percent-encoded, like https://ci.example.com/report.html"
             )
         return url
-    return _gitlab_artifact_url(environment, report) or run_url(environment)
+    job, folder = run_url(environment), environment.get("CI_PROJECT_DIR")
+    if job is not None and report is not None and folder is not None and environment.get("GITLAB_CI") == "true":
+        inside = os.path.relpath(report.absolute(), folder)
+        if not inside.startswith(".."):  # else it is not among the job's artifacts
+            return f"{job}/artifacts/file/{quote(inside.replace(os.sep, '/'), errors='replace')}"
+    return job
 
 
-def _gitlab_artifact_url(environment: Mapping[str, str], report: Path | None) -> str | None:
-    """Return the address of a report inside the project's folder among the job's artifacts."""
-    folder = environment.get("CI_PROJECT_DIR")
-    if report is None or folder is None or environment.get("GITLAB_CI") != "true":
-        return None
-    job = run_url(environment)
-    inside = os.path.relpath(report.absolute(), folder)
-    if job is None or inside.startswith(".."):
-        return None
-    return f"{job}/artifacts/file/{quote(inside.replace(os.sep, '/'), errors='replace')}"
+# Job summary and step outputs of GitHub Actions. Outputs have only enumerated words, numbers, hashes and names in a
+# narrow alphabet: no text of a model or a server can become a command, a second output or a shell word.
+
+SUMMARY_LIMIT_BYTES = 1024 * 1024
+"""GitHub drops a step's whole summary above this, and leaves the step green."""
+
+_CUT_NOTICE = "\n\n_The summary was cut here: a job summary holds 1 MiB._\n"
+_RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_NOT_OF_A_NAME = re.compile(r"[^A-Za-z0-9._@:/%+-]")
+_LONGEST_NAME = 128
+_MOST_NAMES = 100
+_OUTPUT_NAMES = (
+    "exit-code", "run-id", "report-path", "report-sha256", "statement-path", "summary-json", "checks-failed",
+)  # fmt: skip
+
+
+def publish_summary(environment: Mapping[str, str], render_summary: Callable[[], str]) -> None:
+    """Append Markdown to GITHUB_STEP_SUMMARY, if that is set. Raises PublishError when it cannot be written."""
+    if not (path := environment.get("GITHUB_STEP_SUMMARY")):
+        return
+    with _job_files("the verdict itself stands"):
+        file = Path(path)
+        text = f"{render_summary().rstrip()}\n".encode(errors="replace")
+        held = file.stat().st_size if file.exists() else 0
+        room = SUMMARY_LIMIT_BYTES - held
+        if len(text) > room:  # it is cut at the end of a line
+            notice = _CUT_NOTICE.encode()
+            end = text.rfind(b"\n", 0, max(0, room - len(notice)))
+            if end <= 0:
+                raise PublishError(f"the job summary already holds {held:,} bytes, so the verdict does not fit into it")
+            text = text[:end] + notice
+        with file.open("ab") as out:
+            out.write(text)
+
+
+def publish_outputs(
+    environment: Mapping[str, str],
+    *,
+    verdict: Verdict,
+    run_id: str,
+    exit_code: ExitCode,
+    report_path: Path | None,
+    statement_path: Path | None = None,
+) -> None:
+    """Append the outputs to GITHUB_OUTPUT, if that is set. Later ones win: of several verdicts the decisive comes last.
+
+    Outputs: `verdict` in lower case, `exit-code`, `run-id`, `checks-failed` (names, separated by commas),
+    `summary-json` (all of these in one line of JSON, with numbers of checks), with a report `report-path` and
+    `report-sha256`, and with a statement `statement-path`. Raises PublishError when a file cannot be read or written,
+    or a value cannot be an output.
+    """
+    if not _RUN_ID.fullmatch(run_id):
+        raise PublishError(f"run id {run_id!r} is not fit for an output; expected letters, digits, '.', '_' and '-'")
+    outputs = {"verdict": verdict.outcome.value.lower(), "exit-code": str(int(exit_code)), "run-id": run_id}
+    found = checks_by_result(verdict, exit_code)
+    failed = [_NOT_OF_A_NAME.sub("_", name)[:_LONGEST_NAME] for name in found.failed[:_MOST_NAMES]]
+    summary = {
+        "verdict": verdict.outcome.value.lower(),
+        "exit_code": int(exit_code),
+        "promotes": exit_code is ExitCode.OK,
+        "run_id": run_id,
+        "passed": len(found.passed),
+        "warned": len(found.warned),
+        "failed": len(found.failed),
+        "checks_failed": failed,
+    }
+    outputs |= {"checks-failed": ",".join(failed), "summary-json": json.dumps(summary, sort_keys=True)}
+    with _job_files("the verdict itself stands"):
+        if report_path is not None:
+            outputs["report-path"] = str(report_path)
+            outputs["report-sha256"] = hashlib.sha256(report_path.read_bytes()).hexdigest()
+        if statement_path is not None:
+            outputs["statement-path"] = str(statement_path)
+        _append_outputs(environment, outputs)
+
+
+def withdraw_outputs(environment: Mapping[str, str]) -> None:
+    """Write `error` and empty outputs, so that those of an earlier verdict do not apply to what follows.
+
+    Raises PublishError when the file cannot be written.
+    """
+    with _job_files("nothing is measured, because its outputs could not be written"):
+        _append_outputs(environment, {"verdict": "error", **dict.fromkeys(_OUTPUT_NAMES, "")})
+
+
+@contextmanager
+def _job_files(consequence: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as exc:
+        raise PublishError(f"GitHub's job files: {exc}; {consequence}") from exc
+
+
+def _append_outputs(environment: Mapping[str, str], outputs: Mapping[str, str]) -> None:
+    if not (path := environment.get("GITHUB_OUTPUT")):
+        return
+    text = ""
+    for name, value in outputs.items():
+        if re.search(r"[\r\n]", value):  # a block between random delimiters
+            delimiter = f"benchgate-{secrets.token_hex(16)}"
+            text += f"{name}<<{delimiter}\n{value}\n{delimiter}\n"
+        else:
+            text += f"{name}={value}\n"
+    with Path(path).open("ab") as file:
+        file.write(text.encode())

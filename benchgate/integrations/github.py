@@ -11,7 +11,7 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
 from urllib.parse import urlsplit
 
 import httpx2
@@ -76,7 +76,7 @@ class GitHubApi:
 
     @property
     def root(self) -> str:
-        """Return the repository's path."""
+        """The repository's path."""
         return f"/repos/{self.repository}"
 
     def get(self, path: str, purpose: Purpose) -> Json:
@@ -95,7 +95,10 @@ class GitHubApi:
             if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
                 raise PublishError(f"{purpose.doing}: what came from {self._base} is no list of GitHub's")
             yield from found
-            url = self._next(answer, purpose)
+            link = _NEXT.search(answer.headers.get("link", ""))
+            url = None if link is None else link[1]
+            if url is not None and _origin(url) != _origin(self._base):
+                raise PublishError(f"{purpose.doing}: the next page is on another origin, where no token is sent")
         raise PublishError(f"{purpose.doing}: there are more than {_MOST_PAGES:,} pages")
 
     def send(
@@ -137,8 +140,9 @@ class GitHubApi:
             try:
                 answer = self._answer(method, url, body)
             except httpx2.HTTPError as error:
-                trouble = f"{urlsplit(self._base).netloc} could not be reached: {self._words(error)}"
-                wait, made = backoff_s(tries), True
+                words = one_line(str(error) or type(error).__name__, secret=self._token)
+                trouble = f"{urlsplit(self._base).netloc} could not be reached: {words}"
+                delay_s, made = _BACKOFF_S * 2.0**tries, True
             except httpx2.InvalidURL:
                 raise PublishError(f"{purpose.doing}: {method} has a malformed address") from None
             else:
@@ -148,12 +152,18 @@ class GitHubApi:
                 later = wait_s(answer, tries, self._unix_time())
                 if later is None:
                     raise reason
-                trouble, wait, made = f"it answers HTTP {answer.status}", later, answer.status >= 500
+                trouble, delay_s, made = f"it answers HTTP {answer.status}", later, answer.status >= 500
             if tries + 1 < _MOST_TRIES:
-                self._wait(wait, purpose, trouble)
+                left_s = self._ends_s - self._clock()
+                if delay_s > left_s:
+                    trouble += f"; the next try would be in {delay_s:.0f} s, and {max(0.0, left_s):.0f} s are left"
+                    break
+                self._sleep(delay_s)
             if made and there is not None and (found := there()) is not None:
                 return found
-        self._give_up(purpose, f"{trouble}, {_MOST_TRIES} times")
+        else:
+            trouble += f", {_MOST_TRIES} times"
+        raise PublishError(f"{purpose.doing}: {trouble}; publish again with `benchgate publish`: nothing is made twice")
 
     def _answer(self, method: str, url: str, body: Json | None) -> Response:
         """Send one request and read the whole answer. Raises httpx2.HTTPError."""
@@ -169,29 +179,6 @@ class GitHubApi:
                 if len(content) > _MOST_BYTES or self._clock() > self._ends_s:
                     raise httpx2.ReadTimeout("its answer does not end")
         return Response(response.status_code, {k.lower(): v for k, v in response.headers.items()}, bytes(content))
-
-    def _wait(self, wait: float, purpose: Purpose, trouble: str) -> None:
-        left = self._ends_s - self._clock()
-        if wait > left:
-            self._give_up(
-                purpose, f"{trouble}; the next try would be in {wait:.0f} s, and {max(0.0, left):.0f} s are left"
-            )
-        self._sleep(wait)
-
-    def _next(self, answer: Response, purpose: Purpose) -> str | None:
-        """Return the address of the next page; None after the last one."""
-        found = _NEXT.search(answer.headers.get("link", ""))
-        if found is None:
-            return None
-        if _origin(found[1]) != _origin(self._base):
-            raise PublishError(f"{purpose.doing}: the next page is on another origin, where no token is sent")
-        return found[1]
-
-    def _words(self, error: httpx2.HTTPError) -> str:
-        return one_line(str(error) or type(error).__name__, secret=self._token)
-
-    def _give_up(self, purpose: Purpose, trouble: str) -> NoReturn:
-        raise PublishError(f"{purpose.doing}: {trouble}; publish again with `benchgate publish`: nothing is made twice")
 
 
 def number_of(one: Json, purpose: Purpose) -> int:
@@ -258,7 +245,7 @@ def _object(answer: Response, purpose: Purpose) -> Json:
 
 
 _SECONDARY_S = 60.0  # "wait for at least one minute", where a limit without a header is hit
-_BACKOFF_S = 1.0
+_BACKOFF_S = 1.0  # after the first lost connection; it doubles
 _TOO_LONG = re.compile(r"too long|characters are allowed|too large", re.IGNORECASE)
 _LIMITED = re.compile(r"rate limit|abuse", re.IGNORECASE)
 _NO_PERMISSION_HELPS = re.compile(r"locked|archived|SAML|allow list", re.IGNORECASE)
@@ -322,11 +309,6 @@ def is_limit(answer: Response) -> bool:
     headers = answer.headers
     in_headers = "retry-after" in headers or headers.get("x-ratelimit-remaining") == "0"
     return answer.status == 403 and (in_headers or _LIMITED.search(answer.reason) is not None)
-
-
-def backoff_s(tries: int) -> float:
-    """Return the wait after a lost connection (s): 1, 2, 4."""
-    return _BACKOFF_S * 2.0**tries
 
 
 def refused(answer: Response, purpose: Purpose, path: str, token: str) -> PublishError:

@@ -67,22 +67,22 @@ class Message:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Return suite, candidate and key, if there is one. A post replaces the earlier ones of the same names."""
+        """Suite, candidate and key, if there is one. A post replaces the earlier ones of the same names."""
         return (self.suite, self.candidate) if self.key is None else (self.suite, self.candidate, self.key)
 
     @property
     def name(self) -> str:
-        """Return the name of a check run or status, unique for these `names`."""
+        """Name of a check run or status, unique for these `names`."""
         return "/".join(("benchgate", *(quote(name, safe=" ") for name in self.names)))
 
     @property
     def short(self) -> str:
-        """Return the title, cut to the length of a status."""
+        """The title, cut to the length of a status."""
         return _cut(self.title, SHORT_CHARACTERS)
 
     @property
     def description(self) -> str:
-        """Return the title with the run's id at the end, where `described_run` finds it."""
+        """The title with the run's id at the end, where `described_run` finds it."""
         if self.run_id is None:
             return self.short
         end = f" · run {self.run_id}"
@@ -141,7 +141,8 @@ def publish_check(api: GitHubApi, sha: str, message: Message) -> str:
         return f"check {message.name!r} is in progress on {sha[:12]}"
     notes = message.annotations
     done = _annotations_count(check)  # by a job that was killed here
-    conclusion = conclusion_of(message.state)
+    # `neutral` and `skipped` would let a required check pass.
+    conclusion = "success" if message.state is CheckState.SUCCESS else "failure"
     while len(notes) - done > ANNOTATIONS_PER_REQUEST:
         part = notes[done : done + ANNOTATIONS_PER_REQUEST]
         done += len(part)
@@ -158,11 +159,6 @@ def publish_check(api: GitHubApi, sha: str, message: Message) -> str:
     return f"check {message.name!r} is {conclusion} on {sha[:12]}"
 
 
-def conclusion_of(state: CheckState) -> str:
-    """Return the conclusion for GitHub: `neutral` and `skipped` would let a required check pass."""
-    return "success" if state is CheckState.SUCCESS else "failure"
-
-
 def _begin_check(api: GitHubApi, sha: str, message: Message) -> Json:
     """Return our newest check run if it is not completed, now of this run; else a new one. Raises Overtaken."""
     change: Json = {"status": "in_progress", "external_id": message.run_id or ""}
@@ -173,14 +169,12 @@ def _begin_check(api: GitHubApi, sha: str, message: Message) -> Json:
     found = _open_check(ours, message)
     if found is not None:
         return api.send("PATCH", _check_path(api, found), change, _CHECK_PURPOSE)
+
+    def there() -> Json | None:
+        return _open_check(_our_checks(api, sha, message), message)
+
     new = {"name": message.name, "head_sha": sha, **change}
-    return api.send(
-        "POST",
-        f"{api.root}/check-runs",
-        new,
-        _CHECK_PURPOSE,
-        lambda: _open_check(_our_checks(api, sha, message), message),
-    )
+    return api.send("POST", f"{api.root}/check-runs", new, _CHECK_PURPOSE, there)
 
 
 def _our_checks(api: GitHubApi, sha: str, message: Message) -> list[Json]:
@@ -261,7 +255,11 @@ def publish_comment(api: GitHubApi, pull: int, message: Message) -> str:
         return _post_new(api, pull, message, ours, purpose)
     for old in ours[:-1]:  # a job that was killed between the two steps above
         _supersede(api, old, ours[-1], message, purpose)
-    return _edit_comment(api, ours[-1], message, purpose)
+    if _same(ours[-1], _body(message, COMMENT_BUDGETS_BYTES[0])):
+        return f"comment {_address(ours[-1])} is up to date"
+    path = f"{api.root}/issues/comments/{number_of(ours[-1], purpose)}"
+    _fitting(lambda body: api.send("PATCH", path, {"body": body}, purpose), message)
+    return f"comment {_address(ours[-1])} updated"
 
 
 def _marker(message: Message, kind: str = "benchgate") -> str:
@@ -282,12 +280,10 @@ def _our_comments(api: GitHubApi, pull: int, message: Message, purpose: Purpose)
     if not marked:
         return []
     viewer = api.viewer(purpose)
-    return sorted((one for one in marked if _author(one) == viewer), key=lambda one: number_of(one, purpose))
-
-
-def _author(comment: Json) -> str | None:
-    user = comment.get("user")
-    return user.get("login") if isinstance(user, dict) else None
+    users = [one.get("user") for one in marked]
+    authors = [user.get("login") if isinstance(user, dict) else None for user in users]
+    ours = (one for one, author in zip(marked, authors, strict=True) if author == viewer)
+    return sorted(ours, key=lambda one: number_of(one, purpose))
 
 
 def _parse_marker(comment: Json) -> tuple[CheckState | None, str]:
@@ -302,7 +298,14 @@ def _post_new(api: GitHubApi, pull: int, message: Message, before: list[Json], p
     Jobs that post at the same moment each make one. Each job then looks again, and all keep the same one: that of the
     newest run, and of one run the oldest. One without a run, which is never green, counts as the newest.
     """
-    made = _create_comment(api, pull, message, purpose)
+
+    def create(body: str) -> Json:
+        def there() -> Json | None:
+            return next((one for one in _our_comments(api, pull, message, purpose) if _same(one, body)), None)
+
+        return api.send("POST", f"{api.root}/issues/{pull}/comments", {"body": body}, purpose, there)
+
+    made = _fitting(create, message)
     older = {number_of(one, purpose) for one in before}
     there = {number_of(one, purpose): one for one in (made, *_our_comments(api, pull, message, purpose))}
     kept = max(there.keys() - older, key=lambda number: (_parse_marker(there[number])[1] or "~", -number))
@@ -313,26 +316,6 @@ def _post_new(api: GitHubApi, pull: int, message: Message, before: list[Json], p
         return f"new comment {_address(made)}"
     message.require_newest([_parse_marker(there[kept])[1]], purpose.doing)
     return f"comment {_address(there[kept])} of another job stays in its place"
-
-
-def _create_comment(api: GitHubApi, pull: int, message: Message, purpose: Purpose) -> Json:
-    path = f"{api.root}/issues/{pull}/comments"
-
-    def send(body: str) -> Json:
-        def there() -> Json | None:
-            return next((one for one in _our_comments(api, pull, message, purpose) if _same(one, body)), None)
-
-        return api.send("POST", path, {"body": body}, purpose, there)
-
-    return _fitting(send, message)
-
-
-def _edit_comment(api: GitHubApi, comment: Json, message: Message, purpose: Purpose) -> str:
-    if _same(comment, _body(message, COMMENT_BUDGETS_BYTES[0])):
-        return f"comment {_address(comment)} is up to date"
-    path = f"{api.root}/issues/comments/{number_of(comment, purpose)}"
-    _fitting(lambda body: api.send("PATCH", path, {"body": body}, purpose), message)
-    return f"comment {_address(comment)} updated"
 
 
 def _supersede(api: GitHubApi, old: Json, new: Json, message: Message, purpose: Purpose) -> None:
@@ -373,10 +356,7 @@ def publish_commit_status(api: GitHubApi, sha: str, message: Message) -> str:
         listed = api.pages(f"{api.root}/commits/{sha}/statuses", purpose)
         return (one for one in listed if one.get("context") == message.name)
 
-    def require_newest() -> None:
-        message.require_newest([described_run(one.get("description")) for one in list_statuses()][::-1], purpose.doing)
-
-    _add_status(api, f"{api.root}/statuses/{sha}", status, list_statuses, require_newest, purpose)
+    _add_status(api, f"{api.root}/statuses/{sha}", status, list_statuses, message, purpose)
     return f"status {message.name!r} is {message.state} on {sha[:12]}"
 
 
@@ -392,14 +372,7 @@ def publish_deployment_status(api: GitHubApi, deployment: int, message: Message)
         status["log_url"] = message.details_url
     path = f"{api.root}/deployments/{deployment}/statuses"
 
-    def list_statuses() -> Iterable[Json]:
-        return api.pages(path, purpose)
-
-    def require_newest() -> None:
-        runs = [described_run(one.get("description")) for one in list_statuses()]
-        message.require_newest([run for run in runs[::-1] if run], purpose.doing)  # others tell of their own here
-
-    _add_status(api, path, status, list_statuses, require_newest, purpose)
+    _add_status(api, path, status, lambda: api.pages(path, purpose), message, purpose, others_post=True)
     return f"deployment {deployment} is {state}"
 
 
@@ -408,23 +381,30 @@ def _add_status(
     path: str,
     status: Json,
     list_statuses: Callable[[], Iterable[Json]],
-    require_newest: Callable[[], None],
+    message: Message,
     purpose: Purpose,
+    *,
+    others_post: bool = False,
 ) -> None:
-    """Add a status. Raises Overtaken if it is green and not of the newest run."""
-    green = status["state"] == CheckState.SUCCESS.value
+    """Add a status. Raises Overtaken if it is green and not of the newest run.
+
+    `others_post` is True where statuses without a run are of other tools, and count for nothing.
+    """
+
+    def require_newest() -> None:
+        if message.state is CheckState.SUCCESS:
+            runs = [described_run(one.get("description")) for one in list_statuses()][::-1]
+            message.require_newest([run for run in runs if run or not others_post], purpose.doing)
 
     def there() -> Json | None:
         newest = next(iter(list_statuses()), None)
         keys = ("state", "description")
         return newest if newest is not None and all(newest.get(key) == status[key] for key in keys) else None
 
-    if green:
-        require_newest()
+    require_newest()
     api.send("POST", path, status, purpose, there)
     try:
-        if green:
-            require_newest()
+        require_newest()
     except Overtaken:
         description = f"overtaken by a newer run · run {described_run(status['description'])}"
         api.send("POST", path, status | {"state": "error", "description": description}, purpose)

@@ -18,7 +18,7 @@ import socket
 import ssl
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http import HTTPStatus
 from urllib.parse import quote, urlsplit
 
@@ -30,36 +30,34 @@ from benchgate.errors import PublishError, UsageError
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 _PRINTABLE = re.compile(r"[\x21-\x7e]{1,2000}")
+# Metadata services beside those on link-local addresses: Alibaba, Azure, Oracle, AWS (and of its pods), Google.
 _METADATA = tuple(
     map(ipaddress.ip_network, ("100.100.100.200", "168.63.129.16", "192.0.0.192", "fd00:ec2::/32", "fd20:ce::254"))
 )
-"""Metadata services of clouds beside those on link-local addresses: Alibaba, Azure, Oracle, AWS (and its credentials
-of pods), Google.
-"""
 _HOLDS_IPV4 = tuple(map(ipaddress.ip_network, ("64:ff9b::/96", "64:ff9b:1::/96", "::/96")))  # the last 32 bits of them
 
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """An address for messages. `what` names it in errors, without anything that could be a secret."""
+    """An address for messages. `name` is its name in errors, without anything that could be a secret."""
 
-    what: str
+    name: str
     scheme: str
     host: str
     port: int
     target: str  # path and query, as they are sent; they may be secret
 
     def __repr__(self) -> str:
-        return f"Destination({self.what} at {self.origin})"
+        return f"Destination({self.name} at {self.origin})"
 
     @property
     def origin(self) -> str:
-        """Return the part of the address that may be shown."""
+        """The part of the address that is no secret."""
         return f"{self.scheme}://{_bracketed(self.host)}:{self.port}"
 
     @property
     def host_header(self) -> str:
-        """Return the Host header."""
+        """The Host header."""
         usual = self.port == (443 if self.scheme == "https" else 80)
         return _bracketed(self.host) if usual else f"{_bracketed(self.host)}:{self.port}"
 
@@ -68,21 +66,21 @@ class Destination:
         return f"{self.scheme}://{_bracketed(str(address))}:{self.port}{self.target}"
 
 
-def destination(url: str, what: str) -> Destination:
+def destination(url: str, name: str) -> Destination:
     """Parse an address. Raises UsageError, which does not show it, if nothing may be sent there."""
     try:
         parts = urlsplit(url)
         port = parts.port
     except ValueError:
-        raise UsageError(f"{what}: expected an address like https://host/path") from None
+        raise UsageError(f"{name}: expected an address like https://host/path") from None
     if not _PRINTABLE.fullmatch(url) or parts.scheme not in ("http", "https") or not parts.hostname or port == 0:
-        raise UsageError(f"{what}: expected an address like https://host/path, with blanks and others percent-encoded")
+        raise UsageError(f"{name}: expected an address like https://host/path, with blanks and others percent-encoded")
     if parts.username is not None or parts.password is not None or parts.fragment:
-        raise UsageError(f"{what}: its address has a user, a password or a fragment; leave that out")
+        raise UsageError(f"{name}: its address has a user, a password or a fragment; leave that out")
     if parts.scheme == "http" and not is_here(parts.hostname):
-        raise UsageError(f"{what}: its address is plain http, which others can read and change; use https")
+        raise UsageError(f"{name}: its address is plain http, which others can read and change; use https")
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    return Destination(what, parts.scheme, parts.hostname, port or (443 if parts.scheme == "https" else 80), target)
+    return Destination(name, parts.scheme, parts.hostname, port or (443 if parts.scheme == "https" else 80), target)
 
 
 def addresses(to: Destination) -> Sequence[Address]:
@@ -92,30 +90,24 @@ def addresses(to: Destination) -> Sequence[Address]:
     for address in known:
         if _is_forbidden(address):
             raise PublishError(
-                f"{to.what} at {to.origin}: it is at {address}, a metadata service or an address of this link alone; "
+                f"{to.name} at {to.origin}: it is at {address}, a metadata service or an address of this link alone; "
                 "nothing is sent there"
             )
         if to.scheme == "http" and not address.is_loopback:
-            raise PublishError(f"{to.what} at {to.origin}: it is at {address}, not on this machine; use https")
+            raise PublishError(f"{to.name} at {to.origin}: it is at {address}, not on this machine; use https")
     return known
 
 
 def _is_forbidden(address: Address) -> bool:
-    inner = _inside(address)
-    if inner is not None:
-        return _is_forbidden(inner)
+    if isinstance(address, ipaddress.IPv6Address):  # which may hold an IPv4 address
+        inner = address.ipv4_mapped or address.sixtofour
+        if any(address in network for network in _HOLDS_IPV4) and int(address) > 1:  # `::` and `::1` are themselves
+            inner = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+        if inner is not None:
+            return _is_forbidden(inner)
     nowhere = address.is_unspecified or (address.version == 4 and address.packed[0] == 0)
     metadata = any(address in network for network in _METADATA)
     return nowhere or metadata or address.is_link_local or address.is_multicast
-
-
-def _inside(address: Address) -> ipaddress.IPv4Address | None:
-    """Return the IPv4 address inside an IPv6 address, if any."""
-    if isinstance(address, ipaddress.IPv4Address):
-        return None
-    if any(address in network for network in _HOLDS_IPV4) and int(address) > 1:  # `::` and `::1` are themselves
-        return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
-    return address.ipv4_mapped or address.sixtofour
 
 
 def is_here(host: str) -> bool:
@@ -135,6 +127,7 @@ _LONGEST_S = 60.0  # all tries and waits together
 _TRY_S = 20.0
 _CONNECT_S = 5.0
 _LONGEST_WAIT_S = 30.0
+_STATUSES = frozenset(int(status) for status in HTTPStatus)
 _PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
 _NOT_TAKEN = frozenset({429, 503})  # by which a server says that it did nothing
 _SECONDS = re.compile(r"[0-9]{1,6}")
@@ -176,7 +169,7 @@ def deliver(
     """
     ends_s = clock.monotonic() + _LONGEST_S
     trusted = ssl.create_default_context() if to.scheme == "https" else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    trouble = ""
+    failed, trouble = f"{to.name} at {to.origin} failed", ""
     for tries in range(_MOST_TRIES):
         wait_s = 2.0**tries
         try:
@@ -188,20 +181,21 @@ def deliver(
         except (httpx2.HTTPError, httpx2.InvalidURL, TimeoutError) as error:
             trouble = _words(error)
             if not repeatable:
-                raise PublishError(f"{_of(to)}: {trouble}; it is unknown if it arrived") from None
+                raise PublishError(f"{failed}: {trouble}; it is unknown if it arrived") from None
         else:
             if 200 <= status < 300:
                 return
-            trouble = f"it answers {_named(status)}"
+            phrase = f" ({HTTPStatus(status).phrase})" if status in _STATUSES else ""
+            trouble = f"it answers HTTP {status}{phrase}"
             if status not in (_PASSING if repeatable else _NOT_TAKEN):
                 moved = "; redirects are not followed" if 300 <= status < 400 else _REMEDIES.get(status, "")
-                raise PublishError(f"{_of(to)}: {trouble}{moved}")
+                raise PublishError(f"{failed}: {trouble}{moved}")
             wait_s = wait_s if retry_after_s is None else min(retry_after_s, _LONGEST_WAIT_S)
         if tries + 1 < _MOST_TRIES:
             if clock.monotonic() + wait_s >= ends_s:
                 break
             clock.sleep(wait_s)
-    raise PublishError(f"{_of(to)}: {trouble}, again and again; publish once more when it is there")
+    raise PublishError(f"{failed}: {trouble}, again and again; publish once more when it is there")
 
 
 def _try(
@@ -219,13 +213,13 @@ def _try(
     for address in addresses(to):
         request = httpx2.Request(method, to.at(address), content=body, headers=every, extensions=names)
         try:
-            return asyncio.run(_answered(request, trusted, min(left_s(), _TRY_S)))
+            return asyncio.run(_send(request, trusted, min(left_s(), _TRY_S)))
         except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
             missed = error
     raise missed or httpx2.ConnectError("its host has no address")
 
 
-async def _answered(request: httpx2.Request, trusted: ssl.SSLContext, limit_s: float) -> tuple[int, float | None]:
+async def _send(request: httpx2.Request, trusted: ssl.SSLContext, limit_s: float) -> tuple[int, float | None]:
     """Send in an event loop, which alone can limit the total time of a server that answers byte by byte."""
     timeout = httpx2.Timeout(limit_s, connect=min(_CONNECT_S, limit_s))
     request.extensions["timeout"] = timeout.as_dict()
@@ -237,17 +231,6 @@ async def _answered(request: httpx2.Request, trusted: ssl.SSLContext, limit_s: f
         await response.aclose()  # its body is not used
     retry_after = response.headers.get("Retry-After", "")
     return response.status_code, float(retry_after) if _SECONDS.fullmatch(retry_after) else None
-
-
-def _of(to: Destination) -> str:
-    return f"{to.what} at {to.origin} failed"
-
-
-def _named(status: int) -> str:
-    try:
-        return f"HTTP {status} ({HTTPStatus(status).phrase})"
-    except ValueError:
-        return f"HTTP {status}"
 
 
 def _words(error: Exception) -> str:
@@ -327,6 +310,6 @@ def push_metrics(to: Destination, text: str, suite: str, *, clock: Clock = CLOCK
     encoded = base64.urlsafe_b64encode(suite.encode(errors="replace")).decode()
     path, _, query = to.target.partition("?")
     target = f"{path.rstrip('/')}/metrics/job/benchgate/suite@base64/{quote(encoded)}" + (f"?{query}" if query else "")
-    group = Destination(to.what, to.scheme, to.host, to.port, target)
+    group = replace(to, target=target)
     headers = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
     deliver("PUT", group, text.encode(), lambda: headers, repeatable=True, clock=clock)

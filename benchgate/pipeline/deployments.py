@@ -283,7 +283,7 @@ def measure_starts(
                     took_s = time.monotonic() - began_s
             except (EmbeddedError, TargetError) as fault:
                 raise TargetDown(DeploymentFault(arm, "at the start", str(fault))) from fault
-            writer.add_start(ServerStart(arm, number, took_s))
+            writer.add(ServerStart(arm, number, took_s))
             step(f"{arm} {name} start {number + 1} of {start.times}: {show_duration(took_s)}")
 
 

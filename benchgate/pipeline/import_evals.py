@@ -56,7 +56,7 @@ def import_suite(file: SuiteFile, sides: Mapping[Arm, Path], options: RunOptions
         run = describe_run(suite, options, found.arms, plan_sha256=plan_sha256, measurement=measurement)
         with recorded_run(store, run, found.plan) as writer:
             for observation in found.observations:
-                writer.add_quality(observation)
+                writer.add(observation)
             writer.finish(RunStatus.COMPLETE, utc_now())
         return decide_stored(store, run.id, waivers=options.waivers)
 

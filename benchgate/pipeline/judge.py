@@ -177,18 +177,18 @@ def publish_decision(
     decision: Decision, report_path: Path | None, *, exit_code: ExitCode, statement_path: Path | None = None
 ) -> None:
     """Report the decision to the CI system that this process runs in, if any."""
-    from benchgate.integrations import github_outputs
+    from benchgate.integrations import ci
     from benchgate.report.markdown import SUMMARY_BYTES, markdown_of
 
-    github_outputs.publish(
+    ci.publish_outputs(
         os.environ,
         verdict=decision.verdict,
         run_id=decision.evidence.run.id,
         exit_code=exit_code,
         report_path=report_path,
         statement_path=statement_path,
-        render_summary=lambda: markdown_of(decision.report.view, SUMMARY_BYTES),
     )
+    ci.publish_summary(os.environ, lambda: markdown_of(decision.report.view, SUMMARY_BYTES))
 
 
 def _keep(

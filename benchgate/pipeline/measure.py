@@ -97,7 +97,7 @@ def measure(work: Work, writer: RunWriter) -> bool:
 def record_faults(writer: RunWriter, down: TargetDown) -> None:
     """Store the faults of deployments that ended the run."""
     for fault in down.faults:
-        writer.add_target_fault(fault)
+        writer.add(fault)
 
 
 def starts_left(work: Work) -> bool:
@@ -217,7 +217,7 @@ def _measure_quality(work: Work, writer: RunWriter, targets: dict[Arm, Target]) 
     faulted: set[Arm] = set()
     stop = partial(_regression, suite, completed.items()) if quality.stop_early else None
     for observation in evaluate(targets, tasks, quality, work.log_dir, limits=suite.limits, stop=stop):
-        writer.add_quality(observation)
+        writer.add(observation)
         work.progress.step(f"{observation.task} on {observation.arm}{' again' if observation.repeat else ''}")
         if observation.fault is not None:
             faulted.add(observation.arm)
@@ -246,7 +246,7 @@ def _measure_divergence(work: Work, writer: RunWriter, targets: dict[Arm, Target
     )
     faulted = False
     for observation in observations:
-        writer.add_divergence(observation)
+        writer.add(observation)
         faulted = observation.fault is not None
     for target in targets.values() if faulted else ():
         require_alive(suite, target, "after the fixed texts")
@@ -277,7 +277,7 @@ def _measure_shadow(work: Work, writer: RunWriter, targets: dict[Arm, Target]) -
     )
     faulted = False
     for observation in compared:
-        writer.add_shadow(observation)
+        writer.add(observation)
         faulted = observation.fault is not None
     for target in (baseline, candidate) if faulted else ():
         require_alive(suite, target, "after the shadow comparison")

@@ -351,14 +351,14 @@ def _execute(
         except KeyboardInterrupt:
             for observation in _observations(stage.name, arm, block, work.position, work.fleet.salvage()):
                 if observation.recorded:
-                    work.writer.add_load(observation)
+                    work.writer.add(observation)
             raise
         result = runner.add_faults(result)
         for observation in _observations(stage.name, arm, block, work.position, result):
-            work.writer.add_load(observation)
+            work.writer.add(observation)
     window = work.watches[arm].window(readings, stage.name, arm, block, work.position)
     if window is not None:
-        work.writer.add_telemetry(window)
+        work.writer.add(window)
     return result
 
 

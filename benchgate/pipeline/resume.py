@@ -190,7 +190,7 @@ class ResumedRun:
             raise
         self.writer = writer
         if self._spent is not None:
-            writer.add_budget(self._spent)
+            writer.add(self._spent)
         for arm, deployment in self._new.items():
             writer.set_arm(arm, deployment)
         return writer

@@ -109,7 +109,7 @@ def measure_run(
     with recorded_run(store, run, plan.canonical, resumable=resumable, spool=spool, note=progress.note) as writer:
         writer.begin_session(session)
         if spent is not None:
-            writer.add_budget(spent)
+            writer.add(spent)
         try:
             complete = measure(work, writer)
         except NothingKept as error:

@@ -12,7 +12,8 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, is_dataclass
+from enum import Enum
 from typing import Any
 
 from benchgate import __version__
@@ -110,16 +111,24 @@ class Statement:
 
     def document(self) -> dict[str, Any]:
         """Return the whole statement as plain JSON."""
+        own = _plain(self) | {"schema": SCHEMA}
+        tests, url = own.pop("tests"), own.pop("url")
+        inputs = (
+            ("suite", self.run.suite_sha256, "json"),
+            ("suite-file", self.suite_file_sha256, "yaml"),
+            ("policy", self.policy_sha256, "json"),
+            ("plan", self.run.plan_sha256, "json"),
+        )
         predicate: dict[str, Any] = {
             "result": self.result,
-            "configuration": list(self._configuration()),
-            "passedTests": list(self.tests.passed),
-            "warnedTests": list(self.tests.warned),
-            "failedTests": list(self.tests.failed),
-            "benchgate": self._own(),
+            "configuration": [
+                _described(name, of, f"application/{kind}") for name, of, kind in inputs if of is not None
+            ],
+            **{f"{result}Tests": names for result, names in tests.items()},
+            "benchgate": own,
         }
-        if self.url is not None:
-            predicate["url"] = self.url
+        if url is not None:
+            predicate["url"] = url
         document: dict[str, Any] = {
             "_type": TYPE,
             "subject": list(self._subjects()),
@@ -147,33 +156,6 @@ class Statement:
         yield _described("benchgate/suite", self.run.suite_sha256, "application/json")
         if self.run.evidence_sha256 is not None:
             yield _described("benchgate/evidence", self.run.evidence_sha256)
-
-    def _configuration(self) -> Iterator[dict[str, Any]]:
-        """Yield the inputs of the test."""
-        yield _described("suite", self.run.suite_sha256, "application/json")
-        if self.suite_file_sha256 is not None:
-            yield _described("suite-file", self.suite_file_sha256, "application/yaml")
-        if self.policy_sha256 is not None:
-            yield _described("policy", self.policy_sha256, "application/json")
-        yield _described("plan", self.run.plan_sha256, "application/json")
-
-    def _own(self) -> dict[str, Any]:
-        return {
-            "schema": SCHEMA,
-            "tool_version": self.tool_version,
-            "outcome": self.outcome.value,
-            "exit_code": int(self.exit_code),
-            "strict": self.strict,
-            "run": _plain(self.run),
-            "against": None if self.against is None else _plain(self.against),
-            "arms": {name: _plain(arm) for name, arm in self.arms.items()},
-            "verdict_sha256": self.verdict_sha256,
-            "policy_sha256": self.policy_sha256,
-            "policy_replaced": self.policy_replaced,
-            "waivers_as_of": self.waivers_as_of,
-            "report": None if self.report is None else _plain(self.report),
-            "suite_file_sha256": self.suite_file_sha256,
-        }
 
 
 def read_statement(data: bytes, source: str) -> Statement:
@@ -261,10 +243,15 @@ def _described(name: str, sha256: str, media_type: str | None = None) -> dict[st
     return described if media_type is None else {**described, "mediaType": media_type}
 
 
-def _plain(value: StatedRun | StatedArm | StatedFile) -> dict[str, Any]:
-    """Return a dataclass as JSON gives it back."""
-    values = {field.name: getattr(value, field.name) for field in fields(value)}
-    return {name: list(one) if isinstance(one, tuple) else one for name, one in values.items()}
+def _plain(value: Any) -> Any:
+    """Return a value as JSON gives it back."""
+    if is_dataclass(value):
+        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, Mapping):
+        return {name: _plain(one) for name, one in value.items()}
+    if isinstance(value, tuple):
+        return [_plain(one) for one in value]
+    return value.value if isinstance(value, Enum) else value
 
 
 def statement_of(

@@ -8,13 +8,18 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import shlex
+import shutil
+import signal
+import subprocess
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchgate.errors import BenchgateError, EvidenceError, ExitCode, PublishError, UsageError
-from benchgate.integrations.hook import run_hook
 from benchgate.model.deployment import Deployment, ModelIdentity, sha256_of
 from benchgate.model.history import (
     Promotion,
@@ -36,8 +41,12 @@ from benchgate.release.eligibility import (
     verdict_obstacles,
 )
 from benchgate.store.repository import Store, StoredVerdict
+from benchgate.targets.error_messages import one_line
 
 _LONGEST_TEXT = 500
+_GRACE_S = 5.0  # between SIGTERM and SIGKILL
+_LONGEST_VARIABLE = 4096  # characters
+_STDERR = 2  # standard output is for benchgate's own results alone
 
 
 class NotPromoted(BenchgateError):
@@ -143,6 +152,26 @@ def require_current(store: Store, recorded: Recorded, *, again: bool, override: 
         raise PublishError(f"no hook runs for the promotion of run {promotion.run_id}: {reason}")
 
 
+# The hook: a user's command, run without a shell and with a time limit. Texts of models and people reach it as
+# environment variables of one printable line each and as JSON on its standard input, never in its command line.
+
+
+def hook_command(text: str) -> tuple[str, ...]:
+    """Split a command into words as a shell would. Raises UsageError if it cannot be run."""
+    try:
+        words = tuple(shlex.split(text))
+    except ValueError as error:
+        raise UsageError(f"--run-hook: invalid command: {error}; quote it as for a shell") from error
+    if not words or "\0" in text:
+        raise UsageError("--run-hook: expected a command, like './deploy.sh --to production'")
+    if shutil.which(words[0]) is None:
+        raise UsageError(
+            f"--run-hook: program {one_line(words[0])!r} not found; it runs without a shell, so pipes, variables and "
+            "`&&` belong into a script"
+        )
+    return words
+
+
 def run_promotion_hook(
     command: Sequence[str],
     promotion: Promotion,
@@ -151,7 +180,9 @@ def run_promotion_hook(
     limit_s: float,
 ) -> None:
     """Run the user's command for a recorded promotion. Raises PublishError where it fails; the promotion stays."""
-    document = json.dumps(hook_document(promotion, candidate), indent=2, sort_keys=True) + "\n"
+    served = {"name": candidate.name, "model": candidate.model, "engine": candidate.engine}
+    record = {**promotion.to_json(), "in_series": promotion.in_series, "candidate": served}
+    document = json.dumps(record, indent=2, sort_keys=True) + "\n"
     try:
         run_hook(command, hook_variables(promotion, candidate), document, environment, limit_s)
     except PublishError as error:
@@ -159,6 +190,47 @@ def run_promotion_hook(
             f"the promotion of run {promotion.run_id} is recorded, but {error}; run the hook again by the "
             "same command with --repeat"
         ) from error
+
+
+def run_hook(
+    command: Sequence[str], variables: Mapping[str, str], document: str, environment: Mapping[str, str], limit_s: float
+) -> None:
+    """Run a command to its end. Raises PublishError if it fails, cannot be started or takes longer than `limit_s`.
+
+    `variables` override those in `environment`; `document` is its standard input.
+    """
+    merged = {**environment, **{name: one_line(value, _LONGEST_VARIABLE) for name, value in variables.items()}}
+    try:
+        process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=_STDERR, env=merged, start_new_session=True, text=True
+        )
+    except OSError as error:
+        raise PublishError(f"the hook could not be started: {error.strerror or error}") from error
+    try:
+        process.communicate(document, timeout=limit_s)
+    except subprocess.TimeoutExpired as error:
+        raise PublishError(
+            f"the hook took longer than {limit_s:g} s and was ended; --hook-timeout gives more"
+        ) from error
+    finally:
+        _end(process)
+    if process.returncode:
+        how = f"status {process.returncode}" if process.returncode > 0 else f"signal {-process.returncode}"
+        raise PublishError(f"the hook ended with {how}")
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """End the process, and everything else in its session."""
+    if process.poll() is not None:
+        return
+    for number in (signal.SIGTERM, signal.SIGKILL):  # the second also for what the first left of its session
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, number)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_GRACE_S)
+    if process.stdin is not None:
+        with suppress(OSError):
+            process.stdin.close()
 
 
 def hook_variables(promotion: Promotion, candidate: Deployment) -> dict[str, str]:
@@ -183,12 +255,6 @@ def hook_variables(promotion: Promotion, candidate: Deployment) -> dict[str, str
         "REPORT_SHA256": grounds.report_sha256 if grounds is not None else "",
     }
     return {f"BENCHGATE_{name}": value for name, value in variables.items()}
-
-
-def hook_document(promotion: Promotion, candidate: Deployment) -> dict[str, object]:
-    """Return the hook's standard input: the record, and its candidate."""
-    served = {"name": candidate.name, "model": candidate.model, "engine": candidate.engine}
-    return {**promotion.to_json(), "in_series": promotion.in_series, "candidate": served}
 
 
 def _require_printable(origin: PromotionOrigin, reason: str | None) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from benchgate.errors import EvidenceError, ExitCode, PublishError, SuiteError, UsageError
 from benchgate.escape import markdown_code, markdown_prose
-from benchgate.integrations import github_outputs
+from benchgate.integrations import ci
 from benchgate.integrations.ci import GitHubContext
 from benchgate.integrations.github import GitHubApi
 from benchgate.integrations.github_feedback import (
@@ -234,41 +234,39 @@ def without_verdict(
 def publishers(targets: GitHubTargets, context: GitHubContext, environment: Mapping[str, str]) -> dict[str, Publisher]:
     """Return the publishers of GitHub by name. Missing settings are a fault of the publisher that needs them."""
 
-    def check(message: Message) -> str:
-        with GitHubApi(environment) as api:
-            return publish_check(api, context.require_sha(), message)
+    def by_api(post: Callable[[GitHubApi, Message], str]) -> Publisher:
+        def publish(message: Message) -> str:
+            with GitHubApi(environment) as api:
+                return post(api, message)
 
-    def status(message: Message) -> str:
-        with GitHubApi(environment) as api:
-            return publish_commit_status(api, context.require_sha(), message)
-
-    def deployment(message: Message) -> str:
-        assert targets.deployment is not None, "only then is it a target"
-        with GitHubApi(environment) as api:
-            return publish_deployment_status(api, targets.deployment, message)
+        return publish
 
     def comment(message: Message) -> str:
-        if context.pull is None and not context.is_pull_request:
-            return f"{context.event} belongs to no pull request, so there is nothing to comment on"
-        if context.pull is None:
+        pull = context.pull
+        if pull is not None:
+            return by_api(lambda api, one: publish_comment(api, pull, one))(message)
+        if context.is_pull_request:
             raise PublishError(f"{context.event} does not name its pull request; add --pr")
-        with GitHubApi(environment) as api:
-            return publish_comment(api, context.pull, message)
+        return f"{context.event} belongs to no pull request, so there is nothing to comment on"
 
     def summary(message: Message) -> str:
         if not environment.get("GITHUB_STEP_SUMMARY"):
             raise PublishError("GITHUB_STEP_SUMMARY is not set: there is no job summary to write to")
-        github_outputs.publish_summary(environment, lambda: message.text(SUMMARY_BYTES))
+        ci.publish_summary(environment, lambda: message.text(SUMMARY_BYTES))
         return "job summary written"
 
-    every: dict[str, tuple[bool, Publisher]] = {
-        "check-run": (targets.check_run, check),
-        "commit-status": (targets.commit_status, status),
-        "deployment": (targets.deployment is not None, deployment),
-        "comment": (targets.comment, comment),
-        "summary": (targets.summary, summary),
-    }
-    return {name: post for name, (enabled, post) in every.items() if enabled}
+    found: dict[str, Publisher] = {}
+    if targets.check_run:
+        found["check-run"] = by_api(lambda api, message: publish_check(api, context.require_sha(), message))
+    if targets.commit_status:
+        found["commit-status"] = by_api(lambda api, message: publish_commit_status(api, context.require_sha(), message))
+    if (number := targets.deployment) is not None:
+        found["deployment"] = by_api(lambda api, message: publish_deployment_status(api, number, message))
+    if targets.comment:
+        found["comment"] = comment
+    if targets.summary:
+        found["summary"] = summary
+    return found
 
 
 def publish_all(message: Message, to: Mapping[str, Publisher]) -> Iterator[Published]:
@@ -343,34 +341,32 @@ def notifiers(
     decision = judged.decision
     context = VerdictContext(decision.evidence, decision.verdict, judged.exit_code, terms=decision.terms, link=link)
 
-    def webhook(_: Message) -> str:
-        assert targets.webhook is not None, "only then is it a target"
+    def webhook(to: Destination) -> str:
         try:
             key = webhook_key(environment)
         except UsageError as error:
             raise PublishError(str(error)) from None
         report_sha256 = hashlib.sha256(report_html(decision).encode()).hexdigest()
-        message_id = send_webhook(
-            targets.webhook, render_notice(context, report_sha256=report_sha256), key, clock=clock
-        )
-        return f"sent to {targets.webhook.origin} as {message_id}"
+        message_id = send_webhook(to, render_notice(context, report_sha256=report_sha256), key, clock=clock)
+        return f"sent to {to.origin} as {message_id}"
 
-    def slack(_: Message) -> str:
+    def slack() -> str:
         try:
-            slack_url = slack_destination(environment)
+            to = slack_destination(environment)
         except UsageError as error:
             raise PublishError(str(error)) from None
-        send_slack(slack_url, render_slack(context), clock=clock)
-        return f"sent to {slack_url.origin}"
+        send_slack(to, render_slack(context), clock=clock)
+        return f"sent to {to.origin}"
 
-    def metrics(_: Message) -> str:
-        assert targets.metrics is not None, "only then is it a target"
-        push_metrics(targets.metrics, render_metrics(context), context.run.suite_name, clock=clock)
-        return f"pushed to {targets.metrics.origin}"
+    def metrics(to: Destination) -> str:
+        push_metrics(to, render_metrics(context), context.run.suite_name, clock=clock)
+        return f"pushed to {to.origin}"
 
-    every: dict[str, tuple[bool, Publisher]] = {
-        "webhook": (targets.webhook is not None, webhook),
-        "slack": (targets.slack, slack),
-        "push-metrics": (targets.metrics is not None, metrics),
-    }
-    return {name: post for name, (enabled, post) in every.items() if enabled}
+    found: dict[str, Publisher] = {}
+    if (hook := targets.webhook) is not None:
+        found["webhook"] = lambda _: webhook(hook)
+    if targets.slack:
+        found["slack"] = lambda _: slack()
+    if (gateway := targets.metrics) is not None:
+        found["push-metrics"] = lambda _: metrics(gateway)
+    return found

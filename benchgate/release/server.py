@@ -76,7 +76,11 @@ def parse_query(values: Mapping[str, object], *, max_age_s: float, strict: bool)
 
     Raises UsageError for an unknown name or value, and where no run is named: a misspelled condition must not be lost.
     """
-    texts = {name: _text(name, value) for name, value in values.items()}
+    texts: dict[str, str] = {}
+    for name, value in values.items():
+        if not isinstance(value, str) or not value or len(value) > _LONGEST_VALUE or not value.isprintable():
+            raise UsageError(f"{one_line(name)}: expected a text of 1 to {_LONGEST_VALUE} characters on one line")
+        texts[name] = value
     for name in texts:
         if name not in _PARAMETERS:
             near = get_close_matches(name, _PARAMETERS, n=1, cutoff=0)[0]
@@ -105,12 +109,6 @@ def parse_query(values: Mapping[str, object], *, max_age_s: float, strict: bool)
     )
 
 
-def _text(name: str, value: object) -> str:
-    if not isinstance(value, str) or not value or len(value) > _LONGEST_VALUE or not value.isprintable():
-        raise UsageError(f"{one_line(name)}: expected a text of 1 to {_LONGEST_VALUE} characters on one line")
-    return value
-
-
 def _flag(name: str, value: str | None) -> bool:
     if value not in (None, "true", "false"):
         raise UsageError(f"{name}: expected true or false")
@@ -132,7 +130,7 @@ class Answer:
 
 def answer(store: Store, query: VerdictQuery, now: str) -> Answer:
     """Answer by the stored verdict at the instant `now` (RFC 3339 UTC). Raises RunNotFound."""
-    run = _newest(store, query) if query.run is None else _run_called(store, query.run)
+    run = _find_run(store, query)
     verdict = store.own_verdict(run.id)
     obstacle = next(_obstacles(store, query, run, verdict, now), None)
     verdict_reason = one_line(str(verdict.document.get("reason", ""))) if verdict is not None else ""
@@ -166,15 +164,13 @@ def _obstacles(
     yield from promotion_obstacles(run, store.promotions(run.suite_name), required=query.promoted)
 
 
-def _run_called(store: Store, name: str) -> Run:
-    try:
-        return store.run(store.resolve(name, whole=True))
-    except UsageError as error:
-        raise RunNotFound(one_line(str(error))) from error
-
-
-def _newest(store: Store, query: VerdictQuery) -> Run:
-    """Return the newest run that judges this candidate, even if it failed: an older one is no answer."""
+def _find_run(store: Store, query: VerdictQuery) -> Run:
+    """Return the run of a name, or the newest that judges a candidate, even if it failed: an older one is no answer."""
+    if query.run is not None:
+        try:
+            return store.run(store.resolve(query.run, whole=True))
+        except UsageError as error:
+            raise RunNotFound(one_line(str(error))) from error
     for run in store.runs(query.suite, _NEWEST_RUNS):
         if run.judges_candidate and _candidate(run) == query.candidate:
             return run
@@ -222,7 +218,7 @@ class VerdictServer(ThreadingHTTPServer):
 
     @property
     def url(self) -> str:
-        """Return the server's address, with the port that it was given."""
+        """The server's address, with the port that it was given."""
         host, port = self.socket.getsockname()[:2]
         return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
@@ -239,7 +235,12 @@ class VerdictServer(ThreadingHTTPServer):
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         """Answer one request within its time, and make room for the next."""
-        end = threading.Timer(_REQUEST_TIMEOUT_S, _shut_down, [request])
+
+        def shut_down() -> None:
+            with suppress(OSError):  # a client that sends a byte now and then would else never end
+                request.shutdown(socket.SHUT_RDWR)
+
+        end = threading.Timer(_REQUEST_TIMEOUT_S, shut_down)
         end.daemon = True
         end.start()
         try:
@@ -262,12 +263,11 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Send a verdict as JSON, with 200 for every run in the store, or the health."""
-        path, _, query = self.path.partition("?")
+        path = self.path.partition("?")[0]
         if path == "/healthz":
             self._respond(self._health)
         elif path == "/verdict" or path.startswith("/verdict/"):
-            run = path.removeprefix("/verdict").lstrip("/")
-            self._respond(lambda: self._verdict(run, query), as_json=True)
+            self._respond(self._verdict, as_json=True)
         else:
             self._send(_NOT_FOUND)
 
@@ -281,12 +281,33 @@ class _Handler(BaseHTTPRequestHandler):
     def log_message(self, format: str, *args: object) -> None:
         """Log nothing here: `_send` logs one line for each answer, with its reason."""
 
-    def _verdict(self, run: str, query: str) -> _Response:
-        found = self._answer(_address_parameters(run, query))
+    def _verdict(self) -> _Response:
+        path, _, query = self.path.partition("?")
+        run = path.removeprefix("/verdict").lstrip("/")
+        try:
+            pairs = parse_qsl(
+                query, keep_blank_values=True, strict_parsing=bool(query), errors="strict", max_num_fields=20
+            )
+            parameters = _unique([*([("run", unquote(run, errors="strict"))] if run else []), *pairs])
+        except ValueError:
+            raise UsageError("the address is not readable: expected /verdict/RUN, and behind a ? NAME=VALUE") from None
+        found = self._answer(parameters)
         return _Response(HTTPStatus.OK, found.reason, found.document)
 
     def _flagger(self) -> _Response:
-        metadata = _parse_object(self._body()).get("metadata")
+        length = self.headers.get("Content-Length", "")
+        if not _LENGTH.fullmatch(length) or int(length) > _LONGEST_BODY_BYTES:
+            raise UsageError(f"expected a body with a Content-Length of at most {_LONGEST_BODY_BYTES:,} bytes")
+        content = self.rfile.read(int(length))
+        if len(content) != int(length):
+            raise UsageError("the body ended before it was complete")
+        try:
+            document = json.loads(content, object_pairs_hook=_unique)
+        except (ValueError, RecursionError):
+            document = None
+        if not isinstance(document, dict):
+            raise UsageError("the body is no JSON object with each name once")
+        metadata = document.get("metadata")
         if not isinstance(metadata, dict):
             raise UsageError("the webhook has no metadata; name a `run`, or a `suite` and its `candidate`, in it")
         found = self._answer(metadata)
@@ -301,15 +322,6 @@ class _Handler(BaseHTTPRequestHandler):
     def _health(self) -> _Response:
         with opened(self.server.settings.store):
             return _Response(HTTPStatus.OK, "ok")
-
-    def _body(self) -> bytes:
-        length = self.headers.get("Content-Length", "")
-        if not _LENGTH.fullmatch(length) or int(length) > _LONGEST_BODY_BYTES:
-            raise UsageError(f"expected a body with a Content-Length of at most {_LONGEST_BODY_BYTES:,} bytes")
-        content = self.rfile.read(int(length))
-        if len(content) != int(length):
-            raise UsageError("the body ended before it was complete")
-        return content
 
     def _respond(self, make: Callable[[], _Response], *, as_json: bool = False) -> None:
         """Send a response; an error is sent with its reason, and never promotes."""
@@ -337,12 +349,6 @@ class _Handler(BaseHTTPRequestHandler):
             self.server.settings.log(terminal_line(line))
 
 
-def _shut_down(request: socket.socket) -> None:
-    """Close a connection in both directions: a client that sends a byte now and then would else never end."""
-    with suppress(OSError):
-        request.shutdown(socket.SHUT_RDWR)
-
-
 @contextmanager
 def opened(address: str) -> Iterator[Store]:
     """Open the store read-only, as it is. Raises StoreError if there is none."""
@@ -351,25 +357,6 @@ def opened(address: str) -> Iterator[Store]:
         raise StoreError("there is no store of this benchgate's schema where one was named")
     with store:
         yield store
-
-
-def _address_parameters(run: str, query: str) -> dict[str, object]:
-    try:
-        pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query), errors="strict", max_num_fields=20)
-        return _unique([*([("run", unquote(run, errors="strict"))] if run else []), *pairs])
-    except ValueError:
-        raise UsageError("the address is not readable: expected /verdict/RUN, and behind a ? NAME=VALUE") from None
-
-
-def _parse_object(content: bytes) -> dict[str, Any]:
-    """Parse a JSON object without duplicate names. Raises UsageError."""
-    try:
-        document = json.loads(content, object_pairs_hook=_unique)
-    except (ValueError, RecursionError):
-        document = None
-    if not isinstance(document, dict):
-        raise UsageError("the body is no JSON object with each name once")
-    return document
 
 
 def _unique(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:

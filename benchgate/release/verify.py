@@ -84,18 +84,18 @@ class Verified:
 
     @property
     def holds(self) -> bool:
-        """Return True if something was compared, and all of that holds."""
+        """True if something was compared, and all of that holds."""
         compared = [line for line in self.lines if line.answer is not Answer.UNCHECKED]
         return bool(compared) and all(line.answer is Answer.HOLDS for line in compared)
 
     @property
     def vouched(self) -> bool:
-        """Return True if store or signature hold, which nobody can forge as they can a statement."""
+        """True if store or signature hold, which nobody can forge as they can a statement."""
         return any(line.part in (Part.STORE, Part.SIGNATURE) and line.answer is Answer.HOLDS for line in self.lines)
 
     @property
     def exit_code(self) -> ExitCode:
-        """Return the exit code stated if the statement holds, else 12."""
+        """The exit code stated if the statement holds, else 12."""
         return self.statement.exit_code if self.holds else ExitCode.INVALID
 
 
@@ -104,10 +104,15 @@ def verify(statement: Statement, data: bytes, request: VerifyRequest) -> Verifie
 
     Raises UsageError for a file that cannot be read, and where policy or waivers are missing that it was judged by.
     """
-    lines = [*_subject_lines(statement, request), *_policy_lines(statement, request)]
-    lines += _report_lines(statement, request.report)
-    lines += [*_suite_lines(statement, request.suite), *_store_lines(statement, request)]
-    return Verified(statement, (*lines, *_signature_lines(statement, data, request.signer)))
+    lines = (
+        *_subject_lines(statement, request),
+        *_policy_lines(statement, request),
+        *_report_lines(statement, request.report),
+        *_suite_lines(statement, request.suite),
+        *_store_lines(statement, request),
+        *_signature_lines(statement, data, request.signer),
+    )
+    return Verified(statement, lines)
 
 
 def _subject_lines(statement: Statement, request: VerifyRequest) -> Iterator[Line]:

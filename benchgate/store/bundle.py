@@ -27,12 +27,9 @@ from sqlalchemy import BigInteger, Column, Double, LargeBinary, Table
 from benchgate import __version__
 from benchgate.errors import Command, EvidenceError, Remedy, UsageError
 from benchgate.store import rows, tables
-from benchgate.store.database import Database
-from benchgate.store.integrity import validate_run
 from benchgate.store.merge import RunSource
-from benchgate.store.output_file import in_the_way, output_file
 from benchgate.store.results import is_own
-from benchgate.store.whole_run import PARTS, WholeRun, read_whole
+from benchgate.store.stored_run import PARTS, WholeRun
 
 FORMAT = "benchgate-bundle/1"
 SCHEMAS = ("0006",)
@@ -89,7 +86,14 @@ def read_bundle(data: bytes, source: str) -> WholeRun:
     if found != sha256:
         raise EvidenceError(f"{source}: it does not hash to {_quote(sha256)}: it was changed or cut; fetch it again")
     run = _read_row(tables.run, document["run"], f"{source}: run")
-    parts = {table.name: _read_rows(table, document[table.name], run["id"], source) for table in PARTS}
+    parts: dict[str, Sequence[rows.Row]] = {}
+    for table in PARTS:
+        if not isinstance(listed := document[table.name], list):
+            raise EvidenceError(f"{source}: {table.name} is {_quote(listed)}; expected a list of rows")
+        places = (f"{source}: {table.name} {at}" for at in range(len(listed)))
+        parts[table.name] = [
+            {"run_id": run["id"]} | _read_row(table, row, place) for row, place in zip(listed, places, strict=True)
+        ]
     for seq, verdict in enumerate(parts["verdict"]):
         judged = _read_object(verdict["document"], f"{source}: verdict {seq}")
         verdict |= {"seq": seq, "own": int(is_own(verdict["compared_run_id"], judged))}
@@ -132,12 +136,6 @@ def _plain_value(value: Any) -> Any:
     if isinstance(value, bytes):
         return _base64(value)
     return value + 0.0 if isinstance(value, float) else value
-
-
-def _read_rows(table: Table, value: object, run_id: str, source: str) -> Sequence[rows.Row]:
-    if not isinstance(value, list):
-        raise EvidenceError(f"{source}: {table.name} is {_quote(value)}; expected a list of rows")
-    return [{"run_id": run_id} | _read_row(table, row, f"{source}: {table.name} {at}") for at, row in enumerate(value)]
 
 
 def _read_row(table: Table, value: object, place: str) -> rows.Row:
@@ -208,25 +206,6 @@ def _quote(value: object) -> str:
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
-def export_bundle(database: Database, run_id: str, file: Path) -> None:
-    """Write the bundle of a run, replacing an older one. A file with more than the store has is not touched.
-
-    Raises EvidenceError for a damaged run, or a file with what the store lacks; UsageError for any other file;
-    StoreError where it cannot be written.
-    """
-    with database.reading() as connection:
-        whole = read_whole(connection, run_id)
-    validate_run(whole, database.address.shown)
-    data = write_bundle(whole)
-    if file.exists():
-        found = _read_file(file)
-        if found == data:
-            return
-        _require_nothing_lost(_existing_bundle(found, whole, file), whole, file)
-    with output_file(file) as out:
-        out.write(data)
-
-
 def bundle_files(path: Path) -> list[Path]:
     """Return the file, or the `*.json` files of a folder in order of their names, which is that of time.
 
@@ -258,44 +237,14 @@ def bundle_sources(given: Iterable[Path]) -> Iterator[RunSource]:
 
 
 def _read_bundle_file(file: Path) -> WholeRun:
-    return read_bundle(_read_file(file), str(file))
+    return read_bundle(read_file(file), str(file))
 
 
-def _read_file(file: Path) -> bytes:
+def read_file(file: Path) -> bytes:
+    """Return the bytes of a bundle's file. Raises EvidenceError where it cannot be read or is too large."""
     try:
         if file.stat().st_size > MAX_BYTES:
             raise EvidenceError(f"{file}: {file.stat().st_size:,} bytes; a bundle has at most {MAX_BYTES:,}")
         return file.read_bytes()
     except OSError as exc:
         raise EvidenceError(f"{file}: it cannot be read: {exc.strerror}") from exc
-
-
-def _existing_bundle(found: bytes, whole: WholeRun, file: Path) -> WholeRun:
-    """Read an existing file's bundle. Raises UsageError unless it is an intact bundle of the same run."""
-    try:
-        old = read_bundle(found, "what it holds")
-    except EvidenceError as exc:
-        raise in_the_way(file, str(exc)) from exc
-    if old.id != whole.id:
-        raise in_the_way(file, f"it is the bundle of run {old.id}, not of {whole.id}")
-    return old
-
-
-def _require_nothing_lost(old: WholeRun, new: WholeRun, file: Path) -> None:
-    """Raise EvidenceError where the old bundle, perhaps of several stores, has what this store lacks."""
-    lost = [f"records at {seq}" for seq, record in old.story.items() if new.story.get(seq) != record][:1]
-    for table in (tables.verdict, tables.promotion, tables.imported, tables.noise_profile):
-        there = [row | {"seq": None} for row in new.of(table)]
-        lost += [f"a {table.name}" for row in old.of(table) if row | {"seq": None} not in there][:1]
-    raw = (tables.observation, tables.telemetry)
-    bared = any(len(old.of(table)) > len(new.of(table)) for table in raw)
-    if bared and not lost:
-        raise EvidenceError(
-            f"{file}: it holds the raw records, which were removed from the store and cannot come back there: keep it, "
-            "and export to another place"
-        )
-    if lost:
-        raise EvidenceError(
-            f"{file}: it holds {lost[0]} that the store lacks",
-            remedies=(Remedy("import it first", Command.IMPORT, str(file)),),
-        )

@@ -103,14 +103,9 @@ class Address:
         return cls(url.set(drivername="postgresql+psycopg"), plain.render_as_string(), None)
 
     @property
-    def shown_is_whole(self) -> bool:
-        """True where `shown` alone reaches the store, without a password or an option."""
-        return self.path is not None or Address.parse(self.shown).url == self.url
-
-    @property
     def shown_if_whole(self) -> str:
-        """Return `shown` if it reaches the store, else an empty text: a command with it would fail."""
-        return self.shown if self.shown_is_whole else ""
+        """Return `shown` if it reaches the store without a password or an option, else "": a command would fail."""
+        return self.shown if self.path is not None or Address.parse(self.shown).url == self.url else ""
 
     @classmethod
     def _of_file(cls, name: str) -> Address:

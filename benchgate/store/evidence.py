@@ -1,6 +1,8 @@
-"""Evidence and journal of a run, read from its rows in the database or in a spool.
+"""Evidence and journal of a run, read from its rows in the database or in a spool, and the runs before it.
 
-Everything read is checked against the hash that was stored with it: EvidenceError names what is damaged.
+Everything read is checked against the hash that was stored with it: EvidenceError names what is damaged. Earlier runs,
+for what accumulates over promotions, are read from verdicts, never from records. Recorded promotions decide which runs
+promoted, where the suite has a baseline series. Elsewhere, and where all of them were withdrawn, their verdicts do.
 """
 
 from __future__ import annotations
@@ -8,20 +10,21 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from functools import partial
-from typing import TypeVar
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Table, select
+from sqlalchemy import Connection, Select, Table, func, select
 
 from benchgate.errors import EvidenceError
 from benchgate.model.deployment import Arm
+from benchgate.model.history import Attempt, PastCheck, PastRun, Promotion, baseline_series, past_arm
 from benchgate.model.noise import NoiseProfile, noise_key
 from benchgate.model.records import DivergenceObservation
 from benchgate.model.run import (
     LOAD_ENDED,
     REPLICAS,
     RESUMED,
+    SESSION_BEGUN,
     BudgetReading,
     DeploymentFault,
     Evidence,
@@ -30,20 +33,25 @@ from benchgate.model.run import (
     QualityObservation,
     ReplicaCount,
     Run,
+    RunStatus,
     ServerStart,
     ShadowObservation,
 )
 from benchgate.model.telemetry import TelemetryWindow
+from benchgate.model.verdict import Outcome, Scale, Unit
 from benchgate.store import results, rows, tables
 from benchgate.store.database import fetch
-from benchgate.store.history import PriorRuns, past_runs
-from benchgate.store.lifecycle import is_over
+from benchgate.store.results import StoredVerdict
 from benchgate.store.rows import TELEMETRY_SEALED, excluded_seqs, read_resumptions, read_telemetry
+from benchgate.store.stored_run import is_over, read_runs
 
 EVIDENCE_EVENTS = (LOAD_ENDED, RESUMED, REPLICAS)
 """The kinds of events that are a part of what a verdict rests on."""
 
 _READERS = 4
+MOST_RUNS = 50
+_MOST_SEARCHED = 4 * MOST_RUNS  # blocked runs among them are no history
+MEASURED = ("load", "quality", "divergence", "shadow")  # observations of how deployments behaved
 _Once = TypeVar("_Once", ShadowObservation, DivergenceObservation, BudgetReading)
 
 
@@ -72,10 +80,15 @@ class RunRows:
 
 @dataclass(frozen=True, slots=True)
 class RunContext:
-    """Facts that a store knows besides a run's own rows: its baseline's noise, and earlier runs."""
+    """Facts that a store knows besides a run's own rows: its baseline's noise, and earlier runs, oldest first.
+
+    Earlier runs are those that promote, those whose first verdict did not, and those without a verdict.
+    """
 
     noise: NoiseProfile | None = None
-    before: PriorRuns = field(default_factory=PriorRuns)
+    promoted: tuple[PastRun, ...] = ()
+    attempts: tuple[Attempt, ...] = ()
+    unjudged: tuple[Attempt, ...] = ()
 
 
 def rows_of(connection: Connection, run: rows.Row) -> RunRows:
@@ -91,11 +104,6 @@ def rows_of(connection: Connection, run: rows.Row) -> RunRows:
     )
 
 
-def read_context(connection: Connection, run: Run) -> RunContext:
-    """Read the noise of a run's baseline and the runs before it."""
-    return RunContext(_noise_of(connection, run), past_runs(connection, run))
-
-
 def read_evidence(found: RunRows, known: RunContext) -> Evidence:
     """Return everything observed in a run, finished or not, in order, without records that resuming excluded."""
     run = found.as_run()
@@ -105,12 +113,22 @@ def read_evidence(found: RunRows, known: RunContext) -> Evidence:
     telemetry = tuple(read_window(run.id, row) for row in found.telemetry if row["seq"] not in aside)
     if is_over(found.run) and found.sha256() != found.run["evidence_sha256"]:
         raise EvidenceError(f"run {run.id}: it is not what it was when it finished: the store is damaged")
+    ends = [event["data"] for event in found.events if event["kind"] == LOAD_ENDED]
+    counts = [event["data"] for event in found.events if event["kind"] == REPLICAS]
+    try:
+        ended = LoadEnd(**json.loads(ends[-1])) if ends else None
+    except (ValueError, TypeError) as exc:
+        raise EvidenceError(f"run {run.id}: its journal does not tell how its load ended: {exc}") from exc
+    try:
+        replicas = tuple(ReplicaCount.from_document(json.loads(data)) for data in counts)
+    except (ValueError, TypeError, KeyError) as exc:
+        raise EvidenceError(f"run {run.id}: its journal holds a damaged count of replicas: {exc}") from exc
     return Evidence(
         noise=known.noise,
-        history=known.before.promoted,
-        attempts=known.before.attempts,
-        unjudged=known.before.unjudged,
-        ended=_load_end(run.id, found.events),
+        history=known.promoted,
+        attempts=known.attempts,
+        unjudged=known.unjudged,
+        ended=ended,
         run=run,
         load=tuple(item for item in seen if isinstance(item, LoadObservation)),
         quality=tuple(item for item in seen if isinstance(item, QualityObservation)),
@@ -121,7 +139,7 @@ def read_evidence(found: RunRows, known: RunContext) -> Evidence:
         divergence=_only(run.id, seen, DivergenceObservation),
         budget_spent=_only(run.id, seen, BudgetReading),
         resumptions=resumed,
-        replicas=_replica_counts(run.id, found.events),
+        replicas=replicas,
     )
 
 
@@ -131,32 +149,6 @@ def _only(run_id: str, seen: Sequence[object], kind: type[_Once]) -> _Once | Non
     if len(found) > 1:
         raise EvidenceError(f"run {run_id} has {len(found)} records of a kind that a run has once ({kind.__name__})")
     return found[0] if found else None
-
-
-def _noise_of(connection: Connection, run: Run) -> NoiseProfile | None:
-    """Return the baseline's noise known when the run ended; a calibration's own profile comes first."""
-    own = results.profile_of_run(connection, run.id)
-    if own is not None or Arm.BASELINE not in run.arms:
-        return own
-    key = noise_key(run.arms[Arm.BASELINE], run.environment, run.measurement_sha256)
-    return results.noise_profile(connection, key, before=run.finished_at or run.started_at)
-
-
-def _load_end(run_id: str, events: Sequence[rows.Row]) -> LoadEnd | None:
-    """Return the end of the load by the run's journal; None for a fixed number of blocks."""
-    ends = [event["data"] for event in events if event["kind"] == LOAD_ENDED]
-    try:
-        return LoadEnd(**json.loads(ends[-1])) if ends else None
-    except (ValueError, TypeError) as exc:
-        raise EvidenceError(f"run {run_id}: its journal does not tell how its load ended: {exc}") from exc
-
-
-def _replica_counts(run_id: str, events: Sequence[rows.Row]) -> tuple[ReplicaCount, ...]:
-    counts = [event["data"] for event in events if event["kind"] == REPLICAS]
-    try:
-        return tuple(ReplicaCount.from_document(json.loads(data)) for data in counts)
-    except (ValueError, TypeError, KeyError) as exc:
-        raise EvidenceError(f"run {run_id}: its journal holds a damaged count of replicas: {exc}") from exc
 
 
 def _in_order(connection: Connection, table: Table, run_id: str) -> list[rows.Row]:
@@ -174,17 +166,17 @@ def read_window(run_id: str, row: rows.Row) -> TelemetryWindow:
 
 def read_observations(run_id: str, found: Sequence[rows.Row]) -> list[rows.Observation]:
     """Return the observations of rows in order; threads decode them, for zlib and hashing release the GIL."""
+
+    def read(row: rows.Row) -> rows.Observation:
+        try:
+            return rows.read_observation(row)
+        except (EvidenceError, ValueError, KeyError, TypeError) as exc:
+            names = [row["kind"], row["arm"], row["stage"], row["task"]]
+            place = " ".join(str(name) for name in names if name is not None)
+            raise EvidenceError(f"run {run_id}, observation {row['seq']} ({place}): {exc}") from exc
+
     with ThreadPoolExecutor(max_workers=_READERS) as readers:
-        return list(readers.map(partial(_read_observation, run_id), found))
-
-
-def _read_observation(run_id: str, row: rows.Row) -> rows.Observation:
-    try:
-        return rows.read_observation(row)
-    except (EvidenceError, ValueError, KeyError, TypeError) as exc:
-        names = [row["kind"], row["arm"], row["stage"], row["task"]]
-        place = " ".join(str(name) for name in names if name is not None)
-        raise EvidenceError(f"run {run_id}, observation {row['seq']} ({place}): {exc}") from exc
+        return list(readers.map(read, found))
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,3 +209,146 @@ def read_journal(connection: Connection, run: rows.Row) -> tuple[JournalEntry, .
         **{row["seq"]: JournalEvent(row["kind"], json.loads(row["data"])) for row in events},
     }
     return tuple(JournalEntry(seq, what[seq], seq in aside) for seq in sorted(what))
+
+
+# Context: noise and earlier runs
+
+
+def read_context(connection: Connection, run: Run) -> RunContext:
+    """Read the noise of a run's baseline, and the newest earlier runs of the same suite and measurement.
+
+    Earlier are runs that were over before `run` began, as decided by then. A resumed run began when it was resumed
+    last: its first session may have measured next to nothing.
+    Without a baseline series, a run promoted when any of its own verdicts does, with the numbers of the first that
+    does: deciding again, with other waivers or none, takes nothing out of the history. Later decisions add nothing
+    either: what was decided after `run` began is unknown to it, however often it is judged. Promotions are in order of
+    decision. Raises EvidenceError for a damaged verdict or promotion.
+    """
+    # The noise known at its end; of a calibration, its own profile.
+    profile = tables.noise_profile
+    document = results.first_document(connection, select(profile).where(profile.c.run_id == run.id))
+    noise = None if document is None else NoiseProfile.from_json(document)
+    if noise is None and Arm.BASELINE in run.arms:
+        key = noise_key(run.arms[Arm.BASELINE], run.environment, run.measurement_sha256)
+        noise = results.noise_profile(connection, key, before=run.finished_at or run.started_at)
+    event, earlier = tables.event.c, tables.run.c
+    resumed = select(tables.event).where(event.run_id == run.id, event.kind == RESUMED).order_by(event.seq)
+    began_at = max([run.started_at, *(one.at for one in read_resumptions(run.id, fetch(connection, resumed)))])
+    recorded = baseline_series(results.promotions(connection, run.suite_name, until=began_at))
+    before = select(tables.run).where(
+        earlier.measurement_sha256 == run.measurement_sha256,
+        earlier.suite_name == run.suite_name,
+        earlier.status == RunStatus.COMPLETE.value,
+        earlier.finished_at <= began_at,
+        earlier.id != run.id,
+    )
+    newest = before.order_by(earlier.started_at.desc(), earlier.id.desc()).limit(_MOST_SEARCHED)
+    compared = _with_verdicts(connection, newest, decided_by=began_at)
+    attempts = tuple(_attempt(one, own[0].outcome) for one, own in compared if not own[0].outcome.promotes)
+    unjudged = _unjudged(connection, run, began_at)
+    if recorded:
+        return RunContext(noise, _recorded(connection, before, recorded), attempts, unjudged)
+    promoting = [(one, next((v for v in own if v.outcome.promotes), None)) for one, own in compared]
+    promoted = [_past(one, verdict, verdict.decided_at) for one, verdict in promoting if verdict is not None]
+    promoted.sort(key=lambda past: past.promoted_at)
+    return RunContext(noise, tuple(promoted[-MOST_RUNS:]), attempts, unjudged)
+
+
+def _with_verdicts(
+    connection: Connection, query: Select[Any], *, decided_by: str | None
+) -> list[tuple[Run, list[StoredVerdict]]]:
+    """Return runs of two arms with their own verdicts reached by an instant (None: all); oldest first."""
+    found = fetch(connection, query)
+    if not found:
+        return []
+    own: dict[str, list[StoredVerdict]] = {row["id"]: [] for row in found}
+    for verdict in results.read_verdicts(connection, tables.verdict.c.run_id.in_(own)):
+        if verdict.of_the_run_itself and (decided_by is None or (verdict.decided_at or "") <= decided_by):
+            own[verdict.run_id].append(verdict)
+    runs = reversed(read_runs(connection, found))
+    return [(one, own[one.id]) for one in runs if own[one.id] and len(one.arms) == len(Arm)]
+
+
+def _unjudged(connection: Connection, run: Run, began_at: str) -> tuple[Attempt, ...]:
+    """Return the newest earlier runs that measured something and had no verdict on all of it by then.
+
+    What happened to them after this run began makes no difference: neither their end or verdict, nor what they measured
+    since. Records stored only as a whole, like recorded prompts, were seen when the run was ended.
+    """
+    before, seen, stone, verdict = tables.run.c, tables.observation.c, tables.tombstone.c, tables.verdict.c
+    event = tables.event.c
+    measured = select(1).where(seen.run_id == before.id, seen.kind.in_(MEASURED)).exists()
+    removed = select(1).where(stone.run_id == before.id, stone.of_table == tables.observation.name).exists()
+    began = select(1).where(event.run_id == before.id, event.kind == SESSION_BEGUN).exists()
+    over = before.finished_at.is_not(None) & (before.finished_at <= began_at)
+    whole = (before.status == RunStatus.COMPLETE.value) & over
+    in_time = func.coalesce(verdict.decided_at, "") <= began_at
+    judged = select(1).where(verdict.run_id == before.id, verdict.own == 1, in_time).exists()
+    query = select(tables.run).where(
+        before.measurement_sha256 == run.measurement_sha256,
+        before.suite_name == run.suite_name,
+        before.started_at < began_at,
+        before.id != run.id,
+        measured | removed | (began & ~over),
+        ~(whole & judged),
+    )
+    newest = query.order_by(before.started_at.desc(), before.id.desc()).limit(MOST_RUNS)
+    found = reversed(read_runs(connection, fetch(connection, newest)))
+    return tuple(_attempt(one, None) for one in found if len(one.arms) == len(Arm) and not one.calibrates)
+
+
+def _recorded(connection: Connection, before: Select[Any], recorded: Sequence[Promotion]) -> tuple[PastRun, ...]:
+    """Return the promoted runs of `before` in order of promotion, each by the verdict it rests on.
+
+    They are selected by id, so any number of later runs without promotion does not hide them.
+    """
+    of_series = before.where(tables.run.c.id.in_([one.run_id for one in recorded]))
+    known = {one.id: (one, own) for one, own in _with_verdicts(connection, of_series, decided_by=None)}
+    past = []
+    for promotion in recorded:
+        if promotion.grounds is None or promotion.run_id not in known:
+            continue
+        one, own = known[promotion.run_id]
+        verdict = next((v for v in own if v.sha256 == promotion.grounds.verdict_sha256), None)
+        if verdict is None or not verdict.outcome.promotes:
+            raise EvidenceError(
+                f"promotion {promotion.id} of run {one.id} rests on a verdict that is not there: the store is damaged"
+            )
+        past.append(_past(one, verdict, promotion.promoted_at))
+    return tuple(past[-MOST_RUNS:])
+
+
+def _attempt(run: Run, outcome: Outcome | None) -> Attempt:
+    baseline, candidate = (past_arm(run.arms[arm], run.environment) for arm in Arm)
+    return Attempt(run.id, run.started_at, run.label, baseline, candidate, outcome)
+
+
+def _past(run: Run, verdict: StoredVerdict, decided_at: str | None) -> PastRun:
+    document: Mapping[str, Any] = verdict.document
+    checks = [_check(check, document["alpha"]) for check in document["checks"]]
+    return PastRun(
+        run_id=run.id,
+        started_at=run.started_at,
+        label=run.label,
+        baseline=past_arm(run.arms[Arm.BASELINE], run.environment),
+        candidate=past_arm(run.arms[Arm.CANDIDATE], run.environment),
+        checks={check.id: check for check in checks if check is not None},
+        decided_at=decided_at,
+    )
+
+
+def _check(check: Mapping[str, Any], alpha: float) -> PastCheck | None:
+    """Return a comparison of both arms with finite numbers; None for any other check."""
+    numbers = {name: check.get(name) for name in ("baseline", "candidate", "harm", "lower", "upper")}
+    # Documents spell infinite numbers as text, and unmeasured ones as null.
+    known = {name: float(number) for name, number in numbers.items() if isinstance(number, int | float)}
+    if check["scale"] == Scale.ABSOLUTE.value or len(known) < len(numbers):
+        return None
+    return PastCheck(
+        id=check["id"],
+        unit=Unit(check["unit"]),
+        scale=Scale(check["scale"]),
+        alpha=float(check.get("limits_alpha", alpha)),
+        n=check["n"],
+        **known,
+    )

@@ -9,30 +9,33 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, fields
 from enum import StrEnum
 from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection, Select, func, select
 
-from benchgate.errors import EvidenceError, UsageError, lacking
+from benchgate.errors import Command, EvidenceError, Remedy, StoreError, UsageError, lacking
 from benchgate.model import request_metrics
-from benchgate.model.records import ABSENT, FloatArray, RequestColumns
+from benchgate.model.records import ABSENT, RequestColumns
 from benchgate.model.run import Evidence, LoadObservation
 from benchgate.store import rows, tables
-from benchgate.store.bundle import SUFFIX, export_bundle
+from benchgate.store.bundle import SUFFIX, read_bundle, read_file, write_bundle
 from benchgate.store.database import Database, fetch
 from benchgate.store.evidence import RunContext, read_evidence, rows_of
-from benchgate.store.integrity import is_uuid
-from benchgate.store.output_file import is_records_of, output_file, require_replaceable, starts_with
+from benchgate.store.integrity import is_uuid, validate_run
 from benchgate.store.queries import NewestRun, newest_runs
 from benchgate.store.results import require_raw
+from benchgate.store.stored_run import RAW, WholeRun, read_whole
+from benchgate.system import atomic_file
 
 Record = dict[str, Any]
 _TRUTHS = ("valid", "left", "tokenless", "ramp")
@@ -56,6 +59,8 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", 
 _AT_ONCE = 500  # runs in one query
 _TEXTS = ("arm", "stage", "token_source", "finish_reason", "error", "error_detail", "answer_model")
 _BOOLEANS = (*_TRUTHS, "success")
+_LONGEST_LINE = 2**24
+_NOT_REPLACED = "it was not written over: name another file, or a folder"
 
 
 class FileFormat(StrEnum):
@@ -71,9 +76,9 @@ class FileFormat(StrEnum):
 def all_runs(database: Database, suite: str | None) -> list[str]:
     """Return the ids of the runs of a suite, or of all, oldest first."""
     run = tables.run.c
-    wanted = select(run.id).order_by(run.started_at, run.id)
+    query = select(run.id).order_by(run.started_at, run.id)
     with database.reading() as connection:
-        return list(connection.scalars(wanted if suite is None else wanted.where(run.suite_name == suite)))
+        return list(connection.scalars(tables.of_suite(query, suite)))
 
 
 def export(
@@ -177,18 +182,61 @@ def _tables(
 
 def records(evidence: Evidence) -> Iterator[Record]:
     """Yield every record of a run, the run itself first; `kind` is its kind, `run_id` its run."""
-    for kind, of in (
-        ("run", _run_record(evidence)),
-        ("request", requests(evidence)),
-        ("item", items(evidence)),
-        ("prompt", prompts(evidence)),
-        ("position", positions(evidence)),
-        ("reading", readings(evidence)),
-        ("start", (asdict(start) for start in evidence.starts)),
-        ("target_fault", (asdict(fault) for fault in evidence.target_faults)),
-        ("error_budget", [] if evidence.budget_spent is None else [asdict(evidence.budget_spent)]),
-    ):
-        yield from ({"kind": kind, "run_id": evidence.run.id, **record} for record in of)
+    run = evidence.run
+    about_run = {
+        "suite": run.suite_name,
+        "label": run.label,
+        "status": run.status.value,
+        "started_at": run.started_at,
+        "finished_at": run.finished_at,
+        "tool_version": run.tool_version,
+        "seed": run.seed,
+        "plan_sha256": run.plan_sha256,
+        "measurement_sha256": run.measurement_sha256,
+        "arms": {arm.value: asdict(deployment) for arm, deployment in run.arms.items()},
+    }
+    requests = (
+        dict(zip(columns, values, strict=True))
+        for seen in evidence.load
+        for columns in request_columns(seen)
+        for values in zip(*columns.values(), strict=True)
+    )
+    found: dict[str, Iterable[Record]] = {
+        "run": [about_run],
+        "request": requests,
+        **_item_records(evidence),
+        "reading": _readings(evidence),
+        "start": map(asdict, evidence.starts),
+        "target_fault": map(asdict, evidence.target_faults),
+        "error_budget": [] if evidence.budget_spent is None else [asdict(evidence.budget_spent)],
+    }
+    for kind, those in found.items():
+        yield from ({"kind": kind, "run_id": run.id, **record} for record in those)
+
+
+def _item_records(evidence: Evidence) -> dict[str, Iterable[Record]]:
+    """Return the records of eval items, of recorded prompts, and of the positions of the fixed texts, in nats.
+
+    `repeat` above 0 is a repetition by the same arm. Prompts have texts only where the suite kept them.
+    """
+    items = (
+        {"arm": seen.arm.value, "task": seen.task, "repeat": seen.repeat, **asdict(item)}
+        for seen in evidence.quality
+        for item in seen.items
+    )
+    prompts = map(asdict, evidence.shadow.items if evidence.shadow else ())
+    positions = map(asdict, evidence.divergence.items if evidence.divergence else ())
+    found: dict[str, Iterable[Record]] = {"item": items, "prompt": prompts, "position": positions}
+    return {kind: map(without_infinities, those) for kind, those in found.items()}
+
+
+def _readings(evidence: Evidence) -> Iterator[Record]:
+    """Yield one record per sample of a server's own metrics; unknown values are left out."""
+    for window in evidence.telemetry:
+        place = {"arm": window.arm.value, "stage": window.stage, "block": window.block, "position": window.position}
+        for reading in window.readings:
+            values = {metric.value: value for metric, value in reading.values.items()}
+            yield place | without_infinities({"at_s": reading.at_s, "marker": reading.marker, "values": values})
 
 
 def without_infinities(value: Any) -> Any:
@@ -202,16 +250,11 @@ def without_infinities(value: Any) -> Any:
     return str(value) if isinstance(value, str) else value
 
 
-def requests(evidence: Evidence) -> Iterator[Record]:
-    """Yield one record for each request, with those of the ramp (`ramp`) and those cancelled on purpose (`left`)."""
-    for seen in evidence.load:
-        for columns in request_columns(seen):
-            for values in zip(*columns.values(), strict=True):
-                yield dict(zip(columns, values, strict=True))
-
-
 def request_columns(seen: LoadObservation) -> Iterator[Mapping[str, list[Any]]]:
-    """Yield the columns of an observation's requests, of one length each: measured, ramp, then cancelled ones."""
+    """Yield the columns of an observation's requests, of one length each.
+
+    First the measured ones, then those of the ramp (`ramp`), then those cancelled on purpose (`left`).
+    """
     for requests in seen.parts:
         n = len(requests)
         if n == 0:
@@ -219,51 +262,11 @@ def request_columns(seen: LoadObservation) -> Iterator[Mapping[str, list[Any]]]:
         place = {"arm": seen.arm.value, "stage": seen.stage, "block": seen.block, "position": seen.position}
         columns: dict[str, list[Any]] = {name: [value] * n for name, value in place.items()}
         columns |= _request_values(requests)
-        asked_to_leave = requests is seen.left
-        columns["success"] = [None] * n if asked_to_leave else request_metrics.succeeded(requests).tolist()
-        yield columns | {name: _null_infinities(of(requests)) for name, of in _LATENCIES.items()}
-
-
-def items(evidence: Evidence) -> Iterator[Record]:
-    """Yield one record per eval item and arm; `repeat` above 0 is a repetition by the same arm."""
-    for seen in evidence.quality:
-        place = {"arm": seen.arm.value, "task": seen.task, "repeat": seen.repeat}
-        yield from (without_infinities(place | asdict(item)) for item in seen.items)
-
-
-def prompts(evidence: Evidence) -> Iterator[Record]:
-    """Yield one record per recorded prompt; texts only where the suite kept them."""
-    yield from (without_infinities(asdict(item)) for item in (evidence.shadow.items if evidence.shadow else ()))
-
-
-def positions(evidence: Evidence) -> Iterator[Record]:
-    """Yield one record per position of the fixed texts, in nats."""
-    yield from (without_infinities(asdict(item)) for item in (evidence.divergence.items if evidence.divergence else ()))
-
-
-def readings(evidence: Evidence) -> Iterator[Record]:
-    """Yield one record per sample of a server's own metrics; unknown values are left out."""
-    for window in evidence.telemetry:
-        place = {"arm": window.arm.value, "stage": window.stage, "block": window.block, "position": window.position}
-        for reading in window.readings:
-            values = {word.value: value for word, value in reading.values.items()}
-            yield place | without_infinities({"at_s": reading.at_s, "marker": reading.marker, "values": values})
-
-
-def _run_record(evidence: Evidence) -> Iterator[Record]:
-    run = evidence.run
-    yield {
-        "suite": run.suite_name,
-        "label": run.label,
-        "status": run.status.value,
-        "started_at": run.started_at,
-        "finished_at": run.finished_at,
-        "tool_version": run.tool_version,
-        "seed": run.seed,
-        "plan_sha256": run.plan_sha256,
-        "measurement_sha256": run.measurement_sha256,
-        "arms": {arm.value: asdict(deployment) for arm, deployment in run.arms.items()},
-    }
+        was_cancelled = requests is seen.left
+        columns["success"] = [None] * n if was_cancelled else request_metrics.succeeded(requests).tolist()
+        for name, latency in _LATENCIES.items():
+            columns[name] = [value if math.isfinite(value) else None for value in latency(requests).tolist()]
+        yield columns
 
 
 def _request_values(requests: RequestColumns) -> dict[str, list[Any]]:
@@ -282,39 +285,39 @@ def _request_values(requests: RequestColumns) -> dict[str, list[Any]]:
     return columns
 
 
-def _null_infinities(values: FloatArray) -> list[float | None]:
-    return [value if math.isfinite(value) else None for value in values.tolist()]
-
-
 def metric_table(connection: Connection, run_ids: Sequence[str]) -> Iterator[TableRow]:
-    """Yield the metrics of runs, in the units of their names, with 95% confidence bounds where there are any."""
+    """Return the metrics of runs, in the units of their names, with 95% confidence bounds where there are any."""
     run, metric = tables.run.c, tables.metric.c
     of_run = run.id, run.suite_name, run.label, run.started_at
     numbers = metric.value, metric.lower, metric.upper, metric.n
-    wanted = (
+    query = (
         select(*of_run, metric.arm, metric.name, metric.statistic, metric.stage, metric.task, *numbers)
         .join_from(tables.metric, tables.run)
         .order_by(run.started_at, run.id, metric.seq)
     )
-    for some in _batches(run_ids):
-        yield from (tuple(row) for row in connection.execute(wanted.where(run.id.in_(some))))
+    return _in_batches(connection, query, run_ids)
 
 
 def check_table(connection: Connection, run_ids: Sequence[str]) -> Iterator[TableRow]:
-    """Yield every check of every verdict on the runs. Infinite and unmeasured numbers are missing."""
+    """Return every check of every verdict on the runs. Infinite and unmeasured numbers are missing."""
     run, verdict, check = tables.run.c, tables.verdict.c, tables.check_result.c
     of_run = run.id, run.suite_name, run.label, run.started_at
     of_verdict = verdict.seq, verdict.compared_run_id, verdict.decided_at, verdict.outcome
     numbers = check.baseline, check.candidate, check.harm, check.lower, check.upper, check.n
-    wanted = (
+    query = (
         select(*of_run, *of_verdict, check.check_id, check.outcome, check.required, *numbers, check.policy)
         .select_from(tables.check_result)
         .join(tables.verdict, (verdict.run_id == check.run_id) & (verdict.seq == check.verdict_seq))
         .join(tables.run, run.id == check.run_id)
         .order_by(run.started_at, run.id, func.coalesce(verdict.decided_at, ""), verdict.seq, check.seq)
     )
-    for some in _batches(run_ids):
-        yield from (tuple(row) for row in connection.execute(wanted.where(run.id.in_(some))))
+    return _in_batches(connection, query, run_ids)
+
+
+def _in_batches(connection: Connection, query: Select[*tuple[Any, ...]], run_ids: Sequence[str]) -> Iterator[TableRow]:
+    for first in range(0, len(run_ids), _AT_ONCE):
+        some = query.where(tables.run.c.id.in_(run_ids[first : first + _AT_ONCE]))
+        yield from (tuple(row) for row in connection.execute(some))
 
 
 def to_csv(columns: Iterable[str], found: Iterable[TableRow], *, raw: bool = False) -> str:
@@ -335,11 +338,6 @@ def _escape_formula(value: Any) -> Any:
         return value
     line = " ".join(value.splitlines())
     return f"'{line}" if value.startswith(_FORMULA) or line.lstrip().startswith(_FORMULA) else line
-
-
-def _batches(run_ids: Sequence[str]) -> Iterator[Sequence[str]]:
-    for first in range(0, len(run_ids), _AT_ONCE):
-        yield run_ids[first : first + _AT_ONCE]
 
 
 def pyarrow() -> ModuleType:
@@ -366,30 +364,27 @@ def write_table(file: Path, columns: Mapping[str, type], found: Iterable[Sequenc
     _write(file, arrow.Table.from_arrays(arrays, schema=schema))
 
 
-def write_records(folder: Path, evidence: Evidence) -> list[Path]:
-    """Write a Parquet file for each kind of record of a run: `RUN.requests.parquet` and so on."""
+def write_records(folder: Path, evidence: Evidence) -> Iterator[Path]:
+    """Write a Parquet file for each kind of record of a run, `RUN.requests.parquet` and so on, and yield each file."""
     arrow = pyarrow()
-    written = []
-    columns = [part for seen in evidence.load for part in request_columns(seen)]
+    written = {}
     parts = [
         arrow.table(
             {name: _whole_characters(column) if name in _TEXTS else column for name, column in part.items()},
             schema=_request_schema(part),
         )
-        for part in columns
+        for seen in evidence.load
+        for part in request_columns(seen)
     ]
     if parts:
-        written.append(_place(folder, evidence, "requests"))
-        _write(written[-1], arrow.concat_tables(parts))
-    for kind, found in (
-        ("items", items(evidence)),
-        ("prompts", prompts(evidence)),
-        ("positions", positions(evidence)),
-    ):
+        written["request"] = arrow.concat_tables(parts)
+    for kind, found in _item_records(evidence).items():
         if listed := list(found):
-            written.append(_place(folder, evidence, kind))
-            _write(written[-1], arrow.Table.from_pylist(_whole_characters(listed)))
-    return written
+            written[kind] = arrow.Table.from_pylist(_whole_characters(listed))
+    for kind, table in written.items():
+        file = folder / f"{evidence.run.id}.{kind}s.parquet"
+        _write(file, table)
+        yield file
 
 
 def _whole_characters(value: Any) -> Any:
@@ -401,10 +396,6 @@ def _whole_characters(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _whole_characters(inner) for name, inner in value.items()}
     return value
-
-
-def _place(folder: Path, evidence: Evidence, kind: str) -> Path:
-    return folder / f"{evidence.run.id}.{kind}.parquet"
 
 
 def _request_schema(columns: Iterable[str]) -> Any:
@@ -427,3 +418,96 @@ def _write(file: Path, table: Any) -> None:
     require_replaceable(file, "a file of Parquet", starts_with("PAR1"))
     with output_file(file) as out:
         pyarrow().parquet.write_table(table, out)
+
+
+# Files
+
+
+def export_bundle(database: Database, run_id: str, file: Path) -> None:
+    """Write the bundle of a run, replacing an older one. A file with more than the store has is not touched.
+
+    Raises EvidenceError for a damaged run, or a file with what the store lacks; UsageError for any other file;
+    StoreError where it cannot be written.
+    """
+    with database.reading() as connection:
+        whole = read_whole(connection, run_id)
+    validate_run(whole, database.address.shown)
+    data = write_bundle(whole)
+    if file.exists():
+        found = read_file(file)
+        if found == data:
+            return
+        try:
+            old = read_bundle(found, "what it holds")
+        except EvidenceError as exc:
+            raise UsageError(f"{file} is there, and {exc}; {_NOT_REPLACED}") from exc
+        if old.id != whole.id:
+            raise UsageError(
+                f"{file} is there, and it is the bundle of run {old.id}, not of {whole.id}; {_NOT_REPLACED}"
+            )
+        _require_nothing_lost(old, whole, file)
+    with output_file(file) as out:
+        out.write(data)
+
+
+def _require_nothing_lost(old: WholeRun, new: WholeRun, file: Path) -> None:
+    """Raise EvidenceError where the old bundle, perhaps of several stores, has what this store lacks."""
+    lost = [f"records at {seq}" for seq, record in old.story.items() if new.story.get(seq) != record][:1]
+    for table in (tables.verdict, tables.promotion, tables.imported, tables.noise_profile):
+        there = [row | {"seq": None} for row in new.of(table)]
+        lost += [f"a {table.name}" for row in old.of(table) if row | {"seq": None} not in there][:1]
+    raw_removed = any(len(old.of(table)) > len(new.of(table)) for table, _ in RAW)
+    if raw_removed and not lost:
+        raise EvidenceError(
+            f"{file}: it holds the raw records, which were removed from the store and cannot come back there: keep it, "
+            "and export to another place"
+        )
+    if lost:
+        raise EvidenceError(
+            f"{file}: it holds {lost[0]} that the store lacks",
+            remedies=(Remedy("import it first", Command.IMPORT, str(file)),),
+        )
+
+
+@contextmanager
+def output_file(file: Path) -> Iterator[BinaryIO]:
+    """Yield a new file that takes the place of `file` when the block ends. Raises StoreError where it cannot."""
+    try:
+        with atomic_file(file) as out:
+            yield out
+    except OSError as exc:
+        raise StoreError(f"{file} could not be written: {exc.strerror or exc}") from exc
+
+
+def require_replaceable(file: Path, what: str, is_ours: Callable[[bytes], bool]) -> None:
+    """Raise UsageError where `file` exists and its first line, by `is_ours`, is not that of `what`.
+
+    Raises StoreError where it cannot be read.
+    """
+    if not file.is_file():
+        return
+    try:
+        with file.open("rb") as found:
+            first = found.readline(_LONGEST_LINE)
+    except OSError as exc:
+        raise StoreError(f"{file} is in the way and cannot be read: {exc.strerror or exc}") from exc
+    if not is_ours(first):
+        raise UsageError(f"{file} is there and is not {what}; {_NOT_REPLACED}")
+
+
+def is_records_of(run_id: str) -> Callable[[bytes], bool]:
+    """Return a test for the first line of a run's records in JSONL."""
+
+    def is_ours(first: bytes) -> bool:
+        try:
+            record = json.loads(first)
+        except (ValueError, RecursionError):
+            return False
+        return isinstance(record, dict) and (record.get("kind"), record.get("run_id")) == ("run", run_id)
+
+    return is_ours
+
+
+def starts_with(*marks: str) -> Callable[[bytes], bool]:
+    """Return a test for lines that start with one of these texts."""
+    return lambda first: first.startswith(tuple(mark.encode("ascii") for mark in marks))

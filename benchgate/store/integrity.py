@@ -20,23 +20,18 @@ from datetime import datetime
 from uuid import UUID
 
 import numpy as np
-from sqlalchemy import Connection, ForeignKeyConstraint, Table, and_, func, select, text
+from sqlalchemy import Connection, ForeignKeyConstraint, Table, Text, and_, func, select, text
 
 from benchgate.errors import BenchgateError, EvidenceError, StoreError
 from benchgate.model.deployment import sha256_of
 from benchgate.model.noise import NoiseProfile
-from benchgate.model.records import RequestColumns
 from benchgate.model.run import LoadObservation, MetricRow, RunStatus
 from benchgate.store import clock, codec, results, rows, tables
 from benchgate.store.database import Database, fetch
 from benchgate.store.evidence import read_context, read_evidence, rows_of
-from benchgate.store.lifecycle import is_over
-from benchgate.store.tombstones import RAW, evidence_sha256, removal
-from benchgate.store.whole_run import WholeRun, read_whole, unpacked
+from benchgate.store.stored_run import ORDERED_TABLES, PARTS, RAW, WholeRun, is_over, read_whole, removal, unpacked
 
-Problems = Iterator[tuple[str, str | None]]
-"""Places in a run, each with what is wrong there; None where nothing is."""
-
+Problems = Iterator[tuple[str, str | None]]  # places in a run, each with its problem, if any
 RECOMPUTED = "metrics held against their records"
 
 _GUARDED_TABLES = (
@@ -67,27 +62,11 @@ _SELECT_TRIGGERS = {
     ),
 }
 _INSTANT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?Z", re.ASCII)
-_INSTANT_COLUMNS = (
-    (tables.run, "started_at"),
-    (tables.run, "finished_at"),
-    (tables.verdict, "decided_at"),
-    (tables.noise_profile, "measured_at"),
-    (tables.promotion, "promoted_at"),
-    (tables.imported, "imported_at"),
-    (tables.tombstone, "removed_at"),
-)
-_JSON_COLUMNS = (
-    (tables.run, "suite"),
-    (tables.run, "environment"),
-    (tables.arm, "deployment"),
-    (tables.observation, "meta"),
-    (tables.telemetry, "meta"),
-    (tables.event, "data"),
-    (tables.verdict, "document"),
-    (tables.noise_profile, "document"),
-    (tables.promotion, "document"),
-    (tables.imported, "document"),
-    (tables.tombstone, "sealed"),
+_COLUMNS = tuple((table, column) for table in (tables.run, *PARTS) for column in table.columns)
+_INSTANT_COLUMNS = tuple((table, column.name) for table, column in _COLUMNS if column.name.endswith("_at"))
+_JSON = {"suite", "environment", "deployment", "meta", "document", "sealed", "data"}
+_JSON_COLUMNS = tuple(
+    (table, column.name) for table, column in _COLUMNS if column.name in _JSON and isinstance(column.type, Text)
 )
 _METRIC_NAME = re.compile(r"[a-z][a-z0-9_]*")
 _MAY_BE_NEGATIVE = ("score", "recovery_ratio")
@@ -126,27 +105,35 @@ def check_store(database: Database, *, figures: bool = False) -> CheckReport:
             name: int(connection.scalar(select(func.count()).select_from(table)) or 0)
             for name, table in _COUNTED_TABLES.items()
         }
-        findings = [*_trigger_findings(connection), *_link_findings(connection)]
+        guarded = set(connection.scalars(text(_SELECT_TRIGGERS[connection.dialect.name])))
+        unguarded = "no trigger refuses changes of it: what it holds may be altered"
+        findings = [
+            Finding(None, f"table {table.name}", unguarded) for table in _GUARDED_TABLES if table.name not in guarded
+        ]
+        # Both databases refuse rows whose row in another table is missing, unless such checks are off.
+        for table in tables.metadata.sorted_tables:
+            for constraint in sorted(table.foreign_key_constraints, key=lambda one: sorted(one.column_keys)):
+                findings += _orphans(connection, table, constraint)
         unlinked, recomputed, latest = {finding.run_id for finding in findings}, 0, clock.latest(connection)
         for run_id in connection.scalars(select(tables.run.c.id).order_by(tables.run.c.id)).all():
             try:
                 whole = read_whole(connection, run_id)
             except EvidenceError:
                 continue  # its plan is missing, which is among the broken links
-            found = [
-                *check_run(whole),
-                *_future_findings(whole, latest),
-                *_check_row_findings(connection, run_id),
-            ]
+            found = list(check_run(whole))
+            for place, instant in whole.instants():
+                if instant is not None and instant > latest:
+                    problem = f"it is of {instant}, which is still to come: until then it counts for nothing"
+                    found.append(Finding(run_id, place, f"{problem}; the clock of the machine that wrote it was wrong"))
+            found += _check_row_findings(connection, run_id)
             if figures and not found and run_id not in unlinked:
                 n_metrics, found = _figure_findings(connection, whole)
                 recomputed += n_metrics
             findings += found
-        for row in fetch(
-            connection, select(tables.client_profile).order_by(*tables.client_profile.primary_key.columns)
-        ):
-            if (problem := _hash_problem(row)) is not None:
-                findings.append(Finding(None, _place(tables.client_profile, row), problem))
+        profile = tables.client_profile
+        for row in fetch(connection, select(profile).order_by(*profile.primary_key.columns)):
+            if (mismatch := _hash_problem(row)) is not None:
+                findings.append(Finding(None, _place(profile, row), mismatch))
     return CheckReport(counted | ({RECOMPUTED: recomputed} if figures else {}), tuple(findings))
 
 
@@ -186,23 +173,17 @@ def unused_plans(connection: Connection) -> int:
 # The rules
 
 
-def _id_problems(whole: WholeRun) -> Problems:
+def _identity_problems(whole: WholeRun) -> Problems:
+    """Report a malformed id, another plan, and duplicate keys, which a database refuses halfway through an import."""
     if not is_uuid(whole.id):
         yield "run", f"its id is {ascii(whole.id)[:60]}; expected a UUID in small letters"
-
-
-def _plan_problems(whole: WholeRun) -> Problems:
-    found = codec.digest(unpacked(whole.plan, "its plan"))
-    if found != whole.run["plan_sha256"]:
-        yield "plan", f"it hashes to {found}, not to {whole.run['plan_sha256']}"
-
-
-def _key_problems(whole: WholeRun) -> Problems:
-    """A database would refuse these only halfway through an import."""
     for name, found in whole.parts.items():
         key = [column.name for column in tables.metadata.tables[name].primary_key.columns]
         if len({tuple(row[part] for part in key) for row in found}) != len(found):
             yield f"table {name}", f"two rows of {name} have one key"
+    plan_sha256 = codec.digest(unpacked(whole.plan, "its plan"))
+    if plan_sha256 != whole.run["plan_sha256"]:
+        yield "plan", f"it hashes to {plan_sha256}, not to {whole.run['plan_sha256']}"
 
 
 def _text_problems(whole: WholeRun) -> Problems:
@@ -243,63 +224,46 @@ def _state_problems(whole: WholeRun) -> Problems:
         yield "tombstones", "records of it were removed, and it may be resumed"
 
 
-def _order_problems(whole: WholeRun) -> Problems:
-    """Observations, telemetry and events share one order."""
-    ordered = (tables.observation, tables.telemetry, tables.event)
-    places = {(table.name, row["seq"]) for table in ordered for row in whole.of(table)}
+def _record_problems(whole: WholeRun) -> Problems:
+    """Every record has a place of its own, which telemetry and events share, and can be read as it was written."""
+    places = {(table.name, row["seq"]) for table in ORDERED_TABLES for row in whole.of(table)}
     places |= {(stone["of_table"], stone["seq"]) for stone in whole.of(tables.tombstone)}
     for seq, n_rows in sorted(Counter(seq for _, seq in places).items()):
         yield f"place {seq}", f"{n_rows} rows have it, so two processes wrote to this run" if n_rows > 1 else None
-
-
-def _record_problems(whole: WholeRun) -> Problems:
-    """Every observation and telemetry window has the bytes that were written, and they can be read."""
     rows.read_run(whole.run, whole.of(tables.arm))
-    for row in whole.of(tables.observation):
-        yield f"observation {row['seq']}", _problem_of(_require_readable, row)
-    for row in whole.of(tables.telemetry):
-        yield f"telemetry {row['seq']}", _problem_of(_require_readable_telemetry, row)
+    for table, _ in RAW:
+        for row in whole.of(table):
+            yield f"{table.name} {row['seq']}", _problem_of(_record_problem, table, row)
 
 
-def _require_readable(row: rows.Row) -> None:
+def _record_problem(table: Table, row: rows.Row) -> str | None:
     unpacked(row["data"], "its data")
+    if table is tables.telemetry:
+        rows.read_telemetry(row)
+        return None
     seen = rows.read_observation(row)
     for requests in seen.parts if isinstance(seen, LoadObservation) else ():
-        _require_lengths(requests)
-
-
-def _require_readable_telemetry(row: rows.Row) -> None:
-    unpacked(row["data"], "its data")
-    rows.read_telemetry(row)
-
-
-def _require_lengths(requests: RequestColumns) -> None:
-    n, starts = len(requests), requests.chunk_start
-    columns = requests.to_columns()
-    odd = {name for name, column in columns.items() if name not in ("chunk_start", "chunk_ns") and len(column) != n}
-    if odd or len(starts) != n + 1 or starts[0] != 0 or starts[-1] != len(requests.chunk_ns):
-        raise EvidenceError("the columns of its requests have different lengths")
-    if (np.diff(starts) < 0).any():
-        raise EvidenceError("the chunks of its requests overlap")
+        n, starts = len(requests), requests.chunk_start
+        lengths = {name: len(column) for name, column in requests.to_columns().items()}
+        unequal = {name for name, length in lengths.items() if name not in ("chunk_start", "chunk_ns") and length != n}
+        if unequal or len(starts) != n + 1 or starts[0] != 0 or starts[-1] != len(requests.chunk_ns):
+            return "the columns of its requests have different lengths"
+        if (np.diff(starts) < 0).any():
+            return "the chunks of its requests overlap"
+    return None
 
 
 def _hash_problems(whole: WholeRun) -> Problems:
     """A finished run still has the evidence it ended with, by its raw rows and the tombstones of removed ones."""
-    left = [(table.name, row) for table, _ in RAW for row in whole.of(table)]
-    stones = whole.of(tables.tombstone)
-    both = {(name, row["seq"]) for name, row in left} & {(stone["of_table"], stone["seq"]) for stone in stones}
+    there = {(table.name, row["seq"]) for table, _ in RAW for row in whole.of(table)}
+    both = there & {(stone["of_table"], stone["seq"]) for stone in whole.of(tables.tombstone)}
     for name, seq in sorted(both):
         yield f"{name} {seq}", "it is there, and so is a tombstone that says it was removed"
     if both or not is_over(whole.run):
         return
-    found = evidence_sha256(whole.run, whole.of(tables.arm), left, stones, whole.of(tables.event))
+    found = whole.compute_sha256()
     if found != whole.run["evidence_sha256"]:
         yield "run", f"its evidence hashes to {found}, not to {whole.run['evidence_sha256']} as it ended"
-
-
-def _verdict_problems(whole: WholeRun) -> Problems:
-    for row in whole.of(tables.verdict):
-        yield f"verdict {row['seq']}", _problem_of(_verdict_problem, row)
 
 
 def _verdict_problem(row: rows.Row) -> str | None:
@@ -317,6 +281,8 @@ def _verdict_problem(row: rows.Row) -> str | None:
 
 
 def _document_problems(whole: WholeRun) -> Problems:
+    for row in whole.of(tables.verdict):
+        yield f"verdict {row['seq']}", _problem_of(_verdict_problem, row)
     for row in whole.of(tables.imported):
         yield _place(tables.imported, row), _hash_problem(row)
     for row in whole.of(tables.noise_profile):
@@ -372,14 +338,11 @@ def _is_impossible(row: rows.Row) -> bool:
     )
 
 
-_EVIDENCE_RULES = (_state_problems, _order_problems, _record_problems, _hash_problems)
+_EVIDENCE_RULES = (_state_problems, _record_problems, _hash_problems)
 RULES: tuple[Callable[[WholeRun], Problems], ...] = (
-    _id_problems,
-    _plan_problems,
-    _key_problems,
+    _identity_problems,
     _text_problems,
     *_EVIDENCE_RULES,
-    _verdict_problems,
     _document_problems,
     _metric_problems,
 )
@@ -432,20 +395,6 @@ def _file_findings(connection: Connection) -> Iterator[Finding]:
                 yield Finding(None, "the file", f"{problem}: it is damaged; go back to a copy of it")
 
 
-def _trigger_findings(connection: Connection) -> Iterator[Finding]:
-    guarded = set(connection.scalars(text(_SELECT_TRIGGERS[connection.dialect.name])))
-    for table in _GUARDED_TABLES:
-        if table.name not in guarded:
-            yield Finding(None, f"table {table.name}", "no trigger refuses changes of it: what it holds may be altered")
-
-
-def _link_findings(connection: Connection) -> Iterator[Finding]:
-    """Rows whose row in another table is missing. Both databases refuse them, unless told not to."""
-    for table in tables.metadata.sorted_tables:
-        for constraint in sorted(table.foreign_key_constraints, key=lambda one: sorted(one.column_keys)):
-            yield from _orphans(connection, table, constraint)
-
-
 def _orphans(connection: Connection, table: Table, constraint: ForeignKeyConstraint) -> Iterator[Finding]:
     parent = constraint.referred_table.alias("parent")
     pairs = [(key.parent, parent.c[key.column.name]) for key in constraint.elements]
@@ -475,13 +424,6 @@ def _check_row_findings(connection: Connection, run_id: str) -> Iterator[Finding
             continue  # reported as a problem of the verdict, or as a broken link
         if found != expected:
             yield Finding(run_id, f"verdict {seq}", "the rows of its checks are not those of its document")
-
-
-def _future_findings(whole: WholeRun, latest: str) -> Iterator[Finding]:
-    for place, instant in whole.instants():
-        if instant is not None and instant > latest:
-            problem = f"it is of {instant}, which is still to come: until then it counts for nothing"
-            yield Finding(whole.id, place, f"{problem}; the clock of the machine that wrote it was wrong")
 
 
 def _figure_findings(connection: Connection, whole: WholeRun) -> tuple[int, list[Finding]]:

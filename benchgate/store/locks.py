@@ -14,17 +14,15 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from sqlalchemy import Connection, func, select, text, union_all
 from sqlalchemy.exc import SQLAlchemyError
 
 from benchgate.errors import StoreError, TakenOver
-from benchgate.model.run import RunStatus
-from benchgate.store import lifecycle, tables
+from benchgate.store import tables
 from benchgate.store.database import Database, fetch
-from benchgate.store.lifecycle import ORDERED_TABLES, is_over
+from benchgate.store.stored_run import ORDERED_TABLES, is_over
 
 WAIT_S = 60.0
 _POLL_S = 0.05
@@ -195,40 +193,6 @@ class RunLocks:
         except SQLAlchemyError:
             self._leave_session()  # with a server that went away went all that it held
             raise
-
-
-@dataclass(frozen=True, slots=True)
-class RunLock:
-    """Lock of one run that this process measures."""
-
-    locks: RunLocks
-    run_id: str
-
-    def is_held(self) -> bool:
-        """Return True while this process has it."""
-        return self.locks.is_held(self.run_id)
-
-    def release(self) -> None:
-        """Release it."""
-        self.locks.release(self.run_id)
-
-
-def mark_abandoned_runs(database: Database, locks: RunLocks) -> list[str]:
-    """Mark every `running` run whose lock is free as interrupted, so that it may be resumed. Returns their ids."""
-    run = tables.run.c
-    with database.reading() as connection:
-        running = list(connection.scalars(select(run.id).where(run.status == RunStatus.RUNNING.value)))
-    killed = []
-    for run_id in running:
-        if not locks.take(run_id):
-            continue
-        try:
-            with database.writing() as connection:
-                lifecycle.suspend(connection, run_id)
-        finally:
-            locks.release(run_id)
-        killed.append(run_id)
-    return killed
 
 
 def _is_same_file(handle: int, path: Path) -> bool:

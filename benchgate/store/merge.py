@@ -9,9 +9,10 @@ other's bundles agree.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
 from sqlalchemy import Connection, Table, delete, func, insert, select, update
@@ -22,14 +23,21 @@ from benchgate.model.run import RunStatus
 from benchgate.store import clock, rows, tables
 from benchgate.store.database import Database, fetch
 from benchgate.store.integrity import validate_run
-from benchgate.store.lifecycle import begin_run, is_over, reopen
 from benchgate.store.locks import RunLocks, lock_run
 from benchgate.store.rows import Row, check_rows
-from benchgate.store.whole_run import Story, WholeRun, read_story, read_whole
+from benchgate.store.stored_run import (
+    ORDERED_TABLES,
+    Story,
+    WholeRun,
+    begin_run,
+    is_over,
+    read_story,
+    read_whole,
+    reopen,
+)
 
 _RUNNING = {"status": RunStatus.RUNNING.value, "finished_at": None, "evidence_sha256": None}
 """Columns of a run's row that change until it ends, with their first values."""
-_SAME_VERDICT = ("compared_run_id", "decided_at", "document")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +69,11 @@ def merge_run(connection: Connection, whole: WholeRun) -> MergeResult:
         connection.execute(delete(tables.arm).where(tables.arm.c.run_id == whole.id))
         insert_rows(connection, tables.arm, whole.of(tables.arm))
         _write_evidence(connection, whole, there)
-    _write_metrics(connection, whole, replace=fate != "known")
+    metric = tables.metric
+    if fate != "known":
+        connection.execute(delete(metric).where(metric.c.run_id == whole.id))
+    if connection.scalar(select(metric.c.seq).where(metric.c.run_id == whole.id).limit(1)) is None:
+        insert_rows(connection, metric, whole.of(metric))
     added, waiting_for = _add_verdicts(connection, whole)
     for table in (tables.noise_profile, tables.promotion, tables.imported):
         added += _add_documents(connection, table, whole.of(table))
@@ -103,33 +115,22 @@ def _conflict(whole: WholeRun, what: str) -> EvidenceError:
 
 def _write_evidence(connection: Connection, whole: WholeRun, there: Story) -> None:
     """Insert the missing raw rows of a running run, then its end: only after that tombstones are accepted."""
-
-    def add(table: Table) -> None:
+    for table in (*ORDERED_TABLES, tables.tombstone):
+        if table is tables.tombstone:
+            end = {name: whole.run[name] for name in _RUNNING}
+            connection.execute(update(tables.run).where(tables.run.c.id == whole.id).values(end))
         insert_rows(connection, table, [row for row in whole.of(table) if row["seq"] not in there])
-
-    for table in (tables.observation, tables.telemetry, tables.event):
-        add(table)
-    end = {name: whole.run[name] for name in _RUNNING}
-    connection.execute(update(tables.run).where(tables.run.c.id == whole.id).values(end))
-    add(tables.tombstone)
-
-
-def _write_metrics(connection: Connection, whole: WholeRun, *, replace: bool) -> None:
-    """Insert metrics unless the store has some; replace those of a run that has grown."""
-    metric = tables.metric
-    if replace:
-        connection.execute(delete(metric).where(metric.c.run_id == whole.id))
-    elif connection.scalar(select(metric.c.seq).where(metric.c.run_id == whole.id).limit(1)) is not None:
-        return
-    insert_rows(connection, metric, whole.of(metric))
 
 
 def _add_verdicts(connection: Connection, whole: WholeRun) -> tuple[int, tuple[str, ...]]:
     """Add the verdicts that the store lacks, oldest first. Returns how many, and the runs they wait for."""
     verdict = tables.verdict
-    known = fetch(connection, select(verdict).where(verdict.c.run_id == whole.id))
-    same = {_identity(row) for row in known}
-    new = [row for row in whole.of(verdict) if _identity(row) not in same]
+
+    def identity(row: rows.Row) -> tuple[object, ...]:
+        return row["compared_run_id"], row["decided_at"], row["document"]
+
+    known = {identity(row) for row in fetch(connection, select(verdict).where(verdict.c.run_id == whole.id))}
+    new = [row for row in whole.of(verdict) if identity(row) not in known]
     compared = {row["compared_run_id"] for row in new} - {None}
     there = set(connection.scalars(select(tables.run.c.id).where(tables.run.c.id.in_(compared)))) | {None}
     ready = [row for row in new if row["compared_run_id"] in there]  # oldest first, as they were read
@@ -138,10 +139,6 @@ def _add_verdicts(connection: Connection, whole: WholeRun) -> tuple[int, tuple[s
         connection.execute(insert(verdict), row | {"seq": seq})
         insert_rows(connection, tables.check_result, list(check_rows(whole.id, seq, json.loads(row["document"]))))
     return len(ready), tuple(sorted(compared - there))
-
-
-def _identity(row: Mapping[str, object]) -> tuple[object, ...]:
-    return tuple(row[name] for name in _SAME_VERDICT)
 
 
 def _add_documents(connection: Connection, table: Table, found: Sequence[rows.Row]) -> int:
@@ -207,20 +204,18 @@ def copy_store(origin: Database, target: Database) -> Iterator[ImportResult]:
     with origin.reading() as connection:
         ids = connection.scalars(select(tables.run.c.id).order_by(tables.run.c.started_at, tables.run.c.id)).all()
         profiles = fetch(connection, select(tables.client_profile))
-    yield from import_runs(lambda: target, (_store_source(origin, run_id) for run_id in ids))
+
+    def read(run_id: str) -> WholeRun:
+        with origin.reading() as connection:
+            return read_whole(connection, run_id)
+
+    sources = (RunSource(origin.address.shown, partial(read, run_id)) for run_id in ids)
+    yield from import_runs(lambda: target, sources)
     table = tables.client_profile
     with target.writing() as connection:
         known = {(row["fingerprint"], row["measured_at"]) for row in fetch(connection, select(table))}
         new = [row for row in profiles if (row["fingerprint"], row["measured_at"]) not in known]
         insert_rows(connection, table, new)
-
-
-def _store_source(origin: Database, run_id: str) -> RunSource:
-    def read() -> WholeRun:
-        with origin.reading() as connection:
-            return read_whole(connection, run_id)
-
-    return RunSource(origin.address.shown, read)
 
 
 def _import_run(target: Callable[[], Database], source: RunSource) -> ImportResult:
@@ -264,24 +259,16 @@ def insert_rows(connection: Connection, table: Table, found: Sequence[Row]) -> N
         return
     if connection.dialect.name == "sqlite":
         connection.execute(insert(table), list(found))
-    else:
-        _copy(connection, table, found)
-
-
-def _copy(connection: Connection, table: Table, found: Sequence[Row]) -> None:
-    """Use the driver's COPY, which SQLAlchemy lacks, and convert its errors to SQLAlchemy's."""
+        return
+    # SQLAlchemy lacks COPY, so it is the driver's, and its errors are converted.
     quote = connection.dialect.identifier_preparer.quote
     names = list(found[0])
     statement = f"COPY {quote(table.name)} ({', '.join(map(quote, names))}) FROM STDIN"
     driver: Any = connection.connection.driver_connection
+    driver_error: type[Exception] = connection.dialect.loaded_dbapi.Error
     try:
         with driver.cursor() as cursor, cursor.copy(statement) as copy:
             for row in found:
                 copy.write_row([row[name] for name in names])
-    except _driver_errors(connection) as exc:
+    except driver_error as exc:
         raise DBAPIError(statement, None, exc) from exc
-
-
-def _driver_errors(connection: Connection) -> type[Exception]:
-    errors: type[Exception] = connection.dialect.loaded_dbapi.Error
-    return errors

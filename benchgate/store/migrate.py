@@ -13,7 +13,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from sqlalchemy import Connection, inspect, text
+from sqlalchemy import inspect, text
 
 import benchgate
 from benchgate.errors import Command, Remedy, StoreError, UsageError
@@ -159,34 +159,28 @@ def _upgrade(database: Database) -> Upgrade:
 def _find(database: Database) -> _Found:
     with database.reading() as connection:
         tables = set(inspect(connection).get_table_names())
-        revision = (
-            _scalar(connection, f"SELECT version_num FROM {_VERSION_TABLE}") if _VERSION_TABLE in tables else None
-        )
-        tool = None
+        revision: str | None = None
+        tool: str | None = None
+        if _VERSION_TABLE in tables:
+            revision = connection.scalar(text(f"SELECT version_num FROM {_VERSION_TABLE}"))
         if "store_info" in tables:
-            tool = _scalar(connection, "SELECT value FROM store_info WHERE key = 'tool_version'")
+            tool = connection.scalar(text("SELECT value FROM store_info WHERE key = 'tool_version'"))
     return _Found(revision, tool, empty=not tables)
 
 
-def _scalar(connection: Connection, statement: str) -> str | None:
-    value = connection.scalar(text(statement))
-    return None if value is None else str(value)
-
-
 def _refuse_newer(database: Database, found: _Found) -> None:
-    if found.revision is None or found.revision in _known_revisions():
+    if found.revision is None:
+        return
+    from alembic.script import ScriptDirectory
+
+    known = {script.revision for script in ScriptDirectory(str(migrations_dir())).walk_revisions()}
+    if found.revision in known:
         return
     writer = f"benchgate {found.tool_version}" if found.tool_version else "a newer benchgate"
     raise StoreError(
         f"the store {database.address.shown} has schema {found.revision}, made by {writer}; this is benchgate "
         f"{benchgate.__version__} and reads up to schema {HEAD}; install {writer} or newer"
     )
-
-
-def _known_revisions() -> frozenset[str]:
-    from alembic.script import ScriptDirectory
-
-    return frozenset(script.revision for script in ScriptDirectory(str(migrations_dir())).walk_revisions())
 
 
 def _run_migrations(database: Database) -> None:
@@ -214,29 +208,23 @@ def _run_migrations(database: Database) -> None:
 
 def _prepare_file(database: Database, path: Path, found: _Found) -> Path | None:
     """Turn on the write-ahead log, which stays on, and copy a store that has data. Returns the copy's path."""
-    backup = _free_name(path, found.revision) if found.revision is not None and _has_runs(database) else None
-    with database.errors(), closing(sqlite3.connect(path)) as connection:
-        (mode,) = connection.execute("PRAGMA journal_mode=WAL").fetchone()
+    backup = None
+    if found.revision is not None:
+        with database.reading() as connection:
+            has_runs = connection.scalar(text("SELECT 1 FROM run LIMIT 1")) is not None
+        if has_runs:  # `NAME.schema-0001.backup`, with a number where an earlier copy has that name
+            backup = first = path.with_name(f"{path.name}.schema-{found.revision}.backup")
+            number = 2
+            while backup.exists():
+                backup, number = first.with_name(f"{first.name}.{number}"), number + 1
+    with database.errors(), closing(sqlite3.connect(path)) as plain:
+        (mode,) = plain.execute("PRAGMA journal_mode=WAL").fetchone()
         if mode != "wal":
             raise StoreError(f"the store {path} cannot keep a write-ahead log here; put it on a local disk")
         if backup is not None:
             with closing(sqlite3.connect(backup)) as copy:
-                connection.backup(copy)
+                plain.backup(copy)
     return backup
-
-
-def _has_runs(database: Database) -> bool:
-    with database.reading() as connection:
-        return connection.scalar(text("SELECT 1 FROM run LIMIT 1")) is not None
-
-
-def _free_name(path: Path, revision: str) -> Path:
-    """Return `NAME.schema-0001.backup`, or the same with a number when an earlier copy has that name."""
-    first = path.with_name(f"{path.name}.schema-{revision}.backup")
-    candidate, number = first, 2
-    while candidate.exists():
-        candidate, number = first.with_name(f"{first.name}.{number}"), number + 1
-    return candidate
 
 
 def _make_folder(database: Database) -> None:

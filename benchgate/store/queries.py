@@ -22,17 +22,14 @@ from benchgate.model.run import MetricRow, Run, TrendPoint
 from benchgate.model.verdict import Outcome
 from benchgate.store import clock, results, tables
 from benchgate.store.database import fetch
-from benchgate.store.history import MEASURED
-from benchgate.store.tombstones import Removal
-from benchgate.store.whole_run import read_runs
+from benchgate.store.evidence import MEASURED
+from benchgate.store.stored_run import ORDERED_TABLES, Removal, read_runs
 
-_Run = tuple[int, str, str | None, str]
 _DeploymentLabels = tuple[str, str, str, str]
 """Name, model, engine and hardware of a deployment, as a point has them."""
 NewestRun = tuple[str, str, Outcome | None, list[MetricRow]]
 """Suite, start (RFC 3339 UTC), own outcome and metrics of a run."""
 _COST = "usd_"  # what the names of costs begin with
-_AT_ONCE = 500  # runs in one query
 _MOST_NUMBERS = 1 << 32  # of a run
 _ARMS = {arm.value: arm for arm in Arm}
 _OUTCOMES = {outcome.value: outcome for outcome in Outcome}
@@ -81,12 +78,23 @@ def overview(connection: Connection) -> Overview:
     found = fetch(connection, select(tables.run).order_by(tables.run.c.started_at, tables.run.c.id))
     runs = read_runs(connection, found)
     outcomes: dict[str, list[StoredOutcome]] = {run.id: [] for run in runs}
-    for one in results.all_verdicts(connection):
+    for one in results.read_verdicts(connection, results.reached_by_now(connection)):
         if one.of_the_run_itself:
             reason = str(one.document.get("reason", ""))
             outcomes[one.run_id].append(StoredOutcome(one.outcome, reason, one.sha256, one.decided_at))
     profiles = connection.execute(select(profile.run_id, profile.measured_at, profile.sha256)).all()
-    removed, kept, measured = _removals(connection), _row_counts(connection), _measured_runs(connection)
+    stone, seen = tables.tombstone.c, tables.observation.c
+    counted = func.max(stone.removed_at), func.max(stone.reason), func.count(), func.sum(stone.n_bytes)
+    removed = {
+        run_id: Removal(at, reason, n_rows, int(n_bytes))
+        for run_id, at, reason, n_rows, n_bytes in connection.execute(
+            select(stone.run_id, *counted).group_by(stone.run_id)
+        )
+    }
+    unfinished = select(tables.run.c.id).where(tables.run.c.evidence_sha256.is_(None))
+    kept = _row_counts(connection, unfinished)
+    in_progress = select(seen.run_id).where(seen.run_id.in_(unfinished), seen.kind.in_(MEASURED))
+    measured = set(connection.scalars(in_progress.distinct()))
     noise = {run_id: sha256 for run_id, _, sha256 in profiles}
     return Overview(
         runs=tuple(
@@ -106,76 +114,50 @@ def overview(connection: Connection) -> Overview:
     )
 
 
-def _removals(connection: Connection) -> dict[str, Removal]:
-    stone = tables.tombstone.c
-    counted = func.max(stone.removed_at), func.max(stone.reason), func.count(), func.sum(stone.n_bytes)
-    found = connection.execute(select(stone.run_id, *counted).group_by(stone.run_id)).all()
-    return {run_id: Removal(at, reason, n_rows, int(n_bytes)) for run_id, at, reason, n_rows, n_bytes in found}
-
-
-def _select_unfinished() -> Select[str]:
-    return select(tables.run.c.id).where(tables.run.c.evidence_sha256.is_(None))
-
-
-def _measured_runs(connection: Connection) -> set[str]:
-    """Return the unfinished runs in which anything was measured."""
-    seen = tables.observation.c
-    wanted = select(seen.run_id).where(seen.run_id.in_(_select_unfinished()), seen.kind.in_(MEASURED))
-    return set(connection.scalars(wanted.distinct()))
-
-
-def _row_counts(connection: Connection) -> Counter[str]:
-    """Count the rows of each unfinished run."""
+def _row_counts(connection: Connection, run_ids: Select[str]) -> Counter[str]:
     kept: Counter[str] = Counter()
-    for table in (tables.observation, tables.telemetry, tables.event):
-        counted = (
-            select(table.c.run_id, func.count())
-            .where(table.c.run_id.in_(_select_unfinished()))
-            .group_by(table.c.run_id)
-        )
+    for table in ORDERED_TABLES:
+        counted = select(table.c.run_id, func.count()).where(table.c.run_id.in_(run_ids)).group_by(table.c.run_id)
         kept.update({run_id: int(count) for run_id, count in connection.execute(counted)})
     return kept
 
 
 def trend(connection: Connection, name: str, suite: str | None, where: Mapping[str, str | None]) -> list[TrendPoint]:
     """Return one metric over the runs by time; `where` narrows by columns of the metric, None meaning any value."""
+    metric, arm, run = tables.metric.c, tables.arm.c, tables.run.c
+    of_metric = metric.arm, metric.stage, metric.task, metric.value, metric.n, metric.lower, metric.upper
+    points_query = (
+        select(metric.run_id, metric.seq, arm.deployment, *of_metric)
+        .join_from(tables.metric, tables.arm, and_(arm.run_id == metric.run_id, arm.role == metric.arm))
+        .where(metric.name == name, *(metric[key] == value for key, value in where.items() if value is not None))
+    )
     # Plain tuples throughout: of tens of thousands of objects the collector's rounds take as long as the query.
-    found = [tuple(row) for row in connection.execute(_select_metric(name, where))]
+    found = [tuple(row) for row in connection.execute(points_query)]
     if not found:
         return []
-    runs, outcomes = _runs_by_time(connection, suite), _own_outcomes(connection)
+    # Rank by time, start, label and suite of each run, from an index alone.
+    by_time = select(run.id, run.started_at, run.label, run.suite_name).order_by(run.started_at, run.id)
+    listed = connection.execute(tables.of_suite(by_time, suite))
+    runs = {run_id: (rank, at, label, of) for rank, (run_id, at, label, of) in enumerate(listed)}
+    outcomes = _own_outcomes(connection)
     promoted = promotion_labels(results.promotions(connection, suite))
     known = [row for row in found if row[0] in runs]
     known.sort(key=lambda row: runs[row[0]][0] * _MOST_NUMBERS + row[1])
     served = _deployment_reader(connection, suite, known)
-    doubts = {text: _price_doubt(text) for text in {row[2] for row in known}} if name.startswith(_COST) else {}
+    doubts: dict[str, str | None] = {}  # why a token price does not belong to a deployment
+    for text in {row[2] for row in known} if name.startswith(_COST) else ():
+        reason = price_mismatch(Deployment(**json.loads(text)))
+        doubts[text] = None if reason is None else f"{PRICE_MISMATCH}: it {reason}"
     points = []
-    for run_id, _, deployment, arm, stage, task, value, n, lower, upper in known:
+    for run_id, _, deployment, role, stage, task, value, n, lower, upper in known:
         _, at, label, of = runs[run_id]
-        of_it = served(run_id, deployment)
-        became, role, by = outcomes.get(run_id), _ARMS[arm], promoted.get(run_id)
-        number, what = (value, n, lower, upper), (*of_it[1:], doubts.get(deployment))
-        points.append(TrendPoint(run_id, at, label, of, of_it[0], became, role, stage, task, *number, by, *what))
+        its_name, *labels = served(run_id, deployment)
+        outcome, by = outcomes.get(run_id), promoted.get(run_id)
+        number, described = (value, n, lower, upper), (*labels, doubts.get(deployment))
+        points.append(
+            TrendPoint(run_id, at, label, of, its_name, outcome, _ARMS[role], stage, task, *number, by, *described)
+        )
     return points
-
-
-def _price_doubt(deployment: str) -> str | None:
-    """Return why the token price does not belong to the deployment; None where it does."""
-    why = price_mismatch(Deployment(**json.loads(deployment)))
-    return None if why is None else f"{PRICE_MISMATCH}: it {why}"
-
-
-def measurement_hashes(connection: Connection, run_ids: Collection[str]) -> dict[str, str]:
-    """Return the measurement hash of each run: metrics of runs with the same hash are comparable.
-
-    It is in a run's own row, which is large, so `trend` does not read it.
-    """
-    run, found = tables.run.c, dict[str, str]()
-    wanted = sorted(run_ids)
-    for first in range(0, len(wanted), _AT_ONCE):
-        some = select(run.id, run.measurement_sha256).where(run.id.in_(wanted[first : first + _AT_ONCE]))
-        found |= {run_id: measurement for run_id, measurement in connection.execute(some)}
-    return found
 
 
 def _deployment_reader(
@@ -189,9 +171,9 @@ def _deployment_reader(
     read = {text: Deployment(**json.loads(text)) for text in {row[2] for row in known}}
     ours = {text for text, one in read.items() if one.url is None and not reports_hardware(one)}
     run = tables.run.c
-    wanted = select(run.id, run.environment)
-    rows = connection.execute(wanted if suite is None else wanted.where(run.suite_name == suite)) if ours else ()
-    machines = {run_id: environment for run_id, environment in rows}
+    query = select(run.id, run.environment)
+    found = connection.execute(tables.of_suite(query, suite)) if ours else ()
+    machines = {run_id: environment for run_id, environment in found}
 
     @cache
     def labels(text: str, machine: str) -> _DeploymentLabels:
@@ -202,38 +184,20 @@ def _deployment_reader(
     return lambda run_id, text: anywhere.get(text) or labels(text, machines[run_id])
 
 
-def _select_metric(name: str, where: Mapping[str, str | None]) -> Select[*tuple[Any, ...]]:
-    metric, arm = tables.metric.c, tables.arm.c
-    of_metric = metric.arm, metric.stage, metric.task, metric.value, metric.n, metric.lower, metric.upper
-    return (
-        select(metric.run_id, metric.seq, arm.deployment, *of_metric)
-        .join_from(tables.metric, tables.arm, and_(arm.run_id == metric.run_id, arm.role == metric.arm))
-        .where(metric.name == name, *(metric[key] == value for key, value in where.items() if value is not None))
-    )
-
-
-def _runs_by_time(connection: Connection, suite: str | None) -> dict[str, _Run]:
-    """Return rank by time, start, label and suite of every run, or of one suite's, from an index alone."""
-    run = tables.run.c
-    wanted = select(run.id, run.started_at, run.label, run.suite_name).order_by(run.started_at, run.id)
-    rows = connection.execute(wanted if suite is None else wanted.where(run.suite_name == suite))
-    return {run_id: (rank, at, label, of) for rank, (run_id, at, label, of) in enumerate(rows)}
-
-
 def _own_outcomes(connection: Connection) -> dict[str, Outcome]:
     """Return the listed outcome of each run's latest own verdict; runs without one are missing."""
     verdict = tables.verdict.c
     reached = verdict.decided_at.asc().nulls_first()  # those of older schemas have none
-    wanted = select(verdict.run_id, verdict.outcome).where(verdict.own == 1, results.reached_by_now(connection))
-    rows = connection.execute(wanted.order_by(verdict.run_id, reached, verdict.seq))
+    query = select(verdict.run_id, verdict.outcome).where(verdict.own == 1, results.reached_by_now(connection))
+    rows = connection.execute(query.order_by(verdict.run_id, reached, verdict.seq))
     return {run_id: _OUTCOMES[outcome] for run_id, outcome in rows}  # the last one stays
 
 
 def newest_runs(connection: Connection, run_ids: Collection[str]) -> list[NewestRun]:
     """Return the newest of these runs of each suite, without calibrations and files of other tools."""
     run = tables.run
-    wanted = select(run).where(~run.c.suite.contains('"calibration":true', autoescape=True), tables.measured_here())
-    by_time = wanted.where(run.c.started_at <= clock.latest(connection)).order_by(run.c.started_at, run.c.id)
+    query = select(run).where(~run.c.suite.contains('"calibration":true', autoescape=True), tables.measured_here())
+    by_time = query.where(run.c.started_at <= clock.latest(connection)).order_by(run.c.started_at, run.c.id)
     chosen = set(run_ids)
     newest = {row["suite_name"]: row for row in fetch(connection, by_time) if row["id"] in chosen}
     outcomes = results.own_outcomes(connection, [row["id"] for row in newest.values()])

@@ -2,7 +2,7 @@
 
     with Store.open("benchgate.db") as store:
         writer = store.begin_run(run, plan)
-        writer.add_load(observation)               # on the disk when it returns
+        writer.add(observation)               # on the disk when it returns
         writer.finish(RunStatus.COMPLETE, "2026-11-20T12:00:00Z")
         evidence = store.evidence(run.id)          # exactly what was written, in order
 
@@ -17,6 +17,7 @@ import json
 import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -25,26 +26,27 @@ from sqlalchemy import Connection, insert, select, text
 
 from benchgate.errors import Command, EvidenceError, Remedy, UsageError
 from benchgate.model.client import ClientProfile
-from benchgate.model.deployment import Arm
+from benchgate.model.deployment import Arm, sha256_of
 from benchgate.model.history import Promotion
 from benchgate.model.noise import NoiseKey, NoiseProfile
 from benchgate.model.run import Evidence, MetricRow, Run, RunStatus, TrendPoint
 from benchgate.model.verdict import Outcome
-from benchgate.store import lifecycle, queries, results, retention, rows, tables, tombstones
+from benchgate.store import queries, results, retention, rows, stored_run, tables
 from benchgate.store.database import Address, Database, fetch
 from benchgate.store.evidence import JournalEntry, read_context, read_evidence, read_journal, rows_of
 from benchgate.store.integrity import CheckReport, check_store
-from benchgate.store.locks import RunLock, RunLocks, mark_abandoned_runs
+from benchgate.store.locks import RunLocks
 from benchgate.store.migrate import ensure_current, is_current
 from benchgate.store.results import StoredVerdict
 from benchgate.store.retention import Policy, RemovableRun, Removed, Sizes
 from benchgate.store.run_reference import require_label, resolve, resolve_beside
 from benchgate.store.spool import Recovered, recover
-from benchgate.store.tombstones import Removal
-from benchgate.store.whole_run import read_runs, run_row
+from benchgate.store.stored_run import Removal, read_runs, run_row
 from benchgate.store.writer import Notify, RunWriter
 
 __all__ = ["RunWriter", "Store", "StoredVerdict"]
+
+_AT_ONCE = 500  # runs in one query
 
 
 class Store:
@@ -131,7 +133,7 @@ class Store:
             if release_on_error:
                 self._locks.release(run_id)
             raise
-        writer.use_lock(RunLock(self._locks, run_id))
+        writer.locks = self._locks
         return writer
 
     @contextmanager
@@ -144,13 +146,29 @@ class Store:
             self._locks.release(run_id)
 
     def mark_abandoned_runs(self) -> list[str]:
-        """Mark every run whose process was killed as interrupted. Returns their ids."""
-        return mark_abandoned_runs(self._database, self._locks)
+        """Mark every `running` run whose lock is free as interrupted: its process was killed. Returns their ids."""
+        run = tables.run.c
+        with self._database.reading() as connection:
+            running = list(connection.scalars(select(run.id).where(run.status == RunStatus.RUNNING.value)))
+        killed = []
+        for run_id in running:
+            if not self._locks.take(run_id):
+                continue
+            try:
+                with self._database.writing() as connection:
+                    stored_run.suspend(connection, run_id)
+            finally:
+                self._locks.release(run_id)
+            killed.append(run_id)
+        return killed
 
     def resumable_runs(self, suite: str | None = None) -> list[Run]:
         """Return the interrupted runs of a suite, or of all, that may be resumed, newest first."""
+        run = tables.run.c
+        query = select(tables.run).where(run.status == RunStatus.PARTIAL.value, run.evidence_sha256.is_(None))
+        query = tables.of_suite(query, suite).order_by(run.started_at.desc(), run.id.desc())
         with self._database.reading() as connection:
-            return read_runs(connection, fetch(connection, lifecycle.select_resumable(suite)))
+            return read_runs(connection, fetch(connection, query))
 
     def recover(self, spool: Path) -> Recovered:
         """Insert what a spool holds and the store lacks: of a run whose store was away, or whose process was killed."""
@@ -173,9 +191,9 @@ class Store:
                 return str(known)
             require_label(connection, run.label)
             arms = [rows.arm_row(run.id, arm, deployment) for arm, deployment in run.arms.items()]
-            lifecycle.begin_run(connection, rows.run_row(run), arms, zlib.compress(plan))
+            stored_run.begin_run(connection, rows.run_row(run), arms, zlib.compress(plan))
             end = {"status": RunStatus.COMPLETE.value, "finished_at": run.started_at}
-            lifecycle.seal_run(connection, run.id, end)
+            stored_run.seal_run(connection, run.id, end)
             results.save_metrics(connection, run.id, metrics)
             key = {"id": run.id, "run_id": run.id, "imported_at": at, "source": source, "source_sha256": sha256}
             connection.execute(insert(imported), key | results.document_columns(note, "what was imported"))
@@ -201,11 +219,10 @@ class Store:
     def runs(self, suite: str | None = None, limit: int | None = None) -> list[Run]:
         """Return the runs of a suite, or of all, newest first; at most `limit` of them."""
         run = tables.run.c
-        wanted = select(tables.run).order_by(run.started_at.desc(), run.id.desc()).limit(limit)
-        if suite is not None:
-            wanted = wanted.where(run.suite_name == suite)
+        query = select(tables.run).order_by(run.started_at.desc(), run.id.desc())
+        query = tables.of_suite(query, suite).limit(limit)
         with self._database.reading() as connection:
-            return read_runs(connection, fetch(connection, wanted))
+            return read_runs(connection, fetch(connection, query))
 
     def plan(self, run_id: str) -> bytes:
         """Return the canonical JSON of the run's plan, as it was given to `begin_run`."""
@@ -251,9 +268,9 @@ class Store:
     def events(self, run_id: str) -> list[tuple[str, Mapping[str, object]]]:
         """Return kind and data of each event of a run, oldest first."""
         event = tables.event.c
-        wanted = select(event.kind, event.data).where(event.run_id == run_id).order_by(event.seq)
+        query = select(event.kind, event.data).where(event.run_id == run_id).order_by(event.seq)
         with self._database.reading() as connection:
-            return [(kind, json.loads(data)) for kind, data in connection.execute(wanted)]
+            return [(kind, json.loads(data)) for kind, data in connection.execute(query)]
 
     # Results
 
@@ -312,18 +329,29 @@ class Store:
 
     def save_client_profile(self, profile: ClientProfile) -> None:
         """Add a calibration curve of the load generator on a machine."""
-        with self._writing() as connection:
-            results.save_client_profile(connection, profile)
+        key = {"fingerprint": profile.fingerprint, "measured_at": profile.measured_at}
+        row = key | results.document_columns(profile.to_json(), "the client profile")
+        with self._database.writing() as connection:
+            connection.execute(insert(tables.client_profile), row)
 
     def client_profile(self, fingerprint: str) -> ClientProfile | None:
         """Return the newest curve of the machine with this fingerprint; None when it was never measured."""
+        profile = tables.client_profile.c
+        query = select(tables.client_profile).where(profile.fingerprint == fingerprint)
         with self._database.reading() as connection:
-            return results.client_profile(connection, fingerprint)
+            document = results.first_document(connection, query.order_by(profile.measured_at.desc()))
+        return None if document is None else ClientProfile.from_json(document)
 
     def save_noise_profile(self, profile: NoiseProfile) -> None:
         """Add the noise profile of a calibration, once per calibration."""
+        key = {
+            "run_id": profile.run_id,
+            "key_sha256": sha256_of(asdict(profile.key)),
+            "measured_at": profile.measured_at,
+        }
+        row = key | results.document_columns(profile.to_json(), "the noise profile")
         with self._writing(profile.run_id) as connection:
-            results.save_noise_profile(connection, profile)
+            connection.execute(insert(tables.noise_profile), row)
 
     def noise_profile(self, key: NoiseKey, *, before: str | None = None) -> NoiseProfile | None:
         """Return the newest profile of a key that was measured by `before` (RFC 3339 UTC; None: now), or None."""
@@ -354,8 +382,12 @@ class Store:
 
     def measurements(self, run_ids: Collection[str]) -> dict[str, str]:
         """Return the measurement hash of each run: metrics of runs with the same hash are comparable."""
+        run, ids, found = tables.run.c, sorted(run_ids), dict[str, str]()
         with self._database.reading() as connection:
-            return queries.measurement_hashes(connection, run_ids)
+            for first in range(0, len(ids), _AT_ONCE):
+                some = select(run.id, run.measurement_sha256).where(run.id.in_(ids[first : first + _AT_ONCE]))
+                found |= {run_id: measurement for run_id, measurement in connection.execute(some)}
+        return found
 
     # Managing the store
 
@@ -384,7 +416,7 @@ class Store:
     def removal(self, run_id: str) -> Removal | None:
         """Return when and why the run's raw records were removed; None where they are there."""
         with self._reading(run_id) as (connection, _):
-            return tombstones.removal(connection, run_id)
+            return stored_run.removal(connection, run_id)
 
     def vacuum(self) -> None:
         """Return freed space to the system; SQLite rewrites its file, which needs as much space again meanwhile."""

@@ -16,13 +16,12 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Select, delete, func, insert, select, text
 
 from benchgate.errors import Command, EvidenceError, Remedy, StoreError, UsageError
-from benchgate.model.client import ClientProfile
 from benchgate.model.deployment import Arm, sha256_of
 from benchgate.model.history import Promotion, PromotionAction, baseline_series, current_promotions
 from benchgate.model.noise import NoiseKey, NoiseProfile
 from benchgate.model.run import MetricRow, RunStatus
 from benchgate.model.verdict import Outcome
-from benchgate.store import clock, rows, tables, tombstones
+from benchgate.store import clock, rows, stored_run, tables
 from benchgate.store.database import fetch
 from benchgate.store.locks import lock_run
 from benchgate.store.rows import check_rows
@@ -44,15 +43,15 @@ class StoredVerdict:
 
     @property
     def of_the_run_itself(self) -> bool:
-        """True for a verdict against the run's own baseline, by the policy it was measured under.
-
-        A comparison with another run, or a trial of another policy, does not change the run's outcome.
-        """
+        """True unless it compares two runs or tries another policy."""
         return is_own(self.compared_run_id, self.document)
 
 
 def is_own(compared_run_id: str | None, document: Mapping[str, object]) -> bool:
-    """Return True for a verdict against the run's own baseline, by the policy it was measured under."""
+    """Return True for a verdict against the run's own baseline, by the policy it was measured under.
+
+    A comparison with another run, or a trial of another policy, does not change the run's outcome.
+    """
     return compared_run_id is None and document.get("policy_replaced") is not True
 
 
@@ -108,23 +107,14 @@ def reached_by_now(connection: Connection) -> ColumnElement[bool]:
 
 def verdicts(connection: Connection, run_id: str) -> list[StoredVerdict]:
     """Return every verdict on a run by now, oldest first. Raises EvidenceError for a damaged one."""
-    return list(_read_verdicts(connection, tables.verdict.c.run_id == run_id, reached_by_now(connection)))
+    return list(read_verdicts(connection, tables.verdict.c.run_id == run_id, reached_by_now(connection)))
 
 
-def verdicts_of(connection: Connection, run_ids: Sequence[str]) -> list[StoredVerdict]:
-    """Return the verdicts on several runs, run by run, future ones included: the caller decides which count."""
-    return list(_read_verdicts(connection, tables.verdict.c.run_id.in_(run_ids)))
-
-
-def all_verdicts(connection: Connection) -> Iterator[StoredVerdict]:
-    """Yield every verdict by now, run by run and oldest first."""
-    return _read_verdicts(connection, reached_by_now(connection))
-
-
-def _read_verdicts(connection: Connection, *which: ColumnElement[bool]) -> Iterator[StoredVerdict]:
-    # By when they were reached, as every store agrees on: verdicts taken in from another store have later numbers.
-    wanted = select(tables.verdict).where(*which).order_by(tables.verdict.c.run_id, _REACHED, tables.verdict.c.seq)
-    for row in connection.execute(wanted):
+def read_verdicts(connection: Connection, *conditions: ColumnElement[bool]) -> Iterator[StoredVerdict]:
+    """Yield the verdicts that meet all conditions, run by run and oldest first."""
+    # By when they were reached, as every store agrees on: verdicts imported from another store have later numbers.
+    query = select(tables.verdict).where(*conditions).order_by(tables.verdict.c.run_id, _REACHED, tables.verdict.c.seq)
+    for row in connection.execute(query):
         yield read_verdict(row._asdict())
 
 
@@ -147,13 +137,13 @@ def read_verdict(row: rows.Row) -> StoredVerdict:
 
 def own_outcomes(connection: Connection, run_ids: Sequence[str] | Select[str]) -> dict[str, Outcome]:
     """Return the outcome of each run's latest own verdict; runs without one are missing."""
-    known = _read_verdicts(connection, tables.verdict.c.run_id.in_(run_ids), reached_by_now(connection))
+    known = read_verdicts(connection, tables.verdict.c.run_id.in_(run_ids), reached_by_now(connection))
     return {verdict.run_id: verdict.outcome for verdict in known if verdict.of_the_run_itself}  # the last one stays
 
 
 def require_raw(connection: Connection, run_id: str) -> None:
     """Raise EvidenceError for a run whose raw records were removed: nothing can be recomputed from them."""
-    gone = tombstones.removal(connection, run_id)
+    gone = stored_run.removal(connection, run_id)
     if gone is None:
         return
     verdict = tables.verdict.c
@@ -175,19 +165,15 @@ def save_metrics(connection: Connection, run_id: str, metrics: Sequence[MetricRo
     for metric in metrics:
         numbers = [number for number in (metric.value, metric.lower, metric.upper) if number is not None]
         if wrong := [number for number in numbers if not math.isfinite(number)]:
-            raise StoreError(f"{_metric_name(metric)} is {wrong[0]}; leave out a value that is not finite")
+            name = " ".join(part for part in _metric_key(metric) if part is not None)
+            raise StoreError(f"{name} is {wrong[0]}; leave out a value that is not finite")
     twice = [key for key, count in Counter(map(_metric_key, metrics)).items() if count > 1]
     if twice:
         raise StoreError(f"a run has one value of a metric in one place; {twice[0]} is there twice")
     connection.execute(delete(tables.metric).where(tables.metric.c.run_id == run_id))
-    if metrics:
-        connection.execute(
-            insert(tables.metric),
-            [
-                {**asdict(metric), "arm": metric.arm.value, "run_id": run_id, "seq": seq}
-                for seq, metric in enumerate(metrics)
-            ],
-        )
+    found = [asdict(one) | {"arm": one.arm.value, "run_id": run_id, "seq": seq} for seq, one in enumerate(metrics)]
+    if found:
+        connection.execute(insert(tables.metric), found)
 
 
 def metrics(connection: Connection, run_id: str) -> list[MetricRow]:
@@ -209,21 +195,17 @@ def _metric_key(metric: MetricRow) -> tuple[str | None, ...]:
     return metric.arm, metric.name, metric.statistic, metric.stage, metric.task
 
 
-def _metric_name(metric: MetricRow) -> str:
-    return " ".join(part for part in _metric_key(metric) if part is not None)
-
-
 def promotions(connection: Connection, suite: str | None = None, *, until: str | None = None) -> list[Promotion]:
     """Return the promotions and withdrawals made by `until` (RFC 3339 UTC; None: now), in order of time.
 
     Raises EvidenceError for a damaged one.
     """
     promotion = tables.promotion
-    wanted = select(promotion).order_by(promotion.c.promoted_at, promotion.c.id)
-    wanted = wanted.where(promotion.c.promoted_at <= (until or clock.latest(connection)))
+    query = select(promotion).order_by(promotion.c.promoted_at, promotion.c.id)
+    query = query.where(promotion.c.promoted_at <= (until or clock.latest(connection)))
     if suite is not None:
-        wanted = wanted.where(promotion.c.suite_name == suite)
-    return [read_promotion(row) for row in fetch(connection, wanted)]
+        query = query.where(promotion.c.suite_name == suite)
+    return [read_promotion(row) for row in fetch(connection, query)]
 
 
 def read_promotion(row: rows.Row) -> Promotion:
@@ -326,43 +308,13 @@ def promoted_run(connection: Connection, suite: str | None) -> str:
     return run_id
 
 
-def save_noise_profile(connection: Connection, profile: NoiseProfile) -> None:
-    """Add the noise profile of a calibration."""
-    key = {"key_sha256": _noise_key_sha256(profile.key), "measured_at": profile.measured_at, "run_id": profile.run_id}
-    connection.execute(insert(tables.noise_profile), key | document_columns(profile.to_json(), "the noise profile"))
-
-
 def noise_profile(connection: Connection, key: NoiseKey, *, before: str | None = None) -> NoiseProfile | None:
     """Return the newest profile of a key that was measured by `before` (RFC 3339 UTC; None: now), or None."""
     profile = tables.noise_profile.c
-    known = select(tables.noise_profile).where(profile.key_sha256 == _noise_key_sha256(key))
+    known = select(tables.noise_profile).where(profile.key_sha256 == sha256_of(asdict(key)))
     known = known.where(profile.measured_at <= (before or clock.latest(connection)))
-    document = _first_document(connection, known.order_by(profile.measured_at.desc(), profile.run_id.desc()))
+    document = first_document(connection, known.order_by(profile.measured_at.desc(), profile.run_id.desc()))
     return None if document is None else NoiseProfile.from_json(document)
-
-
-def profile_of_run(connection: Connection, run_id: str) -> NoiseProfile | None:
-    """Return the profile of a calibration; None for any other run."""
-    document = _first_document(connection, select(tables.noise_profile).where(tables.noise_profile.c.run_id == run_id))
-    return None if document is None else NoiseProfile.from_json(document)
-
-
-def _noise_key_sha256(key: NoiseKey) -> str:
-    return sha256_of(asdict(key))
-
-
-def save_client_profile(connection: Connection, profile: ClientProfile) -> None:
-    """Add a calibration curve of the load generator on a machine."""
-    key = {"fingerprint": profile.fingerprint, "measured_at": profile.measured_at}
-    connection.execute(insert(tables.client_profile), key | document_columns(profile.to_json(), "the client profile"))
-
-
-def client_profile(connection: Connection, fingerprint: str) -> ClientProfile | None:
-    """Return the newest curve of a machine; None where there is none."""
-    profile = tables.client_profile.c
-    known = select(tables.client_profile).where(profile.fingerprint == fingerprint)
-    document = _first_document(connection, known.order_by(profile.measured_at.desc()))
-    return None if document is None else ClientProfile.from_json(document)
 
 
 # Tables of documents: JSON text beside its SHA-256
@@ -381,6 +333,7 @@ def read_document(row: rows.Row, what: str) -> Any:
     return json.loads(row["document"])
 
 
-def _first_document(connection: Connection, wanted: Select[*tuple[Any, ...]]) -> Any | None:
-    found = fetch(connection, wanted.limit(1))
+def first_document(connection: Connection, query: Select[*tuple[Any, ...]]) -> Any | None:
+    """Return the document of a query's first row; None where it has no rows."""
+    found = fetch(connection, query.limit(1))
     return read_document(found[0], f"the profile of {found[0]['measured_at']}") if found else None

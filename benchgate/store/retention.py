@@ -19,14 +19,14 @@ from sqlalchemy.exc import OperationalError
 
 from benchgate.model.history import PromotionAction, current_promotions
 from benchgate.model.run import RunStatus
-from benchgate.store import clock, results, tables, tombstones
+from benchgate.store import clock, results, stored_run, tables
 from benchgate.store.database import BUSY_TIMEOUT_MS, Database
 from benchgate.store.integrity import check_run, unused_plans
 from benchgate.store.locks import lock_run
 from benchgate.store.migrate import HEAD
-from benchgate.store.whole_run import read_whole
+from benchgate.store.stored_run import read_whole
 
-_RAW_TABLES = tuple(table for table, _ in tombstones.RAW)
+_RAW_TABLES = tuple(table for table, _ in stored_run.RAW)
 _AFTER_ALL = "~"  # behind every instant
 
 
@@ -79,8 +79,7 @@ def removable_runs(connection: Connection, policy: Policy, now: str) -> list[Rem
 
 def count_kept(connection: Connection, policy: Policy, now: str) -> Counter[str]:
     """Count the runs whose raw records a policy keeps at `now`, by reason."""
-    sizes = _raw_sizes(connection)
-    classified = _classify(connection, policy, now)
+    sizes, classified = _raw_sizes(connection), _classify(connection, policy, now)
     return Counter(why for run, _, why in classified if why is not None and run.id in sizes)
 
 
@@ -103,7 +102,7 @@ def remove(database: Database, runs: Sequence[RemovableRun], *, now: str, reason
             if run.run_id in _promoted(connection, run.suite):
                 stayed.append((run.run_id, "it was promoted a moment ago"))
                 continue
-            tombstones.remove_raw(connection, run.run_id, removed_at=now, reason=reason)
+            stored_run.remove_raw(connection, run.run_id, removed_at=now, reason=reason)
         gone.append(run)
     return Removed(tuple(gone), tuple(stayed))
 
@@ -133,13 +132,13 @@ def _classify(
     """
     run = tables.run.c
     about = run.id, run.suite_name, run.label, run.status, run.started_at, run.finished_at
-    wanted = select(*about, run.evidence_sha256)
-    wanted = wanted.where(tables.measured_here())  # a file of another tool has no records, and is no suite's newest run
-    if policy.suite is not None:
-        wanted = wanted.where(run.suite_name == policy.suite)
-    promoted, withdrawn = _promoted(connection, policy.suite), _withdrawn(connection, policy.suite)
+    # A file of another tool has no records, and is no suite's newest run.
+    query = tables.of_suite(select(*about, run.evidence_sha256).where(tables.measured_here()), policy.suite)
+    records = results.promotions(connection, policy.suite)
+    withdrawn = {one.run_id: one.promoted_at for one in records if one.deed is PromotionAction.WITHDRAWN}
+    promoted = _promoted(connection, policy.suite)
     newer, latest = Counter[str](), clock.latest(connection)
-    for found in connection.execute(wanted.order_by(run.started_at.desc(), run.id.desc())):
+    for found in connection.execute(query.order_by(run.started_at.desc(), run.id.desc())):
         newest = newer[found.suite_name] < max(policy.keep_last, 1)
         # One that is of a time to come would hold the place of a newest one for good.
         newer[found.suite_name] += found.status == RunStatus.COMPLETE.value and found.started_at <= latest
@@ -162,12 +161,6 @@ def _promoted(connection: Connection, suite: str | None) -> set[str]:
         *current_promotions(results.promotions(connection, suite)),
         *current_promotions(results.promotions(connection, suite, until=_AFTER_ALL)),
     }
-
-
-def _withdrawn(connection: Connection, suite: str | None) -> dict[str, str]:
-    """Return when each run's promotion was withdrawn last."""
-    records = results.promotions(connection, suite)
-    return {one.run_id: one.promoted_at for one in records if one.deed is PromotionAction.WITHDRAWN}
 
 
 def _age_s(finished_at: str, now: str) -> float:
@@ -221,20 +214,21 @@ def read_sizes(database: Database, now: str) -> Sizes:
         info, run = tables.store_info.c, tables.run.c
         counted = select(run.suite_name, run.status, func.count()).group_by(run.suite_name, run.status)
         stones = tables.tombstone.c
+        sizes = _table_sizes(connection)
         if connection.dialect.name == "sqlite":
             server = f"SQLite {connection.scalar(text('SELECT sqlite_version()'))}"
             pages, page_bytes = (connection.scalar(text(f"PRAGMA {name}")) for name in ("page_count", "page_size"))
             n_bytes = int(pages or 0) * int(page_bytes or 0)  # without the log
         else:
             server = f"Postgres {connection.scalar(text('SHOW server_version'))}"
-            n_bytes = sum(_postgres_bytes(connection, table.name) for table in tables.metadata.sorted_tables)
+            n_bytes = sum(table.n_bytes for table in sizes)
         return Sizes(
             address=database.address.shown,
             schema=HEAD,
             tool_version=connection.scalar(select(info.value).where(info.key == "tool_version")),
             server=server,
             n_bytes=n_bytes,
-            tables=tuple(_table_sizes(connection)),
+            tables=tuple(sizes),
             runs={(suite, status): n for suite, status, n in sorted(tuple(row) for row in connection.execute(counted))},
             removed=int(connection.scalar(select(func.count(stones.run_id.distinct()))) or 0),
             unused_plans=unused_plans(connection),
@@ -244,34 +238,27 @@ def read_sizes(database: Database, now: str) -> Sizes:
 
 def _table_sizes(connection: Connection) -> list[TableSize]:
     every = tables.metadata.sorted_tables
-    known = _bytes_by_table(connection, [table.name for table in every])
-    n_bytes = known or {table.name: _content_bytes(connection, table) for table in every}
+    n_bytes = _bytes_by_table(connection, every)
+    if not n_bytes:  # of all values, numbers as 8 bytes
+        for table in every:
+            long = [column for column in table.columns if isinstance(column.type, Text | LargeBinary)]
+            numbers = literal(8 * (len(table.columns) - len(long)))
+            each = sum((func.coalesce(func.length(column), 0) for column in long), numbers)
+            n_bytes[table.name] = int(connection.scalar(select(func.sum(each)).select_from(table)) or 0)
     n_rows = [int(connection.scalar(select(func.count()).select_from(table)) or 0) for table in every]
-    return [TableSize(table.name, n, n_bytes[table.name]) for table, n in zip(every, n_rows, strict=True)]
+    return [TableSize(table.name, n, n_bytes.get(table.name, 0)) for table, n in zip(every, n_rows, strict=True)]
 
 
-def _bytes_by_table(connection: Connection, names: list[str]) -> dict[str, int]:
+def _bytes_by_table(connection: Connection, every: Sequence[Table]) -> dict[str, int]:
+    """Return the sizes with indexes; empty for an SQLite without dbstat."""
     if connection.dialect.name != "sqlite":
-        return {name: _postgres_bytes(connection, name) for name in names}
+        size = text("SELECT pg_total_relation_size(CAST(:name AS regclass))")
+        return {table.name: int(connection.scalar(size, {"name": table.name}) or 0) for table in every}
     of_table = (
         "SELECT m.tbl_name, SUM(d.pgsize) FROM dbstat d JOIN sqlite_master m ON m.name = d.name "
         "WHERE d.aggregate = 1 GROUP BY m.tbl_name"
     )
     try:
-        found = {name: int(size) for name, size in connection.execute(text(of_table))}
-        return {name: found.get(name, 0) for name in names}
-    except OperationalError:  # not every SQLite is built with dbstat
+        return {name: int(size) for name, size in connection.execute(text(of_table))}
+    except OperationalError:
         return {}
-
-
-def _content_bytes(connection: Connection, table: Table) -> int:
-    """Return the size of all values: texts and blobs by length, numbers as 8 bytes."""
-    long = [column for column in table.columns if isinstance(column.type, Text | LargeBinary)]
-    each = sum(
-        (func.coalesce(func.length(column), 0) for column in long), literal(8 * (len(table.columns) - len(long)))
-    )
-    return int(connection.scalar(select(func.sum(each)).select_from(table)) or 0)
-
-
-def _postgres_bytes(connection: Connection, name: str) -> int:
-    return int(connection.scalar(text("SELECT pg_total_relation_size(CAST(:name AS regclass))"), {"name": name}) or 0)

@@ -65,7 +65,7 @@ TELEMETRY_SEALED = ("seq", "arm", "stage", "block", "position", "meta", "codec",
 """The columns that the evidence hash covers; `sha256` stands for the data."""
 _AT_S = "at_s"
 _MARKER = "marker"
-_TELEMETRY_METRICS: Mapping[str, TelemetryMetric] = {word.value: word for kind in (Gauge, Counter) for word in kind}
+_TELEMETRY_METRICS: Mapping[str, TelemetryMetric] = {one.value: one for kind in (Gauge, Counter) for one in kind}
 _CHECK_POLICY = (
     "family", "metric", "statistic", "stage", "over", "task", "unit", "scale", "margin", "at_least", "two_sided",
     "waiver",
@@ -145,18 +145,14 @@ def check_text(value: object, what: str) -> None:
 
 
 def arm_row(run_id: str, arm: Arm, deployment: Deployment) -> Row:
-    """Return one arm's row."""
+    """Return one arm's row. Its JSON lacks empty price fields, which older rows do not have."""
+    document = {key: value for key, value in asdict(deployment).items() if value or key not in _LATER}
     return {
         "run_id": run_id,
         "role": arm.value,
-        "deployment": to_json(_deployment_document(deployment), f"the deployment of the {arm} arm"),
+        "deployment": to_json(document, f"the deployment of the {arm} arm"),
         "fingerprint": deployment.fingerprint,
     }
-
-
-def _deployment_document(deployment: Deployment) -> dict[str, object]:
-    """Return a deployment as JSON without empty price fields, which older rows do not have."""
-    return {key: value for key, value in asdict(deployment).items() if value or key not in _LATER}
 
 
 def read_run(row: Mapping[str, Any], arms: Sequence[Mapping[str, Any]]) -> Run:
@@ -180,49 +176,48 @@ def read_run(row: Mapping[str, Any], arms: Sequence[Mapping[str, Any]]) -> Run:
     )
 
 
-def load_row(seen: LoadObservation) -> Row:
-    """Return one load stage as a row, without its place in the run."""
-    meta = {"window_s": seen.window_s, "client": asdict(seen.client)}
-    place = {"arm": seen.arm.value, "stage": seen.stage, "block": seen.block, "position": seen.position}
-    parts = [part for part in seen.parts if len(part)]
-    rows = concatenate_columns(parts) if len(parts) > 1 else next(iter(parts), seen.requests)
-    return _observation_row("load", meta, rows.to_columns(), seen.recorded, **place)
+def observation_row(seen: Observation) -> Row:
+    """Return an observation as a row, without its place in the run."""
+    kind, meta, n_rows = "", dict[str, object](), 0
+    columns: ColumnMap = {}
+    place: dict[str, str | int] = {}
+    match seen:
+        case LoadObservation():
+            kind, meta = "load", {"window_s": seen.window_s, "client": asdict(seen.client)}
+            place = {"arm": seen.arm.value, "stage": seen.stage, "block": seen.block, "position": seen.position}
+            parts = [part for part in seen.parts if len(part)]
+            requests = concatenate_columns(parts) if len(parts) > 1 else next(iter(parts), seen.requests)
+            columns, n_rows = requests.to_columns(), seen.recorded
+        case QualityObservation():
+            kind, place = "quality", {"arm": seen.arm.value, "task": seen.task}
+            meta = {"expected_n": seen.expected_n, "fault": seen.fault, "harness": dict(seen.harness)}
+            if seen.repeat:
+                meta["repeat"] = seen.repeat
+            columns, n_rows = pack_rows(seen.items), len(seen.items)
+        case DivergenceObservation():
+            kind, meta = "divergence", divergence_to_json(seen)
+            columns, n_rows = pack_rows(seen.items), len(seen.items)
+        case ShadowObservation():
+            kind, meta = "shadow", {"expected_n": seen.expected_n, "fault": seen.fault}
+            columns, n_rows = pack_rows(seen.items), len(seen.items)
+        case DeploymentFault():
+            kind, place = "target_fault", {"arm": seen.arm.value}
+            meta = {"when": seen.when, "reason": seen.reason}
+        case ServerStart():
+            kind, place = "start", {"arm": seen.arm.value}
+            meta = {"number": seen.number, "to_answer_s": seen.to_answer_s}
+        case BudgetReading():
+            kind, meta = "error_budget", asdict(seen)
+    for name, value in place.items():
+        check_text(value, f"the observation's {name}")
+    row = dict.fromkeys(("arm", "stage", "task", "block", "position")) | place
+    meta_json = to_json(meta, f"what is known of the {kind} observation")
+    return {"kind": kind, **row, "meta": meta_json, "n_rows": n_rows, **_encoded(columns)}
 
 
-def quality_row(seen: QualityObservation) -> Row:
-    """Return one eval task of one arm as a row."""
-    meta: dict[str, object] = {"expected_n": seen.expected_n, "fault": seen.fault, "harness": dict(seen.harness)}
-    if seen.repeat:
-        meta["repeat"] = seen.repeat
-    return _observation_row("quality", meta, pack_rows(seen.items), len(seen.items), arm=seen.arm.value, task=seen.task)
-
-
-def divergence_row(seen: DivergenceObservation) -> Row:
-    """Return the divergence on the fixed texts as a row."""
-    return _observation_row("divergence", divergence_to_json(seen), pack_rows(seen.items), len(seen.items))
-
-
-def shadow_row(seen: ShadowObservation) -> Row:
-    """Return the shadow comparison as a row."""
-    meta = {"expected_n": seen.expected_n, "fault": seen.fault}
-    return _observation_row("shadow", meta, pack_rows(seen.items), len(seen.items))
-
-
-def target_fault_row(fault: DeploymentFault) -> Row:
-    """Return the failure of a deployment as a row without columns."""
-    return _observation_row("target_fault", {"when": fault.when, "reason": fault.reason}, {}, 0, arm=fault.arm.value)
-
-
-def start_row(start: ServerStart) -> Row:
-    """Return one server start as a row without columns."""
-    return _observation_row(
-        "start", {"number": start.number, "to_answer_s": start.to_answer_s}, {}, 0, arm=start.arm.value
-    )
-
-
-def budget_row(spent: BudgetReading) -> Row:
-    """Return the spent error budget as a row without columns."""
-    return _observation_row("error_budget", asdict(spent), {}, 0)
+def _encoded(columns: ColumnMap) -> Row:
+    data = codec.encode(columns)
+    return {"codec": codec.CODEC, "sha256": codec.digest(data), "data": data}
 
 
 def read_observation(row: Mapping[str, Any]) -> Observation:
@@ -232,7 +227,18 @@ def read_observation(row: Mapping[str, Any]) -> Observation:
     seen: Observation
     match row["kind"]:
         case "load":
-            seen = _read_load(row, meta, columns)
+            parts = split_by_use(RequestColumns.from_columns(columns))
+            seen = LoadObservation(
+                stage=row["stage"],
+                arm=Arm(row["arm"]),
+                block=row["block"],
+                position=row["position"],
+                requests=parts.measured,
+                window_s=meta["window_s"],
+                client=ClientUse(**{**meta["client"], "faults": tuple(meta["client"].get("faults", ()))}),
+                left=parts.left,
+                ramp=parts.ramp,
+            )
             rows = seen.recorded
         case "quality":
             items = unpack_rows(EvalItem, columns)
@@ -256,41 +262,6 @@ def read_observation(row: Mapping[str, Any]) -> Observation:
     return seen
 
 
-def _read_load(row: Mapping[str, Any], meta: Mapping[str, Any], columns: ColumnMap) -> LoadObservation:
-    parts = split_by_use(RequestColumns.from_columns(columns))
-    return LoadObservation(
-        stage=row["stage"],
-        arm=Arm(row["arm"]),
-        block=row["block"],
-        position=row["position"],
-        requests=parts.measured,
-        window_s=meta["window_s"],
-        client=ClientUse(**{**meta["client"], "faults": tuple(meta["client"].get("faults", ()))}),
-        left=parts.left,
-        ramp=parts.ramp,
-    )
-
-
-def _observation_row(kind: str, meta: object, columns: ColumnMap, n_rows: int, **place: str | int) -> Row:
-    for name, value in place.items():
-        check_text(value, f"the observation's {name}")
-    data = codec.encode(columns)
-    return {
-        "kind": kind,
-        "arm": None,
-        "stage": None,
-        "task": None,
-        "block": None,
-        "position": None,
-        **place,
-        "meta": to_json(meta, f"what is known of the {kind} observation"),
-        "codec": codec.CODEC,
-        "sha256": codec.digest(data),
-        "n_rows": n_rows,
-        "data": data,
-    }
-
-
 def telemetry_row(window: TelemetryWindow) -> Row:
     """Return one window as a row, without its place in the run: a column per metric, NaN where absent."""
     check_text(window.stage, "the stage of the telemetry")
@@ -300,17 +271,20 @@ def telemetry_row(window: TelemetryWindow) -> Row:
         "drained": window.drained,
         "problems": list(window.problems),
     }
-    data = codec.encode(_telemetry_columns(window.readings))
+    columns: dict[str, Any] = {
+        metric.value: np.array([reading.values.get(metric, np.nan) for reading in window.readings], dtype=np.float64)
+        for metric in sorted({metric for reading in window.readings for metric in reading.values})
+    }
+    columns[_AT_S] = np.array([reading.at_s for reading in window.readings], dtype=np.float64)
+    columns[_MARKER] = tuple(reading.marker for reading in window.readings)
     return {
         "arm": window.arm.value,
         "stage": window.stage,
         "block": window.block,
         "position": window.position,
         "meta": to_json(meta, "what is known of the telemetry"),
-        "codec": codec.CODEC,
-        "sha256": codec.digest(data),
         "n_rows": len(window.readings),
-        "data": data,
+        **_encoded(columns),
     }
 
 
@@ -333,17 +307,6 @@ def read_telemetry(row: Mapping[str, Any]) -> TelemetryWindow:
     )
 
 
-def _telemetry_columns(readings: Sequence[TelemetrySample]) -> ColumnMap:
-    metrics = {word for reading in readings for word in reading.values}
-    columns: dict[str, Any] = {
-        word.value: np.array([reading.values.get(word, np.nan) for reading in readings], dtype=np.float64)
-        for word in sorted(metrics)
-    }
-    columns[_AT_S] = np.array([reading.at_s for reading in readings], dtype=np.float64)
-    columns[_MARKER] = tuple(reading.marker for reading in readings)
-    return columns
-
-
 def _telemetry_samples(columns: ColumnMap) -> tuple[TelemetrySample, ...]:
     values: dict[TelemetryMetric, list[float]] = {
         _TELEMETRY_METRICS[name]: np.asarray(column, dtype=np.float64).tolist()
@@ -362,6 +325,7 @@ def check_rows(run_id: str, verdict_seq: int, document: Mapping[str, Any]) -> It
     """Yield the checks of a verdict document as rows, in its order. Infinite and unmeasured numbers are NULL."""
     for seq, check in enumerate(document.get("checks", ())):
         policy = {name: check[name] for name in _CHECK_POLICY if check.get(name) is not None}
+        numbers = {name: check.get(name) for name in _CHECK_NUMBERS}
         yield {
             "run_id": run_id,
             "verdict_seq": verdict_seq,
@@ -369,19 +333,26 @@ def check_rows(run_id: str, verdict_seq: int, document: Mapping[str, Any]) -> It
             "check_id": check["id"],
             "outcome": check["outcome"],
             "required": int(check["required"]),
-            **{name: _finite_number(check.get(name)) for name in _CHECK_NUMBERS},
+            **{name: float(value) if isinstance(value, int | float) else None for name, value in numbers.items()},
             "n": check.get("n"),
             "policy": to_json(policy, f"the policy of check {check['id']}"),
         }
 
 
-def _finite_number(value: object) -> float | None:
-    return float(value) if isinstance(value, int | float) else None
-
-
 def read_resumptions(run_id: str, events: Sequence[Row]) -> tuple[Resumption, ...]:
     """Return the resumptions in a run's events, oldest first. Raises EvidenceError for a damaged one."""
-    return tuple(_resumption(run_id, event["data"]) for event in events if event["kind"] == RESUMED)
+    found = []
+    for event in events:
+        if event["kind"] != RESUMED:
+            continue
+        try:
+            data = json.loads(event["data"])
+            lists = {name: tuple(data[name]) for name in ("again", "set_aside")}
+            lists["same_process"] = tuple(data.get("same_process", ()))
+            found.append(Resumption(**{**data, **lists}))
+        except (ValueError, TypeError, KeyError) as exc:
+            raise EvidenceError(f"run {run_id}: its journal does not tell how it went on: {exc}") from exc
+    return tuple(found)
 
 
 def excluded_seqs(found: Sequence[Resumption]) -> frozenset[int]:
@@ -401,13 +372,3 @@ def pending_spool(events: Iterable[tuple[str, Mapping[str, object]]]) -> str | N
         elif kind == ALL_STORED:
             left = None
     return left
-
-
-def _resumption(run_id: str, text: str) -> Resumption:
-    try:
-        data = json.loads(text)
-        lists = {name: tuple(data[name]) for name in ("again", "set_aside")}
-        lists["same_process"] = tuple(data.get("same_process", ()))
-        return Resumption(**{**data, **lists})
-    except (ValueError, TypeError, KeyError) as exc:
-        raise EvidenceError(f"run {run_id}: its journal does not tell how it went on: {exc}") from exc

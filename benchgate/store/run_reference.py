@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import unicodedata
 from difflib import get_close_matches
-from typing import Any
 
-from sqlalchemy import Connection, Select, and_, false, or_, select, text
+from sqlalchemy import Connection, and_, false, or_, select, text
 
 from benchgate.errors import Command, Remedy, UsageError
 from benchgate.store import clock
 from benchgate.store.results import promoted_run
-from benchgate.store.tables import measured_here, run
+from benchgate.store.tables import measured_here, of_suite, run
 
 SHORTEST_PREFIX = 13
 """Length of the instant in an id (RFC 9562): runs begun close in time share any shorter prefix."""
@@ -38,29 +37,40 @@ def resolve(connection: Connection, ref: str, *, suite: str | None = None, whole
     """
     if ref.startswith("@"):
         return _id_by_time(connection, ref, suite)
-    found = _ids_named(connection, ref, suite)
-    if len(found) == 1:
-        _require_clear(found[0], ref, whole=whole)
-        return found[0]
-    if found:
+    found: list[str] = []
+    if not any(char == "\0" or "\ud800" <= char <= "\udfff" for char in ref):  # no id or label has those
+        query = of_suite(select(run.c.id).order_by(*_NEWEST), suite)
+        begins = and_(run.c.id >= ref, run.c.id < ref + _AFTER_ALL) if len(ref) >= SHORTEST_PREFIX else false()
+        found = list(connection.scalars(query.where(run.c.id == ref))) or list(
+            connection.scalars(query.where(or_(run.c.label == ref, begins)))
+        )
+    if not found:
+        raise _unknown_run(connection, ref, suite)
+    if len(found) > 1:
         raise UsageError(f"{ref!r} means {len(found)} runs; give one of their ids: {_join_ids(found)}")
-    known = connection.execute(_of_suite(select(run.c.id, run.c.label).order_by(*_NEWEST), suite)).all()
-    ids = [row.id for row in known]
-    names = [*ids, *(row.label for row in known if row.label is not None), *_KNOWN]
-    if not ids:
-        message = f"no run is called {ref!r}: the store has none yet"
-        raise UsageError(message, remedies=(Remedy("make one", Command.RUN),))
-    raise UsageError(_unknown_message(ref, names, ids))
-
-
-def _require_clear(run_id: str, ref: str, *, whole: bool) -> None:
-    """Raise UsageError for a prefix where a whole id is required, and for a label that looks like an id."""
-    if run_id == ref:
-        return
+    (run_id,) = found
     if not run_id.startswith(ref) and looks_like_id(ref):
         raise UsageError(f"no run has the id {ref!r}; it is the label of run {run_id}: name that one by its id")
-    if run_id.startswith(ref) and whole:
+    if run_id != ref and run_id.startswith(ref) and whole:
         raise UsageError(f"{ref!r} is no whole id; run {run_id} begins so: name it by its whole id, or by its label")
+    return run_id
+
+
+def _unknown_run(connection: Connection, ref: str, suite: str | None) -> UsageError:
+    known = connection.execute(of_suite(select(run.c.id, run.c.label).order_by(*_NEWEST), suite)).all()
+    ids = [row.id for row in known]
+    if not ids:
+        message = f"no run is called {ref!r}: the store has none yet"
+        return UsageError(message, remedies=(Remedy("make one", Command.RUN),))
+    if len(ref) < SHORTEST_PREFIX and any(id_.startswith(ref) for id_ in ids):
+        return UsageError(
+            f"{ref!r} is too short for a run id: those of one day begin alike; give at least {SHORTEST_PREFIX} "
+            "characters of it, or the run's label"
+        )
+    names = [*ids, *(row.label for row in known if row.label is not None), *_KNOWN]
+    near = get_close_matches(ref, names, n=1)
+    hint = f"did you mean {near[0]}?" if near else f"the newest runs are {_join_ids(ids)}"
+    return UsageError(f"no run is called {ref!r}; {hint}")
 
 
 def resolve_beside(connection: Connection, ref: str, run_id: str, suite: str) -> str:
@@ -108,23 +118,8 @@ def looks_like_id(name: str) -> bool:
     """
     if not SHORTEST_PREFIX <= len(name) <= _LENGTH or (name[0] != "0" and len(name) < _LENGTH):
         return False
-    wanted = ("-" if place in _DASHES else "0123456789abcdef" for place in range(len(name)))
-    return all(char in allowed for char, allowed in zip(name.lower(), wanted, strict=True))
-
-
-def _ids_named(connection: Connection, ref: str, suite: str | None) -> list[str]:
-    """Return the run with this id, else the runs with this label or id prefix, newest first."""
-    if any(char == "\0" or "\ud800" <= char <= "\udfff" for char in ref):
-        return []  # no id or label has such a character, and not every database can be asked for one
-    wanted = _of_suite(select(run.c.id).order_by(*_NEWEST), suite)
-    begins = and_(run.c.id >= ref, run.c.id < ref + _AFTER_ALL) if len(ref) >= SHORTEST_PREFIX else false()
-    return list(connection.scalars(wanted.where(run.c.id == ref))) or list(
-        connection.scalars(wanted.where(or_(run.c.label == ref, begins)))
-    )
-
-
-def _of_suite(wanted: Select[Any], suite: str | None) -> Select[Any]:
-    return wanted if suite is None else wanted.where(run.c.suite_name == suite)
+    expected = ("-" if place in _DASHES else "0123456789abcdef" for place in range(len(name)))
+    return all(char in allowed for char, allowed in zip(name.lower(), expected, strict=True))
 
 
 def _id_by_time(connection: Connection, ref: str, suite: str | None) -> str:
@@ -136,31 +131,20 @@ def _id_by_time(connection: Connection, ref: str, suite: str | None) -> str:
     judged = ~run.c.suite.contains('"calibration":true', autoescape=True)  # the text is canonical JSON
     # What is of a time to come would be the newest for good, before all that is measured from now on.
     begun = run.c.started_at <= clock.latest(connection)
-    wanted = select(run.c.id).where(judged, begun, measured_here()).order_by(*_NEWEST)
-    wanted = wanted.limit(1).offset(_OFFSETS[ref])
-    found = connection.scalar(wanted if suite is None else wanted.where(run.c.suite_name == suite))
+    query = select(run.c.id).where(judged, begun, measured_here()).order_by(*_NEWEST)
+    query = query.limit(1).offset(_OFFSETS[ref])
+    found = connection.scalar(of_suite(query, suite))
     if found is None:
         which = "has no run" if ref == "@latest" else "has fewer than two runs"
-        of_suite = f" of suite {suite!r}" if suite is not None else ""
-        imported = _of_suite(select(run.c.id).where(~measured_here()), suite).limit(1)
+        its_suite = f" of suite {suite!r}" if suite is not None else ""
+        imported = of_suite(select(run.c.id).where(~measured_here()), suite).limit(1)
         hint = ""
         if ref == "@latest" and connection.scalar(imported) is not None:
             which = "has no run of its own"
             hint = ", only imports, by which nothing is judged or sized"
-        message = f"{ref} means nothing here: the store {which}{of_suite} yet{hint}"
+        message = f"{ref} means nothing here: the store {which}{its_suite} yet{hint}"
         raise UsageError(message, remedies=(Remedy("make one", Command.RUN),))
     return str(found)
-
-
-def _unknown_message(ref: str, names: list[str], ids: list[str]) -> str:
-    if len(ref) < SHORTEST_PREFIX and any(id_.startswith(ref) for id_ in ids):
-        return (
-            f"{ref!r} is too short for a run id: those of one day begin alike; give at least {SHORTEST_PREFIX} "
-            "characters of it, or the run's label"
-        )
-    near = get_close_matches(ref, names, n=1)
-    hint = f"did you mean {near[0]}?" if near else f"the newest runs are {_join_ids(ids)}"
-    return f"no run is called {ref!r}; {hint}"
 
 
 def _join_ids(ids: list[str]) -> str:

@@ -27,12 +27,12 @@ from sqlalchemy import Connection, delete, insert, select
 
 from benchgate.errors import EvidenceError, StoreError
 from benchgate.model.run import ALL_STORED, RunStatus
-from benchgate.store import clock, codec, lifecycle, rows, tables
+from benchgate.store import clock, codec, rows, stored_run, tables
 from benchgate.store.database import Database, fetch
 from benchgate.store.evidence import EVIDENCE_EVENTS, RunRows
 from benchgate.store.locks import RunLocks
 from benchgate.store.rows import pending_spool
-from benchgate.store.whole_run import read_story, run_row, story_of
+from benchgate.store.stored_run import read_story, run_row, story_of
 from benchgate.system import create_temporary, replace_durably
 
 FILE_NAME = "spool.jsonl"
@@ -41,16 +41,12 @@ FILE_NAME = "spool.jsonl"
 FORMAT = "benchgate-spool/1"
 _HASH_CHARS = 64
 _END = "run"  # the table of the line that ends a run
-_TABLE_COLUMNS = {
-    table.name: frozenset(table.columns.keys()) for table in (tables.observation, tables.telemetry, tables.event)
-}
+_TABLES = {table.name: table for table in stored_run.ORDERED_TABLES}
 _COLUMNS = {
-    **_TABLE_COLUMNS,
-    "arm": frozenset(tables.arm.columns.keys()),
+    **{table.name: frozenset(table.columns.keys()) for table in (*stored_run.ORDERED_TABLES, tables.arm)},
     _END: frozenset({"run_id", "status", "finished_at"}),
 }
 _RUN_COLUMNS = frozenset(tables.run.columns.keys()) - {"evidence_sha256"}
-_TABLES = {table.name: table for table in (tables.observation, tables.telemetry, tables.event)}
 
 
 class Spool:
@@ -106,9 +102,12 @@ class Spool:
             if not self._clean:  # an earlier line was not finished: nothing of it may stand behind this one
                 os.ftruncate(self._descriptor, self._end)
             self._clean = False
-            length = _write_at(self._descriptor, self._end, b"%s %s\n" % (digest.encode(), text))
+            data = memoryview(b"%s %s\n" % (digest.encode(), text))
+            done = 0
+            while done < len(data):  # the operating system may take less at a time
+                done += os.pwrite(self._descriptor, data[done:], self._end + done)
             os.fsync(self._descriptor)
-        self._end, self._last, self._clean = self._end + length, digest, True
+        self._end, self._last, self._clean = self._end + done, digest, True
 
 
 @contextmanager
@@ -117,12 +116,16 @@ def spool_lock(path: Path) -> Iterator[None]:
     try:
         descriptor = os.open(path, os.O_RDONLY)
     except OSError as exc:
-        raise StoreError(f"the spool {path} cannot be read: {exc.strerror}; check its name") from exc
+        raise _unreadable(path, exc) from exc
     try:
         _lock(descriptor, path)
         yield
     finally:
         os.close(descriptor)
+
+
+def _unreadable(path: Path, error: OSError) -> StoreError:
+    return StoreError(f"the spool {path} cannot be read: {error.strerror}; check its name")
 
 
 def _lock(descriptor: int, path: Path) -> None:
@@ -139,15 +142,6 @@ def _writing(path: Path) -> Iterator[None]:
     except OSError as exc:
         advice = "make room there, or give --work-dir a folder that can be written"
         raise StoreError(f"the spool {path} cannot be written: {exc.strerror}; {advice}") from exc
-
-
-def _write_at(descriptor: int, at: int, data: bytes) -> int:
-    """Write all data; the operating system may take less at a time."""
-    view = memoryview(data)
-    done = 0
-    while done < len(view):
-        done += os.pwrite(descriptor, view[done:], at + done)
-    return done
 
 
 def _drop(path: Path) -> None:
@@ -197,17 +191,14 @@ class Spooled:
         """Return its rows of one table, in order."""
         return [row for name, row in self.kept if name == table]
 
-    def arms(self) -> list[rows.Row]:
-        """Return the latest rows of the arms, in order of their roles."""
-        latest = {row["role"]: row for row in (*self.header.arms, *self.of_table("arm"))}
-        return [latest[role] for role in sorted(latest)]
-
     def run_rows(self, end: Mapping[str, Any] | None = None) -> RunRows:
         """Return the run's rows as a complete database would; ended by `end` where the spool has no end."""
         ended = self.end or end
         run = {**self.header.run, **(ended or {}), "evidence_sha256": None}
+        latest = {row["role"]: row for row in (*self.header.arms, *self.of_table("arm"))}
+        arms = [latest[role] for role in sorted(latest)]
         events = [row for row in self.of_table("event") if row["kind"] in EVIDENCE_EVENTS]
-        found = RunRows(run, self.arms(), self.of_table("observation"), self.of_table("telemetry"), events)
+        found = RunRows(run, arms, self.of_table("observation"), self.of_table("telemetry"), events)
         return replace(found, run=run | {"evidence_sha256": found.sha256()}) if ended else found
 
 
@@ -217,7 +208,7 @@ def read_spool(path: Path) -> Spooled:
         with path.open("rb") as handle:
             return _read_lines(path, handle)
     except OSError as exc:
-        raise StoreError(f"the spool {path} cannot be read: {exc.strerror}; check its name") from exc
+        raise _unreadable(path, exc) from exc
 
 
 def chain_hash(last: str, text: bytes) -> str:
@@ -242,10 +233,11 @@ def _read_lines(path: Path, lines: Iterable[bytes]) -> Spooled:
             damaged = line
             continue
         try:
+            document = json.loads(text, parse_constant=_reject_constant)
             if header is None:
-                header = _read_header(json.loads(text, parse_constant=_reject_constant))
+                header = _read_header(document)
             else:
-                kept.append(_read_row(json.loads(text, parse_constant=_reject_constant), header.run["id"]))
+                kept.append(_read_row(document, header.run["id"]))
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as exc:
             raise EvidenceError(f"{path}:{number}: this is no line of a {FORMAT}: {exc}") from exc
     if header is None:
@@ -317,15 +309,22 @@ def recover(database: Database, locks: RunLocks, path: Path) -> Recovered:
         with _run_lock(locks, spooled.run_id), database.writing() as connection:
             added = insert_missing(connection, spooled)
             run = run_row(connection, spooled.run_id)
-            if not lifecycle.is_over(run):
+            if not stored_run.is_over(run):
                 if spooled.end is not None:
-                    lifecycle.seal_run(connection, spooled.run_id, spooled.end)
+                    stored_run.seal_run(connection, spooled.run_id, spooled.end)
                 else:
-                    _record_all_stored(connection, spooled.run_id)
-                    lifecycle.suspend(connection, spooled.run_id)
+                    # Record once that the spool holds nothing more, so that a resumption needs none.
+                    event = tables.event
+                    of_run = select(event).where(event.c.run_id == spooled.run_id).order_by(event.c.seq)
+                    events = ((row["kind"], json.loads(row["data"])) for row in fetch(connection, of_run))
+                    if pending_spool(events) is not None:
+                        seq = 1 + max(read_story(connection, spooled.run_id, tombstones=False))
+                        note = {"run_id": spooled.run_id, "seq": seq, "kind": ALL_STORED, "data": "{}"}
+                        connection.execute(insert(event), note)
+                    stored_run.suspend(connection, spooled.run_id)
                 run = run_row(connection, spooled.run_id)
     present = sum(table in _TABLES for table, _ in spooled.kept) - added
-    status, over = RunStatus(run["status"]), lifecycle.is_over(run)
+    status, over = RunStatus(run["status"]), stored_run.is_over(run)
     return Recovered(spooled.run_id, added, present, status, over, spooled.torn_bytes)
 
 
@@ -353,17 +352,17 @@ def insert_missing(connection: Connection, spooled: Spooled) -> int:
         raise EvidenceError(f"run {run_id}: the plan of the spool does not hash to {header.run['plan_sha256']}")
     if not fetch(connection, select(tables.run.c.id).where(tables.run.c.id == run_id)):
         clock.require_by_now(connection, run_id, [("beginning", header.run["started_at"])])
-        lifecycle.begin_run(connection, header.run, header.arms, header.plan)
+        stored_run.begin_run(connection, header.run, header.arms, header.plan)
     stored = run_row(connection, run_id)
     for name, value in header.run.items():
         if name not in ("status", "finished_at") and stored[name] != value:
             raise EvidenceError(f"run {run_id}: its {name} in the store is not the one of the spool")
     missing = _missing(connection, spooled)
-    if lifecycle.is_over(stored):
+    if stored_run.is_over(stored):
         if missing:
             raise StoreError(f"run {run_id} is over in this store without {len(missing)} records of this spool")
         return 0
-    lifecycle.reopen(connection, run_id)
+    stored_run.reopen(connection, run_id)
     for table, row in missing:
         connection.execute(insert(_TABLES[table]), row)
     for arm in spooled.of_table("arm"):
@@ -376,15 +375,6 @@ def replace_arm(connection: Connection, row: rows.Row) -> None:
     of_arm = (tables.arm.c.run_id == row["run_id"]) & (tables.arm.c.role == row["role"])
     connection.execute(delete(tables.arm).where(of_arm))
     connection.execute(insert(tables.arm), row)
-
-
-def _record_all_stored(connection: Connection, run_id: str) -> None:
-    """Record once that the spool holds nothing more, so that a resumption needs none."""
-    event = tables.event
-    events = fetch(connection, select(event).where(event.c.run_id == run_id).order_by(event.c.seq))
-    if pending_spool((row["kind"], json.loads(row["data"])) for row in events) is not None:
-        seq = 1 + max(read_story(connection, run_id, tombstones=False))
-        connection.execute(insert(event), {"run_id": run_id, "seq": seq, "kind": ALL_STORED, "data": "{}"})
 
 
 def _missing(connection: Connection, spooled: Spooled) -> list[tuple[str, rows.Row]]:

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import hashlib
 import zlib
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -19,37 +20,28 @@ from sqlalchemy import Connection, Table, insert, select
 
 from benchgate.errors import Command, EvidenceError, NothingKept, Remedy, StoreError, TakenOver
 from benchgate.model.deployment import Arm, Deployment
-from benchgate.model.records import DivergenceObservation
-from benchgate.model.run import (
-    ALL_STORED,
-    RESUMED,
-    SESSION_BEGUN,
-    BudgetReading,
-    DeploymentFault,
-    Evidence,
-    LoadObservation,
-    QualityObservation,
-    Resumption,
-    Run,
-    RunStatus,
-    ServerStart,
-    ShadowObservation,
-)
+from benchgate.model.run import ALL_STORED, RESUMED, SESSION_BEGUN, Evidence, Resumption, Run, RunStatus
 from benchgate.model.telemetry import TelemetryWindow
-from benchgate.store import clock, lifecycle, rows, tables
+from benchgate.store import clock, rows, stored_run, tables
 from benchgate.store.database import Address, Database, fetch
 from benchgate.store.evidence import RunContext, read_context, read_evidence, rows_of
-from benchgate.store.locks import RunLock, require_ownership, takeover_message
+from benchgate.store.locks import RunLocks, require_ownership, takeover_message
 from benchgate.store.rows import telemetry_row
 from benchgate.store.run_reference import require_label
 from benchgate.store.spool import RunHeader, Spool, Spooled, insert_missing, read_spool, replace_arm, spool_lock
-from benchgate.store.whole_run import run_row
+from benchgate.store.stored_run import run_row
 
 Write = Callable[[Connection], object]
 Notify = Callable[[str], None]
 
 _NEITHER = "neither the store nor the spool takes what is measured any more"
 _SUSPENDED = {"status": RunStatus.PARTIAL.value, "finished_at": None}
+_ONCE = {
+    "divergence": "has its reading of the fixed texts",
+    "shadow": "has its shadow comparison",
+    "error_budget": "has read its error budget",
+}
+"""Kinds of observations that a run has at most once."""
 
 
 class RunWriter:
@@ -79,7 +71,7 @@ class RunWriter:
         self._next_seq = next_seq
         self._kinds = set(kinds)
         self._file = _file_identity(database.address)
-        self._lock: RunLock | None = None
+        self.locks: RunLocks | None = None  # with the run's lock, without which nothing is written
         self._spool_works = spool is not None
         self._away: str | None = None  # why the database lacks something of the run
         self._lost: NothingKept | None = None  # why something is kept nowhere
@@ -106,7 +98,7 @@ class RunWriter:
             with database.writing() as connection:
                 require_label(connection, run.label)
                 clock.require_by_now(connection, run.id, [("beginning", run.started_at)])
-                lifecycle.begin_run(connection, header.run, header.arms, header.plan)
+                stored_run.begin_run(connection, header.run, header.arms, header.plan)
 
         if spool is None:
             store()
@@ -137,14 +129,14 @@ class RunWriter:
             with database.writing() as connection:
                 insert_missing(connection, spooled)
         with database.writing() as connection:
-            lifecycle.reopen(connection, run_id)
+            stored_run.reopen(connection, run_id)
             row = run_row(connection, run_id)
             arms = fetch(connection, tables.arms_of([run_id]))
             plan = tables.plan.c
             data = connection.execute(select(plan.data).where(plan.sha256 == row["plan_sha256"])).scalar_one()
             kept = [
                 (table.name, one)
-                for table in lifecycle.ORDERED_TABLES
+                for table in stored_run.ORDERED_TABLES
                 for one in fetch(connection, select(table).where(table.c.run_id == run_id))
             ]
             run = rows.read_run(row, arms)
@@ -154,10 +146,6 @@ class RunWriter:
         kinds = [one["kind"] for table, one in kept if table == tables.observation.name]
         next_seq = kept[-1][1]["seq"] + 1 if kept else 0
         return cls(database, run, Spool.create(spool, header, kept), context, note, next_seq, kinds)
-
-    def use_lock(self, lock: RunLock) -> None:
-        """Write only while the lock is held, and release it once nothing more is written."""
-        self._lock = lock
 
     @property
     def fault(self) -> StoreError | None:
@@ -207,37 +195,17 @@ class RunWriter:
         else:
             self._spool.close()
 
-    def add_load(self, observation: LoadObservation) -> None:
-        """Store one load stage of one arm in one block."""
-        self._insert(tables.observation, rows.load_row(observation))
-
-    def add_quality(self, observation: QualityObservation) -> None:
-        """Store one eval task of one arm."""
-        self._insert(tables.observation, rows.quality_row(observation))
-
-    def add_divergence(self, observation: DivergenceObservation) -> None:
-        """Store the divergence on the fixed texts; a run has at most one."""
-        self._insert_once(rows.divergence_row(observation), "has its reading of the fixed texts already")
-
-    def add_shadow(self, observation: ShadowObservation) -> None:
-        """Store the shadow comparison; a run has at most one."""
-        self._insert_once(rows.shadow_row(observation), "has its shadow comparison already")
-
-    def add_target_fault(self, fault: DeploymentFault) -> None:
-        """Store that a deployment failed, and why."""
-        self._insert(tables.observation, rows.target_fault_row(fault))
-
-    def add_start(self, start: ServerStart) -> None:
-        """Store how long one start of a deployment's server took."""
-        self._insert(tables.observation, rows.start_row(start))
-
-    def add_budget(self, spent: BudgetReading) -> None:
-        """Store how much of its error budget production had spent; a run reads it once."""
-        self._insert_once(rows.budget_row(spent), "has read its error budget already")
-
-    def add_telemetry(self, window: TelemetryWindow) -> None:
-        """Store the telemetry around one load stage of one arm in one block."""
-        self._insert(tables.telemetry, telemetry_row(window))
+    def add(self, record: rows.Observation | TelemetryWindow) -> None:
+        """Store an observation, or the telemetry around a load stage. Raises StoreError for a second of `_ONCE`."""
+        if isinstance(record, TelemetryWindow):
+            self._insert(tables.telemetry, telemetry_row(record))
+            return
+        row = rows.observation_row(record)
+        kind = row["kind"]
+        if kind in _ONCE and kind in self._kinds:
+            raise StoreError(f"run {self.run_id} {_ONCE[kind]} already")
+        self._insert(tables.observation, row)
+        self._kinds.add(kind)
 
     def event(self, kind: str, data: Mapping[str, object]) -> None:
         """Add an event to the run's journal; `data` is plain JSON."""
@@ -271,7 +239,7 @@ class RunWriter:
         try:
             spooled = self._to_spool("run", {"run_id": self.run_id, **end})
             self._catch_up()
-            self._settled = self._to_database(lambda connection: lifecycle.seal_run(connection, self.run_id, end))
+            self._settled = self._to_database(lambda connection: stored_run.seal_run(connection, self.run_id, end))
             if lossless and not spooled and not self._settled:
                 self._lost = NothingKept(f"{_NEITHER}: {self._away}")
         finally:
@@ -289,7 +257,7 @@ class RunWriter:
             if self._spool is not None:
                 event = {"run_id": self.run_id, "seq": self._next_seq, "kind": ALL_STORED, "data": "{}"}
                 connection.execute(insert(tables.event), event)
-            lifecycle.suspend(connection, self.run_id)
+            stored_run.suspend(connection, self.run_id)
 
         try:
             self._catch_up()
@@ -325,15 +293,9 @@ class RunWriter:
             self._spool.remove()
 
     def _release(self) -> None:
-        if self._lock is not None:
-            self._lock.release()
-            self._lock = None
-
-    def _insert_once(self, row: rows.Row, already: str) -> None:
-        if row["kind"] in self._kinds:
-            raise StoreError(f"run {self.run_id} {already}")
-        self._insert(tables.observation, row)
-        self._kinds.add(row["kind"])
+        if self.locks is not None:
+            self.locks.release(self.run_id)
+            self.locks = None
 
     def _insert(self, table: Table, row: rows.Row) -> None:
         seq = self._next_seq
@@ -364,8 +326,7 @@ class RunWriter:
         if self._away is not None:
             return False
         try:
-            self._require_file()
-            with self._database.writing() as connection:
+            with self._writing() as connection:
                 self._require_ours(connection, self._next_seq if next_seq is None else next_seq)
                 write(connection)
         except EvidenceError:
@@ -381,7 +342,7 @@ class RunWriter:
         try:
             if self._taken is not None:
                 raise TakenOver(self._taken)
-            if self._lock is not None and not self._lock.is_held():
+            if self.locks is not None and not self.locks.is_held(self.run_id):
                 sign = "the file beside the store that says who measures it was removed"
                 raise TakenOver(takeover_message(self.run_id, sign))
             require_ownership(connection, self.run_id, next_seq)
@@ -407,8 +368,7 @@ class RunWriter:
             return
         spooled = self._spooled()
         try:
-            self._require_file()
-            with self._database.writing() as connection:
+            with self._writing() as connection:
                 insert_missing(connection, spooled)
                 self._require_ours(connection, self._next_seq)
         except TakenOver:
@@ -426,10 +386,13 @@ class RunWriter:
             raise StoreError(f"run {self.run_id} is kept in the store alone")
         return read_spool(self._spool.path)
 
-    def _require_file(self) -> None:
-        """Raise StoreError for an SQLite file that was removed or replaced: it takes rows that nothing will read."""
+    @contextmanager
+    def _writing(self) -> Iterator[Connection]:
+        """Open a transaction. Raises StoreError for an SQLite file that was removed or replaced: nothing reads it."""
         if self._spool is not None and _file_identity(self._database.address) != self._file:
             raise StoreError(f"the store {self._database.address.shown}: its file was removed or replaced meanwhile")
+        with self._database.writing() as connection:
+            yield connection
 
     def _notify(self, message: str) -> None:
         if self._note is not None:

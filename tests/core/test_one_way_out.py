@@ -130,7 +130,7 @@ def test_a_child_inherits_the_streams_only_where_that_is_known() -> None:
     """Child processes whose output would stand in the log beside ours, unescaped."""
     allowed = {
         "cli/action.py": "the child is benchgate itself, which escapes what it prints; git's output is captured",
-        "integrations/hook.py": "a command of the user: its output is theirs, and it may speak to their CI",
+        "release/promote.py": "a command of the user: its output is theirs, and it may speak to their CI",
         "telemetry/sources.py": "standard output is a pipe; standard error is dropped or captured",
         "telemetry/replicas.py": "its standard output is a file that is read, and its standard error goes to a log",
     }

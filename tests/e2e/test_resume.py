@@ -230,9 +230,7 @@ def test_a_run_that_may_not_go_on_says_why(tmp_path: Path, suite_text: str) -> N
         assert [run.id for run in store.resumable_runs()] == open_yet
         # Killed after it had noted that a deployment is gone, and before it could end by that.
         writer = store.reopen_run(run_id, spool=tmp_path / "spool.jsonl")
-        writer.add_target_fault(
-            DeploymentFault(Arm.CANDIDATE, "after block 1 of 2, stage c2", "it refuses connections")
-        )
+        writer.add(DeploymentFault(Arm.CANDIDATE, "after block 1 of 2, stage c2", "it refuses connections"))
         writer.suspend()
         writer.close()
     for ref, why in (

@@ -67,11 +67,11 @@ def begun(
     run = replace(run, arms=arms, plan_sha256=hashlib.sha256(_PLAN).hexdigest(), started_at=f"{day}T00:00:00.000Z")
     writer = store.begin_run(run, _PLAN)
     for seen in evidence.load:
-        writer.add_load(seen)
+        writer.add(seen)
     for items in evidence.quality:
-        writer.add_quality(items)
+        writer.add(items)
     assert evidence.shadow is not None
-    writer.add_shadow(evidence.shadow)
+    writer.add(evidence.shadow)
     writer.finish(status, f"{day}T01:00:00.000Z")
     return run.id
 

@@ -83,9 +83,9 @@ def write(
     """The run in the store with the numbers that follow from it and a given verdict; its id."""
     writer = store.begin_run(replace(found.run, status=RunStatus.RUNNING, finished_at=None), _PLAN)
     for seen in found.load:
-        writer.add_load(seen)
+        writer.add(seen)
     for items in found.quality:
-        writer.add_quality(items)
+        writer.add(items)
     writer.finish(status, "2026-01-02T03:06:40Z")
     store.save_metrics(found.run.id, metric_rows(replace(found, shadow=None)))  # which is not written
     if outcome is not None:

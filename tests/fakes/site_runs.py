@@ -48,11 +48,11 @@ def add(
     run = replace(run, plan_sha256=hashlib.sha256(PLAN).hexdigest(), started_at=f"{day}T00:00:00.000Z")
     writer = store.begin_run(run, PLAN)
     for seen in evidence.load:
-        writer.add_load(seen)
+        writer.add(seen)
     for items in evidence.quality:
-        writer.add_quality(items)
+        writer.add(items)
     if evidence.shadow is not None:
-        writer.add_shadow(evidence.shadow)
+        writer.add(evidence.shadow)
     if status is not None:
         writer.finish(status, f"{day}T01:00:00.000Z")
         if judged:

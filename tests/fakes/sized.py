@@ -47,12 +47,12 @@ def write_sized(
     stored, plan = parse_suite(suite, "suite.yaml").to_stored(), hashlib.sha256(PLAN).hexdigest()
     writer = store.begin_run(replace(run, suite=stored, plan_sha256=plan), PLAN)
     for number, took_s in enumerate(STARTS_S):
-        writer.add_start(ServerStart(Arm.CANDIDATE, number, took_s))
+        writer.add(ServerStart(Arm.CANDIDATE, number, took_s))
     for seen in loads(suite):
-        writer.add_load(seen)
+        writer.add(seen)
     looks = tuple(TelemetrySample(float(at), {Gauge.RUNNING: 2.0, Gauge.KV_USAGE: KV_USAGE}) for at in range(4))
     for block in range(3):
-        writer.add_telemetry(TelemetryWindow("c8", Arm.CANDIDATE, block, 0, "vllm", 3.0, True, looks))
+        writer.add(TelemetryWindow("c8", Arm.CANDIDATE, block, 0, "vllm", 3.0, True, looks))
     writer.finish(RunStatus.COMPLETE, DONE_AT)
     store.save_metrics(run.id, metric_rows(store.evidence(run.id)))
     store.save_verdict(run.id, {"outcome": outcome, "guards": list(guards)})

@@ -23,7 +23,7 @@ from benchgate.store.database import Database
 from benchgate.store.migrate import opened
 from benchgate.store.repository import Store
 from benchgate.store.rows import TELEMETRY_SEALED
-from benchgate.store.whole_run import WholeRun, read_whole
+from benchgate.store.stored_run import WholeRun, read_whole
 from tests.shells.store_samples import (
     DONE_AT,
     NASTY,
@@ -63,16 +63,16 @@ def write_observations(store: Store, run: Run) -> None:
         answer_model=TextColumn.of([NASTY] * len(left)),
     )
     writer = store.begin_run(run, PLAN)
-    writer.add_load(dataclasses.replace(make_load(), left=left))
-    writer.add_telemetry(make_telemetry())
+    writer.add(dataclasses.replace(make_load(), left=left))
+    writer.add(make_telemetry())
     writer.event(LOAD_ENDED, {"blocks": 2, "of": 4, "why": "decided"})
-    writer.add_load(make_load(Arm.CANDIDATE, position=1, count=0))
-    writer.add_quality(make_quality())
-    writer.add_divergence(make_divergence(asked_again=True))
-    writer.add_shadow(make_shadow())
-    writer.add_target_fault(make_fault())
-    writer.add_start(ServerStart(Arm.CANDIDATE, 0, 1.25))
-    writer.add_budget(BudgetReading(0.4, "prometheus", DONE_AT))
+    writer.add(make_load(Arm.CANDIDATE, position=1, count=0))
+    writer.add(make_quality())
+    writer.add(make_divergence(asked_again=True))
+    writer.add(make_shadow())
+    writer.add(make_fault())
+    writer.add(ServerStart(Arm.CANDIDATE, 0, 1.25))
+    writer.add(BudgetReading(0.4, "prometheus", DONE_AT))
     writer.finish(RunStatus.COMPLETE, DONE_AT)
 
 

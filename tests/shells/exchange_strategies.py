@@ -12,7 +12,7 @@ from sqlalchemy import BigInteger, Column, Double, LargeBinary, Table
 from benchgate.model.run import RunStatus
 from benchgate.store import rows, tables
 from benchgate.store.results import is_own
-from benchgate.store.whole_run import PARTS, WholeRun
+from benchgate.store.stored_run import PARTS, WholeRun
 
 _PLAIN = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=8)
 _FLOATS = st.floats(allow_nan=False, allow_infinity=False).map(

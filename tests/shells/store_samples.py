@@ -163,12 +163,12 @@ def write_run(store: Store, **changes: Any) -> Run:
     """A whole run with one observation of each kind, both arms in the load."""
     run = make_run(**changes)
     writer = store.begin_run(run, PLAN)
-    writer.add_load(make_load(Arm.BASELINE, block=0, position=0))
-    writer.add_target_fault(make_fault())
-    writer.add_load(make_load(Arm.CANDIDATE, block=0, position=1, count=0))
-    writer.add_quality(make_quality(Arm.CANDIDATE))
-    writer.add_quality(make_quality(Arm.BASELINE))
-    writer.add_shadow(make_shadow())
+    writer.add(make_load(Arm.BASELINE, block=0, position=0))
+    writer.add(make_fault())
+    writer.add(make_load(Arm.CANDIDATE, block=0, position=1, count=0))
+    writer.add(make_quality(Arm.CANDIDATE))
+    writer.add(make_quality(Arm.BASELINE))
+    writer.add(make_shadow())
     writer.finish(RunStatus.COMPLETE, DONE_AT)
     return run
 

@@ -60,7 +60,7 @@ def stored(store: Store, run: Run, status: RunStatus = RunStatus.COMPLETE, *, bl
     """The run with its load, kept and finished."""
     writer = store.begin_run(run, PLAN.canonical)
     for observation in measured(SUITE, noise=Noise(cv=0.05)).load:
-        writer.add_load(observation)
+        writer.add(observation)
     if blocks is not None:
         writer.event(LOAD_ENDED, {"blocks": blocks, "of": 4, "why": "decided"})
     writer.finish(status, FINISHED)

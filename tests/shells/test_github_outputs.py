@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchgate.errors import ExitCode, PublishError
-from benchgate.integrations.github_outputs import SUMMARY_LIMIT_BYTES, publish, publish_outputs, withdraw_outputs
+from benchgate.integrations.ci import SUMMARY_LIMIT_BYTES, publish_outputs, publish_summary, withdraw_outputs
 from benchgate.model.verdict import Outcome
 from tests.fakes import evidence as fake
 
@@ -21,15 +21,15 @@ def call(
     summary: str = "# s",
     statement: Path | None = None,
 ) -> None:
-    publish(
+    publish_outputs(
         environment,
         verdict=fake.verdict(Outcome.BLOCK),
         run_id=run_id,
         exit_code=ExitCode.BLOCK,
         report_path=report,
         statement_path=statement,
-        render_summary=lambda: summary,
     )
+    publish_summary(environment, lambda: summary)
 
 
 def outputs(path: Path) -> dict[str, str]:
@@ -77,14 +77,8 @@ def test_outside_github_nothing_is_written(environment: dict[str, str], tmp_path
 
 
 def test_no_summary_is_rendered_where_there_is_no_place_for_one(tmp_path: Path) -> None:
-    publish(
-        {"GITHUB_OUTPUT": str(tmp_path / "output")},
-        verdict=fake.verdict(Outcome.BLOCK),
-        run_id="run-1",
-        exit_code=ExitCode.BLOCK,
-        report_path=None,
-        render_summary=lambda: pytest.fail("the summary was rendered"),
-    )
+    environment = {"GITHUB_OUTPUT": str(tmp_path / "output")}
+    publish_summary(environment, lambda: pytest.fail("the summary was rendered"))
 
 
 def test_without_a_report_there_is_no_path_and_no_hash(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchgate.errors import PublishError, UsageError
-from benchgate.integrations.hook import hook_command, run_hook
+from benchgate.release.promote import hook_command, run_hook
 from tests.fakes.waiting import eventually
 
 PATHS = {"PATH": "/usr/bin:/bin"}

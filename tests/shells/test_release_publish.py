@@ -21,7 +21,7 @@ from benchgate.model.verdict import Outcome
 from benchgate.pipeline.judge import Decision, decide_stored
 from benchgate.release.publish import Judged, WebTargets, judge_to_publish, notifiers, parse_web_targets, publish_all
 from benchgate.report.document import OWN, verdict_document
-from benchgate.store.bundle import export_bundle
+from benchgate.store.export import export_bundle
 from benchgate.store.migrate import opened
 from benchgate.store.repository import Store
 from tests.e2e.command import here

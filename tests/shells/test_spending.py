@@ -229,9 +229,9 @@ def test_reading_is_kept_and_sealed_with_the_run(tmp_path: Path) -> None:
     read = BudgetReading(0.4125, "Prometheus at http://prom:9090", NOW)
     with Store.open(str(tmp_path / "b.db")) as store:
         writer = store.begin_run(run := make_run(), PLAN)
-        writer.add_budget(read)
+        writer.add(read)
         with pytest.raises(StoreError, match="read its error budget already"):
-            writer.add_budget(read)
+            writer.add(read)
         writer.finish(RunStatus.COMPLETE, DONE_AT)
         assert store.evidence(run.id).budget_spent == read
         bare = store.begin_run(make_run(), PLAN)

@@ -21,7 +21,7 @@ from benchgate.model.deployment import Arm
 from benchgate.model.records import RequestColumns
 from benchgate.model.run import RunStatus
 from benchgate.pipeline.run import recorded_run
-from benchgate.store import database, lifecycle
+from benchgate.store import database, stored_run
 from benchgate.store.database import Address
 from benchgate.store.repository import RunWriter, Store
 from benchgate.store.spool import read_spool
@@ -64,7 +64,7 @@ def spool(tmp_path: Path) -> Path:
 def measure(writer: RunWriter, position: int = 0, *, large: bool = False) -> None:
     """A stage of one arm; a large one has room in no file that may not grow."""
     seen = make_load((Arm.BASELINE, Arm.CANDIDATE)[position % 2], position=position)
-    writer.add_load(dataclasses.replace(seen, requests=LARGE) if large else seen)
+    writer.add(dataclasses.replace(seen, requests=LARGE) if large else seen)
 
 
 def test_ctrl_c_stays_one_where_the_run_has_no_spool_and_the_store_is_gone(
@@ -129,7 +129,7 @@ def test_database_that_has_room_again_by_the_end_gets_everything_by_itself(addre
             measure(writer, large=True)
             writer.event("look", {"blocks": 1})
             writer.set_arm(Arm.CANDIDATE, make_deployment("seen while away"))
-        writer.add_shadow(make_shadow())
+        writer.add(make_shadow())
         writer.finish(RunStatus.COMPLETE, DONE_AT)
         assert writer.fault is None
         writer.close()
@@ -176,7 +176,7 @@ def test_postgres_that_dies_in_the_middle_gets_everything_when_it_is_back(
         with crashed(postgres_server):
             for writer in (lasting, brief):
                 measure(writer, 1)
-                writer.add_quality(make_quality())
+                writer.add(make_quality())
             lasting.finish(RunStatus.COMPLETE, DONE_AT)
             kept, fault = lasting.evidence(), lasting.fault
             lasting.close()
@@ -239,7 +239,7 @@ def test_run_that_somebody_took_for_a_dead_one_is_whole_when_it_ends(address: st
             measure(writer, 0)
         with store._database.writing() as connection:
             for run in (last, going_on):
-                lifecycle.suspend(connection, run.id)
+                stored_run.suspend(connection, run.id)
         measure(writers[1], 1)
         for writer, stages in zip(writers, (1, 2), strict=True):
             writer.finish(RunStatus.COMPLETE, DONE_AT)
@@ -344,7 +344,7 @@ def test_run_that_is_cut_short_while_its_store_is_away_says_where_it_is_kept(add
     ],
 )
 def test_command_names_the_store_only_where_that_reaches_it(written: str, whole: bool) -> None:
-    assert Address.parse(written).shown_is_whole is whole
+    assert bool(Address.parse(written).shown_if_whole) is whole
 
 
 def test_command_that_recovers_shows_no_password(postgres_address: str, spool: Path) -> None:

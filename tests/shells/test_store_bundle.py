@@ -18,13 +18,13 @@ from hypothesis import HealthCheck, given, settings
 
 from benchgate.errors import EvidenceError
 from benchgate.model.deployment import sha256_of
-from benchgate.store import codec, rows, tables, whole_run
+from benchgate.store import codec, rows, stored_run, tables
 from benchgate.store.bundle import SCHEMAS, bundle_sources, read_bundle, write_bundle
 from benchgate.store.integrity import validate_run
 from benchgate.store.merge import import_runs
 from benchgate.store.migrate import HEAD, opened
 from benchgate.store.repository import Store
-from benchgate.store.whole_run import PARTS, WholeRun
+from benchgate.store.stored_run import PARTS, WholeRun
 from tests.shells.exchange_samples import bundle_of, ids_in, resealed, signed, whole_of, write_everything
 from tests.shells.exchange_strategies import whole_runs
 
@@ -232,7 +232,7 @@ CHANGED: dict[str, tuple[Change, str]] = {
 def test_bundle_in_which_something_was_changed_is_refused_although_its_hash_fits(
     written: bytes, what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(whole_run, "MAX_UNPACKED_BYTES", 1_000_000)
+    monkeypatch.setattr(stored_run, "MAX_UNPACKED_BYTES", 1_000_000)
     change, says = CHANGED[what]
     document = json.loads(written)
     change(document)

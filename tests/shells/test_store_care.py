@@ -65,9 +65,9 @@ def full_run(store: Store, **changes: Any) -> Run:
     """A finished run with telemetry, a verdict of its own with a check, and numbers."""
     run = make_run(**changes)
     writer = store.begin_run(run, PLAN)
-    writer.add_load(make_load())
-    writer.add_telemetry(make_telemetry())
-    writer.add_load(make_load(Arm.CANDIDATE, position=1))
+    writer.add(make_load())
+    writer.add(make_telemetry())
+    writer.add(make_load(Arm.CANDIDATE, position=1))
     writer.event("ended", {"why": "decided"})
     writer.finish(RunStatus.COMPLETE, DONE_AT)
     check = {"id": "ttft", "outcome": "BLOCK", "required": True, "harm": 0.1, "lower": 0.05, "upper": "inf", "n": 5}
@@ -92,7 +92,7 @@ def removed(store: Store, policy: Policy = Policy()) -> list[str]:  # noqa: B008
 def test_a_store_that_was_left_alone_is_sound_and_is_told_by_what_was_looked_at(store: Store) -> None:
     full_run(store)
     write_run(store)
-    store.begin_run(make_run(), PLAN).add_load(make_load())
+    store.begin_run(make_run(), PLAN).add(make_load())
     store.save_noise_profile(make_noise(full_run(store)))
     checked = store.check()
     assert checked.findings == ()
@@ -236,7 +236,7 @@ def test_a_policy_keeps_new_promoted_open_and_newest_runs(store: Store, store_ad
         for name in ("old", "promoted", "middle", "other", "newest")
     )
     running = store.begin_run(make_run(), PLAN)
-    running.add_load(make_load())
+    running.add(make_load())
     write_record(store_address, promoted.id, DONE_AT, "smoke")
 
     def may_go(policy: Policy) -> list[str]:
@@ -306,7 +306,7 @@ def test_vacuum_gives_the_room_of_an_sqlite_store_back(tmp_path: Path) -> None:
         noisy = dataclasses.replace(requests, chunk_ns=noise, chunk_start=starts)
         for _ in range(2):
             writer = store.begin_run(make_run(), PLAN)
-            writer.add_load(dataclasses.replace(make_load(), requests=noisy))
+            writer.add(dataclasses.replace(make_load(), requests=noisy))
             writer.finish(RunStatus.COMPLETE, DONE_AT)
         store.vacuum()
         before = path.stat().st_size

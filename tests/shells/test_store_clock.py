@@ -20,7 +20,7 @@ from benchgate.store.migrate import opened
 from benchgate.store.queries import newest_runs
 from benchgate.store.repository import Store
 from benchgate.store.retention import Policy
-from benchgate.store.tombstones import remove_raw
+from benchgate.store.stored_run import remove_raw
 from tests.shells.exchange_samples import DECIDED_AT, verdict, whole_of
 from tests.shells.store_samples import DONE_AT, PLAN, make_load, make_noise, make_run, write_run
 
@@ -42,7 +42,7 @@ def wrong_clock() -> Iterator[None]:
 def run_of(store: Store, started_at: str = DONE_AT, finished_at: str = DONE_AT) -> Run:
     run = make_run(started_at=started_at)
     writer = store.begin_run(run, PLAN)
-    writer.add_load(make_load())
+    writer.add(make_load())
     writer.finish(RunStatus.COMPLETE, finished_at)
     return run
 
@@ -167,7 +167,7 @@ def test_run_that_is_measured_is_neither_recovered_nor_taken_in(
     spool, kept = tmp_path / "spool.jsonl", tmp_path / "kept.jsonl"
     run = make_run()
     writer = store.begin_run(run, PLAN, spool=spool)
-    writer.add_load(make_load())
+    writer.add(make_load())
     kept.write_bytes(spool.read_bytes())
     with Store.open(str(tmp_path / "other.db")) as other, Store.open(store_address) as here:
         other.recover(kept)
@@ -176,7 +176,7 @@ def test_run_that_is_measured_is_neither_recovered_nor_taken_in(
         (taken,) = copy_store(other._database, here._database)
         assert taken.merged is None and f"run {run.id} is being measured, by " in str(taken.problem)
         assert here.run(run.id).status is RunStatus.RUNNING
-        writer.add_load(make_load(position=1))
+        writer.add(make_load(position=1))
         writer.suspend()
         writer.close()
         assert here.recover(kept).status is RunStatus.PARTIAL

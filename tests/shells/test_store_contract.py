@@ -56,7 +56,7 @@ def test_requests_that_were_left_come_back_apart_from_the_others(store: Store) -
     left = make_requests(3)
     left = dataclasses.replace(left, index=left.index * 10 + 1, left=np.ones(len(left), dtype=np.int8))
     run = make_run()
-    store.begin_run(run, PLAN).add_load(dataclasses.replace(make_load(), left=left))
+    store.begin_run(run, PLAN).add(dataclasses.replace(make_load(), left=left))
     (found,) = store.evidence(run.id).load
     assert_same_requests(found.requests, make_requests())
     assert_same_requests(found.left, left)
@@ -91,7 +91,7 @@ def test_starts_come_back_exactly_and_are_sealed_with_the_run(store: Store, stor
         ServerStart(Arm.CANDIDATE, 1, 1.0),
     )
     for start in starts:
-        writer.add_start(start)
+        writer.add(start)
     writer.finish(RunStatus.COMPLETE, DONE_AT)
     assert store.evidence(run.id).starts == starts
     tamper(store_address, "UPDATE observation SET meta = replace(meta, '1.25', '0.25')")
@@ -117,7 +117,7 @@ def test_run_without_arms_or_observations_is_readable(store: Store) -> None:
 def test_eval_without_items_keeps_its_fault(store: Store) -> None:
     seen = dataclasses.replace(make_quality(), items=())
     writer = store.begin_run(run := make_run(), PLAN)
-    writer.add_quality(seen)
+    writer.add(seen)
     assert store.evidence(run.id).quality == (seen,)
 
 
@@ -142,7 +142,7 @@ def test_set_arm_replaces_what_was_known_of_it(store: Store) -> None:
 def test_events_come_back_in_order(store: Store) -> None:
     writer = store.begin_run(run := make_run(), PLAN)
     writer.event("stage", {"name": "c4", "text": NASTY})
-    writer.add_load(make_load())
+    writer.add(make_load())
     writer.event("signal", {})
     assert store.events(run.id) == [("stage", {"name": "c4", "text": NASTY}), ("signal", {})]
 
@@ -161,7 +161,7 @@ def test_finished_run_takes_no_more(store: Store, status: RunStatus) -> None:
     writer = store.begin_run(run := make_run(), PLAN)
     writer.finish(status, DONE_AT)
     with pytest.raises(StoreError, match="finished run"):
-        writer.add_load(make_load())
+        writer.add(make_load())
     with pytest.raises(StoreError, match="finished run"):
         writer.set_arm(Arm.BASELINE, make_deployment("other"))
     with pytest.raises(StoreError, match="finished run"):
@@ -185,9 +185,9 @@ def test_run_cannot_finish_as_running_or_begin_as_finished(store: Store) -> None
 def test_reading_of_fixed_texts_comes_back_exactly_and_there_is_one(store: Store, asked_again: bool) -> None:
     writer = store.begin_run(run := make_run(), PLAN)
     seen = make_divergence(asked_again=asked_again)
-    writer.add_divergence(seen)
+    writer.add(seen)
     with pytest.raises(StoreError, match="already"):
-        writer.add_divergence(seen)
+        writer.add(seen)
     writer.finish(RunStatus.PARTIAL, DONE_AT)
     found = store.evidence(run.id).divergence
     assert found == seen
@@ -196,9 +196,9 @@ def test_reading_of_fixed_texts_comes_back_exactly_and_there_is_one(store: Store
 
 def test_second_shadow_comparison_is_refused(store: Store) -> None:
     writer = store.begin_run(make_run(), PLAN)
-    writer.add_shadow(make_shadow())
+    writer.add(make_shadow())
     with pytest.raises(StoreError, match="already"):
-        writer.add_shadow(make_shadow())
+        writer.add(make_shadow())
 
 
 def test_same_run_id_twice_is_refused(store: Store) -> None:
@@ -212,7 +212,7 @@ def test_values_that_are_not_finite_are_refused_at_the_door(store: Store) -> Non
     writer = store.begin_run(run := make_run(), PLAN)
     for value in (math.nan, math.inf, -math.inf):
         with pytest.raises(StoreError, match="cannot be stored"):
-            writer.add_load(dataclasses.replace(make_load(), window_s=value))
+            writer.add(dataclasses.replace(make_load(), window_s=value))
         with pytest.raises(StoreError, match="cannot be stored"):
             writer.event("oops", {"value": [value]})
         with pytest.raises(StoreError, match="not finite"):
@@ -346,7 +346,7 @@ def test_what_an_older_store_compared_is_told_by_its_document(store: Store, stor
 
 def _write_and_die(address: str, run: Run) -> None:
     writer = Store.open(address).begin_run(run, PLAN)
-    writer.add_load(make_load())
+    writer.add(make_load())
     os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -369,7 +369,7 @@ def _write_runs(address: str, runs: list[Run]) -> None:
         for run in runs:
             writer: RunWriter = store.begin_run(run, PLAN)
             for block in range(10):
-                writer.add_load(make_load(block=block))
+                writer.add(make_load(block=block))
             writer.finish(RunStatus.COMPLETE, DONE_AT)
 
 

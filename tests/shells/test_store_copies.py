@@ -13,12 +13,13 @@ from sqlalchemy.engine import make_url
 from benchgate.cli.store import print_results
 from benchgate.errors import EvidenceError, UsageError
 from benchgate.store import tables
-from benchgate.store.bundle import bundle_sources, export_bundle
+from benchgate.store.bundle import bundle_sources
 from benchgate.store.database import Address, Database
+from benchgate.store.export import export_bundle
 from benchgate.store.merge import ImportResult, copy_store, import_runs
 from benchgate.store.migrate import opened
 from benchgate.store.repository import Store
-from benchgate.store.tombstones import remove_raw
+from benchgate.store.stored_run import remove_raw
 from tests.shells.exchange_samples import (
     DECIDED_AT,
     bundle_of,
@@ -40,7 +41,7 @@ def test_store_is_copied_whole_both_ways(store_address: str, elsewhere: str, thi
     with Store.open(elsewhere) as store:
         compared = {"outcome": "BLOCK", "against": {"id": runs[1].id}, "run": {"id": runs[0].id}}
         store.save_verdict(runs[0].id, compared, compared_run_id=runs[1].id, decided_at=DECIDED_AT[2])
-        store.begin_run(killed := make_run(), PLAN).add_load(make_load())
+        store.begin_run(killed := make_run(), PLAN).add(make_load())
     with opened(elsewhere, create=False) as database, database.writing() as connection:
         profile = {"fingerprint": "f" * 64, "measured_at": DONE_AT, "document": "{}", "sha256": "0" * 64}
         connection.execute(insert(tables.client_profile), profile)

@@ -15,14 +15,13 @@ from benchgate.errors import EvidenceError, StoreError, UsageError
 from benchgate.model.deployment import Arm
 from benchgate.model.run import MetricRow, Run, RunStatus, TrendPoint
 from benchgate.store import tables
-from benchgate.store.bundle import bundle_sources, export_bundle
+from benchgate.store.bundle import bundle_sources
 from benchgate.store.database import Address
-from benchgate.store.lifecycle import suspend
+from benchgate.store.export import export_bundle
 from benchgate.store.merge import ImportResult, MergeResult, import_runs, insert_rows, merge_run
 from benchgate.store.migrate import opened
 from benchgate.store.repository import Store
-from benchgate.store.tombstones import remove_raw
-from benchgate.store.whole_run import WholeRun, read_whole
+from benchgate.store.stored_run import WholeRun, read_whole, remove_raw, suspend
 from tests.shells.exchange_samples import (
     DECIDED_AT,
     add_document,
@@ -148,7 +147,7 @@ def test_same_id_with_other_evidence_is_refused_and_nothing_is_lost(shared_addre
     run = write_everything(elsewhere, label=None)
     with Store.open(shared_address) as store:
         writer = store.begin_run(run, PLAN)
-        writer.add_load(make_load(count=1))
+        writer.add(make_load(count=1))
         writer.finish(RunStatus.COMPLETE, DONE_AT)
         other = make_run(run_id=str(make_run().id), seed=1)
         write_run(store, run_id=other.id, seed=1)
@@ -167,7 +166,7 @@ def test_same_records_with_another_end_are_other_evidence(shared_address: str, e
     for address, ended in ((elsewhere, DONE_AT), (shared_address, "2026-11-20T14:00:00Z")):
         with Store.open(address) as store:
             writer = store.begin_run(run, PLAN)
-            writer.add_load(make_load())
+            writer.add(make_load())
             writer.finish(RunStatus.COMPLETE, ended)
     (taken,) = bring(elsewhere, shared_address, run.id)
     assert "differs in what was observed in it" in (taken.problem or "")
@@ -202,7 +201,7 @@ def cut_short(address: str, run: Run, *, parts: int) -> None:
     with Store.open(address) as store:
         writer = store.begin_run(run, PLAN)
         for block in range(parts):
-            writer.add_load(make_load(block=block))
+            writer.add(make_load(block=block))
     with opened(address, create=False) as database, database.writing() as connection:
         suspend(connection, run.id)
 
@@ -245,7 +244,7 @@ def test_run_that_went_on_elsewhere_is_continued_and_never_goes_back(
     with Store.open(third) as store:
         writer = store.begin_run(run, PLAN)
         for block in range(3):
-            writer.add_load(make_load(block=block))
+            writer.add(make_load(block=block))
         writer.finish(RunStatus.COMPLETE, DONE_AT)
         store.save_metrics(run.id, [number(0.75)])
     with Store.open(shared_address) as store:
@@ -264,9 +263,9 @@ def test_beginnings_that_do_not_fit_are_refused(shared_address: str, elsewhere: 
     cut_short(shared_address, run, parts=2)
     cut_short(shared_address, sealed, parts=3)
     with Store.open(elsewhere) as store:
-        store.begin_run(run, PLAN).add_load(make_load(Arm.CANDIDATE))
+        store.begin_run(run, PLAN).add(make_load(Arm.CANDIDATE))
         writer = store.begin_run(sealed, PLAN)
-        writer.add_load(make_load())
+        writer.add(make_load())
         writer.finish(RunStatus.COMPLETE, DONE_AT)
     before = bundle_of(shared_address, run.id), bundle_of(shared_address, sealed.id)
     problems = [one.problem or "" for one in bring(elsewhere, shared_address, run.id, sealed.id)]

@@ -22,7 +22,7 @@ from benchgate.report.openmetrics import newest_runs_text
 from benchgate.store.export import FileFormat, all_runs, export, to_csv, without_infinities
 from benchgate.store.migrate import opened
 from benchgate.store.repository import Store
-from benchgate.store.tombstones import remove_raw
+from benchgate.store.stored_run import remove_raw
 from tests.shells.exchange_samples import verdict, write_everything
 from tests.shells.store_samples import NASTY, make_quality, write_run
 

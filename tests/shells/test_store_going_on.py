@@ -37,7 +37,7 @@ def test_a_run_that_is_measured_is_left_alone_and_one_whose_process_is_gone_is_m
     with Store.open(store_address) as other:
         with Store.open(store_address) as store:
             run = make_run()
-            store.begin_run(run, PLAN).add_load(make_load())
+            store.begin_run(run, PLAN).add(make_load())
             assert other.mark_abandoned_runs() == []
             with pytest.raises(StoreError, match="is being measured, by"), other.hold_run(run.id):
                 pass
@@ -99,15 +99,15 @@ def went_on(*seqs: int) -> Resumption:
 def test_what_is_set_aside_stays_and_is_in_no_evidence(store: Store, tmp_path: Path) -> None:
     run = make_run()
     writer = store.begin_run(run, PLAN)
-    writer.add_load(make_load(Arm.BASELINE))
-    writer.add_shadow(replace(make_shadow(), fault="interrupted"))
+    writer.add(make_load(Arm.BASELINE))
+    writer.add(replace(make_shadow(), fault="interrupted"))
     writer.suspend()
     again = store.reopen_run(run.id, spool=spool(tmp_path))
     again.resume(went_on(0, 1), [])
-    again.add_load(make_load(Arm.CANDIDATE, position=1))
-    again.add_shadow(make_shadow())
+    again.add(make_load(Arm.CANDIDATE, position=1))
+    again.add(make_shadow())
     with pytest.raises(StoreError, match="has its shadow comparison already"):
-        again.add_shadow(make_shadow())
+        again.add(make_shadow())
     again.finish(RunStatus.COMPLETE, DONE_AT)
     again.close()
     evidence = store.evidence(run.id)
@@ -125,7 +125,7 @@ def test_what_was_set_aside_cannot_be_said_otherwise_later(tmp_path: Path) -> No
         run = make_run()
         store.begin_run(run, PLAN).suspend()
         writer = store.reopen_run(run.id, spool=spool(tmp_path))
-        writer.add_load(make_load())
+        writer.add(make_load())
         writer.resume(went_on(), [])
         writer.finish(RunStatus.COMPLETE, DONE_AT)
         assert len(store.evidence(run.id).load) == 1
@@ -198,7 +198,7 @@ def test_a_spool_of_a_run_that_was_killed_may_be_an_older_copy_which_is_told(
         writer = killed.begin_run(run, PLAN, spool=own)
         writer.begin_session(began)
         early = own.read_bytes()
-        writer.add_load(make_load())
+        writer.add(make_load())
         writer.close()
     own.write_bytes(early)
     assert store.mark_abandoned_runs() == [run.id]
@@ -288,7 +288,7 @@ def test_which_process_answers_is_told_by_its_page_of_metrics_where_it_has_one()
 def test_what_production_has_spent_is_what_it_has_when_the_run_goes_on(store: Store, tmp_path: Path) -> None:
     run = make_run()
     writer = store.begin_run(run, PLAN)
-    writer.add_budget(BudgetReading(0.1, "the suite itself", "2026-11-20T12:00:00Z"))
+    writer.add(BudgetReading(0.1, "the suite itself", "2026-11-20T12:00:00Z"))
     writer.suspend()
     spent = BudgetReading(3.0, "the suite itself", "2026-11-20T12:30:00Z")
     reopen = partial(store.reopen_run, run.id, spool=spool(tmp_path))

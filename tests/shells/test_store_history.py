@@ -68,7 +68,7 @@ def test_runs_that_measured_something_and_had_no_verdict_by_then_are_known_for_g
     ended, nothing, calibration = make_run(), make_run(), make_run(suite={"calibration": True})
     for run in (ended, calibration):
         writer = store.begin_run(run, PLAN)
-        writer.add_load(make_load())
+        writer.add(make_load())
         writer.suspend()
     store.begin_run(nothing, PLAN).suspend()
     later = judged_later(store)
@@ -92,7 +92,7 @@ def test_a_run_that_had_begun_to_measure_is_told_whatever_it_keeps_later(store: 
     before = store.evidence(later).unjudged
     assert [(one.run_id, one.outcome) for one in before] == [(midway.id, None)]
     again = store.reopen_run(midway.id, spool=tmp_path / "spool.jsonl")
-    again.add_load(make_load())
+    again.add(make_load())
     again.finish(RunStatus.COMPLETE, "2026-11-22T00:00:00Z")
     store.save_verdict(midway.id, document("PASS"), decided_at="2026-11-22T00:00:01Z")
     assert store.evidence(later).unjudged == before
@@ -189,7 +189,7 @@ def test_who_only_looks_at_a_run_stores_no_verdict(store: Store) -> None:
         replace(evidence.run, status=RunStatus.RUNNING, finished_at=None, plan_sha256=PLAN_SHA256), PLAN
     )
     for seen in evidence.load:
-        writer.add_load(seen)
+        writer.add(seen)
     writer.finish(RunStatus.COMPLETE, LATER)
     looked = decide_stored(store, evidence.run.id, keep=False)
     assert store.verdicts(evidence.run.id) == []

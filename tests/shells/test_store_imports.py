@@ -17,8 +17,9 @@ from benchgate.pipeline.import_load import ImportedFile, ImportMetadata, import_
 from benchgate.pipeline.judge import decide_stored, stored_numbers
 from benchgate.report.stored_numbers import numbers_document
 from benchgate.store import tables
-from benchgate.store.bundle import bundle_sources, export_bundle
+from benchgate.store.bundle import bundle_sources
 from benchgate.store.database import Address, Database
+from benchgate.store.export import export_bundle
 from benchgate.store.merge import import_runs
 from benchgate.store.migrate import opened
 from benchgate.store.queries import newest_runs

@@ -350,10 +350,10 @@ def write_frozen_store(path: Path) -> None:
     """Made the files up to `store-0004.sqlite`, earlier ones with what was known then; a later schema gets its own."""
     with Store.open(str(path)) as store:
         writer = store.begin_run(frozen_run(), PLAN)
-        writer.add_load(make_load())
-        writer.add_telemetry(make_telemetry())
-        writer.add_quality(make_quality(Arm.CANDIDATE))
-        writer.add_shadow(make_shadow())
+        writer.add(make_load())
+        writer.add(make_telemetry())
+        writer.add(make_quality(Arm.CANDIDATE))
+        writer.add(make_shadow())
         writer.event(LOAD_ENDED, dataclasses.asdict(FROZEN_END))
         writer.finish(RunStatus.COMPLETE, "2026-11-20T13:00:00Z")
         store.save_noise_profile(make_noise(frozen_run()))

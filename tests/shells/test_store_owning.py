@@ -70,7 +70,7 @@ def test_whose_lock_was_removed_stops_and_leaves_the_run_to_who_goes_on(address:
     with Store.open(address) as store, Store.open(address) as other:
         run = make_run()
         writer = store.begin_run(run, PLAN, spool=spool(tmp_path))
-        writer.add_load(make_load())
+        writer.add(make_load())
         (lock,) = tmp_path.glob("store.db.run-*")
         lock.unlink()
         assert other.mark_abandoned_runs() == [run.id]
@@ -78,12 +78,12 @@ def test_whose_lock_was_removed_stops_and_leaves_the_run_to_who_goes_on(address:
             again = other.reopen_run(run.id, spool=spool(tmp_path, "two"))
             again.resume(WENT_ON, [])
             with pytest.raises(TakenOver, match="that says who measures it was removed"):
-                writer.add_load(make_load(Arm.CANDIDATE, position=1))
+                writer.add(make_load(Arm.CANDIDATE, position=1))
             with pytest.raises(TakenOver):
                 writer.suspend()
             writer.close()
             assert lock.exists()  # it is the other's
-            again.add_load(make_load(Arm.CANDIDATE, position=1))
+            again.add(make_load(Arm.CANDIDATE, position=1))
             again.finish(RunStatus.COMPLETE, DONE_AT)
         assert [seen.arm for seen in store.evidence(run.id).load] == [Arm.BASELINE, Arm.CANDIDATE]
 
@@ -92,7 +92,7 @@ def test_whose_lock_was_removed_stops_and_leaves_the_run_to_who_goes_on(address:
 def test_who_finds_the_rows_of_another_stops(store: Store, tmp_path: Path, first: bool) -> None:
     run = make_run()
     writer = store.begin_run(run, PLAN, spool=spool(tmp_path))
-    writer.add_load(make_load())
+    writer.add(make_load())
     again = taken_up(store, run.id, tmp_path)
     one, other = (again, writer) if first else (writer, again)
     one.event("look", {})
@@ -112,7 +112,7 @@ def test_a_run_that_another_one_ended_is_not_written_any_more(store: Store, tmp_
     writer = store.begin_run(run, PLAN)
     taken_up(store, run.id, tmp_path).finish(RunStatus.PARTIAL, DONE_AT)
     with pytest.raises(TakenOver, match="it is partial in the store, which was not done here"):
-        writer.add_load(make_load())
+        writer.add(make_load())
 
 
 def test_who_comes_back_from_a_store_that_was_away_finds_that_another_went_on(
@@ -124,7 +124,7 @@ def test_who_comes_back_from_a_store_that_was_away_finds_that_another_went_on(
         writer = store.begin_run(run, PLAN, spool=spool(tmp_path))
         holder = sqlite3.connect(address, isolation_level=None)
         holder.execute("BEGIN IMMEDIATE")
-        writer.add_load(make_load())
+        writer.add(make_load())
         holder.execute("ROLLBACK")
         holder.close()
         again = taken_up(store, run.id, tmp_path)
@@ -143,7 +143,7 @@ def test_who_comes_back_from_a_store_that_was_away_finds_that_another_went_on(
 def test_no_run_ends_with_two_rows_in_one_place_and_the_check_finds_them(store: Store) -> None:
     run = make_run()
     writer = store.begin_run(run, PLAN)
-    writer.add_load(make_load())
+    writer.add(make_load())
     with store._database.writing() as connection:
         event_at(connection, run.id, 0)
     (finding,) = store.check().findings
@@ -158,9 +158,9 @@ def test_what_a_run_makes_once_is_not_chosen_among_two(address: str) -> None:
     with Store.open(address) as store:
         run = make_run()
         writer = store.begin_run(run, PLAN)
-        writer.add_shadow(make_shadow())
+        writer.add(make_shadow())
         writer.resume(WENT_ON, [])
-        writer.add_shadow(make_shadow())
+        writer.add(make_shadow())
         with pytest.raises(EvidenceError, match=r"2 records of a kind that a run has once \(ShadowObservation\)"):
             store.evidence(run.id)
 
@@ -170,7 +170,7 @@ def test_a_spool_does_not_go_into_a_store_in_which_the_run_went_on_without_it(ad
         run = make_run()
         writer = store.begin_run(run, PLAN, spool=spool(tmp_path))
         for position in range(2):
-            writer.add_load(make_load(position=position))
+            writer.add(make_load(position=position))
         kept = spool(tmp_path).with_name("kept.jsonl")
         kept.write_bytes(spool(tmp_path).read_bytes())
         other.begin_run(run, PLAN).suspend()
@@ -202,7 +202,7 @@ def test_who_leaves_a_run_in_good_order_or_brings_its_spool_in_says_that_the_sto
         run = make_run()
         writer = store.begin_run(run, PLAN, spool=spool(tmp_path))
         writer.event(SESSION_BEGUN, {"spool": str(spool(tmp_path)), "process": 1, "addresses": {}})
-        writer.add_load(make_load())
+        writer.add(make_load())
         kept = spool(tmp_path).with_name("kept.jsonl")
         kept.write_bytes(spool(tmp_path).read_bytes())
         assert pending_spool(store.events(run.id)) == str(spool(tmp_path))

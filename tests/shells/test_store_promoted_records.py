@@ -23,7 +23,7 @@ def ended(store: Store, day: str) -> str:
     """A run with raw records that ended on a day; its id."""
     run = make_run(started_at=f"{day}T00:00:00Z")
     writer = store.begin_run(run, PLAN)
-    writer.add_load(make_load())
+    writer.add(make_load())
     writer.finish(RunStatus.COMPLETE, f"{day}T01:00:00Z")
     return run.id
 

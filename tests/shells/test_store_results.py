@@ -15,9 +15,9 @@ from benchgate.model.deployment import Arm
 from benchgate.model.run import MetricRow, new_run_id
 from benchgate.model.verdict import Outcome
 from benchgate.store import rows
-from benchgate.store.lifecycle import begin_run
 from benchgate.store.migrate import opened
 from benchgate.store.repository import Store
+from benchgate.store.stored_run import begin_run
 from tests.shells.store_samples import NASTY, PLAN, make_run, write_run
 
 pytest_plugins = ["tests.shells.store_databases"]

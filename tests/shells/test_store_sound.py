@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchgate.errors import EvidenceError
-from benchgate.store.bundle import export_bundle
+from benchgate.store.export import export_bundle
 from benchgate.store.migrate import opened
 from benchgate.store.repository import Store
 from tests.e2e.command import here

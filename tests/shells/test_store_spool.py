@@ -46,15 +46,15 @@ ROWS = 9  # that `fill` adds, without the arm
 def fill(writer: RunWriter) -> None:
     """One row of each kind that a run can have."""
     writer.set_arm(Arm.CANDIDATE, PROBED)
-    writer.add_start(ServerStart(Arm.CANDIDATE, 0, 1.25))
-    writer.add_load(make_load())
-    writer.add_telemetry(make_telemetry())
-    writer.add_load(make_load(Arm.CANDIDATE, position=1))
+    writer.add(ServerStart(Arm.CANDIDATE, 0, 1.25))
+    writer.add(make_load())
+    writer.add(make_telemetry())
+    writer.add(make_load(Arm.CANDIDATE, position=1))
     writer.event(LOAD_ENDED, dataclasses.asdict(END))
-    writer.add_quality(make_quality())
-    writer.add_divergence(make_divergence())
-    writer.add_shadow(make_shadow())
-    writer.add_target_fault(make_fault())
+    writer.add(make_quality())
+    writer.add(make_divergence())
+    writer.add(make_shadow())
+    writer.add(make_fault())
 
 
 def evidence_hash(address: str, run_id: str) -> str | None:
@@ -125,13 +125,13 @@ def test_run_that_the_database_refuses_leaves_no_spool(local: Store, spool: Path
 def _die_before_the_database(address: str, run: Run, spool: Path) -> None:
     """kill -9 when the row is in the spool and not yet in the database."""
     writer = Store.open(address).begin_run(run, PLAN, spool=spool)
-    writer.add_load(make_load())
+    writer.add(make_load())
 
     def killed(*_: object) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
     pytest.MonkeyPatch().setattr(RunWriter, "_to_database", killed)  # of this process alone
-    writer.add_load(make_load(Arm.CANDIDATE, position=1))
+    writer.add(make_load(Arm.CANDIDATE, position=1))
 
 
 def test_row_that_a_killed_process_had_only_spooled_is_brought_in_and_the_run_is_partial(
@@ -176,7 +176,7 @@ def test_run_that_has_its_shadow_comparison_has_it_also_when_it_goes_on(local: S
     spooled(local, spool, run)
     writer = local.reopen_run(run.id, spool=spool)
     with pytest.raises(StoreError, match="shadow comparison already"):
-        writer.add_shadow(make_shadow())
+        writer.add(make_shadow())
     assert local.evidence(run.id).run.arms[Arm.CANDIDATE] == PROBED
 
 
@@ -223,7 +223,7 @@ def test_run_that_is_still_measured_is_left_alone(local: Store, spool: Path) -> 
     for bring in (local.recover, lambda path: local.reopen_run(run.id, spool=path)):
         with pytest.raises(StoreError, match="still being measured"):
             bring(spool)
-    writer.add_load(make_load())
+    writer.add(make_load())
     assert local.run(run.id).status is RunStatus.RUNNING
 
 
@@ -234,7 +234,7 @@ def test_record_that_the_store_has_otherwise_is_refused_and_nothing_is_changed(
     kept = spooled(store, spool, run)
     with Store.open(str(tmp_path / "other.db")) as other:
         writer = other.begin_run(run, PLAN)
-        writer.add_start(ServerStart(Arm.CANDIDATE, 0, 0.25))  # faster than it was
+        writer.add(ServerStart(Arm.CANDIDATE, 0, 0.25))  # faster than it was
         with pytest.raises(EvidenceError, match="observation 0 of the store is not the one of the spool"):
             other.recover(kept)
         assert (other.run(run.id).status, len(other.evidence(run.id).starts)) == (RunStatus.RUNNING, 1)

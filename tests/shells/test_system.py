@@ -12,7 +12,7 @@ import pytest
 from benchgate.errors import StoreError
 from benchgate.pipeline.judge import write_whole
 from benchgate.site import folder
-from benchgate.store.output_file import output_file
+from benchgate.store.export import output_file
 from benchgate.system import atomic_file, write_atomic
 
 

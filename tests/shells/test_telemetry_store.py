@@ -36,9 +36,9 @@ SILENT = TelemetryWindow("c4", Arm.BASELINE, 0, 1, None, 3.0, False, (), ("HTTP 
 def write(store: Store, *windows: TelemetryWindow) -> str:
     run = make_run()
     writer = store.begin_run(run, PLAN)
-    writer.add_load(make_load())
+    writer.add(make_load())
     for window in windows:
-        writer.add_telemetry(window)
+        writer.add(window)
     writer.finish(RunStatus.COMPLETE, DONE_AT)
     return run.id
 

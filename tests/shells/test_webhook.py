@@ -251,7 +251,7 @@ def test_a_minute_is_all_there_is_for_any_number_of_addresses(monkeypatch: pytes
         receiver.clock.sleep(min(5.0, max(0.0, limit_s)))
         raise httpx2.ConnectTimeout("nobody") if limit_s > 0 else TimeoutError
 
-    monkeypatch.setattr(webhook, "_answered", silent)
+    monkeypatch.setattr(webhook, "_send", silent)
     with pytest.raises(PublishError, match="in time"):
         send_webhook(destination("https://harmless.example/", "--webhook"), "{}", KEY, clock=receiver.clock)
     assert sum(min(5.0, max(0.0, one)) for one in limits) == 60.0

@@ -1,4 +1,8 @@
-"""GuideLLM's report (`benchmarks.json`, report version 2; guidellm/benchmark/schemas), read by its requests."""
+"""Tools whose files have every request: AIPerf and GuideLLM.
+
+AIPerf: one line per request (`profile_export.jsonl`; aiperf/metrics/types). GuideLLM: `benchmarks.json`, report version
+2; guidellm/benchmark/schemas.
+"""
 
 from __future__ import annotations
 
@@ -13,15 +17,92 @@ from benchgate.importers.reading import (
     left_out,
     optional_text,
     rate_rows,
-    with_keys,
 )
 from benchgate.model.run import MetricRow
 
-_REASONS = {
+_AIPERF_STAGE = "profiling"
+_ITS_TOKENS = "it is over tokens of the text as the tool splits it, not over the server's own number"
+_AIPERF_REASONS = {
+    ".request_latency": FROM_SEND_TO_END,
+    ".inter_token_latency": _ITS_TOKENS,
+    ".output_": _ITS_TOKENS,
+}
+_AIPERF_TAKEN = (
+    "request_start_ns", "request_end_ns", "benchmark_phase", "was_cancelled", "time_to_first_token",
+    "inter_chunk_latency", "$.error",
+)  # fmt: skip
+_SECONDS_IN = {"ms": 1e-3, "s": 1.0, "us": 1e-6, "ns": 1e-9}
+
+
+def read_aiperf(document: Field) -> Reading:
+    """Read rates, errors, first output and gaps of the measured phase. Raises UsageError for impossible numbers."""
+    records = [one for one in document.lines() if one.need("metadata", "benchmark_phase").text() == _AIPERF_STAGE]
+    requests = [one for one in records if one.need("metadata").value.get("was_cancelled") is not True]
+    if len(requests) < len(records):
+        document.refuse("records of a run in which the tool cancelled no request: its times are not those of all")
+    answered = [one for one in requests if one.get("error") is None]
+    if not answered:
+        document.refuse("a request of the profiling phase that succeeded")
+    failed = len(requests) - len(answered)
+    window_s = _aiperf_window_s(requests)
+    ttfts = [one.need("metrics", "time_to_first_token") for one in answered]
+    first = [one.need("value").number(most=window_s * 1.01 / _scale(one)) * _scale(one) for one in ttfts]
+    rows: list[MetricRow] = [
+        *rate_rows(Outcomes(len(answered), failed, window_s), _AIPERF_STAGE),
+        *latency_rows("ttft_sent_s", first, failed, _AIPERF_STAGE),
+    ]
+    mapped = {
+        "requests_per_s": "records without error / (last request_end_ns - first request_start_ns)",
+        "error_ratio": "records with error / records",
+        "ttft_sent_s": "time_to_first_token of records",
+    }
+    gaps: list[float] = []
+    for one in answered:
+        if (found := one.need("metrics").get("inter_chunk_latency")) is not None:  # else it had one chunk
+            scale = _scale(found)
+            gaps += [gap.number(most=window_s * 1.01 / scale) * scale for gap in found.need("value").items()]
+    if gaps and failed == 0:
+        rows += latency_rows("itl_s", gaps, 0, _AIPERF_STAGE)
+        mapped["itl_s"] = "inter_chunk_latency of records"
+    sample = Field(answered[0].value, document.source)
+    first_sent = min((one.need("metadata", "request_start_ns") for one in requests), key=_nanoseconds)
+    measured = by_unix_time(first_sent, ns=True)
+    return Reading(
+        "aiperf", None, None, tuple(rows), mapped, left_out(sample, _AIPERF_TAKEN, _AIPERF_REASONS), measured
+    )
+
+
+def _aiperf_window_s(requests: list[Field]) -> float:
+    begun = [one.need("metadata", "request_start_ns") for one in requests]
+    ended = [one.need("metadata", "request_end_ns") for one in requests]
+    for start, end in zip(begun, ended, strict=True):
+        if _nanoseconds(end) < _nanoseconds(start):
+            end.refuse("an end after the start of the request")
+    window_s = (max(map(_nanoseconds, ended)) - min(map(_nanoseconds, begun))) / 1e9
+    if window_s <= 0:
+        requests[0].need("metadata", "request_end_ns").refuse("an end after the first start")
+    return window_s
+
+
+def _nanoseconds(field: Field) -> float:
+    return field.number(most=1e20)
+
+
+def _scale(metric: Field) -> float:
+    unit = metric.need("unit")
+    if unit.text() not in _SECONDS_IN:
+        unit.refuse(f"a unit of time: {', '.join(_SECONDS_IN)}")
+    return _SECONDS_IN[unit.text()]
+
+
+AIPERF = Format("aiperf", ("metrics", "metadata.request_start_ns"), read_aiperf, of_lines=True)
+
+
+_GUIDELLM_REASONS = {
     ".request_latency": FROM_SEND_TO_END,
     ".metrics": "summaries weigh requests by their tokens, or by time; the requests themselves are read",
 }
-_TAKEN = (
+_GUIDELLM_TAKEN = (
     ".requests.successful", ".requests.errored", ".request_totals", ".strategy.type_", "$.metadata.version",
     "$.metadata.guidellm_version",
 )  # fmt: skip
@@ -29,12 +110,7 @@ _CUT_SHORT = "requests were cut short at its end, and who was slowest is not kno
 _A_SAMPLE = "the report keeps a sample of its requests alone; write it with all of them"
 
 
-def _is_guidellm(document: Field) -> bool:
-    found = document.value.get("metadata") if isinstance(document.value, dict) else None
-    return isinstance(found, dict) and "guidellm_version" in found and "benchmarks" in document.value
-
-
-def read(document: Field) -> Reading:
+def read_guidellm(document: Field) -> Reading:
     """Read every benchmark of the report as a stage.
 
     Raises UsageError if none has all of its requests, to their ends.
@@ -44,7 +120,10 @@ def read(document: Field) -> Reading:
         version.refuse("version 2 of the report")
     rows: list[MetricRow] = []
     benchmarks = document.need("benchmarks").items()
-    unmapped = _left_out(document, benchmarks)
+    around = {key: value for key, value in document.value.items() if key != "benchmarks"}
+    unmapped = left_out(Field(around, document.source), _GUIDELLM_TAKEN, _GUIDELLM_REASONS)
+    if benchmarks:  # the others have the same fields
+        unmapped |= left_out(benchmarks[0], _GUIDELLM_TAKEN, _GUIDELLM_REASONS)
     taken = []
     for number, benchmark in enumerate(benchmarks, 1):
         stage = f"{number}-{benchmark.need('config', 'strategy', 'type_').text()}"
@@ -66,13 +145,6 @@ def read(document: Field) -> Reading:
     tool = optional_text(document.need("metadata").get("guidellm_version"))
     first_sent = min((one for benchmark in taken for one in _sent(benchmark)), key=Field.number)
     return Reading("guidellm", tool, None, tuple(rows), mapped, unmapped, by_unix_time(first_sent))
-
-
-def _left_out(document: Field, benchmarks: list[Field]) -> dict[str, str]:
-    """Return the fields that were left out, of the report and its first benchmark: the others have the same."""
-    around = {key: value for key, value in document.value.items() if key != "benchmarks"}
-    found = left_out(Field(around, document.source), _TAKEN, _REASONS)
-    return found | (left_out(benchmarks[0], _TAKEN, _REASONS) if benchmarks else {})
 
 
 def _sent(benchmark: Field) -> list[Field]:
@@ -118,4 +190,4 @@ def _stage_rows(benchmark: Field, stage: str) -> list[MetricRow]:
     ]
 
 
-GUIDELLM = Format("guidellm", with_keys("benchmarks", "metadata.guidellm_version"), _is_guidellm, read)
+GUIDELLM = Format("guidellm", ("benchmarks", "metadata.guidellm_version"), read_guidellm)

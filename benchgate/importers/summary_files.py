@@ -1,6 +1,7 @@
-"""Stages and summaries of inference-perf, and llm-d's Benchmark Report, which wraps numbers of other tools.
+"""Tools whose files have summaries alone: inference-perf, llm-d's Benchmark Report, and lm-eval.
 
-inference-perf: `stage_N_lifecycle_metrics.json`; inference_perf/reportgen/base.py. llm-d: 0.2 and 0.2.1, YAML or JSON.
+inference-perf: `stage_N_lifecycle_metrics.json`; inference_perf/reportgen/base.py. llm-d wraps numbers of other tools:
+0.2 and 0.2.1, YAML or JSON. lm-eval: `results_….json`, one number per task; `benchgate run --samples` judges samples.
 """
 
 from __future__ import annotations
@@ -11,22 +12,19 @@ from benchgate.importers.reading import (
     SUMMARISED,
     Field,
     Format,
-    Measured,
     Outcomes,
     Reading,
     about_the_same,
     by_iso_time,
-    has_keys,
+    by_unix_time,
     left_out,
     optional_text,
     rate_rows,
     row,
     stage_name,
-    with_keys,
 )
 from benchgate.model.run import MetricRow
 
-_INFERENCE_PERF_KEYS = ("load_summary", "successes", "failures")
 _INFERENCE_PERF_TAKEN = (
     "$.load_summary.count", "$.load_summary.requested_rate", "$.load_summary.concurrency", "$.successes.count",
     "$.failures.count", "requests_per_sec", "benchmark_time",
@@ -55,7 +53,11 @@ def read_inference_perf(document: Field) -> Reading:
         rate.refuse(f"{succeeded} requests over {window_s:g} s; is that in seconds?")
     tokens = successes.get("output_tokens")
     total = None if tokens is None else tokens.need("total").number()
-    stage = _inference_perf_stage(load)
+    concurrency, requested = load.get("concurrency"), load.get("requested_rate")
+    if concurrency is not None:
+        stage = stage_name(concurrency.above_zero(), None)
+    else:  # the summary of every stage has neither
+        stage = "all" if requested is None else stage_name(None, requested.above_zero())
     mapped = {
         "requests_per_s": "successes.count / benchmark_time_seconds",
         "error_ratio": "failures.count / load_summary.count",
@@ -68,18 +70,7 @@ def read_inference_perf(document: Field) -> Reading:
     return Reading("inference-perf", None, None, rows, mapped, left_out(document, taken, _INFERENCE_PERF_REASONS))
 
 
-def _inference_perf_stage(load: Field) -> str:
-    concurrency, rate = load.get("concurrency"), load.get("requested_rate")
-    if concurrency is None and rate is None:
-        return "all"  # the summary of every stage
-    if concurrency is not None:
-        return stage_name(concurrency.above_zero(), None)
-    return stage_name(None, rate.above_zero() if rate is not None else None)
-
-
-INFERENCE_PERF = Format(
-    "inference-perf", with_keys(*_INFERENCE_PERF_KEYS), has_keys(*_INFERENCE_PERF_KEYS), read_inference_perf
-)
+INFERENCE_PERF = Format("inference-perf", ("load_summary", "successes", "failures"), read_inference_perf)
 
 
 _AGREE = {
@@ -100,15 +91,6 @@ _LLM_D_REASONS = {
 }
 
 
-def _is_llm_d(document: Field) -> bool:
-    value = document.value
-    return (
-        isinstance(value, dict)
-        and {"version", "scenario", "results"} <= value.keys()
-        and (isinstance(value["results"], dict) and "request_performance" in value["results"])
-    )
-
-
 def read_llm_d(document: Field) -> Reading:
     """Read rates and errors of tools whose own files can be imported. Raises UsageError for any other tool."""
     version = document.need("version")
@@ -120,7 +102,8 @@ def read_llm_d(document: Field) -> Reading:
     if name not in _AGREE:
         tool.refuse(f"a report of {' or '.join(_AGREE)}; import that tool's own file")
     aggregate = document.need("results", "request_performance", "aggregate")
-    stage = _llm_d_stage(load)
+    loads = (load.get("concurrency"), load.get("rate_qps"))
+    stage = stage_name(*(None if one is None or one.value in _UNLIMITED else one.above_zero() for one in loads))
     total, failures = aggregate.need("requests", "total"), aggregate.need("requests", "failures")
     if total.count() == 0 or failures.count() > total.count():
         failures.refuse(f"at most the {total.value} requests, of which there must be some")
@@ -138,21 +121,64 @@ def read_llm_d(document: Field) -> Reading:
         taken += [f".throughput.{key}.mean", f".throughput.{key}.units"]
     of = optional_text(load.get("tool_version"))
     unmapped = left_out(document, taken, _LLM_D_REASONS)
-    return Reading(f"llm-d ({name})", of, None, tuple(rows), mapped, unmapped, _llm_d_time(document))
-
-
-def _llm_d_time(document: Field) -> Measured | None:
-    """Return the start of the benchmark; its end for a report without a start."""
     run = document.get("run")
     time = None if run is None else run.get("time")
     instant = None if time is None else time.get("start") or time.get("end")
-    return None if instant is None else by_iso_time(instant)
+    measured = None if instant is None else by_iso_time(instant)
+    return Reading(f"llm-d ({name})", of, None, tuple(rows), mapped, unmapped, measured)
 
 
-def _llm_d_stage(load: Field) -> str:
-    concurrency, rate = load.get("concurrency"), load.get("rate_qps")
-    known = [one if one is not None and one.value not in _UNLIMITED else None for one in (concurrency, rate)]
-    return stage_name(*(None if one is None else one.above_zero() for one in known))
+LLM_D = Format("llm-d", ("version", "scenario", "results.request_performance"), read_llm_d)
 
 
-LLM_D = Format("llm-d", with_keys("version", "scenario", "results.request_performance"), _is_llm_d, read_llm_d)
+_LM_EVAL_REASONS = {
+    "_stderr": "a standard error over items; benchgate makes intervals of the items themselves",
+    "$.groups": "a mean over tasks, and benchgate's numbers are of tasks",
+    ".alias": "a name",
+    "$.config": "the configuration of the tasks, which `benchgate run --samples` compares with a suite",
+    "acc_norm": "benchgate takes one metric of a task; give it by name in a suite and import the samples",
+    "$.results": "neither `acc` nor the only `exact_match` of its task, whose items are right or wrong",
+}
+
+
+def read_lm_eval(document: Field) -> Reading:
+    """Read the share of right items of every task with `acc`, or with one `exact_match`.
+
+    Raises UsageError without one.
+    """
+    rows: list[MetricRow] = []
+    mapped, taken = {}, ["$.date", "$.model_name", "$.lm_eval_version"]
+    counts = document.need("n-samples")
+    for task, found in document.need("results").entries():
+        items = counts.get(task)
+        name = _accuracy_field(found)
+        if items is None or name is None:  # groups of tasks have no items of their own
+            continue
+        effective = items.need("effective")
+        if effective.count() == 0:
+            effective.refuse("at least one item")
+        if (original := items.get("original")) is not None and original.count() < effective.count():
+            original.refuse(f"at least the {effective.value} items that were evaluated")
+        rows.append(row("accuracy_ratio", found.need(name).number(most=1), effective.count(), task=task))
+        mapped[f"accuracy_ratio of {task}"] = f"results.{task}.{name}"
+        taken += [f"$.results.{task}.{name}", f"$.n-samples.{task}.effective"]
+    if not rows:
+        document.need("results").refuse("a task with `acc`, or with one `exact_match`; import its samples instead")
+    version = optional_text(document.get("lm_eval_version"))
+    model = optional_text(document.get("model_name"))
+    measured = None if (date := document.get("date")) is None else by_unix_time(date)
+    return Reading(
+        "lm-eval", version, model, tuple(rows), mapped, left_out(document, taken, _LM_EVAL_REASONS), measured
+    )
+
+
+def _accuracy_field(task: Field) -> str | None:
+    """Return a task's field with a share of right items: `acc`, else the only `exact_match`."""
+    names = [name for name, _ in task.entries()]
+    if "acc,none" in names:
+        return "acc,none"
+    exact = [name for name in names if name.startswith("exact_match,")]
+    return exact[0] if len(exact) == 1 else None
+
+
+LM_EVAL = Format("lm-eval", ("results", "n-samples", "configs"), read_lm_eval)
