@@ -282,7 +282,7 @@ def test_deployments_that_are_others_or_gone_are_told_and_the_run_stays(
             run_id = begun(tmp_path, text, after=1)
             assert other.url not in str(events(tmp_path, run_id, SESSION_BEGUN))
             monkeypatch.setenv("THE_OTHER", other.url.replace("127.0.0.1", "localhost"))
-            with pytest.raises(UsageError, match="the candidate other is asked with another `url` than before"):
+            with pytest.raises(UsageError, match="the candidate other has another `url` than before"):
                 gone_on(tmp_path, text)
             monkeypatch.setenv("THE_OTHER", f"{other.url}/")
             context[0] = 8192
