@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from benchgate.cli import options
-from benchgate.cli.commands import gate_command, run_command
+from benchgate.cli.commands import command_line, run_command
 from benchgate.cli.options import CareFormat, suites_called
 from benchgate.cli.saying import log, log_text, say, say_json
-from benchgate.errors import EvidenceError, ExitCode, SuiteError, UsageError
+from benchgate.errors import Command, EvidenceError, ExitCode, SuiteError, UsageError
 from benchgate.escape import one_line, terminal_line
 from benchgate.report.table import aligned
 from benchgate.units import parse_duration_s, show_size
@@ -305,17 +305,17 @@ def _import_spool(store: str, spool: Path) -> None:
 
 def _recovery(found: Recovered, shown: str, store: str, run: Run) -> str:
     added = f"run {found.run_id}: {found.added} records added to {shown}, which had {found.present}"
-    gate = f"`{gate_command(found.run_id, store=store)}` judges it"
+    gate = f"`{command_line(Command.GATE, found.run_id, store)}` judges it"
     if found.is_over:
         return f"{added}; it is {found.status}: {gate}"
     files = suites_called(run.suite_name)  # no store knows the file of a suite
-    options = [
+    chosen = [
         ("--baseline", str(run.suite["baseline"])),
         ("--candidate", str(run.suite["candidate"])),
         ("--run", run.id),
     ]
     suite = files[0] if len(files) == 1 else Path("SUITE")
-    resume = f"`{run_command(suite, store=store, said=options, flags=[('--resume', True)])}`"
+    resume = f"`{run_command(suite, store=store, options=chosen, flags=[('--resume', True)])}`"
     if len(files) != 1:
         resume += f", with the file of the suite {run.suite_name} as SUITE,"
     return f"{added}; it was interrupted: {gate}, and {resume} resumes it"
