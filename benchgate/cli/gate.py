@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from benchgate.cli import options
-from benchgate.cli.inputs import read_waivers, today, waivers_for_stored
-from benchgate.cli.options import Format, find_suite, refuse_unwritable
+from benchgate.cli.options import Format, find_suite, read_waivers, refuse_unwritable, today, waivers_for_stored
 from benchgate.cli.output import OutputOptions, ReportUrlOption, finish, require_link, verdict_context, with_output
 from benchgate.cli.saying import log, say, say_json_text, say_markdown
 from benchgate.errors import ExitCode, PublishError, UsageError

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from benchgate.cli import options
-from benchgate.cli.inputs import today
-from benchgate.cli.options import find_suite
+from benchgate.cli.options import find_suite, today
 from benchgate.cli.saying import log, say, say_json_text
 from benchgate.errors import ExitCode, UsageError
 from benchgate.escape import terminal_line

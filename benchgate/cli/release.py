@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from benchgate.cli import options
-from benchgate.cli.inputs import waivers_for_stored
-from benchgate.cli.options import CareFormat, Format, find_suite
+from benchgate.cli.options import CareFormat, Format, find_suite, waivers_for_stored
 from benchgate.cli.output import OutputOptions, printer, show_or_log, shown
 from benchgate.cli.saying import log, say, say_json
 from benchgate.errors import ExitCode, UsageError

@@ -11,8 +11,7 @@ import typer
 
 from benchgate.cli import options
 from benchgate.cli.commands import resume_command, run_command, spelled
-from benchgate.cli.inputs import waivers_for_run
-from benchgate.cli.options import CareFormat, Format, Part, find_suite
+from benchgate.cli.options import CareFormat, Format, Part, find_suite, waivers_for_run
 from benchgate.cli.output import OutputOptions, conclude_each, finish, with_output
 from benchgate.cli.progress import make_progress
 from benchgate.cli.saying import log, say, say_json
