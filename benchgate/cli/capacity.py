@@ -33,10 +33,10 @@ _LONGER = 1.05  # mean output lengths of the same requests seldom differ by more
 
 
 def capacity(
-    demand: Annotated[Path, typer.Option("--demand", metavar="FILE", help="Demand file (`benchgate schema demand`).")],
+    demand: Annotated[Path, typer.Option(metavar="FILE", help="Demand file (`benchgate schema demand`).")],
     run: Annotated[str | None, typer.Argument(metavar="RUN", help="Stored run that measured a replica.")] = None,
-    arm: Annotated[str | None, typer.Option("--arm", help="candidate (default) or baseline of the run.")] = None,
-    stage: Annotated[str | None, typer.Option("--stage", help="Size by this stage instead of the best one.")] = None,
+    arm: Annotated[str | None, typer.Option(help="candidate (default) or baseline of the run.")] = None,
+    stage: Annotated[str | None, typer.Option(help="Size by this stage instead of the best one.")] = None,
     store: options.StoreOption = options.STORE,
     output: Annotated[CareFormat, typer.Option("--format", help="Output format.")] = CareFormat.TEXT,
 ) -> None:

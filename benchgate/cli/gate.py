@@ -74,7 +74,7 @@ def compare(
 
 def report(
     run: options.RunArgument = "@latest",
-    against: Annotated[str | None, typer.Option("--against", metavar="RUN", help="Stored run to compare with.")] = None,
+    against: Annotated[str | None, typer.Option(metavar="RUN", help="Stored run to compare with.")] = None,
     out: Annotated[
         Path | None,
         typer.Option("--out", "-o", metavar="FILE", help="File to write.", show_default="report.html and the like"),
@@ -82,8 +82,7 @@ def report(
     form: Annotated[Output, typer.Option("--format", help="Format of the file.")] = Output.HTML,
     report_url: ReportUrlOption = None,
     suite: Annotated[
-        Path | None,
-        typer.Option("--suite", metavar="FILE", help="Suite's file, for formats that point at its lines."),
+        Path | None, typer.Option(metavar="FILE", help="Suite's file, for formats that point at its lines.")
     ] = None,
     waivers: options.WaiversOption = None,
     as_of: options.AsOfOption = None,
@@ -123,14 +122,14 @@ def report(
 
 def waive(
     check: Annotated[str, typer.Argument(help="Id of a check of the run, like ttft-p95@c4.")],
-    run: Annotated[str, typer.Option("--run", help="Stored run: id, unique prefix, label, @latest or @previous.")],
-    ceiling: Annotated[str, typer.Option("--ceiling", help="Largest tolerated regression: 8%, 3 points or 600ms.")],
-    expires: Annotated[str, typer.Option("--expires", metavar="DAY", help="Last day of the waiver (UTC).")],
-    owner: Annotated[str, typer.Option("--owner", help="Who is responsible for it.")],
-    issue: Annotated[str, typer.Option("--issue", help="Issue that tracks it.")],
-    reason: Annotated[str, typer.Option("--reason", help="Why it is tolerated.")],
-    approved_by: Annotated[str, typer.Option("--approved-by", help="Who approved it; not the owner.")],
-    file: Annotated[Path, typer.Option("--file", help="File of waivers to add it to.")] = Path("waivers.yaml"),
+    run: Annotated[str, typer.Option(help="Stored run: id, unique prefix, label, @latest or @previous.")],
+    ceiling: Annotated[str, typer.Option(help="Largest tolerated regression: 8%, 3 points or 600ms.")],
+    expires: Annotated[str, typer.Option(metavar="DAY", help="Last day of the waiver (UTC).")],
+    owner: Annotated[str, typer.Option(help="Who is responsible for it.")],
+    issue: Annotated[str, typer.Option(help="Issue that tracks it.")],
+    reason: Annotated[str, typer.Option(help="Why it is tolerated.")],
+    approved_by: Annotated[str, typer.Option(help="Who approved it; not the owner.")],
+    file: Annotated[Path, typer.Option(help="File of waivers to add it to.")] = Path("waivers.yaml"),
     store: options.StoreOption = options.STORE,
 ) -> None:
     """Tolerate a failed check until a day

@@ -158,17 +158,17 @@ def _cells(point: TrendPoint, metric: str, breaks: Mapping[Place, str], *, with_
 
 def trend(
     metric: Annotated[str, typer.Argument(metavar="METRIC", help="Metric, like ttft_s.")],
-    suite: Annotated[str | None, typer.Option("--suite", help="Only runs of this suite.")] = None,
-    stage: Annotated[str | None, typer.Option("--stage", help="Only this load stage.")] = None,
-    task: Annotated[str | None, typer.Option("--task", help="Only this eval task.")] = None,
+    suite: Annotated[str | None, typer.Option(help="Only runs of this suite.")] = None,
+    stage: Annotated[str | None, typer.Option(help="Only this load stage.")] = None,
+    task: Annotated[str | None, typer.Option(help="Only this eval task.")] = None,
     statistic: Annotated[
-        str | None, typer.Option("--statistic", help="Statistic of a latency: p50 (default), p90, p95, p99 or mean.")
+        str | None, typer.Option(help="Statistic of a latency: p50 (default), p90, p95, p99 or mean.")
     ] = None,
-    by: Annotated[TrendBy | None, typer.Option("--by", help="Property that separates the series.")] = None,
-    deployment: Annotated[str | None, typer.Option("--deployment", help="Only this candidate.")] = None,
-    model: Annotated[str | None, typer.Option("--model", help="Only this model, or revision of it.")] = None,
-    engine: Annotated[str | None, typer.Option("--engine", help="Only this engine, or version of it.")] = None,
-    hardware: Annotated[str | None, typer.Option("--hardware", help="Only on this hardware.")] = None,
+    by: Annotated[TrendBy | None, typer.Option(help="Property that separates the series.")] = None,
+    deployment: Annotated[str | None, typer.Option(help="Only this candidate.")] = None,
+    model: Annotated[str | None, typer.Option(help="Only this model, or revision of it.")] = None,
+    engine: Annotated[str | None, typer.Option(help="Only this engine, or version of it.")] = None,
+    hardware: Annotated[str | None, typer.Option(help="Only on this hardware.")] = None,
     store: options.StoreOption = options.STORE,
     output: Annotated[TrendFormat, typer.Option("--format", help="Output format.")] = TrendFormat.TEXT,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Output file.")] = None,
@@ -292,9 +292,7 @@ def frontier(
     in_use: Annotated[
         bool, typer.Option("--in-use", help="Cost in use, by `price_terms`, instead of at full use.")
     ] = False,
-    policy: Annotated[
-        str | None, typer.Option("--policy", help="Judge all of them by this suite's gate section.")
-    ] = None,
+    policy: Annotated[str | None, typer.Option(help="Judge all of them by this suite's gate section.")] = None,
     store: options.StoreOption = options.STORE,
     output: Annotated[TrendFormat, typer.Option("--format", help="Output format.")] = TrendFormat.TEXT,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Output file.")] = None,

@@ -21,14 +21,13 @@ def init(
     file: Annotated[
         Path | None, typer.Argument(metavar="FILE", help="File to write [default: standard output].")
     ] = None,
-    drill: Annotated[str | None, typer.Option("--drill", help="Write this drill instead.")] = None,
+    drill: Annotated[str | None, typer.Option(help="Write this drill instead.")] = None,
     list_drills: Annotated[bool, typer.Option("--list", help="List the drills.")] = False,
-    baseline: Annotated[str | None, typer.Option("--baseline", help="Address of the accepted deployment.")] = None,
-    candidate: Annotated[str | None, typer.Option("--candidate", help="Address of the deployment to judge.")] = None,
-    model: Annotated[list[str] | None, typer.Option("--model", help="Model name; twice if the two differ.")] = None,
+    baseline: Annotated[str | None, typer.Option(help="Address of the accepted deployment.")] = None,
+    candidate: Annotated[str | None, typer.Option(help="Address of the deployment to judge.")] = None,
+    model: Annotated[list[str] | None, typer.Option(help="Model name; twice if the two differ.")] = None,
     api_key_env: Annotated[
-        list[str] | None,
-        typer.Option("--api-key-env", help="Environment variable with the API key; twice for two keys."),
+        list[str] | None, typer.Option(help="Environment variable with the API key; twice for two keys.")
     ] = None,
     folder: Annotated[Path | None, typer.Option("--dir", help="Repository folder to write into.")] = None,
 ) -> None:

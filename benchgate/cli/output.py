@@ -177,8 +177,7 @@ def with_output(command: Callable[..., None]) -> Callable[..., None]:
 
     def parse(
         report: Annotated[
-            Path | None,
-            typer.Option("--report", metavar="FILE", help="Write the HTML report to FILE.", rich_help_panel=_PANEL),
+            Path | None, typer.Option(metavar="FILE", help="Write the HTML report to FILE.", rich_help_panel=_PANEL)
         ] = None,
         write: Annotated[
             list[str] | None,
@@ -192,7 +191,7 @@ def with_output(command: Callable[..., None]) -> Callable[..., None]:
         report_url: ReportUrlOption = None,
         strict: StrictOption = False,
         format: Annotated[
-            Format, typer.Option("--format", help="Format of standard output.", rich_help_panel=_PANEL)
+            Format, typer.Option(help="Format of standard output.", rich_help_panel=_PANEL)
         ] = Format.TEXT,
     ) -> OutputOptions:
         return OutputOptions.parse(

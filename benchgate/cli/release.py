@@ -39,39 +39,32 @@ def publish(
     check_run: Annotated[bool, typer.Option("--check-run", help="Conclude a check run of the commit.")] = False,
     commit_status: Annotated[bool, typer.Option("--commit-status", help="Add a status to the commit.")] = False,
     deployment: Annotated[
-        int | None, typer.Option("--deployment", metavar="ID", min=1, help="Add a status to this GitHub deployment.")
+        int | None, typer.Option(metavar="ID", min=1, help="Add a status to this GitHub deployment.")
     ] = None,
     summary: Annotated[bool, typer.Option("--summary", help="Write the job summary of this step.")] = False,
-    webhook: Annotated[
-        str | None,
-        typer.Option("--webhook", metavar="URL", help="Post it to this address, signed."),
-    ] = None,
+    webhook: Annotated[str | None, typer.Option(metavar="URL", help="Post it to this address, signed.")] = None,
     slack: Annotated[bool, typer.Option("--slack", help="Post it to the address in BENCHGATE_SLACK_URL.")] = False,
     push_metrics: Annotated[
-        str | None, typer.Option("--push-metrics", metavar="URL", help="Push the run's metrics to this Pushgateway.")
+        str | None, typer.Option(metavar="URL", help="Push the run's metrics to this Pushgateway.")
     ] = None,
-    pr: Annotated[int | None, typer.Option("--pr", min=1, help="Pull request.", show_default="the CI event's")] = None,
-    sha: Annotated[str | None, typer.Option("--sha", help="Commit.", show_default="the CI event's")] = None,
+    pr: Annotated[int | None, typer.Option(min=1, help="Pull request.", show_default="the CI event's")] = None,
+    sha: Annotated[str | None, typer.Option(help="Commit.", show_default="the CI event's")] = None,
     details_url: Annotated[
-        str | None,
-        typer.Option("--details-url", metavar="URL", help="Page to link to.", show_default="page of the CI run"),
+        str | None, typer.Option(metavar="URL", help="Page to link to.", show_default="page of the CI run")
     ] = None,
     suite: Annotated[
-        Path | None,
-        typer.Option("--suite", metavar="FILE", help="Suite's file that the run must be of; its lines are annotated."),
+        Path | None, typer.Option(metavar="FILE", help="Suite's file that the run must be of; its lines are annotated.")
     ] = None,
     key: Annotated[
-        str | None, typer.Option("--key", help="Distinguishes runs of one suite and candidate on one commit.")
+        str | None, typer.Option(help="Distinguishes runs of one suite and candidate on one commit.")
     ] = None,
     begin: Annotated[
-        str | None, typer.Option("--begin", metavar="SUITE", help="Instead of a run: this suite is being measured.")
+        str | None, typer.Option(metavar="SUITE", help="Instead of a run: this suite is being measured.")
     ] = None,
     no_verdict: Annotated[
-        str | None, typer.Option("--no-verdict", metavar="SUITE", help="Instead of a run: this suite has no verdict.")
+        str | None, typer.Option(metavar="SUITE", help="Instead of a run: this suite has no verdict.")
     ] = None,
-    candidate: Annotated[
-        str | None, typer.Option("--candidate", help="Candidate of --begin or --no-verdict, of several.")
-    ] = None,
+    candidate: Annotated[str | None, typer.Option(help="Candidate of --begin or --no-verdict, of several.")] = None,
     required: Annotated[
         bool, typer.Option("--required/--optional", help="Exit with 13 if something was not published.")
     ] = True,
@@ -237,42 +230,29 @@ def _publish_without_verdict(
 
 def promote(
     run: Annotated[str, typer.Argument(metavar="RUN", help="Stored run: whole id or label; @promoted to withdraw.")],
-    by: Annotated[
-        str | None, typer.Option("--by", help="Who promotes.", show_default="user of the CI or this machine")
-    ] = None,
-    ref: Annotated[
-        str | None, typer.Option("--ref", help="Branch or tag to promote from.", show_default="the CI job's")
-    ] = None,
-    commit: Annotated[
-        str | None, typer.Option("--commit", help="Commit to promote at.", show_default="the CI job's")
-    ] = None,
+    by: Annotated[str | None, typer.Option(help="Who promotes.", show_default="user of the CI or this machine")] = None,
+    ref: Annotated[str | None, typer.Option(help="Branch or tag to promote from.", show_default="the CI job's")] = None,
+    commit: Annotated[str | None, typer.Option(help="Commit to promote at.", show_default="the CI job's")] = None,
     protected: Annotated[
         bool | None,
         typer.Option("--protected/--not-protected", help="Is that ref protected?", show_default="as the CI reports"),
     ] = None,
     report: Annotated[
-        Path | None, typer.Option("--report", metavar="FILE", help="HTML report that was read; must be the store's.")
+        Path | None, typer.Option(metavar="FILE", help="HTML report that was read; must be the store's.")
     ] = None,
-    override: Annotated[
-        str | None, typer.Option("--override", metavar="REASON", help="Promote against the verdict.")
-    ] = None,
+    override: Annotated[str | None, typer.Option(metavar="REASON", help="Promote against the verdict.")] = None,
     require_pinned: Annotated[
         bool, typer.Option("--require-pinned", help="Refuse a candidate without a known model revision.")
     ] = False,
-    max_age: Annotated[
-        str | None, typer.Option("--max-age", help="Longest time since the run ended.", show_default="30d")
-    ] = None,
+    max_age: Annotated[str | None, typer.Option(help="Longest time since the run ended.", show_default="30d")] = None,
     run_hook: Annotated[
-        str | None,
-        typer.Option("--run-hook", metavar="CMD", help="Run this command, without a shell, once it is recorded."),
+        str | None, typer.Option(metavar="CMD", help="Run this command, without a shell, once it is recorded.")
     ] = None,
-    hook_timeout: Annotated[str, typer.Option("--hook-timeout", help="Time limit of --run-hook.")] = "10m",
+    hook_timeout: Annotated[str, typer.Option(help="Time limit of --run-hook.")] = "10m",
     repeat: Annotated[
         bool, typer.Option("--repeat", help="Run the hook again, or promote a withdrawn run again.")
     ] = False,
-    withdraw: Annotated[
-        str | None, typer.Option("--withdraw", metavar="REASON", help="Take the run's promotion back.")
-    ] = None,
+    withdraw: Annotated[str | None, typer.Option(metavar="REASON", help="Take the run's promotion back.")] = None,
     waivers: options.WaiversOption = None,
     as_of: options.AsOfOption = None,
     strict: options.StrictOption = False,
@@ -384,37 +364,28 @@ def _promotion_lines(recorded: Recorded, doubt: str) -> Iterator[str]:
 
 def verify(
     statement: Annotated[Path, typer.Argument(metavar="STATEMENT", help="Statement of a verdict, FILE.intoto.json.")],
-    run: Annotated[str | None, typer.Option("--run", help="Expected run, its whole id.")] = None,
-    candidate: Annotated[str | None, typer.Option("--candidate", help="Expected candidate.")] = None,
-    revision: Annotated[str | None, typer.Option("--revision", help="Expected weights: a commit or a sha256.")] = None,
-    report: Annotated[Path | None, typer.Option("--report", help="Expected HTML report.")] = None,
-    suite: Annotated[str | None, typer.Option("--suite", help="Expected suite.")] = None,
+    run: Annotated[str | None, typer.Option(help="Expected run, its whole id.")] = None,
+    candidate: Annotated[str | None, typer.Option(help="Expected candidate.")] = None,
+    revision: Annotated[str | None, typer.Option(help="Expected weights: a commit or a sha256.")] = None,
+    report: Annotated[Path | None, typer.Option(help="Expected HTML report.")] = None,
+    suite: Annotated[str | None, typer.Option(help="Expected suite.")] = None,
     store: Annotated[
-        str | None,
-        typer.Option("--store", envvar="BENCHGATE_STORE", help="Store of its run, which is judged again."),
+        str | None, typer.Option(envvar="BENCHGATE_STORE", help="Store of its run, which is judged again.")
     ] = None,
-    bundle: Annotated[
-        Path | None, typer.Option("--bundle", help="sigstore bundle that signs it (extra `sign`).")
-    ] = None,
-    identity: Annotated[str | None, typer.Option("--identity", help="Expected signer, whole.")] = None,
-    issuer: Annotated[
-        str | None, typer.Option("--issuer", help="Expected issuer of the signer's identity, a URL.")
-    ] = None,
+    bundle: Annotated[Path | None, typer.Option(help="sigstore bundle that signs it (extra `sign`).")] = None,
+    identity: Annotated[str | None, typer.Option(help="Expected signer, whole.")] = None,
+    issuer: Annotated[str | None, typer.Option(help="Expected issuer of the signer's identity, a URL.")] = None,
     repository: Annotated[
-        str | None,
-        typer.Option("--repository", help="Repository that it was signed for, a URL.", show_default="the identity's"),
+        str | None, typer.Option(help="Repository that it was signed for, a URL.", show_default="the identity's")
     ] = None,
     trust_root: Annotated[
-        Path | None,
-        typer.Option("--trust-root", help="sigstore's trusted_root.json.", show_default="the one in sigstore"),
+        Path | None, typer.Option(help="sigstore's trusted_root.json.", show_default="the one in sigstore")
     ] = None,
     require: Annotated[
-        str | None, typer.Option("--require", help="Parts that must be compared: report,suite,store,signature.")
+        str | None, typer.Option(help="Parts that must be compared: report,suite,store,signature.")
     ] = None,
-    policy: Annotated[str | None, typer.Option("--policy", help="Suite whose gate replaced the run's.")] = None,
-    waivers: Annotated[
-        Path | None, typer.Option("--waivers", help="File of waivers that the verdict rests on.")
-    ] = None,
+    policy: Annotated[str | None, typer.Option(help="Suite whose gate replaced the run's.")] = None,
+    waivers: Annotated[Path | None, typer.Option(help="File of waivers that the verdict rests on.")] = None,
     strict: options.StrictOption = False,
     output: options.CareFormatOption = CareFormat.TEXT,
 ) -> None:
@@ -565,11 +536,9 @@ def _statement_document(found: Verified, code: ExitCode) -> dict[str, object]:
 
 
 def verdict_server(
-    host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[
-        int, typer.Option("--port", min=0, max=65535, help="Port to listen on; 0 takes a free one.")
-    ] = 8787,
-    max_age: Annotated[str, typer.Option("--max-age", help="Longest time since a run ended.")] = "7d",
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")] = 8787,
+    max_age: Annotated[str, typer.Option(help="Longest time since a run ended.")] = "7d",
     store: options.StoreOption = options.STORE,
     strict: options.StrictOption = False,
 ) -> None:

@@ -32,11 +32,10 @@ def run(
     output: OutputOptions,
     baseline: options.BaselineOption = None,
     candidate: options.CandidateOption = None,
-    only: Annotated[Part | None, typer.Option("--only", help="Measure and judge this part of the suite alone.")] = None,
+    only: Annotated[Part | None, typer.Option(help="Measure and judge this part of the suite alone.")] = None,
     samples: Annotated[
         tuple[str, str] | None,
         typer.Option(
-            "--samples",
             metavar="ARM=DIR...",
             help="baseline=DIR candidate=DIR: judge what `lm_eval --log_samples` wrote elsewhere; send nothing.",
         ),
@@ -83,10 +82,9 @@ def run(
 def calibrate(
     suite: options.SuiteArgument,
     times: Annotated[
-        int | None,
-        typer.Option("--times", help="Pairs of blocks.", show_default="the suite's blocks, at least 10"),
+        int | None, typer.Option(help="Pairs of blocks.", show_default="the suite's blocks, at least 10")
     ] = None,
-    only: Annotated[Part | None, typer.Option("--only", help="Calibrate this part of the suite alone.")] = None,
+    only: Annotated[Part | None, typer.Option(help="Calibrate this part of the suite alone.")] = None,
     baseline: options.BaselineOption = None,
     store: options.StoreOption = options.STORE,
     work_dir: options.WorkDirOption = options.WORK_DIR,
@@ -123,10 +121,8 @@ def calibrate(
 
 
 def demo(
-    out: Annotated[Path, typer.Option("--out", help="Folder for the store and the reports.")] = Path("benchgate-demo"),
-    candidate: Annotated[
-        list[str] | None, typer.Option("--candidate", help="Judge only these of q8_0, q2_k, padded.")
-    ] = None,
+    out: Annotated[Path, typer.Option(help="Folder for the store and the reports.")] = Path("benchgate-demo"),
+    candidate: Annotated[list[str] | None, typer.Option(help="Judge only these of q8_0, q2_k, padded.")] = None,
 ) -> None:
     """Try benchgate on three small models
 

@@ -37,11 +37,9 @@ ReportFormatOption = Annotated[CareFormat, typer.Option("--format", help="Output
 def sample(
     logs: LogsArgument,
     out: Annotated[Path, typer.Option("--out", "-o", help="New file for the sample.")],
-    size: Annotated[int, typer.Option("--size", min=1, max=100_000, help="Number of prompts.")] = 256,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Same logs, same seed: same sample.")] = 0,
-    near: Annotated[
-        str | None, typer.Option("--near", help="Leave out prompts this similar to a drawn one, like 80%.")
-    ] = None,
+    size: Annotated[int, typer.Option(min=1, max=100000, help="Number of prompts.")] = 256,
+    seed: Annotated[int, typer.Option(min=0, help="Same logs, same seed: same sample.")] = 0,
+    near: Annotated[str | None, typer.Option(help="Leave out prompts this similar to a drawn one, like 80%.")] = None,
     rules: RulesOption = None,
     redact: RedactOption = None,
     output: ReportFormatOption = CareFormat.TEXT,

@@ -69,10 +69,10 @@ def upgrade(store: options.StoreOption = options.STORE) -> None:
 
 def export(
     runs: Annotated[list[str] | None, typer.Argument(metavar="RUN", help="Runs: ids, labels, @latest.")] = None,
-    to: Annotated[Path | None, typer.Option("--to", help="Output folder, or file for a single run.")] = None,
+    to: Annotated[Path | None, typer.Option(help="Output folder, or file for a single run.")] = None,
     output: Annotated[ExportFormat, typer.Option("--format", help="File format.")] = ExportFormat.BUNDLE,
     every: Annotated[bool, typer.Option("--all", help="Export every run, or every run of --suite.")] = False,
-    suite: Annotated[str | None, typer.Option("--suite", help="Only runs of this suite.")] = None,
+    suite: Annotated[str | None, typer.Option(help="Only runs of this suite.")] = None,
     raw_csv: Annotated[
         bool, typer.Option("--raw-csv", help="Do not escape text that a spreadsheet would run.")
     ] = False,
@@ -122,17 +122,13 @@ def import_runs(
         typer.Argument(metavar="SOURCE", help="Bundles, spools, stores, result files of other tools, folders."),
     ],
     tool: Annotated[str | None, typer.Option("--from", help="Tool that wrote the result files.")] = None,
-    suite: Annotated[str | None, typer.Option("--suite", help="Suite name for result files.")] = None,
-    deployment: Annotated[str | None, typer.Option("--deployment", help="Name of the measured deployment.")] = None,
-    model: Annotated[str | None, typer.Option("--model", help="Its model, if the file does not state it.")] = None,
+    suite: Annotated[str | None, typer.Option(help="Suite name for result files.")] = None,
+    deployment: Annotated[str | None, typer.Option(help="Name of the measured deployment.")] = None,
+    model: Annotated[str | None, typer.Option(help="Its model, if the file does not state it.")] = None,
     label: options.LabelOption = None,
-    price: Annotated[float | None, typer.Option("--price", help="Dollars per hour of one accelerator.")] = None,
-    accelerators: Annotated[
-        int | None, typer.Option("--accelerators", min=1, help="Number of accelerators [default: 1].")
-    ] = None,
-    measured_at: Annotated[
-        str | None, typer.Option("--measured-at", help="Time of measurement, if the file does not state it.")
-    ] = None,
+    price: Annotated[float | None, typer.Option(help="Dollars per hour of one accelerator.")] = None,
+    accelerators: Annotated[int | None, typer.Option(min=1, help="Number of accelerators [default: 1].")] = None,
+    measured_at: Annotated[str | None, typer.Option(help="Time of measurement, if the file does not state it.")] = None,
     store: options.StoreOption = options.STORE,
 ) -> None:
     """Import bundles, spools, stores, result files
@@ -430,12 +426,10 @@ def _opened(address: str) -> Store:
 
 def gc(
     raw_older_than: Annotated[
-        str | None, typer.Option("--raw-older-than", help="Only runs that ended longer ago than this, like 90d.")
+        str | None, typer.Option(help="Only runs that ended longer ago than this, like 90d.")
     ] = None,
-    keep_last: Annotated[
-        int | None, typer.Option("--keep-last", min=1, help="Keep the newest N runs of each suite.")
-    ] = None,
-    suite: Annotated[str | None, typer.Option("--suite", help="Only runs of this suite.")] = None,
+    keep_last: Annotated[int | None, typer.Option(min=1, help="Keep the newest N runs of each suite.")] = None,
+    suite: Annotated[str | None, typer.Option(help="Only runs of this suite.")] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print what would be removed, and remove nothing.")
     ] = False,
