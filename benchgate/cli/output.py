@@ -21,7 +21,10 @@ from benchgate.cli.options import Format, StrictOption, refuse_unwritable
 from benchgate.cli.saying import log, say, say_escaped, say_json_text, say_markdown
 from benchgate.errors import ExitCode, PublishError, SuiteError, UsageError
 from benchgate.escape import terminal_text
+from benchgate.integrations import github_outputs
+from benchgate.integrations.ci import report_link, run_url
 from benchgate.report.formats import Output, rendered
+from benchgate.system import read_text_file
 
 if TYPE_CHECKING:
     from benchgate.pipeline.judge import Decision
@@ -214,8 +217,6 @@ def with_output(command: Callable[..., None]) -> Callable[..., None]:
 
 def require_link(forms: Sequence[Output], report_url: str | None, report: Path | None) -> None:
     """Raise UsageError for a malformed `--report-url`, and for links to a report without an address."""
-    from benchgate.integrations.ci import report_link
-
     link = report_link(os.environ, report_url, report) if forms or report_url is not None else None
     if link is None and Output.GITLAB_ANNOTATIONS in forms:
         raise UsageError(
@@ -233,7 +234,11 @@ def finish(decision: Decision, output: OutputOptions, *, show: Callable[[str], o
     """
     decision = decision.with_strict(strict=output.strict)
     if output.explain is not None:
-        _require_explainable(decision, output.explain, output.format)
+        from benchgate.report.checks import find_check
+
+        if output.format not in (Format.TEXT, Format.JSON):
+            raise UsageError(f"--explain prints text or json; leave --format {output.format} out")
+        find_check(decision.verdict, output.explain)
     output.clear()
     expected = decision.exit_code if decision.store_fault is None else ExitCode.PUBLISH_FAILED
     code = ExitCode.CRASH  # until nothing below failed unexpectedly
@@ -298,7 +303,6 @@ def verdict_context(
     decision: Decision, code: ExitCode, *, report_url: str | None, report: Path | None, suite: Path | None
 ) -> VerdictContext:
     """Return what every output format is made from, of a process that ends with this code."""
-    from benchgate.integrations.ci import report_link
     from benchgate.report.results import VerdictContext
 
     return VerdictContext(
@@ -319,8 +323,6 @@ def conclude_each(candidates: Sequence[str], measure: Callable[[str], Decision],
     whatever ends the command, with those that were judged by then. The CI system's verdict is withdrawn while a
     candidate is measured: an earlier candidate's must not stand for one without a verdict.
     """
-    from benchgate.integrations import github_outputs
-
     done: list[tuple[str, Decision, OutputOptions, ExitCode]] = []
     documents: list[str] = []
     own = {name: output.of_candidate(name) for name in candidates}
@@ -386,20 +388,13 @@ def _format_and_file(text: str) -> tuple[str, Path]:
     return word, Path(file)
 
 
-def _require_explainable(decision: Decision, check: str, format: Format) -> None:
-    from benchgate.report.checks import find_check
-
-    if format not in (Format.TEXT, Format.JSON):
-        raise UsageError(f"--explain prints text or json; leave --format {format} out")
-    find_check(decision.verdict, check)
-
-
 def _write_all(decision: Decision, code: ExitCode, output: OutputOptions, *, publish: bool) -> Iterator[str]:
     """Write report, files and statement, and publish; yield every fault.
 
     What is written states the exit code as far as it is known by then, which at first is `code`.
     """
-    from benchgate.pipeline.judge import publish_decision, write_report
+    from benchgate.pipeline.judge import write_report
+    from benchgate.report.markdown import SUMMARY_BYTES, markdown_of
 
     if decision.store_fault is not None:
         yield spelled(decision.store_fault)
@@ -422,7 +417,15 @@ def _write_all(decision: Decision, code: ExitCode, output: OutputOptions, *, pub
             _write_statement(decision, code, output, statement, report_sha256)
             log(f"statement: {statement}")
         if publish:
-            publish_decision(decision, output.report, exit_code=code, statement_path=statement)
+            github_outputs.publish(
+                os.environ,
+                verdict=decision.verdict,
+                run_id=decision.evidence.run.id,
+                exit_code=code,
+                report_path=output.report,
+                statement_path=statement,
+                render_summary=lambda: markdown_of(decision.report.view, SUMMARY_BYTES),
+            )
     except PublishError as error:
         yield str(error)
         yield from _withdrawal_faults() if publish else ()  # outputs may be published, and the summary not
@@ -445,7 +448,6 @@ def _write_files(decision: Decision, code: ExitCode, output: OutputOptions) -> I
 def _write_statement(
     decision: Decision, code: ExitCode, output: OutputOptions, path: Path, report_sha256: str | None
 ) -> None:
-    from benchgate.integrations.ci import run_url
     from benchgate.pipeline.judge import write_whole
     from benchgate.release.attest import StatedFile, statement_of
 
@@ -460,8 +462,6 @@ def _write_statement(
 
 
 def _withdrawal_faults() -> list[str]:
-    from benchgate.integrations import github_outputs
-
     try:
         github_outputs.withdraw_outputs(os.environ)
     except PublishError as error:
@@ -488,7 +488,6 @@ def _as_text(decision: Decision) -> str:
 def _suite_lines(decision: Decision, suite: Path) -> SuiteLines | None:
     """Return the lines of the checks in the suite's file, if that lies in the checked-out repository."""
     from benchgate.report.results import suite_lines
-    from benchgate.system import read_text_file
 
     root = next((os.environ[name] for name in _CHECKOUT_VARIABLES if os.environ.get(name)), ".")
     try:

@@ -25,14 +25,11 @@ from benchgate.report.table import aligned
 from benchgate.units import parse_duration_s, show_size
 
 if TYPE_CHECKING:
-    from benchgate.model.run import Run
-    from benchgate.pipeline.import_load import ImportedFile, ImportMetadata
+    from benchgate.pipeline.import_load import ImportMetadata
     from benchgate.store.database import Database
-    from benchgate.store.integrity import CheckReport
     from benchgate.store.merge import ImportResult
     from benchgate.store.repository import Store
-    from benchgate.store.retention import Policy, Removed, Sizes
-    from benchgate.store.spool import Recovered
+    from benchgate.store.retention import Removed, Sizes
 
 _MAX_FIELDS_NAMED = 3  # that were left out of an import for one reason
 _AGES_DAYS = (0, 30, 90, 365)
@@ -141,8 +138,8 @@ def import_runs(
     from benchgate.pipeline.import_load import ImportMetadata, require_sane
     from benchgate.store.bundle import bundle_files
 
-    told = ImportMetadata(suite, deployment, model, label, price, accelerators, measured_at)
-    require_sane(told)
+    metadata = ImportMetadata(suite, deployment, model, label, price, accelerators, measured_at)
+    require_sane(metadata)
     if tool is not None:
         require_known(tool)
     refused: Counter[ExitCode] = Counter()
@@ -151,11 +148,14 @@ def import_runs(
         with _tried(refused):
             for file in [source] if "://" in source else map(str, bundle_files(Path(source))):
                 found["result file" if tool is not None else _kind(file)].append(file)
-    if told != ImportMetadata() and not found["result file"] and any(found.values()):
-        raise UsageError(f"{_given(told)} is for result files of other tools; the other sources state it themselves")
+    given = {"--suite": suite, "--deployment": deployment, "--model": model, "--label": label, "--price": price}
+    given |= {"--accelerators": accelerators, "--measured-at": measured_at}
+    option = next((option for option, value in given.items() if value is not None), None)
+    if option is not None and not found["result file"] and any(found.values()):
+        raise UsageError(f"{option} is for result files of other tools; the other sources state it themselves")
     for file in found["result file"]:
         with _tried(refused):
-            _import_result_file(store, Path(file), told, tool)
+            _import_result_file(store, Path(file), metadata, tool)
     for file in found["spool"]:
         with _tried(refused):
             _import_spool(store, Path(file))
@@ -198,42 +198,26 @@ def _tried(refused: Counter[ExitCode]) -> Iterator[None]:
         refused[error.exit_code] += 1
 
 
-def _given(told: ImportMetadata) -> str:
-    """Return the first option that was given for result files."""
-    named = {"--suite": told.suite, "--deployment": told.deployment, "--model": told.model, "--label": told.label}
-    others = {
-        "--price": told.price_usd_per_hour,
-        "--accelerators": told.accelerators,
-        "--measured-at": told.measured_at,
-    }
-    return next(option for option, value in {**named, **others}.items() if value is not None)
-
-
-def _import_result_file(store: str, file: Path, told: ImportMetadata, tool: str | None) -> None:
-    """Import a file of another tool; print its run, and on stderr what was left out."""
+def _import_result_file(store: str, file: Path, metadata: ImportMetadata, tool: str | None) -> None:
+    """Import a file of another tool; print its run, and log the first fields that were not imported by reason."""
     from benchgate.pipeline.import_load import import_file
 
-    adopted = import_file(store, file, told, tool)
-    reading, measured = adopted.reading, adopted.measured
-    if adopted.is_known:
-        say(terminal_line(f"{adopted.run_id} known") + "\n")
+    imported = import_file(store, file, metadata, tool)
+    reading, measured = imported.reading, imported.measured
+    if imported.is_known:
+        say(terminal_line(f"{imported.run_id} known") + "\n")
         return
     when = "time of measurement unknown" if measured is None else f"measured {measured.at} by {measured.by}"
-    imported = f"{len(reading.rows)} numbers of {reading.tool}, {len(reading.unmapped)} fields not imported"
-    say(terminal_line(f"{adopted.run_id} new: {imported}; {when}") + "\n")
-    log(*(f"  {line}" for line in _left_out(adopted)))
-
-
-def _left_out(adopted: ImportedFile) -> Iterator[str]:
-    """Yield a line for each reason, with the first fields; the store keeps them all."""
+    numbers = f"{len(reading.rows)} numbers of {reading.tool}, {len(reading.unmapped)} fields not imported"
+    say(terminal_line(f"{imported.run_id} new: {numbers}; {when}") + "\n")
     reasons: dict[str, list[str]] = {}
-    for field, why in adopted.reading.unmapped.items():
+    for field, why in reading.unmapped.items():
         reasons.setdefault(why, []).append(field)
     for why, fields in reasons.items():
         more = f" and {len(fields) - _MAX_FIELDS_NAMED} more" if len(fields) > _MAX_FIELDS_NAMED else ""
-        yield f"not imported: {', '.join(fields[:_MAX_FIELDS_NAMED])}{more}: {why}"
-    if adopted.measured is None:
-        yield "`benchgate trend` shows it at the time of its import; --measured-at sets the time of measurement"
+        log(f"  not imported: {', '.join(fields[:_MAX_FIELDS_NAMED])}{more}: {why}")
+    if measured is None:
+        log("  `benchgate trend` shows it at the time of its import; --measured-at sets the time of measurement")
 
 
 def _import_stores_and_bundles(
@@ -293,28 +277,21 @@ def _import_spool(store: str, spool: Path) -> None:
     with Store.open(store) as opened:
         found = opened.recover(spool)
         run = opened.run(found.run_id)
-    say(_recovery(found, Address.parse(store).shown, store, run) + "\n")
+    shown = Address.parse(store).shown
+    state = f"it is {found.status}" if found.is_over else "it was interrupted"
+    added = f"run {found.run_id}: {found.added} records added to {shown}, which had {found.present}; {state}"
+    commands = f"`{command_line(Command.GATE, found.run_id, store)}` judges it"
+    if not found.is_over:
+        files = suites_called(run.suite_name)  # no store knows the file of a suite
+        arms = [("--baseline", str(run.suite["baseline"])), ("--candidate", str(run.suite["candidate"]))]
+        file = files[0] if len(files) == 1 else Path("SUITE")
+        resume = run_command(file, store=store, options=[*arms, ("--run", run.id)], flags=[("--resume", True)])
+        which = "" if len(files) == 1 else f", with the file of the suite {run.suite_name} as SUITE,"
+        commands += f", and `{resume}`{which} resumes it"
+    say(f"{added}: {commands}\n")
     if found.torn_bytes:
         say(f"the last line of {spool} was truncated ({found.torn_bytes} bytes) and is left out\n")
     say(f"the store has all of {spool} now; you may remove the file\n")
-
-
-def _recovery(found: Recovered, shown: str, store: str, run: Run) -> str:
-    added = f"run {found.run_id}: {found.added} records added to {shown}, which had {found.present}"
-    gate = f"`{command_line(Command.GATE, found.run_id, store)}` judges it"
-    if found.is_over:
-        return f"{added}; it is {found.status}: {gate}"
-    files = suites_called(run.suite_name)  # no store knows the file of a suite
-    chosen = [
-        ("--baseline", str(run.suite["baseline"])),
-        ("--candidate", str(run.suite["candidate"])),
-        ("--run", run.id),
-    ]
-    suite = files[0] if len(files) == 1 else Path("SUITE")
-    resume = f"`{run_command(suite, store=store, options=chosen, flags=[('--resume', True)])}`"
-    if len(files) != 1:
-        resume += f", with the file of the suite {run.suite_name} as SUITE,"
-    return f"{added}; it was interrupted: {gate}, and {resume} resumes it"
 
 
 def check(
@@ -332,37 +309,38 @@ def check(
 
     with _opened(store) as opened:
         checked = opened.check(figures=figures)
+    number = len(checked.findings)
     if output is CareFormat.JSON:
         document = {
-            "looked_at": dict(checked.looked_at),
+            "rows": dict(checked.rows),
             "findings": [asdict(finding) for finding in checked.findings],
             "sound": not checked.findings,
             "figures": "recomputed" if figures else "not recomputed",
         }
         say_json(document, sort_keys=True)
     else:
-        say("".join(f"{line}\n" for line in _check_lines(checked, Address.parse(store).shown, figures=figures)))
-    if checked.findings:
+        lines = []
+        for finding in checked.findings:
+            run = f"run {finding.run_id}, " if finding.run_id is not None else ""
+            lines.append(terminal_line(f"{run}{finding.place}: {finding.problem}"))
+        counts = ", ".join(f"{n:,} {kind}" for kind, n in checked.rows.items())
+        lines.append(f"checked {counts or 'the file alone'}")
+        if not figures:
+            lines.append("metrics were checked for plausible values only; `--figures` recomputes them from the records")
+        lines.append(f"{number:,} {'finding' if number == 1 else 'findings'}" if number else "no findings")
+        if number:
+            lines.append("what to do: keep the store as it is, and judge nothing by the named runs;")
+        if number and checked.rows:
+            source = quote(Address.parse(store).shown)
+            lines.append(
+                f"  `benchgate store import {source} --store NEW.db` copies the sound runs and names the others;"
+            )
+            lines.append("  import those from a bundle or a backup of the store, if there is one")
+        elif number:
+            lines.append("  go back to a backup: a damaged file cannot be checked further")
+        say("".join(f"{line}\n" for line in lines))
+    if number:
         raise typer.Exit(int(ExitCode.PUBLISH_FAILED))
-
-
-def _check_lines(checked: CheckReport, store: str, *, figures: bool) -> Iterator[str]:
-    for finding in checked.findings:
-        run = f"run {finding.run_id}, " if finding.run_id is not None else ""
-        yield terminal_line(f"{run}{finding.place}: {finding.problem}")
-    yield "checked " + (", ".join(f"{n:,} {what}" for what, n in checked.looked_at.items()) or "the file alone")
-    if not figures:
-        yield "metrics were checked for plausible values only; `--figures` recomputes them from the records"
-    number = len(checked.findings)
-    yield f"{number:,} {'finding' if number == 1 else 'findings'}" if number else "no findings"
-    if not number:
-        return
-    yield "what to do: keep the store as it is, and judge nothing by the named runs;"
-    if checked.looked_at:
-        yield f"  `benchgate store import {quote(store)} --store NEW.db` copies the sound runs and names the others;"
-        yield "  import those from a bundle or a backup of the store, if there is one"
-    else:
-        yield "  go back to a backup: a damaged file cannot be checked further"
 
 
 def info(store: options.StoreOption = options.STORE, output: CareFormatOption = CareFormat.TEXT) -> None:
@@ -445,9 +423,15 @@ def gc(
     """
     from benchgate.pipeline.environment import utc_now
     from benchgate.store.repository import Store
-    from benchgate.store.retention import Removed
+    from benchgate.store.retention import Policy, Removed
 
-    policy = _policy(raw_older_than, keep_last, suite)
+    if raw_older_than is None and keep_last is None:  # nothing is removed by default
+        raise UsageError("say what may go: --raw-older-than 90d, --keep-last 20, or both; --dry-run shows it first")
+    try:
+        older_than_s = parse_duration_s(raw_older_than) if raw_older_than is not None else 0.0
+    except ValueError as error:
+        raise UsageError(f"--raw-older-than: {error}; 90d is 90 days") from error
+    policy = Policy(older_than_s, keep_last or 1, suite)
     now = utc_now()
     with Store.open(store, create=False) as opened:
         if suite is not None and not opened.runs(suite, limit=1):  # a typo must not look like an empty result
@@ -467,19 +451,6 @@ def gc(
         say("".join(f"{line}\n" for line in _removal_lines(removed, kept, dry_run=dry_run)))
     if removed.stayed:
         raise typer.Exit(int(ExitCode.PUBLISH_FAILED))
-
-
-def _policy(raw_older_than: str | None, keep_last: int | None, suite: str | None) -> Policy:
-    """Return the retention policy. Raises UsageError without an age or a number: nothing is removed by default."""
-    from benchgate.store.retention import Policy
-
-    if raw_older_than is None and keep_last is None:
-        raise UsageError("say what may go: --raw-older-than 90d, --keep-last 20, or both; --dry-run shows it first")
-    try:
-        older_than_s = parse_duration_s(raw_older_than) if raw_older_than is not None else 0.0
-    except ValueError as error:
-        raise UsageError(f"--raw-older-than: {error}; 90d is 90 days") from error
-    return Policy(older_than_s, keep_last or 1, suite)
 
 
 def _removal_lines(removed: Removed, kept: Mapping[str, int], *, dry_run: bool) -> Iterator[str]:
