@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
-from enum import StrEnum
 from functools import cache
 from pathlib import Path
 from shlex import quote
@@ -21,15 +20,24 @@ from benchgate.cli.options import CareFormat, suites_called
 from benchgate.cli.saying import log, log_text, say, say_json
 from benchgate.errors import Command, EvidenceError, ExitCode, SuiteError, UsageError
 from benchgate.escape import one_line, terminal_line
+from benchgate.pipeline.environment import utc_now
 from benchgate.report.table import aligned
+from benchgate.store import merge
+from benchgate.store.bundle import bundle_files, bundle_sources, looks_like_bundle
+from benchgate.store.database import Address
+from benchgate.store.export import FileFormat, all_runs
+from benchgate.store.export import export as export_files
+from benchgate.store.merge import ImportResult
+from benchgate.store.migrate import opened as opened_database
+from benchgate.store.migrate import upgrade as upgrade_store
+from benchgate.store.repository import Store
+from benchgate.store.retention import Policy, Removed, Sizes, older_than
+from benchgate.store.run_reference import resolve
+from benchgate.store.spool import FILE_NAME, read_spool
 from benchgate.units import parse_duration_s, show_size
 
 if TYPE_CHECKING:
     from benchgate.pipeline.import_load import ImportMetadata
-    from benchgate.store.database import Database
-    from benchgate.store.merge import ImportResult
-    from benchgate.store.repository import Store
-    from benchgate.store.retention import Removed, Sizes
 
 _MAX_FIELDS_NAMED = 3  # that were left out of an import for one reason
 _AGES_DAYS = (0, 30, 90, 365)
@@ -40,16 +48,6 @@ _SPOOL_START = re.compile(rb"[0-9a-f]{64} \{")
 CareFormatOption = Annotated[CareFormat, typer.Option("--format", help="Output format.")]
 
 
-class ExportFormat(StrEnum):
-    """Format of an export: the words of `store.export.FileFormat`, which is slow to load."""
-
-    BUNDLE = "bundle"
-    JSONL = "jsonl"
-    CSV = "csv"
-    PARQUET = "parquet"
-    OPENMETRICS = "openmetrics"
-
-
 def upgrade(store: options.StoreOption = options.STORE) -> None:
     """Upgrade a store to this version's schema
 
@@ -57,7 +55,6 @@ def upgrade(store: options.StoreOption = options.STORE) -> None:
 
     Example: benchgate store upgrade --store runs.db
     """
-    from benchgate.store.migrate import upgrade as upgrade_store
 
     done = upgrade_store(store, create=False)
     kept = f"; the old one is kept at {done.backup}" if done.backup else ""
@@ -67,7 +64,7 @@ def upgrade(store: options.StoreOption = options.STORE) -> None:
 def export(
     runs: Annotated[list[str] | None, typer.Argument(metavar="RUN", help="Runs: ids, labels, @latest.")] = None,
     to: Annotated[Path | None, typer.Option(help="Output folder, or file for a single run.")] = None,
-    output: Annotated[ExportFormat, typer.Option("--format", help="File format.")] = ExportFormat.BUNDLE,
+    output: Annotated[FileFormat, typer.Option("--format", help="File format.")] = FileFormat.BUNDLE,
     every: Annotated[bool, typer.Option("--all", help="Export every run, or every run of --suite.")] = False,
     suite: Annotated[str | None, typer.Option(help="Only runs of this suite.")] = None,
     raw_csv: Annotated[
@@ -82,35 +79,25 @@ def export(
     Example: benchgate store export --all --to runs/
     """
     from benchgate.report.openmetrics import newest_runs_text
-    from benchgate.store import export as exports
-    from benchgate.store.migrate import opened
 
     if to is None:
         raise UsageError("where to? Give --to FOLDER, or --to FILE for one file")
-    if raw_csv and output is not ExportFormat.CSV:
+    if raw_csv and output is not FileFormat.CSV:
         raise UsageError(f"--raw-csv needs --format csv, not {output}")
-    with opened(store, create=False) as database:
-        chosen = _chosen(database, runs or [], every=every, suite=suite)
-        chosen_format = exports.FileFormat(output)
-        for file in exports.export(database, chosen, to, chosen_format, newest_runs_text, raw_csv=raw_csv):
-            say(terminal_line(str(file)) + "\n")
-
-
-def _chosen(database: Database, runs: list[str], *, every: bool, suite: str | None) -> list[str]:
-    """Return the ids of the selected runs, each once."""
-    from benchgate.store.export import all_runs
-    from benchgate.store.run_reference import resolve
-
     if every and runs:
         raise UsageError("--all is every run; name runs or say --all")
-    if every:
-        if chosen := all_runs(database, suite):
-            return chosen
-        raise UsageError(f"the store has no run{f' of suite {suite!r}' if suite is not None else ''} yet")
-    if not runs:
+    if not every and not runs:
         raise UsageError("which runs? Name them (an id, a label, @latest), or say --all")
-    with database.reading() as connection:
-        return list(dict.fromkeys(resolve(connection, run, suite=suite) for run in runs))
+    with opened_database(store, create=False) as database:
+        if every:
+            chosen = all_runs(database, suite)
+        else:
+            with database.reading() as connection:
+                chosen = list(dict.fromkeys(resolve(connection, run, suite=suite) for run in runs or ()))
+        if not chosen:
+            raise UsageError(f"the store has no run{f' of suite {suite!r}' if suite is not None else ''} yet")
+        for file in export_files(database, chosen, to, output, newest_runs_text, raw_csv=raw_csv):
+            say(terminal_line(str(file)) + "\n")
 
 
 def import_runs(
@@ -136,7 +123,6 @@ def import_runs(
     """
     from benchgate.importers.formats import require_known
     from benchgate.pipeline.import_load import ImportMetadata, require_sane
-    from benchgate.store.bundle import bundle_files
 
     metadata = ImportMetadata(suite, deployment, model, label, price, accelerators, measured_at)
     require_sane(metadata)
@@ -170,9 +156,6 @@ def import_runs(
 
 def _kind(source: str) -> str:
     """Return the kind of a source by how it begins."""
-    from benchgate.store.bundle import looks_like_bundle
-    from benchgate.store.spool import FILE_NAME
-
     file = Path(source)
     if "://" in source:
         return "store"
@@ -224,16 +207,12 @@ def _import_stores_and_bundles(
     stores: Sequence[str], bundles: Sequence[str], store: str, refused: Counter[ExitCode]
 ) -> None:
     """Import runs. The target store is created only once there is a run to import."""
-    from benchgate.store import merge
-    from benchgate.store.bundle import bundle_sources
-    from benchgate.store.migrate import opened
-
     with ExitStack() as stack:
-        target = cache(lambda: stack.enter_context(opened(store, create=True)))
+        target = cache(lambda: stack.enter_context(opened_database(store, create=True)))
 
         def results() -> Iterator[ImportResult]:
             for origin in stores:
-                with _tried(refused), opened(origin, create=False) as source:
+                with _tried(refused), opened_database(origin, create=False) as source:
                     yield from merge.copy_store(source, target())
             yield from merge.import_runs(target, bundle_sources(map(Path, bundles)))
 
@@ -265,10 +244,6 @@ def print_results(results: Iterable[ImportResult]) -> Counter[str]:
 
 def _import_spool(store: str, spool: Path) -> None:
     """Insert the rows of a spool that the store lacks, and print how to resume or judge the run."""
-    from benchgate.store.database import Address
-    from benchgate.store.repository import Store
-    from benchgate.store.spool import read_spool
-
     existing = Store.open_as_is(store)
     if existing is None:
         read_spool(spool)  # no store is created for a spool that cannot be read
@@ -305,7 +280,6 @@ def check(
 
     Example: benchgate store check --store runs.db
     """
-    from benchgate.store.database import Address
 
     with _opened(store) as opened:
         checked = opened.check(figures=figures)
@@ -350,7 +324,6 @@ def info(store: options.StoreOption = options.STORE, output: CareFormatOption = 
 
     Example: benchgate store info --store runs.db
     """
-    from benchgate.pipeline.environment import utc_now
 
     now = utc_now()
     with _opened(store) as opened:
@@ -363,7 +336,6 @@ def info(store: options.StoreOption = options.STORE, output: CareFormatOption = 
 
 
 def _info_lines(sizes: Sizes, now: str) -> Iterator[str]:
-    from benchgate.store.retention import older_than
 
     yield f"store    {sizes.address}"
     yield f"schema   {sizes.schema}, last upgraded by benchgate {sizes.tool_version or '?'}; {sizes.server}"
@@ -387,9 +359,6 @@ def _info_lines(sizes: Sizes, now: str) -> Iterator[str]:
 
 def _opened(address: str) -> Store:
     """Open a store without upgrading it."""
-    from benchgate.store.database import Address
-    from benchgate.store.repository import Store
-
     found = Store.open_as_is(address)
     if found is not None:
         return found
@@ -421,9 +390,6 @@ def gc(
 
     Example: benchgate store gc --raw-older-than 90d --dry-run
     """
-    from benchgate.pipeline.environment import utc_now
-    from benchgate.store.repository import Store
-    from benchgate.store.retention import Policy, Removed
 
     if raw_older_than is None and keep_last is None:  # nothing is removed by default
         raise UsageError("say what may go: --raw-older-than 90d, --keep-last 20, or both; --dry-run shows it first")
