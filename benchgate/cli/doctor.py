@@ -83,9 +83,8 @@ def _machine_symptoms(store: str, work_dir: Path) -> Iterator[Symptom]:
 
 
 def _suite_symptoms(reference: str, store: str, *, allow_code: bool, replica_log: Path | None) -> Iterator[Symptom]:
-    from benchgate.doctor.budget import examine_budget
     from benchgate.doctor.machine import State
-    from benchgate.doctor.suite import examine_deployments, examine_scoring
+    from benchgate.doctor.suite import examine_budget, examine_deployments, examine_scoring
     from benchgate.pipeline.suite_file import load_suite
     from benchgate.suite.rules.suite import each_candidate
 
