@@ -73,20 +73,40 @@ class OutputOptions:
     def parse(
         cls,
         *,
-        report: Path | None = None,
-        write: Sequence[str] = (),
-        report_url: str | None = None,
-        strict: bool = False,
-        format: Format = Format.TEXT,
+        report: Annotated[
+            Path | None, typer.Option(metavar="FILE", help="Write the HTML report to FILE.", rich_help_panel=_PANEL)
+        ] = None,
+        write: Annotated[
+            list[str] | None,
+            typer.Option(
+                metavar="FORMAT=FILE",
+                help=f"Write another format to FILE; repeatable. Formats: {', '.join((*Output, STATEMENT_FORMAT))}.",
+                rich_help_panel=_PANEL,
+            ),
+        ] = None,
+        report_url: ReportUrlOption = None,
+        strict: StrictOption = False,
+        format: Annotated[
+            Format, typer.Option(help="Format of standard output.", rich_help_panel=_PANEL)
+        ] = Format.TEXT,
     ) -> Self:
-        """Check the files that the command line names. Touches none of them.
+        """Check the files that the command line names: its options are these parameters. Touches no file.
 
         Raises UsageError for an unknown format, two results in one file, a file that cannot be written, and links to a
         report without a known address.
         """
         statement, files = None, []
-        for text in write:
-            word, file = _format_and_file(text)
+        for text in write or ():
+            word, equals, name = text.partition("=")
+            known = (*Output, STATEMENT_FORMAT)
+            if word not in known:
+                near = difflib.get_close_matches(word, known, n=1)
+                hint = f"did you mean {near[0]}?" if near else f"expected one of {', '.join(known)}"
+                raise UsageError(f"--write {text}: unknown format {word!r}; {hint}")
+            if not equals or not name:
+                usual = f"verdict{STATEMENT_SUFFIX}" if word == STATEMENT_FORMAT else Output(word).file_name
+                raise UsageError(f"--write {text}: expected FORMAT=FILE, like {word}={usual}")
+            file = Path(name)
             if word == STATEMENT_FORMAT and statement is None:
                 statement = file
             elif word == STATEMENT_FORMAT:
@@ -177,36 +197,12 @@ class OutputOptions:
 
 def with_output(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options of a verdict's output to a command, which gets them as its argument `output`."""
-
-    def parse(
-        report: Annotated[
-            Path | None, typer.Option(metavar="FILE", help="Write the HTML report to FILE.", rich_help_panel=_PANEL)
-        ] = None,
-        write: Annotated[
-            list[str] | None,
-            typer.Option(
-                "--write",
-                metavar="FORMAT=FILE",
-                help=f"Write another format to FILE; repeatable. Formats: {', '.join((*Output, STATEMENT_FORMAT))}.",
-                rich_help_panel=_PANEL,
-            ),
-        ] = None,
-        report_url: ReportUrlOption = None,
-        strict: StrictOption = False,
-        format: Annotated[
-            Format, typer.Option(help="Format of standard output.", rich_help_panel=_PANEL)
-        ] = Format.TEXT,
-    ) -> OutputOptions:
-        return OutputOptions.parse(
-            report=report, write=write or (), report_url=report_url, strict=strict, format=format
-        )
-
     own = [p for p in inspect.signature(command, eval_str=True).parameters.values() if p.name != "output"]
-    shared = inspect.signature(parse, eval_str=True).parameters
+    shared = inspect.signature(OutputOptions.parse, eval_str=True).parameters
 
     @functools.wraps(command)
     def run(**given: object) -> None:
-        output = parse(**{name: given.pop(name) for name in shared if name in given})  # type: ignore[arg-type]  # typer converted them
+        output = OutputOptions.parse(**{name: given.pop(name) for name in shared if name in given})  # type: ignore[arg-type]  # typer converted them
         command(**given, output=output)
 
     parameters = [p.replace(kind=p.KEYWORD_ONLY) for p in (*own, *shared.values())]
@@ -373,19 +369,6 @@ def conclude_each(candidates: Sequence[str], measure: Callable[[str], Decision],
 
 def _beside(report: Path) -> Path:
     return report.with_name(f"{report.name}{STATEMENT_SUFFIX}")
-
-
-def _format_and_file(text: str) -> tuple[str, Path]:
-    word, equals, file = text.partition("=")
-    known = (*Output, STATEMENT_FORMAT)
-    if word not in known:
-        near = difflib.get_close_matches(word, known, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"expected one of {', '.join(known)}"
-        raise UsageError(f"--write {text}: unknown format {word!r}; {hint}")
-    if not equals or not file:
-        name = f"verdict{STATEMENT_SUFFIX}" if word == STATEMENT_FORMAT else Output(word).file_name
-        raise UsageError(f"--write {text}: expected FORMAT=FILE, like {word}={name}")
-    return word, Path(file)
 
 
 def _write_all(decision: Decision, code: ExitCode, output: OutputOptions, *, publish: bool) -> Iterator[str]:

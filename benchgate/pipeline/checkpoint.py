@@ -364,7 +364,7 @@ def require_resumable(run: Run, completed: Completed, *, by_cluster: bool) -> No
         why = f"the {completed.down.arm} {name} was not there {completed.down.when}, by which the run ended"
         raise UsageError(f"run {run.id} cannot go on: {why}; run the suite again")
     if completed.resumptions >= MAX_RESUMPTIONS:
-        why = "it went on once already, and of a run that does so again nothing is said (few-interruptions)"
+        why = "it was resumed once already, and no verdict rests on a run that was resumed again (few-interruptions)"
         raise UsageError(f"run {run.id} cannot go on: {why}; run it from its beginning, without --resume")
     if completed.load.workers and completed.load.by_cluster is not by_cluster:
         senders = ("this machine", "a cluster")

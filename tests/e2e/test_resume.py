@@ -260,7 +260,7 @@ def test_a_run_that_was_killed_after_it_went_on_does_not_go_on_again(tmp_path: P
     assert decision.evidence.run.status is RunStatus.PARTIAL
     (guard,) = [guard for guard in decision.verdict.guards if guard.id == "run-complete"]
     assert str(guard.remedy).startswith("it was resumed once and cannot be resumed again")
-    with pytest.raises(UsageError, match="it went on once already, and of a run that does so again"):
+    with pytest.raises(UsageError, match="it was resumed once already, and no verdict rests on a run"):
         gone_on(tmp_path, suite_text)
 
 
